@@ -1,0 +1,69 @@
+"""Tiltyard: a transactional lakehouse engine for tables in the Lance format.
+
+The public names are those in ``__all__``. Rooms below (``format``, ``storage``, ``transaction``, ``verbs``) are for us;
+``tiltyard.testing`` is for whoever writes a store of their own.
+"""
+
+from importlib.metadata import version as _version
+
+from tiltyard import errors, locks, ops
+from tiltyard.errors import (
+    AlreadyExists,
+    ConflictError,
+    ContentionError,
+    CorruptTable,
+    ExpectedVersionMismatch,
+    HistoryUnavailable,
+    IncompatibleConflict,
+    InvalidInput,
+    KeyConflict,
+    NotFound,
+    OutcomeUnknown,
+    RetryableConflict,
+    StorageError,
+    TiltyardError,
+    UnsafeStore,
+    UnsupportedFeature,
+    Winner,
+)
+from tiltyard.table import Table
+from tiltyard.transaction.commit import CommitResult
+from tiltyard.transaction.transaction import Transaction
+from tiltyard.verbs.check import CheckReport, Problem
+from tiltyard.verbs.history import HistoryEntry
+from tiltyard.verbs.outcome import Committed, NotCommitted, Unknown
+
+__version__ = _version("tiltyard")
+
+__all__ = [
+    "AlreadyExists",
+    "CheckReport",
+    "CommitResult",
+    "Committed",
+    "ConflictError",
+    "ContentionError",
+    "CorruptTable",
+    "ExpectedVersionMismatch",
+    "HistoryEntry",
+    "HistoryUnavailable",
+    "IncompatibleConflict",
+    "InvalidInput",
+    "KeyConflict",
+    "NotCommitted",
+    "NotFound",
+    "OutcomeUnknown",
+    "Problem",
+    "RetryableConflict",
+    "StorageError",
+    "Table",
+    "TiltyardError",
+    "Transaction",
+    "Unknown",
+    "UnsafeStore",
+    "UnsupportedFeature",
+    "Winner",
+    "__version__",
+    "errors",
+    "locks",
+    "ops",
+]

@@ -1,0 +1,328 @@
+"""Every error Tiltyard raises, arranged by what the caller does next.
+
+    TiltyardError
+    +-- ConflictError                another commit won; nothing of ours is visible
+    |   +-- RetryableConflict        read the newest version and run the operation again
+    |   |   +-- ExpectedVersionMismatch
+    |   |   +-- KeyConflict
+    |   +-- IncompatibleConflict     a person decides: running it again may mean something else
+    +-- ContentionError              too many lost races; wait, or send fewer commits
+    +-- OutcomeUnknown               ask ``Table.outcome(transaction_id)``; delete nothing
+    +-- HistoryUnavailable           open the table anew: what happened in between cannot be read
+    +-- CorruptTable                 the bytes are wrong; restore the file or another version
+    +-- UnsupportedFeature           a newer writer made this; upgrade
+    +-- UnsafeStore                  use another store or a lock: this one overwrites
+    +-- NotFound                     (also LookupError) no such table, version, tag or object
+    +-- AlreadyExists                the name is taken
+    +-- InvalidInput                 (also ValueError) mend the argument
+    +-- StorageError                 (also OSError) the store failed; ``maybe_applied`` says how
+
+``kind`` is a stable, machine-readable code. Messages are for people, stay under 300 characters and are not an API; whatever a
+program needs is an attribute, and ``to_dict()`` gives them all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar
+
+MESSAGE_LIMIT = 299
+
+
+@dataclass(frozen=True, slots=True)
+class Winner:
+    """A commit that stood in the way of ours."""
+
+    version: int
+    transaction_id: str
+    operation: str
+    writer: str = ""
+    message: str = ""
+
+    def __str__(self) -> str:
+        by = f" by {self.writer}" if self.writer else ""
+        return f"version {self.version} ({self.operation}{by})"
+
+
+def fit(what: str, advice: str = "", limit: int = MESSAGE_LIMIT) -> str:
+    """Joins what happened and what to do, cutting only the first when both do not fit."""
+    room = limit - (len(advice) + 1 if advice else 0)
+    if len(what) > room:
+        what = what[: max(room - 3, 0)] + "..."
+    return f"{what} {advice}".strip()[:limit]
+
+
+class TiltyardError(Exception):
+    """Base of all errors. ``str(error)`` says what happened, who did it and what to do next.
+
+    Attributes:
+        kind: stable code of this class of errors.
+        advice: what to do next, one sentence.
+    """
+
+    kind: ClassVar[str] = "error"
+    default_advice: ClassVar[str] = ""
+
+    def __init__(self, what: str, *, advice: str | None = None) -> None:
+        self.advice = self.default_advice if advice is None else advice
+        super().__init__(fit(what, self.advice))
+
+    def to_dict(self) -> dict[str, Any]:
+        """All of the error as plain JSON values."""
+        facts = {name: _plain(value) for name, value in vars(self).items() if not name.startswith("_")}
+        return {"kind": self.kind, "message": str(self), **facts}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Winner):
+        return asdict(value)
+    if isinstance(value, tuple | list):
+        return [_plain(item) for item in value]
+    return value
+
+
+class ConflictError(TiltyardError):
+    """Another commit won and ours cannot be carried over it. Nothing of ours is visible.
+
+    Attributes:
+        operation: what we wanted to commit.
+        read_version: the version our operation was built on.
+        winners: the commits that stood in the way, oldest first.
+        fragments: ids of fragments both sides touched (a sample).
+        sample: rows or keys both sides touched (a sample).
+        retryable: whether running the operation again on the newest version is safe.
+    """
+
+    kind = "conflict"
+    retryable: bool = False
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        operation: str = "",
+        read_version: int | None = None,
+        winners: Sequence[Winner] = (),
+        fragments: Sequence[int] = (),
+        sample: Sequence[Any] = (),
+        retryable: bool | None = None,
+        advice: str | None = None,
+    ) -> None:
+        super().__init__(what, advice=advice)
+        self.operation = operation
+        self.read_version = read_version
+        self.winners = tuple(winners)
+        self.fragments = tuple(fragments)
+        self.sample = tuple(sample)
+        self.retryable = type(self).retryable if retryable is None else retryable
+
+
+class RetryableConflict(ConflictError):
+    """Evaluating the operation again on the newest version is safe."""
+
+    kind = "retryable-conflict"
+    retryable = True
+    default_advice = "Refresh the table and run the operation again."
+
+
+class ExpectedVersionMismatch(RetryableConflict):
+    """A table was not at the version the caller named."""
+
+    kind = "expected-version-mismatch"
+
+    def __init__(self, what: str, *, table: str, expected: int, actual: int, **facts: Any) -> None:
+        super().__init__(what, **facts)
+        self.table = table
+        self.expected = expected
+        self.actual = actual
+
+
+class KeyConflict(RetryableConflict):
+    """A key of ours was inserted by somebody else, or is there already."""
+
+    kind = "key-conflict"
+    default_advice = "Use merge to update keys that exist, or drop them from the input."
+
+
+class IncompatibleConflict(ConflictError):
+    """Evaluating the operation again may mean something else, so nobody does it unasked."""
+
+    kind = "incompatible-conflict"
+    default_advice = "Look at the table as it is now and decide whether the operation still makes sense."
+
+
+class ContentionError(TiltyardError):
+    """The race for a version was lost too often.
+
+    Attributes:
+        operation: what we wanted to commit.
+        attempts: how many times we tried.
+        winners: who won each race, oldest first.
+        seconds: how long we tried.
+    """
+
+    kind = "contention"
+    default_advice = "Nothing was committed. Batch small commits, or allow more retries."
+    retryable = True
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        operation: str = "",
+        attempts: int = 0,
+        winners: Sequence[Winner] = (),
+        seconds: float = 0.0,
+        advice: str | None = None,
+    ) -> None:
+        super().__init__(what, advice=advice)
+        self.operation = operation
+        self.attempts = attempts
+        self.winners = tuple(winners)
+        self.seconds = seconds
+
+
+class OutcomeUnknown(TiltyardError):
+    """The store failed in a way that leaves open whether the commit was applied.
+
+    Attributes:
+        transaction_id: pass it to ``Table.outcome`` once the store answers again.
+        version: the version we tried to create.
+        retryable: always False; ask for the outcome first.
+    """
+
+    kind = "outcome-unknown"
+    retryable = False
+
+    def __init__(self, what: str, *, transaction_id: str, version: int, uri: str = "", advice: str | None = None) -> None:
+        ask = f"Nothing was deleted. Ask Table.outcome({transaction_id!r}) when the store answers again."
+        super().__init__(what, advice=ask if advice is None else advice)
+        self.transaction_id = transaction_id
+        self.version = version
+        self.uri = uri
+
+
+class HistoryUnavailable(TiltyardError):
+    """A version in the conflict window cannot be read, so the commit is refused.
+
+    Attributes:
+        read_version: where our window begins.
+        missing: versions in the window that cannot be read.
+        head: the newest version.
+    """
+
+    kind = "history-unavailable"
+    retryable = True
+    default_advice = "Nothing was committed. Open the table anew and run the operation on the newest version."
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        read_version: int | None = None,
+        missing: Sequence[int] = (),
+        head: int | None = None,
+        advice: str | None = None,
+    ) -> None:
+        super().__init__(what, advice=advice)
+        self.read_version = read_version
+        self.missing = tuple(missing)
+        self.head = head
+
+
+class CorruptTable(TiltyardError):
+    """A file of the table does not hold what it must.
+
+    Attributes:
+        file: path of the file inside the table.
+        reason: what is wrong with it.
+    """
+
+    kind = "corrupt-table"
+    default_advice = "Restore this file from a copy, or open another version."
+
+    def __init__(self, file: str, reason: str, *, advice: str | None = None) -> None:
+        super().__init__(f"{file} is corrupt: {reason}.", advice=advice)
+        self.file = file
+        self.reason = reason
+
+
+class UnsupportedFeature(TiltyardError):
+    """The table uses something this release does not know.
+
+    Attributes:
+        feature: what it is.
+        bits: unknown feature bits, as powers of two.
+        writing: whether only writing is refused.
+    """
+
+    kind = "unsupported-feature"
+    default_advice = "Upgrade tiltyard, or use the library that wrote the table."
+
+    def __init__(self, what: str, *, feature: str = "", bits: Sequence[int] = (), writing: bool = False, advice: str | None = None) -> None:
+        super().__init__(what, advice=advice)
+        self.feature = feature
+        self.bits = tuple(bits)
+        self.writing = writing
+
+
+class UnsafeStore(TiltyardError):
+    """The store overwrites where it was told to create, so two writers could both win one version."""
+
+    kind = "unsafe-store"
+    default_advice = "Nothing was committed. Use a commit lock (handler='lock') or another store."
+
+    def __init__(self, what: str, *, store: str = "", advice: str | None = None) -> None:
+        super().__init__(what, advice=advice)
+        self.store = store
+
+
+class NotFound(TiltyardError, LookupError):
+    """There is no such table, version, tag, branch or object."""
+
+    kind = "not-found"
+
+    def __init__(self, what: str, *, name: str = "", advice: str | None = None) -> None:
+        super().__init__(what, advice=advice)
+        self.name = name
+
+
+class AlreadyExists(TiltyardError):
+    """The name is taken: an object, a table, a tag."""
+
+    kind = "already-exists"
+
+    def __init__(self, what: str, *, name: str = "", advice: str | None = None) -> None:
+        super().__init__(what, advice=advice)
+        self.name = name
+
+
+class InvalidInput(TiltyardError, ValueError):
+    """An argument or the data given cannot be used. Nothing was written."""
+
+    kind = "invalid-input"
+
+    def __init__(self, what: str, *, argument: str = "", advice: str | None = None) -> None:
+        super().__init__(what, advice=advice)
+        self.argument = argument
+
+
+class StorageError(TiltyardError, OSError):
+    """The store failed.
+
+    Attributes:
+        maybe_applied: whether the request may have been carried out all the same.
+        transient: whether trying again may help.
+        name: the object concerned.
+    """
+
+    kind = "storage-error"
+
+    def __init__(
+        self, what: str, *, name: str = "", maybe_applied: bool = False, transient: bool = False, advice: str | None = None
+    ) -> None:
+        super().__init__(what, advice=advice)
+        self.name = name
+        self.maybe_applied = maybe_applied
+        self.transient = transient

@@ -1,0 +1,232 @@
+"""Values <-> protobuf messages, for everything but schema fields (``field_codec``) and whole manifests (``manifest``).
+
+Decoding checks what a hostile file could get wrong: ids and counts in range, paths that stay inside the table.
+"""
+
+from __future__ import annotations
+
+import uuid as uuidlib
+from collections.abc import Iterable
+
+from tiltyard.errors import CorruptTable
+from tiltyard.format import lance_pb2 as pb
+from tiltyard.format.safe_paths import check_relative
+from tiltyard.format.unknown import unknown_fields, with_unknown
+from tiltyard.format.values import (
+    BasePath,
+    DataFile,
+    DataFormat,
+    DataFragment,
+    DeletionFile,
+    IndexFile,
+    IndexMetadata,
+    WriterVersion,
+)
+
+MAX_FRAGMENT_ID = 2**32 - 1
+MAX_FRAGMENT_ROWS = 2**32
+"""A row address gives the offset 32 bits."""
+
+
+def data_file_from_pb(message: pb.DataFile, source: str) -> DataFile:
+    check_relative(message.path, source)
+    columns = tuple(message.column_indices)
+    if columns and len(columns) != len(message.fields):
+        raise CorruptTable(source, f"data file {message.path[:60]!r} has {len(message.fields)} fields but {len(columns)} columns")
+    return DataFile(
+        path=message.path,
+        fields=tuple(message.fields),
+        column_indices=columns,
+        major=message.file_major_version,
+        minor=message.file_minor_version,
+        size=message.file_size_bytes,
+        base_id=message.base_id if message.HasField("base_id") else None,
+        unknown=unknown_fields(message),
+    )
+
+
+def data_file_to_pb(value: DataFile) -> pb.DataFile:
+    message = pb.DataFile(
+        path=value.path,
+        fields=value.fields,
+        column_indices=value.column_indices,
+        file_major_version=value.major,
+        file_minor_version=value.minor,
+        file_size_bytes=value.size,
+        base_id=value.base_id,
+    )
+    return with_unknown(message, value.unknown)
+
+
+def deletion_file_from_pb(message: pb.DeletionFile, physical_rows: int, source: str) -> DeletionFile:
+    if message.file_type not in (pb.DeletionFile.ARROW_ARRAY, pb.DeletionFile.BITMAP):
+        raise CorruptTable(source, f"a deletion file has the unknown type {message.file_type}")
+    if message.num_deleted_rows > physical_rows:
+        raise CorruptTable(source, f"a deletion file hides {message.num_deleted_rows} of {physical_rows} rows")
+    return DeletionFile(
+        bitmap=message.file_type == pb.DeletionFile.BITMAP,
+        read_version=message.read_version,
+        id=message.id,
+        deleted_rows=message.num_deleted_rows,
+        base_id=message.base_id if message.HasField("base_id") else None,
+        unknown=unknown_fields(message),
+    )
+
+
+def deletion_file_to_pb(value: DeletionFile) -> pb.DeletionFile:
+    message = pb.DeletionFile(
+        file_type=pb.DeletionFile.BITMAP if value.bitmap else pb.DeletionFile.ARROW_ARRAY,
+        read_version=value.read_version,
+        id=value.id,
+        num_deleted_rows=value.deleted_rows,
+        base_id=value.base_id,
+    )
+    return with_unknown(message, value.unknown)
+
+
+def fragment_from_pb(message: pb.DataFragment, source: str) -> DataFragment:
+    if message.id > MAX_FRAGMENT_ID:
+        raise CorruptTable(source, f"fragment id {message.id} does not fit 32 bits")
+    if message.physical_rows > MAX_FRAGMENT_ROWS:
+        raise CorruptTable(source, f"fragment {message.id} claims {message.physical_rows} rows")
+    for arm in ("external_row_ids", "external_last_updated_at_versions", "external_created_at_versions"):
+        if message.HasField(arm):
+            raise CorruptTable(source, f"fragment {message.id} uses the retired member {arm}")
+    deletion = None
+    if message.HasField("deletion_file"):
+        deletion = deletion_file_from_pb(message.deletion_file, message.physical_rows, source)
+    return DataFragment(
+        id=message.id,
+        files=tuple(data_file_from_pb(file, source) for file in message.files),
+        physical_rows=message.physical_rows,
+        deletion_file=deletion,
+        row_ids=message.inline_row_ids if message.HasField("inline_row_ids") else None,
+        updated_at=message.inline_last_updated_at_versions if message.HasField("inline_last_updated_at_versions") else None,
+        created_at=message.inline_created_at_versions if message.HasField("inline_created_at_versions") else None,
+        row_ids_spilled=message.HasField("column_row_ids"),
+        updated_at_spilled=message.HasField("column_last_updated_at_versions"),
+        created_at_spilled=message.HasField("column_created_at_versions"),
+        overlays=tuple(overlay.SerializeToString(deterministic=True) for overlay in message.overlays),
+        unknown=unknown_fields(message),
+    )
+
+
+def fragment_to_pb(value: DataFragment) -> pb.DataFragment:
+    message = pb.DataFragment(
+        id=value.id,
+        files=[data_file_to_pb(file) for file in value.files],
+        deletion_file=deletion_file_to_pb(value.deletion_file) if value.deletion_file else None,
+        physical_rows=value.physical_rows,
+        inline_row_ids=value.row_ids,
+        inline_last_updated_at_versions=value.updated_at,
+        inline_created_at_versions=value.created_at,
+        column_row_ids=pb.Marker() if value.row_ids_spilled else None,
+        column_last_updated_at_versions=pb.Marker() if value.updated_at_spilled else None,
+        column_created_at_versions=pb.Marker() if value.created_at_spilled else None,
+        overlays=[pb.DataOverlayFile.FromString(overlay) for overlay in value.overlays],
+    )
+    return with_unknown(message, value.unknown)
+
+
+def fragments_to_pb(values: Iterable[DataFragment]) -> list[pb.DataFragment]:
+    return [fragment_to_pb(value) for value in values]
+
+
+def fragments_from_pb(messages: Iterable[pb.DataFragment], source: str) -> tuple[DataFragment, ...]:
+    return tuple(fragment_from_pb(message, source) for message in messages)
+
+
+def base_path_from_pb(message: pb.BasePath) -> BasePath:
+    return BasePath(
+        id=message.id,
+        path=message.path,
+        is_dataset_root=message.is_dataset_root,
+        name=message.name if message.HasField("name") else None,
+        unknown=unknown_fields(message),
+    )
+
+
+def base_path_to_pb(value: BasePath) -> pb.BasePath:
+    message = pb.BasePath(id=value.id, path=value.path, is_dataset_root=value.is_dataset_root, name=value.name)
+    return with_unknown(message, value.unknown)
+
+
+def writer_from_pb(message: pb.WriterVersion) -> WriterVersion:
+    return WriterVersion(
+        library=message.library,
+        version=message.version,
+        prerelease=message.prerelease if message.HasField("prerelease") else None,
+        build_metadata=message.build_metadata if message.HasField("build_metadata") else None,
+        unknown=unknown_fields(message),
+    )
+
+
+def writer_to_pb(value: WriterVersion) -> pb.WriterVersion:
+    message = pb.WriterVersion(
+        library=value.library, version=value.version, prerelease=value.prerelease, build_metadata=value.build_metadata
+    )
+    return with_unknown(message, value.unknown)
+
+
+def data_format_from_pb(message: pb.DataStorageFormat) -> DataFormat:
+    return DataFormat(message.file_format, message.version, unknown_fields(message))
+
+
+def data_format_to_pb(value: DataFormat) -> pb.DataStorageFormat:
+    return with_unknown(pb.DataStorageFormat(file_format=value.file_format, version=value.version), value.unknown)
+
+
+def uuid_from_pb(message: pb.Uuid, source: str) -> str:
+    if len(message.uuid) != 16:
+        raise CorruptTable(source, f"a uuid has {len(message.uuid)} bytes instead of 16")
+    return str(uuidlib.UUID(bytes=message.uuid))
+
+
+def uuid_to_pb(value: str) -> pb.Uuid:
+    return pb.Uuid(uuid=uuidlib.UUID(value).bytes)
+
+
+def index_file_from_pb(message: pb.IndexFile, source: str) -> IndexFile:
+    check_relative(message.path, source)
+    return IndexFile(message.path, message.size_bytes, unknown_fields(message))
+
+
+def index_file_to_pb(value: IndexFile) -> pb.IndexFile:
+    return with_unknown(pb.IndexFile(path=value.path, size_bytes=value.size), value.unknown)
+
+
+def index_from_pb(message: pb.IndexMetadata, source: str) -> IndexMetadata:
+    details = None
+    if message.HasField("index_details"):
+        details = (message.index_details.type_url, message.index_details.value)
+    return IndexMetadata(
+        uuid=uuid_from_pb(message.uuid, source),
+        fields=tuple(message.fields),
+        name=message.name,
+        dataset_version=message.dataset_version,
+        fragment_bitmap=message.fragment_bitmap or None,
+        details=details,
+        index_version=message.index_version if message.HasField("index_version") else None,
+        created_at=message.created_at if message.HasField("created_at") else None,
+        base_id=message.base_id if message.HasField("base_id") else None,
+        files=tuple(index_file_from_pb(file, source) for file in message.files),
+        covering_fields=tuple(message.covering_fields),
+        unknown=unknown_fields(message),
+    )
+
+
+def index_to_pb(value: IndexMetadata) -> pb.IndexMetadata:
+    message = pb.IndexMetadata(
+        uuid=uuid_to_pb(value.uuid),
+        fields=value.fields,
+        name=value.name,
+        dataset_version=value.dataset_version,
+        fragment_bitmap=value.fragment_bitmap or b"",
+        index_details=pb.AnyDetails(type_url=value.details[0], value=value.details[1]) if value.details else None,
+        index_version=value.index_version,
+        created_at=value.created_at,
+        base_id=value.base_id,
+        files=[index_file_to_pb(file) for file in value.files],
+        covering_fields=value.covering_fields,
+    )
+    return with_unknown(message, value.unknown)

@@ -1,0 +1,206 @@
+"""The fragments of a manifest, decoded only where somebody looks.
+
+A manifest may name a hundred thousand fragments, and most commits touch none or one of them. A ``FragmentList`` keeps the wire bytes
+of each and turns one into a value when asked; ``appended`` remembers that it only adds, so that a commit can splice bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TypeVar, overload
+
+from google.protobuf.message import DecodeError, Message
+
+from tiltyard.errors import CorruptTable
+from tiltyard.format import lance_pb2 as pb
+from tiltyard.format.codec import MAX_FRAGMENT_ID, MAX_FRAGMENT_ROWS, fragment_from_pb, fragment_to_pb
+from tiltyard.format.safe_paths import check_relative
+from tiltyard.format.values import DataFragment
+from tiltyard.format.wire import length_delimited
+
+FRAGMENTS_TAG = 2
+
+AnyMessage = TypeVar("AnyMessage", bound=Message)
+
+
+class FragmentList(Sequence[DataFragment]):
+    """An immutable sequence of fragments, in the order of the manifest."""
+
+    __slots__ = ("_base", "_items", "_message", "_source")
+
+    def __init__(
+        self,
+        values: Iterable[DataFragment | bytes] = (),
+        *,
+        source: str = "manifest",
+        base: FragmentList | None = None,
+        message: bytes = b"",
+    ) -> None:
+        self._source = source
+        self._message = message
+        self._base = base
+        self._items: list[DataFragment | bytes] | None = None if message else list(values)
+
+    @classmethod
+    def from_message(cls, message: bytes, source: str) -> FragmentList:
+        """The fragments of a serialized manifest; nothing is decoded yet."""
+        return cls(source=source, message=message)
+
+    def _records(self) -> list[DataFragment | bytes]:
+        if self._items is None:
+            self._items = list(_parse(pb.ManifestHead, self._message, self._source).fragments)
+        return self._items
+
+    def __len__(self) -> int:
+        return len(self._records()) + (len(self._base) if self._base is not None else 0)
+
+    def __iter__(self) -> Iterator[DataFragment]:
+        if self._base is not None:
+            yield from self._base
+        for position in range(len(self._records())):
+            yield self._own(position)
+
+    @overload
+    def __getitem__(self, index: int) -> DataFragment: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> tuple[DataFragment, ...]: ...
+
+    def __getitem__(self, index: int | slice) -> DataFragment | tuple[DataFragment, ...]:
+        if isinstance(index, slice):
+            return tuple(self[i] for i in range(*index.indices(len(self))))
+        below = len(self._base) if self._base is not None else 0
+        position = index + below + len(self._records()) if index < 0 else index
+        if position < 0:
+            raise IndexError(index)
+        if self._base is not None and position < below:
+            return self._base[position]
+        return self._own(position - below)
+
+    def _own(self, position: int) -> DataFragment:
+        records = self._records()
+        item = records[position]
+        if isinstance(item, bytes):
+            item = decode_fragment(item, self._source)
+            records[position] = item
+        return item
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, FragmentList):
+            return NotImplemented
+        return tuple(self) == tuple(other)
+
+    def __hash__(self) -> int:
+        return hash(tuple(fragment.id for fragment in self))
+
+    def __repr__(self) -> str:
+        return f"FragmentList({len(self)} fragments)"
+
+    def appended(self, added: Iterable[DataFragment]) -> FragmentList:
+        """These fragments and then ``added``, remembered as an extension of this very list."""
+        return FragmentList(added, source=self._source, base=self)
+
+    def extension_of(self, base: FragmentList) -> Sequence[DataFragment] | None:
+        """What was added to ``base`` to make this list, or None if it came about otherwise."""
+        if self._base is not base:
+            return None
+        return [self._own(position) for position in range(len(self._records()))]
+
+    def changed(self, changes: Mapping[int, DataFragment | None], added: Iterable[DataFragment] = ()) -> FragmentList:
+        """These fragments with some replaced (by id) or left out (None), then ``added``; untouched ones keep their bytes."""
+        kept: list[DataFragment | bytes] = []
+        for item, fragment_id in zip(self._flat(), self.ids(), strict=True):
+            if fragment_id not in changes:
+                kept.append(item)
+            elif (replacement := changes[fragment_id]) is not None:
+                kept.append(replacement)
+        return FragmentList([*kept, *added], source=self._source)
+
+    def _flat(self) -> list[DataFragment | bytes]:
+        below = self._base._flat() if self._base is not None else []
+        return [*below, *self._records()]
+
+    def ids(self) -> list[int]:
+        return [item.id if isinstance(item, DataFragment) else _summary(item, self._source).id for item in self._flat()]
+
+    def physical_rows(self) -> int:
+        return sum(fragment.physical_rows for fragment in self._summaries())
+
+    def live_rows(self) -> int:
+        return sum(fragment.physical_rows - fragment.deletion_file.num_deleted_rows for fragment in self._summaries())
+
+    def has_deletions(self) -> bool:
+        return any(fragment.HasField("deletion_file") for fragment in self._summaries())
+
+    def _summaries(self) -> Sequence[pb.FragmentSummary]:
+        return _parse(pb.ManifestSummaries, self._message or self.wire(), self._source).fragments
+
+    def wire(self) -> bytes:
+        """All fragments as they stand in a manifest message, and nothing else."""
+        return b"".join(encode_fragment_record(item) for item in self._flat())
+
+
+def check_fragments(message: bytes, source: str, *, above: int = -1, highest: int | None, base_ids: frozenset[int]) -> None:
+    """Refuses what no sound manifest has: repeated or too high ids, absurd counts, paths that leave the table.
+
+    Args:
+        message: a manifest message, or the part of one that was not checked before.
+        source: its file, for messages.
+        above: ids up to here are taken by fragments checked before.
+        highest: the highest id ever given out, None where the table does not record it.
+        base_ids: the bases a file may lie in.
+
+    Raises:
+        CorruptTable: naming the fragment and what is wrong with it.
+    """
+    seen: set[int] = set()
+    for fragment in _parse(pb.Manifest, message, source).fragments:
+        problem = _problem(fragment, highest, base_ids, source)
+        if problem is None and (fragment.id in seen or fragment.id <= above):
+            problem = "stands twice in the manifest"
+        if problem is not None:
+            raise CorruptTable(source, f"fragment {fragment.id} {problem}")
+        seen.add(fragment.id)
+
+
+def _problem(fragment: pb.DataFragment, highest: int | None, base_ids: frozenset[int], source: str) -> str | None:
+    rows = fragment.physical_rows
+    # An id above the highest one given out would be given out again.
+    if fragment.id > MAX_FRAGMENT_ID or (highest is not None and fragment.id > highest):
+        return f"has an id above the highest one given out, {highest}"
+    if rows > MAX_FRAGMENT_ROWS:
+        return f"claims {rows} rows"
+    for file in fragment.files:
+        check_relative(file.path, source)
+        if file.HasField("base_id") and file.base_id not in base_ids:
+            return f"lies in base {file.base_id}, which the manifest does not list"
+        if len(file.column_indices) != len(file.fields) and (file.column_indices or file.file_major_version >= 2):
+            return f"has {len(file.fields)} fields but {len(file.column_indices)} columns in one file"
+    if fragment.HasField("deletion_file"):
+        deletion = fragment.deletion_file
+        if deletion.num_deleted_rows > rows:
+            return f"hides {deletion.num_deleted_rows} of {rows} rows"
+        if deletion.HasField("base_id") and deletion.base_id not in base_ids:
+            return f"has deletions in base {deletion.base_id}, which the manifest does not list"
+    return None
+
+
+def encode_fragment_record(item: DataFragment | bytes) -> bytes:
+    """One fragment as a record of a manifest message."""
+    body = item if isinstance(item, bytes) else fragment_to_pb(item).SerializeToString(deterministic=True)
+    return length_delimited(FRAGMENTS_TAG, body)
+
+
+def decode_fragment(data: bytes, source: str) -> DataFragment:
+    return fragment_from_pb(_parse(pb.DataFragment, data, source), source)
+
+
+def _summary(data: bytes, source: str) -> pb.FragmentSummary:
+    return _parse(pb.FragmentSummary, data, source)
+
+
+def _parse(kind: type[AnyMessage], data: bytes, source: str) -> AnyMessage:
+    try:
+        return kind.FromString(data)
+    except DecodeError as error:
+        raise CorruptTable(source, f"the fragments cannot be decoded ({error})") from error

@@ -1,0 +1,267 @@
+"""A manifest as a value, and the message it is written as.
+
+The message we write has three parts, in this order: what seldom changes (schema, config, bases), the fragments, and a *tail* of what
+every commit changes. Protobuf lets fields come in any order and the last scalar wins, so an append is: everything before the tail as it
+was, the new fragments, a new tail. The result is byte for byte what encoding the new manifest from scratch would give, and its cost
+does not depend on how many fragments there are. ``manifest_file`` wraps the message into a file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from google.protobuf.message import DecodeError
+
+from tiltyard.errors import CorruptTable
+from tiltyard.format import lance_pb2 as pb
+from tiltyard.format.codec import (
+    base_path_from_pb,
+    base_path_to_pb,
+    data_format_from_pb,
+    data_format_to_pb,
+    index_from_pb,
+    index_to_pb,
+    writer_from_pb,
+    writer_to_pb,
+)
+from tiltyard.format.field_codec import field_from_pb, field_to_pb
+from tiltyard.format.fragments import FragmentList, check_fragments, encode_fragment_record
+from tiltyard.format.unknown import unknown_fields
+from tiltyard.format.values import BasePath, DataFormat, DataFragment, Field, IndexMetadata, WriterVersion
+from tiltyard.format.wire import integer, length_delimited
+
+NANOS = 1_000_000_000
+MAX_TIMESTAMP_SECONDS = 253_402_300_799
+"""The end of the year 9999: beyond it no calendar type goes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """Everything one version of a table says."""
+
+    version: int
+    fields: tuple[Field, ...]
+    fragments: FragmentList
+    schema_metadata: Mapping[str, bytes] = field(default_factory=dict)
+    index_section: bytes = b""
+    """The serialized IndexSection; empty when there are no indices. See ``decode_indices``."""
+    timestamp_ns: int = 0
+    reader_flags: int = 0
+    writer_flags: int = 0
+    max_fragment_id: int | None = None
+    transaction_file: str = ""
+    writer: WriterVersion | None = None
+    next_row_id: int = 0
+    data_format: DataFormat | None = None
+    config: Mapping[str, str] = field(default_factory=dict)
+    base_paths: tuple[BasePath, ...] = ()
+    table_metadata: Mapping[str, str] = field(default_factory=dict)
+    branch: str | None = None
+    max_allocated_field_id: int | None = None
+    version_aux_data: int = 0
+    tag: str = ""
+    fragment_tree: bytes = b""
+    unknown: bytes = field(default=b"", repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Offsets:
+    """Where the other sections of the file begin; None when there is no such section."""
+
+    index: int | None
+    transaction: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A serialized manifest, cut before the tail where it is our own; ``body + tail`` is the message."""
+
+    body: bytes
+    tail: bytes
+    extendable: bool = True
+    """False where the old bytes hold something that a later field cannot override."""
+
+    def joined(self) -> bytes:
+        return self.body + self.tail if self.tail else self.body
+
+
+def decode_manifest(message: bytes, source: str, known: tuple[Manifest, Message] | None = None) -> tuple[Manifest, Offsets, Message]:
+    """Reads a manifest message. Fragments are checked but not yet turned into values.
+
+    Args:
+        message: the serialized manifest.
+        source: its file, for messages.
+        known: a manifest read before; fragments that stand in both are not checked again.
+
+    Raises:
+        CorruptTable: naming ``source`` and the reason.
+    """
+    try:
+        head = pb.ManifestHead.FromString(message)
+    except DecodeError as error:
+        raise CorruptTable(source, f"the manifest cannot be decoded ({error})") from error
+    manifest = Manifest(
+        version=head.version,
+        fields=tuple(field_from_pb(one, source) for one in head.fields),
+        fragments=FragmentList.from_message(message, source),
+        schema_metadata=dict(head.schema_metadata),
+        timestamp_ns=_timestamp(head, source),
+        reader_flags=head.reader_feature_flags,
+        writer_flags=head.writer_feature_flags,
+        max_fragment_id=head.max_fragment_id if head.HasField("max_fragment_id") else None,
+        transaction_file=head.transaction_file,
+        writer=writer_from_pb(head.writer_version) if head.HasField("writer_version") else None,
+        next_row_id=head.next_row_id,
+        data_format=data_format_from_pb(head.data_format) if head.HasField("data_format") else None,
+        config=dict(head.config),
+        base_paths=tuple(base_path_from_pb(base) for base in head.base_paths),
+        table_metadata=dict(head.table_metadata),
+        branch=head.branch if head.HasField("branch") else None,
+        max_allocated_field_id=head.max_allocated_field_id if head.HasField("max_allocated_field_id") else None,
+        version_aux_data=head.version_aux_data,
+        tag=head.tag,
+        fragment_tree=head.fragment_tree,
+        unknown=unknown_fields(head),
+    )
+    _check(manifest, message, source, known)
+    offsets = _offsets(head)
+    return manifest, offsets, _cut_tail(message, manifest, offsets, extendable=not head.HasField("transaction_section_deprecated"))
+
+
+def _check(manifest: Manifest, message: bytes, source: str, known: tuple[Manifest, Message] | None) -> None:
+    base_ids = frozenset(base.id for base in manifest.base_paths)
+    if len(base_ids) != len(manifest.base_paths):
+        raise CorruptTable(source, "two base paths share one id")
+    above = -1
+    if known is not None:
+        before, old = known
+        extends = bool(old.tail) and message.startswith(old.body) and before.base_paths == manifest.base_paths
+        if extends and before.max_fragment_id is not None and before.max_fragment_id <= (manifest.max_fragment_id or 0):
+            # An append of ours: the old fragments stand where they stood when they were checked.
+            above, message = before.max_fragment_id, message[len(old.body) :]
+    check_fragments(message, source, above=above, highest=manifest.max_fragment_id, base_ids=base_ids)
+
+
+def _timestamp(head: pb.ManifestHead, source: str) -> int:
+    stamp = head.timestamp
+    if not -MAX_TIMESTAMP_SECONDS <= stamp.seconds <= MAX_TIMESTAMP_SECONDS or not 0 <= stamp.nanos < NANOS:
+        raise CorruptTable(source, "its time stamp is out of range")
+    return stamp.seconds * NANOS + stamp.nanos
+
+
+def _offsets(head: pb.ManifestHead) -> Offsets:
+    transaction = None
+    if head.HasField("transaction_section"):
+        transaction = head.transaction_section
+    elif head.HasField("transaction_section_deprecated"):
+        transaction = head.transaction_section_deprecated
+    return Offsets(head.index_section if head.HasField("index_section") else None, transaction)
+
+
+def encode_manifest(manifest: Manifest, offsets: Offsets) -> Message:
+    """The message from scratch."""
+    return Message(_encode_static(manifest) + manifest.fragments.wire(), encode_tail(manifest, offsets))
+
+
+def extend_message(old: Message, added: list[DataFragment], manifest: Manifest, offsets: Offsets) -> Message:
+    """The message of ``manifest``, which is the old one with ``added`` at the end and another tail."""
+    body = b"".join([old.body, *(encode_fragment_record(fragment) for fragment in added)])
+    return Message(body, encode_tail(manifest, offsets))
+
+
+def _cut_tail(message: bytes, manifest: Manifest, offsets: Offsets, *, extendable: bool) -> Message:
+    """Splits off the tail if the message ends in exactly the one we would have written.
+
+    What remains must be whole by itself: the same bytes could stand at the end of some string.
+    """
+    tail = encode_tail(manifest, offsets)
+    if message.endswith(tail):
+        body = message[: -len(tail)]
+        try:
+            pb.ManifestHead.FromString(body)
+        except DecodeError:
+            return Message(message, b"", extendable)
+        return Message(body, tail, extendable)
+    return Message(message, b"", extendable)
+
+
+STATIC = (
+    "fields",
+    "schema_metadata",
+    "data_format",
+    "config",
+    "base_paths",
+    "table_metadata",
+    "branch",
+    "max_allocated_field_id",
+    "version_aux_data",
+    "tag",
+    "fragment_tree",
+    "unknown",
+)
+"""What a splice cannot change."""
+
+
+def can_splice(old: Manifest, new: Manifest) -> bool:
+    """Whether ``new`` differs from ``old`` only by added fragments and by what the tail says."""
+    if new.fragments is not old.fragments and new.fragments.extension_of(old.fragments) is None:
+        return False
+    writer = old.writer
+    if writer is not None and (writer.prerelease is not None or writer.build_metadata is not None or writer.unknown):
+        return False  # sub-messages merge: what the old writer said and we do not would linger
+    if (old.index_section and not new.index_section) or (old.max_fragment_id is not None and new.max_fragment_id is None):
+        return False  # an optional field can be replaced but not taken back
+    return all(getattr(new, name) is getattr(old, name) or getattr(new, name) == getattr(old, name) for name in STATIC)
+
+
+def _encode_static(manifest: Manifest) -> bytes:
+    head = pb.ManifestHead(
+        fields=[field_to_pb(one) for one in manifest.fields],
+        version_aux_data=manifest.version_aux_data,
+        schema_metadata=manifest.schema_metadata,
+        tag=manifest.tag,
+        data_format=data_format_to_pb(manifest.data_format) if manifest.data_format else None,
+        config=manifest.config,
+        base_paths=[base_path_to_pb(base) for base in manifest.base_paths],
+        table_metadata=manifest.table_metadata,
+        branch=manifest.branch,
+        fragment_tree=manifest.fragment_tree,
+        max_allocated_field_id=manifest.max_allocated_field_id,
+    )
+    return head.SerializeToString(deterministic=True) + manifest.unknown
+
+
+def encode_tail(manifest: Manifest, offsets: Offsets) -> bytes:
+    """What every commit changes. Zeros are written too: a spliced message must override what stands before it."""
+    seconds, nanos = divmod(manifest.timestamp_ns, NANOS)
+    parts = [
+        integer(3, manifest.version),
+        length_delimited(7, integer(1, seconds % 2**64) + integer(2, nanos)),
+        integer(9, manifest.reader_flags),
+        integer(10, manifest.writer_flags),
+        length_delimited(12, manifest.transaction_file.encode()),
+        integer(14, manifest.next_row_id),
+    ]
+    if manifest.max_fragment_id is not None:
+        parts.append(integer(11, manifest.max_fragment_id))
+    if manifest.writer is not None:
+        parts.append(length_delimited(13, writer_to_pb(manifest.writer).SerializeToString(deterministic=True)))
+    if offsets.index is not None:
+        parts.append(integer(6, offsets.index))
+    if offsets.transaction is not None:
+        parts.append(integer(23, offsets.transaction))
+    return b"".join(parts)
+
+
+def decode_indices(manifest: Manifest, source: str) -> tuple[IndexMetadata, ...]:
+    """The index entries of a manifest."""
+    try:
+        section = pb.IndexSection.FromString(manifest.index_section)
+    except DecodeError as error:
+        raise CorruptTable(source, f"the index section cannot be decoded ({error})") from error
+    return tuple(index_from_pb(one, source) for one in section.indices)
+
+
+def encode_indices(indices: tuple[IndexMetadata, ...]) -> bytes:
+    return pb.IndexSection(indices=[index_to_pb(one) for one in indices]).SerializeToString(deterministic=True)

@@ -1,0 +1,109 @@
+"""The bytes of one file in ``_versions``: index section, transaction section, manifest message, footer."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass, replace
+
+from tiltyard.errors import CorruptTable
+from tiltyard.format.fragments import FragmentList
+from tiltyard.format.manifest import Manifest, Message, Offsets, can_splice, decode_manifest, encode_manifest, extend_message
+
+MAGIC = b"LANC"
+FOOTER = struct.Struct("<qHH4s")
+LENGTH = struct.Struct("<I")
+FILE_MAJOR, FILE_MINOR = 0, 2
+MAX_SECTION = 2**31 - 1
+"""Protobuf refuses messages of 2 GiB and more."""
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestFile:
+    """A manifest with the transaction that made it, and the message it is (or was) written as."""
+
+    manifest: Manifest
+    transaction: bytes | None
+    """The inline transaction; None when the file has none."""
+    message: Message
+
+
+def decode_manifest_file(data: bytes, *, source: str, version: int | None = None, known: ManifestFile | None = None) -> ManifestFile:
+    """Reads a manifest file.
+
+    Args:
+        data: the whole file.
+        source: its path, for messages.
+        version: the version its name stands for; it must be the one inside.
+        known: another version of the same table, read before; what both share is not checked twice.
+
+    Raises:
+        CorruptTable: whatever is wrong with the bytes.
+    """
+    size = len(data)
+    if size < FOOTER.size:
+        raise CorruptTable(source, f"it has only {size} bytes")
+    position, _, _, magic = FOOTER.unpack_from(data, size - FOOTER.size)
+    if magic != MAGIC:
+        raise CorruptTable(source, "it does not end in the magic LANC")
+    limit = size - FOOTER.size
+    body = _section(data, position, limit, "manifest", source)
+    if position + LENGTH.size + len(body) != limit:
+        raise CorruptTable(source, "there are stray bytes between manifest and footer")
+    manifest, offsets, message = decode_manifest(body, source, (known.manifest, known.message) if known else None)
+    if version is not None and manifest.version != version:
+        raise CorruptTable(source, f"its name says version {version}, its content {manifest.version}")
+    transaction = None
+    if offsets.transaction is not None:
+        transaction = _section(data, offsets.transaction, position, "transaction", source)
+    if offsets.index is not None:
+        manifest = replace(manifest, index_section=_section(data, offsets.index, position, "index", source))
+    return ManifestFile(manifest, transaction, message)
+
+
+def _section(data: bytes, position: int, limit: int, what: str, source: str) -> bytes:
+    if not 0 <= position <= limit - LENGTH.size:
+        raise CorruptTable(source, f"the {what} section begins at {position}, outside the file")
+    (length,) = LENGTH.unpack_from(data, position)
+    start = position + LENGTH.size
+    if start + length > limit:
+        raise CorruptTable(source, f"the {what} section claims {length} bytes, more than there are")
+    return data[start : start + length]
+
+
+def encode_manifest_file(manifest: Manifest, transaction: bytes | None, previous: ManifestFile | None = None) -> tuple[bytes, ManifestFile]:
+    """The bytes of a new version's file, and the same as a value to go on from.
+
+    Args:
+        manifest: the new version.
+        transaction: its serialized transaction, stored inline.
+        previous: the version it was made from; an append then reuses its bytes.
+    """
+    sections: list[bytes] = []
+    position = 0
+    index = inline = None
+    if manifest.index_section:
+        index = position
+        position += _add(sections, manifest.index_section)
+    if transaction is not None:
+        inline = position
+        position += _add(sections, transaction)
+    offsets = Offsets(index, inline)
+    message = _message(manifest, offsets, previous)
+    body = message.joined()
+    if len(body) > MAX_SECTION:
+        raise CorruptTable("manifest", "it would exceed 2 GiB", advice="Compact the table first.")
+    data = b"".join([*sections, LENGTH.pack(len(body)), body, FOOTER.pack(position, FILE_MAJOR, FILE_MINOR, MAGIC)])
+    written = replace(manifest, fragments=FragmentList.from_message(message.body, "manifest"))
+    return data, ManifestFile(written, transaction, message)
+
+
+def _message(manifest: Manifest, offsets: Offsets, previous: ManifestFile | None) -> Message:
+    if previous is not None and previous.message.extendable and offsets.transaction is not None and can_splice(previous.manifest, manifest):
+        added = manifest.fragments.extension_of(previous.manifest.fragments) or []
+        return extend_message(previous.message, list(added), manifest, offsets)
+    return encode_manifest(manifest, offsets)
+
+
+def _add(sections: list[bytes], content: bytes) -> int:
+    sections += [LENGTH.pack(len(content)), content]
+    return LENGTH.size + len(content)

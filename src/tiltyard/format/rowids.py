@@ -1,0 +1,113 @@
+"""Stable row ids of a fragment: one id per physical row, deleted rows included."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+from google.protobuf.message import DecodeError
+
+from tiltyard.errors import CorruptTable
+from tiltyard.format import lance_pb2 as pb
+from tiltyard.format.segments import Range, Segment, U64Values, read_segment, segment_of, write_segment
+
+Offsets: TypeAlias = Iterable[int] | npt.NDArray[np.integer[Any]]
+
+MOST_ROWS: Final = 1 << 32
+"""A row's place in its fragment is a 32-bit number, so no fragment holds more."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowIds:
+    """A sequence of row ids in compact segments. Compare ``to_numpy()`` to compare ids: equality here is of the segments."""
+
+    segments: tuple[Segment, ...] = ()
+
+    def __len__(self) -> int:
+        return sum(segment.count for segment in self.segments)
+
+    def __iter__(self) -> Iterator[int]:
+        for segment in self.segments:
+            yield from range(segment.start, segment.end) if isinstance(segment, Range) else segment.to_numpy().tolist()
+
+    def to_numpy(self) -> U64Values:
+        """All ids; allocates eight bytes for each."""
+        return np.concatenate([np.empty(0, np.uint64), *(segment.to_numpy() for segment in self.segments)])
+
+    def select(self, offsets: Offsets) -> RowIds:
+        """The ids at these physical offsets, in the order given."""
+        return row_ids_of(self.to_numpy()[offset_index(offsets, len(self))])
+
+    def slice(self, start: int, count: int) -> RowIds:
+        """``count`` ids from offset ``start`` on; ranges stay ranges."""
+        taken: list[Segment] = []
+        begin = 0
+        for segment in self.segments:
+            first, last = max(start - begin, 0), min(start + count - begin, segment.count)
+            if last > first:
+                taken.append(_cut(segment, first, last))
+            begin += segment.count
+        return RowIds(tuple(taken))
+
+
+def _cut(segment: Segment, first: int, last: int) -> Segment:
+    if isinstance(segment, Range):
+        return Range(segment.start + first, segment.start + last)
+    return segment if (first, last) == (0, segment.count) else segment_of(segment.to_numpy()[first:last])
+
+
+def offset_index(offsets: Offsets, rows: int) -> npt.NDArray[np.int64]:
+    """Offsets as an index array; one outside the fragment is a mistake of the caller and must not wrap around."""
+    index = np.asarray(offsets if isinstance(offsets, np.ndarray) else list(offsets), dtype=np.int64)
+    if len(index) and not 0 <= int(index.min()) <= int(index.max()) < rows:
+        raise IndexError(f"offsets {int(index.min())} to {int(index.max())} do not fit {rows} rows")
+    return index
+
+
+def fresh_row_ids(start: int, count: int) -> RowIds:
+    """Ids for new rows, from the table's next unused id on."""
+    return RowIds((Range(start, start + count),))
+
+
+def row_ids_of(ids: Iterable[int] | U64Values) -> RowIds:
+    """These ids, in this order, in the shape that takes least room."""
+    return RowIds((segment_of(np.asarray(ids if isinstance(ids, np.ndarray) else list(ids), dtype=np.uint64)),))
+
+
+def concat_row_ids(parts: Iterable[RowIds]) -> RowIds:
+    """One sequence after the other; ranges that continue each other become one."""
+    joined: list[Segment] = []
+    for segment in (segment for part in parts for segment in part.segments if segment.count):
+        last = joined[-1] if joined else None
+        if isinstance(last, Range) and isinstance(segment, Range) and last.end == segment.start:
+            joined[-1] = Range(last.start, segment.end)
+        else:
+            joined.append(segment)
+    return RowIds(tuple(joined))
+
+
+def decode_row_ids(data: bytes, *, physical_rows: int, source: str) -> RowIds:
+    """Reads every segment form. The number of ids must be the fragment's number of physical rows."""
+    try:
+        message = pb.RowIdSequence.FromString(data)
+    except DecodeError as error:
+        raise CorruptTable(source, f"the row ids cannot be read ({error})") from error
+    segments = tuple(read_segment(segment, source) for segment in message.segments)
+    check_count(sum(segment.count for segment in segments), physical_rows, "row ids", source)
+    return RowIds(segments)
+
+
+def encode_row_ids(ids: RowIds) -> bytes:
+    """Wire bytes, each segment in the form stock writers choose for its ids."""
+    return pb.RowIdSequence(segments=[write_segment(segment) for segment in ids.segments]).SerializeToString(deterministic=True)
+
+
+def check_count(count: int, physical_rows: int, what: str, source: str) -> None:
+    """A sequence covers each physical row once."""
+    if count != physical_rows:
+        raise CorruptTable(source, f"there are {count} {what} for {physical_rows} rows")
+    if count > MOST_ROWS:
+        raise CorruptTable(source, f"{count} {what} are more than a fragment can hold")

@@ -1,0 +1,127 @@
+"""The small interfaces through which I/O, time and chance come in, so that a test can own all of them."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from random import SystemRandom
+from typing import Protocol, runtime_checkable
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectInfo:
+    """What a store knows of one object."""
+
+    path: str
+    size: int
+    modified: datetime
+
+
+@runtime_checkable
+class ObjectStore(Protocol):
+    """Where the bytes of one table live. Paths are relative to the table's root, with ``/`` between parts.
+
+    Failures: ``NotFound`` for an object that is not there, ``AlreadyExists`` where a create met one, ``StorageError`` for all else,
+    with ``maybe_applied`` set whenever the store cannot promise that a write did not happen.
+    """
+
+    uri: str
+    """The root, free of credentials; fit for messages."""
+
+    ordered: bool
+    """Whether the names within one directory come in lexical order, so that the first one is enough."""
+
+    def get(self, path: str) -> bytes: ...
+
+    def get_range(self, path: str, start: int, length: int) -> bytes:
+        """Bytes from ``start``; a negative start counts from the end. Shorter than ``length`` at the object's end."""
+
+    def put(self, path: str, data: bytes) -> None:
+        """Creates or replaces, atomically: no reader sees half of it."""
+
+    def put_if_absent(self, path: str, data: bytes) -> None:
+        """Creates; of any number of callers exactly one succeeds and the others get ``AlreadyExists``.
+
+        A client that repeats requests by itself may get ``AlreadyExists`` against its own object; compare contents where it matters.
+        """
+
+    def rename_if_absent(self, source: str, target: str) -> None:
+        """Gives ``source`` the name ``target`` under the rule of ``put_if_absent``; the old name goes last."""
+
+    def copy_if_absent(self, source: str, target: str) -> None:
+        """Creates ``target`` with what ``source`` holds, under the rule of ``put_if_absent``."""
+
+    def head(self, path: str) -> ObjectInfo: ...
+
+    def list(self, prefix: str, *, offset: str | None = None) -> Iterator[ObjectInfo]:
+        """All objects below ``prefix`` (a directory, ending in ``/`` or empty) whose path sorts after ``offset``. Never temporary files."""
+
+    def names(self, prefix: str) -> Iterator[str]:
+        """Names of the objects directly in the directory ``prefix``: cheaper than ``list``, no sizes, no descent."""
+
+    def delete(self, path: str) -> None:
+        """Removes; an object that is not there is no error."""
+
+    def sync(self, paths: Iterable[str]) -> None:
+        """Makes files that others wrote below the root survive a power loss, as far as this store promises that."""
+
+
+class CommitHandler(Protocol):
+    """Who may create a version: creates ``path`` for at most one of any number of callers."""
+
+    name: str
+
+    def create(self, store: ObjectStore, path: str, data: bytes) -> None:
+        """Creates the object or raises ``AlreadyExists`` (somebody won) or ``StorageError``."""
+
+
+class Clock(Protocol):
+    def now(self) -> datetime: ...
+
+    def monotonic(self) -> float: ...
+
+    def sleep(self, seconds: float) -> None: ...
+
+
+class Randomness(Protocol):
+    def uniform(self, a: float, b: float) -> float: ...
+
+    def randrange(self, stop: int, /) -> int: ...
+
+    def uuid(self) -> str:
+        """A fresh random uuid, lower case with hyphens."""
+
+
+class SystemClock:
+    """The machine's own clock."""
+
+    def now(self) -> datetime:
+        return datetime.now(UTC)
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+    def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+
+class SystemRandomness(SystemRandom):
+    """The machine's own chance; safe across forks, since nothing is seeded."""
+
+    def uuid(self) -> str:
+        return str(uuid.UUID(int=self.getrandbits(128), version=4))
+
+
+@dataclass(frozen=True, slots=True)
+class Runtime:
+    """Time and chance, handed down together."""
+
+    clock: Clock
+    random: Randomness
+
+
+def system_runtime() -> Runtime:
+    return Runtime(SystemClock(), SystemRandomness())

@@ -1,0 +1,157 @@
+"""The few steps on a POSIX file system from which a name that is created at most once is made.
+
+A new file is first written under a temporary name beside its target and only then given its real name with ``link``, which fails when
+the name is taken. So no reader ever sees half a file, and of many writers exactly one gets the name.
+"""
+# Plain calls on strings: these functions are the hot path of every commit, and each call here is one system call.
+# ruff: noqa: PTH108, PTH116, PTH123
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import shutil
+
+from tiltyard.errors import StorageError
+from tiltyard.storage.paths import TEMPORARY_PREFIX
+
+_LINK_UNSUPPORTED = frozenset({errno.EPERM, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK})
+_RENAME_UNSUPPORTED = frozenset({errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP})
+_UNSURE = frozenset({errno.EIO, errno.EINTR, errno.ETIMEDOUT, errno.ESTALE})
+_TRANSIENT = frozenset({errno.EIO, errno.EINTR, errno.EAGAIN, errno.EBUSY, errno.ETIMEDOUT, errno.ESTALE, errno.EMFILE, errno.ENFILE})
+_ADVICE = {
+    errno.ENOSPC: "Free space on this file system, then try again.",
+    errno.EDQUOT: "The disk quota is used up: free space, then try again.",
+    errno.EROFS: "The file system is read-only: remount it or use another place.",
+    errno.EACCES: "Give this user the right to write there.",
+    errno.EPERM: "Give this user the right to write there.",
+    errno.EMFILE: "Too many files are open: raise the limit (ulimit -n).",
+    errno.ENFILE: "Too many files are open on this machine.",
+    errno.ENAMETOOLONG: "Use a shorter path.",
+    errno.ENOTDIR: "A part of the path is a file: choose another root or name.",
+    errno.ENOTSUP: "Nothing was written. Keep tables on another file system, or in an object store.",
+    errno.EIO: "Check the disk: the system reports an input/output error.",
+}
+_AT_FDCWD = -100
+_RENAME_NOREPLACE = 1
+
+
+def storage_error(action: str, path: str, root: str, error: OSError, *, maybe_applied: bool = False) -> StorageError:
+    """Says in our own terms what the operating system refused."""
+    reason = error.strerror or type(error).__name__
+    return StorageError(
+        f"Cannot {action} {path!r} in {root}: {reason}.",
+        name=path,
+        maybe_applied=maybe_applied,
+        transient=error.errno in _TRANSIENT,
+        advice=_ADVICE.get(error.errno or 0, ""),
+    )
+
+
+def is_unsure(error: OSError) -> bool:
+    """Whether the step may have happened although it was reported as failed, as on a network file system."""
+    return error.errno in _UNSURE
+
+
+def temporary_name(directory: str) -> str:
+    return f"{directory}/{TEMPORARY_PREFIX}.{os.urandom(8).hex()}"
+
+
+def write_temporary(directory: str, data: bytes, *, durable: bool) -> str:
+    """Writes a fresh temporary file and returns its path; on failure nothing stays behind."""
+    temporary = temporary_name(directory)
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+    try:
+        try:
+            written = os.write(descriptor, data)
+            while written < len(data):
+                written += os.write(descriptor, memoryview(data)[written:])
+            if durable:
+                os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+    except BaseException:
+        os.unlink(temporary)
+        raise
+    return temporary
+
+
+def copy_temporary(source: str, directory: str, *, durable: bool) -> str:
+    """Copies a file to a fresh temporary name in ``directory``; on failure nothing stays behind."""
+    temporary = temporary_name(directory)
+    with open(source, "rb") as reading, open(temporary, "xb") as writing:
+        try:
+            shutil.copyfileobj(reading, writing, 1 << 20)
+            writing.flush()
+            if durable:
+                os.fsync(writing.fileno())
+        except BaseException:
+            os.unlink(temporary)
+            raise
+    return temporary
+
+
+def create_name(staged: str, target: str) -> bool:
+    """Gives the file ``staged`` the name ``target`` or raises ``FileExistsError``. Returns whether the old name is gone already."""
+    try:
+        os.link(staged, target)
+    except OSError as error:
+        if error.errno not in _LINK_UNSUPPORTED:
+            raise
+        _rename_no_replace(staged, target, error)
+        return True
+    return False
+
+
+def _rename_no_replace(staged: str, target: str, link_error: OSError) -> None:
+    """For file systems without hard links. Creating the target directly is no way out: others would see it half written."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    try:
+        rename = libc.renameat2
+    except AttributeError:
+        raise _cannot_create_once(target, link_error) from link_error
+    if rename(_AT_FDCWD, os.fsencode(staged), _AT_FDCWD, os.fsencode(target), ctypes.c_uint(_RENAME_NOREPLACE)) == 0:
+        return
+    code = ctypes.get_errno()
+    if code in _RENAME_UNSUPPORTED:
+        raise _cannot_create_once(target, link_error) from link_error
+    raise OSError(code, os.strerror(code), target)
+
+
+def _cannot_create_once(target: str, error: OSError) -> OSError:
+    reason = f"the file system has neither hard links ({error.strerror}) nor a rename that spares an existing file"
+    return OSError(errno.ENOTSUP, reason, target)
+
+
+def is_same_file(one: str, other: str) -> bool:
+    """Whether both names lead to one file: a create that was repeated by a network file system met its own result."""
+    try:
+        first, second = os.stat(one), os.stat(other)
+    except FileNotFoundError:
+        return False
+    return (first.st_dev, first.st_ino) == (second.st_dev, second.st_ino)
+
+
+def sync_path(path: str) -> None:
+    """Flushes a file or a directory to the disk."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def read_range(path: str, start: int, length: int) -> bytes:
+    """Bytes of a file; a negative start counts from the end. Shorter where the file ends."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        size = os.fstat(descriptor).st_size
+        first = max(size + start, 0) if start < 0 else start
+        wanted = max(min(length, size - first), 0)
+        data = os.pread(descriptor, wanted, first)
+        while len(data) < wanted and (more := os.pread(descriptor, wanted - len(data), first + len(data))):
+            data += more
+        return data
+    finally:
+        os.close(descriptor)

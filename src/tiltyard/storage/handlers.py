@@ -1,0 +1,205 @@
+"""Who may create a version: three ways to let exactly one of many writers create an object.
+
+==================  =================================  =========================================
+name                the deciding step                  for
+==================  =================================  =========================================
+``rename``          rename, unless the name is taken   file systems
+``conditional-put`` put, unless the name is taken      object stores that honour the condition
+``lock``            look, then put, under a lock       stores with neither, given a lock
+==================  =================================  =========================================
+
+All writers of one table must use ways that exclude each other: the first two do on a local disk, and ``lock`` excludes only those
+who take the same lock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, suppress
+from typing import Any
+
+from tiltyard.errors import AlreadyExists, InvalidInput, NotFound, StorageError, TiltyardError
+from tiltyard.interfaces import CommitHandler, ObjectStore, Randomness, SystemRandomness
+from tiltyard.storage.file_lock import FileLock
+from tiltyard.storage.open import local_path
+
+CommitLock = Callable[[int], AbstractContextManager[Any, Any]]
+"""Given the version to be written, a context manager inside which nobody else writes. pylance's ``commit_lock`` is the same."""
+
+LOCK_FILE = "_commit.lock"
+"""The lock file of a local table, in its root: a name that neither pylance nor its cleanup takes for its own."""
+
+_LAST_VERSION = 2**64 - 1
+
+
+class RenameHandler:
+    """Writes the bytes beside the target, then renames them to it unless it is there."""
+
+    name = "rename"
+
+    def __init__(self, random: Randomness | None = None) -> None:
+        # The system's chance is made where it is used: it cannot be pickled, and a handler should be able to move.
+        self._random = random
+
+    def __repr__(self) -> str:
+        return "RenameHandler()"
+
+    def create(self, store: ObjectStore, path: str, data: bytes) -> None:
+        directory, slash, _ = path.rpartition("/")
+        # The name ends in the uuid: pylance takes whatever ends in "manifest" for a version, and its cleanup collects ".tmp*".
+        temporary = f"{directory}{slash}.tmp.{(self._random or SystemRandomness()).uuid()}"
+        try:
+            store.put(temporary, data)
+        except StorageError as error:
+            _discard(store, temporary)
+            # Whatever became of the temporary object, the target was not touched: this failure is certain.
+            raise StorageError(
+                f"{path} was not created: its bytes could not be staged ({error}).", name=path, transient=error.transient
+            ) from error
+        try:
+            store.rename_if_absent(temporary, path)
+        except NotFound as error:
+            # Our own object is gone. Perhaps a client that repeats requests moved it and then missed it.
+            raise StorageError(f"The staged bytes of {path} are gone; perhaps they were renamed.", name=path, maybe_applied=True) from error
+        except AlreadyExists:
+            _discard(store, temporary)
+            raise
+        except StorageError as error:
+            # While the outcome is open nothing is deleted; a temporary object that stays behind is the cleanup's.
+            if not error.maybe_applied:
+                _discard(store, temporary)
+            raise
+
+
+class ConditionalPutHandler:
+    """Leaves the decision to the store's own put-if-absent."""
+
+    name = "conditional-put"
+
+    def __repr__(self) -> str:
+        return "ConditionalPutHandler()"
+
+    def create(self, store: ObjectStore, path: str, data: bytes) -> None:
+        store.put_if_absent(path, data)
+
+
+class LockHandler:
+    """Looks whether the target is there and writes it, inside a lock that all writers of the table take.
+
+    A plain put, because the stores that need a lock are those that ignore the condition of put-if-absent or refuse it. But a lock
+    cannot fence: a holder that loses it (its server restarts) may still have a write under way, which would replace what the next
+    holder creates; the loss is reported (``maybe_applied``), the replaced version is not. A store known to honour the condition
+    (``conditional_put_known``) is therefore given it all the same, which closes that gap.
+
+    Args:
+        lock: called with the version; pylance's commit locks and ours.
+    """
+
+    name = "lock"
+
+    def __init__(self, lock: CommitLock) -> None:
+        if not callable(lock):
+            raise InvalidInput("A commit lock is a function from a version to a context manager.", argument="lock")
+        self._lock = lock
+
+    def __repr__(self) -> str:
+        # A foreign lock's repr may show anything, so only its type is said.
+        return f"LockHandler({type(self._lock).__name__})"
+
+    def create(self, store: ObjectStore, path: str, data: bytes) -> None:
+        version = version_of(path)
+        entered = False
+        failure: TiltyardError | None = StorageError(f"The write of {path} was cut short.", name=path, maybe_applied=True)
+        try:
+            with self._lock(version):
+                entered = True
+                # Returned, not raised: a foreign lock could hide an error that passes through it, or put its own in the place.
+                failure = _create_unless_there(store, path, data)
+        except Exception as error:
+            if not entered:
+                failure = _lock_refused(path, error)
+            elif failure is None:
+                failure = _lock_lost(path, error)
+            if failure is error:
+                raise
+            raise failure from error
+        if failure is not None:
+            raise failure
+
+
+def handler_for(store: ObjectStore, choice: str | CommitHandler | None = None) -> CommitHandler:
+    """The handler for a store: the given one, the named one, or by the store's URI.
+
+    Conditional put is the choice for every scheme. A local store's put-if-absent is a hard link to the final name, which decides
+    exactly as a rename would, with one name less to make and remove.
+    """
+    if choice is None or choice == ConditionalPutHandler.name:
+        return ConditionalPutHandler()
+    if choice == RenameHandler.name:
+        return RenameHandler()
+    if choice == LockHandler.name:
+        return LockHandler(FileLock(_lock_file(store.uri)))
+    if isinstance(choice, str):
+        raise InvalidInput(
+            f"There is no commit handler {choice!r}.", argument="handler", advice="Use 'rename', 'conditional-put', 'lock' or a handler."
+        )
+    return choice
+
+
+def version_of(path: str) -> int:
+    """The version whose manifest has this name, which is what a commit lock is called with."""
+    name = path.rpartition("/")[2]
+    digits = name.removesuffix(".manifest")
+    detached = digits.startswith("d")
+    digits = digits.removeprefix("d")
+    if not name.endswith(".manifest") or not (digits.isascii() and digits.isdigit() and len(digits) <= 20):
+        raise InvalidInput(f"{path!r} names no version, so there is nothing to lock.", argument="path")
+    # All 20 digits: counted down from the last possible version, so that a listing shows the newest first.
+    return _LAST_VERSION - int(digits) if len(digits) == 20 and not detached else int(digits)
+
+
+def _lock_file(uri: str) -> str:
+    if "://" in uri and not uri.startswith("file://"):
+        raise InvalidInput(
+            f"No lock is known for {uri}.",
+            argument="handler",
+            advice="Pass LockHandler(PostgresLock(url, table)), or one with a lock of your own.",
+        )
+    return f"{local_path(uri)}/{LOCK_FILE}"
+
+
+def _create_unless_there(store: ObjectStore, path: str, data: bytes) -> TiltyardError | None:
+    try:
+        store.head(path)
+    except NotFound:
+        pass
+    except TiltyardError as error:
+        return error
+    else:
+        return AlreadyExists(f"{path} is there already.", name=path)
+    try:
+        (store.put_if_absent if getattr(store, "conditional_put_known", False) else store.put)(path, data)
+    except TiltyardError as error:
+        return error
+    return None
+
+
+def _discard(store: ObjectStore, temporary: str) -> None:
+    # The caller has a more important error to tell, and cleanup finds the object by its name.
+    with suppress(StorageError):
+        store.delete(temporary)
+
+
+def _lock_refused(path: str, error: Exception) -> TiltyardError:
+    if isinstance(error, TiltyardError):
+        return error
+    # The type alone: a foreign text may hold an address with a password.
+    what = f"The lock for {path} was not given ({type(error).__name__})."
+    return StorageError(what, name=path, transient=True, advice="Nothing was written. Try again later.")
+
+
+def _lock_lost(path: str, error: Exception) -> StorageError:
+    if isinstance(error, StorageError) and error.maybe_applied:
+        return error
+    what = f"The lock failed after {path} was written ({type(error).__name__}), so another writer may have written it too."
+    return StorageError(what, name=path, maybe_applied=True, advice="Read back what was written.")

@@ -1,0 +1,317 @@
+"""A directory of the local (or a network) file system as an object store."""
+# System calls on strings, counted: see files.py.
+# ruff: noqa: PTH100, PTH102, PTH105, PTH108, PTH112, PTH113, PTH116, PTH120, PTH123
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
+from typing import Literal
+
+from tiltyard.errors import AlreadyExists, InvalidInput, NotFound
+from tiltyard.interfaces import ObjectInfo
+from tiltyard.storage import files
+from tiltyard.storage.paths import check_path, check_prefix, check_range, is_temporary
+
+Durability = Literal["fsync", "os"]
+
+_FILES = (".manifest", ".txn", ".json", ".lance", ".arrow", ".bin")
+
+_ABSENT = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
+
+
+class LocalStore:
+    """Objects are files below ``root``; directories appear when they are needed.
+
+    ``durability="fsync"``: a write that returned survives a power loss; the file is flushed before it gets its name, and the directory
+    after. ``"os"``: the system flushes when it likes; a write survives the death of the process, but a power loss may take it back, in any
+    order, or leave an empty file under its name.
+
+    >>> store = LocalStore("/data/lake/orders.lance")
+    >>> store.put_if_absent("_versions/1.manifest", b"...")
+    """
+
+    ordered = False
+    """A directory has no order, and sorting thousands of names to find one would be waste."""
+
+    conditional_put_known = True
+    """``link`` never replaces, so nobody needs to probe."""
+
+    def __init__(self, root: str | os.PathLike[str], *, durability: Durability = "fsync") -> None:
+        if durability not in ("fsync", "os"):
+            raise InvalidInput(f"No such durability: {durability!r}.", argument="durability", advice="Use 'fsync' or 'os'.")
+        self.uri = os.path.abspath(os.fspath(root))
+        self.durability: Durability = durability
+        self._durable = durability == "fsync"
+        self._base = self.uri.rstrip("/") + "/"
+        self._anchored: set[str] = set()
+
+    def __repr__(self) -> str:
+        return f"LocalStore({self.uri!r}, durability={self.durability!r})"
+
+    # reading
+
+    def get(self, path: str) -> bytes:
+        target = self._base + check_path(path)
+        try:
+            with open(target, "rb", buffering=0) as file:
+                return file.readall()
+        except _ABSENT:
+            raise self._not_found(path) from None
+        except OSError as error:
+            raise files.storage_error("read", path, self.uri, error) from error
+
+    def get_range(self, path: str, start: int, length: int) -> bytes:
+        target = self._base + check_path(path)
+        check_range(path, length)
+        try:
+            return files.read_range(target, start, length)
+        except _ABSENT:
+            raise self._not_found(path) from None
+        except OSError as error:
+            raise files.storage_error("read", path, self.uri, error) from error
+
+    def head(self, path: str) -> ObjectInfo:
+        target = self._base + check_path(path)
+        try:
+            info = _info(path, os.stat(target))
+        except _ABSENT:
+            info = None
+        except OSError as error:
+            raise files.storage_error("look at", path, self.uri, error) from error
+        if info is None:
+            raise self._not_found(path)
+        return info
+
+    def list(self, prefix: str, *, offset: str | None = None) -> Iterator[ObjectInfo]:
+        entries = sorted(self._walk(check_prefix(prefix)), key=lambda found: found[0])
+        return self._infos(entries if offset is None else [found for found in entries if found[0] > offset])
+
+    def names(self, prefix: str) -> Iterator[str]:
+        directory = self._base + check_prefix(prefix)
+        try:
+            # Every commit lists its versions. Listing bare names is a third cheaper than looking at entries, and a name with one of
+            # these endings is a file; only the others are asked whether they are directories.
+            return iter(
+                [
+                    name
+                    for name in os.listdir(directory)
+                    if (name[0] != "." and "#" not in name) or not is_temporary(name)
+                    if name.endswith(_FILES) or not os.path.isdir(directory + name)
+                ]
+            )
+        except (FileNotFoundError, NotADirectoryError):
+            return iter(())
+        except OSError as error:
+            raise files.storage_error("list", prefix, self.uri, error) from error
+
+    # writing
+
+    def put(self, path: str, data: bytes) -> None:
+        target = self._base + check_path(path)
+        directory = target.rpartition("/")[0]
+        temporary = self._stage(directory, path, data)
+        try:
+            os.replace(temporary, target)
+        except OSError as error:
+            self._discard(temporary, path)
+            raise files.storage_error("replace", path, self.uri, error, maybe_applied=files.is_unsure(error)) from error
+        self._settle(directory, path)
+
+    def put_if_absent(self, path: str, data: bytes) -> None:
+        target = self._base + check_path(path)
+        directory = target.rpartition("/")[0]
+        self._publish(self._stage(directory, path, data), target, path)
+        self._settle(directory, path)
+
+    def copy_if_absent(self, source: str, target: str) -> None:
+        origin, goal = self._base + check_path(source), self._base + check_path(target)
+        directory = goal.rpartition("/")[0]
+        self._require_file(origin, source)
+        self._make_directory(directory, target)
+        try:
+            temporary = files.copy_temporary(origin, directory, durable=self._durable)
+        except _ABSENT:
+            raise self._not_found(source) from None
+        except OSError as error:
+            raise files.storage_error("copy to", target, self.uri, error) from error
+        self._publish(temporary, goal, target)
+        self._settle(directory, target)
+
+    def rename_if_absent(self, source: str, target: str) -> None:
+        origin, goal = self._base + check_path(source), self._base + check_path(target)
+        directory = goal.rpartition("/")[0]
+        self._require_file(origin, source)
+        self._make_directory(directory, target)
+        try:
+            if self._durable:
+                files.sync_path(origin)
+            moved = files.create_name(origin, goal)
+        except FileExistsError:
+            raise _taken(target) from None
+        except _ABSENT:
+            raise self._not_found(source) from None
+        except OSError as error:
+            raise files.storage_error("rename to", target, self.uri, error, maybe_applied=files.is_unsure(error)) from error
+        self._settle(directory, target)
+        if not moved:
+            self._discard(origin, source)
+
+    def delete(self, path: str) -> None:
+        target = self._base + check_path(path)
+        try:
+            os.unlink(target)
+        except _ABSENT:
+            return
+        except OSError as error:
+            raise files.storage_error("delete", path, self.uri, error) from error
+
+    def sync(self, paths: Iterable[str]) -> None:
+        if not self._durable:
+            return
+        directories: dict[str, str] = {}
+        for path in paths:
+            target = self._base + check_path(path)
+            directories.setdefault(target.rpartition("/")[0], path)
+            try:
+                files.sync_path(target)
+            except _ABSENT:
+                raise self._not_found(path) from None
+            except OSError as error:
+                raise files.storage_error("flush", path, self.uri, error) from error
+        for directory, path in directories.items():
+            self._settle(directory, path, maybe_applied=False)
+
+    # steps of a write
+
+    def _stage(self, directory: str, path: str, data: bytes) -> str:
+        try:
+            return files.write_temporary(directory, data, durable=self._durable)
+        except FileNotFoundError:
+            self._make_directory(directory, path)
+        except OSError as error:
+            raise files.storage_error("write", path, self.uri, error) from error
+        try:
+            return files.write_temporary(directory, data, durable=self._durable)
+        except OSError as error:
+            raise files.storage_error("write", path, self.uri, error) from error
+
+    def _publish(self, temporary: str, target: str, path: str) -> None:
+        """The one step that decides: the temporary file, which is ours alone, gets its name."""
+        moved = False
+        try:
+            moved = files.create_name(temporary, target)
+        except FileExistsError:
+            if not files.is_same_file(temporary, target):
+                raise _taken(path) from None
+        except OSError as error:
+            raise files.storage_error("create", path, self.uri, error, maybe_applied=files.is_unsure(error)) from error
+        finally:
+            if not moved:
+                self._discard(temporary, path)
+
+    def _discard(self, temporary: str, path: str) -> None:
+        try:
+            os.unlink(temporary)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise files.storage_error("remove the temporary file of", path, self.uri, error, maybe_applied=True) from error
+
+    def _settle(self, directory: str, path: str, *, maybe_applied: bool = True) -> None:
+        """Makes a name survive a power loss; it is visible already, so a failure here leaves the outcome open."""
+        if not self._durable:
+            return
+        try:
+            files.sync_path(directory)
+            if directory not in self._anchored:
+                self._anchor(directory)
+        except OSError as error:
+            raise files.storage_error("flush the directory of", path, self.uri, error, maybe_applied=maybe_applied) from error
+
+    def _anchor(self, directory: str) -> None:
+        """Flushes the directories above, once: anybody may have made them just now and not have flushed them yet."""
+        root = self._base.rstrip("/")
+        above = directory
+        while above != root:
+            above = above.rpartition("/")[0]
+            files.sync_path(above or "/")
+        try:
+            files.sync_path(os.path.dirname(root) or "/")
+        except PermissionError:
+            pass  # a parent that may be entered but not read cannot be flushed by anybody with our rights
+        self._anchored.add(directory)
+
+    def _make_directory(self, directory: str, path: str) -> None:
+        try:
+            made = _make_directories(directory)
+            if self._durable:
+                for child in made:
+                    files.sync_path(os.path.dirname(child) or "/")
+        except OSError as error:
+            raise files.storage_error("make the directory of", path, self.uri, error) from error
+
+    def _require_file(self, target: str, path: str) -> None:
+        if not os.path.isfile(target):
+            raise self._not_found(path)
+
+    # steps of a listing
+
+    def _walk(self, prefix: str) -> Iterator[tuple[str, os.DirEntry[str]]]:
+        pending = [prefix]
+        while pending:
+            below = pending.pop()
+            try:
+                with os.scandir(self._base + below) as entries:
+                    for entry in entries:
+                        if entry.is_dir(follow_symlinks=False):  # a link to a directory could lead round in a circle
+                            pending.append(f"{below}{entry.name}/")
+                        elif not is_temporary(entry.name):
+                            yield below + entry.name, entry
+            except (FileNotFoundError, NotADirectoryError):
+                continue
+            except OSError as error:
+                raise files.storage_error("list", below, self.uri, error) from error
+
+    def _infos(self, entries: Iterable[tuple[str, os.DirEntry[str]]]) -> Iterator[ObjectInfo]:
+        for path, entry in entries:
+            try:
+                info = _info(path, entry.stat())
+            except FileNotFoundError:
+                continue  # deleted since the directory was read
+            except OSError as error:
+                raise files.storage_error("look at", path, self.uri, error) from error
+            if info is not None:
+                yield info
+
+    def _not_found(self, path: str) -> NotFound:
+        return NotFound(f"There is no {path!r} in {self.uri}.", name=path)
+
+
+def _taken(path: str) -> AlreadyExists:
+    return AlreadyExists(f"{path!r} exists already.", name=path)
+
+
+def _info(path: str, status: os.stat_result) -> ObjectInfo | None:
+    if not stat.S_ISREG(status.st_mode):
+        return None
+    return ObjectInfo(path, status.st_size, datetime.fromtimestamp(status.st_mtime, UTC))
+
+
+def _make_directories(directory: str) -> tuple[str, ...]:
+    """Makes a directory and those above it; returns the ones that were missing, topmost first."""
+    missing = []
+    while directory and not os.path.isdir(directory):
+        missing.append(directory)
+        directory = directory.rpartition("/")[0]
+    missing.reverse()
+    for one in missing:
+        try:
+            os.mkdir(one)
+        except FileExistsError:
+            if not os.path.isdir(one):
+                raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), one) from None
+    return tuple(missing)

@@ -1,0 +1,24 @@
+"""For those who test tables or write backends: a conformance suite, stores that misbehave on demand, time and chance under control."""
+
+from tiltyard.testing.clocks import ManualClock, SeededRandomness, manual_runtime
+from tiltyard.testing.conformance import ObjectStoreTests
+from tiltyard.testing.faults import Fault, FaultStore, Killed, KillPoint, all_faults
+from tiltyard.testing.power import PowerLossStore
+from tiltyard.testing.stores import CountingStore, LatencyStore, PausingStore, WrapperStore
+
+__all__ = [
+    "CountingStore",
+    "Fault",
+    "FaultStore",
+    "KillPoint",
+    "Killed",
+    "LatencyStore",
+    "ManualClock",
+    "ObjectStoreTests",
+    "PausingStore",
+    "PowerLossStore",
+    "SeededRandomness",
+    "WrapperStore",
+    "all_faults",
+    "manual_runtime",
+]

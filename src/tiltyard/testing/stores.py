@@ -1,0 +1,177 @@
+"""Stores around stores: count what is asked, slow it down, or hold it up. Each can wrap any other."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TypeVar
+
+from tiltyard.interfaces import Clock, ObjectInfo, ObjectStore
+
+T = TypeVar("T")
+Request = Callable[[ObjectStore], T]
+"""One call, ready to be put to a store: usually the wrapped one, sometimes another."""
+
+Match = Callable[[str, str], bool]
+"""Chooses calls by (method, path); the path of a rename or copy is its target, that of a listing its prefix."""
+
+CREATES = frozenset({"put_if_absent", "rename_if_absent", "copy_if_absent"})
+WRITES = CREATES | {"put", "delete", "sync"}
+READS = frozenset({"get", "get_range", "head"})
+LISTINGS = frozenset({"list", "names"})
+METHODS = WRITES | READS | LISTINGS
+
+
+def every_call(method: str, path: str) -> bool:
+    return True
+
+
+class WrapperStore:
+    """Passes every call on to ``inner``, through ``_call``, which a subclass overrides to do something before, after or instead."""
+
+    def __init__(self, inner: ObjectStore) -> None:
+        self.inner = inner
+        self.uri = inner.uri
+        self.ordered = inner.ordered
+
+    @property
+    def conditional_put_known(self) -> bool:
+        return bool(getattr(self.inner, "conditional_put_known", False))
+
+    @property
+    def location(self) -> str:
+        return str(getattr(self.inner, "location", self.inner.uri))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.inner!r})"
+
+    def _call(self, method: str, path: str, request: Request[T], *, data: bytes | None = None) -> T:
+        return request(self.inner)
+
+    def get(self, path: str) -> bytes:
+        return self._call("get", path, lambda store: store.get(path))
+
+    def get_range(self, path: str, start: int, length: int) -> bytes:
+        return self._call("get_range", path, lambda store: store.get_range(path, start, length))
+
+    def put(self, path: str, data: bytes) -> None:
+        self._call("put", path, lambda store: store.put(path, data), data=data)
+
+    def put_if_absent(self, path: str, data: bytes) -> None:
+        self._call("put_if_absent", path, lambda store: store.put_if_absent(path, data), data=data)
+
+    def rename_if_absent(self, source: str, target: str) -> None:
+        self._call("rename_if_absent", target, lambda store: store.rename_if_absent(source, target))
+
+    def copy_if_absent(self, source: str, target: str) -> None:
+        self._call("copy_if_absent", target, lambda store: store.copy_if_absent(source, target))
+
+    def head(self, path: str) -> ObjectInfo:
+        return self._call("head", path, lambda store: store.head(path))
+
+    def list(self, prefix: str, *, offset: str | None = None) -> Iterator[ObjectInfo]:
+        # read to the end at once: otherwise a fault or a delay would come after the call it belongs to
+        return self._call("list", prefix, lambda store: iter(tuple(store.list(prefix, offset=offset))))
+
+    def names(self, prefix: str) -> Iterator[str]:
+        return self._call("names", prefix, lambda store: iter(tuple(store.names(prefix))))
+
+    def delete(self, path: str) -> None:
+        self._call("delete", path, lambda store: store.delete(path))
+
+    def sync(self, paths: Iterable[str]) -> None:
+        wanted = tuple(paths)
+        self._call("sync", ",".join(wanted), lambda store: store.sync(wanted))
+
+
+class CountingStore(WrapperStore):
+    """Counts calls and bytes.
+
+    Attributes:
+        calls: how often each method was called.
+        log: (method, path) of every call, in order.
+        bytes_read, bytes_written: what went through, failed calls not counted.
+    """
+
+    def __init__(self, inner: ObjectStore) -> None:
+        super().__init__(inner)
+        self._lock = threading.Lock()
+        self.reset()
+
+    def reset(self) -> None:
+        self.calls: Counter[str] = Counter()
+        self.log: list[tuple[str, str]] = []
+        self.bytes_read = 0
+        self.bytes_written = 0
+
+    @property
+    def total(self) -> int:
+        return self.calls.total()
+
+    def _call(self, method: str, path: str, request: Request[T], *, data: bytes | None = None) -> T:
+        with self._lock:
+            self.calls[method] += 1
+            self.log.append((method, path))
+        answer: Any = request(self.inner)
+        with self._lock:
+            self.bytes_written += len(data or b"")
+            self.bytes_read += len(answer) if isinstance(answer, bytes) else 0
+        return answer  # type: ignore[no-any-return]
+
+
+class LatencyStore(WrapperStore):
+    """Adds to each call the seconds that ``latency(method)`` gives, through the clock: a simulated one makes it free.
+
+    >>> LatencyStore(MemoryStore(), ManualClock(), lambda method: 0.02)
+    """
+
+    def __init__(self, inner: ObjectStore, clock: Clock, latency: Callable[[str], float]) -> None:
+        super().__init__(inner)
+        self._clock = clock
+        self._latency = latency
+
+    def _call(self, method: str, path: str, request: Request[T], *, data: bytes | None = None) -> T:
+        self._clock.sleep(self._latency(method))
+        return request(self.inner)
+
+
+class PausingStore(WrapperStore):
+    """Holds the first call that matches until the test lets it go: the way to drive a race by hand.
+
+    The thread that calls stops there; the test waits for ``reached``, does what must come in between, and sets ``resume``. Neither waits
+    longer than ``patience`` seconds, so that a broken test fails instead of hanging.
+    """
+
+    def __init__(self, inner: ObjectStore, match: Match, *, after: bool = False, patience: float = 30.0) -> None:
+        super().__init__(inner)
+        self._match = match
+        self._after = after
+        self._patience = patience
+        self._lock = threading.Lock()
+        self._armed = True
+        self.reached = threading.Event()
+        self.resume = threading.Event()
+
+    def wait_until_reached(self) -> None:
+        if not self.reached.wait(self._patience):
+            raise TimeoutError(f"No matching call came within {self._patience} s.")
+
+    def _call(self, method: str, path: str, request: Request[T], *, data: bytes | None = None) -> T:
+        with self._lock:
+            hold = self._armed and self._match(method, path)
+            if hold:
+                self._armed = False
+        if not hold:
+            return request(self.inner)
+        if not self._after:
+            self._hold()
+        answer = request(self.inner)
+        if self._after:
+            self._hold()
+        return answer
+
+    def _hold(self) -> None:
+        self.reached.set()
+        if not self.resume.wait(self._patience):
+            raise TimeoutError(f"Nobody resumed the call within {self._patience} s.")

@@ -1,0 +1,37 @@
+"""How long to wait after a lost race: exponential, with full jitter, in units of what an attempt costs here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from tiltyard.interfaces import Runtime
+
+FIRST_GUESS: Final = 0.05
+SHORTEST_UNIT: Final = 0.0005
+LONGEST_WAIT: Final = 5.0
+DOUBLINGS: Final = 6
+
+
+@dataclass(frozen=True, slots=True)
+class RetryPolicy:
+    """Bounds of the race for a version.
+
+    Attributes:
+        max_retries: how often a lost race is run again.
+        deadline: seconds after which no further attempt begins; None for no limit.
+    """
+
+    max_retries: int = 20
+    deadline: float | None = None
+
+
+def wait_before(retry: int, attempt_seconds: float | None, runtime: Runtime) -> float:
+    """Seconds to wait before the given retry (the first is 0).
+
+    The wait is drawn evenly from nothing to twice the unit, then four, eight ... times. Drawing from zero keeps the writers from
+    marching in step; scaling by the measured attempt keeps a local disk from waiting like a far store.
+    """
+    unit = FIRST_GUESS if attempt_seconds is None else max(attempt_seconds, SHORTEST_UNIT)
+    ceiling = min(unit * 2 ** (min(retry, DOUBLINGS) + 1), LONGEST_WAIT)
+    return runtime.random.uniform(0.0, ceiling)

@@ -1,0 +1,109 @@
+"""The versions of one table as they lie in a store: which is the latest, what one says, which transaction made it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tiltyard.errors import CorruptTable, NotFound, Winner
+from tiltyard.format.flags import check_consistent, check_readable
+from tiltyard.format.manifest import Manifest
+from tiltyard.format.manifest_file import ManifestFile, decode_manifest_file
+from tiltyard.format.names import Scheme, VersionName, all_versions, latest_version, manifest_name
+from tiltyard.interfaces import ObjectStore
+from tiltyard.transaction.transaction import Transaction
+
+VERSIONS = "_versions/"
+TRANSACTIONS = "_transactions/"
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """A version together with the transaction that made it."""
+
+    file: ManifestFile
+    transaction: Transaction
+
+    @property
+    def manifest(self) -> Manifest:
+        return self.file.manifest
+
+    def as_winner(self) -> Winner:
+        """The facts of this commit that an error tells of it."""
+        return Winner(
+            version=self.manifest.version,
+            transaction_id=self.transaction.uuid,
+            operation=self.transaction.operation.name,
+            writer=str(self.manifest.writer or ""),
+            message=self.transaction.message,
+        )
+
+
+class VersionLog:
+    """Reads versions. Holds no state but the last manifest it read, so that the next one need not be checked from scratch."""
+
+    def __init__(self, store: ObjectStore) -> None:
+        self.store = store
+        self._last: ManifestFile | None = None
+
+    def head(self) -> tuple[int, Scheme] | None:
+        """The latest version and how its manifests are named, or None where there is no table."""
+        try:
+            return latest_version(self.store.names(VERSIONS), ordered=self.store.ordered)
+        except NotFound:
+            return None
+
+    def versions(self) -> list[VersionName]:
+        """All versions, ascending."""
+        try:
+            return all_versions(self.store.names(VERSIONS))
+        except NotFound:
+            return []
+
+    def path(self, version: int, scheme: Scheme) -> str:
+        return VERSIONS + manifest_name(version, scheme)
+
+    def load(self, version: int, scheme: Scheme) -> ManifestFile:
+        """Reads one version.
+
+        Raises:
+            NotFound: there is no such version.
+            CorruptTable: its file is not what it must be.
+            UnsupportedFeature: a reader of the table must know something that we do not.
+        """
+        path = self.path(version, scheme)
+        file = decode_manifest_file(self.store.get(path), source=path, version=version, known=self._last)
+        manifest = file.manifest
+        check_readable(manifest.reader_flags)
+        check_consistent(manifest.reader_flags, manifest.writer_flags, max_allocated_field_id=manifest.max_allocated_field_id, source=path)
+        self._last = file
+        return file
+
+    def remember(self, file: ManifestFile) -> None:
+        """Tells of a version that was just written, so that it need not be read."""
+        self._last = file
+
+    def transaction_of(self, file: ManifestFile) -> Transaction:
+        """The transaction that made a version: the copy inside the manifest, or else the file it names.
+
+        Raises:
+            NotFound: there is neither.
+            CorruptTable: it cannot be decoded.
+        """
+        manifest = file.manifest
+        if file.transaction is not None:
+            return Transaction.from_bytes(file.transaction, f"the transaction inside version {manifest.version}")
+        name = manifest.transaction_file
+        if not name:
+            raise NotFound(f"Version {manifest.version} names no transaction.", name=str(manifest.version))
+        if "/" in name or "\\" in name or name.startswith("."):
+            raise CorruptTable(f"version {manifest.version}", f"its transaction file is called {name[:60]!r}")
+        return Transaction.from_bytes(self.store.get(TRANSACTIONS + name), TRANSACTIONS + name)
+
+    def committed(self, version: int, scheme: Scheme) -> Committed:
+        file = self.load(version, scheme)
+        return Committed(file, self.transaction_of(file))
+
+    def transactions(self, first: int, last: int, scheme: Scheme) -> Iterator[Committed]:
+        for version in range(first, last + 1):
+            yield self.committed(version, scheme)

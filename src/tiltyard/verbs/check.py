@@ -1,0 +1,301 @@
+"""Is this table sound? Every invariant that its files alone can show, with the file and the version where it breaks."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from tiltyard.errors import CorruptTable, InvalidInput, NotFound, StorageError, TiltyardError
+from tiltyard.format.deletions import decode_deletions
+from tiltyard.format.flags import Feature
+from tiltyard.format.hint import HINT_PATH, decode_hint
+from tiltyard.format.keys import primary_key
+from tiltyard.format.manifest import Manifest, decode_indices
+from tiltyard.format.names import VersionName
+from tiltyard.format.rowids import decode_row_ids
+from tiltyard.format.values import DataFragment
+from tiltyard.interfaces import ObjectStore
+from tiltyard.storage import open_store
+from tiltyard.transaction.log import TRANSACTIONS
+from tiltyard.verbs.lance import lance_errors, open_dataset
+from tiltyard.verbs.place import Place
+from tiltyard.verbs.refs import Branches, Tags
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One broken invariant."""
+
+    invariant: str
+    text: str
+    version: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CheckReport:
+    """What a check found.
+
+    Attributes:
+        uri: the table.
+        versions: how many versions were looked at.
+        files: how many distinct files they name.
+        problems: broken invariants; none in a sound table.
+        orphans: files no version names: leftovers of failed attempts, or work under way.
+        not_checked: invariants that could not be checked here, and why.
+    """
+
+    uri: str
+    versions: int
+    files: int
+    problems: tuple[Problem, ...]
+    orphans: tuple[str, ...]
+    not_checked: tuple[str, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        return not self.problems
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"ok": self.ok, **asdict(self)}
+
+
+@dataclass(slots=True)
+class _Findings:
+    problems: list[Problem] = field(default_factory=list)
+    not_checked: list[str] = field(default_factory=list)
+    named: set[str] = field(default_factory=set)
+    deletions_read: set[str] = field(default_factory=set)
+    transactions: dict[str, int] = field(default_factory=dict)
+
+    def add(self, invariant: str, text: str, version: int | None = None) -> None:
+        self.problems.append(Problem(invariant, text, version))
+
+
+def check_table(place: Place, versions: Iterable[int] | None = None) -> CheckReport:
+    """Checks I1, I2 and I4 to I9 of the promises, and that pylance sees the same rows (I13).
+
+    Raises:
+        NotFound: there is no table, or no such version.
+    """
+    place.head()
+    findings = _Findings()
+    there = place.log.versions()
+    wanted = set(versions) if versions is not None else {name.version for name in there}
+    missing = wanted - {name.version for name in there}
+    if missing:
+        raise NotFound(f"{place.store.uri} has no version {min(missing)}.", name=str(min(missing)))
+    _gapless(place, there, findings)
+    _hint(place, there[-1].version, findings)
+    present = _present(place.store)
+    latest: Manifest | None = None
+    for name in there:
+        if name.version in wanted:
+            latest = _one_version(place, name, present, findings)
+    if latest is not None:
+        _unique_keys(place, latest, findings)
+    complete = wanted == {name.version for name in there} and not findings.problems
+    orphans = sorted(present - findings.named) if complete else []
+    return CheckReport(
+        place.store.uri, len(wanted), len(findings.named), tuple(findings.problems), tuple(orphans), tuple(findings.not_checked)
+    )
+
+
+def _gapless(place: Place, there: list[VersionName], findings: _Findings) -> None:
+    """I1. Cleanup keeps tagged versions and fork points, so a gap above those alone is in order."""
+    numbers = [name.version for name in there]
+    main = place if place.branch is None else None
+    kept: set[int] = set()
+    if main is not None:
+        kept = {tag.version for tag in Tags(main).values() if tag.branch is None}
+        kept |= {branch.parent_version for branch in Branches(main).values() if branch.parent_branch is None}
+    for before, after in itertools.pairwise(numbers):
+        if after != before + 1 and not all(number in kept for number in numbers[: numbers.index(after)]):
+            findings.add("I1", f"versions {before + 1} to {after - 1} are missing")
+
+
+def _hint(place: Place, head: int, findings: _Findings) -> None:
+    try:
+        hint = decode_hint(place.store.get(HINT_PATH))
+    except NotFound:
+        return
+    if hint is not None and hint > head:
+        findings.add("I9", f"the hint names version {hint}, the latest is {head}")
+
+
+def _present(store: ObjectStore) -> set[str]:
+    """All files of the kinds a version can name."""
+    return {info.path for prefix in ("data/", "_deletions/", "_indices/", TRANSACTIONS) for info in store.list(prefix)}
+
+
+def _one_version(place: Place, name: VersionName, present: set[str], findings: _Findings) -> Manifest | None:
+    version = name.version
+    try:
+        file = place.log.load(version, name.scheme)
+    except TiltyardError as error:
+        findings.add("I2", str(error), version)
+        return None
+    manifest = file.manifest
+    try:
+        transaction = place.log.transaction_of(file)
+    except NotFound:
+        findings.not_checked.append(f"I7 for version {version}: it keeps no transaction")
+    except (CorruptTable, StorageError) as error:
+        findings.add("I2", str(error), version)
+    else:
+        first = findings.transactions.setdefault(transaction.uuid, version)
+        if first != version:
+            findings.add("I7", f"transaction {transaction.uuid} made version {first} already", version)
+    if manifest.transaction_file:
+        _require(TRANSACTIONS + manifest.transaction_file, present, findings, version)
+    outside = _Outside(place, manifest)
+    for fragment in manifest.fragments:
+        _fragment(fragment, manifest, place, present, outside, findings)
+    _indices(manifest, present, findings)
+    _row_ids(manifest, findings)
+    _pylance_agrees(place, manifest, findings)
+    return manifest
+
+
+def _require(path: str, present: set[str], findings: _Findings, version: int) -> None:
+    findings.named.add(path)
+    if path not in present:
+        findings.add("I2", f"{path} is named but not there", version)
+
+
+class _Outside:
+    """Files in other bases, listed once a base. A base that must not be looked at counts as unreadable."""
+
+    def __init__(self, place: Place, manifest: Manifest) -> None:
+        self._place = place
+        self._bases = {base.id: base for base in manifest.base_paths}
+        self._stores: dict[int, ObjectStore] = {}
+
+    def locate(self, base_id: int, directory: str, name: str) -> tuple[ObjectStore, str]:
+        base = self._bases[base_id]
+        if base_id not in self._stores:
+            self._stores[base_id] = open_store(base.path, storage_options=self._place.storage_options)
+        return self._stores[base_id], f"{directory}{name}" if base.is_dataset_root else name
+
+
+def _fragment(fragment: DataFragment, manifest: Manifest, place: Place, present: set[str], outside: _Outside, findings: _Findings) -> None:
+    mixed = bool(manifest.writer_flags & Feature.MIXED_FILE_VERSIONS)
+    for file in fragment.files:
+        if file.base_id is None:
+            _require(f"data/{file.path}", present, findings, manifest.version)
+        else:
+            _exists(*outside.locate(file.base_id, "data/", file.path), findings, manifest.version)
+        if manifest.data_format and file.major >= 2 and not mixed and f"{file.major}.{file.minor}" != manifest.data_format.version:
+            text = f"{file.path} has format {file.major}.{file.minor}, the table {manifest.data_format.version}"
+            findings.add("I2", text, manifest.version)
+    deletion = fragment.deletion_file
+    if deletion is None:
+        return
+    path = deletion.path(fragment.id)
+    store, where = place.store, path
+    if deletion.base_id is None:
+        _require(path, present, findings, manifest.version)
+    else:
+        store, where = outside.locate(deletion.base_id, "_deletions/", path.removeprefix("_deletions/"))
+    key = f"{store.uri}/{where}"
+    if key in findings.deletions_read:
+        return
+    findings.deletions_read.add(key)
+    try:
+        decode_deletions(
+            store.get(where),
+            bitmap=deletion.bitmap,
+            physical_rows=fragment.physical_rows,
+            expected_count=deletion.deleted_rows,
+            source=where,
+        )
+    except NotFound:
+        if deletion.base_id is not None:
+            findings.add("I2", f"{key} is named but not there", manifest.version)
+    except (CorruptTable, StorageError) as error:
+        findings.add("I5", str(error), manifest.version)
+
+
+def _exists(store: ObjectStore, path: str, findings: _Findings, version: int) -> None:
+    try:
+        store.head(path)
+    except (NotFound, StorageError) as error:
+        findings.add("I2", f"{store.uri}/{path} cannot be read: {error}", version)
+
+
+def _indices(manifest: Manifest, present: set[str], findings: _Findings) -> None:
+    try:
+        indices = decode_indices(manifest, f"version {manifest.version}")
+    except CorruptTable as error:
+        findings.add("I2", str(error), manifest.version)
+        return
+    for index in indices:
+        if index.base_id is not None:
+            continue
+        directory = f"_indices/{index.uuid}/"
+        if index.files:
+            for file in index.files:
+                _require(directory + file.path, present, findings, manifest.version)
+        findings.named.update(path for path in present if path.startswith(directory))
+
+
+def _row_ids(manifest: Manifest, findings: _Findings) -> None:
+    """Stable row ids: one for each physical row, none above the high-water mark."""
+    if not manifest.writer_flags & Feature.STABLE_ROW_IDS:
+        return
+    for fragment in manifest.fragments:
+        if fragment.row_ids is None:
+            if not fragment.row_ids_spilled:
+                findings.add("I6", f"fragment {fragment.id} has no row ids", manifest.version)
+            continue
+        try:
+            ids = decode_row_ids(fragment.row_ids, physical_rows=fragment.physical_rows, source=f"version {manifest.version}")
+        except CorruptTable as error:
+            findings.add("I6", str(error), manifest.version)
+            continue
+        highest = int(ids.to_numpy().max(initial=0)) if len(ids) else -1
+        if highest >= manifest.next_row_id:
+            findings.add("I6", f"fragment {fragment.id} holds row id {highest}, not yet given out", manifest.version)
+
+
+def _pylance_agrees(place: Place, manifest: Manifest, findings: _Findings) -> None:
+    """I13, by counting: pylance opens the version and sees as many rows as we do."""
+    try:
+        uri = place.lance_uri
+    except InvalidInput:
+        if not findings.not_checked or not findings.not_checked[-1].startswith("I13"):
+            findings.not_checked.append("I13: pylance cannot see this store")
+        return
+    try:
+        counted = open_dataset(place, manifest.version).count_rows()
+    except TiltyardError as error:
+        findings.add("I13", f"pylance cannot open {uri}: {error}", manifest.version)
+        return
+    if counted != manifest.fragments.live_rows():
+        findings.add("I13", f"pylance counts {counted} rows, we {manifest.fragments.live_rows()}", manifest.version)
+
+
+def _unique_keys(place: Place, manifest: Manifest, findings: _Findings) -> None:
+    """I4: no two live rows with one primary key, at the newest version that was looked at."""
+    key = primary_key(manifest.fields)
+    if not key:
+        return
+    try:
+        doubled = list(duplicate_keys(place, manifest.version, key))
+    except TiltyardError as error:
+        findings.not_checked.append(f"I4: {error}")
+        return
+    if doubled:
+        findings.add("I4", f"{len(doubled)} keys stand in more than one row, such as {doubled[0]}", manifest.version)
+
+
+def duplicate_keys(place: Place, version: int, key: tuple[str, ...]) -> Iterator[tuple[Any, ...]]:
+    """Keys that more than one row has."""
+    names = [f"key{number}" for number in range(len(key))]
+    with lance_errors(place, "read keys"):
+        keys = open_dataset(place, version).to_table(columns=dict(zip(names, key, strict=True)))
+    counted = keys.group_by(names).aggregate([([], "count_all")])
+    for row in counted.to_pylist():
+        if row["count_all"] > 1:
+            yield tuple(row[name] for name in names)

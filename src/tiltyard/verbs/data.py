@@ -1,0 +1,115 @@
+"""Data files, written once and before any commit loop: pylance encodes, we keep the names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from tiltyard.errors import InvalidInput, OutcomeUnknown, StorageError, TiltyardError
+from tiltyard.format.values import DataFile, DataFragment
+from tiltyard.verbs.lance import lance_errors
+from tiltyard.verbs.place import Place
+
+if TYPE_CHECKING:
+    from lance import LanceDataset
+    from lance.fragment import FragmentMetadata
+
+
+@dataclass(frozen=True, slots=True)
+class FileLimits:
+    """When a new data file is begun."""
+
+    max_rows_per_file: int = 1024 * 1024
+    max_bytes_per_file: int = 90 * 1024**3
+
+    def __post_init__(self) -> None:
+        for name in ("max_rows_per_file", "max_bytes_per_file"):
+            if getattr(self, name) < 1:
+                raise InvalidInput(f"{name} must be at least 1.", argument=name)
+
+
+def write_new(
+    place: Place, rows: pa.RecordBatchReader, data_version: str, limits: FileLimits, *, replacing: bool
+) -> tuple[DataFragment, ...]:
+    """Files for a table whose schema is that of the rows; ``replacing`` one that is there, or making the first."""
+    mode = "overwrite" if replacing else "create"
+    return _write(place, rows, place.lance_uri, limits, mode=mode, data_storage_version=data_version)
+
+
+def write_into(place: Place, rows: pa.RecordBatchReader, dataset: LanceDataset, limits: FileLimits) -> tuple[DataFragment, ...]:
+    """Files for an existing table; pylance gives their columns the table's field ids."""
+    return _write(place, rows, dataset, limits, mode="append")
+
+
+def _write(place: Place, rows: pa.RecordBatchReader, target: Any, limits: FileLimits, **how: Any) -> tuple[DataFragment, ...]:
+    from lance.fragment import write_fragments
+
+    failed: list[TiltyardError] = []
+    with lance_errors(place, "write rows"):
+        try:
+            written = write_fragments(
+                _noting(rows, failed),
+                target,
+                max_rows_per_file=limits.max_rows_per_file,
+                max_bytes_per_file=limits.max_bytes_per_file,
+                storage_options=place.lance_options(),
+                **how,
+            )
+        except (OSError, ValueError, RuntimeError):
+            if failed:
+                raise failed[0] from None
+            raise
+    return tuple(fragment_from_lance(fragment) for fragment in written)
+
+
+def _noting(rows: pa.RecordBatchReader, failed: list[TiltyardError]) -> pa.RecordBatchReader:
+    """The same stream; an error of ours on the way is kept, since pylance passes on only its text."""
+
+    def batches() -> Iterable[pa.RecordBatch]:
+        try:
+            yield from rows
+        except TiltyardError as error:
+            failed.append(error)
+            raise
+
+    return pa.RecordBatchReader.from_batches(rows.schema, batches())
+
+
+def fragment_from_lance(written: FragmentMetadata) -> DataFragment:
+    files = tuple(
+        DataFile(
+            path=file.path,
+            fields=tuple(file.fields),
+            column_indices=tuple(file.column_indices),
+            major=file.file_major_version,
+            minor=file.file_minor_version,
+            size=file.file_size_bytes or 0,
+            base_id=file.base_id,
+        )
+        for file in written.files
+    )
+    return DataFragment(id=0, files=files, physical_rows=written.physical_rows)
+
+
+def discard(place: Place, fragments: Iterable[DataFragment], failure: BaseException) -> None:
+    """Removes files no version will ever name, after a failure that leaves no doubt. What cannot be removed is cleanup's."""
+    if isinstance(failure, OutcomeUnknown) or not isinstance(failure, TiltyardError):
+        return
+    for fragment in fragments:
+        for file in fragment.files:
+            if file.base_id is None:
+                with suppress(StorageError):
+                    place.store.delete(f"data/{file.path}")
+
+
+def properties_with_message(properties: Mapping[str, str] | None, message: str | None) -> dict[str, str]:
+    from tiltyard.transaction.transaction import MESSAGE_PROPERTY
+
+    found = {str(key): str(value) for key, value in (properties or {}).items()}
+    if message is not None:
+        found[MESSAGE_PROPERTY] = message
+    return found

@@ -1,0 +1,137 @@
+"""Where one table lives and by what means it is read and committed: what all verbs share."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from importlib.metadata import version as installed_version
+from typing import Any, Final
+
+from tiltyard.errors import NotFound
+from tiltyard.format.manifest_file import ManifestFile
+from tiltyard.format.names import Scheme
+from tiltyard.format.refs import branch_root
+from tiltyard.format.safe_paths import check_base
+from tiltyard.format.values import WriterVersion
+from tiltyard.interfaces import CommitHandler, ObjectStore, Runtime, system_runtime
+from tiltyard.storage import Durability, ensure_safe, lance_uri, open_store
+from tiltyard.storage.handlers import LockHandler, handler_for
+from tiltyard.transaction.commit import Committer
+from tiltyard.transaction.log import VersionLog
+
+ANYWHERE: Final = "*"
+"""As an allowed base: wherever the manifest says."""
+
+WRITER: Final = WriterVersion("tiltyard", installed_version("tiltyard"))
+
+
+@dataclass(frozen=True)
+class Place:
+    """A table's store, and who may commit there. Credentials stay in ``storage_options``, which no text shows."""
+
+    uri: str
+    store: ObjectStore
+    handler: CommitHandler
+    runtime: Runtime
+    durability: Durability = "fsync"
+    storage_options: Mapping[str, Any] | None = field(default=None, repr=False)
+    branch: str | None = None
+    allowed_bases: tuple[str, ...] = ()
+
+    @cached_property
+    def log(self) -> VersionLog:
+        return VersionLog(self.store)
+
+    @cached_property
+    def committer(self) -> Committer:
+        return Committer(self.log, self.handler, self.runtime, WRITER)
+
+    @property
+    def lance_uri(self) -> str:
+        """What pylance calls this place."""
+        return lance_uri(self.uri)
+
+    def lance_options(self) -> dict[str, str] | None:
+        return {key: str(value) for key, value in self.storage_options.items()} if self.storage_options else None
+
+    def ensure_safe(self) -> None:
+        """Refuses a store that overwrites where it should create; a lock needs no such promise."""
+        if not isinstance(self.handler, LockHandler):
+            ensure_safe(self.store, self.runtime)
+
+    def on_branch(self, branch: str | None) -> Place:
+        """The same table's branch, which has a directory of its own below the main one."""
+        if branch is None:
+            return self
+        uri = f"{self.uri.rstrip('/')}/{branch_root(branch).strip('/')}"
+        store = open_store(uri, storage_options=self.storage_options, durability=self.durability)
+        return replace(self, uri=uri, store=store, branch=branch)
+
+    def head(self) -> tuple[int, Scheme]:
+        """The latest version and its naming scheme.
+
+        Raises:
+            NotFound: there is no table.
+        """
+        found = self.log.head()
+        if found is None:
+            raise NotFound(f"There is no table at {self.store.uri}.", name=self.store.uri, advice="Check the path, or use Table.create.")
+        return found
+
+    def load(self, version: int, scheme: Scheme) -> ManifestFile:
+        """Reads one version.
+
+        Raises:
+            NotFound: saying which versions there are.
+        """
+        try:
+            return self.trusted(self.log.load(version, scheme))
+        except NotFound as error:
+            known = [name.version for name in self.log.versions()]
+            there = f"it has versions {known[0]} to {known[-1]}" if known else "it has none"
+            raise NotFound(
+                f"{self.store.uri} has no version {version}; {there}.", name=str(version), advice="Choose one of those, or a tag."
+            ) from error
+
+    def trusted(self, file: ManifestFile) -> ManifestFile:
+        """Refuses a manifest that would have us read outside the table, unless its owner allowed that place.
+
+        Raises:
+            CorruptTable: naming the base.
+        """
+        if file.manifest.base_paths and ANYWHERE not in self.allowed_bases:
+            roots = [self.main_uri, *self.allowed_bases]
+            for base in file.manifest.base_paths:
+                check_base(base.path, roots, f"version {file.manifest.version}")
+        return file
+
+    @property
+    def main_uri(self) -> str:
+        """The table's root; a branch lives below it."""
+        return self.lance_uri[: -len(branch_root(self.branch)) - 1] if self.branch else self.lance_uri
+
+
+def open_place(
+    uri: str | os.PathLike[str],
+    *,
+    storage_options: Mapping[str, Any] | None = None,
+    durability: Durability = "fsync",
+    handler: str | CommitHandler | None = None,
+    allowed_bases: Sequence[str | os.PathLike[str]] = (),
+    store: ObjectStore | None = None,
+    runtime: Runtime | None = None,
+) -> Place:
+    """The place at a URI. A store or runtime given here replaces the usual one; the simulator and fault tests do that."""
+    text = os.fspath(uri)
+    store = store or open_store(text, storage_options=storage_options, durability=durability)
+    return Place(
+        uri=text,
+        store=store,
+        handler=handler_for(store, handler),
+        runtime=runtime or system_runtime(),
+        durability=durability,
+        storage_options=dict(storage_options) if storage_options else None,
+        allowed_bases=tuple(base if base == ANYWHERE else lance_uri(base) for base in allowed_bases),
+    )

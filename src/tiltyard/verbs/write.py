@@ -1,0 +1,154 @@
+"""Create, append, overwrite: the verbs that bring new rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from tiltyard.errors import AlreadyExists, InvalidInput, TiltyardError
+from tiltyard.format.flags import Feature, check_writable
+from tiltyard.format.keys import primary_key as key_of
+from tiltyard.format.manifest import Manifest
+from tiltyard.format.manifest_file import ManifestFile
+from tiltyard.format.names import Scheme
+from tiltyard.format.schema import arrow_from_fields, fields_from_arrow
+from tiltyard.format.schema_match import match_schema
+from tiltyard.format.values import DataFormat, DataFragment, Field
+from tiltyard.transaction.apply import Creation
+from tiltyard.transaction.backoff import RetryPolicy
+from tiltyard.transaction.commit import CommitResult
+from tiltyard.transaction.operations import Append, Operation, Overwrite
+from tiltyard.transaction.transaction import Transaction
+from tiltyard.verbs.data import FileLimits, discard, write_into, write_new
+from tiltyard.verbs.input import as_reader, conformed
+from tiltyard.verbs.place import Place
+
+if TYPE_CHECKING:
+    from lance import LanceDataset
+
+DATA_FORMATS = ("2.0", "2.1", "2.2")
+
+
+@dataclass(frozen=True, slots=True)
+class NewTable:
+    """What is decided when a table is made."""
+
+    primary_key: Sequence[str] | None = None
+    stable_row_ids: bool = False
+    scheme: Scheme = Scheme.V2
+    data_format: str = "2.2"
+    config: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.data_format not in DATA_FORMATS:
+            raise InvalidInput(
+                f"Data format {self.data_format!r} cannot be written.",
+                argument="data_format",
+                advice=f"Use one of {', '.join(DATA_FORMATS)}.",
+            )
+
+
+Committed = tuple[CommitResult, ManifestFile]
+
+
+def create_table(place: Place, data: Any, new: NewTable, properties: Mapping[str, str], limits: FileLimits) -> Committed:
+    """Makes a table of these rows, or an empty one of a schema."""
+    if place.log.head() is not None:
+        raise AlreadyExists(
+            f"There is a table at {place.store.uri} already.", name=place.store.uri, advice="Open it, or use overwrite to replace its rows."
+        )
+    place.ensure_safe()
+    rows = as_reader(data)
+    fields, metadata, rows = _as_schema(rows, new.primary_key, new.data_format)
+    fragments = write_new(place, rows, new.data_format, limits, replacing=False)
+    operation = Overwrite(fragments=fragments, schema=fields, schema_metadata=metadata, config_upsert_values=new.config)
+    transaction = Transaction(0, place.runtime.random.uuid(), operation, properties)
+    creation = Creation(DataFormat("lance", new.data_format), new.stable_row_ids)
+    try:
+        return place.committer.create_table(transaction, creation, new.scheme)
+    except TiltyardError as error:
+        discard(place, fragments, error)
+        raise
+
+
+def append_rows(
+    place: Place, read: ManifestFile, scheme: Scheme, data: Any, dataset: LanceDataset, properties: Mapping[str, str], limits: FileLimits,
+    policy: RetryPolicy,
+) -> Committed:  # fmt: skip
+    """Adds rows. ``dataset`` is pylance's handle on any version with the same fields."""
+    manifest = read.manifest
+    check_writable(manifest.reader_flags, manifest.writer_flags)
+    place.ensure_safe()
+    rows = as_reader(data)
+    match = match_schema(manifest.fields, rows.schema)
+    rows = conformed(rows, match.schema, match.check_not_null)
+    fragments = write_into(place, rows, dataset, limits)
+    return commit_rows(place, read, scheme, Append(fragments), fragments, properties, policy)
+
+
+def overwrite_rows(
+    place: Place, read: ManifestFile, scheme: Scheme, data: Any, primary_key: Sequence[str] | None, properties: Mapping[str, str],
+    limits: FileLimits, policy: RetryPolicy,
+) -> Committed:  # fmt: skip
+    """Replaces rows and schema. The primary key stays unless another one is named."""
+    manifest = read.manifest
+    check_writable(manifest.reader_flags, manifest.writer_flags)
+    place.ensure_safe()
+    rows = as_reader(data)
+    data_version = manifest.data_format.version if manifest.data_format else "2.2"
+    fields, metadata, rows = _as_schema(rows, _kept_key(manifest, rows.schema) if primary_key is None else primary_key, data_version)
+    fragments = write_new(place, rows, data_version, limits, replacing=True)
+    fields, fragments = _above_old_ids(manifest, fields, fragments)
+    operation = Overwrite(fragments=fragments, schema=fields, schema_metadata=metadata)
+    return commit_rows(place, read, scheme, operation, fragments, properties, policy)
+
+
+def commit_rows(
+    place: Place, read: ManifestFile, scheme: Scheme, operation: Operation, fragments: tuple[DataFragment, ...],
+    properties: Mapping[str, str], policy: RetryPolicy,
+) -> Committed:  # fmt: skip
+    transaction = Transaction(read.manifest.version, place.runtime.random.uuid(), operation, properties)
+    try:
+        return place.committer.commit(transaction, read, scheme, policy)
+    except TiltyardError as error:
+        discard(place, fragments, error)
+        raise
+
+
+def _as_schema(
+    rows: pa.RecordBatchReader, primary_key: Sequence[str] | None, data_version: str
+) -> tuple[tuple[Field, ...], dict[str, bytes], pa.RecordBatchReader]:
+    """Fields and metadata for these rows, and the rows under exactly that schema."""
+    major, _, minor = data_version.partition(".")
+    fields, metadata = fields_from_arrow(rows.schema, primary_key=primary_key or None, file_version=(int(major), int(minor)))
+    schema = arrow_from_fields(fields, metadata)
+    return fields, metadata, conformed(rows, schema, key_of(fields))
+
+
+def _kept_key(manifest: Manifest, schema: pa.Schema) -> tuple[str, ...]:
+    key = key_of(manifest.fields)
+    lost = [path for path in key if path.split(".")[0] not in schema.names]
+    if lost:
+        raise InvalidInput(
+            f"The new rows lack {', '.join(lost)} of the table's primary key.",
+            argument="primary_key",
+            advice="Add the columns, or pass primary_key=[] to give the key up.",
+        )
+    return key
+
+
+def _above_old_ids(
+    manifest: Manifest, fields: tuple[Field, ...], fragments: tuple[DataFragment, ...]
+) -> tuple[tuple[Field, ...], tuple[DataFragment, ...]]:
+    """On tables that never reuse a field id, the new schema's ids begin above the highest one given out."""
+    if manifest.max_allocated_field_id is None or not manifest.writer_flags & Feature.NON_REUSABLE_FIELD_IDS:
+        return fields, fragments
+    shift = manifest.max_allocated_field_id + 1
+    moved = tuple(replace(one, id=one.id + shift, parent_id=one.parent_id + shift if one.parent_id >= 0 else -1) for one in fields)
+    files = [
+        tuple(replace(file, fields=tuple(number + shift for number in file.fields)) for file in fragment.files) for fragment in fragments
+    ]
+    return moved, tuple(replace(fragment, files=new) for fragment, new in zip(fragments, files, strict=True))

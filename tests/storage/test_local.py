@@ -1,0 +1,310 @@
+"""What only a file system has: the order of flushes, missing abilities, full disks."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tiltyard.errors import AlreadyExists, InvalidInput, NotFound, StorageError
+from tiltyard.storage import LocalStore
+
+Step = tuple[str, str]
+
+
+class Recorder:
+    """Notes the system calls that matter for durability, in order, with the name each one was about."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.steps: list[Step] = []
+        self._patch = monkeypatch
+        self._note("link", 1)
+        self._note("replace", 1)
+        self._note("unlink", 0)
+        self._note("mkdir", 0)
+        real_fsync = os.fsync
+
+        def fsync(descriptor: int) -> None:
+            real_fsync(descriptor)
+            path = Path(f"/proc/self/fd/{descriptor}").readlink()
+            self.steps.append(("fsync directory" if path.is_dir() else "fsync file", self._shown(path)))
+
+        monkeypatch.setattr(os, "fsync", fsync)
+
+    def _note(self, name: str, position: int) -> None:
+        real: Callable[..., Any] = getattr(os, name)
+
+        def call(*arguments: Any, **options: Any) -> Any:
+            answer = real(*arguments, **options)
+            self.steps.append((name, self._shown(Path(arguments[position]))))
+            return answer
+
+        self._patch.setattr(os, name, call)
+
+    def _shown(self, path: Path) -> str:
+        return "temporary" if path.name.startswith(".tmp.") else path.name
+
+    def taken(self) -> list[Step]:
+        steps, self.steps = self.steps, []
+        return steps
+
+
+@pytest.fixture
+def recorder(monkeypatch: pytest.MonkeyPatch) -> Recorder:
+    return Recorder(monkeypatch)
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return tmp_path / "table"
+
+
+def fail(monkeypatch: pytest.MonkeyPatch, name: str, code: int, *, when: Callable[[Any], bool] = lambda first: True) -> None:
+    real: Callable[..., Any] = getattr(os, name)
+
+    def call(*arguments: Any, **options: Any) -> Any:
+        if when(arguments[0]):
+            raise OSError(code, os.strerror(code), "planted")
+        return real(*arguments, **options)
+
+    monkeypatch.setattr(os, name, call)
+
+
+def is_directory(descriptor: int) -> bool:
+    return Path(f"/proc/self/fd/{descriptor}").readlink().is_dir()
+
+
+def all_files(root: Path) -> set[str]:
+    return {str(path.relative_to(root)) for path in root.rglob("*") if path.is_file()}
+
+
+class TestFlushing:
+    CREATE = (("fsync file", "temporary"), ("link", "1"), ("unlink", "temporary"), ("fsync directory", "d"))
+
+    def test_create_flushes_the_file_then_names_it_then_flushes_the_directory(self, root: Path, recorder: Recorder) -> None:
+        store = LocalStore(root)
+        store.put_if_absent("d/0", b"")
+        recorder.taken()
+        store.put_if_absent("d/1", b"x")
+        assert tuple(recorder.taken()) == self.CREATE
+
+    def test_replace_flushes_in_that_order_too(self, root: Path, recorder: Recorder) -> None:
+        store = LocalStore(root)
+        store.put("d/1", b"old")
+        recorder.taken()
+        store.put("d/1", b"new")
+        assert recorder.taken() == [("fsync file", "temporary"), ("replace", "1"), ("fsync directory", "d")]
+
+    def test_rename_flushes_the_source_first_and_drops_its_name_last(self, root: Path, recorder: Recorder) -> None:
+        store = LocalStore(root)
+        store.put("d/source", b"x")
+        recorder.taken()
+        store.rename_if_absent("d/source", "d/1")
+        assert recorder.taken() == [("fsync file", "source"), ("link", "1"), ("fsync directory", "d"), ("unlink", "source")]
+
+    def test_new_directories_are_flushed_into_their_parents(self, root: Path, recorder: Recorder) -> None:
+        LocalStore(root).put_if_absent("d/1", b"x")
+        steps = recorder.taken()
+        assert [step for step in steps if step[0] == "mkdir"] == [("mkdir", "table"), ("mkdir", "d")]
+        flushed = {name for call, name in steps if call == "fsync directory"}
+        assert flushed == {root.parent.name, "table", "d"}
+        assert steps.index(("link", "1")) < len(steps) - 1 - steps[::-1].index(("fsync directory", "d"))
+
+    def test_directories_somebody_else_made_are_flushed_once(self, root: Path, recorder: Recorder) -> None:
+        (root / "d").mkdir(parents=True)
+        store = LocalStore(root)
+        recorder.taken()
+        store.put_if_absent("d/0", b"x")
+        assert recorder.taken()[-3:] == [("fsync directory", "d"), ("fsync directory", "table"), ("fsync directory", root.parent.name)]
+        store.put_if_absent("d/1", b"x")
+        assert tuple(recorder.taken()) == self.CREATE
+
+    def test_sync_flushes_what_others_wrote(self, root: Path, recorder: Recorder) -> None:
+        store = LocalStore(root)
+        store.put("data/0", b"")
+        (root / "data/1.lance").write_bytes(b"by pylance")
+        (root / "data/2.lance").write_bytes(b"by pylance")
+        recorder.taken()
+        store.sync(["data/1.lance", "data/2.lance"])
+        assert recorder.taken() == [("fsync file", "1.lance"), ("fsync file", "2.lance"), ("fsync directory", "data")]
+        with pytest.raises(NotFound):
+            store.sync(["data/gone.lance"])
+
+    def test_the_os_mode_flushes_nothing(self, root: Path, recorder: Recorder) -> None:
+        store = LocalStore(root, durability="os")
+        store.put_if_absent("d/1", b"x")
+        store.put("d/1", b"y")
+        store.copy_if_absent("d/1", "e/1")
+        store.rename_if_absent("e/1", "e/2")
+        store.sync(["d/1"])
+        assert not [step for step in recorder.taken() if step[0].startswith("fsync")]
+
+    def test_an_unknown_durability_is_refused(self, root: Path) -> None:
+        with pytest.raises(InvalidInput, match="durability"):
+            LocalStore(root, durability="perhaps")  # type: ignore[arg-type]
+
+
+class TestFailures:
+    def test_a_full_disk_before_the_name_is_surely_not_applied(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        store = LocalStore(root)
+        store.put("d/0", b"")
+        fail(monkeypatch, "write", errno.ENOSPC)
+        for write in (store.put, store.put_if_absent):
+            with pytest.raises(StorageError, match=r"No space left on device.*Free space") as caught:
+                write("d/1", b"x" * 10)
+            assert not caught.value.maybe_applied
+            assert caught.value.name == "d/1"
+        assert all_files(root) == {"d/0"}
+
+    def test_a_failed_flush_of_the_file_is_surely_not_applied(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        store = LocalStore(root)
+        store.put("d/0", b"")
+        fail(monkeypatch, "fsync", errno.EIO)
+        with pytest.raises(StorageError) as caught:
+            store.put_if_absent("d/1", b"x")
+        assert not caught.value.maybe_applied
+        assert all_files(root) == {"d/0"}
+
+    def test_a_failed_flush_of_the_directory_leaves_the_outcome_open(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        store = LocalStore(root)
+        store.put("d/0", b"")
+        fail(monkeypatch, "fsync", errno.EIO, when=is_directory)
+        for path, write in (("d/1", store.put), ("d/2", store.put_if_absent)):
+            with pytest.raises(StorageError) as caught:
+                write(path, b"x")
+            assert caught.value.maybe_applied
+        assert all_files(root) == {"d/0", "d/1", "d/2"}
+
+    def test_a_failed_sync_of_data_is_no_open_outcome(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        store = LocalStore(root)
+        store.put("d/0", b"")
+        fail(monkeypatch, "fsync", errno.EIO)
+        with pytest.raises(StorageError) as caught:
+            store.sync(["d/0"])
+        assert not caught.value.maybe_applied
+
+    def test_a_file_where_a_directory_should_be(self, tmp_path: Path) -> None:
+        (tmp_path / "file").write_bytes(b"")
+        store = LocalStore(tmp_path)
+        with pytest.raises(StorageError, match="part of the path is a file") as caught:
+            store.put_if_absent("file/x", b"")
+        assert not caught.value.maybe_applied
+        with pytest.raises(NotFound):
+            store.get("file/x")
+
+    def test_a_link_answer_that_got_lost_on_a_network_file_system(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """The server made the link, the client asked again and was told that the name exists: it is our own file."""
+        real = os.link
+
+        def link_twice(source: str, target: str) -> None:
+            real(source, target)
+            real(source, target)
+
+        monkeypatch.setattr(os, "link", link_twice)
+        store = LocalStore(root)
+        store.put_if_absent("d/1", b"ours")
+        assert store.get("d/1") == b"ours"
+        with pytest.raises(AlreadyExists):
+            store.put_if_absent("d/1", b"another")
+        assert all_files(root) == {"d/1"}
+
+    def test_an_interrupt_leaves_no_temporary_file(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        store = LocalStore(root, durability="os")
+        store.put("d/0", b"")
+
+        def interrupted(source: str, target: str) -> None:
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(os, "link", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            store.put_if_absent("d/1", b"x")
+        assert all_files(root) == {"d/0"}
+
+
+class TestWithoutHardLinks:
+    @pytest.fixture(autouse=True, params=[errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS])
+    def no_links(self, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+        fail(monkeypatch, "link", request.param)
+
+    @pytest.fixture(params=["os", "fsync"])
+    def store(self, root: Path, request: pytest.FixtureRequest) -> LocalStore:
+        return LocalStore(root, durability=request.param)
+
+    def test_a_rename_that_never_replaces_takes_its_place(self, store: LocalStore, root: Path) -> None:
+        store.put_if_absent("d/1", b"first")
+        with pytest.raises(AlreadyExists):
+            store.put_if_absent("d/1", b"second")
+        store.put("d/.tmp.staged", b"staged")
+        with pytest.raises(AlreadyExists):
+            store.rename_if_absent("d/.tmp.staged", "d/1")
+        store.rename_if_absent("d/.tmp.staged", "d/2")
+        assert (store.get("d/1"), store.get("d/2")) == (b"first", b"staged")
+        assert all_files(root) == {"d/1", "d/2"}
+
+    def test_a_file_system_with_neither_is_refused(self, store: LocalStore, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        class WithoutRename:
+            def __init__(self, name: None, use_errno: bool) -> None: ...
+
+        monkeypatch.setattr(ctypes, "CDLL", WithoutRename)
+        with pytest.raises(StorageError, match="neither hard links") as caught:
+            store.put_if_absent("d/1", b"x")
+        assert not caught.value.maybe_applied
+        assert all_files(root) == set()
+
+
+class TestCost:
+    def test_a_create_takes_five_calls(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        store = LocalStore(root, durability="os")
+        store.put("d/0", b"")
+        calls: list[str] = []
+
+        def count(name: str) -> None:
+            real: Callable[..., Any] = getattr(os, name)
+
+            def call(*arguments: Any, **options: Any) -> Any:
+                calls.append(name)
+                return real(*arguments, **options)
+
+            monkeypatch.setattr(os, name, call)
+
+        for name in ("open", "write", "close", "link", "unlink", "stat", "fsync", "listdir", "scandir", "mkdir", "replace", "fstat"):
+            count(name)
+        store.put_if_absent("d/1", b"x")
+        assert calls == ["open", "write", "close", "link", "unlink"]
+
+    def test_names_looks_at_no_file(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        store = LocalStore(root, durability="os")
+        for number in range(10):
+            store.put(f"d/{number}", b"")
+        fail(monkeypatch, "stat", errno.EIO)
+        assert set(store.names("d/")) == {str(number) for number in range(10)}
+
+
+def test_a_vanishing_file_is_left_out_of_a_listing(root: Path) -> None:
+    store = LocalStore(root, durability="os")
+    store.put("d/a", b"")
+    store.put("d/b", b"")
+    listing: Iterator[Any] = store.list("d/")
+    store.delete("d/b")
+    assert [info.path for info in listing] == ["d/a"]
+
+
+def test_listing_is_sorted_and_survives_a_circle_of_links(root: Path) -> None:
+    store = LocalStore(root, durability="os")
+    for path in ("b", "a/2", "a/1", "a-1", "c/d/e"):
+        store.put(path, b"")
+    (root / "a" / "loop").symlink_to(root)
+    assert [info.path for info in store.list("")] == ["a-1", "a/1", "a/2", "b", "c/d/e"]
+    assert set(store.names("a/")) == {"1", "2"}
+
+
+def test_it_reads_and_hides_as_pylance_leaves_things(root: Path) -> None:
+    (root / "_versions").mkdir(parents=True)
+    for name in ("1.manifest", ".tmp_2.manifest_f00", ".tmpAbC", "3.manifest#1"):
+        (root / "_versions" / name).write_bytes(b"")
+    assert list(LocalStore(root).names("_versions/")) == ["1.manifest"]

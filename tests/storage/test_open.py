@@ -1,0 +1,112 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import lance
+import pyarrow as pa
+import pytest
+
+from tests.support.servers import S3Server
+from tiltyard.errors import InvalidInput
+from tiltyard.storage import CloudStore, LocalStore, MemoryStore, lance_uri, open_store
+
+S3_KEYS = {"aws_access_key_id": "AKIAPLANTED", "aws_secret_access_key": "planted-secret", "region": "us-east-1"}
+
+
+def test_plain_paths_and_file_uris_name_one_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    there = str(tmp_path / "a b")
+    quoted = there.replace(" ", "%20")
+    for uri in (there, "a b", "./a b/", tmp_path / "a b", f"file://{quoted}", f"file://localhost{quoted}", f"file:{quoted}"):
+        store = open_store(uri, durability="os")
+        assert isinstance(store, LocalStore)
+        assert store.uri == there
+        assert store.durability == "os"
+        assert lance_uri(uri) == there
+
+
+def test_pylance_and_our_store_agree_on_a_file_uri(tmp_path: Path) -> None:
+    uri = f"file://{tmp_path}/with%20space.lance"
+    lance.write_dataset(pa.table({"x": [1]}), uri)
+    assert list(open_store(uri).names("_versions/"))
+    assert lance.dataset(lance_uri(uri)).count_rows() == 1
+
+
+def test_a_home_directory_is_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert open_store("~/t").uri == str(tmp_path / "t") == lance_uri("~/t")
+
+
+def test_the_default_is_to_flush(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    assert isinstance(store, LocalStore)
+    assert store.durability == "fsync"
+
+
+def test_one_memory_uri_is_one_place() -> None:
+    first = open_store("memory://one-place")
+    first.put("x", b"1")
+    assert isinstance(first, MemoryStore)
+    assert open_store("memory://one-place/").get("x") == b"1"
+    assert list(open_store("memory://another-place").list("")) == []
+    assert list(MemoryStore("memory://one-place").list("")) == []
+    with pytest.raises(InvalidInput, match="this process alone"):
+        lance_uri("memory://one-place")
+
+
+@pytest.mark.parametrize(
+    ("uri", "options", "location"),
+    [
+        ("s3://bucket/path/t.lance", S3_KEYS, "s3://bucket at its vendor"),
+        ("s3+ddb://bucket/t.lance?ddbTableName=x", S3_KEYS, "s3://bucket at its vendor"),
+        ("s3://bucket/t", {**S3_KEYS, "AWS_ENDPOINT": "http://127.0.0.1:1", "allow_http": True}, "s3://bucket at http://127.0.0.1:1"),
+        ("s3://bucket/t", {**S3_KEYS, "download_retry_count": "3", "timeout": "5s"}, "s3://bucket at its vendor"),
+        ("gs://bucket/t", {"google_skip_signature": "true"}, "gs://bucket at its vendor"),
+        ("az://container/t", {"account_name": "acc", "account_key": "cGxhbnRlZA=="}, "az://container at acc"),
+        (
+            "abfss://container@acc.dfs.core.windows.net/t",
+            {"azure_storage_account_key": "cGxhbnRlZA=="},
+            "abfss://container@acc.dfs.core.windows.net at acc",
+        ),
+    ],
+)
+def test_cloud_uris(uri: str, options: dict[str, str], location: str) -> None:
+    store = open_store(uri, storage_options=options)
+    assert isinstance(store, CloudStore)
+    assert store.uri == uri.partition("?")[0]
+    assert store.location == location
+    assert store.ordered
+    assert not store.conditional_put_known
+    assert "planted" not in repr(store).lower()
+
+
+def test_a_directory_bucket_is_not_ordered() -> None:
+    assert not open_store("s3://fast--use1-az4--x-s3/t", storage_options=S3_KEYS).ordered
+
+
+@pytest.mark.parametrize(
+    "uri",
+    ["http://host/x", "ftp://host/x", "s3:///path", "s3://", "s3://key:planted-secret@bucket/x", "s3://key@bucket/x", "file://host/x"],
+)
+def test_addresses_that_are_none(uri: str) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        open_store(uri)
+    assert "planted-secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("options", [{"no_such_option": "planted-secret"}, {"client_max_retries": "many"}, {"conditional_put": "maybe"}])
+def test_options_that_are_none(options: dict[str, str]) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        open_store("s3://bucket/x", storage_options={**S3_KEYS, **options})
+    assert caught.value.argument == "storage_options"
+    assert "planted" not in str(caught.value).lower()
+
+
+def test_one_dictionary_of_options_serves_pylance_and_us(moto_server: S3Server, fresh_s3_uri: str) -> None:
+    options = moto_server.storage_options
+    lance.write_dataset(pa.table({"x": [1, 2]}), lance_uri(fresh_s3_uri), storage_options=options)
+    store = open_store(fresh_s3_uri, storage_options=options)
+    (manifest,) = store.names("_versions/")
+    assert store.get_range(f"_versions/{manifest}", -4, 4) == b"LANC"
+    store.put("_tiltyard/probe.json", b"{}")
+    assert lance.dataset(lance_uri(fresh_s3_uri), storage_options=options).count_rows() == 2

@@ -1,0 +1,165 @@
+"""Real servers on loopback ports, started by a test session and gone with it, also when the session is killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import botocore.session  # type: ignore[import-untyped]
+
+ACCESS_KEY = "tiltyard-test"
+SECRET_KEY = "tiltyard-test-secret"
+START_SECONDS = 60.0
+
+# The child asks the kernel to be killed when its parent dies (Linux), checks that the parent has not died already, and becomes the server.
+_WITH_PARENT = """
+import ctypes, os, signal, sys
+if sys.platform == "linux":
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)
+    if os.getppid() != int(sys.argv[1]):
+        sys.exit("the parent is gone")
+os.execvp(sys.argv[2], sys.argv[2:])
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class S3Server:
+    """An S3-compatible server that runs."""
+
+    name: str
+    endpoint: str
+
+    @property
+    def storage_options(self) -> dict[str, str]:
+        """Fit for pylance and for ``open_store``."""
+        return {
+            "aws_endpoint": self.endpoint,
+            "aws_access_key_id": ACCESS_KEY,
+            "aws_secret_access_key": SECRET_KEY,
+            "aws_region": "us-east-1",
+            "allow_http": "true",
+            "aws_virtual_hosted_style_request": "false",
+        }
+
+    def create_bucket(self, bucket: str) -> None:
+        client = botocore.session.get_session().create_client(
+            "s3",
+            endpoint_url=self.endpoint,
+            aws_access_key_id=ACCESS_KEY,
+            aws_secret_access_key=SECRET_KEY,
+            region_name="us-east-1",
+        )
+        client.create_bucket(Bucket=bucket)
+        client.close()
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports nobody listens on now. Somebody may take one before the server does: then starting fails, and is tried again."""
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for one in sockets:
+            one.bind(("127.0.0.1", 0))
+        return [int(one.getsockname()[1]) for one in sockets]
+
+
+@contextmanager
+def running(command: Sequence[str], log: Path, cwd: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """Runs a server until the block ends or this process dies."""
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [sys.executable, "-c", _WITH_PARENT, str(os.getpid()), *command], stdout=output, stderr=subprocess.STDOUT, cwd=cwd
+        )
+        try:
+            yield process
+        finally:
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+
+
+def wait_for_http(process: subprocess.Popen[bytes], url: str, log: Path) -> None:
+    """Returns when the server gives any HTTP answer."""
+    deadline = time.monotonic() + START_SECONDS
+    while time.monotonic() < deadline:
+        if process.poll() is not None:
+            break
+        try:
+            with urllib.request.urlopen(url, timeout=2):
+                return
+        except urllib.error.HTTPError as answer:
+            answer.close()
+            if answer.code < 500:
+                return
+        except (urllib.error.URLError, ConnectionError, TimeoutError):
+            pass
+        time.sleep(0.05)
+    raise RuntimeError(f"{process.args!r} did not start: {log.read_text(errors='replace')[-2000:]}")
+
+
+def _tool(name: str) -> str:
+    """A command that was installed beside this Python. Missing is an error, never a reason to skip."""
+    path = Path(sys.executable).parent / name
+    if not path.exists():
+        raise RuntimeError(f"{path} is missing: install the development dependencies (make venv)")
+    return str(path)
+
+
+@contextmanager
+def moto(directory: Path) -> Iterator[S3Server]:
+    """moto's S3: a quick mock that honours conditional requests."""
+    (port,) = free_ports(1)
+    log = directory / "moto.log"
+    with running([_tool("moto_server"), "-H", "127.0.0.1", "-p", str(port)], log, directory) as process:
+        endpoint = f"http://127.0.0.1:{port}"
+        wait_for_http(process, f"{endpoint}/moto-api/", log)
+        yield S3Server("moto", endpoint)
+
+
+@contextmanager
+def seaweedfs(directory: Path) -> Iterator[S3Server]:
+    """SeaweedFS: a real distributed store with an S3 door."""
+    data = directory / "seaweedfs"
+    data.mkdir()
+    config = directory / "seaweedfs.json"
+    credentials = [{"accessKey": ACCESS_KEY, "secretKey": SECRET_KEY}]
+    config.write_text(json.dumps({"identities": [{"name": "test", "credentials": credentials, "actions": ["Admin"]}]}))
+    names = ("master", "volume", "filer", "s3")
+    ports = dict(zip([*names, *(f"{name}.grpc" for name in names)], free_ports(8), strict=True))
+    listening = [f"-{name}.port{'.grpc' if grpc else ''}={port}" for key, port in ports.items() for name, _, grpc in [key.partition(".")]]
+    command = [
+        *(_tool("weed"), "server", f"-dir={data}", "-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-master.telemetry=false"),
+        *("-filer", "-s3", f"-s3.config={config}", "-s3.port.iceberg=0", "-s3.port.lance=0"),
+        *("-volume.max=50", "-master.volumeSizeLimitMB=64", "-volume.preStopSeconds=0", *listening),
+    ]
+    log = directory / "seaweedfs.log"
+    try:
+        with running(command, log, directory) as process:
+            endpoint = f"http://127.0.0.1:{ports['s3']}"
+            wait_for_http(process, f"{endpoint}/healthz", log)
+            yield S3Server("seaweedfs", endpoint)
+    finally:
+        for port in ports.values():
+            for leftover in Path("/tmp").glob(f"seaweedfs-*-{port}.sock"):
+                leftover.unlink(missing_ok=True)
+
+
+@contextmanager
+def forgetful_s3(directory: Path) -> Iterator[S3Server]:
+    """A server that ignores preconditions, as some S3-compatible ones do: the last writer wins."""
+    (port,) = free_ports(1)
+    log = directory / "forgetful.log"
+    script = Path(__file__).with_name("forgetful_s3.py")
+    with running([sys.executable, str(script), str(port)], log, directory) as process:
+        endpoint = f"http://127.0.0.1:{port}"
+        wait_for_http(process, endpoint, log)
+        yield S3Server("forgetful", endpoint)
