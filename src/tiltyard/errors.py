@@ -59,10 +59,12 @@ class TiltyardError(Exception):
     Attributes:
         kind: stable code of this class of errors.
         advice: what to do next, one sentence.
+        retryable: whether running the operation again on the newest version is safe.
     """
 
     kind: ClassVar[str] = "error"
     default_advice: ClassVar[str] = ""
+    retryable: bool = False
 
     def __init__(self, what: str, *, advice: str | None = None) -> None:
         self.advice = self.default_advice if advice is None else advice
@@ -71,7 +73,19 @@ class TiltyardError(Exception):
     def to_dict(self) -> dict[str, Any]:
         """All of the error as plain JSON values."""
         facts = {name: _plain(value) for name, value in vars(self).items() if not name.startswith("_")}
-        return {"kind": self.kind, "message": str(self), **facts}
+        return {"kind": self.kind, "message": str(self), "retryable": self.retryable, **facts}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # The usual way calls the class with the finished message, which is not what the constructors take.
+        return _revive, (type(self), self.args, dict(vars(self)))
+
+
+def _revive(kind: type[TiltyardError], args: tuple[Any, ...], facts: dict[str, Any]) -> TiltyardError:
+    """An error as it was in another process."""
+    error = kind.__new__(kind, *args)
+    error.args = args
+    vars(error).update(facts)
+    return error
 
 
 def _plain(value: Any) -> Any:
@@ -79,7 +93,9 @@ def _plain(value: Any) -> Any:
         return asdict(value)
     if isinstance(value, tuple | list):
         return [_plain(item) for item in value]
-    return value
+    if value is None or isinstance(value, str | int | float):
+        return value
+    return str(value)  # keys and rows may hold anything: moments, bytes, decimals
 
 
 class ConflictError(TiltyardError):
@@ -91,11 +107,9 @@ class ConflictError(TiltyardError):
         winners: the commits that stood in the way, oldest first.
         fragments: ids of fragments both sides touched (a sample).
         sample: rows or keys both sides touched (a sample).
-        retryable: whether running the operation again on the newest version is safe.
     """
 
     kind = "conflict"
-    retryable: bool = False
 
     def __init__(
         self,
@@ -196,7 +210,7 @@ class OutcomeUnknown(TiltyardError):
     retryable = False
 
     def __init__(self, what: str, *, transaction_id: str, version: int, uri: str = "", advice: str | None = None) -> None:
-        ask = f"Nothing was deleted. Ask Table.outcome({transaction_id!r}) when the store answers again."
+        ask = f"Nothing was deleted. Ask Table.outcome({transaction_id!r}, version={version}) when the store answers again."
         super().__init__(what, advice=ask if advice is None else advice)
         self.transaction_id = transaction_id
         self.version = version

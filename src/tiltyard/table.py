@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Any, Literal
 import pyarrow as pa
 
 from tiltyard.errors import HistoryUnavailable, InvalidInput, NotFound, OutcomeUnknown, UnsupportedFeature
+from tiltyard.format.flags import describe as describe_flags
 from tiltyard.format.keys import primary_key
+from tiltyard.format.manifest import decode_indices
 from tiltyard.format.manifest_file import ManifestFile
 from tiltyard.format.names import Scheme
 from tiltyard.format.schema import arrow_from_fields
-from tiltyard.format.values import DataFragment, Field
+from tiltyard.format.values import DataFragment, IndexMetadata
 from tiltyard.interfaces import CommitHandler
 from tiltyard.storage import Durability
 from tiltyard.transaction.backoff import RetryPolicy
@@ -24,13 +26,14 @@ from tiltyard.transaction.operations import Operation
 from tiltyard.transaction.transaction import Transaction
 from tiltyard.verbs.check import CheckReport, check_table
 from tiltyard.verbs.data import FileLimits, properties_with_message
+from tiltyard.verbs.deletions import check_deletions
 from tiltyard.verbs.history import HistoryEntry, describe, history, parse_moment, version_at
-from tiltyard.verbs.lance import lance_errors, open_dataset
+from tiltyard.verbs.lance import lance_errors, open_dataset, translated
 from tiltyard.verbs.names import migrate_names
 from tiltyard.verbs.outcome import Outcome, outcome_of
 from tiltyard.verbs.place import Place, open_place
 from tiltyard.verbs.refs import Branches, Tags
-from tiltyard.verbs.write import NewTable, append_rows, create_table, overwrite_rows
+from tiltyard.verbs.write import Appending, NewTable, append_rows, create_table, overwrite_rows
 
 if TYPE_CHECKING:
     from lance import LanceDataset
@@ -56,7 +59,7 @@ class Table:
         self._file = file
         self._scheme = scheme
         self._lance: LanceDataset | None = None
-        self._writing: tuple[tuple[Field, ...], LanceDataset] | None = None
+        self._appending: Appending | None = None
         self._in_doubt: dict[str, int] = {}
 
     # ---- opening -----------------------------------------------------------------------------------------------------------
@@ -213,6 +216,23 @@ class Table:
         """Table metadata: free text by key."""
         return dict(self._file.manifest.table_metadata)
 
+    @property
+    def data_format(self) -> str:
+        """Version of the table's data files, such as ``"2.2"``."""
+        stated = self._file.manifest.data_format
+        return stated.version if stated else ""
+
+    @property
+    def features(self) -> str:
+        """The feature flags that readers and writers of this version must know, in words."""
+        manifest = self._file.manifest
+        return describe_flags(manifest.reader_flags | manifest.writer_flags)
+
+    @property
+    def indices(self) -> tuple[IndexMetadata, ...]:
+        """The index segments of this version."""
+        return decode_indices(self._file.manifest, f"version {self.version}")
+
     @cached_property
     def tags(self) -> Tags:
         return Tags(self._main)
@@ -247,6 +267,7 @@ class Table:
     def lance(self) -> LanceDataset:
         """pylance's own dataset at this version: vector search, SQL, everything that reads."""
         if self._lance is None:
+            check_deletions(self._place, self._file.manifest)
             self._lance = open_dataset(self._place, self.version)
         return self._lance
 
@@ -273,7 +294,8 @@ class Table:
     ) -> pa.RecordBatchReader:
         """The rows as a stream of batches."""
         with lance_errors(self._place, "read rows"):
-            return self.lance.scanner(columns=_columns(columns), filter=filter, **scan).to_reader()
+            reader = self.lance.scanner(columns=_columns(columns), filter=filter, **scan).to_reader()
+        return translated(self._place, reader)
 
     # ---- writing -----------------------------------------------------------------------------------------------------------
 
@@ -297,7 +319,7 @@ class Table:
         limits = FileLimits(max_rows_per_file, max_bytes_per_file)
         policy = _policy(max_retries)
         described = properties_with_message(properties, message)
-        return self._commit(lambda: append_rows(self._place, self._file, self._scheme, data, self._writer(), described, limits, policy))
+        return self._commit(lambda: append_rows(self._place, self._file, self._scheme, data, self._appender(), described, limits, policy))
 
     def overwrite(
         self,
@@ -383,12 +405,11 @@ class Table:
         assert isinstance(result, CommitResult)
         return result
 
-    def _writer(self) -> LanceDataset:
-        """A pylance dataset that knows our fields. It need not be at our version: only the schema tells it how to write."""
+    def _appender(self) -> Appending:
         fields = self._file.manifest.fields
-        if self._writing is None or self._writing[0] != fields:
-            self._writing = (fields, self.lance)
-        return self._writing[1]
+        if self._appending is None or self._appending.fields != fields:
+            self._appending = Appending(fields)
+        return self._appending
 
     # ---- history and health ------------------------------------------------------------------------------------------------
 
@@ -433,6 +454,11 @@ class Table:
         count = migrate_names(self._place)
         self._move(self._file, Scheme.V2)
         return count
+
+    @staticmethod
+    def resume_migration(uri: Uri, *, storage_options: Mapping[str, Any] | None = None, durability: Durability = "fsync") -> int:
+        """Ends a migration of manifest names that was interrupted and left a table that does not open. Returns how many it renamed."""
+        return migrate_names(open_place(uri, storage_options=storage_options, durability=durability))
 
 
 def _columns(columns: Sequence[str] | Mapping[str, str] | None) -> list[str] | dict[str, str] | None:

@@ -5,20 +5,13 @@ from itertools import count
 
 import pytest
 
-from tests.support.servers import S3Server, forgetful_s3, moto, seaweedfs
+from tests.support.servers import S3Server, forgetful_s3, seaweedfs
 from tiltyard.storage.probe import forget
 
 pytest.register_assert_rewrite("tiltyard.testing.conformance")
 
 BUCKET = "tables"
 _numbers = count(1)
-
-
-@pytest.fixture(scope="session")
-def moto_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
-    with moto(tmp_path_factory.mktemp("moto")) as server:
-        server.create_bucket(BUCKET)
-        yield server
 
 
 @pytest.fixture(scope="session")

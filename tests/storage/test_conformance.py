@@ -53,16 +53,8 @@ class TestPowerLossBeforeAnyCrash(ObjectStoreTests):
         return PowerLossStore()
 
 
-class TestMoto(ObjectStoreTests):
-    rounds = 10
-
-    @pytest.fixture
-    def store(self, moto_server: S3Server, fresh_s3_uri: str) -> ObjectStore:
-        return open_store(fresh_s3_uri, storage_options=moto_server.storage_options)
-
-
 class TestSeaweedFS(ObjectStoreTests):
-    rounds = 5
+    rounds = 8
 
     @pytest.fixture
     def store(self, seaweedfs_server: S3Server, fresh_s3_uri: str) -> ObjectStore:

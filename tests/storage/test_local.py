@@ -277,12 +277,29 @@ class TestCost:
         store.put_if_absent("d/1", b"x")
         assert calls == ["open", "write", "close", "link", "unlink"]
 
-    def test_names_looks_at_no_file(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_naming_versions_looks_at_no_file(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         store = LocalStore(root, durability="os")
-        for number in range(10):
-            store.put(f"d/{number}", b"")
-        fail(monkeypatch, "stat", errno.EIO)
-        assert set(store.names("d/")) == {str(number) for number in range(10)}
+        versions = {f"{number}.manifest" for number in range(10)}
+        for name in versions:
+            store.put(f"_versions/{name}", b"")
+        looked_at: list[Any] = []
+        real = os.stat
+
+        def stat(path: Any, **options: Any) -> os.stat_result:
+            looked_at.append(path)
+            return real(path, **options)
+
+        monkeypatch.setattr(os, "stat", stat)
+        assert set(store.names("_versions/")) == versions
+        assert looked_at == []
+
+
+def test_the_directory_of_a_table_is_not_an_object(root: Path) -> None:
+    store = LocalStore(root, durability="os")
+    store.put("orders.lance/_versions/1.manifest", b"")
+    store.put("stray.lance", b"")
+    store.put("plain/x", b"")
+    assert list(store.names("")) == ["stray.lance"]
 
 
 def test_a_vanishing_file_is_left_out_of_a_listing(root: Path) -> None:

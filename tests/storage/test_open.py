@@ -102,8 +102,8 @@ def test_options_that_are_none(options: dict[str, str]) -> None:
     assert "planted" not in str(caught.value).lower()
 
 
-def test_one_dictionary_of_options_serves_pylance_and_us(moto_server: S3Server, fresh_s3_uri: str) -> None:
-    options = moto_server.storage_options
+def test_one_dictionary_of_options_serves_pylance_and_us(seaweedfs_server: S3Server, fresh_s3_uri: str) -> None:
+    options = seaweedfs_server.storage_options
     lance.write_dataset(pa.table({"x": [1, 2]}), lance_uri(fresh_s3_uri), storage_options=options)
     store = open_store(fresh_s3_uri, storage_options=options)
     (manifest,) = store.names("_versions/")

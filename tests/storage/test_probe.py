@@ -57,16 +57,14 @@ def test_a_server_that_ignores_the_precondition_is_refused(forgetful_server: S3S
     assert list(store.list("")) == []
 
 
-@pytest.mark.parametrize("which", ["moto_server", "seaweedfs_server"])
-def test_a_server_that_honours_it_passes_and_is_left_clean(which: str, fresh_s3_uri: str, request: pytest.FixtureRequest) -> None:
-    server: S3Server = request.getfixturevalue(which)
-    store = open_store(fresh_s3_uri, storage_options=server.storage_options)
+def test_a_server_that_honours_it_passes_and_is_left_clean(seaweedfs_server: S3Server, fresh_s3_uri: str) -> None:
+    store = open_store(fresh_s3_uri, storage_options=seaweedfs_server.storage_options)
     ensure_safe(store)
     assert [info.path for info in store.list("")] == [NOTE]
 
 
-def test_two_servers_with_one_bucket_name_are_two_stores(moto_server: S3Server, forgetful_server: S3Server, fresh_s3_uri: str) -> None:
-    ensure_safe(open_store(fresh_s3_uri, storage_options=moto_server.storage_options))
+def test_two_servers_with_one_bucket_name_are_two_stores(seaweedfs_server: S3Server, forgetful_server: S3Server, fresh_s3_uri: str) -> None:
+    ensure_safe(open_store(fresh_s3_uri, storage_options=seaweedfs_server.storage_options))
     with pytest.raises(UnsafeStore):
         ensure_safe(open_store(fresh_s3_uri, storage_options=forgetful_server.storage_options))
 

@@ -317,8 +317,8 @@ def test_what_cannot_be_said_in_full_is_kept_byte_for_byte(case: str) -> None:
 @pytest.mark.parametrize(
     ("wire", "reason"),
     [
-        (b"\xff" * 20, "not a transaction"),
-        (HEAD[:-1], "not a transaction"),
+        (b"\xff" * 20, "cannot be decoded"),
+        (HEAD[:-1], "cannot be decoded"),
         (b"", "cannot be a transaction id"),
         (pb.Transaction(uuid="../../x", restore=pb.Transaction.Restore()).SerializeToString(), "cannot be a transaction id"),
         (pb.Transaction(uuid="..", restore=pb.Transaction.Restore()).SerializeToString(), "cannot be a transaction id"),

@@ -23,6 +23,8 @@ from tiltyard.format.values import (
     WriterVersion,
 )
 
+MARKERS = ("column_row_ids", "column_last_updated_at_versions", "column_created_at_versions")
+
 MAX_FRAGMENT_ID = 2**32 - 1
 MAX_FRAGMENT_ROWS = 2**32
 """A row address gives the offset 32 bits."""
@@ -107,7 +109,7 @@ def fragment_from_pb(message: pb.DataFragment, source: str) -> DataFragment:
         updated_at_spilled=message.HasField("column_last_updated_at_versions"),
         created_at_spilled=message.HasField("column_created_at_versions"),
         overlays=tuple(overlay.SerializeToString(deterministic=True) for overlay in message.overlays),
-        unknown=unknown_fields(message),
+        unknown=unknown_fields(message, *MARKERS),
     )
 
 
@@ -211,7 +213,7 @@ def index_from_pb(message: pb.IndexMetadata, source: str) -> IndexMetadata:
         base_id=message.base_id if message.HasField("base_id") else None,
         files=tuple(index_file_from_pb(file, source) for file in message.files),
         covering_fields=tuple(message.covering_fields),
-        unknown=unknown_fields(message),
+        unknown=unknown_fields(message, "uuid", "index_details"),
     )
 
 

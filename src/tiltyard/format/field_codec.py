@@ -53,5 +53,5 @@ def field_from_pb(message: pb.Field, source: str) -> Field:
         primary_key_position=message.unenforced_primary_key_position,
         clustering_key=message.unenforced_clustering_key,
         clustering_key_position=message.unenforced_clustering_key_position,
-        unknown=unknown_fields(message),
+        unknown=unknown_fields(message, "dictionary"),
     )

@@ -59,8 +59,8 @@ SUPPORT: Final[dict[Feature, Support]] = {
     Feature.NON_REUSABLE_FIELD_IDS: Support(True, True, "the mark is carried over; refused only where fields are numbered anew"),
 }
 
-_SAME_IN_BOTH: Final = Feature.MIXED_FILE_VERSIONS | Feature.TAGGED_FRAGMENT_REUSE | Feature.MANAGED_BLOBS
-_STICKY: Final = _SAME_IN_BOTH | Feature.STABLE_ROW_IDS
+_SAME_IN_BOTH: Final = Feature.STABLE_ROW_IDS | Feature.MIXED_FILE_VERSIONS | Feature.TAGGED_FRAGMENT_REUSE | Feature.MANAGED_BLOBS
+_STICKY: Final = _SAME_IN_BOTH
 _WORD_BITS: Final = 64
 
 

@@ -13,8 +13,7 @@ from google.protobuf.message import DecodeError, Message
 
 from tiltyard.errors import CorruptTable
 from tiltyard.format import lance_pb2 as pb
-from tiltyard.format.codec import MAX_FRAGMENT_ID, MAX_FRAGMENT_ROWS, fragment_from_pb, fragment_to_pb
-from tiltyard.format.safe_paths import check_relative
+from tiltyard.format.codec import fragment_from_pb, fragment_to_pb
 from tiltyard.format.values import DataFragment
 from tiltyard.format.wire import length_delimited
 
@@ -129,6 +128,10 @@ class FragmentList(Sequence[DataFragment]):
     def live_rows(self) -> int:
         return sum(fragment.physical_rows - fragment.deletion_file.num_deleted_rows for fragment in self._summaries())
 
+    def with_deletions(self) -> list[DataFragment]:
+        """Those that name a deletion file; only they are decoded."""
+        return [self[position] for position, found in enumerate(self._summaries()) if found.HasField("deletion_file")]
+
     def has_deletions(self) -> bool:
         return any(fragment.HasField("deletion_file") for fragment in self._summaries())
 
@@ -138,51 +141,6 @@ class FragmentList(Sequence[DataFragment]):
     def wire(self) -> bytes:
         """All fragments as they stand in a manifest message, and nothing else."""
         return b"".join(encode_fragment_record(item) for item in self._flat())
-
-
-def check_fragments(message: bytes, source: str, *, above: int = -1, highest: int | None, base_ids: frozenset[int]) -> None:
-    """Refuses what no sound manifest has: repeated or too high ids, absurd counts, paths that leave the table.
-
-    Args:
-        message: a manifest message, or the part of one that was not checked before.
-        source: its file, for messages.
-        above: ids up to here are taken by fragments checked before.
-        highest: the highest id ever given out, None where the table does not record it.
-        base_ids: the bases a file may lie in.
-
-    Raises:
-        CorruptTable: naming the fragment and what is wrong with it.
-    """
-    seen: set[int] = set()
-    for fragment in _parse(pb.Manifest, message, source).fragments:
-        problem = _problem(fragment, highest, base_ids, source)
-        if problem is None and (fragment.id in seen or fragment.id <= above):
-            problem = "stands twice in the manifest"
-        if problem is not None:
-            raise CorruptTable(source, f"fragment {fragment.id} {problem}")
-        seen.add(fragment.id)
-
-
-def _problem(fragment: pb.DataFragment, highest: int | None, base_ids: frozenset[int], source: str) -> str | None:
-    rows = fragment.physical_rows
-    # An id above the highest one given out would be given out again.
-    if fragment.id > MAX_FRAGMENT_ID or (highest is not None and fragment.id > highest):
-        return f"has an id above the highest one given out, {highest}"
-    if rows > MAX_FRAGMENT_ROWS:
-        return f"claims {rows} rows"
-    for file in fragment.files:
-        check_relative(file.path, source)
-        if file.HasField("base_id") and file.base_id not in base_ids:
-            return f"lies in base {file.base_id}, which the manifest does not list"
-        if len(file.column_indices) != len(file.fields) and (file.column_indices or file.file_major_version >= 2):
-            return f"has {len(file.fields)} fields but {len(file.column_indices)} columns in one file"
-    if fragment.HasField("deletion_file"):
-        deletion = fragment.deletion_file
-        if deletion.num_deleted_rows > rows:
-            return f"hides {deletion.num_deleted_rows} of {rows} rows"
-        if deletion.HasField("base_id") and deletion.base_id not in base_ids:
-            return f"has deletions in base {deletion.base_id}, which the manifest does not list"
-    return None
 
 
 def encode_fragment_record(item: DataFragment | bytes) -> bytes:

@@ -8,8 +8,10 @@ does not depend on how many fragments there are. ``manifest_file`` wraps the mes
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from google.protobuf.message import DecodeError
 
@@ -26,14 +28,19 @@ from tiltyard.format.codec import (
     writer_to_pb,
 )
 from tiltyard.format.field_codec import field_from_pb, field_to_pb
-from tiltyard.format.fragments import FragmentList, check_fragments, encode_fragment_record
-from tiltyard.format.unknown import unknown_fields
+from tiltyard.format.field_tree import field_tree
+from tiltyard.format.flags import Feature
+from tiltyard.format.fragment_check import check_fragments
+from tiltyard.format.fragments import FragmentList, encode_fragment_record
+from tiltyard.format.safe_paths import check_relative
+from tiltyard.format.unknown import parse_sound, refuse_misplaced, unknown_fields
 from tiltyard.format.values import BasePath, DataFormat, DataFragment, Field, IndexMetadata, WriterVersion
 from tiltyard.format.wire import integer, length_delimited
 
 NANOS = 1_000_000_000
-MAX_TIMESTAMP_SECONDS = 253_402_300_799
-"""The end of the year 9999: beyond it no calendar type goes."""
+FORMAT_VERSION: Final = re.compile(r"[0-9]{1,3}\.[0-9]{1,3}", re.ASCII)
+MIN_TIMESTAMP_SECONDS, MAX_TIMESTAMP_SECONDS = -62_135_596_800, 253_402_300_799
+"""From the year 1 to the end of 9999: beyond them no calendar type goes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,28 +131,65 @@ def decode_manifest(message: bytes, source: str, known: tuple[Manifest, Message]
         fragment_tree=head.fragment_tree,
         unknown=unknown_fields(head),
     )
-    _check(manifest, message, source, known)
+    _check_head(manifest, head, source)
+    _check_fragments(manifest, head.fragments, message, source, known)
     offsets = _offsets(head)
     return manifest, offsets, _cut_tail(message, manifest, offsets, extendable=not head.HasField("transaction_section_deprecated"))
 
 
-def _check(manifest: Manifest, message: bytes, source: str, known: tuple[Manifest, Message] | None) -> None:
-    base_ids = frozenset(base.id for base in manifest.base_paths)
-    if len(base_ids) != len(manifest.base_paths):
+def _check_head(manifest: Manifest, head: pb.ManifestHead, source: str) -> None:
+    """All but the fragments."""
+    parts = (manifest, manifest.writer, manifest.data_format, *manifest.base_paths, *manifest.fields)
+    if any(part is not None and part.unknown for part in parts) or unknown_fields(head.timestamp):
+        refuse_misplaced(head, "the manifest", source)
+    field_tree(manifest.fields, source)
+    if manifest.transaction_file and "/" in check_relative(manifest.transaction_file, source):
+        raise CorruptTable(source, f"its transaction file is called {manifest.transaction_file[:60]!r}")
+    if manifest.data_format is not None and not FORMAT_VERSION.fullmatch(manifest.data_format.version):
+        raise CorruptTable(source, f"its data files have the format {manifest.data_format.version[:40]!r}")
+    if len({base.id for base in manifest.base_paths}) != len(manifest.base_paths):
         raise CorruptTable(source, "two base paths share one id")
-    above = -1
-    if known is not None:
-        before, old = known
-        extends = bool(old.tail) and message.startswith(old.body) and before.base_paths == manifest.base_paths
-        if extends and before.max_fragment_id is not None and before.max_fragment_id <= (manifest.max_fragment_id or 0):
-            # An append of ours: the old fragments stand where they stood when they were checked.
-            above, message = before.max_fragment_id, message[len(old.body) :]
-    check_fragments(message, source, above=above, highest=manifest.max_fragment_id, base_ids=base_ids)
+
+
+def _check_fragments(
+    manifest: Manifest, records: Sequence[bytes], message: bytes, source: str, known: tuple[Manifest, Message] | None
+) -> None:
+    highest = manifest.max_fragment_id
+    base_ids = frozenset(base.id for base in manifest.base_paths)
+    next_row_id = manifest.next_row_id if _stable_row_ids(manifest) else None
+    if known is not None and _extends(manifest, message, *known):
+        # An append of ours: the old fragments stand where they stood when they were checked.
+        added = pb.ManifestHead.FromString(message[len(known[1].body) :]).fragments
+        try:
+            check_fragments(added, source, above=known[0].max_fragment_id or 0, highest=highest, base_ids=base_ids, next_row_id=next_row_id)
+            return
+        except CorruptTable:
+            # Or not an append: fragments that were deleted in the one read before stand here still, or again. Look at all of them.
+            pass
+    check_fragments(records, source, highest=highest, base_ids=base_ids, next_row_id=next_row_id)
+
+
+def _extends(manifest: Manifest, message: bytes, before: Manifest, old: Message) -> bool:
+    """Whether the message begins with one read before, and all that its fragments were checked against holds as it did then."""
+    return (
+        bool(old.tail)
+        and message.startswith(old.body)
+        and before.base_paths == manifest.base_paths
+        and before.max_fragment_id is not None
+        and manifest.max_fragment_id is not None
+        and before.max_fragment_id <= manifest.max_fragment_id
+        and before.next_row_id <= manifest.next_row_id
+        and _stable_row_ids(before) == _stable_row_ids(manifest)
+    )
+
+
+def _stable_row_ids(manifest: Manifest) -> bool:
+    return bool((manifest.reader_flags | manifest.writer_flags) & Feature.STABLE_ROW_IDS)
 
 
 def _timestamp(head: pb.ManifestHead, source: str) -> int:
     stamp = head.timestamp
-    if not -MAX_TIMESTAMP_SECONDS <= stamp.seconds <= MAX_TIMESTAMP_SECONDS or not 0 <= stamp.nanos < NANOS:
+    if not MIN_TIMESTAMP_SECONDS <= stamp.seconds <= MAX_TIMESTAMP_SECONDS or not 0 <= stamp.nanos < NANOS:
         raise CorruptTable(source, "its time stamp is out of range")
     return stamp.seconds * NANOS + stamp.nanos
 
@@ -210,6 +254,8 @@ def can_splice(old: Manifest, new: Manifest) -> bool:
     writer = old.writer
     if writer is not None and (writer.prerelease is not None or writer.build_metadata is not None or writer.unknown):
         return False  # sub-messages merge: what the old writer said and we do not would linger
+    if writer is not None and (new.writer is None or not new.writer.library or not new.writer.version):
+        return False
     if (old.index_section and not new.index_section) or (old.max_fragment_id is not None and new.max_fragment_id is None):
         return False  # an optional field can be replaced but not taken back
     return all(getattr(new, name) is getattr(old, name) or getattr(new, name) == getattr(old, name) for name in STATIC)
@@ -256,11 +302,8 @@ def encode_tail(manifest: Manifest, offsets: Offsets) -> bytes:
 
 def decode_indices(manifest: Manifest, source: str) -> tuple[IndexMetadata, ...]:
     """The index entries of a manifest."""
-    try:
-        section = pb.IndexSection.FromString(manifest.index_section)
-    except DecodeError as error:
-        raise CorruptTable(source, f"the index section cannot be decoded ({error})") from error
-    return tuple(index_from_pb(one, source) for one in section.indices)
+    parse_sound(pb.IndexSection, manifest.index_section, "the index section", source)
+    return tuple(index_from_pb(one, source) for one in pb.IndexSection.FromString(manifest.index_section).indices)
 
 
 def encode_indices(indices: tuple[IndexMetadata, ...]) -> bytes:

@@ -6,8 +6,19 @@ import struct
 from dataclasses import dataclass, replace
 
 from tiltyard.errors import CorruptTable
+from tiltyard.format import lance_pb2 as pb
 from tiltyard.format.fragments import FragmentList
-from tiltyard.format.manifest import Manifest, Message, Offsets, can_splice, decode_manifest, encode_manifest, extend_message
+from tiltyard.format.manifest import (
+    Manifest,
+    Message,
+    Offsets,
+    can_splice,
+    decode_indices,
+    decode_manifest,
+    encode_manifest,
+    extend_message,
+)
+from tiltyard.format.unknown import parse_sound
 
 MAGIC = b"LANC"
 FOOTER = struct.Struct("<qHH4s")
@@ -55,9 +66,25 @@ def decode_manifest_file(data: bytes, *, source: str, version: int | None = None
     transaction = None
     if offsets.transaction is not None:
         transaction = _section(data, offsets.transaction, position, "transaction", source)
+        # Stock readers die of a transaction they cannot decode, so it is looked at before they see it.
+        parse_sound(pb.Transaction, transaction, "the transaction", source)
     if offsets.index is not None:
         manifest = replace(manifest, index_section=_section(data, offsets.index, position, "index", source))
+        if not manifest.index_section:
+            message = replace(message, extendable=False)  # a later version without indices could not take the offset back
+        if known is None or manifest.index_section != known.manifest.index_section:
+            decode_indices(manifest, source)
+    _check_apart(offsets, transaction or b"", manifest.index_section, source)
     return ManifestFile(manifest, transaction, message)
+
+
+def _check_apart(offsets: Offsets, transaction: bytes, index: bytes, source: str) -> None:
+    """Two sections in the same bytes cannot both be what they claim."""
+    if offsets.transaction is None or offsets.index is None:
+        return
+    (first, length), (second, _) = sorted([(offsets.transaction, len(transaction)), (offsets.index, len(index))])
+    if first + LENGTH.size + length > second:
+        raise CorruptTable(source, "its index and transaction sections overlap")
 
 
 def _section(data: bytes, position: int, limit: int, what: str, source: str) -> bytes:

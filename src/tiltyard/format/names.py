@@ -94,13 +94,16 @@ def latest_version(names: Iterable[str], *, ordered: bool) -> tuple[int, Scheme]
 
 
 def _highest(names: list[str]) -> tuple[int, Scheme] | None:
-    """Every commit asks this, so a thousand V2 names cost one comparison each; only names of another length are parsed."""
-    first = min((name for name in names if len(name) == _V2_LENGTH), default="")
-    likely = parse_manifest_name(first)
+    """Every commit asks this: V2 names are compared but not parsed, only names of another length are."""
+    others: list[str] = []
+    if set(map(len, names)) != {_V2_LENGTH}:
+        others = [name for name in names if len(name) != _V2_LENGTH]
+        names = [name for name in names if len(name) == _V2_LENGTH]
+    likely = parse_manifest_name(min(names, default=""))
     if likely is None or likely.detached:  # none at all, or something odd sorts first
-        found = all_versions(names)
+        found = all_versions([*names, *others])
         return (found[-1].version, found[-1].scheme) if found else None
-    if any(other.scheme is Scheme.V1 for other in all_versions(name for name in names if len(name) != _V2_LENGTH)):
+    if any(other.scheme is Scheme.V1 for other in all_versions(others)):
         raise _mixed()
     return likely.version, likely.scheme
 
@@ -117,7 +120,7 @@ def _mixed() -> CorruptTable:
     return CorruptTable(
         VERSIONS_DIR,
         "it holds manifests with names of both kinds, V1 and V2",
-        advice="Stop all writers; if a migration of names was interrupted, run it again to the end.",
+        advice="If a migration of names was interrupted, stop all writers and call Table.resume_migration.",
     )
 
 

@@ -33,6 +33,10 @@ class RowIds:
         for segment in self.segments:
             yield from range(segment.start, segment.end) if isinstance(segment, Range) else segment.to_numpy().tolist()
 
+    def highest(self) -> int:
+        """The largest id, -1 without any; nothing is allocated."""
+        return max((segment.highest for segment in self.segments if segment.count), default=-1)
+
     def to_numpy(self) -> U64Values:
         """All ids; allocates eight bytes for each."""
         return np.concatenate([np.empty(0, np.uint64), *(segment.to_numpy() for segment in self.segments)])

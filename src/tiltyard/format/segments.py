@@ -2,6 +2,7 @@
 
 A segment is kept as compactly as it came, and its ``count`` is arithmetic: nothing grows with a number a hostile file claims, only
 with the bytes it has. ``to_numpy`` is the one place that allocates, after the caller has compared the count with the fragment.
+``highest`` is the largest of the numbers, of which there must be one.
 """
 
 from __future__ import annotations
@@ -31,6 +32,10 @@ class Range:
     def count(self) -> int:
         return self.end - self.start
 
+    @property
+    def highest(self) -> int:
+        return self.end - 1
+
     def to_numpy(self) -> U64Values:
         return np.arange(self.count, dtype=np.uint64) + np.uint64(self.start)
 
@@ -46,6 +51,15 @@ class Holes:
     @property
     def count(self) -> int:
         return self.end - self.start - len(self.holes) // 8
+
+    @property
+    def highest(self) -> int:
+        top = self.end - 1
+        for hole in np.frombuffer(self.holes, "<u8")[::-1].tolist():
+            if hole != top:
+                break
+            top -= 1
+        return top
 
     def to_numpy(self) -> U64Values:
         kept = np.ones(self.end - self.start, dtype=bool)
@@ -65,6 +79,10 @@ class Bits:
     def count(self) -> int:
         return int.from_bytes(self.bits, "little").bit_count()
 
+    @property
+    def highest(self) -> int:
+        return self.start + int.from_bytes(self.bits, "little").bit_length() - 1
+
     def to_numpy(self) -> U64Values:
         bits = np.unpackbits(np.frombuffer(self.bits, np.uint8), bitorder="little")
         return np.flatnonzero(bits).astype(np.uint64) + np.uint64(self.start)
@@ -79,6 +97,10 @@ class Listed:
     @property
     def count(self) -> int:
         return len(self.values) // 8
+
+    @property
+    def highest(self) -> int:
+        return int(np.frombuffer(self.values, "<u8").max())
 
     def to_numpy(self) -> U64Values:
         return np.frombuffer(self.values, "<u8").astype(np.uint64)

@@ -16,6 +16,9 @@ EMPTY_BYTES: Final[Mapping[str, bytes]] = MappingProxyType({})
 TOMBSTONE: Final = -2
 """Field id of a file column that no longer counts."""
 
+NO_COLUMN: Final = -1
+"""Column index of a field that its file has no column for."""
+
 ROW_ID_FIELD: Final = -3
 CREATED_AT_FIELD: Final = -4
 UPDATED_AT_FIELD: Final = -5

@@ -1,6 +1,6 @@
 """A directory of the local (or a network) file system as an object store."""
 # System calls on strings, counted: see files.py.
-# ruff: noqa: PTH100, PTH102, PTH105, PTH108, PTH112, PTH113, PTH116, PTH120, PTH123
+# ruff: noqa: PTH100, PTH102, PTH105, PTH108, PTH112, PTH113, PTH116, PTH120, PTH123, PTH208
 
 from __future__ import annotations
 
@@ -18,9 +18,25 @@ from tiltyard.storage.paths import check_path, check_prefix, check_range, is_tem
 
 Durability = Literal["fsync", "os"]
 
-_FILES = (".manifest", ".txn", ".json", ".lance", ".arrow", ".bin")
+_FILES = (".manifest/", ".txn/", ".json/")
+"""Endings of names, a slash behind, that in a table only files have."""
+"""Endings only a file has, in the directories every commit lists. Not ``.lance``: the directory of a table is called so too."""
 
 _ABSENT = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
+
+
+def _plain_files(names: list[str]) -> bool:
+    """Whether all of these are files by their endings, and none is temporary.
+
+    Every commit lists its versions, and asking each of a thousand names costs as much as listing them. No name holds a slash.
+    """
+    joined = "/".join(names) + "/"
+    odd = "#" in joined or joined.startswith(".") or "/." in joined
+    return not odd and sum(map(joined.count, _FILES)) == len(names)
+
+
+def _is_file(directory: str, name: str) -> bool:
+    return not is_temporary(name) and (f"{name}/".endswith(_FILES) or not os.path.isdir(directory + name))
 
 
 class LocalStore:
@@ -93,20 +109,12 @@ class LocalStore:
     def names(self, prefix: str) -> Iterator[str]:
         directory = self._base + check_prefix(prefix)
         try:
-            # Every commit lists its versions. Listing bare names is a third cheaper than looking at entries, and a name with one of
-            # these endings is a file; only the others are asked whether they are directories.
-            return iter(
-                [
-                    name
-                    for name in os.listdir(directory)
-                    if (name[0] != "." and "#" not in name) or not is_temporary(name)
-                    if name.endswith(_FILES) or not os.path.isdir(directory + name)
-                ]
-            )
+            names = os.listdir(directory)
         except (FileNotFoundError, NotADirectoryError):
             return iter(())
         except OSError as error:
             raise files.storage_error("list", prefix, self.uri, error) from error
+        return iter(names if _plain_files(names) else [name for name in names if _is_file(directory, name)])
 
     # writing
 

@@ -8,8 +8,8 @@ three ways: the version is ours; it is certainly not (and our transaction file i
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -18,10 +18,8 @@ from tiltyard.errors import (
     ContentionError,
     CorruptTable,
     HistoryUnavailable,
-    IncompatibleConflict,
     NotFound,
     OutcomeUnknown,
-    RetryableConflict,
     StorageError,
     TiltyardError,
     Winner,
@@ -29,20 +27,24 @@ from tiltyard.errors import (
 from tiltyard.format.flags import Feature, check_writable
 from tiltyard.format.manifest import Manifest
 from tiltyard.format.manifest_file import ManifestFile, encode_manifest_file
-from tiltyard.format.names import Scheme
+from tiltyard.format.names import Scheme, parse_transaction_name
 from tiltyard.format.values import DataFragment, WriterVersion
 from tiltyard.interfaces import CommitHandler, Runtime
 from tiltyard.transaction.apply import Creation, Stamp, apply, create
 from tiltyard.transaction.backoff import RetryPolicy, wait_before
 from tiltyard.transaction.log import TRANSACTIONS, Committed, VersionLog
+from tiltyard.transaction.meeting import check_field_ids, meet, meet_schema
 from tiltyard.transaction.operations import Append, Operation, Overwrite
-from tiltyard.transaction.rules import Outcome, decide
 from tiltyard.transaction.transaction import Transaction
 
 logger = logging.getLogger("tiltyard.commit")
 
 READ_BACKS: Final = 3
 """How often we look again after an answer that leaves the outcome open."""
+
+FOOTER_BYTES: Final = 16
+IDENTITY_BYTES: Final = 4096
+"""How much of a manifest's end is compared: time stamp, version and transaction id stand there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +79,16 @@ class _Race:
     scheme: Scheme
     started: float
     attempts: int = 0
+    confirmed: bool = False
+    """Whether the version we read was found to be the one that is there."""
+    newest: int = 0
+    """The highest version we know of, whatever a listing says."""
+    synced: bool = False
     announced: bool = False
+    """Whether a transaction file of ours may be there, so that it must be withdrawn."""
+    written: bool = False
+    """Whether it is there as a whole."""
+    dropped_fields: frozenset[int] = frozenset()
     rebased_over: list[Winner] = field(default_factory=list)
     lost_to: list[Winner] = field(default_factory=list)
 
@@ -90,6 +101,8 @@ class Committer:
     handler: CommitHandler
     runtime: Runtime
     writer: WriterVersion
+    vet: Callable[[ManifestFile], object] = lambda _: None
+    """Raises for a version that must not be built upon, before anything is committed."""
 
     def commit(
         self, transaction: Transaction, read: ManifestFile, scheme: Scheme, policy: RetryPolicy
@@ -104,23 +117,30 @@ class Committer:
             StorageError: the store failed before anything was committed.
         """
         race = _Race(transaction, read, scheme, self.runtime.clock.monotonic())
+        with self._withdrawing(race):
+            return self._run(race, policy, self._attempt)
+
+    @contextmanager
+    def _withdrawing(self, race: _Race) -> Iterator[None]:
+        """After a failure that leaves no doubt, removes our transaction file. If that fails too, cleanup finds it."""
         try:
-            return self._run(race, policy)
+            yield
         except TiltyardError as error:
-            if not isinstance(error, OutcomeUnknown):
-                self._withdraw(race)
+            if race.announced and not isinstance(error, OutcomeUnknown):
+                with suppress(StorageError):
+                    self.log.store.delete(TRANSACTIONS + race.transaction.file_name)
             logger.info("not committed", extra=_facts(race, outcome=error.kind))
             raise
 
-    def _run(self, race: _Race, policy: RetryPolicy) -> tuple[CommitResult, ManifestFile]:
+    def _run(self, race: _Race, policy: RetryPolicy, attempt: Callable[[_Race], ManifestFile | None]) -> tuple[CommitResult, ManifestFile]:
         clock = self.runtime.clock
-        self.log.store.sync(new_files(race.transaction.operation))
         attempt_seconds: float | None = None
         while True:
             begun = clock.monotonic()
             failure: StorageError | None = None
+            race.attempts += 1
             try:
-                done = self._attempt(race)
+                done = attempt(race)
                 if done is not None:
                     return self._result(race, done)
             except StorageError as error:
@@ -135,12 +155,13 @@ class Committer:
 
     def _attempt(self, race: _Race) -> ManifestFile | None:
         """One try: catch up with the head, build on it, create. None when somebody else took the version."""
-        race.attempts += 1
+        self._sync(race)
         mine = self._catch_up(race)
         if mine is not None:
             return mine
         base = race.head.manifest
         check_writable(base.reader_flags, base.writer_flags)
+        check_field_ids(race.transaction, base, race.rebased_over)
         inline = race.transaction.to_bytes()
         manifest = apply(race.transaction.operation, base, self._stamp(race.transaction, base))
         self._announce(race, manifest, inline)
@@ -148,38 +169,70 @@ class Committer:
         winner = self._create(race.transaction, manifest.version, race.scheme, data)
         if winner is None:
             return made
-        race.lost_to.append(winner.as_winner())
-        logger.info("lost a race", extra=_facts(race, version=manifest.version, winner=winner.transaction.uuid))
+        race.newest = manifest.version
+        race.lost_to.append(winner)
+        logger.info("lost a race", extra=_facts(race, version=manifest.version, winner=winner.transaction_id))
         return None
+
+    def _sync(self, race: _Race) -> None:
+        """The data files reach the disk before anything names them, once however often the race is run."""
+        if not race.synced:
+            self.log.store.sync(new_files(race.transaction.operation))
+            race.synced = True
 
     def _catch_up(self, race: _Race) -> ManifestFile | None:
         """Checks all versions since the one last checked. Gives our own where it turns out to be among them already."""
-        checked = race.head.manifest.version
         found = self.log.head()
-        if found is None or found[0] < checked:
-            raise HistoryUnavailable(
-                f"The table was at version {checked} and is now at {found[0] if found else 'none'}: it was replaced or cut back.",
-                read_version=race.transaction.read_version,
-                head=found[0] if found else None,
-            )
-        for version in range(checked + 1, found[0] + 1):
-            theirs = self._in_window(version, found[0], race)
+        if found is not None:
+            race.scheme = found[1]  # names may have been migrated since we opened the table
+        head = max(found[0] if found else 0, race.newest)
+        checked = race.head.manifest.version
+        if not race.confirmed or head < checked:
+            self._confirm(race, head)
+        for version in range(checked + 1, head + 1):
+            theirs = self._in_window(version, head, race)
             if theirs.transaction.uuid == race.transaction.uuid:
                 return theirs.file
-            _meet(race, theirs)
+            meet(race.transaction, theirs)
+            race.dropped_fields |= meet_schema(race.transaction, race.head.manifest.fields, theirs, race.dropped_fields)
             race.head = theirs.file
             race.rebased_over.append(theirs.as_winner())
         return None
 
+    def _confirm(self, race: _Race, head: int) -> None:
+        """Makes sure that the version we go on from is the one that is there.
+
+        A table that was dropped and made again counts from 1 as well, and building on what we read would undo all of it. A listing
+        that merely lags behind is told apart from that here.
+        """
+        version = race.head.manifest.version
+        message = race.head.message
+        end = (message.tail or message.body)[-IDENTITY_BYTES:]
+        try:
+            there = self.log.store.get_range(self.log.path(version, race.scheme), -len(end) - FOOTER_BYTES, len(end))
+        except NotFound:
+            there = None
+        if there != end:
+            what = "is gone" if there is None else "is another one now"
+            raise HistoryUnavailable(
+                f"Version {version} of {self.log.store.uri} {what} (head {head}): the table was replaced, cut back or cleaned up.",
+                read_version=race.transaction.read_version,
+                missing=[version],
+                head=head or None,
+            )
+        race.confirmed = True
+
     def _in_window(self, version: int, head: int, race: _Race) -> Committed:
         try:
-            return self.log.committed(version, race.scheme)
+            theirs = self.log.committed(version, race.scheme)
         except (NotFound, CorruptTable) as error:
             raise _unreadable(version, head, race, str(error)) from error
         except StorageError as error:
             if error.transient:
                 raise
             raise _unreadable(version, head, race, str(error)) from error
+        self.vet(theirs.file)
+        return theirs
 
     def _stamp(self, transaction: Transaction, base: Manifest | None) -> Stamp:
         now = self.runtime.clock.now()
@@ -189,56 +242,54 @@ class Committer:
 
     def _announce(self, race: _Race, manifest: Manifest, inline: bytes) -> None:
         """Writes the transaction file, once however often the race is run."""
-        if manifest.transaction_file and not race.announced:
+        if manifest.transaction_file and not race.written:
             race.announced = True
             self.log.store.put(TRANSACTIONS + manifest.transaction_file, inline)
+            race.written = True
 
-    def _withdraw(self, race: _Race) -> None:
-        """Removes our transaction file after a certain failure. If that fails too, cleanup finds it."""
-        if race.announced:
-            with suppress(StorageError):
-                self.log.store.delete(TRANSACTIONS + race.transaction.file_name)
-
-    def _create(self, transaction: Transaction, version: int, scheme: Scheme, data: bytes) -> Committed | None:
+    def _create(self, transaction: Transaction, version: int, scheme: Scheme, data: bytes) -> Winner | None:
         """Creates the version's file. None when it is ours, otherwise who has it.
 
         A request that failed without saying whether it was applied is sent again as it was: under one name, the same bytes or
         somebody else's can land, never both.
         """
         path = self.log.path(version, scheme)
-        last: Exception | None = None
+        doubt: TiltyardError | None = None
         for _ in range(READ_BACKS):
             try:
                 self.handler.create(self.log.store, path, data)
                 return None
             except AlreadyExists as error:
-                last = error
+                doubt = error
             except StorageError as error:
-                if not error.maybe_applied:
-                    if last is None:
-                        raise
-                    break  # an earlier request may still be under way
-                last = error
+                if not error.maybe_applied and doubt is None:
+                    raise
+                doubt = error  # even if this one failed for certain, one before it may still be under way
             try:
-                winner = self.log.committed(version, scheme)
-            except NotFound as error:
-                last = error
-                continue
+                return self._holder(transaction, version, scheme)
+            except (NotFound, StorageError) as error:
+                doubt = error
             except CorruptTable as error:
                 if self._complete(path, data, transaction):
                     return None
-                last = error
+                doubt = error
                 break
-            except StorageError as error:
-                last = error
-                continue
-            return None if winner.transaction.uuid == transaction.uuid else winner
         raise OutcomeUnknown(
-            f"The store left open whether version {version} of {self.log.store.uri} is ours ({last}).",
+            f"The store left open whether version {version} of {self.log.store.uri} is ours ({doubt}).",
             transaction_id=transaction.uuid,
             version=version,
             uri=self.log.store.uri,
-        ) from last
+        ) from doubt
+
+    def _holder(self, transaction: Transaction, version: int, scheme: Scheme) -> Winner | None:
+        """Who made a version that is there: None for us."""
+        file = self.log.load(version, scheme)
+        if file.transaction is None:
+            # Not ours, which always has its transaction inside; what it was, catching up will tell.
+            named = parse_transaction_name(file.manifest.transaction_file)
+            return Winner(version, named[1] if named else "", "", str(file.manifest.writer or ""))
+        theirs = Committed(file, self.log.transaction_of(file))
+        return None if theirs.transaction.uuid == transaction.uuid else theirs.as_winner()
 
     def _complete(self, path: str, data: bytes, transaction: Transaction) -> bool:
         """Writes the rest of a file that the store tore off, if what is there can only be the beginning of ours."""
@@ -287,36 +338,19 @@ class Committer:
         manifest = create(operation, creation, self._stamp(transaction, None))
         inline = transaction.to_bytes()
         data, made = encode_manifest_file(manifest, inline)
-        race = _Race(transaction, made, scheme, self.runtime.clock.monotonic(), attempts=1)
-        try:
+        race = _Race(transaction, made, scheme, self.runtime.clock.monotonic())
+
+        def attempt(race: _Race) -> ManifestFile:
             if self.log.head() is not None:
                 raise _taken(self.log.store.uri)
-            self.log.store.sync(new_files(operation))
+            self._sync(race)
             self._announce(race, manifest, inline)
             if self._create(transaction, manifest.version, scheme, data) is not None:
                 raise _taken(self.log.store.uri)
-        except (AlreadyExists, StorageError):
-            self._withdraw(race)
-            raise
-        return self._result(race, made)
+            return made
 
-
-def _meet(race: _Race, theirs: Committed) -> None:
-    """Raises the conflict between our operation and one that was committed, if there is one."""
-    mine = race.transaction
-    verdict = decide(mine.operation, theirs.transaction.operation)
-    if verdict.outcome is Outcome.COMPATIBLE:
-        return
-    winner = theirs.as_winner()
-    kind = RetryableConflict if verdict.outcome is Outcome.RETRY else IncompatibleConflict
-    shared = f" ({', '.join(verdict.overlap[:3])})" if verdict.overlap else ""
-    raise kind(
-        f"{mine.operation.name} read version {mine.read_version}, then came {winner}: {verdict.reason}{shared}.",
-        operation=mine.operation.name,
-        read_version=mine.read_version,
-        winners=[winner],
-        sample=verdict.overlap,
-    )
+        with self._withdrawing(race):
+            return self._run(race, RetryPolicy(), attempt)
 
 
 def _unreadable(version: int, head: int, race: _Race, why: str) -> HistoryUnavailable:

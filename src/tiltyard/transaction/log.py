@@ -96,7 +96,7 @@ class VersionLog:
         name = manifest.transaction_file
         if not name:
             raise NotFound(f"Version {manifest.version} names no transaction.", name=str(manifest.version))
-        if "/" in name or "\\" in name or name.startswith("."):
+        if name.startswith(".") or any(mark in name for mark in "/\\\0"):
             raise CorruptTable(f"version {manifest.version}", f"its transaction file is called {name[:60]!r}")
         return Transaction.from_bytes(self.store.get(TRANSACTIONS + name), TRANSACTIONS + name)
 

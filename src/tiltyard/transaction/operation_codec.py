@@ -76,7 +76,8 @@ def _sstables_to_pb(values: Iterable[ops.CompactedSsTable]) -> list[pb.Compacted
 
 def _sstables_from_pb(messages: Iterable[pb.CompactedSsTable], source: str) -> tuple[ops.CompactedSsTable, ...]:
     return tuple(
-        ops.CompactedSsTable(uuid_from_pb(message.shard_id, source), message.generation, unknown_fields(message)) for message in messages
+        ops.CompactedSsTable(uuid_from_pb(message.shard_id, source), message.generation, unknown_fields(message, "shard_id"))
+        for message in messages
     )
 
 
@@ -255,7 +256,7 @@ def _rewritten_index_from_pb(message: pb.Transaction.Rewrite.RewrittenIndex, sou
         details=details,
         index_version=message.new_index_version,
         files=tuple(index_file_from_pb(file, source) for file in message.new_index_files),
-        unknown=unknown_fields(message),
+        unknown=unknown_fields(message, "old_id", "new_id", "new_index_details"),
     )
 
 

@@ -1,7 +1,8 @@
 """The conflict table, as data: what a committing operation does when it meets one that was committed after its read version.
 
-Read a row as: "when this operation (first key) finds that one (second key), the condition named here decides". A pair that is not
-listed is compatible. Every operation that is committing has a row here, or it cannot be committed.
+Read a row as: "when this operation (first key) finds that one (second key), the first of these conditions that holds decides". A pair
+that is not listed, or of which no condition holds, is compatible. Every operation that is committing has a row here, or it cannot be
+committed.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from tiltyard.transaction.operations import Merge, Operation, Overwrite, Project, UpdateConfig, UpdateMap
+from tiltyard.errors import UnsupportedFeature
+from tiltyard.transaction.operations import Append, Merge, Operation, Overwrite, Project, UpdateConfig, UpdateMap
 
 
 class Outcome(Enum):
@@ -46,30 +48,52 @@ class Verdict:
 
 COMPATIBLE: Final = Verdict(Outcome.COMPATIBLE, "nothing both sides touch")
 
-_REPLACED = Rule("always", Outcome.INCOMPATIBLE, "the table these rows were meant for was replaced")
-_WENT_BACK = Rule("always", Outcome.INCOMPATIBLE, "the table was set back to an older version")
-_MEM_WAL = Rule("always", Outcome.INCOMPATIBLE, "the state of the write-ahead log changed under it")
-_NULLS = Rule(
-    "nullability may have changed",
-    Outcome.RETRY,
-    "the new schema does not promise that it still takes the nulls that were written",
-    deviation="the specification calls this compatible; rows written under the old schema could then break the new one",
+_REPLACED = (Rule("always", Outcome.INCOMPATIBLE, "the table these rows were meant for was replaced"),)
+_WENT_BACK = (Rule("always", Outcome.INCOMPATIBLE, "the table was set back to an older version"),)
+_MEM_WAL = (Rule("always", Outcome.INCOMPATIBLE, "the state of the write-ahead log changed under it"),)
+_MEM_WAL_REPLACED = (
+    Rule(
+        "always",
+        Outcome.INCOMPATIBLE,
+        "the state of the write-ahead log changed under it",
+        deviation="the specification calls this retryable, stock writers do not: rows were compacted into the table meanwhile",
+    ),
 )
-_UNKNOWN = Rule("always", Outcome.INCOMPATIBLE, "its operation is unknown to this release, so nobody can say what it changed")
+_NULLS = (
+    Rule(
+        "nullability may have changed",
+        Outcome.RETRY,
+        "the new schema does not promise that it still takes the nulls that were written",
+        deviation="the specification calls this compatible; rows written under the old schema could then break the new one",
+    ),
+)
+_LEFT_BEHIND = Rule(
+    "it moved a written column to another field",
+    Outcome.RETRY,
+    "a cast gave a column a new field, in which the written values would read as null",
+    deviation="the specification calls this compatible; the values of the written rows would be lost",
+)
+_SAME_KEY = Rule(
+    "same config key",
+    Outcome.INCOMPATIBLE,
+    "both change the same config key",
+    deviation="the specification calls this retryable, stock writers do not: running again would undo what the other one set",
+)
+_UNKNOWN = (Rule("always", Outcome.INCOMPATIBLE, "its operation is unknown to this release, so nobody can say what it changed"),)
 
-RULES: Final[Mapping[str, Mapping[str, Rule]]] = {
+RULES: Final[Mapping[str, Mapping[str, tuple[Rule, ...]]]] = {
     "Append": {
         "Overwrite": _REPLACED,
         "Restore": _WENT_BACK,
         "UpdateMemWalState": _MEM_WAL,
-        "Merge": _NULLS,
+        "Merge": (*_NULLS, _LEFT_BEHIND),
         "Project": _NULLS,
         "Unknown": _UNKNOWN,
     },
     "Overwrite": {
-        "Overwrite": Rule("always", Outcome.RETRY, "both replace the whole table"),
-        "UpdateConfig": Rule("same config key", Outcome.RETRY, "both set the same config key"),
-        "UpdateMemWalState": Rule("always", Outcome.RETRY, "the state of the write-ahead log changed under it"),
+        "Overwrite": (_SAME_KEY, Rule("always", Outcome.RETRY, "both replace the whole table")),
+        "UpdateConfig": (_SAME_KEY,),
+        "UpdateMemWalState": _MEM_WAL_REPLACED,
         "Unknown": _UNKNOWN,
     },
 }
@@ -85,6 +109,15 @@ def _always(_mine: Operation, _theirs: Operation) -> tuple[str, ...]:
 def _nullability(_mine: Operation, theirs: Operation) -> tuple[str, ...] | None:
     kept = isinstance(theirs, Merge | Project) and theirs.preserves_nullability
     return None if kept else ()
+
+
+def _left_behind(mine: Operation, theirs: Operation) -> tuple[str, ...] | None:
+    """Fields our files hold that a schema no longer has. Where columns are dropped on purpose that is a Project."""
+    if not isinstance(mine, Append) or not isinstance(theirs, Merge):
+        return None
+    written = {number for fragment in mine.fragments for file in fragment.files for number in file.fields if number >= 0}
+    gone = sorted(written - {field.id for field in theirs.schema})
+    return tuple(f"field {number}" for number in gone) or None
 
 
 def _same_config_key(mine: Operation, theirs: Operation) -> tuple[str, ...] | None:
@@ -105,20 +138,25 @@ def config_keys(operation: Operation) -> frozenset[str]:
 CONDITIONS: Final[Mapping[str, Condition]] = {
     "always": _always,
     "nullability may have changed": _nullability,
+    "it moved a written column to another field": _left_behind,
     "same config key": _same_config_key,
 }
 
 
 def decide(mine: Operation, theirs: Operation) -> Verdict:
-    """The verdict on committing ``mine`` over ``theirs``. No I/O; the table above is all there is to it."""
+    """The verdict on committing ``mine`` over ``theirs``. No I/O; the table above is all there is to it.
+
+    Raises:
+        UnsupportedFeature: for an operation this release cannot commit.
+    """
+    if mine.name not in RULES:
+        raise UnsupportedFeature(f"This release cannot commit {mine.name}.", feature=mine.name, writing=True)
     committed = theirs.name if theirs.name in _KNOWN else "Unknown"
-    rule = RULES[mine.name].get(committed)
-    if rule is None:
-        return COMPATIBLE
-    overlap = CONDITIONS[rule.when](mine, theirs)
-    if overlap is None:
-        return COMPATIBLE
-    return Verdict(rule.then, rule.why, overlap)
+    for rule in RULES[mine.name].get(committed, ()):
+        overlap = CONDITIONS[rule.when](mine, theirs)
+        if overlap is not None:
+            return Verdict(rule.then, rule.why, overlap)
+    return COMPATIBLE
 
 
 _KNOWN: Final = frozenset(

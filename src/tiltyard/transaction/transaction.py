@@ -8,11 +8,9 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
 
-from google.protobuf.message import DecodeError
-
 from tiltyard.errors import CorruptTable, InvalidInput
 from tiltyard.format import lance_pb2 as pb
-from tiltyard.format.unknown import unknown_fields, with_unknown
+from tiltyard.format.unknown import parse_sound, unknown_fields, with_unknown
 from tiltyard.transaction.operation_codec import operation_from_pb, operation_to_pb
 from tiltyard.transaction.operations import Operation, UnknownOperation
 
@@ -75,10 +73,8 @@ class Transaction:
         """
         if len(data) > MAX_TRANSACTION_BYTES:
             raise CorruptTable(source, f"{len(data)} bytes are more than a transaction may have")
-        try:
-            message = pb.Transaction.FromString(data)
-        except DecodeError as error:
-            raise CorruptTable(source, "the bytes are not a transaction message") from error
+        parse_sound(pb.Transaction, data, "the transaction", source)
+        message = pb.Transaction.FromString(data)
         if not _SAFE_UUID.fullmatch(message.uuid):
             raise CorruptTable(source, f"{message.uuid[:40]!r} cannot be a transaction id")
         operation: Operation | None = operation_from_pb(message, source)

@@ -8,17 +8,17 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from tiltyard.errors import CorruptTable, InvalidInput, NotFound, StorageError, TiltyardError
-from tiltyard.format.deletions import decode_deletions
 from tiltyard.format.flags import Feature
 from tiltyard.format.hint import HINT_PATH, decode_hint
 from tiltyard.format.keys import primary_key
 from tiltyard.format.manifest import Manifest, decode_indices
 from tiltyard.format.names import VersionName
 from tiltyard.format.rowids import decode_row_ids
-from tiltyard.format.values import DataFragment
+from tiltyard.format.values import TOMBSTONE, DataFile, DataFragment
 from tiltyard.interfaces import ObjectStore
 from tiltyard.storage import open_store
 from tiltyard.transaction.log import TRANSACTIONS
+from tiltyard.verbs.deletions import check_deletions, read_deletions
 from tiltyard.verbs.lance import lance_errors, open_dataset
 from tiltyard.verbs.place import Place
 from tiltyard.verbs.refs import Branches, Tags
@@ -66,8 +66,9 @@ class _Findings:
     problems: list[Problem] = field(default_factory=list)
     not_checked: list[str] = field(default_factory=list)
     named: set[str] = field(default_factory=set)
-    deletions_read: set[str] = field(default_factory=set)
+    deletions_read: set[tuple[str, int, int]] = field(default_factory=set)
     transactions: dict[str, int] = field(default_factory=dict)
+    files: dict[str, tuple[int, tuple[int, ...], tuple[int, ...]]] = field(default_factory=dict)
 
     def add(self, invariant: str, text: str, version: int | None = None) -> None:
         self.problems.append(Problem(invariant, text, version))
@@ -81,13 +82,15 @@ def check_table(place: Place, versions: Iterable[int] | None = None) -> CheckRep
     """
     place.head()
     findings = _Findings()
+    hint = _hint(place)  # before the versions: one that is committed meanwhile is then no contradiction
     there = place.log.versions()
     wanted = set(versions) if versions is not None else {name.version for name in there}
     missing = wanted - {name.version for name in there}
     if missing:
         raise NotFound(f"{place.store.uri} has no version {min(missing)}.", name=str(min(missing)))
     _gapless(place, there, findings)
-    _hint(place, there[-1].version, findings)
+    if hint is not None and hint > there[-1].version:
+        findings.add("I9", f"the hint names version {hint}, the latest is {there[-1].version}")
     present = _present(place.store)
     latest: Manifest | None = None
     for name in there:
@@ -95,6 +98,7 @@ def check_table(place: Place, versions: Iterable[int] | None = None) -> CheckRep
             latest = _one_version(place, name, present, findings)
     if latest is not None:
         _unique_keys(place, latest, findings)
+        _pylance_validates(place, latest, findings)
     complete = wanted == {name.version for name in there} and not findings.problems
     orphans = sorted(present - findings.named) if complete else []
     return CheckReport(
@@ -115,13 +119,11 @@ def _gapless(place: Place, there: list[VersionName], findings: _Findings) -> Non
             findings.add("I1", f"versions {before + 1} to {after - 1} are missing")
 
 
-def _hint(place: Place, head: int, findings: _Findings) -> None:
+def _hint(place: Place) -> int | None:
     try:
-        hint = decode_hint(place.store.get(HINT_PATH))
+        return decode_hint(place.store.get(HINT_PATH))
     except NotFound:
-        return
-    if hint is not None and hint > head:
-        findings.add("I9", f"the hint names version {hint}, the latest is {head}")
+        return None
 
 
 def _present(store: ObjectStore) -> set[str]:
@@ -132,7 +134,7 @@ def _present(store: ObjectStore) -> set[str]:
 def _one_version(place: Place, name: VersionName, present: set[str], findings: _Findings) -> Manifest | None:
     version = name.version
     try:
-        file = place.log.load(version, name.scheme)
+        file = place.trusted(place.log.load(version, name.scheme))
     except TiltyardError as error:
         findings.add("I2", str(error), version)
         return None
@@ -151,7 +153,10 @@ def _one_version(place: Place, name: VersionName, present: set[str], findings: _
         _require(TRANSACTIONS + manifest.transaction_file, present, findings, version)
     outside = _Outside(place, manifest)
     for fragment in manifest.fragments:
-        _fragment(fragment, manifest, place, present, outside, findings)
+        try:
+            _fragment(fragment, manifest, place, present, outside, findings)
+        except InvalidInput as error:
+            findings.add("I2", f"the base of fragment {fragment.id} cannot be opened: {error}", version)
     _indices(manifest, present, findings)
     _row_ids(manifest, findings)
     _pylance_agrees(place, manifest, findings)
@@ -165,7 +170,7 @@ def _require(path: str, present: set[str], findings: _Findings, version: int) ->
 
 
 class _Outside:
-    """Files in other bases, listed once a base. A base that must not be looked at counts as unreadable."""
+    """Files in other bases, each opened once."""
 
     def __init__(self, place: Place, manifest: Manifest) -> None:
         self._place = place
@@ -182,6 +187,7 @@ class _Outside:
 def _fragment(fragment: DataFragment, manifest: Manifest, place: Place, present: set[str], outside: _Outside, findings: _Findings) -> None:
     mixed = bool(manifest.writer_flags & Feature.MIXED_FILE_VERSIONS)
     for file in fragment.files:
+        _same_as_before(fragment, file, findings, manifest.version)
         if file.base_id is None:
             _require(f"data/{file.path}", present, findings, manifest.version)
         else:
@@ -199,22 +205,27 @@ def _fragment(fragment: DataFragment, manifest: Manifest, place: Place, present:
     else:
         store, where = outside.locate(deletion.base_id, "_deletions/", path.removeprefix("_deletions/"))
     key = f"{store.uri}/{where}"
-    if key in findings.deletions_read:
+    claim = (key, fragment.physical_rows, deletion.deleted_rows)
+    if claim in findings.deletions_read:
         return
-    findings.deletions_read.add(key)
+    findings.deletions_read.add(claim)
     try:
-        decode_deletions(
-            store.get(where),
-            bitmap=deletion.bitmap,
-            physical_rows=fragment.physical_rows,
-            expected_count=deletion.deleted_rows,
-            source=where,
-        )
+        read_deletions(store, where, fragment, deletion)
     except NotFound:
         if deletion.base_id is not None:
             findings.add("I2", f"{key} is named but not there", manifest.version)
     except (CorruptTable, StorageError) as error:
         findings.add("I5", str(error), manifest.version)
+
+
+def _same_as_before(fragment: DataFragment, file: DataFile, findings: _Findings, version: int) -> None:
+    """Files never change, so what two versions say of one must agree, but for columns that one of them no longer counts."""
+    rows, fields, columns = findings.files.setdefault(
+        f"{file.base_id}:{file.path}", (fragment.physical_rows, file.fields, file.column_indices)
+    )
+    alive = [(a, b) for a, b in zip(fields, file.fields, strict=False) if TOMBSTONE not in (a, b)]
+    if rows != fragment.physical_rows or columns != file.column_indices or any(a != b for a, b in alive):
+        findings.add("I2", f"another version says otherwise of the rows or columns of {file.path}", version)
 
 
 def _exists(store: ObjectStore, path: str, findings: _Findings, version: int) -> None:
@@ -254,9 +265,8 @@ def _row_ids(manifest: Manifest, findings: _Findings) -> None:
         except CorruptTable as error:
             findings.add("I6", str(error), manifest.version)
             continue
-        highest = int(ids.to_numpy().max(initial=0)) if len(ids) else -1
-        if highest >= manifest.next_row_id:
-            findings.add("I6", f"fragment {fragment.id} holds row id {highest}, not yet given out", manifest.version)
+        if ids.highest() >= manifest.next_row_id:
+            findings.add("I6", f"fragment {fragment.id} holds row id {ids.highest()}, not yet given out", manifest.version)
 
 
 def _pylance_agrees(place: Place, manifest: Manifest, findings: _Findings) -> None:
@@ -268,12 +278,25 @@ def _pylance_agrees(place: Place, manifest: Manifest, findings: _Findings) -> No
             findings.not_checked.append("I13: pylance cannot see this store")
         return
     try:
-        counted = open_dataset(place, manifest.version).count_rows()
+        with lance_errors(place, "count rows"):
+            counted = open_dataset(place, manifest.version).count_rows()
     except TiltyardError as error:
         findings.add("I13", f"pylance cannot open {uri}: {error}", manifest.version)
         return
     if counted != manifest.fragments.live_rows():
         findings.add("I13", f"pylance counts {counted} rows, we {manifest.fragments.live_rows()}", manifest.version)
+
+
+def _pylance_validates(place: Place, manifest: Manifest, findings: _Findings) -> None:
+    """I2, at the newest version that was looked at: the data files hold as many rows as the manifest says."""
+    if findings.not_checked and findings.not_checked[-1].startswith("I13"):
+        return
+    try:
+        check_deletions(place, manifest)
+        with lance_errors(place, "validate data files"):
+            open_dataset(place, manifest.version).validate()  # type: ignore[no-untyped-call]
+    except TiltyardError as error:
+        findings.add("I2", str(error), manifest.version)
 
 
 def _unique_keys(place: Place, manifest: Manifest, findings: _Findings) -> None:
@@ -282,6 +305,7 @@ def _unique_keys(place: Place, manifest: Manifest, findings: _Findings) -> None:
     if not key:
         return
     try:
+        check_deletions(place, manifest)
         doubled = list(duplicate_keys(place, manifest.version, key))
     except TiltyardError as error:
         findings.not_checked.append(f"I4: {error}")

@@ -1,45 +1,47 @@
-"""Whatever holds rows, as a stream of Arrow batches."""
+"""Whatever holds rows, as Arrow: a table where they are in memory, a stream where they are not."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
-from typing import Any
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 
 from tiltyard.errors import InvalidInput
+from tiltyard.verbs.casts import cast
+
+Rows: TypeAlias = pa.Table | pa.RecordBatchReader
+"""Rows in memory, or a stream of them that can be read once."""
 
 
-def as_reader(data: Any) -> pa.RecordBatchReader:
+def as_rows(data: Any) -> Rows:
     """Reads Arrow tables, batches, readers and datasets, pandas and polars frames, and plain Python columns or rows.
 
     Raises:
         InvalidInput: it holds no rows we know how to read.
     """
-    if isinstance(data, pa.RecordBatchReader):
+    if isinstance(data, pa.RecordBatchReader | pa.Table):
         return data
-    if isinstance(data, pa.Table):
-        return data.to_reader()
     if isinstance(data, pa.RecordBatch):
-        return pa.RecordBatchReader.from_batches(data.schema, [data])
+        return pa.Table.from_batches([data])
     if isinstance(data, pa.Schema):
-        return pa.RecordBatchReader.from_batches(data, [])
+        return pa.Table.from_batches([], data)  # empty arrays of some types cannot be made, empty tables can
     try:
         return _foreign(data)
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
         raise InvalidInput(f"The data cannot be read as Arrow: {error}", argument="data") from error
 
 
-def _foreign(data: Any) -> pa.RecordBatchReader:
+def _foreign(data: Any) -> Rows:
     if type(data).__module__.partition(".")[0] == "pandas":
-        return pa.Table.from_pandas(data, preserve_index=False).to_reader()
+        return pa.Table.from_pandas(data, preserve_index=False)
     if hasattr(data, "__arrow_c_stream__"):
         return pa.RecordBatchReader.from_stream(data)
     if hasattr(data, "to_batches") and hasattr(data, "schema"):
         return pa.RecordBatchReader.from_batches(data.schema, data.to_batches())
     if isinstance(data, Mapping):
-        return pa.table(dict(data)).to_reader()
+        return pa.table(dict(data))
     if isinstance(data, Iterable) and not isinstance(data, str | bytes):
         return _from_items(iter(data))
     raise InvalidInput(
@@ -47,7 +49,7 @@ def _foreign(data: Any) -> pa.RecordBatchReader:
     )
 
 
-def _from_items(items: Iterator[Any]) -> pa.RecordBatchReader:
+def _from_items(items: Iterator[Any]) -> Rows:
     first = next(items, None)
     if first is None:
         raise InvalidInput("There are no rows, so the columns are not known.", argument="data", advice="Give a schema or an empty table.")
@@ -56,23 +58,26 @@ def _from_items(items: Iterator[Any]) -> pa.RecordBatchReader:
     rows = [first, *items]
     if not all(isinstance(row, Mapping) for row in rows):
         raise InvalidInput("Rows must be dicts.", argument="data", advice="Give an Arrow table or reader, a data frame, or rows as dicts.")
-    return pa.Table.from_pylist(rows).to_reader()
+    return pa.Table.from_pylist(rows)
 
 
-def conformed(reader: pa.RecordBatchReader, schema: pa.Schema, not_null: Iterable[str] = ()) -> pa.RecordBatchReader:
+def conformed(rows: Rows, schema: pa.Schema, not_null: Iterable[str] = ()) -> Rows:
     """The same rows under another schema of the same columns; nulls where there must be none are refused.
 
-    Raises (while reading):
-        InvalidInput: naming the column and the first row that is null.
+    Raises:
+        InvalidInput: naming the column and the first row that is null; for a stream, while it is read.
     """
-    if reader.schema.equals(schema, check_metadata=True):
-        return reader
-    return pa.RecordBatchReader.from_batches(schema, _conform(reader, schema, tuple(not_null)))
+    if rows.schema.equals(schema, check_metadata=True):
+        return rows
+    paths = tuple(not_null)
+    if isinstance(rows, pa.Table):
+        return pa.Table.from_batches(list(_conform(rows.to_batches(), schema, paths)), schema)
+    return pa.RecordBatchReader.from_batches(schema, _conform(rows, schema, paths))
 
 
-def _conform(reader: pa.RecordBatchReader, schema: pa.Schema, not_null: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
+def _conform(batches: Iterable[pa.RecordBatch], schema: pa.Schema, not_null: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
     seen = 0
-    for batch in reader:
+    for batch in batches:
         for path in not_null:
             column = _leaf(batch, path)
             if column is not None and column.null_count:
@@ -84,9 +89,7 @@ def _conform(reader: pa.RecordBatchReader, schema: pa.Schema, not_null: tuple[st
                 )
         seen += batch.num_rows
         try:
-            columns = [
-                have if have.type.equals(want.type) else have.cast(want.type) for have, want in zip(batch.columns, schema, strict=True)
-            ]
+            columns = [cast(have, want.type) for have, want in zip(batch.columns, schema, strict=True)]
             yield pa.RecordBatch.from_arrays(columns, schema=schema)
         except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
             raise InvalidInput(f"The rows do not fit the table: {error}", argument="data") from error

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from tiltyard.errors import CorruptTable, NotFound, StorageError
+from tiltyard.errors import CorruptTable, NotFound, StorageError, UnsupportedFeature
+from tiltyard.format.flags import Feature
+from tiltyard.format.manifest_file import ManifestFile
 from tiltyard.format.names import parse_transaction_name
 from tiltyard.transaction.log import TRANSACTIONS
 from tiltyard.verbs.place import Place
@@ -36,7 +38,7 @@ Outcome: TypeAlias = Committed | NotCommitted | Unknown
 
 
 def outcome_of(place: Place, transaction_id: str, tried: int | None) -> Outcome:
-    """Looks for the transaction in history.
+    """Looks for the transaction in history. To be asked when its writer has given up or died; one still at work may yet commit.
 
     A version holds one transaction, so the matter is settled as soon as the version that was tried can be read. Where that version is
     not known (the question comes from another process and its number was not passed on), absence settles it only if the transaction
@@ -49,36 +51,48 @@ def outcome_of(place: Place, transaction_id: str, tried: int | None) -> Outcome:
     """
     try:
         return _look(place, transaction_id, tried)
-    except (StorageError, CorruptTable) as error:
+    except (StorageError, CorruptTable, UnsupportedFeature, NotFound) as error:
         return Unknown(f"history cannot be read: {error}")
 
 
 def _look(place: Place, transaction_id: str, tried: int | None) -> Outcome:
+    # The file is looked for before the versions: a commit that lands in between is then found.
     announced = _announced(place, transaction_id)
     versions = place.log.versions()
-    first = 1 + announced if announced is not None else 0
+    inline_only = False
     for name in reversed(versions):
-        if name.version < first:
+        if announced is not None and name.version <= announced:
             break
         file = place.log.load(name.version, name.scheme)
-        try:
-            uuid = place.log.transaction_of(file).uuid
-        except NotFound:
-            continue
-        if uuid == transaction_id:
+        inline_only |= bool(file.manifest.writer_flags & Feature.NO_TRANSACTION_FILE)
+        if _id_of(place, file) == transaction_id:
             return Committed(name.version)
-    known = {name.version for name in versions}
+    known = [name.version for name in versions]
     if tried is not None:
-        if tried in known:
-            return NotCommitted(f"version {tried} was made by another transaction")
-        if known and tried < max(known):
-            return Unknown(f"version {tried} has been cleaned up")
-        return Unknown(f"version {tried} does not exist yet; a request for it may still be under way")
+        return _at(tried, known)
     if announced is not None:
         return Unknown("its transaction file is there but no version names it: its writer may still be at work, or died")
-    if known and min(known) > 1:
-        return Unknown(f"versions before {min(known)} have been cleaned up")
+    if known != list(range(1, len(known) + 1)) or not known:
+        return Unknown("part of the history has been cleaned up")
+    if inline_only:
+        return Unknown("this table keeps no transaction files that would tell of a commit under way; pass the version that was tried")
     return NotCommitted("no version was made by it, and its writer withdrew it")
+
+
+def _id_of(place: Place, file: ManifestFile) -> str | None:
+    try:
+        return place.log.transaction_of(file).uuid
+    except NotFound:
+        return None  # some writers keep no transaction; ours always does
+
+
+def _at(tried: int, known: list[int]) -> Outcome:
+    """The answer for a transaction that is nowhere to be seen, by the one version it can have made."""
+    if tried in known:
+        return NotCommitted(f"version {tried} was made by another transaction")
+    if known and tried < known[-1]:
+        return Unknown(f"version {tried} has been cleaned up")
+    return Unknown(f"version {tried} does not exist yet and a request for it may still be under way; any commit will settle it")
 
 
 def _announced(place: Place, transaction_id: str) -> int | None:

@@ -45,8 +45,13 @@ class Place:
         return VersionLog(self.store)
 
     @cached_property
+    def sound_deletions(self) -> set[object]:
+        """Deletion files that were read and found to be what their manifest says."""
+        return set()
+
+    @cached_property
     def committer(self) -> Committer:
-        return Committer(self.log, self.handler, self.runtime, WRITER)
+        return Committer(self.log, self.handler, self.runtime, WRITER, self.trusted)
 
     @property
     def lance_uri(self) -> str:

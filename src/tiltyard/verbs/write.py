@@ -8,14 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from tiltyard.errors import AlreadyExists, InvalidInput, TiltyardError
+from tiltyard.errors import AlreadyExists, InvalidInput, StorageError, TiltyardError
+from tiltyard.format.encodable import check_encodable
+from tiltyard.format.field_ids import leaf_ids
 from tiltyard.format.flags import Feature, check_writable
 from tiltyard.format.keys import primary_key as key_of
 from tiltyard.format.manifest import Manifest
 from tiltyard.format.manifest_file import ManifestFile
 from tiltyard.format.names import Scheme
 from tiltyard.format.schema import arrow_from_fields, fields_from_arrow
-from tiltyard.format.schema_match import match_schema
+from tiltyard.format.schema_match import SchemaMatch, match_schema
 from tiltyard.format.values import DataFormat, DataFragment, Field
 from tiltyard.transaction.apply import Creation
 from tiltyard.transaction.backoff import RetryPolicy
@@ -23,7 +25,8 @@ from tiltyard.transaction.commit import CommitResult
 from tiltyard.transaction.operations import Append, Operation, Overwrite
 from tiltyard.transaction.transaction import Transaction
 from tiltyard.verbs.data import FileLimits, discard, write_into, write_new
-from tiltyard.verbs.input import as_reader, conformed
+from tiltyard.verbs.input import Rows, as_rows, conformed
+from tiltyard.verbs.lance import open_dataset
 from tiltyard.verbs.place import Place
 
 if TYPE_CHECKING:
@@ -57,13 +60,16 @@ Committed = tuple[CommitResult, ManifestFile]
 def create_table(place: Place, data: Any, new: NewTable, properties: Mapping[str, str], limits: FileLimits) -> Committed:
     """Makes a table of these rows, or an empty one of a schema."""
     if place.log.head() is not None:
-        raise AlreadyExists(
-            f"There is a table at {place.store.uri} already.", name=place.store.uri, advice="Open it, or use overwrite to replace its rows."
-        )
+        raise _taken(place)
     place.ensure_safe()
-    rows = as_reader(data)
+    rows = as_rows(data)
     fields, metadata, rows = _as_schema(rows, new.primary_key, new.data_format)
-    fragments = write_new(place, rows, new.data_format, limits, replacing=False)
+    try:
+        fragments = write_new(place, rows, new.data_format, limits, replacing=False)
+    except StorageError as error:
+        if place.log.head() is not None:  # pylance writes no files for a new table where somebody else just made one
+            raise _taken(place) from error
+        raise
     operation = Overwrite(fragments=fragments, schema=fields, schema_metadata=metadata, config_upsert_values=new.config)
     transaction = Transaction(0, place.runtime.random.uuid(), operation, properties)
     creation = Creation(DataFormat("lance", new.data_format), new.stable_row_ids)
@@ -74,18 +80,46 @@ def create_table(place: Place, data: Any, new: NewTable, properties: Mapping[str
         raise
 
 
+def _taken(place: Place) -> AlreadyExists:
+    uri = place.store.uri
+    return AlreadyExists(f"There is a table at {uri} already.", name=uri, advice="Open it, or use overwrite to replace its rows.")
+
+
+@dataclass(slots=True)
+class Appending:
+    """What one append can leave for the next while the table's fields stay the same."""
+
+    fields: tuple[Field, ...]
+    dataset: LanceDataset | None = None
+    matched: tuple[pa.Schema, SchemaMatch] | None = None
+
+    def match(self, schema: pa.Schema) -> SchemaMatch:
+        if self.matched is None or not self.matched[0].equals(schema, check_metadata=True):
+            self.matched = (schema, match_schema(self.fields, schema))
+        return self.matched[1]
+
+    def dataset_at(self, place: Place, version: int) -> LanceDataset:
+        """pylance's handle on a version with our fields, which need not be this one: only the schema tells it how to write."""
+        if self.dataset is None:
+            self.dataset = open_dataset(place, version)
+        return self.dataset
+
+
 def append_rows(
-    place: Place, read: ManifestFile, scheme: Scheme, data: Any, dataset: LanceDataset, properties: Mapping[str, str], limits: FileLimits,
+    place: Place, read: ManifestFile, scheme: Scheme, data: Any, appending: Appending, properties: Mapping[str, str], limits: FileLimits,
     policy: RetryPolicy,
 ) -> Committed:  # fmt: skip
-    """Adds rows. ``dataset`` is pylance's handle on any version with the same fields."""
+    """Adds rows."""
     manifest = read.manifest
     check_writable(manifest.reader_flags, manifest.writer_flags)
     place.ensure_safe()
-    rows = as_reader(data)
-    match = match_schema(manifest.fields, rows.schema)
+    rows = as_rows(data)
+    match = appending.match(rows.schema)
+    if manifest.data_format is not None:
+        check_encodable(match.fields, _file_version(manifest.data_format.version))
     rows = conformed(rows, match.schema, match.check_not_null)
-    fragments = write_into(place, rows, dataset, limits)
+    data_version = manifest.data_format.version if manifest.data_format else ""
+    fragments = write_into(place, rows, match.fields, data_version, lambda: appending.dataset_at(place, manifest.version), limits)
     return commit_rows(place, read, scheme, Append(fragments), fragments, properties, policy)
 
 
@@ -97,7 +131,7 @@ def overwrite_rows(
     manifest = read.manifest
     check_writable(manifest.reader_flags, manifest.writer_flags)
     place.ensure_safe()
-    rows = as_reader(data)
+    rows = as_rows(data)
     data_version = manifest.data_format.version if manifest.data_format else "2.2"
     fields, metadata, rows = _as_schema(rows, _kept_key(manifest, rows.schema) if primary_key is None else primary_key, data_version)
     fragments = write_new(place, rows, data_version, limits, replacing=True)
@@ -118,14 +152,18 @@ def commit_rows(
         raise
 
 
-def _as_schema(
-    rows: pa.RecordBatchReader, primary_key: Sequence[str] | None, data_version: str
-) -> tuple[tuple[Field, ...], dict[str, bytes], pa.RecordBatchReader]:
+def _as_schema(rows: Rows, primary_key: Sequence[str] | None, data_version: str) -> tuple[tuple[Field, ...], dict[str, bytes], Rows]:
     """Fields and metadata for these rows, and the rows under exactly that schema."""
-    major, _, minor = data_version.partition(".")
-    fields, metadata = fields_from_arrow(rows.schema, primary_key=primary_key or None, file_version=(int(major), int(minor)))
+    version = _file_version(data_version)
+    fields, metadata = fields_from_arrow(rows.schema, primary_key=primary_key or None, file_version=version)
+    check_encodable(fields, version)
     schema = arrow_from_fields(fields, metadata)
     return fields, metadata, conformed(rows, schema, key_of(fields))
+
+
+def _file_version(data_version: str) -> tuple[int, int]:
+    major, _, minor = data_version.partition(".")
+    return int(major), int(minor)
 
 
 def _kept_key(manifest: Manifest, schema: pa.Schema) -> tuple[str, ...]:
@@ -143,12 +181,15 @@ def _kept_key(manifest: Manifest, schema: pa.Schema) -> tuple[str, ...]:
 def _above_old_ids(
     manifest: Manifest, fields: tuple[Field, ...], fragments: tuple[DataFragment, ...]
 ) -> tuple[tuple[Field, ...], tuple[DataFragment, ...]]:
-    """On tables that never reuse a field id, the new schema's ids begin above the highest one given out."""
+    """On tables that never reuse a field id, the new schema's ids begin above the highest one given out.
+
+    pylance has numbered the files' columns that way already, from the newest version it saw, which may be newer than ours. So the
+    schema follows the files; only without files we begin where our version says.
+    """
     if manifest.max_allocated_field_id is None or not manifest.writer_flags & Feature.NON_REUSABLE_FIELD_IDS:
         return fields, fragments
-    shift = manifest.max_allocated_field_id + 1
+    numbers = [number for fragment in fragments for file in fragment.files for number in file.fields]
+    lowest = min(leaf_ids(fields, _file_version(manifest.data_format.version)) if manifest.data_format else (0,))
+    shift = min(numbers) - lowest if numbers else manifest.max_allocated_field_id + 1
     moved = tuple(replace(one, id=one.id + shift, parent_id=one.parent_id + shift if one.parent_id >= 0 else -1) for one in fields)
-    files = [
-        tuple(replace(file, fields=tuple(number + shift for number in file.fields)) for file in fragment.files) for fragment in fragments
-    ]
-    return moved, tuple(replace(fragment, files=new) for fragment, new in zip(fragments, files, strict=True))
+    return moved, fragments

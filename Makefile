@@ -1,0 +1,56 @@
+# Everything runs inside .venv, which `make venv` creates from the lock file; the other targets call it by themselves.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+WORKERS ?= 2
+
+.DEFAULT_GOAL := help
+.PHONY: help venv demo test lint format types proto proto-check lock bench clean
+
+help: ## Show this help
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
+
+venv: $(STAMP) ## Create .venv with everything in it
+
+$(STAMP): requirements.lock pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+demo: $(STAMP) ## Two processes, one of them plain pylance, write one table at once
+	$(BIN)/python examples/two_writers.py
+
+test: $(STAMP) ## Run all tests, docs examples included; starts the servers it needs
+	$(BIN)/python -m pytest -n $(WORKERS) $(ARGS)
+
+lint: $(STAMP) types ## Check style, types, imports, dependencies and generated code
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports
+	$(BIN)/deptry .
+	$(MAKE) --no-print-directory proto-check
+
+types: $(STAMP) ## Check types, strictly
+	$(BIN)/mypy
+
+format: $(STAMP) ## Format the code
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+proto: $(STAMP) ## Generate the protobuf code
+	$(BIN)/python tools/generate_proto.py
+
+proto-check: $(STAMP) ## Fail if the generated protobuf code is not in step with lance.proto
+	$(BIN)/python tools/generate_proto.py --check
+
+lock: ## Write requirements.lock anew from pyproject.toml
+	$(BIN)/uv pip compile pyproject.toml --all-extras --group dev --universal --python-version 3.11 --generate-hashes \
+		--no-emit-index-url --no-emit-find-links --no-annotate --no-header --quiet -o requirements.lock $(ARGS)
+
+bench: $(STAMP) ## Measure commits against pylance, interleaved in one run
+	$(BIN)/python -m bench.commit $(ARGS)
+
+clean: ## Remove .venv and caches
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -1,0 +1,165 @@
+"""What a commit costs, ours and pylance's measured in turn in one run, so that a noisy machine hits both alike.
+
+    make bench                      all of it, about a minute
+    make bench ARGS="--appends 200" fewer appends; --json for figures, --check to fail when a target is missed
+
+``os`` is compared with pylance, which never flushes; ``fsync``, our default, is shown beside it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+import lance
+import pyarrow as pa
+
+import tiltyard as ty
+
+Work = Callable[[], object]
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One comparison. ``target`` is the highest ratio we are content with."""
+
+    name: str
+    ours: float
+    against: float
+    unit: str
+    target: float | None
+
+    @property
+    def ratio(self) -> float:
+        return self.ours / self.against
+
+    @property
+    def met(self) -> bool | None:
+        return None if self.target is None else self.ratio <= self.target
+
+
+def timed(work: Work) -> float:
+    begun = time.perf_counter()
+    work()
+    return (time.perf_counter() - begun) * 1000
+
+
+def in_turn(rounds: int, **works: Work) -> dict[str, list[float]]:
+    """Milliseconds of each, one after the other in every round."""
+    taken: dict[str, list[float]] = {name: [] for name in works}
+    for _ in range(rounds):
+        for name, work in works.items():
+            taken[name].append(timed(work))
+    return taken
+
+
+def small() -> pa.Table:
+    return pa.table({"id": pa.array(range(10), pa.int64()), "text": ["row"] * 10})
+
+
+class Stock:
+    """Plain pylance, its handle kept warm."""
+
+    def __init__(self, uri: str) -> None:
+        self.dataset = lance.dataset(uri)
+
+    def append(self, rows: pa.Table) -> None:
+        self.dataset = lance.write_dataset(rows, self.dataset, mode="append")
+
+
+def serial_appends(root: Path, count: int) -> list[Figure]:
+    rows = small()
+    ours = ty.Table.create(root / "os", rows, durability="os")
+    synced = ty.Table.create(root / "fsync", rows, durability="fsync")
+    lance.write_dataset(rows, str(root / "pylance"))
+    stock = Stock(str(root / "pylance"))
+    taken = in_turn(
+        count,
+        os=lambda: ours.append(rows),
+        pylance=lambda: stock.append(rows),
+        fsync=lambda: synced.append(rows),
+    )
+    edge = max(count // 10, 1)
+    first = {name: statistics.median(times[:edge]) for name, times in taken.items()}
+    last = {name: statistics.median(times[-edge:]) for name, times in taken.items()}
+    return [
+        Figure(f"append {count}, our end against our start", last["os"], first["os"], "ms", 1.3),
+        Figure(f"append {count}, at the end", last["os"], last["pylance"], "ms", 0.5),
+        Figure(f"append {count}, at the start", first["os"], first["pylance"], "ms", None),
+        Figure(f"append {count}, at the end, fsync", last["fsync"], last["pylance"], "ms", None),
+        Figure(f"append {count}, pylance's end against its start", last["pylance"], first["pylance"], "ms", None),
+    ]
+
+
+def opening(root: Path, rounds: int) -> list[Figure]:
+    """Opens what ``serial_appends`` left behind; both tables have as many versions."""
+    figures = []
+    for name in ("os", "pylance"):
+        uri = str(root / name)
+        taken = in_turn(rounds, ours=lambda uri=uri: ty.Table.open(uri), pylance=lambda uri=uri: lance.dataset(uri))  # type: ignore[misc]
+        versions = ty.Table.open(uri).version
+        label = f"open latest of {versions}, written by {'us' if name == 'os' else 'pylance'}"
+        figures.append(Figure(label, statistics.median(taken["ours"]), statistics.median(taken["pylance"]), "ms", 1.0))
+    return figures
+
+
+def many_fragments(root: Path, fragments: int, rounds: int) -> list[Figure]:
+    """One more fragment onto very many. They all name one data file, which commits do not open."""
+    rows = small()
+    table = ty.Table.create(root / "many", rows, durability="os")
+    one = replace(table.fragments[0], id=0)
+    table.commit(ty.ops.Append((one,) * (fragments - 1)))
+    shutil.copytree(root / "many", root / "many-pylance")
+    shutil.copytree(root / "many", root / "many-fsync")
+    ours, synced, stock = table, ty.Table.open(root / "many-fsync"), Stock(str(root / "many-pylance"))
+    for warm in (ours.append, synced.append, stock.append):
+        warm(rows)
+    taken = in_turn(rounds, ours=lambda: ours.append(rows), pylance=lambda: stock.append(rows), fsync=lambda: synced.append(rows))
+    middle = {name: statistics.median(times) for name, times in taken.items()}
+    return [
+        Figure(f"one more onto {fragments} fragments", middle["ours"], middle["pylance"], "ms", 0.5),
+        Figure(f"one more onto {fragments} fragments, fsync", middle["fsync"], middle["pylance"], "ms", None),
+    ]
+
+
+def report(figures: list[Figure]) -> None:
+    print(f"{'':52}{'ours':>10}{'against':>10}{'ratio':>8}{'target':>8}")
+    for figure in figures:
+        target = "" if figure.target is None else f"{figure.target:.2f}"
+        verdict = {None: "", True: "  met", False: "  MISSED"}[figure.met]
+        print(
+            f"{figure.name:52}{figure.ours:>7.2f} {figure.unit}{figure.against:>7.2f} {figure.unit}{figure.ratio:>8.2f}{target:>8}{verdict}"
+        )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--appends", type=int, default=1000)
+    parser.add_argument("--fragments", type=int, default=100_000)
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--check", action="store_true", help="exit with 1 when a target is missed")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="tiltyard-bench-") as scratch:
+        root = Path(scratch)
+        figures = serial_appends(root, arguments.appends)
+        figures += opening(root, arguments.rounds * 2)
+        figures += many_fragments(root, arguments.fragments, arguments.rounds)
+    if arguments.json:
+        print(json.dumps([{**asdict(figure), "ratio": figure.ratio, "met": figure.met} for figure in figures], indent=2))
+    else:
+        report(figures)
+    if arguments.check and any(figure.met is False for figure in figures):
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

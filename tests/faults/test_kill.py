@@ -1,0 +1,85 @@
+"""SIGKILL at every store call of a create, appends and an overwrite, in processes of their own."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+import tiltyard as ty
+from tests.support.commits import files_below, has_table, ids_of, rows
+from tests.support.killed_writer import STEPS, write
+from tiltyard.storage.local import LocalStore
+from tiltyard.testing import CountingStore
+from tiltyard.testing.faults import KILL_AT, KILL_WHEN
+from tiltyard.testing.stores import WRITES
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+AT_ONCE = 2
+MODEL = ([0], [0, 1], [2], [2, 3])
+"""The rows after each step."""
+
+
+def _killed(root: Path, handler: str, at: int, when: str) -> list[int]:
+    """Runs the writer until it dies at the call ``at``; returns the versions it was told were committed."""
+    environment = {**os.environ, KILL_AT: str(at), KILL_WHEN: when, "PYTHONPATH": os.pathsep.join(["src", "."])}
+    child = subprocess.run(
+        [sys.executable, "-m", "tests.support.killed_writer", str(root), handler],
+        cwd=REPOSITORY,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert child.returncode == -signal.SIGKILL, f"{child.returncode}: {child.stderr}"
+    return [int(line) for line in child.stdout.split()]
+
+
+def _judge(root: Path, acknowledged: list[int]) -> int:
+    """What was acknowledged is there; the one under way is there as a whole or not at all; the next writer goes on."""
+    assert acknowledged == list(range(1, len(acknowledged) + 1))
+    if not has_table(root):
+        assert acknowledged == []
+        ty.Table.create(root, rows(100))
+        return 0
+    table = ty.Table.open(root)
+    made = table.version
+    assert made - len(acknowledged) in (0, 1)
+    assert table.versions() == list(range(1, made + 1))
+    for version in table.versions():
+        assert ids_of(ty.Table.open(root, version=version)) == MODEL[version - 1]
+    assert table.check().problems == ()
+    assert table.append(rows(100)).version == made + 1
+    assert ids_of(table) == [*MODEL[made - 1], 100]
+    assert not any(name.startswith(".tmp") for name in files_below(root, "data"))
+    return made
+
+
+def _writes_version(method: str, path: str) -> bool:
+    return method in WRITES and path.startswith("_versions/")
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("handler", ["conditional-put", "rename"])
+def test_every_call(tmp_path: Path, handler: str, when: str, capfd: pytest.CaptureFixture[str]) -> None:
+    counting = CountingStore(LocalStore(tmp_path / "whole"))
+    write(counting, str(tmp_path / "whole"), handler)
+    capfd.readouterr()
+    calls = range(1, counting.total + 1)
+    # The handlers differ only in how a version is created: for the second one those calls are enough.
+    chosen = [at for at in calls if handler == "conditional-put" or _writes_version(*counting.log[at - 1])]
+    assert len(chosen) >= 2 * len(STEPS)
+
+    def one(at: int) -> int:
+        root = tmp_path / str(at)
+        return _judge(root, _killed(root, handler, at, when))
+
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        made = list(pool.map(one, chosen))
+    assert made == sorted(made)
+    assert set(made) == set(range(len(STEPS) + (when == "after")))

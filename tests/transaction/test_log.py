@@ -1,0 +1,124 @@
+"""Versions as they lie in a store: the latest, each one, and the transaction that made it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from tests.support.commits import fragment, memory_table, plant
+from tiltyard import ops
+from tiltyard.errors import CorruptTable, NotFound, UnsupportedFeature
+from tiltyard.format.manifest_file import encode_manifest_file
+from tiltyard.format.names import Scheme
+from tiltyard.storage.memory import MemoryStore
+from tiltyard.testing import CountingStore
+from tiltyard.transaction.log import VersionLog
+
+APPEND = ops.Append((fragment("more"),))
+
+
+@pytest.fixture
+def store() -> MemoryStore:
+    made = MemoryStore()
+    memory_table(made)
+    plant(made, APPEND)
+    plant(made, ops.ReserveFragments(2))
+    return made
+
+
+def test_head_and_versions(store: MemoryStore) -> None:
+    log = VersionLog(store)
+    assert log.head() == (3, Scheme.V2)
+    assert [name.version for name in log.versions()] == [1, 2, 3]
+    assert [one.transaction.operation.name for one in log.transactions(1, 3, Scheme.V2)] == ["Overwrite", "Append", "ReserveFragments"]
+
+
+def test_where_there_is_no_table() -> None:
+    log = VersionLog(MemoryStore())
+    assert log.head() is None
+    assert log.versions() == []
+
+
+class Strict(MemoryStore):
+    """A store that has no empty directories and says so."""
+
+    def names(self, prefix: str) -> Iterator[str]:
+        found = list(super().names(prefix))
+        if not found:
+            raise NotFound(f"no {prefix}")
+        return iter(found)
+
+
+def test_a_store_that_knows_no_empty_directory() -> None:
+    log = VersionLog(Strict())
+    assert log.head() is None
+    assert log.versions() == []
+
+
+def test_the_inline_copy_is_read_first(store: MemoryStore) -> None:
+    """As stock writers do: with different copies, the one inside the manifest counts."""
+    log = VersionLog(store)
+    file = log.load(2, Scheme.V2)
+    store.put("_transactions/" + file.manifest.transaction_file, log.committed(3, Scheme.V2).file.transaction or b"")
+    assert log.committed(2, Scheme.V2).transaction.operation == APPEND
+
+
+def _without_inline(store: MemoryStore, name: str) -> None:
+    log = VersionLog(store)
+    file = log.load(2, Scheme.V2)
+    store.put(log.path(2, Scheme.V2), encode_manifest_file(replace(file.manifest, transaction_file=name), None)[0])
+
+
+def test_the_file_is_read_where_there_is_no_inline_copy(store: MemoryStore) -> None:
+    name = VersionLog(store).load(2, Scheme.V2).manifest.transaction_file
+    _without_inline(store, name)
+    assert VersionLog(store).committed(2, Scheme.V2).transaction.operation == APPEND
+    store.delete("_transactions/" + name)
+    with pytest.raises(NotFound):
+        VersionLog(store).committed(2, Scheme.V2)
+    _without_inline(store, "")
+    with pytest.raises(NotFound, match="names no transaction"):
+        VersionLog(store).committed(2, Scheme.V2)
+
+
+@pytest.mark.parametrize("name", ["../1.txn", "a/b.txn", "..", ".hidden", "a\\b.txn", "a\0b.txn"])
+def test_a_transaction_file_that_lies_elsewhere_is_not_read(store: MemoryStore, name: str) -> None:
+    _without_inline(store, name)
+    counting = CountingStore(store)
+    with pytest.raises(CorruptTable):
+        VersionLog(counting).committed(2, Scheme.V2)
+    assert [path for method, path in counting.log if method == "get"] == [VersionLog(store).path(2, Scheme.V2)]
+
+
+def test_what_cannot_be_read_is_said(store: MemoryStore) -> None:
+    log = VersionLog(store)
+    with pytest.raises(NotFound):
+        log.load(9, Scheme.V2)
+    with pytest.raises(NotFound):
+        log.load(2, Scheme.V1)
+    plant(store, APPEND, reader_flags=1 << 40)
+    with pytest.raises(UnsupportedFeature):
+        log.load(4, Scheme.V2)
+    plant_as_4 = log.path(4, Scheme.V2)
+    store.put(plant_as_4, store.get(log.path(3, Scheme.V2)))
+    with pytest.raises(CorruptTable, match="content 3"):
+        log.load(4, Scheme.V2)
+
+
+def test_a_winner_is_told_with_what_it_said(store: MemoryStore) -> None:
+    winner = VersionLog(store).committed(2, Scheme.V2).as_winner()
+    assert (winner.version, winner.operation, winner.writer, winner.message) == (2, "Append", "stranger 9.9", "planted Append")
+    assert str(winner) == "version 2 (Append by stranger 9.9)"
+
+
+def test_a_writer_without_a_name(store: MemoryStore) -> None:
+    plant(store, APPEND, writer=None)
+    assert VersionLog(store).committed(4, Scheme.V2).as_winner().writer == ""
+
+
+def test_a_damaged_inline_transaction_is_not_made_up_for_by_the_file(store: MemoryStore) -> None:
+    plant(store, APPEND, raw=b"\xff\xff\xff")
+    with pytest.raises(CorruptTable):
+        VersionLog(store).committed(4, Scheme.V2)
