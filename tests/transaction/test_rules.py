@@ -106,3 +106,12 @@ def test_the_table_is_whole() -> None:
 def test_only_configs_have_config_keys() -> None:
     assert config_keys(MINE["Append"]) == frozenset()
     assert config_keys(ops.UpdateConfig()) == frozenset()
+
+
+def test_a_cast_leaves_the_rows_of_an_append_behind() -> None:
+    """A cast gives the column another id; rows written under the old one would read as nulls."""
+    cast = ops.Merge((FRAGMENT,), (Field("id", 7, -1, "int32"),), preserves_nullability=True)
+    verdict = decide(MINE["Append"], cast)
+    assert (verdict.outcome, verdict.overlap) == (Outcome.RETRY, ("field 0",))
+    assert decide(MINE["Overwrite"], cast).outcome is Outcome.COMPATIBLE
+    assert CONDITIONS["it moved a written column to another field"](MINE["Overwrite"], cast) is None
