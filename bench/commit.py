@@ -15,9 +15,11 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
+from random import Random
 
 import lance
 import pyarrow as pa
@@ -61,8 +63,21 @@ def in_turn(rounds: int, **works: Work) -> dict[str, list[float]]:
     return taken
 
 
-def small() -> pa.Table:
-    return pa.table({"id": pa.array(range(10), pa.int64()), "text": ["row"] * 10})
+def appended(rounds: int, **works: Callable[[pa.Table], object]) -> dict[str, list[float]]:
+    """The same for appends: in every round all of them get the same rows."""
+    taken: dict[str, list[float]] = {name: [] for name in works}
+    for rows in batches(rounds):
+        for name, work in works.items():
+            taken[name].append(timed(partial(work, rows)))
+    return taken
+
+
+def batches(count: int) -> Iterator[pa.Table]:
+    """Small batches of many sizes, the same in every run."""
+    random = Random(7)
+    for _ in range(count):
+        rows = random.randrange(1, 300)
+        yield pa.table({"id": pa.array(range(rows), pa.int64()), "text": ["row"] * rows})
 
 
 class Stock:
@@ -76,17 +91,13 @@ class Stock:
 
 
 def serial_appends(root: Path, count: int) -> list[Figure]:
-    rows = small()
+    rows = next(batches(1))
     ours = ty.Table.create(root / "os", rows, durability="os")
     synced = ty.Table.create(root / "fsync", rows, durability="fsync")
+    stable = ty.Table.create(root / "stable", rows, durability="os", stable_row_ids=True)
     lance.write_dataset(rows, str(root / "pylance"))
     stock = Stock(str(root / "pylance"))
-    taken = in_turn(
-        count,
-        os=lambda: ours.append(rows),
-        pylance=lambda: stock.append(rows),
-        fsync=lambda: synced.append(rows),
-    )
+    taken = appended(count, os=ours.append, pylance=stock.append, fsync=synced.append, stable=stable.append)
     edge = max(count // 10, 1)
     first = {name: statistics.median(times[:edge]) for name, times in taken.items()}
     last = {name: statistics.median(times[-edge:]) for name, times in taken.items()}
@@ -102,27 +113,29 @@ def serial_appends(root: Path, count: int) -> list[Figure]:
 def opening(root: Path, rounds: int) -> list[Figure]:
     """Opens what ``serial_appends`` left behind; both tables have as many versions."""
     figures = []
-    for name in ("os", "pylance"):
+    for name, made in (("os", "written by us"), ("pylance", "written by pylance"), ("stable", "stable row ids")):
         uri = str(root / name)
-        taken = in_turn(rounds, ours=lambda uri=uri: ty.Table.open(uri), pylance=lambda uri=uri: lance.dataset(uri))  # type: ignore[misc]
+        taken = in_turn(rounds, ours=partial(ty.Table.open, uri), pylance=partial(lance.dataset, uri))
         versions = ty.Table.open(uri).version
-        label = f"open latest of {versions}, written by {'us' if name == 'os' else 'pylance'}"
+        label = f"open latest of {versions}, {made}"
         figures.append(Figure(label, statistics.median(taken["ours"]), statistics.median(taken["pylance"]), "ms", 1.0))
     return figures
 
 
 def many_fragments(root: Path, fragments: int, rounds: int) -> list[Figure]:
-    """One more fragment onto very many. They all name one data file, which commits do not open."""
-    rows = small()
+    """One more fragment onto very many. They all name one data file, which commits do not open, but claim many sizes."""
+    rows = next(batches(1))
     table = ty.Table.create(root / "many", rows, durability="os")
     one = replace(table.fragments[0], id=0)
-    table.commit(ty.ops.Append((one,) * (fragments - 1)))
+    random = Random(7)
+    sizes = [(random.randrange(1, 300), random.randrange(500, 50_000)) for _ in range(fragments - 1)]
+    table.commit(ty.ops.Append(tuple(replace(one, physical_rows=rows, files=(replace(one.files[0], size=size),)) for rows, size in sizes)))
     shutil.copytree(root / "many", root / "many-pylance")
     shutil.copytree(root / "many", root / "many-fsync")
     ours, synced, stock = table, ty.Table.open(root / "many-fsync"), Stock(str(root / "many-pylance"))
     for warm in (ours.append, synced.append, stock.append):
         warm(rows)
-    taken = in_turn(rounds, ours=lambda: ours.append(rows), pylance=lambda: stock.append(rows), fsync=lambda: synced.append(rows))
+    taken = appended(rounds, ours=ours.append, pylance=stock.append, fsync=synced.append)
     middle = {name: statistics.median(times) for name, times in taken.items()}
     return [
         Figure(f"one more onto {fragments} fragments", middle["ours"], middle["pylance"], "ms", 0.5),

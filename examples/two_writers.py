@@ -82,21 +82,28 @@ def race(uri: str) -> list[Said]:
     context = multiprocessing.get_context("spawn")
     start = context.Barrier(2)
     said: Queue[Said] = context.Queue()
-    writers = [context.Process(target=one, args=(uri, start, said)) for one in (write_with_tiltyard, write_with_pylance)]
-    for writer in writers:
-        writer.start()
+    jobs = (write_with_tiltyard, write_with_pylance)
+    writers = [context.Process(target=one, args=(uri, start, said), daemon=True) for one in jobs]
     promised: list[Said] = []
     working = len(writers)
-    while working:
-        word = said.get(timeout=PATIENCE)
-        if word.done:
-            working -= 1
-            continue
-        print(_sentence(word))
-        if not word.refused:
-            promised.append(word)
-    for writer in writers:
-        writer.join(PATIENCE)
+    try:
+        for writer in writers:
+            writer.start()
+        while working:
+            word = said.get(timeout=PATIENCE)
+            if word.done:
+                working -= 1
+                continue
+            print(_sentence(word))
+            if not word.refused:
+                promised.append(word)
+        for writer in writers:
+            writer.join(PATIENCE)
+    finally:
+        for writer in writers:
+            if writer.is_alive():  # one of them failed: the other would wait for it
+                writer.kill()
+                writer.join(PATIENCE)
     return promised
 
 

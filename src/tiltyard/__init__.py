@@ -6,7 +6,7 @@ The public names are those in ``__all__``. Rooms below (``format``, ``storage``,
 
 from importlib.metadata import version as _version
 
-from tiltyard import errors, locks, ops
+from tiltyard import conflicts, errors, locks, ops
 from tiltyard.errors import (
     AlreadyExists,
     ConflictError,
@@ -28,6 +28,7 @@ from tiltyard.errors import (
 )
 from tiltyard.table import Table
 from tiltyard.transaction.commit import CommitResult
+from tiltyard.transaction.resolve import Compatible, Incompatible, Rebase, Retry, Verdict, resolve
 from tiltyard.transaction.transaction import Transaction
 from tiltyard.verbs.check import CheckReport, Problem
 from tiltyard.verbs.history import HistoryEntry
@@ -40,12 +41,14 @@ __all__ = [
     "CheckReport",
     "CommitResult",
     "Committed",
+    "Compatible",
     "ConflictError",
     "ContentionError",
     "CorruptTable",
     "ExpectedVersionMismatch",
     "HistoryEntry",
     "HistoryUnavailable",
+    "Incompatible",
     "IncompatibleConflict",
     "InvalidInput",
     "KeyConflict",
@@ -53,6 +56,8 @@ __all__ = [
     "NotFound",
     "OutcomeUnknown",
     "Problem",
+    "Rebase",
+    "Retry",
     "RetryableConflict",
     "StorageError",
     "Table",
@@ -61,9 +66,12 @@ __all__ = [
     "Unknown",
     "UnsafeStore",
     "UnsupportedFeature",
+    "Verdict",
     "Winner",
     "__version__",
+    "conflicts",
     "errors",
     "locks",
     "ops",
+    "resolve",
 ]

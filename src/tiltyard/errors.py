@@ -7,7 +7,7 @@
     |   |   +-- KeyConflict
     |   +-- IncompatibleConflict     a person decides: running it again may mean something else
     +-- ContentionError              too many lost races; wait, or send fewer commits
-    +-- OutcomeUnknown               ask ``Table.outcome(transaction_id)``; delete nothing
+    +-- OutcomeUnknown               ask ``Table.outcome(transaction_id)`` or ``Table.outcome_at``; delete nothing
     +-- HistoryUnavailable           open the table anew: what happened in between cannot be read
     +-- CorruptTable                 the bytes are wrong; restore the file or another version
     +-- UnsupportedFeature           a newer writer made this; upgrade
@@ -201,7 +201,7 @@ class OutcomeUnknown(TiltyardError):
     """The store failed in a way that leaves open whether the commit was applied.
 
     Attributes:
-        transaction_id: pass it to ``Table.outcome`` once the store answers again.
+        transaction_id: pass it to ``Table.outcome`` once the store answers again, or to ``Table.outcome_at`` where no table is open.
         version: the version we tried to create.
         retryable: always False; ask for the outcome first.
     """
@@ -210,7 +210,9 @@ class OutcomeUnknown(TiltyardError):
     retryable = False
 
     def __init__(self, what: str, *, transaction_id: str, version: int, uri: str = "", advice: str | None = None) -> None:
-        ask = f"Nothing was deleted. Ask Table.outcome({transaction_id!r}, version={version}) when the store answers again."
+        # Version 1 is the creation of a table: then there is no handle to ask.
+        call = f"outcome_at(uri, {transaction_id!r}, version=1)" if version == 1 else f"outcome({transaction_id!r}, version={version})"
+        ask = f"Nothing was deleted. Ask Table.{call} when the store answers again."
         super().__init__(what, advice=ask if advice is None else advice)
         self.transaction_id = transaction_id
         self.version = version
@@ -285,7 +287,7 @@ class UnsafeStore(TiltyardError):
     """The store overwrites where it was told to create, so two writers could both win one version."""
 
     kind = "unsafe-store"
-    default_advice = "Nothing was committed. Use a commit lock (handler='lock') or another store."
+    default_advice = "Nothing was committed. Use handler=ty.locks.LockHandler(ty.locks.PostgresLock(...)), or another store."
 
     def __init__(self, what: str, *, store: str = "", advice: str | None = None) -> None:
         super().__init__(what, advice=advice)
@@ -311,6 +313,11 @@ class AlreadyExists(TiltyardError):
         super().__init__(what, advice=advice)
         self.name = name
 
+    @classmethod
+    def table(cls, uri: str) -> AlreadyExists:
+        """There is a table where one was to be made."""
+        return cls(f"There is a table at {uri} already.", name=uri, advice="Open it, or use overwrite to replace its rows.")
+
 
 class InvalidInput(TiltyardError, ValueError):
     """An argument or the data given cannot be used. Nothing was written."""
@@ -328,15 +335,24 @@ class StorageError(TiltyardError, OSError):
     Attributes:
         maybe_applied: whether the request may have been carried out all the same.
         transient: whether trying again may help.
+        unsynced: whether the object is there but may not survive a power loss.
         name: the object concerned.
     """
 
     kind = "storage-error"
 
     def __init__(
-        self, what: str, *, name: str = "", maybe_applied: bool = False, transient: bool = False, advice: str | None = None
+        self,
+        what: str,
+        *,
+        name: str = "",
+        maybe_applied: bool = False,
+        transient: bool = False,
+        unsynced: bool = False,
+        advice: str | None = None,
     ) -> None:
         super().__init__(what, advice=advice)
         self.name = name
         self.maybe_applied = maybe_applied
         self.transient = transient
+        self.unsynced = unsynced

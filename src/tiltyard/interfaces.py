@@ -70,7 +70,11 @@ class ObjectStore(Protocol):
 
 
 class CommitHandler(Protocol):
-    """Who may create a version: creates ``path`` for at most one of any number of callers."""
+    """Who may create a version: creates ``path`` for at most one of any number of callers.
+
+    One that does not rely on the store's conditional writes says so with ``needs_conditional_put = False``; then the store is not probed
+    for them. Without the attribute it is.
+    """
 
     name: str
 

@@ -9,15 +9,28 @@ HIDDEN = "***"
 
 _SECRET_WORDS = (
     r"secret|token|password|passwd|pwd|credential|signature|\bsas|_sas|"
-    r"access_?key|account_?key|api_?key|private_?key|customer_?key|service_account"
+    r"access[_-]?key|account[_-]?key|api[_-]?key|private[_-]?key|customer[_-]?key|service_account"
 )
 _SECRET_NAME = re.compile(rf"(?:{_SECRET_WORDS})", re.IGNORECASE)
+# The counts below keep the time for a text in proportion to its length, whatever a server says.
 # scheme://user:password@host - everything before the last @ of the authority goes, since a user name is often a key id
-_USER_INFO = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]*://)(?P<user>[^\s/?#\"']*)@(?P<host>[^\s/?#\"'@]*)", re.IGNORECASE)
+_USER_INFO = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]{0,30}://)(?P<user>[^\s/?#\"']*)@(?P<host>[^\s/?#\"'@]*)", re.IGNORECASE)
+_QUOTE = r"\\?[\"']"
+"""A quote, also one inside a text that is quoted itself."""
+_BARE = r"(?:[^\s\"'&,;)}<>\\]|\\(?![\"']))+"
+# up to the closing quote; one that is escaped or doubled closes nothing, and where none closes, all the rest is taken for the value
+_QUOTED = rf"(?P<quote>{_QUOTE})(?:(?P=quote){{2}}|(?!(?P=quote))(?:\\.|[^\\]))+"
 # name=value or "name": "value" where the name tells that the value is secret; also the short names used by presigned URLs
 _NAMED_VALUE = re.compile(
-    rf"(?P<name>[\"']?\b[\w.-]*(?:{_SECRET_WORDS})[\w.-]*[\"']?\s*[=:]\s*|[?&](?:sig|se|sv|key)=)(?P<quote>[\"']?)(?P<value>[^\s\"'&,;)}}<>]+)",
-    re.IGNORECASE,
+    rf"(?P<name>(?:{_SECRET_WORDS})[\w.-]{{0,200}}(?:{_QUOTE})?\s*[=:]\s*(?:[bru]{{1,2}}(?=[\"']))?|[?&](?:sig|se|sv|key)=)"
+    rf"(?:{_QUOTED}|{_BARE})",
+    re.IGNORECASE | re.DOTALL,
+)
+# what a client sends to prove who it is; the word for the way it does that may stay
+_AUTHORIZATION = re.compile(
+    rf"(?P<name>\bauthorization(?:{_QUOTE})?\s*[=:]\s*(?:(?:bearer|basic|digest|negotiate|sharedkey|aws4-hmac-sha256)\s+)?|\bbearer\s+)"
+    rf"(?:{_QUOTED}|{_BARE})",
+    re.IGNORECASE | re.DOTALL,
 )
 _AZURE_HOSTS = (".core.windows.net", ".fabric.microsoft.com")
 _SHORTEST_SECRET = 4
@@ -32,7 +45,11 @@ def redact(text: str, secrets: Iterable[str] = ()) -> str:
     for secret in sorted({value for value in secrets if len(value) >= _SHORTEST_SECRET}, key=len, reverse=True):
         text = text.replace(secret, HIDDEN)
     text = _USER_INFO.sub(_without_user, text)
-    return _NAMED_VALUE.sub(lambda hit: f"{hit['name']}{hit['quote']}{HIDDEN}", text)
+    return _NAMED_VALUE.sub(_without_value, _AUTHORIZATION.sub(_without_value, text))
+
+
+def _without_value(hit: re.Match[str]) -> str:
+    return f"{hit['name']}{hit['quote'] or ''}{HIDDEN}"
 
 
 def _without_user(hit: re.Match[str]) -> str:

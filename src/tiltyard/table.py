@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tiltyard.errors import HistoryUnavailable, InvalidInput, NotFound, OutcomeUnknown, UnsupportedFeature
 from tiltyard.format.flags import describe as describe_flags
@@ -40,9 +42,16 @@ if TYPE_CHECKING:
 
 Uri = str | os.PathLike[str]
 
+MAIN = "main"
+"""What the line of history is called that is no branch."""
+
 
 class Table:
     """A table at one version. Reading never changes; verbs commit and move the handle to the version they made.
+
+    Threads may share a handle. Each verb then commits for itself, as it would from a handle of its own, and the handle ends at the newest
+    version any of them made; it never goes back. So between two calls of one thread another may move it: a thread that must see one
+    version throughout opens its own.
 
     Example:
         >>> import tempfile, pyarrow as pa, tiltyard as ty
@@ -58,7 +67,8 @@ class Table:
         self._main = main or place
         self._file = file
         self._scheme = scheme
-        self._lance: LanceDataset | None = None
+        self._moving = threading.Lock()
+        self._lance: tuple[ManifestFile, LanceDataset] | None = None
         self._appending: Appending | None = None
         self._in_doubt: dict[str, int] = {}
 
@@ -169,6 +179,8 @@ class Table:
                 raise InvalidInput("A tag names its branch itself.", argument="branch", advice="Leave branch out.")
             found = Tags(main)[tag]
             version, branch = found.version, found.branch
+        elif branch == MAIN:
+            branch = None
         elif branch is not None and branch not in Branches(main):
             Branches(main)[branch]
         place = main.on_branch(branch)
@@ -250,51 +262,73 @@ class Table:
         return self._place.head()[0]
 
     def refresh(self) -> Table:
-        """Moves this handle to the newest version."""
+        """Moves this handle to the newest version; of another table, where this one was dropped and made again."""
         version, scheme = self._place.head()
-        if version != self.version:
-            self._move(self._place.load(version, scheme), scheme)
+        newest, mine = self._place.load(version, scheme), self._file
+        if version > mine.manifest.version:
+            self._move(newest, scheme)
+        elif not self._is_there(mine, scheme):
+            self._replace(newest, scheme)
         return self
 
+    def _is_there(self, file: ManifestFile, scheme: Scheme) -> bool:
+        """Whether a version is still the one we know. Its number does not tell: a table that is made again counts from 1 as well."""
+        try:
+            there = self._place.log.load(file.manifest.version, scheme)
+        except NotFound:
+            return False
+        return there.message.joined() == file.message.joined()
+
     def _move(self, file: ManifestFile, scheme: Scheme | None = None) -> None:
-        self._file = file
-        self._lance = None
-        self._scheme = scheme or self._scheme
+        """Forward only: of two commits at a time the earlier may come to its end last."""
+        with self._moving:
+            if file.manifest.version > self._file.manifest.version:
+                self._file = file
+            self._scheme = scheme or self._scheme
+
+    def _replace(self, file: ManifestFile, scheme: Scheme) -> None:
+        with self._moving:
+            self._file, self._scheme = file, scheme
+            self._lance = self._appending = None
 
     # ---- reading -----------------------------------------------------------------------------------------------------------
 
     @property
     def lance(self) -> LanceDataset:
         """pylance's own dataset at this version: vector search, SQL, everything that reads."""
-        if self._lance is None:
-            check_deletions(self._place, self._file.manifest)
-            self._lance = open_dataset(self._place, self.version)
-        return self._lance
+        file, opened = self._file, self._lance
+        if opened is None or opened[0] is not file:
+            check_deletions(self._place, file.manifest)
+            opened = self._lance = (file, open_dataset(self._place, file.manifest.version))
+        return opened[1]
 
     def count_rows(self, filter: str | None = None) -> int:
         """How many rows there are; without a filter this reads no data."""
         if filter is None:
             return self._file.manifest.fragments.live_rows()
+        condition = _condition(filter)
         with lance_errors(self._place, "count rows"):
-            return int(self.lance.count_rows(filter))
+            return int(self.lance.count_rows(condition))
 
     def to_arrow(self, columns: Sequence[str] | Mapping[str, str] | None = None, filter: str | None = None, **scan: Any) -> pa.Table:
         """The rows as an Arrow table.
 
         Args:
-            columns: names, or name to SQL expression.
+            columns: names (or one name), or name to SQL expression.
             filter: a SQL condition.
             scan: anything else pylance's scanner takes, such as ``limit`` or ``with_row_id``.
         """
+        chosen, condition = _columns(columns), _condition(filter)
         with lance_errors(self._place, "read rows"):
-            return self.lance.to_table(columns=_columns(columns), filter=filter, **scan)
+            return self.lance.to_table(columns=chosen, filter=condition, **scan)
 
     def scan(
         self, columns: Sequence[str] | Mapping[str, str] | None = None, filter: str | None = None, **scan: Any
     ) -> pa.RecordBatchReader:
         """The rows as a stream of batches."""
+        chosen, condition = _columns(columns), _condition(filter)
         with lance_errors(self._place, "read rows"):
-            reader = self.lance.scanner(columns=_columns(columns), filter=filter, **scan).to_reader()
+            reader = self.lance.scanner(columns=chosen, filter=condition, **scan).to_reader()
         return translated(self._place, reader)
 
     # ---- writing -----------------------------------------------------------------------------------------------------------
@@ -319,7 +353,9 @@ class Table:
         limits = FileLimits(max_rows_per_file, max_bytes_per_file)
         policy = _policy(max_retries)
         described = properties_with_message(properties, message)
-        return self._commit(lambda: append_rows(self._place, self._file, self._scheme, data, self._appender(), described, limits, policy))
+        read = self._file
+        appender = self._appender(read)
+        return self._commit(lambda: append_rows(self._place, read, self._scheme, data, appender, described, limits, policy))
 
     def overwrite(
         self,
@@ -378,6 +414,8 @@ class Table:
             if read_version is not None or properties is not None:
                 raise InvalidInput("A transaction brings its read version and properties along.", argument="read_version")
             return operation
+        if not isinstance(operation, Operation):
+            raise InvalidInput(f"A {type(operation).__name__} is no operation.", argument="operation", advice="See tiltyard.ops.")
         read = self.version if read_version is None else read_version
         return Transaction(read, self._place.runtime.random.uuid(), operation, properties or {})
 
@@ -405,11 +443,11 @@ class Table:
         assert isinstance(result, CommitResult)
         return result
 
-    def _appender(self) -> Appending:
-        fields = self._file.manifest.fields
-        if self._appending is None or self._appending.fields != fields:
-            self._appending = Appending(fields)
-        return self._appending
+    def _appender(self, read: ManifestFile) -> Appending:
+        found, fields = self._appending, read.manifest.fields
+        if found is None or found.fields != fields:
+            found = self._appending = Appending(fields)
+        return found
 
     # ---- history and health ------------------------------------------------------------------------------------------------
 
@@ -439,6 +477,20 @@ class Table:
         """
         return outcome_of(self._place, transaction_id, self._in_doubt.get(transaction_id) if version is None else version)
 
+    @staticmethod
+    def outcome_at(
+        uri: Uri, transaction_id: str, *, version: int | None = None, storage_options: Mapping[str, Any] | None = None
+    ) -> Outcome:
+        """What became of a transaction, where there may be no table: that of a ``create`` which ended in ``OutcomeUnknown``.
+
+        Args:
+            uri: where the table is, or was to be.
+            transaction_id: the id in the error.
+            version: the version in the error.
+            storage_options: as for pylance: keys, endpoint, region.
+        """
+        return outcome_of(open_place(uri, storage_options=storage_options), transaction_id, version)
+
     def check(self, *, versions: Iterable[int] | None = None) -> CheckReport:
         """Checks every promise a table's files can keep or break; reads metadata of all versions, and keys of this one.
 
@@ -453,6 +505,7 @@ class Table:
             raise UnsupportedFeature("Names are migrated from the main branch.", feature="migration", writing=True)
         count = migrate_names(self._place)
         self._move(self._file, Scheme.V2)
+        self._lance = None  # pylance knows the version by its old name
         return count
 
     @staticmethod
@@ -464,10 +517,24 @@ class Table:
 def _columns(columns: Sequence[str] | Mapping[str, str] | None) -> list[str] | dict[str, str] | None:
     if columns is None:
         return None
-    return dict(columns) if isinstance(columns, Mapping) else list(columns)
+    if isinstance(columns, str):
+        return [columns]
+    if not isinstance(columns, Iterable):
+        raise InvalidInput(f"Columns are named by text, not by a {type(columns).__name__}.", argument="columns")
+    chosen = dict(columns) if isinstance(columns, Mapping) else list(columns)
+    for part in [*chosen, *chosen.values()] if isinstance(chosen, dict) else chosen:
+        if not isinstance(part, str):
+            raise InvalidInput(f"Columns are named by text, not {part!r}.", argument="columns")
+    return chosen
+
+
+def _condition(filter: str | None) -> str | None:
+    if filter is not None and not isinstance(filter, str | pc.Expression):
+        raise InvalidInput(f"A filter is a SQL condition as text, not a {type(filter).__name__}.", argument="filter")
+    return filter
 
 
 def _policy(max_retries: int) -> RetryPolicy:
-    if max_retries < 0:
-        raise InvalidInput("max_retries cannot be negative.", argument="max_retries")
+    if not isinstance(max_retries, int) or max_retries < 0:
+        raise InvalidInput("max_retries is a number from 0 on.", argument="max_retries")
     return RetryPolicy(max_retries)

@@ -63,7 +63,7 @@ MAKERS: dict[str, Callable[[str], TiltyardError]] = {
     "NotFound": lambda text: errors.NotFound(text, name=text),
     "AlreadyExists": lambda text: errors.AlreadyExists(text, name=text),
     "InvalidInput": lambda text: errors.InvalidInput(text, argument=text),
-    "StorageError": lambda text: errors.StorageError(text, name=text, maybe_applied=True, transient=True),
+    "StorageError": lambda text: errors.StorageError(text, name=text, maybe_applied=True, transient=True, unsynced=True),
 }
 
 ATTRIBUTES = {
@@ -78,7 +78,7 @@ ATTRIBUTES = {
     "NotFound": {"name"},
     "AlreadyExists": {"name"},
     "InvalidInput": {"argument"},
-    "StorageError": {"name", "maybe_applied", "transient"},
+    "StorageError": {"name", "maybe_applied", "transient", "unsynced"},
 }
 
 

@@ -12,7 +12,7 @@ import pytest
 import tiltyard
 import tiltyard.testing
 
-SHELVES = ("tiltyard", "tiltyard.ops", "tiltyard.locks", "tiltyard.testing")
+SHELVES = ("tiltyard", "tiltyard.conflicts", "tiltyard.ops", "tiltyard.locks", "tiltyard.testing")
 
 
 def _exported(module: ModuleType) -> set[str]:
@@ -80,3 +80,4 @@ def test_the_names_the_design_promises() -> None:
     )
     assert set(operations.split()) <= set(tiltyard.ops.__all__)
     assert {"Table", "Transaction", "CommitResult", "Committed", "NotCommitted", "Unknown", "ops", "errors"} <= set(tiltyard.__all__)
+    assert {"resolve", "Verdict", "Compatible", "Rebase", "Retry", "Incompatible"} <= set(tiltyard.__all__)

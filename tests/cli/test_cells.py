@@ -37,6 +37,12 @@ VALUES = [
     (pa.scalar([("k", 1)], pa.map_(pa.string(), pa.int8())), [["k", 1]]),
     (pa.array(["x", "y"]).dictionary_encode()[1], "y"),
     (pa.array([None, "y"]).dictionary_encode()[0], None),
+    (pa.array([2**31 - 1], pa.int32()).view(pa.date32())[0], f"{2**31 - 1} d"),
+    (pa.array([-(2**62)], pa.int64()).view(pa.date64())[0], f"{-(2**62)} ms"),
+    (pa.array([b"a\xff\x1b"]).view(pa.string())[0], "a\\xff\x1b"),
+    (pa.array([[b"\xc3"]], pa.list_(pa.binary())).view(pa.list_(pa.string()))[0], ["\\xc3"]),
+    (pa.array([[("k", None)]], pa.map_(pa.field("name", pa.string(), nullable=False), pa.field("n", pa.int8())))[0], [["k", None]]),
+    (pa.StructArray.from_arrays([pa.array([1]), pa.array([2])], names=["a", "a"])[0], {"a": 2}),
 ]
 
 

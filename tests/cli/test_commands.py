@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import lance
+import pyarrow as pa
 import pytest
 
 import tiltyard as ty
@@ -159,6 +160,15 @@ def test_cat_of_columns_filter_version_tag_and_branch(run: Run, readings: Path) 
     assert json.loads(run("cat", readings, "--version", "1", "-n", "1", "--json").out)["rows"] == [{"id": 0, "name": "name 0"}]
     assert json.loads(run("cat", readings, "--tag", "monday", "-n", "0", "--json").out)["total"] == 150
     assert json.loads(run("cat", readings, "--branch", "side", "-n", "0", "--json").out)["total"] == 160
+
+
+def test_cat_of_values_that_python_cannot_hold(run: Run, tmp_path: Path) -> None:
+    days = pa.array([2**31 - 1], pa.int32()).view(pa.date32())
+    ty.Table.create(tmp_path / "t", pa.table({"day": days}))
+    for options in ((), ("--json",)):
+        done = run("cat", tmp_path / "t", *options)
+        assert (done.code, done.err) == (0, "")
+        assert f"{2**31 - 1} d" in done.out
 
 
 def test_cat_as_text(run: Run, readings: Path) -> None:

@@ -19,6 +19,7 @@ from pyroaring import BitMap
 from tests.support.hostile import damaged, read_or_refuse
 from tests.support.stock import deletion_path, stock_manifest
 from tiltyard.errors import CorruptTable
+from tiltyard.format import arrow_column
 from tiltyard.format.deletions import BITMAP_FROM, decode_deletions, encode_deletions
 from tiltyard.format.roaring import decode_roaring, encode_roaring
 
@@ -158,6 +159,25 @@ def test_a_claim_of_terabytes_allocates_nothing() -> None:
 def test_a_bomb_is_refused_before_it_is_unpacked() -> None:
     with pytest.raises(CorruptTable, match="rows in"):
         decode(arrow_file(offsets_table([0] * 5_000_000), compression="zstd"), rows=1 << 40)
+
+
+def test_a_count_other_than_the_manifests_is_refused_before_it_is_unpacked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A small file of one repeated number, in a fragment of four billion rows: only the number of rows betrays it."""
+    unpacked: list[int] = []
+    real = arrow_column._decompress
+
+    def spy(raw: bytes, codec: str, needed: int, source: str) -> bytes:
+        unpacked.append(needed)
+        return real(raw, codec, needed, source)
+
+    monkeypatch.setattr(arrow_column, "_decompress", spy)
+    data = arrow_file(offsets_table([0] * 100_000), compression="zstd")
+    for rows, count in ((2**32, 10), (2**32, None)):
+        with pytest.raises(CorruptTable):
+            decode(data, rows=rows, count=count)
+    assert unpacked == []
+    assert len(decode(arrow_file(offsets_table(list(range(100_000))), compression="zstd"), rows=2**32, count=100_000)) == 100_000
+    assert unpacked == [400_000]
 
 
 def test_nulls_hidden_behind_a_count_of_zero() -> None:

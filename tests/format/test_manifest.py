@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.format.test_manifest_file import FULL, fragment
-from tiltyard.errors import CorruptTable
+from tiltyard.errors import CorruptTable, UnsupportedFeature
 from tiltyard.format import lance_pb2 as pb
 from tiltyard.format.fragment_check import check_fragments
 from tiltyard.format.fragments import FragmentList
@@ -276,3 +276,54 @@ def test_schemas_that_make_no_tree_are_refused() -> None:
 def test_data_formats_that_are_none_are_refused(version: str) -> None:
     with pytest.raises(CorruptTable, match="data files have the format"):
         read(written(replace(OLD, data_format=DataFormat("lance", version))))
+
+
+# ---- newer writers ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", ["3.0", "3.0-beta.1", "12.7"])
+def test_newer_data_formats_are_not_damage(version: str) -> None:
+    with pytest.raises(UnsupportedFeature, match="have the format") as caught:
+        read(written(replace(OLD, data_format=DataFormat("lance", version))))
+    assert caught.value.feature == f"data format {version}"
+
+
+def test_features_are_asked_for_before_anything_seems_wrong() -> None:
+    """What a reader does not know may change what the rest means."""
+    strange = length_delimited(2, integer(1, 2**40)) + length_delimited(12, b"../x") + length_delimited(15, length_delimited(2, b"new"))
+    with pytest.raises(CorruptTable):
+        read(strange)
+    with pytest.raises(UnsupportedFeature) as caught:
+        read(strange + integer(9, 1 << 40))
+    assert caught.value.bits == (1 << 40,)
+
+
+# ---- facts only ------------------------------------------------------------------------------------------------------------
+
+
+def test_without_a_check_fragments_are_only_counted() -> None:
+    hostile = replace(OLD, fragments=FragmentList([fragment(3, path="../x"), fragment(3, path="../x")]), max_fragment_id=0)
+    message = written(hostile)
+    with pytest.raises(CorruptTable):
+        read(message)
+    manifest, _, kept = decode_manifest(message, "file", check=False)
+    assert len(manifest.fragments) == 2
+    assert manifest.fragments.live_rows() == 2 * fragment(3).live_rows
+    assert kept == Message(message, b"", extendable=False), "nothing can be spliced onto it"
+    with pytest.raises(CorruptTable, match=r"'\.\./x'"):
+        manifest.fragments[0]
+    hiding = pb.ManifestHead(fragments=[pb.DataFragment(deletion_file=pb.DeletionFile(num_deleted_rows=2**64 - 1)).SerializeToString()])
+    assert decode_manifest(hiding.SerializeToString(), "file", check=False)[0].fragments.live_rows() == 1 - 2**64
+    garbage = decode_manifest(length_delimited(2, b"\xff"), "file", check=False)[0]
+    with pytest.raises(CorruptTable):
+        garbage.fragments.live_rows()
+
+
+def test_fragments_known_from_a_later_version_are_checked_again() -> None:
+    """Row versions are bounded by the version; a beginning that was fine in version 9 need not be fine in version 3."""
+    runs = [pb.RowDatasetVersionRun(span=pb.U64Segment(range=pb.U64Segment.Range(start=0, end=10)), version=9)]
+    one = replace(fragment(0), created_at=pb.RowDatasetVersionSequence(runs=runs).SerializeToString())
+    manifest = Manifest(version=9, fields=(), fragments=FragmentList([one]), max_fragment_id=0, writer=WRITER)
+    known = _known(manifest)
+    with pytest.raises(CorruptTable, match="yet to come"):
+        read(known[1].body + encode_tail(replace(manifest, version=3), NOWHERE), known)

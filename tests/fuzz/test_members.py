@@ -99,6 +99,16 @@ def _row_ids_beyond_the_next(message: pb.Manifest) -> None:
         fragment.inline_row_ids = pb.RowIdSequence(segments=[pb.U64Segment(range=span)]).SerializeToString()
 
 
+def _row_versions(rows: int, version: int) -> Edit:
+    def edit(message: pb.Manifest) -> None:
+        first = _first(message)
+        span = pb.U64Segment(range=pb.U64Segment.Range(start=0, end=first.physical_rows + rows))
+        runs = [pb.RowDatasetVersionRun(span=span, version=message.version + version)]
+        first.inline_created_at_versions = pb.RowDatasetVersionSequence(runs=runs).SerializeToString()
+
+    return edit
+
+
 MUST_BE_REFUSED: Final[dict[str, Edit]] = {
     "a fragment stands twice": _twice,
     "an id above the highest": lambda m: setattr(_first(m), "id", m.max_fragment_id + 1),
@@ -149,6 +159,10 @@ MUST_BE_REFUSED: Final[dict[str, Edit]] = {
     "an index section in the transaction": lambda m: setattr(m, "index_section", 0),
     "no row ids where there must be some": _row_ids_of_nobody,
     "row ids not yet given out": _row_ids_beyond_the_next,
+    "row versions for more rows than there are": _row_versions(1, 0),
+    "row versions for fewer rows than there are": _row_versions(-1, 0),
+    "rows from a later version": _row_versions(0, 1),
+    "row versions that are garbage": lambda m: setattr(_first(m), "inline_last_updated_at_versions", b"\xff"),
 }
 
 
@@ -160,7 +174,9 @@ def _with_inline_transaction(corpus: Corpus) -> list[tuple[bytes, int]]:
 
 @pytest.mark.parametrize("what", MUST_BE_REFUSED)
 def test_what_must_be_refused(corpus: Corpus, what: str) -> None:
-    for data, version in _with_inline_transaction(corpus):
+    files = _with_inline_transaction(corpus)
+    assert files
+    for data, version in files:
         message = message_of(data)
         MUST_BE_REFUSED[what](message)
         hostile = with_message(data, message.SerializeToString(deterministic=True))

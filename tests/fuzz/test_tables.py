@@ -107,6 +107,7 @@ def _use(uris: list[Path]) -> list[dict[str, Any]]:
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)]), "RUST_BACKTRACE": "0", "RUST_LOG": "off"},
         check=False,
+        timeout=300,
     )
     results = [json.loads(line) for line in child.stdout.splitlines()]
     if len(results) < len(uris):

@@ -8,8 +8,6 @@ import pytest
 from tests.support.servers import S3Server, forgetful_s3, seaweedfs
 from tiltyard.storage.probe import forget
 
-pytest.register_assert_rewrite("tiltyard.testing.conformance")
-
 BUCKET = "tables"
 _numbers = count(1)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
@@ -13,20 +13,22 @@ from typing import Any
 import pytest
 
 from tests.support.races import CarelessStore, check_race, content, manifest, process_pool, race_processes, race_threads
-from tiltyard.errors import AlreadyExists, InvalidInput, NotFound, StorageError, TiltyardError
-from tiltyard.interfaces import CommitHandler, ObjectStore
+from tiltyard.errors import AlreadyExists, InvalidInput, NotFound, StorageError, TiltyardError, UnsafeStore, UnsupportedFeature
+from tiltyard.interfaces import CommitHandler, ObjectStore, system_runtime
 from tiltyard.storage.file_lock import FileLock
 from tiltyard.storage.handlers import (
     LOCK_FILE,
     ConditionalPutHandler,
     LockHandler,
     RenameHandler,
+    ensure_usable,
     handler_for,
     version_of,
 )
 from tiltyard.storage.local import LocalStore
 from tiltyard.storage.memory import MemoryStore
 from tiltyard.storage.postgres_lock import PostgresLock
+from tiltyard.verbs.place import open_place
 
 pytest_plugins = ("tests.support.postgres",)
 
@@ -229,6 +231,99 @@ class RudeLock:
         return self.hides
 
 
+class LateStore(MemoryStore):
+    """No conditions, and puts without an answer: each is carried out at once, when ``land`` is called, or never."""
+
+    conditional_put_known = False
+
+    def __init__(self, *fates: str) -> None:
+        super().__init__()
+        self.fates = list(fates)
+        self.puts = 0
+        self.under_way: list[tuple[str, bytes]] = []
+
+    def put(self, path: str, data: bytes) -> None:
+        self.puts += 1
+        fate = self.fates.pop(0) if self.fates else "ok"
+        if fate in ("ok", "applied"):
+            super().put(path, data)
+        if fate == "late":
+            self.under_way.append((path, data))
+        if fate != "ok":
+            raise certain() if fate == "refused" else unsure()
+
+    def land(self) -> None:
+        for path, data in self.under_way:
+            super().put(path, data)
+
+
+class TestAPutWithoutAnAnswerInsideTheLock:
+    def test_it_cannot_replace_the_version_of_the_next_holder(self) -> None:
+        store = LateStore("late")
+        handler = LockHandler(nullcontext_lock)
+        handler.create(store, manifest(1), b"ours")
+        with pytest.raises(AlreadyExists):
+            handler.create(store, manifest(1), b"the next holder's")
+        store.land()
+        assert store.get(manifest(1)) == b"ours"
+
+    def test_if_it_was_carried_out_all_is_well(self) -> None:
+        store = LateStore("applied")
+        LockHandler(nullcontext_lock).create(store, manifest(1), b"ours")
+        assert (store.get(manifest(1)), store.puts) == (b"ours", 1)
+
+    @pytest.mark.parametrize("fates", [["lost"] * 9, ["lost", "refused", "refused", "ok"]])
+    def test_it_is_not_sent_for_ever_and_the_doubt_stays(self, fates: list[str]) -> None:
+        store = LateStore(*fates)
+        with pytest.raises(StorageError) as caught:
+            LockHandler(nullcontext_lock).create(store, manifest(1), b"ours")
+        assert caught.value.maybe_applied
+        assert store.puts == 3
+
+    def test_a_certain_failure_is_not_repeated(self) -> None:
+        store = LateStore("refused")
+        with pytest.raises(StorageError) as caught:
+            LockHandler(nullcontext_lock).create(store, manifest(1), b"ours")
+        assert not caught.value.maybe_applied
+        assert store.puts == 1
+
+    def test_foreign_bytes_leave_the_outcome_open(self) -> None:
+        class Shared(LateStore):
+            def put(self, path: str, data: bytes) -> None:
+                MemoryStore.put(self, path, b"by a writer without the lock")
+                super().put(path, data)
+
+        store = Shared("lost")
+        with pytest.raises(StorageError) as caught:
+            LockHandler(nullcontext_lock).create(store, manifest(1), b"ours")
+        assert caught.value.maybe_applied
+        assert store.puts == 1
+
+    @pytest.mark.parametrize("flushed", [True, False])
+    def test_what_is_there_but_not_flushed_is_flushed_or_reported(self, flushed: bool) -> None:
+        class Unflushed(MemoryStore):
+            conditional_put_known = False
+
+            def put(self, path: str, data: bytes) -> None:
+                super().put(path, data)
+                raise StorageError("the directory", maybe_applied=True, unsynced=True)
+
+            def sync(self, paths: Iterable[str]) -> None:
+                synced.extend(paths)
+                if not flushed:
+                    raise StorageError("the disk")
+
+        synced: list[str] = []
+        handler, store = LockHandler(nullcontext_lock), Unflushed()
+        if flushed:
+            handler.create(store, manifest(1), b"x")
+        else:
+            with pytest.raises(StorageError) as caught:
+                handler.create(store, manifest(1), b"x")
+            assert (caught.value.maybe_applied, caught.value.unsynced) == (True, True)
+        assert set(synced) == {manifest(1)}
+
+
 class TestLock:
     def test_any_function_of_a_version_is_a_lock(self) -> None:
         seen: list[int] = []
@@ -312,6 +407,44 @@ class TestLock:
             LockHandler("postgresql://me:secret-word@host/db")  # type: ignore[arg-type]
 
 
+class Trusting:
+    """A handler of somebody's own that has other means than the store's conditions."""
+
+    name = "trusting"
+    needs_conditional_put = False
+
+    def create(self, store: ObjectStore, path: str, data: bytes) -> None:
+        store.put(path, data)
+
+
+class Silent:
+    """One that says nothing about what it needs."""
+
+    name = "silent"
+
+    def create(self, store: ObjectStore, path: str, data: bytes) -> None:
+        store.put_if_absent(path, data)
+
+
+class TestWhatIsProbed:
+    @pytest.mark.parametrize("handler", [Trusting(), LockHandler(RudeLock())])
+    def test_a_handler_that_needs_no_condition_may_use_any_store(self, handler: CommitHandler, tmp_path: Path) -> None:
+        store = CarelessStore(tmp_path)
+        ensure_usable(handler, store, system_runtime())
+        assert list(store.list("")) == []
+
+    @pytest.mark.parametrize("handler", [Silent(), RenameHandler(), ConditionalPutHandler()])
+    def test_all_others_are_refused_a_store_that_overwrites(self, handler: CommitHandler, tmp_path: Path) -> None:
+        with pytest.raises(UnsafeStore) as caught:
+            ensure_usable(handler, CarelessStore(tmp_path), system_runtime())
+        assert "ty.locks.LockHandler(ty.locks.PostgresLock(" in str(caught.value)
+
+    def test_a_table_asks_the_handler(self, tmp_path: Path) -> None:
+        with pytest.raises(UnsafeStore):
+            open_place(tmp_path / "t", store=CarelessStore(tmp_path / "t"), handler=Silent()).ensure_safe()
+        open_place(tmp_path / "t", store=CarelessStore(tmp_path / "t"), handler=Trusting()).ensure_safe()
+
+
 def nullcontext_lock(version: int) -> AbstractContextManager[None]:
     return nullcontext()
 
@@ -368,6 +501,35 @@ class TestChoice:
     def test_an_unknown_name(self) -> None:
         with pytest.raises(InvalidInput):
             handler_for(MemoryStore(), "hope")
+
+    @pytest.mark.parametrize("choice", [5, FileLock, RenameHandler, {"password": "secret-word"}])
+    def test_what_is_no_handler(self, choice: Any) -> None:
+        with pytest.raises(InvalidInput) as caught:
+            handler_for(MemoryStore(), choice)
+        assert caught.value.argument == "handler"
+        assert "secret-word" not in str(caught.value)
+
+    @pytest.mark.parametrize("uri", ["s3+ddb://bucket/t", "S3+DDB://bucket/t", "gs+catalog://bucket/t"])
+    def test_where_commits_are_decided_elsewhere_ours_are_refused(self, uri: str) -> None:
+        store = MemoryStore(uri)
+        handler = handler_for(store)
+        with pytest.raises(UnsupportedFeature, match="handler=") as created:
+            handler.create(store, manifest(1), b"x")
+        with pytest.raises(UnsupportedFeature, match="handler=") as asked:
+            ensure_usable(handler, store, system_runtime())
+        for error in (created.value, asked.value):
+            assert error.writing
+            assert uri in str(error)
+        assert list(store.list("")) == []
+
+    def test_unless_somebody_chose_a_handler(self) -> None:
+        store = MemoryStore("s3+ddb://bucket/t")
+        handler_for(store, "conditional-put").create(store, manifest(1), b"x")
+        assert store.get(manifest(1)) == b"x"
+
+    def test_a_plus_in_a_path_is_no_scheme(self, tmp_path: Path) -> None:
+        for store in (LocalStore(tmp_path / "a+b"), MemoryStore("s3://bucket/a+b")):
+            assert handler_for(store).name == "conditional-put"
 
     @pytest.mark.parametrize("name", ["rename", "conditional-put", "lock"])
     def test_handlers_can_move_to_another_process(self, name: str, tmp_path: Path) -> None:

@@ -5,12 +5,16 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+import lance
+import pyarrow as pa
 import pytest
 
+import tiltyard as ty
 from tiltyard.errors import AlreadyExists, InvalidInput, NotFound, StorageError
 from tiltyard.storage import LocalStore
 
@@ -79,6 +83,31 @@ def is_directory(descriptor: int) -> bool:
     return Path(f"/proc/self/fd/{descriptor}").readlink().is_dir()
 
 
+def above(directory: Path) -> list[Step]:
+    """The flushes of all directories above one, up to where the file system is mounted."""
+    levels: list[Step] = []
+    while not os.path.ismount(directory):
+        directory = directory.parent
+        levels.append(("fsync directory", directory.name))
+    return levels
+
+
+def fail_once(monkeypatch: pytest.MonkeyPatch, *, when: Callable[[Path], bool]) -> list[Path]:
+    """Lets the first flush of a path that fits fail, and all others succeed, as Linux does; returns what failed."""
+    failed: list[Path] = []
+    real = os.fsync
+
+    def fsync(descriptor: int) -> None:
+        path = Path(f"/proc/self/fd/{descriptor}").readlink()
+        if not failed and when(path):
+            failed.append(path)
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    return failed
+
+
 def all_files(root: Path) -> set[str]:
     return {str(path.relative_to(root)) for path in root.rglob("*") if path.is_file()}
 
@@ -112,7 +141,7 @@ class TestFlushing:
         steps = recorder.taken()
         assert [step for step in steps if step[0] == "mkdir"] == [("mkdir", "table"), ("mkdir", "d")]
         flushed = {name for call, name in steps if call == "fsync directory"}
-        assert flushed == {root.parent.name, "table", "d"}
+        assert flushed == {"d", "table", *(step[1] for step in above(root))}
         assert steps.index(("link", "1")) < len(steps) - 1 - steps[::-1].index(("fsync directory", "d"))
 
     def test_directories_somebody_else_made_are_flushed_once(self, root: Path, recorder: Recorder) -> None:
@@ -120,9 +149,40 @@ class TestFlushing:
         store = LocalStore(root)
         recorder.taken()
         store.put_if_absent("d/0", b"x")
-        assert recorder.taken()[-3:] == [("fsync directory", "d"), ("fsync directory", "table"), ("fsync directory", root.parent.name)]
+        assert recorder.taken()[3:] == [("fsync directory", "d"), ("fsync directory", "table"), *above(root)]
         store.put_if_absent("d/1", b"x")
         assert tuple(recorder.taken()) == self.CREATE
+
+    def test_all_levels_that_somebody_else_made_are_flushed_not_only_those_of_the_table(self, tmp_path: Path, recorder: Recorder) -> None:
+        """pylance makes whatever is missing above a table, too, and flushes none of it."""
+        root = tmp_path / "n1" / "n2" / "n3" / "t"
+        lance.write_dataset(pa.table({"x": [1]}), str(root))
+        (data,) = (root / "data").iterdir()
+        store = LocalStore(root)
+        store.sync([f"data/{data.name}"])
+        assert recorder.taken() == [("fsync file", data.name), ("fsync directory", "data"), ("fsync directory", "t"), *above(root)]
+        store.put("_versions/hint", b"x")
+        assert recorder.taken()[2:] == [("fsync directory", "_versions"), ("fsync directory", "t")]
+
+    def test_the_levels_behind_a_link_are_flushed(self, tmp_path: Path, recorder: Recorder) -> None:
+        (tmp_path / "real" / "t").mkdir(parents=True)
+        (tmp_path / "link").symlink_to(tmp_path / "real")
+        recorder.taken()
+        LocalStore(tmp_path / "link" / "t").put("x", b"")
+        assert recorder.taken()[2:4] == [("fsync directory", "t"), ("fsync directory", "real")]
+
+    def test_a_directory_made_again_is_flushed_again(self, root: Path, recorder: Recorder) -> None:
+        store = LocalStore(root)
+        store.put("d/0", b"")
+        shutil.rmtree(root / "d")
+        recorder.taken()
+        store.put("d/0", b"")
+        assert recorder.taken()[:2] == [("mkdir", "d"), ("fsync directory", "table")]
+
+    def test_a_level_above_that_may_not_be_read_is_left_alone(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        fail(monkeypatch, "open", errno.EACCES, when=lambda path: path == str(root.parent))
+        LocalStore(root).put("d/0", b"x")
+        assert all_files(root) == {"d/0"}
 
     def test_sync_flushes_what_others_wrote(self, root: Path, recorder: Recorder) -> None:
         store = LocalStore(root)
@@ -168,6 +228,16 @@ class TestFailures:
         with pytest.raises(StorageError) as caught:
             store.put_if_absent("d/1", b"x")
         assert not caught.value.maybe_applied
+        assert not caught.value.transient, "a second flush would succeed although the bytes are lost"
+        assert all_files(root) == {"d/0"}
+
+    def test_a_failed_flush_before_a_rename_is_surely_not_applied(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        store = LocalStore(root)
+        store.put("d/0", b"")
+        fail(monkeypatch, "fsync", errno.EIO)
+        with pytest.raises(StorageError) as caught:
+            store.rename_if_absent("d/0", "d/1")
+        assert (caught.value.maybe_applied, caught.value.transient) == (False, False)
         assert all_files(root) == {"d/0"}
 
     def test_a_failed_flush_of_the_directory_leaves_the_outcome_open(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -177,8 +247,54 @@ class TestFailures:
         for path, write in (("d/1", store.put), ("d/2", store.put_if_absent)):
             with pytest.raises(StorageError) as caught:
                 write(path, b"x")
-            assert caught.value.maybe_applied
+            assert (caught.value.maybe_applied, caught.value.unsynced, caught.value.transient) == (True, True, False)
         assert all_files(root) == {"d/0", "d/1", "d/2"}
+
+    def test_what_is_not_flushed_yet_can_be_flushed_later(self, root: Path, recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
+        store = LocalStore(root)
+        failed = fail_once(monkeypatch, when=lambda path: path == root.parent)
+        (root / "d").mkdir(parents=True)
+        with pytest.raises(StorageError) as caught:
+            store.put_if_absent("d/1", b"x")
+        assert caught.value.unsynced
+        assert failed == [root.parent]
+        recorder.taken()
+        store.sync(["d/1"])
+        assert recorder.taken() == [("fsync file", "1"), ("fsync directory", "d"), ("fsync directory", "table"), *above(root)]
+
+    @pytest.mark.parametrize("durability", ["fsync", "os"])
+    def test_a_name_that_may_be_there_was_not_flushed(
+        self, root: Path, monkeypatch: pytest.MonkeyPatch, durability: Literal["fsync", "os"]
+    ) -> None:
+        store = LocalStore(root, durability=durability)
+        store.put("d/0", b"")
+        fail(monkeypatch, "unlink", errno.EIO)
+        with pytest.raises(StorageError) as caught:
+            store.put_if_absent("d/1", b"x")
+        assert (caught.value.maybe_applied, caught.value.unsynced) == (True, durability == "fsync")
+        fail(monkeypatch, "link", errno.ETIMEDOUT)
+        with pytest.raises(StorageError) as caught:
+            store.put_if_absent("d/2", b"x")
+        assert (caught.value.maybe_applied, caught.value.unsynced) == (True, durability == "fsync")
+
+    def test_a_sync_that_fails_above_the_table_fails(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        (root / "d").mkdir(parents=True)
+        (root / "d" / "1").write_bytes(b"by pylance")
+        fail_once(monkeypatch, when=lambda path: path == root.parent)
+        store = LocalStore(root)
+        with pytest.raises(StorageError) as caught:
+            store.sync(["d/1"])
+        assert (caught.value.maybe_applied, caught.value.transient) == (False, False)
+
+    def test_a_commit_whose_data_could_not_be_flushed_is_not_acknowledged(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Linux reports a lost page once; the next flush of the same file succeeds."""
+        table = ty.Table.create(root, pa.table({"x": [1]}))
+        failed = fail_once(monkeypatch, when=lambda path: path.suffix == ".lance" and path.is_file())
+        with pytest.raises(StorageError) as caught:
+            table.append(pa.table({"x": [2]}))
+        assert failed
+        assert not caught.value.transient
+        assert ty.Table.open(root).version == 1
 
     def test_a_failed_sync_of_data_is_no_open_outcome(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         store = LocalStore(root)
@@ -187,6 +303,7 @@ class TestFailures:
         with pytest.raises(StorageError) as caught:
             store.sync(["d/0"])
         assert not caught.value.maybe_applied
+        assert not caught.value.transient
 
     def test_a_file_where_a_directory_should_be(self, tmp_path: Path) -> None:
         (tmp_path / "file").write_bytes(b"")

@@ -6,9 +6,14 @@ import lance
 import pyarrow as pa
 import pytest
 
+import tiltyard as ty
 from tests.support.servers import S3Server
-from tiltyard.errors import InvalidInput
+from tiltyard.errors import InvalidInput, UnsupportedFeature
 from tiltyard.storage import CloudStore, LocalStore, MemoryStore, lance_uri, open_store
+from tiltyard.storage.handlers import handler_for
+from tiltyard.verbs.data import FileLimits
+from tiltyard.verbs.place import open_place
+from tiltyard.verbs.write import NewTable
 
 S3_KEYS = {"aws_access_key_id": "AKIAPLANTED", "aws_secret_access_key": "planted-secret", "region": "us-east-1"}
 
@@ -78,6 +83,28 @@ def test_cloud_uris(uri: str, options: dict[str, str], location: str) -> None:
     assert store.ordered
     assert not store.conditional_put_known
     assert "planted" not in repr(store).lower()
+    assert handler_for(store).name == ("refusing" if "+" in uri else "conditional-put")
+
+
+def test_a_table_whose_commits_are_decided_elsewhere_can_be_read_and_nothing_more(tmp_path: Path) -> None:
+    """pylance creates the versions of ``s3+ddb://`` in DynamoDB first: a conditional put would not exclude it."""
+    ty.Table.create(tmp_path / "t", pa.table({"x": [1]})).append(pa.table({"x": [2]}))
+    store = MemoryStore("s3+ddb://bucket/t")
+    local = LocalStore(tmp_path / "t")
+    for info in local.list(""):
+        store.put(info.path, local.get(info.path))
+    before = [info.path for info in store.list("")]
+    table = ty.Table._open(open_place(store.uri, store=store))
+    assert table.version == 2
+    assert [entry.version for entry in table.history()] == [2, 1]
+    for write in (table.append, table.overwrite):
+        with pytest.raises(UnsupportedFeature, match="decided outside") as caught:
+            write(pa.table({"x": [3]}))
+        assert caught.value.writing
+    nowhere = open_place("s3+ddb://b/new", store=MemoryStore("s3+ddb://b/new"))
+    with pytest.raises(UnsupportedFeature, match="decided outside"):
+        ty.Table._create(nowhere, pa.table({"x": [1]}), NewTable(), {}, FileLimits())
+    assert [info.path for info in store.list("")] == before
 
 
 def test_a_directory_bucket_is_not_ordered() -> None:

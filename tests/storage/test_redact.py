@@ -16,6 +16,22 @@ from tiltyard.redact import redact, redact_options, secret_values
         ("aws_secret_access_key=abc, region=eu", "aws_secret_access_key=***, region=eu"),
         ("{'aws_session_token': 'abc'}", "{'aws_session_token': '***'}"),
         ('"account_key": "a+b/c=="', '"account_key": "***"'),
+        ("password='a b c' user=me", "password='***' user=me"),
+        ('{"token": "a, b; c", "region": "eu"}', '{"token": "***", "region": "eu"}'),
+        ('{"token": "say \\"a b\\"", "x": "y"}', '{"token": "***", "x": "y"}'),
+        ('{\\"token\\": \\"a b\\", \\"x\\": \\"y\\"}', '{\\"token\\": \\"***\\", \\"x\\": \\"y\\"}'),
+        ("password='it''s mine' user=me", "password='***' user=me"),
+        ("secret=b'a b' x=1", "secret=b'***' x=1"),
+        ("token='never closed, a b", "token='***"),
+        ("token='' x='1 2'", "token='' x='1 2'"),
+        ("password=a\\b c", "password=*** c"),
+        ("Authorization: Bearer abc.def-g", "Authorization: Bearer ***"),
+        ("{'Authorization': 'Basic a b', 'x': 'y'}", "{'Authorization': '***', 'x': 'y'}"),
+        ("authorization=abc, region=eu", "authorization=***, region=eu"),
+        ("sent Bearer abc= to host", "sent Bearer *** to host"),
+        ("token: Bearer abc", "token: *** ***"),
+        ("X-Api-Key: abc", "X-Api-Key: ***"),
+        ("The authorization header is malformed", "The authorization header is malformed"),
         ("abfss://container@account.dfs.core.windows.net/x", "abfss://container@account.dfs.core.windows.net/x"),
         ("plain s3://bucket/path at http://127.0.0.1:9000", "plain s3://bucket/path at http://127.0.0.1:9000"),
         ("/data/lake/orders.lance/_versions/1.manifest", "/data/lake/orders.lance/_versions/1.manifest"),
@@ -23,6 +39,11 @@ from tiltyard.redact import redact, redact_options, secret_values
 )
 def test_what_is_hidden_and_what_stays(text: str, expected: str) -> None:
     assert redact(text) == expected
+
+
+@pytest.mark.parametrize("text", ["password='a b'", "Authorization: Bearer abc", 'token="abc d', "http://a:b@c/d?token=x"])
+def test_hiding_twice_changes_nothing(text: str) -> None:
+    assert redact(redact(text)) == redact(text)
 
 
 def test_given_values_are_hidden_wherever_they_stand() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from random import Random
 from typing import TypeVar
 
-from tiltyard.errors import CorruptTable
+from tiltyard.errors import CorruptTable, UnsupportedFeature
 
 Value = TypeVar("Value")
 
@@ -14,9 +14,11 @@ _EXTREMES = [0, 1, 0x7F, 0x80, 0xFF, 0x7FFF, 0xFFFF, 0x7FFFFFFF, 0xFFFFFFFF, 0x7
 
 
 def read_or_refuse(read: Callable[[], Value], source: str) -> Value | None:
-    """What is read, or None when it is refused in the one way allowed: ``CorruptTable`` naming the source."""
+    """What is read, or None when it is refused as it must be: ``CorruptTable`` naming the source, or a feature we lack."""
     try:
         return read()
+    except UnsupportedFeature:
+        return None  # a damaged word of flags looks like that of a newer writer
     except CorruptTable as error:
         refusal = error
     assert refusal.file == source

@@ -43,7 +43,7 @@ def append_with_us(uri: str, writer: str, commits: int, durability: Literal["fsy
     table = ty.Table.open(uri, durability=durability)
     start.wait(PATIENCE)
     for sequence in range(commits):
-        table.append(row(writer, sequence))
+        table.append(row(writer, sequence), max_retries=200)  # how fair the race is, is not asked here
     return Report(writer, tuple(range(commits)), ())
 
 
@@ -78,21 +78,24 @@ def run_together(uri: Path, jobs: Sequence[tuple[str, Job]], commits: int, durab
     """One process for each job, let loose at the same moment."""
     start = _spawn.Barrier(len(jobs))
     ends = []
-    for writer, job in jobs:
-        ours, theirs = _spawn.Pipe(duplex=False)
-        process = _spawn.Process(target=_run, args=(theirs, job, str(uri), writer, commits, durability, start))
-        process.start()
-        theirs.close()
-        ends.append((process, ours))
-    reports = []
-    for process, pipe in ends:
-        try:
+    try:
+        for writer, job in jobs:
+            ours, theirs = _spawn.Pipe(duplex=False)
+            process = _spawn.Process(target=_run, args=(theirs, job, str(uri), writer, commits, durability, start), daemon=True)
+            process.start()
+            theirs.close()
+            ends.append((process, ours))
+        reports = []
+        for process, pipe in ends:
             assert pipe.poll(PATIENCE), f"{process.name} did not report"
             reports.append(pipe.recv())
-        finally:
-            pipe.close()
             process.join(PATIENCE)
-    return reports
+        return reports
+    finally:
+        for process, pipe in ends:
+            pipe.close()
+            process.kill()  # nothing to a process that has ended
+            process.join(PATIENCE)
 
 
 def _run(pipe: Connection, job: Job, uri: str, writer: str, commits: int, durability: Literal["fsync", "os"], start: Barrier) -> None:

@@ -19,8 +19,8 @@ from tiltyard.storage.handlers import CommitLock
 from tiltyard.storage.local import LocalStore
 
 WRITERS = 8
-PATIENCE = 60.0
-"""Seconds after which something that should have happened is called a failure."""
+PATIENCE = 300.0
+"""Seconds after which something that should have happened is called a failure, however busy the machine is."""
 
 _spawn = multiprocessing.get_context("spawn")
 _start: Barrier | None = None

@@ -11,14 +11,15 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 ACCESS_KEY = "tiltyard-test"
 SECRET_KEY = "tiltyard-test-secret"
-START_SECONDS = 60.0
+START_SECONDS = 180.0
+STARTS = 3
 
 # The child asks the kernel to be killed when its parent dies (Linux), checks that the parent has not died already, and becomes the server.
 _WITH_PARENT = """
@@ -80,12 +81,33 @@ def running(command: Sequence[str], log: Path, cwd: Path) -> Iterator[subprocess
             process.wait()
 
 
+class ExitedEarly(RuntimeError):
+    """A server that ended before it answered, as it does when somebody took its port."""
+
+
+@contextmanager
+def started(plan: Callable[[], tuple[Sequence[str], str]], log: Path, cwd: Path) -> Iterator[str]:
+    """Runs a server that answers, and gives the address that answered. Plans anew, with fresh ports, when one ends at once."""
+    for attempt in range(1, STARTS + 1):
+        command, url = plan()
+        with ExitStack() as stack:
+            process = stack.enter_context(running(command, log, cwd))
+            try:
+                wait_for_http(process, url, log)
+            except ExitedEarly:
+                if attempt == STARTS:
+                    raise
+                continue
+            yield url
+            return
+
+
 def wait_for_http(process: subprocess.Popen[bytes], url: str, log: Path) -> None:
     """Returns when the server gives any HTTP answer."""
     deadline = time.monotonic() + START_SECONDS
     while time.monotonic() < deadline:
         if process.poll() is not None:
-            break
+            raise ExitedEarly(f"{process.args!r} ended: {log.read_text(errors='replace')[-2000:]}")
         try:
             with urllib.request.urlopen(url, timeout=2):
                 return
@@ -117,21 +139,24 @@ def seaweedfs(directory: Path) -> Iterator[S3Server]:
     identities = [{"name": "test", "credentials": credentials, "actions": ["Admin"]}, {"name": "anonymous", "actions": ["Admin"]}]
     config.write_text(json.dumps({"identities": identities}))
     names = ("master", "volume", "filer", "s3")
-    ports = dict(zip([*names, *(f"{name}.grpc" for name in names)], free_ports(8), strict=True))
-    listening = [f"-{name}.port{'.grpc' if grpc else ''}={port}" for key, port in ports.items() for name, _, grpc in [key.partition(".")]]
-    command = [
-        *(_tool("weed"), "server", f"-dir={data}", "-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-master.telemetry=false"),
-        *("-filer", "-s3", f"-s3.config={config}", "-s3.port.iceberg=0", "-s3.port.lance=0"),
-        *("-volume.max=50", "-master.volumeSizeLimitMB=64", "-volume.preStopSeconds=0", *listening),
-    ]
-    log = directory / "seaweedfs.log"
+    taken: list[int] = []
+
+    def plan() -> tuple[list[str], str]:
+        ports = dict(zip([*names, *(f"{name}.grpc" for name in names)], free_ports(8), strict=True))
+        taken.extend(ports.values())
+        listening = [f"-{name}.port{'.grpc' if of else ''}={port}" for key, port in ports.items() for name, _, of in [key.partition(".")]]
+        command = [
+            *(_tool("weed"), "server", f"-dir={data}", "-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-master.telemetry=false"),
+            *("-filer", "-s3", f"-s3.config={config}", "-s3.port.iceberg=0", "-s3.port.lance=0"),
+            *("-volume.max=50", "-master.volumeSizeLimitMB=64", "-volume.preStopSeconds=0", *listening),
+        ]
+        return command, f"http://127.0.0.1:{ports['s3']}/healthz"
+
     try:
-        with running(command, log, directory) as process:
-            endpoint = f"http://127.0.0.1:{ports['s3']}"
-            wait_for_http(process, f"{endpoint}/healthz", log)
-            yield S3Server("seaweedfs", endpoint)
+        with started(plan, directory / "seaweedfs.log", directory) as url:
+            yield S3Server("seaweedfs", url.removesuffix("/healthz"))
     finally:
-        for port in ports.values():
+        for port in taken:
             for leftover in Path("/tmp").glob(f"seaweedfs-*-{port}.sock"):
                 leftover.unlink(missing_ok=True)
 
@@ -139,10 +164,11 @@ def seaweedfs(directory: Path) -> Iterator[S3Server]:
 @contextmanager
 def forgetful_s3(directory: Path) -> Iterator[S3Server]:
     """A server that ignores preconditions, as some S3-compatible ones do: the last writer wins."""
-    (port,) = free_ports(1)
-    log = directory / "forgetful.log"
     script = Path(__file__).with_name("forgetful_s3.py")
-    with running([sys.executable, str(script), str(port)], log, directory) as process:
-        endpoint = f"http://127.0.0.1:{port}"
-        wait_for_http(process, endpoint, log)
+
+    def plan() -> tuple[list[str], str]:
+        (port,) = free_ports(1)
+        return [sys.executable, str(script), str(port)], f"http://127.0.0.1:{port}"
+
+    with started(plan, directory / "forgetful.log", directory) as endpoint:
         yield S3Server("forgetful", endpoint)

@@ -235,7 +235,7 @@ def test_files_of_another_format(root: Path) -> None:
 
 
 def test_what_pylance_cannot_open(root: Path) -> None:
-    _rewrite(root, 3, lambda manifest: replace(manifest, data_format=replace(manifest.data_format, version="9.9")))  # type: ignore[type-var]
+    _rewrite(root, 3, lambda manifest: replace(manifest, data_format=replace(manifest.data_format, version="2.3")))  # type: ignore[type-var]
     assert ("I13", 3) in {(problem.invariant, problem.version) for problem in _report(root).problems}
 
 
@@ -365,3 +365,27 @@ def test_a_transaction_value_round_trips(root: Path) -> None:
     assert Transaction.from_bytes(transaction.to_bytes()) == transaction
     _rewrite(root, 3, lambda manifest: manifest, transaction.to_bytes())
     assert _report(root).ok
+
+
+def test_what_only_a_detached_version_names_is_no_orphan(root: Path) -> None:
+    written = lance.fragment.write_fragments(rows(20), str(root), mode="append")
+    lance.LanceDataset.commit(str(root), lance.LanceOperation.Append(written), read_version=4, detached=True)
+    (detached,) = (root / "_versions").glob("d*.manifest")
+    assert (_report(root).problems, _report(root).orphans, _report(root).not_checked) == ((), (), ())
+    stray = root / "data" / "stray.lance"
+    stray.write_bytes(b"x")
+    assert _report(root).orphans == ("data/stray.lance",)
+    detached.write_bytes(detached.read_bytes()[:-1])
+    report = _report(root)
+    assert report.orphans == ()
+    assert [note.partition(":")[0] for note in report.not_checked] == ["I8"]
+    detached.unlink()
+    assert len(_report(root).orphans) == 3
+
+
+def test_a_store_that_pylance_cannot_see_is_said_once() -> None:
+    store = MemoryStore()
+    memory_table(store)
+    plant(store, ops.UpdateConfig())
+    report = reopened(store).check()
+    assert [note for note in report.not_checked if note.startswith("I13")] == ["I13: pylance cannot see this store"]

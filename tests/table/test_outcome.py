@@ -15,9 +15,13 @@ from tiltyard.errors import OutcomeUnknown, StorageError
 from tiltyard.format.flags import Feature
 from tiltyard.format.manifest_file import encode_manifest_file
 from tiltyard.format.names import Scheme
+from tiltyard.storage.local import LocalStore
 from tiltyard.storage.memory import MemoryStore
 from tiltyard.testing import Fault, FaultStore
 from tiltyard.transaction.log import VersionLog
+from tiltyard.verbs.data import FileLimits
+from tiltyard.verbs.place import open_place
+from tiltyard.verbs.write import NewTable
 
 NOBODY = "99999999-9999-4999-8999-999999999999"
 
@@ -190,3 +194,30 @@ def test_transactions_of_stock_writers(tmp_path: Path) -> None:
     deleted = ty.Table.open(root).history()[0]
     assert (deleted.operation, deleted.writer) == ("Delete", "lance 14.0.2")
     assert table.outcome(deleted.transaction_id) == ty.Committed(2)
+
+
+def test_a_creation_in_doubt(tmp_path: Path) -> None:
+    """There is no handle to ask then, only the place; the advice says how."""
+    root = tmp_path / "t"
+
+    def silence() -> None:
+        raise StorageError("no answer", maybe_applied=True, transient=True)
+
+    store = InterruptedStore(LocalStore(root), is_version, silence, times=3)
+    with pytest.raises(OutcomeUnknown) as caught:
+        ty.Table._create(open_place(root, store=store), rows(1), NewTable(), {}, FileLimits())
+    error = caught.value
+    assert f"Table.outcome_at(uri, {error.transaction_id!r}, version=1)" in str(error)
+    assert len(str(error)) < 300
+    assert isinstance(ty.Table.outcome_at(root, error.transaction_id, version=error.version), ty.Unknown)
+    assert isinstance(ty.Table.outcome_at(root, error.transaction_id), ty.Unknown)
+    made = ty.Table.create(root, rows(2)).history()[0].transaction_id
+    assert isinstance(ty.Table.outcome_at(root, error.transaction_id, version=error.version), ty.NotCommitted)
+    assert ty.Table.outcome_at(str(root), made) == ty.Committed(1)
+
+
+def test_where_there_never_was_a_table(tmp_path: Path) -> None:
+    answer = ty.Table.outcome_at(tmp_path / "nothing", NOBODY)
+    assert isinstance(answer, ty.Unknown)
+    assert "no table" in answer.reason
+    assert not (tmp_path / "nothing").exists()

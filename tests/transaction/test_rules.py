@@ -1,12 +1,15 @@
-"""The rows of the conflict grid for Append and Overwrite as the committing side, cell by cell, and what the cells' letters mean."""
+"""The conflict table as data: it is whole, and each cell can be read and reached."""
 
 from __future__ import annotations
 
 import pytest
 
 from tiltyard import ops
+from tiltyard.errors import InvalidInput
 from tiltyard.format.values import BasePath, DataFile, DataFragment, Field
-from tiltyard.transaction.rules import CONDITIONS, RULES, Outcome, config_keys, decide
+from tiltyard.transaction.conditions import CONDITIONS
+from tiltyard.transaction.examples import DEEDS, explain
+from tiltyard.transaction.rules import ABOUT_KEYS, CELLS, FREE, GRID, OPERATIONS, RULES, SIGNS, UNKNOWN, Outcome
 
 FRAGMENT = DataFragment(0, (DataFile("a.lance", (0,), (0,)),), 1)
 SCHEMA = (Field("id", 0, -1, "int64"),)
@@ -28,90 +31,97 @@ COMMITTED: dict[str, ops.Operation] = {
     "MW": ops.UpdateMemWalState((ops.CompactedSsTable("0" * 32, 1),)),
     "Bas": ops.UpdateBases((BasePath(1, "/b"),)),
 }
-GRID = """
-Append    | . | . | X | . | . | n | n | X | . | . | . | . | . | X | .
-Overwrite | . | . | k | . | . | . | . | . | . | . | . | k | . | X | .
-"""
-MEANS = {
-    ".": {Outcome.COMPATIBLE},
-    "X": {Outcome.INCOMPATIBLE},
-    "n": {Outcome.RETRY},  # the operations above make no promise on nullability
-    "k": {Outcome.RETRY, Outcome.COMPATIBLE},  # and share no config key
-}
-MINE: dict[str, ops.Operation] = {"Append": ops.Append((FRAGMENT,)), "Overwrite": ops.Overwrite((FRAGMENT,), SCHEMA)}
 
 
-def _cells() -> list[tuple[str, str, str]]:
-    rows = [[cell.strip() for cell in line.split("|")] for line in GRID.strip().splitlines()]
-    return [(row[0], committed, letter) for row in rows for committed, letter in zip(COMMITTED, row[1:], strict=True)]
+def test_the_grid_has_every_pair() -> None:
+    names = [one.name for one in COMMITTED.values()]
+    assert list(OPERATIONS) == list(COMMITTED)
+    assert list(OPERATIONS.values()) == names
+    assert list(SIGNS) == names
+    for row in SIGNS.values():
+        assert list(row) == [*names, UNKNOWN]
 
 
-@pytest.mark.parametrize(("mine", "theirs", "letter"), _cells())
-def test_cell(mine: str, theirs: str, letter: str) -> None:
-    verdict = decide(MINE[mine], COMMITTED[theirs])
-    assert verdict.outcome in MEANS[letter]
-    assert verdict.reason
+def test_every_sign_of_the_grid_has_a_cell_and_every_cell_a_place() -> None:
+    used = {sign for row in SIGNS.values() for sign in row.values()}
+    assert used - {FREE} == set(CELLS)
+    assert all(bool(RULES[mine][theirs]) is (sign != FREE) for mine, row in SIGNS.items() for theirs, sign in row.items())
 
 
-@pytest.mark.parametrize("theirs", [ops.Merge((FRAGMENT,), SCHEMA, preserves_nullability=True), ops.Project(SCHEMA, True)])
-def test_an_append_goes_over_a_schema_change_that_keeps_nullability(theirs: ops.Operation) -> None:
-    assert decide(MINE["Append"], theirs).outcome is Outcome.COMPATIBLE
+def test_the_columns_of_the_grid_stand_under_each_other() -> None:
+    """Or nobody could read it beside the specification."""
+    head, *rows = GRID.strip("\n").splitlines()
+    columns = _word_starts(head)
+    for row in rows:
+        assert _word_starts(row) == [0, *(at + 1 for at in columns)]
 
 
-def _overwrite(**config: str) -> ops.Overwrite:
-    return ops.Overwrite((FRAGMENT,), SCHEMA, config_upsert_values=config)
+def _word_starts(line: str) -> list[int]:
+    return [at for at in range(len(line)) if line[at] != " " and (at == 0 or line[at - 1] == " ")]
+
+
+def test_every_rule_can_be_read_and_decides_something() -> None:
+    for sign, rules in CELLS.items():
+        assert rules, sign
+        # Only the last of several may hold always, or those after it would never be asked.
+        assert all(rule.when != "always" for rule in rules[:-1]), sign
+        for rule in rules:
+            assert rule.then is not Outcome.COMPATIBLE
+            assert rule.why
+            assert not rule.why.endswith(".")
+            assert rule.why[0].islower() or rule.why.startswith("a Merge")
+
+
+def test_every_condition_is_asked_somewhere_and_says_what_it_asks() -> None:
+    assert {rule.when for rules in CELLS.values() for rule in rules} == set(CONDITIONS)
+    for condition in CONDITIONS.values():
+        assert condition.meaning
+    assert set(CONDITIONS) >= ABOUT_KEYS
+
+
+def test_every_outcome_that_only_refuses_is_told_apart() -> None:
+    assert {rule.then for rules in CELLS.values() for rule in rules} == {Outcome.REBASE, Outcome.RETRY, Outcome.INCOMPATIBLE}
+
+
+@pytest.mark.parametrize("mine", RULES)
+@pytest.mark.parametrize("theirs", [*RULES, UNKNOWN])
+def test_every_rule_has_a_worked_example(mine: str, theirs: str) -> None:
+    found = explain(mine, theirs)
+    assert [one.rule for one in found.rules] == list(RULES[mine][theirs])
+    for one in found.rules:
+        assert one.example.verdict.rule == one.rule
+        assert one.example.verdict.outcome is one.rule.then
+        assert one.rule.why in one.example.verdict.reason
+        assert one.meaning == CONDITIONS[one.rule.when].meaning
+    ends_in_always = bool(found.rules) and found.rules[-1].rule.when == "always"
+    assert (found.otherwise is None) == ends_in_always
+    if found.otherwise is not None:
+        assert found.otherwise.verdict.outcome is Outcome.COMPATIBLE
 
 
 @pytest.mark.parametrize(
-    ("mine", "theirs", "outcome", "overlap"),
-    [
-        (_overwrite(), _overwrite(), Outcome.RETRY, ()),
-        (_overwrite(), _overwrite(k="1"), Outcome.RETRY, ()),
-        (_overwrite(a="1"), _overwrite(b="1"), Outcome.RETRY, ()),
-        (_overwrite(a="1", k="1"), _overwrite(k="1"), Outcome.INCOMPATIBLE, ("k",)),
-        (_overwrite(), ops.UpdateConfig(ops.UpdateMap((("k", "1"),))), Outcome.COMPATIBLE, ()),
-        (_overwrite(a="1"), ops.UpdateConfig(ops.UpdateMap((("k", "1"),))), Outcome.COMPATIBLE, ()),
-        (_overwrite(k="1"), ops.UpdateConfig(ops.UpdateMap((("k", "2"),))), Outcome.INCOMPATIBLE, ("k",)),
-        (_overwrite(k="1"), ops.UpdateConfig(ops.UpdateMap((("k", None),))), Outcome.INCOMPATIBLE, ("k",)),
-        (_overwrite(k="1"), ops.UpdateConfig(ops.UpdateMap((), replace=True)), Outcome.COMPATIBLE, ()),
-        (_overwrite(k="1"), ops.UpdateConfig(table_metadata_updates=ops.UpdateMap((("k", "2"),))), Outcome.COMPATIBLE, ()),
-        (_overwrite(k="1"), ops.UpdateConfig(schema_metadata_updates=ops.UpdateMap((("k", "2"),))), Outcome.COMPATIBLE, ()),
-        (_overwrite(k="1"), ops.UpdateConfig(field_metadata_updates={0: ops.UpdateMap((("k", "2"),))}), Outcome.COMPATIBLE, ()),
-    ],
+    ("given", "name"),
+    [("CreateIndex", "CreateIndex"), ("create-index", "CreateIndex"), ("create_index", "CreateIndex"), ("idx", "CreateIndex")],
 )
-def test_config_keys_of_an_overwrite(mine: ops.Operation, theirs: ops.Operation, outcome: Outcome, overlap: tuple[str, ...]) -> None:
-    verdict = decide(mine, theirs)
-    assert (verdict.outcome, verdict.overlap) == (outcome, overlap)
+def test_names_are_taken_as_people_write_them(given: str, name: str) -> None:
+    assert explain(given, given).committing == name
+    assert explain(given, "unknown").committed == UNKNOWN
+    assert explain(given, "?").committed == UNKNOWN
 
 
-@pytest.mark.parametrize("mine", MINE)
-@pytest.mark.parametrize("theirs", [ops.UnknownOperation(116, b"\xa2\x07\x00"), ops.UnknownOperation(), ops.UnknownOperation(115)])
-def test_what_nobody_knows_goes_with_nothing(mine: str, theirs: ops.Operation) -> None:
-    assert decide(MINE[mine], theirs).outcome is Outcome.INCOMPATIBLE
+@pytest.mark.parametrize(
+    ("mine", "theirs", "argument"),
+    [("Vacuum", "Append", "committing"), ("Append", "Vacuum", "committed"), ("Unknown", "Append", "committing")],
+)
+def test_other_names_are_refused(mine: str, theirs: str, argument: str) -> None:
+    with pytest.raises(InvalidInput, match="no operation") as caught:
+        explain(mine, theirs)
+    assert caught.value.argument == argument
+    assert "Append" in caught.value.advice
 
 
-def test_the_table_is_whole() -> None:
-    for row in RULES.values():
-        assert "Unknown" in row
-        for rules in row.values():
-            assert rules
-            # Only the last of several may hold always, or those after it would never be asked.
-            assert all(rule.when != "always" for rule in rules[:-1])
-            for rule in rules:
-                assert rule.when in CONDITIONS
-                assert rule.then is not Outcome.COMPATIBLE
-                assert rule.why
-
-
-def test_only_configs_have_config_keys() -> None:
-    assert config_keys(MINE["Append"]) == frozenset()
-    assert config_keys(ops.UpdateConfig()) == frozenset()
-
-
-def test_a_cast_leaves_the_rows_of_an_append_behind() -> None:
-    """A cast gives the column another id; rows written under the old one would read as nulls."""
-    cast = ops.Merge((FRAGMENT,), (Field("id", 7, -1, "int32"),), preserves_nullability=True)
-    verdict = decide(MINE["Append"], cast)
-    assert (verdict.outcome, verdict.overlap) == (Outcome.RETRY, ("field 0",))
-    assert decide(MINE["Overwrite"], cast).outcome is Outcome.COMPATIBLE
-    assert CONDITIONS["it moved a written column to another field"](MINE["Overwrite"], cast) is None
+def test_deeds_do_what_their_operation_says() -> None:
+    for name, deeds in DEEDS.items():
+        for deed in deeds:
+            assert name in (deed.operation.name, UNKNOWN)
+            assert deed.words

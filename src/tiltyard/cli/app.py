@@ -11,6 +11,7 @@ from typing import Annotated, Final
 import typer
 
 import tiltyard as ty
+from tiltyard.cli import conflicts
 from tiltyard.cli.facts import log_of, page, shown
 from tiltyard.cli.output import JsonOutput, Output
 from tiltyard.cli.text import TextOutput
@@ -29,6 +30,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+app.add_typer(conflicts.app)
 
 Uri = Annotated[str, typer.Argument(metavar="URI", help="The table: a directory, s3://, gs:// or az://.")]
 Json = Annotated[bool, typer.Option("--json", help="One JSON document on standard output, errors too.")]

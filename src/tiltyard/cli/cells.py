@@ -22,9 +22,9 @@ def plain(value: pa.Scalar) -> Any:
     if isinstance(value, pa.ExtensionScalar | pa.DictionaryScalar):
         return plain(value.value)
     if isinstance(value, pa.StructScalar):
-        return {name: plain(member) for name, member in value.items()}
+        return {value.type.field(number).name: plain(value[number]) for number in range(value.type.num_fields)}
     if isinstance(value, pa.MapScalar):
-        return [[plain(entry["key"]), plain(entry["value"])] for entry in value.values]
+        return [[plain(entry[0]), plain(entry[1])] for entry in value.values]  # by place: what they are called varies
     if isinstance(value, pa.ListScalar | pa.LargeListScalar | pa.FixedSizeListScalar):
         return [plain(item) for item in value.values]
     if isinstance(value, pa.TimestampScalar):
@@ -35,7 +35,10 @@ def plain(value: pa.Scalar) -> Any:
 def _simple(value: pa.Scalar) -> Any:
     if isinstance(value, pa.DurationScalar | pa.Time64Scalar):
         return _since_midnight(value) if isinstance(value, pa.Time64Scalar) else f"{value.value} {value.type.unit}"
-    found = value.as_py()
+    try:
+        found = value.as_py()
+    except (OverflowError, ValueError):  # a day beyond Python's calendar, bytes that are no text
+        return _raw(value)
     if found is None or isinstance(found, bool | int | str):
         return found
     if isinstance(found, float):
@@ -43,6 +46,15 @@ def _simple(value: pa.Scalar) -> Any:
     if isinstance(found, bytes):
         return base64.b64encode(found).decode()
     return found.isoformat() if hasattr(found, "isoformat") else str(found)
+
+
+def _raw(value: pa.Scalar) -> str:
+    """A value that Python has no room for, as it is stored."""
+    if isinstance(value, pa.Date32Scalar | pa.Date64Scalar):
+        return f"{value.value} {'d' if isinstance(value, pa.Date32Scalar) else 'ms'}"
+    if isinstance(value, pa.StringScalar | pa.LargeStringScalar | pa.StringViewScalar):
+        return bytes(value.as_buffer()).decode("utf-8", "backslashreplace")
+    return f"unreadable {value.type}"
 
 
 def _moment(count: int, kind: pa.TimestampType) -> str:

@@ -20,8 +20,8 @@ _METADATA_V4_V5: Final = (3, 4)
 _HEADER_RECORD_BATCH: Final = 3
 _TYPE_INT: Final = 2
 _CODECS: Final = {0: "lz4", 1: "zstd"}
-_LARGEST_RATIO: Final = 1024
-"""Distinct numbers never compress this well; a file that claims more is a trap, not a deletion vector."""
+_LARGEST_RATIO: Final = 16
+"""Distinct numbers do not shrink to half their size; a file that claims this much more is a trap, not a deletion vector."""
 _SLACK: Final = 1 << 16
 
 
@@ -86,11 +86,11 @@ class _Batch:
     body: bytes
 
 
-def read_uint32_column(data: bytes, name: str, *, most: int, source: str) -> bytes:
+def read_uint32_column(data: bytes, name: str, *, most: int, expected: int | None, source: str) -> bytes:
     """The column's values as little-endian bytes, four each.
 
-    The file must hold one batch of exactly one column ``name``, unsigned 32-bit without nulls, of at most ``most`` rows, plain or
-    compressed. Anything else is ``CorruptTable`` naming ``source``.
+    The file must hold one batch of exactly one column ``name``, unsigned 32-bit without nulls, of at most ``most`` rows and of
+    ``expected`` ones where that is known, plain or compressed. Anything else is ``CorruptTable`` naming ``source``.
     """
     try:
         batch = _read_batch(data, name, source)
@@ -100,6 +100,8 @@ def read_uint32_column(data: bytes, name: str, *, most: int, source: str) -> byt
         raise CorruptTable(source, f"column {name} claims {batch.nulls} nulls")
     if not 0 <= batch.rows <= most:
         raise CorruptTable(source, f"the batch claims {batch.rows} rows, at most {most} are possible")
+    if expected is not None and batch.rows != expected:
+        raise CorruptTable(source, f"{batch.rows} offsets are deleted, the manifest says {expected}")
     if batch.rows * 4 > _LARGEST_RATIO * len(data) + _SLACK:
         raise CorruptTable(source, f"the batch claims {batch.rows} rows in {len(data)} bytes")
     if batch.validity[1] and batch.rows:

@@ -33,7 +33,7 @@ def decode_deletions(data: bytes, *, bitmap: bool, physical_rows: int, expected_
     if bitmap:
         deleted = decode_roaring(data, source)
     else:
-        values = read_uint32_column(bytes(data), _COLUMN, most=min(physical_rows, _MOST_ROWS), source=source)
+        values = read_uint32_column(bytes(data), _COLUMN, most=min(physical_rows, _MOST_ROWS), expected=expected_count, source=source)
         deleted = BitMap(np.frombuffer(values, "<u4").astype(np.uint32, copy=True))
         if len(deleted) != len(values) // 4:
             raise CorruptTable(source, f"{len(values) // 4 - len(deleted)} offsets appear twice")

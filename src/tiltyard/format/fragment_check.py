@@ -1,38 +1,46 @@
 """Is every fragment of a manifest sound? Asked of each manifest that is read, so it has to be quick.
 
-Most fragments of a table are written by one library in one way and differ only in id, file name, file size and row count. From one such
-fragment a ``_Mould`` is made: which bytes are a number or a name, while all others, tags and lengths among them, must be the same. Records
-of that length are then compared with it all at once. One that fits is framed exactly as the first one was, so it needs no decoding. All
-others are decoded and looked at member by member.
+Nearly all fragments are written in one way: members in the order of their numbers, row ids and row versions in one run. Such records are
+read all at once (``lockstep``) and their numbers compared in bulk. Any other, and any that something seems wrong with, is decoded and
+looked at member by member: ``fragment_rules`` alone refuses, the quick way only spares it the records that it would have accepted.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from itertools import groupby
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from tiltyard.errors import CorruptTable
 from tiltyard.format import lance_pb2 as pb
+from tiltyard.format.codec import MAX_FRAGMENT_ID, MAX_FRAGMENT_ROWS
 from tiltyard.format.fragment_rules import check_fragment
+from tiltyard.format.lockstep import WIDEST_OPAQUE, Numbers, Rows, Walk
+from tiltyard.format.wire import length_delimited
 
-Bytes = npt.NDArray[np.uint8]
-
-_PLAIN_PATH: Final = re.compile(rb"[0-9A-Za-z_-]{1,100}\.lance")
-_NAME_BYTES: Final = np.zeros(256, dtype=bool)
-_NAME_BYTES[list(b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_-")] = True
-_WIDEST: Final = 4
-"""Bytes of a number in a mould: below 2**28 nothing needs a bound."""
 _FEWEST: Final = 8
-"""Records of one length that make a mould worth its while."""
+"""Records that make reading them all at once worth its while."""
+_AT_ONCE: Final = 8192
+"""Records that are read together: as many as the processor's caches hold."""
+_MOST_FILES: Final = 8
+"""Data files of a fragment that is read the quick way."""
+_MOST_SCHEMAS: Final = 8
+"""Ways to say which field lies in which column, among the records read together."""
+_SPACE: Final = 2**62
+"""Bounds are cut to this, so that sums stay within 63 bits."""
 
-_ID, _FILES, _PHYSICAL_ROWS = 0x08, 0x12, 0x20
-_PATH, _FILE_SIZE = 0x0A, 0x30
+_NAME_BYTES: Final = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_-"
+_IN_NAMES: Final = np.isin(np.arange(256), list(_NAME_BYTES))
+_ENDING: Final = np.frombuffer(b".lance", np.uint8)
+_LONGEST_NAME: Final = 106
+
+# Tags, each the number of a member and its wire type in one byte.
+_ID, _FILES, _DELETION, _PHYSICAL_ROWS, _ROW_IDS, _UPDATED_AT, _CREATED_AT = 0x08, 0x12, 0x1A, 0x20, 0x2A, 0x3A, 0x4A
+_PATH, _FIELDS, _COLUMNS, _MAJOR, _MINOR, _SIZE, _BASE = 0x0A, 0x12, 0x1A, 0x20, 0x28, 0x30, 0x38
+_KIND, _READ_VERSION, _DELETION_ID, _DELETED = 0x08, 0x10, 0x18, 0x20
+_FIRST_MESSAGE, _START, _END, _RUN_VERSION = 0x0A, 0x08, 0x10, 0x10
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +50,7 @@ class _Table:
     source: str
     base_ids: frozenset[int]
     next_row_id: int | None
+    version: int | None
 
 
 def check_fragments(
@@ -52,6 +61,7 @@ def check_fragments(
     highest: int | None,
     base_ids: frozenset[int],
     next_row_id: int | None = None,
+    version: int | None = None,
 ) -> None:
     """Refuses what no sound manifest has: repeated or too high ids, absurd counts, paths that leave the table.
 
@@ -62,26 +72,21 @@ def check_fragments(
         highest: the highest id ever given out, None where the table does not record it.
         base_ids: the bases a file may lie in.
         next_row_id: the first stable row id not yet given out; None where the table has no stable row ids.
+        version: the manifest's version, which no row can be newer than; None where row versions are not numbers of versions in order.
 
     Raises:
         CorruptTable: naming the fragment and what is wrong with it.
     """
-    records = list(records)
-    table = _Table(source, base_ids, next_row_id)
-    ids: list[npt.NDArray[np.int64]] = []
-    start = 0
-    for length, alike in groupby(map(len, records)):
-        run = records[start : start + sum(1 for _ in alike)]
-        start += len(run)
-        found = _by_mould(run, length, table) if len(run) >= _FEWEST else None
-        if found is None:
-            found = np.array([check_fragment(record, base_ids, next_row_id, source) for record in run], dtype=np.int64)
-        ids.append(found)
-    if ids:
-        _check_ids(np.concatenate(ids), above, highest, source)
+    if not records:
+        return
+    table = _Table(source, base_ids, next_row_id, version)
+    ids = np.concatenate([_plain_ids(records[start : start + _AT_ONCE], table) for start in range(0, len(records), _AT_ONCE)])
+    for place in np.flatnonzero(ids < 0).tolist():
+        ids[place] = check_fragment(records[place], base_ids, next_row_id, source, version=version)
+    _check_ids(ids, above, highest, source)
 
 
-def _check_ids(ids: npt.NDArray[np.int64], above: int, highest: int | None, source: str) -> None:
+def _check_ids(ids: Numbers, above: int, highest: int | None, source: str) -> None:
     ordered = np.sort(ids)
     doubled = ordered[1:][ordered[1:] == ordered[:-1]]
     if len(doubled) or ordered[0] <= above:
@@ -94,117 +99,148 @@ def _check_ids(ids: npt.NDArray[np.int64], above: int, highest: int | None, sour
 # ---- many records at once --------------------------------------------------------------------------------------------------
 
 
-def _by_mould(run: list[bytes], length: int, table: _Table) -> npt.NDArray[np.int64] | None:
-    """The ids of records of one length, or None unless all of them fit the mould of the first."""
-    check_fragment(run[0], table.base_ids, table.next_row_id, table.source)
-    mould = _mould(run[0])
-    if mould is None:
-        return None
-    bytes_of = np.frombuffer(b"".join(run), dtype=np.uint8).reshape(len(run), length)
-    return mould.ids(bytes_of) if mould.fits(bytes_of) else None
+def _plain_ids(records: Sequence[bytes], table: _Table) -> Numbers:
+    """The id of each record that is sound and plain; -1 for those that need a closer look."""
+    if len(records) < _FEWEST:
+        return np.full(len(records), -1)
+    walk = Walk(records)
+    everyone = np.ones(len(records), dtype=bool)
+    ids = walk.number(walk.tagged(_ID, everyone))
+    schemas = _files(walk, everyone, table)
+    deleted = _deletions(walk, everyone, table)
+    rows = walk.number(walk.tagged(_PHYSICAL_ROWS, everyone))
+    walk.odd |= (ids > MAX_FRAGMENT_ID) | (rows < 1) | (rows > MAX_FRAGMENT_ROWS) | (deleted > rows)
+    if table.next_row_id is not None:
+        with_ids = walk.tagged(_ROW_IDS, everyone)
+        walk.odd |= ~with_ids
+        _row_ids(walk, with_ids, rows, table.next_row_id)
+    for member in (_UPDATED_AT, _CREATED_AT):
+        _row_versions(walk, walk.tagged(member, everyone), rows, table.version)
+    walk.odd |= walk.at != walk.end
+    _check_schemas(walk, schemas, table)
+    return np.where(walk.odd, -1, ids)
 
 
-@dataclass(slots=True)
-class _Mould:
-    """Where the bytes of a record may differ from those of the sound record it was made from."""
+def _files(walk: Walk, everyone: Rows, table: _Table) -> list[tuple[Numbers, Numbers]]:
+    """Reads the data files. Returns, for the first file of each record, the second and so on, where its columns are described.
 
-    record: bytes
-    position: int = 0
-    usable: bool = True
-    id_bytes: range = range(0)
-    names: list[int] = field(default_factory=list)
-    carried: list[int] = field(default_factory=list)
-    """Bytes of numbers but the last: the top bit is set."""
-    last: list[int] = field(default_factory=list)
-    """Last bytes of numbers: the top bit is not set."""
-    not_zero: list[int] = field(default_factory=list)
-    """Such bytes that are not zero: of numbers with several, so that each has one spelling, and of the number of rows."""
-
-    def tag(self, expected: int) -> None:
-        self.literal(bytes([expected]))
-
-    def literal(self, expected: bytes) -> None:
-        self.usable &= self.record.startswith(expected, self.position)
-        self.position += len(expected)
-
-    def length(self) -> int:
-        """A length, which every record must share."""
-        width = self._width()
-        value = _number(self.record[self.position : self.position + width])
-        self.position += width
-        return value
-
-    def number(self) -> range:
-        """A number as wide as here."""
-        places = range(self.position, self.position + self._width())
-        self.position = places.stop
-        self.carried += places[:-1]
-        self.last.append(places[-1])
-        if len(places) > 1:
-            self.not_zero.append(places[-1])
-            self.usable &= self.record[places[-1] : places.stop] != b"\0"
-        return places
-
-    def name(self, length: int) -> None:
-        """The name of a data file; what stands before its ending may differ."""
-        self.usable &= _PLAIN_PATH.fullmatch(self.record, self.position, self.position + length) is not None
-        if self.usable:  # else the length may be anything
-            self.names += range(self.position, self.position + length - len(".lance"))
-            self.position += length
-
-    def _width(self) -> int:
-        end = self.position
-        while end < len(self.record) and self.record[end] >= 0x80:
-            end += 1
-        self.usable &= end < len(self.record) and end - self.position < _WIDEST
-        return end + 1 - self.position
-
-    def fits(self, table: Bytes) -> bool:
-        same = np.ones(len(self.record), dtype=bool)
-        same[[*self.names, *self.carried, *self.last]] = False
-        original = np.frombuffer(self.record, dtype=np.uint8)
-        return bool(
-            (table[:, same] == original[same]).all()
-            and _NAME_BYTES[table[:, self.names]].all()
-            and (table[:, self.carried] >= 0x80).all()
-            and (table[:, self.last] < 0x80).all()
-            and table[:, self.not_zero].all()
-        )
-
-    def ids(self, table: Bytes) -> npt.NDArray[np.int64]:
-        parts = [(table[:, place].astype(np.int64) & 0x7F) << 7 * rank for rank, place in enumerate(self.id_bytes)]
-        total: npt.NDArray[np.int64] = np.sum(parts, axis=0, dtype=np.int64)
-        return total
+    A record with fewer files has an empty span there.
+    """
+    spans: list[tuple[Numbers, Numbers]] = []
+    while len(spans) < _MOST_FILES and (found := walk.tagged(_FILES, everyone)).any():
+        outer = walk.enter(found)
+        _name(walk, found)
+        start = walk.at.copy()
+        for packed in (_FIELDS, _COLUMNS):
+            those = walk.tagged(packed, found)
+            walk.skip(those, walk.length(those))
+        for part in (_MAJOR, _MINOR):
+            walk.number(walk.tagged(part, found))
+        spans.append((start, walk.at.copy()))
+        walk.number(walk.tagged(_SIZE, found), WIDEST_OPAQUE)
+        _base(walk, found, table)
+        walk.leave(found, outer)
+    return spans
 
 
-def _number(varint: bytes) -> int:
-    return sum((byte & 0x7F) << 7 * rank for rank, byte in enumerate(varint))
+def _name(walk: Walk, rows: Rows) -> None:
+    """A path without any directory, of letters, digits, dashes and the usual ending."""
+    named = walk.tagged(_PATH, rows)
+    lengths = walk.length(named)
+    walk.odd |= (rows & ~named) | (named & ((lengths <= len(_ENDING)) | (lengths > _LONGEST_NAME)))
+    plain = named & ~walk.odd
+    for length in np.unique(lengths[plain]).tolist():
+        which = np.flatnonzero(plain & (lengths == length))
+        names = walk.windows(which, walk.at, length)
+        cut = length - len(_ENDING)
+        stems, endings = names[:, :cut], names[:, cut:]
+        if stems.tobytes().translate(None, _NAME_BYTES) or (endings != _ENDING).any():  # seldom: only then is it worth while to look whose
+            walk.odd[which] |= ~_IN_NAMES[stems].all(axis=1) | (endings != _ENDING).any(axis=1)
+    walk.skip(named, lengths)
 
 
-def _mould(record: bytes) -> _Mould | None:
-    """The mould of a sound record with one data file and nothing else beside id and rows; None for any other."""
-    fragment = pb.DataFragment.FromString(record)
-    if len(fragment.files) != 1:
-        return None
-    file = fragment.files[0]
-    columns = pb.DataFile(
-        fields=file.fields,
-        column_indices=file.column_indices,
-        file_major_version=file.file_major_version,
-        file_minor_version=file.file_minor_version,
-    ).SerializeToString(deterministic=True)
-    mould = _Mould(record)
-    mould.tag(_ID)
-    mould.id_bytes = mould.number()
-    mould.tag(_FILES)
-    length = mould.length()
-    end_of_file = mould.position + length
-    mould.tag(_PATH)
-    mould.name(mould.length())
-    mould.literal(columns)
-    mould.tag(_FILE_SIZE)
-    mould.number()
-    mould.usable &= mould.position == end_of_file
-    mould.tag(_PHYSICAL_ROWS)
-    mould.not_zero.append(mould.number()[-1])
-    return mould if mould.usable and mould.position == len(record) else None
+def _base(walk: Walk, rows: Rows, table: _Table) -> None:
+    based = walk.tagged(_BASE, rows)
+    numbers = walk.number(based)
+    if based.any():
+        walk.odd |= based & ~np.isin(numbers, sorted(table.base_ids))
+
+
+def _check_schemas(walk: Walk, spans: list[tuple[Numbers, Numbers]], table: _Table) -> None:
+    """Which field lies in which column is said in a few ways only, however many fragments there are: each is looked at once."""
+    left = np.flatnonzero(~walk.odd)
+    for _ in range(_MOST_SCHEMAS):
+        if not spans or not len(left):
+            return
+        files = tuple(walk.joined[start[left[0]] : end[left[0]]] for start, end in spans)
+        alike = np.ones(len(left), dtype=bool)
+        for (start, end), file in zip(spans, files, strict=True):
+            begins = walk.joined.startswith
+            alike &= [begins(file, at) for at in start[left].tolist()]
+            alike &= end[left] - start[left] == len(file)
+        if not _schema_is_sound(files, table):
+            walk.odd[left[alike]] = True
+        left = left[~alike]
+    walk.odd[left] = True
+
+
+def _schema_is_sound(files: tuple[bytes, ...], table: _Table) -> bool:
+    path = pb.DataFile(path="x.lance").SerializeToString()
+    sample = pb.DataFragment(physical_rows=1).SerializeToString()
+    record = b"".join([*(length_delimited(2, path + file) for file in files if file), sample])
+    try:
+        check_fragment(record, table.base_ids, None, table.source)
+    except CorruptTable:
+        return False  # those who say so are refused one by one, with their own names
+    return True
+
+
+def _deletions(walk: Walk, everyone: Rows, table: _Table) -> Numbers:
+    """Reads the entries of deletion files; returns how many rows each hides."""
+    found = walk.tagged(_DELETION, everyone)
+    if not found.any():
+        return np.zeros(len(everyone), np.int64)
+    outer = walk.enter(found)
+    walk.odd |= walk.number(walk.tagged(_KIND, found)) > pb.DeletionFile.BITMAP
+    for member in (_READ_VERSION, _DELETION_ID):
+        walk.number(walk.tagged(member, found), WIDEST_OPAQUE)
+    deleted = walk.number(walk.tagged(_DELETED, found))
+    _base(walk, found, table)
+    walk.leave(found, outer)
+    return deleted
+
+
+def _row_ids(walk: Walk, rows: Rows, counts: Numbers, next_row_id: int) -> None:
+    """One range of row ids."""
+    ends = _range(walk, rows, 3, counts)
+    walk.odd |= rows & (ends > min(next_row_id, _SPACE))
+
+
+def _row_versions(walk: Walk, rows: Rows, counts: Numbers, version: int | None) -> None:
+    """One run of one version."""
+    if not rows.any():
+        return
+    outer = walk.enter(rows)
+    walk.odd |= rows & ~walk.tagged(_FIRST_MESSAGE, rows)
+    run = walk.enter(rows)
+    walk.odd |= rows & ~walk.tagged(_FIRST_MESSAGE, rows)
+    _range(walk, rows, 2, counts)
+    versions = walk.number(walk.tagged(_RUN_VERSION, rows))
+    if version is not None:
+        walk.odd |= rows & (versions > min(version, _SPACE))
+    walk.leave(rows, run)
+    walk.leave(rows, outer)
+
+
+def _range(walk: Walk, rows: Rows, depth: int, counts: Numbers) -> Numbers:
+    """A range as long as ``counts``, so many messages deep; all but the first of their tags are still to come. Returns its ends."""
+    outer = [walk.enter(rows)]
+    for _ in range(depth - 1):
+        walk.odd |= rows & ~walk.tagged(_FIRST_MESSAGE, rows)
+        outer.append(walk.enter(rows))
+    starts = walk.number(walk.tagged(_START, rows))
+    ends = walk.number(walk.tagged(_END, rows))
+    walk.odd |= rows & ((ends > _SPACE) | (starts > ends) | (ends - starts != counts))
+    while outer:
+        walk.leave(rows, outer.pop())
+    return ends

@@ -7,7 +7,8 @@ of each and turns one into a value when asked; ``appended`` remembers that it on
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TypeVar, overload
+from itertools import pairwise
+from typing import TypeVar, cast, overload
 
 from google.protobuf.message import DecodeError, Message
 
@@ -25,7 +26,7 @@ AnyMessage = TypeVar("AnyMessage", bound=Message)
 class FragmentList(Sequence[DataFragment]):
     """An immutable sequence of fragments, in the order of the manifest."""
 
-    __slots__ = ("_base", "_items", "_message", "_source")
+    __slots__ = ("_base", "_ids", "_items", "_message", "_source")
 
     def __init__(
         self,
@@ -39,11 +40,15 @@ class FragmentList(Sequence[DataFragment]):
         self._message = message
         self._base = base
         self._items: list[DataFragment | bytes] | None = None if message else list(values)
+        self._ids: list[int] | None = None
 
     @classmethod
-    def from_message(cls, message: bytes, source: str) -> FragmentList:
-        """The fragments of a serialized manifest; nothing is decoded yet."""
-        return cls(source=source, message=message)
+    def from_message(cls, message: bytes, source: str, records: Iterable[bytes] | None = None) -> FragmentList:
+        """The fragments of a serialized manifest; nothing is decoded yet. ``records`` are those it has, if they are at hand."""
+        made = cls(source=source, message=message)
+        if records is not None:
+            made._items = list(records)
+        return made
 
     def _records(self) -> list[DataFragment | bytes]:
         if self._items is None:
@@ -108,19 +113,37 @@ class FragmentList(Sequence[DataFragment]):
     def changed(self, changes: Mapping[int, DataFragment | None], added: Iterable[DataFragment] = ()) -> FragmentList:
         """These fragments with some replaced (by id) or left out (None), then ``added``; untouched ones keep their bytes."""
         kept: list[DataFragment | bytes] = []
+        ids: list[int] = []
         for item, fragment_id in zip(self._flat(), self.ids(), strict=True):
-            if fragment_id not in changes:
-                kept.append(item)
-            elif (replacement := changes[fragment_id]) is not None:
+            replacement = changes.get(fragment_id, item)
+            if replacement is not None:
                 kept.append(replacement)
-        return FragmentList([*kept, *added], source=self._source)
+                ids.append(fragment_id if replacement is item else cast(DataFragment, replacement).id)
+        new = list(added)
+        result = FragmentList([*kept, *new], source=self._source)
+        result._ids = [*ids, *(fragment.id for fragment in new)]
+        return result
+
+    def in_order(self) -> FragmentList:
+        """The same fragments by ascending id; this very list where they are so already."""
+        ids = self.ids()
+        if all(one < two for one, two in pairwise(ids)):
+            return self
+        flat, order = self._flat(), sorted(range(len(ids)), key=ids.__getitem__)
+        return FragmentList([flat[place] for place in order], source=self._source)
 
     def _flat(self) -> list[DataFragment | bytes]:
         below = self._base._flat() if self._base is not None else []
         return [*below, *self._records()]
 
     def ids(self) -> list[int]:
-        return [item.id if isinstance(item, DataFragment) else _summary(item, self._source).id for item in self._flat()]
+        if self._ids is None:
+            if self._message:
+                self._ids = [fragment.id for fragment in self._summaries()]
+            else:
+                own = [item.id if isinstance(item, DataFragment) else _summary(item, self._source).id for item in self._records()]
+                self._ids = [*(self._base.ids() if self._base is not None else ()), *own]
+        return list(self._ids)
 
     def physical_rows(self) -> int:
         return sum(fragment.physical_rows for fragment in self._summaries())

@@ -15,7 +15,7 @@ from typing import Final
 
 from google.protobuf.message import DecodeError
 
-from tiltyard.errors import CorruptTable
+from tiltyard.errors import CorruptTable, UnsupportedFeature
 from tiltyard.format import lance_pb2 as pb
 from tiltyard.format.codec import (
     base_path_from_pb,
@@ -29,7 +29,7 @@ from tiltyard.format.codec import (
 )
 from tiltyard.format.field_codec import field_from_pb, field_to_pb
 from tiltyard.format.field_tree import field_tree
-from tiltyard.format.flags import Feature
+from tiltyard.format.flags import Feature, check_readable
 from tiltyard.format.fragment_check import check_fragments
 from tiltyard.format.fragments import FragmentList, encode_fragment_record
 from tiltyard.format.safe_paths import check_relative
@@ -39,6 +39,10 @@ from tiltyard.format.wire import integer, length_delimited
 
 NANOS = 1_000_000_000
 FORMAT_VERSION: Final = re.compile(r"[0-9]{1,3}\.[0-9]{1,3}", re.ASCII)
+MAJOR_VERSION: Final = re.compile(r"([0-9]{1,3})\.[0-9]", re.ASCII)
+NEWEST_MAJOR: Final = 2
+DETACHED: Final = 2**63
+"""Versions from here on stand in no order."""
 MIN_TIMESTAMP_SECONDS, MAX_TIMESTAMP_SECONDS = -62_135_596_800, 253_402_300_799
 """From the year 1 to the end of 9999: beyond them no calendar type goes."""
 
@@ -93,25 +97,31 @@ class Message:
         return self.body + self.tail if self.tail else self.body
 
 
-def decode_manifest(message: bytes, source: str, known: tuple[Manifest, Message] | None = None) -> tuple[Manifest, Offsets, Message]:
+def decode_manifest(
+    message: bytes, source: str, known: tuple[Manifest, Message] | None = None, *, check: bool = True
+) -> tuple[Manifest, Offsets, Message]:
     """Reads a manifest message. Fragments are checked but not yet turned into values.
 
     Args:
         message: the serialized manifest.
         source: its file, for messages.
         known: a manifest read before; fragments that stand in both are not checked again.
+        check: whether the fragments are looked at. Where not, the result is good for facts about the version, not to read or build on.
 
     Raises:
         CorruptTable: naming ``source`` and the reason.
+        UnsupportedFeature: a reader must know something that we do not; what seems wrong may only be new then.
     """
     try:
         head = pb.ManifestHead.FromString(message)
     except DecodeError as error:
         raise CorruptTable(source, f"the manifest cannot be decoded ({error})") from error
+    check_readable(head.reader_feature_flags)
+    records = list(head.fragments)
     manifest = Manifest(
         version=head.version,
         fields=tuple(field_from_pb(one, source) for one in head.fields),
-        fragments=FragmentList.from_message(message, source),
+        fragments=FragmentList.from_message(message, source, records),
         schema_metadata=dict(head.schema_metadata),
         timestamp_ns=_timestamp(head, source),
         reader_flags=head.reader_feature_flags,
@@ -132,8 +142,10 @@ def decode_manifest(message: bytes, source: str, known: tuple[Manifest, Message]
         unknown=unknown_fields(head),
     )
     _check_head(manifest, head, source)
-    _check_fragments(manifest, head.fragments, message, source, known)
     offsets = _offsets(head)
+    if not check:
+        return manifest, offsets, Message(message, b"", extendable=False)
+    _check_fragments(manifest, records, message, source, known)
     return manifest, offsets, _cut_tail(message, manifest, offsets, extendable=not head.HasField("transaction_section_deprecated"))
 
 
@@ -145,10 +157,18 @@ def _check_head(manifest: Manifest, head: pb.ManifestHead, source: str) -> None:
     field_tree(manifest.fields, source)
     if manifest.transaction_file and "/" in check_relative(manifest.transaction_file, source):
         raise CorruptTable(source, f"its transaction file is called {manifest.transaction_file[:60]!r}")
-    if manifest.data_format is not None and not FORMAT_VERSION.fullmatch(manifest.data_format.version):
-        raise CorruptTable(source, f"its data files have the format {manifest.data_format.version[:40]!r}")
+    if manifest.data_format is not None:
+        _check_data_format(manifest.data_format.version, source)
     if len({base.id for base in manifest.base_paths}) != len(manifest.base_paths):
         raise CorruptTable(source, "two base paths share one id")
+
+
+def _check_data_format(version: str, source: str) -> None:
+    newer = MAJOR_VERSION.match(version)
+    if newer is not None and int(newer[1]) > NEWEST_MAJOR:
+        raise UnsupportedFeature(f"The data files of {source} have the format {version[:40]!r}.", feature=f"data format {version[:40]}")
+    if not FORMAT_VERSION.fullmatch(version):
+        raise CorruptTable(source, f"its data files have the format {version[:40]!r}")
 
 
 def _check_fragments(
@@ -157,16 +177,25 @@ def _check_fragments(
     highest = manifest.max_fragment_id
     base_ids = frozenset(base.id for base in manifest.base_paths)
     next_row_id = manifest.next_row_id if _stable_row_ids(manifest) else None
+    version = manifest.version if manifest.version < DETACHED else None
     if known is not None and _extends(manifest, message, *known):
         # An append of ours: the old fragments stand where they stood when they were checked.
         added = pb.ManifestHead.FromString(message[len(known[1].body) :]).fragments
         try:
-            check_fragments(added, source, above=known[0].max_fragment_id or 0, highest=highest, base_ids=base_ids, next_row_id=next_row_id)
+            check_fragments(
+                added,
+                source,
+                above=known[0].max_fragment_id or 0,
+                highest=highest,
+                base_ids=base_ids,
+                next_row_id=next_row_id,
+                version=version,
+            )
             return
         except CorruptTable:
             # Or not an append: fragments that were deleted in the one read before stand here still, or again. Look at all of them.
             pass
-    check_fragments(records, source, highest=highest, base_ids=base_ids, next_row_id=next_row_id)
+    check_fragments(records, source, highest=highest, base_ids=base_ids, next_row_id=next_row_id, version=version)
 
 
 def _extends(manifest: Manifest, message: bytes, before: Manifest, old: Message) -> bool:
@@ -179,6 +208,7 @@ def _extends(manifest: Manifest, message: bytes, before: Manifest, old: Message)
         and manifest.max_fragment_id is not None
         and before.max_fragment_id <= manifest.max_fragment_id
         and before.next_row_id <= manifest.next_row_id
+        and before.version <= manifest.version
         and _stable_row_ids(before) == _stable_row_ids(manifest)
     )
 
@@ -223,7 +253,7 @@ def _cut_tail(message: bytes, manifest: Manifest, offsets: Offsets, *, extendabl
     if message.endswith(tail):
         body = message[: -len(tail)]
         try:
-            pb.ManifestHead.FromString(body)
+            pb.Marker.FromString(body)  # knows no member, so it only counts their lengths
         except DecodeError:
             return Message(message, b"", extendable)
         return Message(body, tail, extendable)

@@ -36,9 +36,13 @@ class ManifestFile:
     transaction: bytes | None
     """The inline transaction; None when the file has none."""
     message: Message
+    transaction_at: int | None = None
+    """Where the inline transaction begins in the file, its length before it."""
 
 
-def decode_manifest_file(data: bytes, *, source: str, version: int | None = None, known: ManifestFile | None = None) -> ManifestFile:
+def decode_manifest_file(
+    data: bytes, *, source: str, version: int | None = None, known: ManifestFile | None = None, check: bool = True
+) -> ManifestFile:
     """Reads a manifest file.
 
     Args:
@@ -46,9 +50,11 @@ def decode_manifest_file(data: bytes, *, source: str, version: int | None = None
         source: its path, for messages.
         version: the version its name stands for; it must be the one inside.
         known: another version of the same table, read before; what both share is not checked twice.
+        check: whether fragments and indices are looked at. Where not, nothing may be read by the result and no commit built on it.
 
     Raises:
         CorruptTable: whatever is wrong with the bytes.
+        UnsupportedFeature: a reader must know something that we do not.
     """
     size = len(data)
     if size < FOOTER.size:
@@ -60,7 +66,7 @@ def decode_manifest_file(data: bytes, *, source: str, version: int | None = None
     body = _section(data, position, limit, "manifest", source)
     if position + LENGTH.size + len(body) != limit:
         raise CorruptTable(source, "there are stray bytes between manifest and footer")
-    manifest, offsets, message = decode_manifest(body, source, (known.manifest, known.message) if known else None)
+    manifest, offsets, message = decode_manifest(body, source, (known.manifest, known.message) if known else None, check=check)
     if version is not None and manifest.version != version:
         raise CorruptTable(source, f"its name says version {version}, its content {manifest.version}")
     transaction = None
@@ -72,10 +78,10 @@ def decode_manifest_file(data: bytes, *, source: str, version: int | None = None
         manifest = replace(manifest, index_section=_section(data, offsets.index, position, "index", source))
         if not manifest.index_section:
             message = replace(message, extendable=False)  # a later version without indices could not take the offset back
-        if known is None or manifest.index_section != known.manifest.index_section:
+        if check and (known is None or manifest.index_section != known.manifest.index_section):
             decode_indices(manifest, source)
     _check_apart(offsets, transaction or b"", manifest.index_section, source)
-    return ManifestFile(manifest, transaction, message)
+    return ManifestFile(manifest, transaction, message, offsets.transaction)
 
 
 def _check_apart(offsets: Offsets, transaction: bytes, index: bytes, source: str) -> None:
@@ -121,7 +127,7 @@ def encode_manifest_file(manifest: Manifest, transaction: bytes | None, previous
         raise CorruptTable("manifest", "it would exceed 2 GiB", advice="Compact the table first.")
     data = b"".join([*sections, LENGTH.pack(len(body)), body, FOOTER.pack(position, FILE_MAJOR, FILE_MINOR, MAGIC)])
     written = replace(manifest, fragments=FragmentList.from_message(message.body, "manifest"))
-    return data, ManifestFile(written, transaction, message)
+    return data, ManifestFile(written, transaction, message, inline)
 
 
 def _message(manifest: Manifest, offsets: Offsets, previous: ManifestFile | None) -> Message:

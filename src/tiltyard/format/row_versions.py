@@ -35,16 +35,17 @@ class RowVersions:
         chosen = offset_index(offsets, len(self))
         ends = np.cumsum([count for count, _ in self.runs], dtype=np.int64)
         versions = np.array([version for _, version in self.runs], np.uint64)
-        return _runs_of(versions[np.searchsorted(ends, chosen, side="right")])
+        return row_versions_of(versions[np.searchsorted(ends, chosen, side="right")])
 
     def set_at(self, offsets: Offsets, version: int) -> RowVersions:
         """The same with ``version`` at these offsets."""
         versions = self.to_numpy()
         versions[offset_index(offsets, len(self))] = version
-        return _runs_of(versions)
+        return row_versions_of(versions)
 
 
-def _runs_of(versions: U64Values) -> RowVersions:
+def row_versions_of(versions: U64Values) -> RowVersions:
+    """These versions, one for each row."""
     if not len(versions):
         return RowVersions()
     starts = np.concatenate([[0], np.flatnonzero(versions[1:] != versions[:-1]) + 1])

@@ -93,14 +93,16 @@ def concat_row_ids(parts: Iterable[RowIds]) -> RowIds:
     return RowIds(tuple(joined))
 
 
-def decode_row_ids(data: bytes, *, physical_rows: int, source: str) -> RowIds:
-    """Reads every segment form. The number of ids must be the fragment's number of physical rows."""
+def decode_row_ids(data: bytes, *, physical_rows: int, source: str, partial: bool = False) -> RowIds:
+    """Reads every segment form. There must be an id for each physical row; with ``partial``, for the first of them at least."""
     try:
         message = pb.RowIdSequence.FromString(data)
     except DecodeError as error:
         raise CorruptTable(source, f"the row ids cannot be read ({error})") from error
     segments = tuple(read_segment(segment, source) for segment in message.segments)
-    check_count(sum(segment.count for segment in segments), physical_rows, "row ids", source)
+    count = sum(segment.count for segment in segments)
+    if not partial or count > physical_rows:
+        check_count(count, physical_rows, "row ids", source)
     return RowIds(segments)
 
 

@@ -33,25 +33,34 @@ _ADVICE = {
     errno.ENOTSUP: "Nothing was written. Keep tables on another file system, or in an object store.",
     errno.EIO: "Check the disk: the system reports an input/output error.",
 }
+_DROPPED = "Check the disk, then write the data again: the system may have dropped the bytes it could not flush."
 _AT_FDCWD = -100
 _RENAME_NOREPLACE = 1
 
 
-def storage_error(action: str, path: str, root: str, error: OSError, *, maybe_applied: bool = False) -> StorageError:
+class FlushFailed(OSError):
+    """A flush that failed. Asking again proves nothing: the system may have dropped the bytes, and then says that all is well."""
+
+
+def storage_error(
+    action: str, path: str, root: str, error: OSError, *, maybe_applied: bool = False, unsynced: bool = False
+) -> StorageError:
     """Says in our own terms what the operating system refused."""
     reason = error.strerror or type(error).__name__
+    flushing = isinstance(error, FlushFailed)
     return StorageError(
         f"Cannot {action} {path!r} in {root}: {reason}.",
         name=path,
         maybe_applied=maybe_applied,
-        transient=error.errno in _TRANSIENT,
-        advice=_ADVICE.get(error.errno or 0, ""),
+        transient=not flushing and error.errno in _TRANSIENT,
+        unsynced=unsynced,
+        advice=_DROPPED if flushing and error.errno == errno.EIO else _ADVICE.get(error.errno or 0, ""),
     )
 
 
 def is_unsure(error: OSError) -> bool:
     """Whether the step may have happened although it was reported as failed, as on a network file system."""
-    return error.errno in _UNSURE
+    return error.errno in _UNSURE and not isinstance(error, FlushFailed)
 
 
 def temporary_name(directory: str) -> str:
@@ -68,7 +77,7 @@ def write_temporary(directory: str, data: bytes, *, durable: bool) -> str:
             while written < len(data):
                 written += os.write(descriptor, memoryview(data)[written:])
             if durable:
-                os.fsync(descriptor)
+                flush(descriptor)
         finally:
             os.close(descriptor)
     except BaseException:
@@ -85,7 +94,7 @@ def copy_temporary(source: str, directory: str, *, durable: bool) -> str:
             shutil.copyfileobj(reading, writing, 1 << 20)
             writing.flush()
             if durable:
-                os.fsync(writing.fileno())
+                flush(writing.fileno())
         except BaseException:
             os.unlink(temporary)
             raise
@@ -133,13 +142,31 @@ def is_same_file(one: str, other: str) -> bool:
     return (first.st_dev, first.st_ino) == (second.st_dev, second.st_ino)
 
 
+def flush(descriptor: int) -> None:
+    """Flushes an open file or directory to the disk."""
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        raise FlushFailed(error.errno, error.strerror) from error
+
+
 def sync_path(path: str) -> None:
     """Flushes a file or a directory to the disk."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        os.fsync(descriptor)
+        flush(descriptor)
     finally:
         os.close(descriptor)
+
+
+def sync_parent(path: str) -> str:
+    """Flushes the directory that holds ``path`` and returns it."""
+    parent = path.rpartition("/")[0] or "/"
+    try:
+        sync_path(parent)
+    except PermissionError:
+        pass  # a directory that may be entered but not read cannot be flushed by anybody with our rights
+    return parent
 
 
 def read_range(path: str, start: int, length: int) -> bytes:

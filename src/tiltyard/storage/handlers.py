@@ -18,10 +18,11 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
 from typing import Any
 
-from tiltyard.errors import AlreadyExists, InvalidInput, NotFound, StorageError, TiltyardError
-from tiltyard.interfaces import CommitHandler, ObjectStore, Randomness, SystemRandomness
+from tiltyard.errors import AlreadyExists, InvalidInput, NotFound, StorageError, TiltyardError, UnsupportedFeature
+from tiltyard.interfaces import CommitHandler, ObjectStore, Randomness, Runtime, SystemRandomness
 from tiltyard.storage.file_lock import FileLock
 from tiltyard.storage.open import local_path
+from tiltyard.storage.probe import ensure_safe
 
 CommitLock = Callable[[int], AbstractContextManager[Any, Any]]
 """Given the version to be written, a context manager inside which nobody else writes. pylance's ``commit_lock`` is the same."""
@@ -30,12 +31,15 @@ LOCK_FILE = "_commit.lock"
 """The lock file of a local table, in its root: a name that neither pylance nor its cleanup takes for its own."""
 
 _LAST_VERSION = 2**64 - 1
+_PUTS = 3
+"""How often a write whose outcome is open is sent inside a lock before the lock is left all the same."""
 
 
 class RenameHandler:
     """Writes the bytes beside the target, then renames them to it unless it is there."""
 
     name = "rename"
+    needs_conditional_put = True
 
     def __init__(self, random: Randomness | None = None) -> None:
         # The system's chance is made where it is used: it cannot be pickled, and a handler should be able to move.
@@ -75,6 +79,7 @@ class ConditionalPutHandler:
     """Leaves the decision to the store's own put-if-absent."""
 
     name = "conditional-put"
+    needs_conditional_put = True
 
     def __repr__(self) -> str:
         return "ConditionalPutHandler()"
@@ -89,13 +94,15 @@ class LockHandler:
     A plain put, because the stores that need a lock are those that ignore the condition of put-if-absent or refuse it. But a lock
     cannot fence: a holder that loses it (its server restarts) may still have a write under way, which would replace what the next
     holder creates; the loss is reported (``maybe_applied``), the replaced version is not. A store known to honour the condition
-    (``conditional_put_known``) is therefore given it all the same, which closes that gap.
+    (``conditional_put_known``) is therefore given it all the same, which closes that gap. For the same reason a put without an answer
+    is looked after before the lock is left: once our bytes are there, a copy of it that comes late changes nothing.
 
     Args:
         lock: called with the version; pylance's commit locks and ours.
     """
 
     name = "lock"
+    needs_conditional_put = False
 
     def __init__(self, lock: CommitLock) -> None:
         if not callable(lock):
@@ -127,12 +134,52 @@ class LockHandler:
             raise failure
 
 
+class RefusingHandler:
+    """Creates nothing: for places that may be read, but where our commits would not exclude those of others."""
+
+    name = "refusing"
+    needs_conditional_put = False
+
+    def __init__(self, reason: str, advice: str) -> None:
+        self._reason = reason
+        self._advice = advice
+
+    def __repr__(self) -> str:
+        return f"RefusingHandler({self._reason!r})"
+
+    def create(self, store: ObjectStore, path: str, data: bytes) -> None:
+        raise self.refusal()
+
+    def refusal(self) -> UnsupportedFeature:
+        return UnsupportedFeature(self._reason, feature="external manifest store", writing=True, advice=self._advice)
+
+
+def ensure_usable(handler: CommitHandler, store: ObjectStore, runtime: Runtime) -> None:
+    """Asked before anything of a commit is written: may this handler decide in this store?
+
+    Raises:
+        UnsafeStore: the store overwrites where it was told to create, and the handler relies on it.
+        UnsupportedFeature: nobody told us how commits are decided there.
+    """
+    if isinstance(handler, RefusingHandler):
+        raise handler.refusal()
+    if getattr(handler, "needs_conditional_put", True):
+        ensure_safe(store, runtime)
+
+
 def handler_for(store: ObjectStore, choice: str | CommitHandler | None = None) -> CommitHandler:
     """The handler for a store: the given one, the named one, or by the store's URI.
 
-    Conditional put is the choice for every scheme. A local store's put-if-absent is a hard link to the final name, which decides
-    exactly as a rename would, with one name less to make and remove.
+    Conditional put is the choice for every plain scheme. A local store's put-if-absent is a hard link to the final name, which decides
+    exactly as a rename would, with one name less to make and remove. A scheme such as ``s3+ddb`` says that commits are decided
+    elsewhere, where we cannot take part; so there is no choice, unless the caller makes one.
     """
+    scheme, separator, _ = store.uri.partition("://")
+    if choice is None and separator and "+" in scheme:
+        return RefusingHandler(
+            f"Commits to {store.uri} are decided outside the store ({scheme}), which tiltyard does not take part in.",
+            "Nothing was written. Commit with pylance, or pass handler= if all writers use the same one.",
+        )
     if choice is None or choice == ConditionalPutHandler.name:
         return ConditionalPutHandler()
     if choice == RenameHandler.name:
@@ -142,6 +189,13 @@ def handler_for(store: ObjectStore, choice: str | CommitHandler | None = None) -
     if isinstance(choice, str):
         raise InvalidInput(
             f"There is no commit handler {choice!r}.", argument="handler", advice="Use 'rename', 'conditional-put', 'lock' or a handler."
+        )
+    if isinstance(choice, type) or not callable(getattr(choice, "create", None)):
+        # Its type alone: whatever was passed by mistake may hold a secret.
+        raise InvalidInput(
+            f"A commit handler has a method create(store, path, data); this {type(choice).__name__} has none.",
+            argument="handler",
+            advice="Use 'rename', 'conditional-put', 'lock' or an instance of a handler.",
         )
     return choice
 
@@ -178,10 +232,35 @@ def _create_unless_there(store: ObjectStore, path: str, data: bytes) -> Tiltyard
     else:
         return AlreadyExists(f"{path} is there already.", name=path)
     try:
-        (store.put_if_absent if getattr(store, "conditional_put_known", False) else store.put)(path, data)
+        if not getattr(store, "conditional_put_known", False):
+            return _put_until_known(store, path, data)
+        store.put_if_absent(path, data)
     except TiltyardError as error:
         return error
     return None
+
+
+def _put_until_known(store: ObjectStore, path: str, data: bytes) -> StorageError | None:
+    """Writes, and leaves no write under way if that can be had: looks, and sends it again, while the outcome is open."""
+    doubt: StorageError | None = None
+    for _ in range(_PUTS):
+        try:
+            store.put(path, data)
+            return None
+        except StorageError as error:
+            if error.maybe_applied:
+                doubt = error
+            elif doubt is None:
+                raise
+        try:
+            if store.get(path) != data:
+                break  # somebody writes without the lock: whoever reads back will see what it came to
+            if doubt.unsynced:
+                store.sync([path])
+            return None
+        except (NotFound, StorageError):
+            continue
+    return doubt
 
 
 def _discard(store: ObjectStore, temporary: str) -> None:

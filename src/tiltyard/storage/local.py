@@ -1,6 +1,6 @@
 """A directory of the local (or a network) file system as an object store."""
 # System calls on strings, counted: see files.py.
-# ruff: noqa: PTH100, PTH102, PTH105, PTH108, PTH112, PTH113, PTH116, PTH120, PTH123, PTH208
+# ruff: noqa: PTH100, PTH102, PTH105, PTH108, PTH112, PTH113, PTH116, PTH123, PTH208
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from typing import Literal
 
-from tiltyard.errors import AlreadyExists, InvalidInput, NotFound
+from tiltyard.errors import AlreadyExists, InvalidInput, NotFound, StorageError
 from tiltyard.interfaces import ObjectInfo
 from tiltyard.storage import files
 from tiltyard.storage.paths import check_path, check_prefix, check_range, is_temporary
@@ -19,8 +19,7 @@ from tiltyard.storage.paths import check_path, check_prefix, check_range, is_tem
 Durability = Literal["fsync", "os"]
 
 _FILES = (".manifest/", ".txn/", ".json/")
-"""Endings of names, a slash behind, that in a table only files have."""
-"""Endings only a file has, in the directories every commit lists. Not ``.lance``: the directory of a table is called so too."""
+"""Endings only a file has, a slash behind, in the directories every commit lists. Not ``.lance``: a table's directory has that too."""
 
 _ABSENT = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
 
@@ -30,9 +29,15 @@ def _plain_files(names: list[str]) -> bool:
 
     Every commit lists its versions, and asking each of a thousand names costs as much as listing them. No name holds a slash.
     """
-    joined = "/".join(names) + "/"
-    odd = "#" in joined or joined.startswith(".") or "/." in joined
-    return not odd and sum(map(joined.count, _FILES)) == len(names)
+    joined = "/" + "/".join(names) + "/"
+    if "#" in joined or "/." in joined:
+        return False
+    found = 0
+    for ending in _FILES:  # most often all of them have the first
+        found += joined.count(ending)
+        if found == len(names):
+            return True
+    return not names
 
 
 def _is_file(directory: str, name: str) -> bool:
@@ -126,7 +131,7 @@ class LocalStore:
             os.replace(temporary, target)
         except OSError as error:
             self._discard(temporary, path)
-            raise files.storage_error("replace", path, self.uri, error, maybe_applied=files.is_unsure(error)) from error
+            raise self._failed("replace", path, error) from error
         self._settle(directory, path)
 
     def put_if_absent(self, path: str, data: bytes) -> None:
@@ -163,7 +168,7 @@ class LocalStore:
         except _ABSENT:
             raise self._not_found(source) from None
         except OSError as error:
-            raise files.storage_error("rename to", target, self.uri, error, maybe_applied=files.is_unsure(error)) from error
+            raise self._failed("rename to", target, error) from error
         self._settle(directory, target)
         if not moved:
             self._discard(origin, source)
@@ -216,7 +221,7 @@ class LocalStore:
             if not files.is_same_file(temporary, target):
                 raise _taken(path) from None
         except OSError as error:
-            raise files.storage_error("create", path, self.uri, error, maybe_applied=files.is_unsure(error)) from error
+            raise self._failed("create", path, error) from error
         finally:
             if not moved:
                 self._discard(temporary, path)
@@ -227,7 +232,7 @@ class LocalStore:
         except FileNotFoundError:
             return
         except OSError as error:
-            raise files.storage_error("remove the temporary file of", path, self.uri, error, maybe_applied=True) from error
+            raise self._in_doubt("remove the temporary file of", path, error) from error
 
     def _settle(self, directory: str, path: str, *, maybe_applied: bool = True) -> None:
         """Makes a name survive a power loss; it is visible already, so a failure here leaves the outcome open."""
@@ -238,27 +243,37 @@ class LocalStore:
             if directory not in self._anchored:
                 self._anchor(directory)
         except OSError as error:
-            raise files.storage_error("flush the directory of", path, self.uri, error, maybe_applied=maybe_applied) from error
+            if maybe_applied:
+                raise self._in_doubt("flush the directory of", path, error) from error
+            raise files.storage_error("flush the directory of", path, self.uri, error) from error
 
     def _anchor(self, directory: str) -> None:
-        """Flushes the directories above, once: anybody may have made them just now and not have flushed them yet."""
-        root = self._base.rstrip("/")
-        above = directory
-        while above != root:
-            above = above.rpartition("/")[0]
-            files.sync_path(above or "/")
-        try:
-            files.sync_path(os.path.dirname(root) or "/")
-        except PermissionError:
-            pass  # a parent that may be entered but not read cannot be flushed by anybody with our rights
-        self._anchored.add(directory)
+        """Flushes the directories above, up to where the file system is mounted, each once.
+
+        Anybody may have made them just now and not have flushed them yet, also those above the root: pylance makes them all.
+        """
+        settled = {directory}
+        here = os.path.realpath(directory)
+        while here not in self._anchored and not os.path.ismount(here):
+            settled.add(here)
+            here = files.sync_parent(here)
+        self._anchored |= settled  # only now: after a failure all of them are flushed again
+
+    def _failed(self, action: str, path: str, error: OSError) -> StorageError:
+        """What to say when the step that names a file failed."""
+        return self._in_doubt(action, path, error) if files.is_unsure(error) else files.storage_error(action, path, self.uri, error)
+
+    def _in_doubt(self, action: str, path: str, error: OSError) -> StorageError:
+        """What to say when a name may be there already: to be read, but not yet flushed."""
+        return files.storage_error(action, path, self.uri, error, maybe_applied=True, unsynced=self._durable)
 
     def _make_directory(self, directory: str, path: str) -> None:
         try:
             made = _make_directories(directory)
             if self._durable:
+                self._anchored.difference_update(made)
                 for child in made:
-                    files.sync_path(os.path.dirname(child) or "/")
+                    files.sync_parent(child)
         except OSError as error:
             raise files.storage_error("make the directory of", path, self.uri, error) from error
 

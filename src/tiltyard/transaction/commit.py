@@ -8,7 +8,7 @@ three ways: the version is ours; it is certainly not (and our transaction file i
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Final
@@ -22,13 +22,14 @@ from tiltyard.errors import (
     OutcomeUnknown,
     StorageError,
     TiltyardError,
+    UnsupportedFeature,
     Winner,
 )
 from tiltyard.format.flags import Feature, check_writable
 from tiltyard.format.manifest import Manifest
 from tiltyard.format.manifest_file import ManifestFile, encode_manifest_file
 from tiltyard.format.names import Scheme, parse_transaction_name
-from tiltyard.format.values import DataFragment, WriterVersion
+from tiltyard.format.values import WriterVersion
 from tiltyard.interfaces import CommitHandler, Runtime
 from tiltyard.transaction.apply import Creation, Stamp, apply, create
 from tiltyard.transaction.backoff import RetryPolicy, wait_before
@@ -39,12 +40,12 @@ from tiltyard.transaction.transaction import Transaction
 
 logger = logging.getLogger("tiltyard.commit")
 
+SECTION_LENGTH_BYTES: Final = 4
 READ_BACKS: Final = 3
 """How often we look again after an answer that leaves the outcome open."""
 
-FOOTER_BYTES: Final = 16
-IDENTITY_BYTES: Final = 4096
-"""How much of a manifest's end is compared: time stamp, version and transaction id stand there."""
+REFS: Final = ("_refs/tags/", "_refs/branches/")
+"""What may keep a version from being cleaned up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +117,10 @@ class Committer:
             OutcomeUnknown: the store left open whether the commit was applied.
             StorageError: the store failed before anything was committed.
         """
+        if not isinstance(transaction.operation, Append | Overwrite):
+            # The others also bring deletion vectors and indices along, which the loop does not carry over other commits yet.
+            name = transaction.operation.name
+            raise UnsupportedFeature(f"This release cannot commit {name}.", feature=name, writing=True)
         race = _Race(transaction, read, scheme, self.runtime.clock.monotonic())
         with self._withdrawing(race):
             return self._run(race, policy, self._attempt)
@@ -166,13 +171,63 @@ class Committer:
         manifest = apply(race.transaction.operation, base, self._stamp(race.transaction, base))
         self._announce(race, manifest, inline)
         data, made = encode_manifest_file(manifest, inline, race.head)
-        winner = self._create(race.transaction, manifest.version, race.scheme, data)
-        if winner is None:
-            return made
+        created = self._create(race.transaction, manifest.version, race.scheme, data)
+        if not isinstance(created, Winner):
+            self._check_in_time(race, manifest.version)
+            return created or made
         race.newest = manifest.version
-        race.lost_to.append(winner)
-        logger.info("lost a race", extra=_facts(race, version=manifest.version, winner=winner.transaction_id))
+        race.lost_to.append(created)
+        logger.info("lost a race", extra=_facts(race, version=manifest.version, winner=created.transaction_id))
         return None
+
+    def _check_in_time(self, race: _Race, version: int) -> None:
+        """Makes sure that the version we created is the next one, not an old number that a cleanup had set free.
+
+        A writer that stalls before its create may find its number free again because the version that had it was cleaned up; what it
+        creates then lies below the head, where nobody sees it. A cleanup that took that version took the one below it, too, unless
+        somebody keeps that one by a tag or a branch; so in nearly every commit this costs a look at one name.
+        """
+        try:
+            if not self._may_be_late(version, race.scheme):
+                return
+            head = self.log.head()
+            if head is None or head[0] <= version:
+                return
+            try:
+                after = self.log.load(version + 1, race.scheme)
+            except NotFound:
+                after = None
+        except (StorageError, CorruptTable):
+            return  # it is there; only this second look failed
+        if after is not None:
+            if any(path.encode() in after.message.body for path in new_files(race.transaction.operation, prefix="")):
+                return
+            raise OutcomeUnknown(
+                f"Version {version} was created, but {version + 1} does not build on it; perhaps a cleanup had set its number free.",
+                transaction_id=race.transaction.uuid,
+                version=version,
+                uri=self.log.store.uri,
+            )
+        with suppress(StorageError):
+            self.log.store.delete(self.log.path(version, race.scheme))
+        raise HistoryUnavailable(
+            f"Version {version} had been there and was cleaned up while we were about to create it; the head is {head[0]}.",
+            read_version=race.transaction.read_version,
+            missing=[version],
+            head=head[0],
+        )
+
+    def _may_be_late(self, version: int, scheme: Scheme) -> bool:
+        store = self.log.store
+        if store.ordered:
+            return True  # a listing gives its first name at once, so there is no cheaper question
+        if any(True for prefix in REFS for _ in store.names(prefix)):
+            return True
+        try:
+            store.head(self.log.path(version - 1, scheme))
+        except NotFound:
+            return True
+        return False
 
     def _sync(self, race: _Race) -> None:
         """The data files reach the disk before anything names them, once however often the race is run."""
@@ -206,14 +261,12 @@ class Committer:
         that merely lags behind is told apart from that here.
         """
         version = race.head.manifest.version
-        message = race.head.message
-        end = (message.tail or message.body)[-IDENTITY_BYTES:]
         try:
-            there = self.log.store.get_range(self.log.path(version, race.scheme), -len(end) - FOOTER_BYTES, len(end))
+            same = self._is_there(race.head, self.log.path(version, race.scheme))
         except NotFound:
-            there = None
-        if there != end:
-            what = "is gone" if there is None else "is another one now"
+            same = None
+        if not same:
+            what = "is gone" if same is None else "is another one now"
             raise HistoryUnavailable(
                 f"Version {version} of {self.log.store.uri} {what} (head {head}): the table was replaced, cut back or cleaned up.",
                 read_version=race.transaction.read_version,
@@ -221,6 +274,13 @@ class Committer:
                 head=head or None,
             )
         race.confirmed = True
+
+    def _is_there(self, file: ManifestFile, path: str) -> bool:
+        """Whether a version's file is the one we know: its transaction, which no other version has, stands where it stood."""
+        if file.transaction is None or file.transaction_at is None:
+            return file.message.joined() in self.log.store.get(path)
+        start = file.transaction_at + SECTION_LENGTH_BYTES
+        return self.log.store.get_range(path, start, len(file.transaction)) == file.transaction
 
     def _in_window(self, version: int, head: int, race: _Race) -> Committed:
         try:
@@ -247,14 +307,15 @@ class Committer:
             self.log.store.put(TRANSACTIONS + manifest.transaction_file, inline)
             race.written = True
 
-    def _create(self, transaction: Transaction, version: int, scheme: Scheme, data: bytes) -> Winner | None:
-        """Creates the version's file. None when it is ours, otherwise who has it.
+    def _create(self, transaction: Transaction, version: int, scheme: Scheme, data: bytes) -> Winner | ManifestFile | None:
+        """Creates the version's file. None when that is done, the file if it proved to be ours already, otherwise who has it.
 
         A request that failed without saying whether it was applied is sent again as it was: under one name, the same bytes or
         somebody else's can land, never both.
         """
         path = self.log.path(version, scheme)
         doubt: TiltyardError | None = None
+        unsynced = False
         for _ in range(READ_BACKS):
             try:
                 self.handler.create(self.log.store, path, data)
@@ -265,15 +326,25 @@ class Committer:
                 if not error.maybe_applied and doubt is None:
                     raise
                 doubt = error  # even if this one failed for certain, one before it may still be under way
+                unsynced |= error.unsynced
             try:
-                return self._holder(transaction, version, scheme)
+                holder = self._holder(transaction, version, scheme)
             except (NotFound, StorageError) as error:
                 doubt = error
+                continue
             except CorruptTable as error:
                 if self._complete(path, data, transaction):
                     return None
                 doubt = error
                 break
+            if not unsynced or isinstance(holder, Winner):
+                return holder
+            try:
+                self.log.store.sync([path])  # ours, but not yet safe from a power loss
+            except StorageError as error:
+                doubt = error  # a flush that failed once cannot be believed later
+                break
+            return holder
         raise OutcomeUnknown(
             f"The store left open whether version {version} of {self.log.store.uri} is ours ({doubt}).",
             transaction_id=transaction.uuid,
@@ -281,15 +352,15 @@ class Committer:
             uri=self.log.store.uri,
         ) from doubt
 
-    def _holder(self, transaction: Transaction, version: int, scheme: Scheme) -> Winner | None:
-        """Who made a version that is there: None for us."""
+    def _holder(self, transaction: Transaction, version: int, scheme: Scheme) -> Winner | ManifestFile:
+        """Who made a version that is there; its file if that was us."""
         file = self.log.load(version, scheme)
         if file.transaction is None:
             # Not ours, which always has its transaction inside; what it was, catching up will tell.
             named = parse_transaction_name(file.manifest.transaction_file)
             return Winner(version, named[1] if named else "", "", str(file.manifest.writer or ""))
         theirs = Committed(file, self.log.transaction_of(file))
-        return None if theirs.transaction.uuid == transaction.uuid else theirs.as_winner()
+        return file if theirs.transaction.uuid == transaction.uuid else theirs.as_winner()
 
     def _complete(self, path: str, data: bytes, transaction: Transaction) -> bool:
         """Writes the rest of a file that the store tore off, if what is there can only be the beginning of ours."""
@@ -342,15 +413,27 @@ class Committer:
 
         def attempt(race: _Race) -> ManifestFile:
             if self.log.head() is not None:
-                raise _taken(self.log.store.uri)
+                raise AlreadyExists.table(self.log.store.uri)
             self._sync(race)
             self._announce(race, manifest, inline)
-            if self._create(transaction, manifest.version, scheme, data) is not None:
-                raise _taken(self.log.store.uri)
-            return made
+            created = self._create(transaction, manifest.version, scheme, data)
+            if isinstance(created, Winner):
+                raise AlreadyExists.table(self.log.store.uri)
+            self._check_alone(manifest.version, scheme)
+            return created or made
 
         with self._withdrawing(race):
             return self._run(race, RetryPolicy(), attempt)
+
+    def _check_alone(self, version: int, scheme: Scheme) -> None:
+        """Two creators that name their manifests differently do not meet at one name; the one who sees both gives way."""
+        try:
+            self.log.head()
+        except StorageError:
+            return  # the table is there; only this second look failed
+        except CorruptTable:
+            self.log.store.delete(self.log.path(version, scheme))
+            raise AlreadyExists.table(self.log.store.uri) from None
 
 
 def _unreadable(version: int, head: int, race: _Race, why: str) -> HistoryUnavailable:
@@ -362,19 +445,11 @@ def _unreadable(version: int, head: int, race: _Race, why: str) -> HistoryUnavai
     )
 
 
-def _taken(uri: str) -> AlreadyExists:
-    return AlreadyExists(f"There is a table at {uri} already.", name=uri, advice="Open it, or use overwrite to replace its rows.")
-
-
-def new_files(operation: Operation) -> list[str]:
+def new_files(operation: Operation, prefix: str = "data/") -> list[str]:
     """Files a commit brings along, below the table's root. What lies in another base is the business of whoever wrote it there."""
     if isinstance(operation, Append | Overwrite):
-        return list(_data_files(operation.fragments))
+        return [f"{prefix}{file.path}" for fragment in operation.fragments for file in fragment.files if file.base_id is None]
     return []
-
-
-def _data_files(fragments: Iterable[DataFragment]) -> Iterable[str]:
-    return (f"data/{file.path}" for fragment in fragments for file in fragment.files if file.base_id is None)
 
 
 def _facts(race: _Race, **more: object) -> dict[str, object]:

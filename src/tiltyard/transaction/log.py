@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tiltyard.errors import CorruptTable, NotFound, Winner
-from tiltyard.format.flags import check_consistent, check_readable
+from tiltyard.format.flags import check_consistent
 from tiltyard.format.manifest import Manifest
 from tiltyard.format.manifest_file import ManifestFile, decode_manifest_file
 from tiltyard.format.names import Scheme, VersionName, all_versions, latest_version, manifest_name
@@ -71,12 +71,21 @@ class VersionLog:
             CorruptTable: its file is not what it must be.
             UnsupportedFeature: a reader of the table must know something that we do not.
         """
+        self._last = self._read(version, scheme, check=True)
+        return self._last
+
+    def peek(self, version: int, scheme: Scheme) -> ManifestFile:
+        """What ``load`` gives, its fragments and indices not looked at: for facts about a version, not to read its rows or build on it.
+
+        Costs far less where a long history is walked. Raises what ``load`` raises.
+        """
+        return self._read(version, scheme, check=False)
+
+    def _read(self, version: int, scheme: Scheme, *, check: bool) -> ManifestFile:
         path = self.path(version, scheme)
-        file = decode_manifest_file(self.store.get(path), source=path, version=version, known=self._last)
+        file = decode_manifest_file(self.store.get(path), source=path, version=version, known=self._last, check=check)
         manifest = file.manifest
-        check_readable(manifest.reader_flags)
         check_consistent(manifest.reader_flags, manifest.writer_flags, max_allocated_field_id=manifest.max_allocated_field_id, source=path)
-        self._last = file
         return file
 
     def remember(self, file: ManifestFile) -> None:

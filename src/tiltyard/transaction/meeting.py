@@ -7,26 +7,27 @@ from collections.abc import Sequence
 from tiltyard.errors import IncompatibleConflict, InvalidInput, RetryableConflict, Winner
 from tiltyard.format.manifest import Manifest
 from tiltyard.format.values import Field
+from tiltyard.transaction.context import Context
 from tiltyard.transaction.log import Committed
 from tiltyard.transaction.operations import Append, Overwrite
-from tiltyard.transaction.rules import Outcome, decide
+from tiltyard.transaction.resolve import Compatible, Incompatible, resolve
 from tiltyard.transaction.transaction import Transaction
 
 
 def meet(mine: Transaction, theirs: Committed) -> None:
     """Raises the conflict between our operation and one that was committed, if the table of rules has one."""
-    verdict = decide(mine.operation, theirs.transaction.operation)
-    if verdict.outcome is Outcome.COMPATIBLE:
-        return
     winner = theirs.as_winner()
-    kind = RetryableConflict if verdict.outcome is Outcome.RETRY else IncompatibleConflict
-    shared = f" ({', '.join(verdict.overlap[:3])})" if verdict.overlap else ""
+    verdict = resolve(mine, theirs.transaction, context=Context(winner))
+    if isinstance(verdict, Compatible):
+        return
+    kind = IncompatibleConflict if isinstance(verdict, Incompatible) else RetryableConflict
     raise kind(
-        f"{mine.operation.name} read version {mine.read_version}, then came {winner}: {verdict.reason}{shared}.",
+        verdict.reason,
         operation=mine.operation.name,
         read_version=mine.read_version,
         winners=[winner],
-        sample=verdict.overlap,
+        fragments=verdict.fragments,
+        sample=verdict.sample,
     )
 
 
@@ -43,10 +44,13 @@ def meet_schema(mine: Transaction, before: tuple[Field, ...], theirs: Committed,
     dropped |= {one.id for one in before} - now
     written = {number for fragment in mine.operation.fragments for file in fragment.files for number in file.fields}
     names = [one.name for one in after if one.id in dropped & written]
-    if names:
+    problem = f"{', '.join(names[:3])} took the id of a dropped column of ours" if names else None
+    if written and not written & now:
+        problem = "all columns of our rows were dropped"
+    if problem:
         winner = theirs.as_winner()
         raise RetryableConflict(
-            f"Append read version {mine.read_version}, then came {winner}: {', '.join(names[:3])} took the id of a dropped column of ours.",
+            f"Append read version {mine.read_version}, then came {winner}: {problem}.",
             operation=mine.operation.name,
             read_version=mine.read_version,
             winners=[winner],

@@ -12,12 +12,14 @@ from tiltyard.format.flags import Feature
 from tiltyard.format.hint import HINT_PATH, decode_hint
 from tiltyard.format.keys import primary_key
 from tiltyard.format.manifest import Manifest, decode_indices
-from tiltyard.format.names import VersionName
+from tiltyard.format.manifest_file import decode_manifest_file
+from tiltyard.format.names import VersionName, parse_manifest_name
 from tiltyard.format.rowids import decode_row_ids
 from tiltyard.format.values import TOMBSTONE, DataFile, DataFragment
 from tiltyard.interfaces import ObjectStore
 from tiltyard.storage import open_store
-from tiltyard.transaction.log import TRANSACTIONS
+from tiltyard.transaction.log import TRANSACTIONS, VERSIONS
+from tiltyard.verbs.blobs import blob_directory, missing_blobs
 from tiltyard.verbs.deletions import check_deletions, read_deletions
 from tiltyard.verbs.lance import lance_errors, open_dataset
 from tiltyard.verbs.place import Place
@@ -66,6 +68,12 @@ class _Findings:
     problems: list[Problem] = field(default_factory=list)
     not_checked: list[str] = field(default_factory=list)
     named: set[str] = field(default_factory=set)
+    pylance_sees: bool = True
+    """Whether pylance can open what lies in this store."""
+    by_directory: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """All files there are; those of blobs have a directory for each data file."""
+    orphans_known: bool = True
+    """Whether all was read that can name a file."""
     deletions_read: set[tuple[str, int, int]] = field(default_factory=set)
     transactions: dict[str, int] = field(default_factory=dict)
     files: dict[str, tuple[int, tuple[int, ...], tuple[int, ...]]] = field(default_factory=dict)
@@ -92,6 +100,10 @@ def check_table(place: Place, versions: Iterable[int] | None = None) -> CheckRep
     if hint is not None and hint > there[-1].version:
         findings.add("I9", f"the hint names version {hint}, the latest is {there[-1].version}")
     present = _present(place.store)
+    findings.by_directory = {
+        directory: tuple(paths) for directory, paths in itertools.groupby(sorted(present), lambda path: path[: path.rfind("/") + 1])
+    }
+    _detached(place, present, findings)
     latest: Manifest | None = None
     for name in there:
         if name.version in wanted:
@@ -99,7 +111,8 @@ def check_table(place: Place, versions: Iterable[int] | None = None) -> CheckRep
     if latest is not None:
         _unique_keys(place, latest, findings)
         _pylance_validates(place, latest, findings)
-    complete = wanted == {name.version for name in there} and not findings.problems
+        _blobs_are_there(place, latest, present, findings)
+    complete = wanted == {name.version for name in there} and not findings.problems and findings.orphans_known
     orphans = sorted(present - findings.named) if complete else []
     return CheckReport(
         place.store.uri, len(wanted), len(findings.named), tuple(findings.problems), tuple(orphans), tuple(findings.not_checked)
@@ -129,6 +142,37 @@ def _hint(place: Place) -> int | None:
 def _present(store: ObjectStore) -> set[str]:
     """All files of the kinds a version can name."""
     return {info.path for prefix in ("data/", "_deletions/", "_indices/", TRANSACTIONS) for info in store.list(prefix)}
+
+
+def _detached(place: Place, present: set[str], findings: _Findings) -> None:
+    """Versions beside the line of history: what they name is no orphan. Nothing else is asked of them."""
+    for name in place.store.names(VERSIONS):
+        parsed = parse_manifest_name(name)
+        if parsed is None or not parsed.detached:
+            continue
+        try:
+            manifest = decode_manifest_file(place.store.get(VERSIONS + name), source=VERSIONS + name, version=parsed.version).manifest
+            directories = tuple(f"_indices/{index.uuid}/" for index in decode_indices(manifest, name))
+        except TiltyardError as error:
+            findings.not_checked.append(f"I8: detached version {parsed.version} cannot be read: {error}")
+            findings.orphans_known = False
+            continue
+        if manifest.transaction_file:
+            findings.named.add(TRANSACTIONS + manifest.transaction_file)
+        for fragment in manifest.fragments:
+            for file in fragment.files:
+                _claim_data(file, findings)
+            if fragment.deletion_file is not None:
+                findings.named.add(fragment.deletion_file.path(fragment.id))
+        findings.named.update(path for path in present if path.startswith(directories))
+    findings.named &= present
+
+
+def _claim_data(file: DataFile, findings: _Findings) -> None:
+    """A data file and the blobs beside it belong to somebody."""
+    if file.base_id is None and f"data/{file.path}" not in findings.named:
+        findings.named.add(f"data/{file.path}")
+        findings.named.update(findings.by_directory.get(blob_directory(file.path), ()))
 
 
 def _one_version(place: Place, name: VersionName, present: set[str], findings: _Findings) -> Manifest | None:
@@ -189,6 +233,7 @@ def _fragment(fragment: DataFragment, manifest: Manifest, place: Place, present:
     for file in fragment.files:
         _same_as_before(fragment, file, findings, manifest.version)
         if file.base_id is None:
+            _claim_data(file, findings)
             _require(f"data/{file.path}", present, findings, manifest.version)
         else:
             _exists(*outside.locate(file.base_id, "data/", file.path), findings, manifest.version)
@@ -274,8 +319,9 @@ def _pylance_agrees(place: Place, manifest: Manifest, findings: _Findings) -> No
     try:
         uri = place.lance_uri
     except InvalidInput:
-        if not findings.not_checked or not findings.not_checked[-1].startswith("I13"):
+        if findings.pylance_sees:
             findings.not_checked.append("I13: pylance cannot see this store")
+        findings.pylance_sees = False
         return
     try:
         with lance_errors(place, "count rows"):
@@ -289,7 +335,7 @@ def _pylance_agrees(place: Place, manifest: Manifest, findings: _Findings) -> No
 
 def _pylance_validates(place: Place, manifest: Manifest, findings: _Findings) -> None:
     """I2, at the newest version that was looked at: the data files hold as many rows as the manifest says."""
-    if findings.not_checked and findings.not_checked[-1].startswith("I13"):
+    if not findings.pylance_sees:
         return
     try:
         check_deletions(place, manifest)
@@ -297,6 +343,17 @@ def _pylance_validates(place: Place, manifest: Manifest, findings: _Findings) ->
             open_dataset(place, manifest.version).validate()  # type: ignore[no-untyped-call]
     except TiltyardError as error:
         findings.add("I2", str(error), manifest.version)
+
+
+def _blobs_are_there(place: Place, manifest: Manifest, present: set[str], findings: _Findings) -> None:
+    """I2 for files of blobs, which only the rows themselves name, at the newest version that was looked at."""
+    if not findings.pylance_sees:
+        return
+    try:
+        for path in missing_blobs(place, manifest, present):
+            findings.add("I2", f"{path} holds a blob of a row but is not there", manifest.version)
+    except TiltyardError as error:
+        findings.not_checked.append(f"I2 for blobs: {error}")
 
 
 def _unique_keys(place: Place, manifest: Manifest, findings: _Findings) -> None:

@@ -16,6 +16,7 @@ from tiltyard.format.schema import BLOB_KEY
 from tiltyard.format.values import DataFile, DataFragment, Field
 from tiltyard.interfaces import Randomness
 from tiltyard.transaction.transaction import MESSAGE_PROPERTY
+from tiltyard.verbs.blobs import blob_files, has_blobs
 from tiltyard.verbs.input import Rows
 from tiltyard.verbs.lance import lance_errors
 from tiltyard.verbs.place import Place
@@ -101,9 +102,9 @@ def data_file_name(random: Randomness) -> str:
 def _write(place: Place, rows: Rows, target: Any, limits: FileLimits, **how: Any) -> tuple[DataFragment, ...]:
     from lance.fragment import write_fragments
 
-    failed: list[TiltyardError] = []
-    with lance_errors(place, "write rows"):
-        try:
+    failed: list[BaseException] = []
+    try:
+        with lance_errors(place, "write rows"):
             written = write_fragments(
                 rows if isinstance(rows, pa.Table) else _noting(rows, failed),
                 target,
@@ -112,24 +113,38 @@ def _write(place: Place, rows: Rows, target: Any, limits: FileLimits, **how: Any
                 storage_options=place.lance_options(),
                 **how,
             )
-        except (OSError, ValueError, RuntimeError):
-            if failed:
-                raise failed[0] from None
-            raise
-    return tuple(fragment_from_lance(fragment) for fragment in written)
+    except BaseException:
+        if failed:
+            raise failed[0] from None
+        raise
+    fragments = tuple(fragment_from_lance(fragment) for fragment in written)
+    if any(map(has_blobs, rows.schema)):
+        _sync_blobs(place, fragments)
+    return fragments
 
 
-def _noting(rows: pa.RecordBatchReader, failed: list[TiltyardError]) -> pa.RecordBatchReader:
-    """The same stream; an error of ours on the way is kept, since pylance passes on only its text."""
+def _noting(rows: pa.RecordBatchReader, failed: list[BaseException]) -> pa.RecordBatchReader:
+    """The same stream; whatever is raised on the way, by us or by who made it, is kept: pylance passes on only its text."""
 
     def batches() -> Iterable[pa.RecordBatch]:
         try:
             yield from rows
-        except TiltyardError as error:
+        except GeneratorExit:
+            raise
+        except BaseException as error:
             failed.append(error)
             raise
 
     return pa.RecordBatchReader.from_batches(rows.schema, batches())
+
+
+def _sync_blobs(place: Place, fragments: tuple[DataFragment, ...]) -> None:
+    """A commit makes the files durable that its operation names; these are named by data files only."""
+    try:
+        place.store.sync(blob_files(place.store, fragments))
+    except TiltyardError as error:
+        discard(place, fragments, error)
+        raise
 
 
 def fragment_from_lance(written: FragmentMetadata) -> DataFragment:
@@ -153,6 +168,9 @@ def discard(place: Place, fragments: Iterable[DataFragment], failure: BaseExcept
     if isinstance(failure, OutcomeUnknown) or not isinstance(failure, TiltyardError):
         return
     for fragment in fragments:
+        with suppress(StorageError):
+            for path in blob_files(place.store, [fragment]):
+                place.store.delete(path)
         for file in fragment.files:
             if file.base_id is None:
                 with suppress(StorageError):
@@ -160,6 +178,10 @@ def discard(place: Place, fragments: Iterable[DataFragment], failure: BaseExcept
 
 
 def properties_with_message(properties: Mapping[str, str] | None, message: str | None) -> dict[str, str]:
+    if message is not None and not isinstance(message, str):
+        raise InvalidInput(f"A message is text, not {type(message).__name__}.", argument="message")
+    if properties is not None and not isinstance(properties, Mapping):
+        raise InvalidInput(f"Properties are a mapping, not {type(properties).__name__}.", argument="properties")
     found = {str(key): str(value) for key, value in (properties or {}).items()}
     if message is not None:
         found[MESSAGE_PROPERTY] = message

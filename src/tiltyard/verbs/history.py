@@ -39,7 +39,7 @@ def moment(timestamp_ns: int) -> datetime:
 
 def describe(log: VersionLog, version: int, scheme: Scheme) -> HistoryEntry:
     """One entry of the history."""
-    file = log.load(version, scheme)
+    file = log.peek(version, scheme)
     manifest = file.manifest
     try:
         transaction = log.transaction_of(file)
@@ -76,7 +76,7 @@ def version_at(place: Place, when: datetime) -> tuple[int, Scheme]:
         when = when.astimezone()
     for name in reversed(place.log.versions()):
         # Looked through from the newest on, not halved: clocks of writers differ, so time stamps need not ascend.
-        if moment(place.log.load(name.version, name.scheme).manifest.timestamp_ns) <= when:
+        if moment(place.log.peek(name.version, name.scheme).manifest.timestamp_ns) <= when:
             return name.version, name.scheme
     raise NotFound(f"{place.store.uri} has no version from {when.isoformat()} or before.", name=when.isoformat())
 

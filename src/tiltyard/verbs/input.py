@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from itertools import chain
 from typing import Any, TypeAlias
 
@@ -19,34 +20,52 @@ def as_rows(data: Any) -> Rows:
     """Reads Arrow tables, batches, readers and datasets, pandas and polars frames, and plain Python columns or rows.
 
     Raises:
-        InvalidInput: it holds no rows we know how to read.
+        InvalidInput: it holds no rows we know how to read; for a stream, while it is read, that a batch is not what the stream said.
     """
+    rows = _known(data)
+    return rows if isinstance(rows, pa.Table) else pa.RecordBatchReader.from_batches(rows.schema, _as_announced(rows))
+
+
+def _known(data: Any) -> Rows:
     if isinstance(data, pa.RecordBatchReader | pa.Table):
         return data
     if isinstance(data, pa.RecordBatch):
         return pa.Table.from_batches([data])
     if isinstance(data, pa.Schema):
         return pa.Table.from_batches([], data)  # empty arrays of some types cannot be made, empty tables can
-    try:
-        return _foreign(data)
-    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
-        raise InvalidInput(f"The data cannot be read as Arrow: {error}", argument="data") from error
-
-
-def _foreign(data: Any) -> Rows:
     if type(data).__module__.partition(".")[0] == "pandas":
-        return pa.Table.from_pandas(data, preserve_index=False)
+        with _reading():
+            return pa.Table.from_pandas(data, preserve_index=False)
     if hasattr(data, "__arrow_c_stream__"):
-        return pa.RecordBatchReader.from_stream(data)
+        with _reading():
+            return pa.RecordBatchReader.from_stream(data)
     if hasattr(data, "to_batches") and hasattr(data, "schema"):
-        return pa.RecordBatchReader.from_batches(data.schema, data.to_batches())
+        with _reading():
+            return pa.RecordBatchReader.from_batches(data.schema, data.to_batches())
     if isinstance(data, Mapping):
-        return pa.table(dict(data))
+        return _from_columns(data)
     if isinstance(data, Iterable) and not isinstance(data, str | bytes):
         return _from_items(iter(data))
     raise InvalidInput(
         f"A {type(data).__name__} holds no rows.", argument="data", advice="Give an Arrow table or reader, a data frame, or rows as dicts."
     )
+
+
+@contextmanager
+def _reading() -> Iterator[None]:
+    """Around what Arrow makes of a value, never around code of the caller's: his errors are his."""
+    try:
+        yield
+    except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
+        raise InvalidInput(f"The data cannot be read as Arrow: {error}", argument="data") from error
+
+
+def _from_columns(columns: Mapping[Any, Any]) -> pa.Table:
+    for name in columns:
+        if not isinstance(name, str):
+            raise InvalidInput(f"Columns are called by text, not {name!r}.", argument="data")
+    with _reading():
+        return pa.table(dict(columns))
 
 
 def _from_items(items: Iterator[Any]) -> Rows:
@@ -58,7 +77,32 @@ def _from_items(items: Iterator[Any]) -> Rows:
     rows = [first, *items]
     if not all(isinstance(row, Mapping) for row in rows):
         raise InvalidInput("Rows must be dicts.", argument="data", advice="Give an Arrow table or reader, a data frame, or rows as dicts.")
-    return pa.Table.from_pylist(rows)
+    # Arrow itself would take the columns from the first row and drop what only later ones have.
+    names = dict.fromkeys(name for row in rows for name in row)
+    return _from_columns({name: [row.get(name) for row in rows] for name in names})
+
+
+def _as_announced(reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
+    """The batches of a stream, each in the order of its schema. Nobody else compares the two, and the bytes of one type would be read
+    as another."""
+    schema = reader.schema
+    for batch in reader:
+        yield batch if batch.schema.equals(schema) else _rearranged(batch, schema)
+
+
+def _rearranged(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    if sorted(batch.schema.names) != sorted(schema.names) or len(set(schema.names)) < len(schema.names):
+        found = f"columns {', '.join(batch.schema.names)} instead of {', '.join(schema.names)}"
+        raise InvalidInput(f"A batch of the stream has {found}.", argument="data", advice="Nothing was committed.")
+    for field in schema:
+        kind = batch.schema.field(field.name).type
+        if not kind.equals(field.type):
+            raise InvalidInput(
+                f"A batch of the stream has {kind} in column {field.name}, which the stream says is {field.type}.",
+                argument=field.name,
+                advice="Nothing was committed; cast the batch.",
+            )
+    return pa.RecordBatch.from_arrays([batch.column(name) for name in schema.names], schema=schema)
 
 
 def conformed(rows: Rows, schema: pa.Schema, not_null: Iterable[str] = ()) -> Rows:
@@ -90,9 +134,10 @@ def _conform(batches: Iterable[pa.RecordBatch], schema: pa.Schema, not_null: tup
         seen += batch.num_rows
         try:
             columns = [cast(have, want.type) for have, want in zip(batch.columns, schema, strict=True)]
-            yield pa.RecordBatch.from_arrays(columns, schema=schema)
-        except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
+            fitting = pa.RecordBatch.from_arrays(columns, schema=schema)
+        except (pa.ArrowException, OverflowError) as error:
             raise InvalidInput(f"The rows do not fit the table: {error}", argument="data") from error
+        yield fitting
 
 
 def _leaf(batch: pa.RecordBatch, path: str) -> pa.Array | None:

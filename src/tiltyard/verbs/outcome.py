@@ -63,7 +63,7 @@ def _look(place: Place, transaction_id: str, tried: int | None) -> Outcome:
     for name in reversed(versions):
         if announced is not None and name.version <= announced:
             break
-        file = place.log.load(name.version, name.scheme)
+        file = place.log.peek(name.version, name.scheme)
         inline_only |= bool(file.manifest.writer_flags & Feature.NO_TRANSACTION_FILE)
         if _id_of(place, file) == transaction_id:
             return Committed(name.version)
@@ -72,7 +72,9 @@ def _look(place: Place, transaction_id: str, tried: int | None) -> Outcome:
         return _at(tried, known)
     if announced is not None:
         return Unknown("its transaction file is there but no version names it: its writer may still be at work, or died")
-    if known != list(range(1, len(known) + 1)) or not known:
+    if not known:
+        return Unknown("there is no table: its creation may still be under way, or it was dropped")
+    if known != list(range(1, len(known) + 1)):
         return Unknown("part of the history has been cleaned up")
     if inline_only:
         return Unknown("this table keeps no transaction files that would tell of a commit under way; pass the version that was tried")

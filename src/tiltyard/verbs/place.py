@@ -16,8 +16,8 @@ from tiltyard.format.refs import branch_root
 from tiltyard.format.safe_paths import check_base
 from tiltyard.format.values import WriterVersion
 from tiltyard.interfaces import CommitHandler, ObjectStore, Runtime, system_runtime
-from tiltyard.storage import Durability, ensure_safe, lance_uri, open_store
-from tiltyard.storage.handlers import LockHandler, handler_for
+from tiltyard.storage import Durability, lance_uri, open_store
+from tiltyard.storage.handlers import ensure_usable, handler_for
 from tiltyard.transaction.commit import Committer
 from tiltyard.transaction.log import VersionLog
 
@@ -62,9 +62,8 @@ class Place:
         return {key: str(value) for key, value in self.storage_options.items()} if self.storage_options else None
 
     def ensure_safe(self) -> None:
-        """Refuses a store that overwrites where it should create; a lock needs no such promise."""
-        if not isinstance(self.handler, LockHandler):
-            ensure_safe(self.store, self.runtime)
+        """Refuses a store that overwrites where it should create, unless the handler needs no such promise."""
+        ensure_usable(self.handler, self.store, self.runtime)
 
     def on_branch(self, branch: str | None) -> Place:
         """The same table's branch, which has a directory of its own below the main one."""

@@ -46,6 +46,9 @@ class NewTable:
     config: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        for key, value in self.config.items():
+            if not isinstance(key, str) or not isinstance(value, str):
+                raise InvalidInput(f"Config is text by text, not {key!r}: {value!r}.", argument="config")
         if self.data_format not in DATA_FORMATS:
             raise InvalidInput(
                 f"Data format {self.data_format!r} cannot be written.",
@@ -60,7 +63,7 @@ Committed = tuple[CommitResult, ManifestFile]
 def create_table(place: Place, data: Any, new: NewTable, properties: Mapping[str, str], limits: FileLimits) -> Committed:
     """Makes a table of these rows, or an empty one of a schema."""
     if place.log.head() is not None:
-        raise _taken(place)
+        raise AlreadyExists.table(place.store.uri)
     place.ensure_safe()
     rows = as_rows(data)
     fields, metadata, rows = _as_schema(rows, new.primary_key, new.data_format)
@@ -68,7 +71,7 @@ def create_table(place: Place, data: Any, new: NewTable, properties: Mapping[str
         fragments = write_new(place, rows, new.data_format, limits, replacing=False)
     except StorageError as error:
         if place.log.head() is not None:  # pylance writes no files for a new table where somebody else just made one
-            raise _taken(place) from error
+            raise AlreadyExists.table(place.store.uri) from error
         raise
     operation = Overwrite(fragments=fragments, schema=fields, schema_metadata=metadata, config_upsert_values=new.config)
     transaction = Transaction(0, place.runtime.random.uuid(), operation, properties)
@@ -80,11 +83,6 @@ def create_table(place: Place, data: Any, new: NewTable, properties: Mapping[str
         raise
 
 
-def _taken(place: Place) -> AlreadyExists:
-    uri = place.store.uri
-    return AlreadyExists(f"There is a table at {uri} already.", name=uri, advice="Open it, or use overwrite to replace its rows.")
-
-
 @dataclass(slots=True)
 class Appending:
     """What one append can leave for the next while the table's fields stay the same."""
@@ -94,15 +92,17 @@ class Appending:
     matched: tuple[pa.Schema, SchemaMatch] | None = None
 
     def match(self, schema: pa.Schema) -> SchemaMatch:
-        if self.matched is None or not self.matched[0].equals(schema, check_metadata=True):
-            self.matched = (schema, match_schema(self.fields, schema))
-        return self.matched[1]
+        found = self.matched  # read once: other threads may put theirs in its place at any time
+        if found is None or not found[0].equals(schema, check_metadata=True):
+            found = self.matched = (schema, match_schema(self.fields, schema))
+        return found[1]
 
     def dataset_at(self, place: Place, version: int) -> LanceDataset:
         """pylance's handle on a version with our fields, which need not be this one: only the schema tells it how to write."""
-        if self.dataset is None:
-            self.dataset = open_dataset(place, version)
-        return self.dataset
+        found = self.dataset
+        if found is None:
+            found = self.dataset = open_dataset(place, version)
+        return found
 
 
 def append_rows(

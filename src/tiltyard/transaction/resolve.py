@@ -1,0 +1,147 @@
+"""The verdict on a pair: our operation, and one that was committed after the version ours was built on. No I/O decides, only values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Final
+
+from tiltyard.errors import UnsupportedFeature, fit
+from tiltyard.transaction.conditions import CONDITIONS
+from tiltyard.transaction.context import Context, Found
+from tiltyard.transaction.operations import Operation
+from tiltyard.transaction.rules import ABOUT_KEYS, RULES, UNKNOWN, Outcome, Rule
+from tiltyard.transaction.transaction import Transaction
+
+NOTHING_KNOWN: Final = Context()
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What becomes of our operation. Always one of ``Compatible``, ``Rebase``, ``Retry`` and ``Incompatible``.
+
+    Attributes:
+        reason: one sentence: who met whom, and what came of it.
+        rule: the rule that decided; None where none applied.
+        fragments: ids of fragments both sides touch.
+        rows: fragment and offset of rows both sides touch (a sample).
+        names: keys, fields, indices, shards or bases both sides touch.
+    """
+
+    outcome: ClassVar[Outcome]
+    reason: str
+    rule: Rule | None = None
+    fragments: tuple[int, ...] = ()
+    rows: tuple[tuple[int, int], ...] = ()
+    names: tuple[str, ...] = ()
+
+    @property
+    def sample(self) -> tuple[str, ...]:
+        """A few of the things that met, in words."""
+        return Found(self.fragments, self.rows, self.names).sample
+
+    @property
+    def about_keys(self) -> bool:
+        """Whether both may write the same key: what a ``KeyConflict`` tells of."""
+        return self.rule is not None and self.rule.when in ABOUT_KEYS
+
+
+@dataclass(frozen=True, slots=True)
+class Compatible(Verdict):
+    """Commit as it is on top of theirs."""
+
+    outcome = Outcome.COMPATIBLE
+
+
+@dataclass(frozen=True, slots=True)
+class Rebase(Verdict):
+    """Commit on top of theirs after a change that absorbs it.
+
+    Attributes:
+        merge_fragments: in these, take the fragment as it is now with our changes to it, and delete what either side deleted.
+        undecided_fragments: those among them whose rows are not known yet on a side. Find them out and ask again before committing.
+        carry_fragments: old fragments of the Rewrite of the pair; carry deletions in them to where their rows are now.
+        trim_indices: uuid of each of our new indices that covers too much, and the fragments to take out of its coverage.
+        merge_singletons: names of singleton indices to merge with the one that is there.
+    """
+
+    outcome = Outcome.REBASE
+    merge_fragments: tuple[int, ...] = ()
+    undecided_fragments: tuple[int, ...] = ()
+    carry_fragments: tuple[int, ...] = ()
+    trim_indices: tuple[tuple[str, tuple[int, ...]], ...] = ()
+    merge_singletons: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Retry(Verdict):
+    """Do not commit; working the change out again on the newest version is safe."""
+
+    outcome = Outcome.RETRY
+
+
+@dataclass(frozen=True, slots=True)
+class Incompatible(Verdict):
+    """Do not commit; working it out again may mean something else than was meant."""
+
+    outcome = Outcome.INCOMPATIBLE
+
+
+def resolve(mine: Operation | Transaction, theirs: Operation | Transaction, *, context: Context = NOTHING_KNOWN) -> Verdict:
+    """Decides whether an operation can be committed over one that was committed since the version it was built on.
+
+    Pure: the same operations and the same context give the same verdict. What the context leaves out is decided on the safe side;
+    where rows are not known the verdict is a ``Rebase`` that lists the fragments to look into.
+
+    Raises:
+        UnsupportedFeature: ours is an operation this release does not know.
+        CorruptTable: a bitmap or an index entry inside an operation cannot be read, so nobody can tell what it touches.
+
+    Example:
+        >>> import tiltyard as ty
+        >>> ty.resolve(ty.ops.Append(), ty.ops.Restore(3))
+        Incompatible(reason='Append met Restore: the table was set back to an older version.', ...)
+    """
+    ours = mine.operation if isinstance(mine, Transaction) else mine
+    others = theirs.operation if isinstance(theirs, Transaction) else theirs
+    for rule in rules_for(ours.name, others.name):
+        found = CONDITIONS[rule.when].holds(ours, others, context)
+        if found is not None:
+            return _verdict(rule, found, _sentence(mine, theirs, context, rule.why, found))
+    return Compatible(_sentence(mine, theirs, context, "nothing both sides touch", Found()))
+
+
+def rules_for(committing: str, committed: str) -> tuple[Rule, ...]:
+    """The rules of a pair of operations by name, in order. Any name that is not known stands for an unknown operation."""
+    if committing not in RULES:
+        raise UnsupportedFeature(f"This release cannot commit {committing}.", feature=committing, writing=True)
+    row = RULES[committing]
+    return row.get(committed, row[UNKNOWN])
+
+
+def _verdict(rule: Rule, found: Found, reason: str) -> Verdict:
+    if rule.then is Outcome.REBASE:
+        return Rebase(
+            reason,
+            rule,
+            found.fragments,
+            found.rows,
+            found.names,
+            merge_fragments=found.merge_fragments,
+            undecided_fragments=found.undecided_fragments,
+            carry_fragments=found.carry_fragments,
+            trim_indices=found.trim_indices,
+            merge_singletons=found.merge_singletons,
+        )
+    kind = Retry if rule.then is Outcome.RETRY else Incompatible
+    return kind(reason, rule, found.fragments, found.rows, found.names)
+
+
+def _sentence(mine: Operation | Transaction, theirs: Operation | Transaction, context: Context, why: str, found: Found) -> str:
+    ours = f"{mine.operation.name} read version {mine.read_version}, then came" if isinstance(mine, Transaction) else f"{mine.name} met"
+    if context.winner is not None:
+        other = str(context.winner)
+    else:
+        other = f"{theirs.operation.name} (transaction {theirs.uuid})" if isinstance(theirs, Transaction) else theirs.name
+    sample = f" ({', '.join(found.sample)})" if found.sample else ""
+    doubt = " once their rows are known to differ" if found.undecided_fragments else ""
+    return fit(f"{ours} {other}: {why}{doubt}{sample}.")
