@@ -10,9 +10,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from tiltyard.errors import HistoryUnavailable, InvalidInput, NotFound, OutcomeUnknown, UnsupportedFeature
+from tiltyard.errors import InvalidInput, NotFound, OutcomeUnknown, UnsupportedFeature
 from tiltyard.format.flags import describe as describe_flags
 from tiltyard.format.keys import primary_key
 from tiltyard.format.manifest import decode_indices
@@ -22,15 +21,16 @@ from tiltyard.format.schema import arrow_from_fields
 from tiltyard.format.values import DataFragment, IndexMetadata
 from tiltyard.interfaces import CommitHandler
 from tiltyard.storage import Durability
-from tiltyard.transaction.backoff import RetryPolicy
 from tiltyard.transaction.commit import CommitResult
 from tiltyard.transaction.operations import Operation
 from tiltyard.transaction.transaction import Transaction
+from tiltyard.verbs.arguments import chosen_columns, retry_policy, sql_condition
 from tiltyard.verbs.check import CheckReport, check_table
 from tiltyard.verbs.data import FileLimits, properties_with_message
 from tiltyard.verbs.deletions import check_deletions
 from tiltyard.verbs.history import HistoryEntry, describe, history, parse_moment, version_at
 from tiltyard.verbs.lance import lance_errors, open_dataset, translated
+from tiltyard.verbs.low_door import as_transaction, commit_transaction
 from tiltyard.verbs.names import migrate_names
 from tiltyard.verbs.outcome import Outcome, outcome_of
 from tiltyard.verbs.place import Place, open_place
@@ -306,7 +306,7 @@ class Table:
         """How many rows there are; without a filter this reads no data."""
         if filter is None:
             return self._file.manifest.fragments.live_rows()
-        condition = _condition(filter)
+        condition = sql_condition(filter)
         with lance_errors(self._place, "count rows"):
             return int(self.lance.count_rows(condition))
 
@@ -318,7 +318,7 @@ class Table:
             filter: a SQL condition.
             scan: anything else pylance's scanner takes, such as ``limit`` or ``with_row_id``.
         """
-        chosen, condition = _columns(columns), _condition(filter)
+        chosen, condition = chosen_columns(columns), sql_condition(filter)
         with lance_errors(self._place, "read rows"):
             return self.lance.to_table(columns=chosen, filter=condition, **scan)
 
@@ -326,7 +326,7 @@ class Table:
         self, columns: Sequence[str] | Mapping[str, str] | None = None, filter: str | None = None, **scan: Any
     ) -> pa.RecordBatchReader:
         """The rows as a stream of batches."""
-        chosen, condition = _columns(columns), _condition(filter)
+        chosen, condition = chosen_columns(columns), sql_condition(filter)
         with lance_errors(self._place, "read rows"):
             reader = self.lance.scanner(columns=chosen, filter=condition, **scan).to_reader()
         return translated(self._place, reader)
@@ -351,7 +351,7 @@ class Table:
             ContentionError, HistoryUnavailable, OutcomeUnknown: see ``tiltyard.errors``.
         """
         limits = FileLimits(max_rows_per_file, max_bytes_per_file)
-        policy = _policy(max_retries)
+        policy = retry_policy(max_retries)
         described = properties_with_message(properties, message)
         read = self._file
         appender = self._appender(read)
@@ -383,7 +383,7 @@ class Table:
             RetryableConflict: somebody else replaced the table meanwhile.
         """
         limits = FileLimits(max_rows_per_file, max_bytes_per_file)
-        policy = _policy(max_retries)
+        policy = retry_policy(max_retries)
         described = properties_with_message(properties, message)
         return self._commit(lambda: overwrite_rows(self._place, self._file, self._scheme, data, primary_key, described, limits, policy))
 
@@ -403,35 +403,10 @@ class Table:
             properties: what the history shall say of it.
             max_retries: how often a lost race for a version is run again.
         """
-        policy = _policy(max_retries)
-        transaction = self._transaction(operation, read_version, properties)
-        return self._commit(lambda: self._commit_low(transaction, policy))
-
-    def _transaction(
-        self, operation: Operation | Transaction, read_version: int | None, properties: Mapping[str, str] | None
-    ) -> Transaction:
-        if isinstance(operation, Transaction):
-            if read_version is not None or properties is not None:
-                raise InvalidInput("A transaction brings its read version and properties along.", argument="read_version")
-            return operation
-        if not isinstance(operation, Operation):
-            raise InvalidInput(f"A {type(operation).__name__} is no operation.", argument="operation", advice="See tiltyard.ops.")
-        read = self.version if read_version is None else read_version
-        return Transaction(read, self._place.runtime.random.uuid(), operation, properties or {})
-
-    def _commit_low(self, transaction: Transaction, policy: RetryPolicy) -> tuple[CommitResult, ManifestFile]:
-        self._place.ensure_safe()
-        read = self._file
-        if transaction.read_version != self.version:
-            try:
-                read = self._place.load(transaction.read_version, self._scheme)
-            except NotFound as error:
-                raise HistoryUnavailable(
-                    f"Read version {transaction.read_version} cannot be read.",
-                    read_version=transaction.read_version,
-                    missing=[transaction.read_version],
-                ) from error
-        return self._place.committer.commit(transaction, read, self._scheme, policy)
+        policy = retry_policy(max_retries)
+        read, scheme = self._file, self._scheme
+        transaction = as_transaction(operation, read_version, properties, self._place, read)
+        return self._commit(lambda: commit_transaction(self._place, read, scheme, transaction, policy))
 
     def _commit(self, work: Any) -> CommitResult:
         try:
@@ -512,29 +487,3 @@ class Table:
     def resume_migration(uri: Uri, *, storage_options: Mapping[str, Any] | None = None, durability: Durability = "fsync") -> int:
         """Ends a migration of manifest names that was interrupted and left a table that does not open. Returns how many it renamed."""
         return migrate_names(open_place(uri, storage_options=storage_options, durability=durability))
-
-
-def _columns(columns: Sequence[str] | Mapping[str, str] | None) -> list[str] | dict[str, str] | None:
-    if columns is None:
-        return None
-    if isinstance(columns, str):
-        return [columns]
-    if not isinstance(columns, Iterable):
-        raise InvalidInput(f"Columns are named by text, not by a {type(columns).__name__}.", argument="columns")
-    chosen = dict(columns) if isinstance(columns, Mapping) else list(columns)
-    for part in [*chosen, *chosen.values()] if isinstance(chosen, dict) else chosen:
-        if not isinstance(part, str):
-            raise InvalidInput(f"Columns are named by text, not {part!r}.", argument="columns")
-    return chosen
-
-
-def _condition(filter: str | None) -> str | None:
-    if filter is not None and not isinstance(filter, str | pc.Expression):
-        raise InvalidInput(f"A filter is a SQL condition as text, not a {type(filter).__name__}.", argument="filter")
-    return filter
-
-
-def _policy(max_retries: int) -> RetryPolicy:
-    if not isinstance(max_retries, int) or max_retries < 0:
-        raise InvalidInput("max_retries is a number from 0 on.", argument="max_retries")
-    return RetryPolicy(max_retries)
