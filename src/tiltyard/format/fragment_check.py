@@ -175,9 +175,10 @@ def _check_schemas(walk: Walk, spans: list[tuple[Numbers, Numbers]], table: _Tab
         files = tuple(walk.joined[start[left[0]] : end[left[0]]] for start, end in spans)
         alike = np.ones(len(left), dtype=bool)
         for (start, end), file in zip(spans, files, strict=True):
-            begins = walk.joined.startswith
-            alike &= [begins(file, at) for at in start[left].tolist()]
             alike &= end[left] - start[left] == len(file)
+            if file and alike.any():
+                found = walk.windows(left[alike], start, len(file))
+                alike[alike] = (found == np.frombuffer(file, dtype=np.uint8)).all(axis=1)
         if not _schema_is_sound(files, table):
             walk.odd[left[alike]] = True
         left = left[~alike]

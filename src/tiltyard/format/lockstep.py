@@ -26,6 +26,14 @@ _PADDING: Final = bytes(WIDEST_OPAQUE)
 """So that no number runs off the end."""
 
 
+Places: TypeAlias = slice | npt.NDArray[np.intp]
+
+
+def _places(rows: Rows) -> Places:
+    """The records a step is about. Nearly always that is all of them, and a slice is had for nothing."""
+    return slice(None) if rows.all() else np.flatnonzero(rows)
+
+
 class Walk:
     """Positions in many records. ``rows`` is always a mask: which of the records a step is about."""
 
@@ -48,13 +56,19 @@ class Walk:
     def number(self, rows: Rows, widest: int = WIDEST) -> Numbers:
         """The number that each of the records stands at; 0 for the others."""
         values = np.zeros(len(rows), np.int64)
-        which = np.flatnonzero(rows)
-        if not len(which):
-            return values
+        which = _places(rows)
         at = self.at[which]
-        value = np.zeros(len(which), np.int64)
-        more = np.ones(len(which), dtype=bool)
-        odd = np.zeros(len(which), dtype=bool)
+        if not len(at):
+            return values
+        byte = self.bytes[at]
+        if byte.max() < 0x80:  # lengths and versions nearly always are
+            values[which] = byte
+            self._arrive(which, at + 1)
+            return values
+        at = at.copy()
+        value = np.zeros(len(at), np.int64)
+        more = np.ones(len(at), dtype=bool)
+        odd = np.zeros(len(at), dtype=bool)
         for rank in range(widest):
             byte = self.bytes[at]
             value |= np.where(more, (byte & 0x7F).astype(np.int64) << 7 * rank, 0)
@@ -76,8 +90,8 @@ class Walk:
         return values
 
     def skip(self, rows: Rows, lengths: Numbers) -> None:
-        which = np.flatnonzero(rows)
-        self._arrive(which, self.at[which] + lengths[which], np.zeros(len(which), dtype=bool))
+        which = _places(rows)
+        self._arrive(which, self.at[which] + lengths[which])
 
     def enter(self, rows: Rows) -> Numbers:
         """Steps into the message each of the records stands at; returns the ends to ``leave`` for."""
@@ -95,7 +109,12 @@ class Walk:
         """So many bytes of each of the records ``which``, one row for each."""
         return np.lib.stride_tricks.sliding_window_view(self.bytes, length)[starts[which]]
 
-    def _arrive(self, which: npt.NDArray[np.intp], at: Numbers, odd: Rows) -> None:
+    def _arrive(self, which: Places, at: Numbers, odd: Rows | None = None) -> None:
         end = self.end[which]
-        self.odd[which] |= odd | (at > end)
-        self.at[which] = np.minimum(at, end)
+        beyond = at > end
+        if odd is not None:
+            beyond |= odd
+        if beyond.any():
+            self.odd[which] |= beyond
+            at = np.minimum(at, end)
+        self.at[which] = at
