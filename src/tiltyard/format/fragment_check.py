@@ -161,9 +161,8 @@ def _name(walk: Walk, rows: Rows) -> None:
 
 def _base(walk: Walk, rows: Rows, table: _Table) -> None:
     based = walk.tagged(_BASE, rows)
-    numbers = walk.number(based)
     if based.any():
-        walk.odd |= based & ~np.isin(numbers, sorted(table.base_ids))
+        walk.odd |= based & ~np.isin(walk.number(based), sorted(table.base_ids))
 
 
 def _check_schemas(walk: Walk, spans: list[tuple[Numbers, Numbers]], table: _Table) -> None:

@@ -48,18 +48,19 @@ class Walk:
 
     def tagged(self, tag: int, rows: Rows) -> Rows:
         """Those of the records that stand at this tag; they step over it."""
-        found = rows & ~self.odd & (self.at < self.end)
-        found &= self.bytes[self.at] == tag
-        self.at += found
+        found: Rows = self.bytes[self.at] == tag
+        if found.any():  # most members that may be there are not
+            found &= rows & ~self.odd & (self.at < self.end)
+            self.at += found
         return found
 
     def number(self, rows: Rows, widest: int = WIDEST) -> Numbers:
         """The number that each of the records stands at; 0 for the others."""
         values = np.zeros(len(rows), np.int64)
+        if not rows.any():
+            return values
         which = _places(rows)
         at = self.at[which]
-        if not len(at):
-            return values
         byte = self.bytes[at]
         if byte.max() < 0x80:  # lengths and versions nearly always are
             values[which] = byte
