@@ -331,12 +331,20 @@ def _judge(uri: str | Path, least: int) -> set[tuple[str, str, str]]:
     return seen
 
 
+DEFERRED = "deferred remapping"
+CASES = [pytest.param(history, stable, id=f"{history}-{'stable ids' if stable else 'addresses'}")
+         for history in HISTORIES for stable in (False, True) if not (stable and history == DEFERRED)]  # fmt: skip
+
+
+def test_pylance_does_not_put_off_remapping_on_tables_with_stable_row_ids(tmp_path: Path) -> None:
+    """Why that case is missing above; when this fails, it can be added."""
+    with pytest.raises((OSError, ValueError, NotImplementedError)):
+        HISTORIES[DEFERRED](Stock(tmp_path, stable=True, version="2.2"))
+
+
 @pytest.mark.parametrize("version", ["2.1", "2.2"])
-@pytest.mark.parametrize("stable", [False, True], ids=["addresses", "stable ids"])
-@pytest.mark.parametrize("history", HISTORIES)
+@pytest.mark.parametrize(("history", "stable"), CASES)
 def test_history(history: str, stable: bool, version: str, tmp_path: Path) -> None:
-    if history == "deferred remapping" and stable:
-        pytest.skip("pylance does not put off remapping on tables with stable row ids")
     stock = Stock(tmp_path, stable=stable, version=version)
     HISTORIES[history](stock)
     seen = _judge(stock.uri, 4)
@@ -345,12 +353,9 @@ def test_history(history: str, stable: bool, version: str, tmp_path: Path) -> No
     assert {one[0] for one in seen} == expected
 
 
-@pytest.mark.parametrize("stable", [False, True], ids=["addresses", "stable ids"])
-@pytest.mark.parametrize("history", HISTORIES)
+@pytest.mark.parametrize(("history", "stable"), CASES)
 def test_pylance_goes_on_from_what_we_make(history: str, stable: bool, tmp_path: Path) -> None:
     """Every version after the first is written by us, in its place; pylance reads the same rows, and can do its work."""
-    if history == "deferred remapping" and stable:
-        pytest.skip("pylance does not put off remapping on tables with stable row ids")
     stock = Stock(tmp_path, stable=stable, version="2.2")
     HISTORIES[history](stock)
     steps = list(replay(stock.uri))[1:]
