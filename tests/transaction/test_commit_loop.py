@@ -360,17 +360,24 @@ def test_an_overwrite_brings_its_own_columns() -> None:
 # ---- the low door -----------------------------------------------------------------------------------------------------------
 
 
-def test_operations_that_cannot_be_committed_yet() -> None:
+def test_what_nobody_knows_is_not_committed() -> None:
     store = MemoryStore()
     table = memory_table(store)
-    with pytest.raises(UnsupportedFeature, match="Restore"):
-        table.commit(ops.Restore(1))
     with pytest.raises(UnsupportedFeature):
         table.commit(ops.UnknownOperation(116, b"\xa2\x07\x00"))
     plant(store, append())
     with pytest.raises(TiltyardError):
-        table.commit(ops.Restore(1))
+        table.commit(ops.UnknownOperation(116, b"\xa2\x07\x00"))
     assert version_count(store) == 2
+
+
+def test_a_clone_makes_a_new_table_and_is_refused_on_one_that_is_there() -> None:
+    store = MemoryStore()
+    table = memory_table(store)
+    with pytest.raises(InvalidInput, match="a new one"):
+        table.commit(ops.Clone(True, None, 1, "elsewhere"))
+    assert version_count(store) == 1
+    assert len(list(store.names("_transactions/"))) == 1  # that of its creation
 
 
 def test_a_missing_data_file_is_found_before_the_commit(tmp_path: Path) -> None:

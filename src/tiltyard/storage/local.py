@@ -21,6 +21,9 @@ Durability = Literal["fsync", "os"]
 _FILES = (".manifest/", ".txn/", ".json/")
 """Endings only a file has, a slash behind, in the directories every commit lists. Not ``.lance``: a table's directory has that too."""
 
+_ADVICE = "_versions/latest_version_hint.json"
+"""Not worth a flush: who does not find it, or finds it torn, lists instead."""
+
 _ABSENT = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
 
 
@@ -201,14 +204,15 @@ class LocalStore:
     # steps of a write
 
     def _stage(self, directory: str, path: str, data: bytes) -> str:
+        durable = self._durable and path != _ADVICE
         try:
-            return files.write_temporary(directory, data, durable=self._durable)
+            return files.write_temporary(directory, data, durable=durable)
         except FileNotFoundError:
             self._make_directory(directory, path)
         except OSError as error:
             raise files.storage_error("write", path, self.uri, error) from error
         try:
-            return files.write_temporary(directory, data, durable=self._durable)
+            return files.write_temporary(directory, data, durable=durable)
         except OSError as error:
             raise files.storage_error("write", path, self.uri, error) from error
 
@@ -236,7 +240,7 @@ class LocalStore:
 
     def _settle(self, directory: str, path: str, *, maybe_applied: bool = True) -> None:
         """Makes a name survive a power loss; it is visible already, so a failure here leaves the outcome open."""
-        if not self._durable:
+        if not self._durable or path == _ADVICE:
             return
         try:
             files.sync_path(directory)

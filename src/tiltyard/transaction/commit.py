@@ -1,14 +1,13 @@
 """The commit loop: from an operation at a read version to a new version, or to a typed reason why not.
 
 One step decides, the creation of the next version's file; all before it can be thrown away. The loop therefore ends in exactly one of
-three ways: the version is ours; it is certainly not (and our transaction file is removed); or the store left it open, and then
+three ways: the version is ours; it is certainly not (and what we wrote for it is removed); or the store left it open, and then
 ``OutcomeUnknown`` says so and nothing is deleted.
 """
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Final
@@ -22,30 +21,27 @@ from tiltyard.errors import (
     OutcomeUnknown,
     StorageError,
     TiltyardError,
-    UnsupportedFeature,
     Winner,
 )
 from tiltyard.format.flags import Feature, check_writable
 from tiltyard.format.manifest import Manifest
 from tiltyard.format.manifest_file import ManifestFile, encode_manifest_file
-from tiltyard.format.names import Scheme, parse_transaction_name
-from tiltyard.format.values import WriterVersion
-from tiltyard.interfaces import CommitHandler, Runtime
+from tiltyard.format.names import Scheme
+from tiltyard.format.values import BasePath, IndexMetadata, WriterVersion
+from tiltyard.interfaces import CommitHandler, ObjectStore, Runtime
+from tiltyard.transaction import observers
 from tiltyard.transaction.apply import Creation, Stamp, apply, create
 from tiltyard.transaction.backoff import RetryPolicy, wait_before
+from tiltyard.transaction.carrier import Carrier
+from tiltyard.transaction.field_meaning import check_field_ids, meet_schema
+from tiltyard.transaction.files import new_files
+from tiltyard.transaction.landing import Landing
 from tiltyard.transaction.log import TRANSACTIONS, Committed, VersionLog
-from tiltyard.transaction.meeting import check_field_ids, meet, meet_schema
-from tiltyard.transaction.operations import Append, Operation, Overwrite
+from tiltyard.transaction.operations import KeyExistenceFilter, Overwrite, Restore
 from tiltyard.transaction.transaction import Transaction
-
-logger = logging.getLogger("tiltyard.commit")
+from tiltyard.transaction.vectors import Vectors, base_out_of_reach
 
 SECTION_LENGTH_BYTES: Final = 4
-READ_BACKS: Final = 3
-"""How often we look again after an answer that leaves the outcome open."""
-
-REFS: Final = ("_refs/tags/", "_refs/branches/")
-"""What may keep a version from being cleaned up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,16 +75,16 @@ class _Race:
     head: ManifestFile
     scheme: Scheme
     started: float
+    carrier: Carrier | None = None
+    """Takes the operation over other commits; the creation of a table has none to go over."""
     attempts: int = 0
     confirmed: bool = False
     """Whether the version we read was found to be the one that is there."""
     newest: int = 0
     """The highest version we know of, whatever a listing says."""
     synced: bool = False
-    announced: bool = False
-    """Whether a transaction file of ours may be there, so that it must be withdrawn."""
-    written: bool = False
-    """Whether it is there as a whole."""
+    announced: dict[str, bytes | None] = field(default_factory=dict)
+    """Transaction files of ours that may be there, so that they must be withdrawn, and what they hold for certain."""
     dropped_fields: frozenset[int] = frozenset()
     rebased_over: list[Winner] = field(default_factory=list)
     lost_to: list[Winner] = field(default_factory=list)
@@ -104,11 +100,34 @@ class Committer:
     writer: WriterVersion
     vet: Callable[[ManifestFile], object] = lambda _: None
     """Raises for a version that must not be built upon, before anything is committed."""
+    open_base: Callable[[BasePath], ObjectStore] = base_out_of_reach
+    """Opens the store of a base, for deletion files that lie there."""
+
+    @property
+    def landing(self) -> Landing:
+        return Landing(self.log, self.handler)
 
     def commit(
-        self, transaction: Transaction, read: ManifestFile, scheme: Scheme, policy: RetryPolicy
+        self,
+        transaction: Transaction,
+        read: ManifestFile,
+        scheme: Scheme,
+        policy: RetryPolicy,
+        *,
+        keys: KeyExistenceFilter | None = None,
+        reuse: IndexMetadata | None = None,
+        unverified: bool = False,
     ) -> tuple[CommitResult, ManifestFile]:
         """Commits an operation that was built on the version ``read``.
+
+        Args:
+            transaction: who, what and when.
+            read: the version it was built on.
+            scheme: how versions are named.
+            policy: how often and how long to try.
+            keys: for an Append, the keys it writes.
+            reuse: for a Rewrite, the entry that lets other indices follow later. It has no place in a transaction.
+            unverified: whether nobody has looked yet if the operation's deletion files hold what it says.
 
         Raises:
             ConflictError: a commit in between does not go together with this one.
@@ -117,25 +136,31 @@ class Committer:
             OutcomeUnknown: the store left open whether the commit was applied.
             StorageError: the store failed before anything was committed.
         """
-        if not isinstance(transaction.operation, Append | Overwrite):
-            # The others also bring deletion vectors and indices along, which the loop does not carry over other commits yet.
-            name = transaction.operation.name
-            raise UnsupportedFeature(f"This release cannot commit {name}.", feature=name, writing=True)
         race = _Race(transaction, read, scheme, self.runtime.clock.monotonic())
         with self._withdrawing(race):
+            vectors = Vectors(self.log.store, self.runtime.random, self.open_base)
+            race.carrier = Carrier(transaction, read.manifest, vectors, keys, reuse)
+            if unverified:
+                race.carrier.check_rows()
             return self._run(race, policy, self._attempt)
 
     @contextmanager
     def _withdrawing(self, race: _Race) -> Iterator[None]:
-        """After a failure that leaves no doubt, removes our transaction file. If that fails too, cleanup finds it."""
+        """After a failure that leaves no doubt, removes what we wrote. If that fails too, cleanup finds it."""
         try:
             yield
         except TiltyardError as error:
-            if race.announced and not isinstance(error, OutcomeUnknown):
-                with suppress(StorageError):
-                    self.log.store.delete(TRANSACTIONS + race.transaction.file_name)
-            logger.info("not committed", extra=_facts(race, outcome=error.kind))
+            if not isinstance(error, OutcomeUnknown):
+                self._remove((TRANSACTIONS + name for name in race.announced), race.carrier.garbage(None) if race.carrier else ())
+            seconds = self.runtime.clock.monotonic() - race.started
+            observers.failed(race.transaction, attempts=race.attempts, seconds=seconds, error=error)
             raise
+
+    def _remove(self, *several: Iterable[str]) -> None:
+        for paths in several:
+            for path in paths:
+                with suppress(StorageError):
+                    self.log.store.delete(path)
 
     def _run(self, race: _Race, policy: RetryPolicy, attempt: Callable[[_Race], ManifestFile | None]) -> tuple[CommitResult, ManifestFile]:
         clock = self.runtime.clock
@@ -160,99 +185,81 @@ class Committer:
 
     def _attempt(self, race: _Race) -> ManifestFile | None:
         """One try: catch up with the head, build on it, create. None when somebody else took the version."""
+        carrier = race.carrier
+        assert carrier is not None
         self._sync(race)
-        mine = self._catch_up(race)
+        mine = self._catch_up(race, carrier)
         if mine is not None:
             return mine
         base = race.head.manifest
         check_writable(base.reader_flags, base.writer_flags)
         check_field_ids(race.transaction, base, race.rebased_over)
-        inline = race.transaction.to_bytes()
-        manifest = apply(race.transaction.operation, base, self._stamp(race.transaction, base))
+        restored = self._restored(race)
+        transaction = carrier.settled(base)
+        inline = transaction.to_bytes()
+        manifest = apply(transaction.operation, base, self._stamp(transaction, base), restored=restored, reuse=carrier.reuse)
         self._announce(race, manifest, inline)
         data, made = encode_manifest_file(manifest, inline, race.head)
-        created = self._create(race.transaction, manifest.version, race.scheme, data)
-        if not isinstance(created, Winner):
-            self._check_in_time(race, manifest.version)
-            return created or made
-        race.newest = manifest.version
-        race.lost_to.append(created)
-        logger.info("lost a race", extra=_facts(race, version=manifest.version, winner=created.transaction_id))
-        return None
+        created = self.landing.create(transaction, manifest.version, race.scheme, data)
+        if isinstance(created, Winner):
+            race.newest = manifest.version
+            race.lost_to.append(created)
+            observers.lost_race(race.transaction, attempts=race.attempts, version=manifest.version, theirs=created)
+            return None
+        self.landing.check_in_time(transaction, manifest, race.scheme)
+        self.landing.leave_hint(manifest.version)
+        stale = (TRANSACTIONS + name for name in race.announced if name != manifest.transaction_file)
+        self._remove(stale, carrier.garbage(transaction))
+        return created or made
 
-    def _check_in_time(self, race: _Race, version: int) -> None:
-        """Makes sure that the version we created is the next one, not an old number that a cleanup had set free.
-
-        A writer that stalls before its create may find its number free again because the version that had it was cleaned up; what it
-        creates then lies below the head, where nobody sees it. A cleanup that took that version took the one below it, too, unless
-        somebody keeps that one by a tag or a branch; so in nearly every commit this costs a look at one name.
-        """
-        try:
-            if not self._may_be_late(version, race.scheme):
-                return
-            head = self.log.head()
-            if head is None or head[0] <= version:
-                return
-            try:
-                after = self.log.load(version + 1, race.scheme)
-            except NotFound:
-                after = None
-        except (StorageError, CorruptTable):
-            return  # it is there; only this second look failed
-        if after is not None:
-            if any(path.encode() in after.message.body for path in new_files(race.transaction.operation, prefix="")):
-                return
-            raise OutcomeUnknown(
-                f"Version {version} was created, but {version + 1} does not build on it; perhaps a cleanup had set its number free.",
-                transaction_id=race.transaction.uuid,
-                version=version,
-                uri=self.log.store.uri,
-            )
-        with suppress(StorageError):
-            self.log.store.delete(self.log.path(version, race.scheme))
-        raise HistoryUnavailable(
-            f"Version {version} had been there and was cleaned up while we were about to create it; the head is {head[0]}.",
-            read_version=race.transaction.read_version,
-            missing=[version],
-            head=head[0],
-        )
-
-    def _may_be_late(self, version: int, scheme: Scheme) -> bool:
-        store = self.log.store
-        if store.ordered:
-            return True  # a listing gives its first name at once, so there is no cheaper question
-        if any(True for prefix in REFS for _ in store.names(prefix)):
-            return True
-        try:
-            store.head(self.log.path(version - 1, scheme))
-        except NotFound:
-            return True
-        return False
+    def _restored(self, race: _Race) -> Manifest | None:
+        """The version that a Restore goes back to."""
+        operation = race.transaction.operation
+        if not isinstance(operation, Restore):
+            return None
+        file = self.log.load(operation.version, race.scheme)
+        self.vet(file)
+        return file.manifest
 
     def _sync(self, race: _Race) -> None:
-        """The data files reach the disk before anything names them, once however often the race is run."""
+        """The files reach the disk before anything names them, once however often the race is run."""
         if not race.synced:
-            self.log.store.sync(new_files(race.transaction.operation))
+            store = self.log.store
+            files = new_files(race.transaction.operation, race.carrier.read if race.carrier else None)
+            listed = [name for path in files if path.endswith("/") for name in (path + one for one in store.names(path))]
+            store.sync([*(path for path in files if not path.endswith("/")), *listed])
             race.synced = True
 
-    def _catch_up(self, race: _Race) -> ManifestFile | None:
-        """Checks all versions since the one last checked. Gives our own where it turns out to be among them already."""
-        found = self.log.head()
+    def _catch_up(self, race: _Race, carrier: Carrier) -> ManifestFile | None:
+        """Goes over all versions since the one last checked. Gives our own where it turns out to be among them already."""
+        checked = race.head.manifest.version
+        if not race.newest and self.landing.is_newest(checked, race.scheme):
+            found: tuple[int, Scheme] | None = (checked, race.scheme)
+        else:
+            found = self.log.head()
         if found is not None:
             race.scheme = found[1]  # names may have been migrated since we opened the table
         head = max(found[0] if found else 0, race.newest)
-        checked = race.head.manifest.version
         if not race.confirmed or head < checked:
             self._confirm(race, head)
         for version in range(checked + 1, head + 1):
             theirs = self._in_window(version, head, race)
             if theirs.transaction.uuid == race.transaction.uuid:
                 return theirs.file
-            meet(race.transaction, theirs)
-            race.dropped_fields |= meet_schema(race.transaction, race.head.manifest.fields, theirs, race.dropped_fields)
-            race.head = theirs.file
-            race.rebased_over.append(theirs.as_winner())
+            self._go_over(theirs, head, race, carrier)
         return None
+
+    def _go_over(self, theirs: Committed, head: int, race: _Race, carrier: Carrier) -> None:
+        before = race.head.manifest
+        try:
+            verdict = carrier.meet(theirs, before)
+        except (NotFound, CorruptTable) as error:
+            raise _unreadable(theirs.manifest.version, head, race, str(error)) from error
+        race.dropped_fields |= meet_schema(race.transaction, before.fields, theirs, race.dropped_fields)
+        race.head = theirs.file
+        winner = theirs.as_winner()
+        race.rebased_over.append(winner)
+        observers.rebased(race.transaction, attempts=race.attempts, theirs=winner, verdict=verdict.outcome)
 
     def _confirm(self, race: _Race, head: int) -> None:
         """Makes sure that the version we go on from is the one that is there.
@@ -301,77 +308,12 @@ class Committer:
         return Stamp(nanos, self.writer, "" if inline_only else transaction.file_name)
 
     def _announce(self, race: _Race, manifest: Manifest, inline: bytes) -> None:
-        """Writes the transaction file, once however often the race is run."""
-        if manifest.transaction_file and not race.written:
-            race.announced = True
-            self.log.store.put(TRANSACTIONS + manifest.transaction_file, inline)
-            race.written = True
-
-    def _create(self, transaction: Transaction, version: int, scheme: Scheme, data: bytes) -> Winner | ManifestFile | None:
-        """Creates the version's file. None when that is done, the file if it proved to be ours already, otherwise who has it.
-
-        A request that failed without saying whether it was applied is sent again as it was: under one name, the same bytes or
-        somebody else's can land, never both.
-        """
-        path = self.log.path(version, scheme)
-        doubt: TiltyardError | None = None
-        unsynced = False
-        for _ in range(READ_BACKS):
-            try:
-                self.handler.create(self.log.store, path, data)
-                return None
-            except AlreadyExists as error:
-                doubt = error
-            except StorageError as error:
-                if not error.maybe_applied and doubt is None:
-                    raise
-                doubt = error  # even if this one failed for certain, one before it may still be under way
-                unsynced |= error.unsynced
-            try:
-                holder = self._holder(transaction, version, scheme)
-            except (NotFound, StorageError) as error:
-                doubt = error
-                continue
-            except CorruptTable as error:
-                if self._complete(path, data, transaction):
-                    return None
-                doubt = error
-                break
-            if not unsynced or isinstance(holder, Winner):
-                return holder
-            try:
-                self.log.store.sync([path])  # ours, but not yet safe from a power loss
-            except StorageError as error:
-                doubt = error  # a flush that failed once cannot be believed later
-                break
-            return holder
-        raise OutcomeUnknown(
-            f"The store left open whether version {version} of {self.log.store.uri} is ours ({doubt}).",
-            transaction_id=transaction.uuid,
-            version=version,
-            uri=self.log.store.uri,
-        ) from doubt
-
-    def _holder(self, transaction: Transaction, version: int, scheme: Scheme) -> Winner | ManifestFile:
-        """Who made a version that is there; its file if that was us."""
-        file = self.log.load(version, scheme)
-        if file.transaction is None:
-            # Not ours, which always has its transaction inside; what it was, catching up will tell.
-            named = parse_transaction_name(file.manifest.transaction_file)
-            return Winner(version, named[1] if named else "", "", str(file.manifest.writer or ""))
-        theirs = Committed(file, self.log.transaction_of(file))
-        return file if theirs.transaction.uuid == transaction.uuid else theirs.as_winner()
-
-    def _complete(self, path: str, data: bytes, transaction: Transaction) -> bool:
-        """Writes the rest of a file that the store tore off, if what is there can only be the beginning of ours."""
-        try:
-            torn = self.log.store.get(path)
-            if not data.startswith(torn) or transaction.uuid.encode() not in torn:
-                return False
-            self.log.store.put(path, data)
-        except (StorageError, NotFound):
-            return False
-        return True
+        """Writes the transaction file, once however often the race is run, unless a rebase changed what is in it."""
+        name = manifest.transaction_file
+        if name and race.announced.get(name) != inline:
+            race.announced[name] = None
+            self.log.store.put(TRANSACTIONS + name, inline)
+            race.announced[name] = inline
 
     def _contention(self, race: _Race, seconds: float) -> ContentionError:
         last = f", last to {race.lost_to[-1]}" if race.lost_to else ""
@@ -394,7 +336,7 @@ class Committer:
             rebased_over=tuple(race.rebased_over),
             seconds=self.runtime.clock.monotonic() - race.started,
         )
-        logger.debug("committed", extra=_facts(race, version=result.version, seconds=result.seconds))
+        observers.committed(race.transaction, attempts=race.attempts, version=result.version, seconds=result.seconds)
         return result, made
 
     def create_table(self, transaction: Transaction, creation: Creation, scheme: Scheme) -> tuple[CommitResult, ManifestFile]:
@@ -416,10 +358,11 @@ class Committer:
                 raise AlreadyExists.table(self.log.store.uri)
             self._sync(race)
             self._announce(race, manifest, inline)
-            created = self._create(transaction, manifest.version, scheme, data)
+            created = self.landing.create(transaction, manifest.version, scheme, data)
             if isinstance(created, Winner):
                 raise AlreadyExists.table(self.log.store.uri)
             self._check_alone(manifest.version, scheme)
+            self.landing.leave_hint(manifest.version)
             return created or made
 
         with self._withdrawing(race):
@@ -443,21 +386,3 @@ def _unreadable(version: int, head: int, race: _Race, why: str) -> HistoryUnavai
         missing=[version],
         head=head,
     )
-
-
-def new_files(operation: Operation, prefix: str = "data/") -> list[str]:
-    """Files a commit brings along, below the table's root. What lies in another base is the business of whoever wrote it there."""
-    if isinstance(operation, Append | Overwrite):
-        return [f"{prefix}{file.path}" for fragment in operation.fragments for file in fragment.files if file.base_id is None]
-    return []
-
-
-def _facts(race: _Race, **more: object) -> dict[str, object]:
-    facts = {
-        "operation": race.transaction.operation.name,
-        "transaction_id": race.transaction.uuid,
-        "read_version": race.transaction.read_version,
-        "attempts": race.attempts,
-        **more,
-    }
-    return {"tiltyard": facts}

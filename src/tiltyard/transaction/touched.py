@@ -166,8 +166,17 @@ def progress(operation: Operation) -> dict[str, int]:
         found = [(one.shard_id, one.generation) for one in operation.compacted_sstables]
     else:
         index = installs(operation, MEM_WAL)
-        tables = _mem_wal_details(index).compacted_sstables if index is not None else ()
-        found = [(uuid_from_pb(one.shard_id, f"index {MEM_WAL}"), one.generation) for one in tables]
+        return {} if index is None else progress_of(index)
+    return _highest(found)
+
+
+def progress_of(index: IndexMetadata) -> dict[str, int]:
+    """The same of the entry that says so for the table."""
+    tables = _mem_wal_details(index).compacted_sstables
+    return _highest((uuid_from_pb(one.shard_id, f"index {MEM_WAL}"), one.generation) for one in tables)
+
+
+def _highest(found: Iterable[tuple[str, int]]) -> dict[str, int]:
     highest: dict[str, int] = {}
     for shard, generation in found:
         highest[shard] = max(generation, highest.get(shard, 0))

@@ -12,7 +12,6 @@ from tiltyard.format.deletions import decode_deletions
 from tiltyard.format.manifest import Manifest
 from tiltyard.format.values import BasePath, DataFragment, DeletionFile
 from tiltyard.interfaces import ObjectStore
-from tiltyard.storage import open_store
 from tiltyard.verbs.place import Place
 
 _AT_ONCE: Final = 16
@@ -51,7 +50,7 @@ def _stores(place: Place, bases: Iterable[BasePath], needed: set[int | None]) ->
     stores: dict[int | None, tuple[ObjectStore, bool]] = {None: (place.store, True)}
     for base in bases:
         if base.id in needed:
-            stores[base.id] = open_store(base.path, storage_options=place.storage_options), base.is_dataset_root
+            stores[base.id] = place.open_base(base), base.is_dataset_root
     return stores
 
 

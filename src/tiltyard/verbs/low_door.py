@@ -39,7 +39,8 @@ def commit_transaction(
         except NotFound as error:
             raise HistoryUnavailable(
                 f"Read version {transaction.read_version} cannot be read.",
+                operation=transaction.operation.name,
                 read_version=transaction.read_version,
                 missing=[transaction.read_version],
             ) from error
-    return place.committer.commit(transaction, read, scheme, policy)
+    return place.committer.commit(transaction, read, scheme, policy, unverified=True)

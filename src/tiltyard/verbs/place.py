@@ -14,7 +14,7 @@ from tiltyard.format.manifest_file import ManifestFile
 from tiltyard.format.names import Scheme
 from tiltyard.format.refs import branch_root
 from tiltyard.format.safe_paths import check_base
-from tiltyard.format.values import WriterVersion
+from tiltyard.format.values import BasePath, WriterVersion
 from tiltyard.interfaces import CommitHandler, ObjectStore, Runtime, system_runtime
 from tiltyard.storage import Durability, lance_uri, open_store
 from tiltyard.storage.handlers import ensure_usable, handler_for
@@ -51,7 +51,11 @@ class Place:
 
     @cached_property
     def committer(self) -> Committer:
-        return Committer(self.log, self.handler, self.runtime, WRITER, self.trusted)
+        return Committer(self.log, self.handler, self.runtime, WRITER, self.trusted, self.open_base)
+
+    def open_base(self, base: BasePath) -> ObjectStore:
+        """The store of another place that holds files of this table."""
+        return open_store(base.path, storage_options=self.storage_options)
 
     @property
     def lance_uri(self) -> str:

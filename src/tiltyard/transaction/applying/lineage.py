@@ -237,12 +237,16 @@ def stamped(versions: RowVersions, offsets: BitMap, version: int) -> RowVersions
 
 
 def check_carried(new: Sequence[DataFragment], old: Sequence[DataFragment]) -> None:
-    """Refuses a rewrite whose new fragments do not hold ids of the old ones, each once."""
+    """Refuses a rewrite whose new fragments do not hold ids of the old ones, each once.
+
+    Rows that were deleted while they were rewritten are in a new fragment, too, and the old fragment may be gone with all its rows.
+    """
     inline = [one for one in new if not one.row_ids_spilled]
     if any(one.row_ids_spilled for one in old) or len(inline) != len(new):
         return  # the ids lie in data files; whoever wrote these answers for them
     carried = [_decode_ids(one) for one in inline]
-    if sum(map(len, carried)) > sum(one.physical_rows for one in old):
+    deleted = sum(one.physical_rows - one.live_rows for one in new)
+    if sum(map(len, carried)) > sum(one.physical_rows for one in old) + deleted:
         raise invalid("The new fragments of a rewrite hold more rows than the old ones.")
     ids = np.concatenate([np.empty(0, np.uint64), *(one.to_numpy() for one in carried)])
     wanted = np.unique(ids)
@@ -251,5 +255,5 @@ def check_carried(new: Sequence[DataFragment], old: Sequence[DataFragment]) -> N
     known = np.zeros(len(wanted), dtype=bool)
     for one in old:
         known[locate(wanted, _decode_ids(one))[0]] = True
-    if not bool(known.all()):
+    if np.count_nonzero(~known) > deleted:
         raise invalid(f"Row id {some(wanted[~known].tolist())} of a rewrite was in none of its old fragments.")

@@ -1,34 +1,15 @@
-"""What a commit finds in its way: each commit since its read version, and the schema as it is now. Pure; a conflict is raised."""
+"""What a commit's field ids mean by now: columns come and go, and an id may come to stand for another one. Pure; a conflict is raised."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tiltyard.errors import IncompatibleConflict, InvalidInput, RetryableConflict, Winner
+from tiltyard.errors import InvalidInput, RetryableConflict, Winner
 from tiltyard.format.manifest import Manifest
 from tiltyard.format.values import Field
-from tiltyard.transaction.context import Context
 from tiltyard.transaction.log import Committed
 from tiltyard.transaction.operations import Append, Overwrite
-from tiltyard.transaction.resolve import Compatible, Incompatible, resolve
 from tiltyard.transaction.transaction import Transaction
-
-
-def meet(mine: Transaction, theirs: Committed) -> None:
-    """Raises the conflict between our operation and one that was committed, if the table of rules has one."""
-    winner = theirs.as_winner()
-    verdict = resolve(mine, theirs.transaction, context=Context(winner))
-    if isinstance(verdict, Compatible):
-        return
-    kind = IncompatibleConflict if isinstance(verdict, Incompatible) else RetryableConflict
-    raise kind(
-        verdict.reason,
-        operation=mine.operation.name,
-        read_version=mine.read_version,
-        winners=[winner],
-        fragments=verdict.fragments,
-        sample=verdict.sample,
-    )
 
 
 def meet_schema(mine: Transaction, before: tuple[Field, ...], theirs: Committed, dropped: frozenset[int]) -> frozenset[int]:
