@@ -6,7 +6,7 @@ The public names are those in ``__all__``. Rooms below (``format``, ``storage``,
 
 from importlib.metadata import version as _version
 
-from tiltyard import conflicts, errors, locks, ops
+from tiltyard import conflicts, errors, locks, metrics, ops, telemetry
 from tiltyard.errors import (
     AlreadyExists,
     ConflictError,
@@ -72,6 +72,8 @@ __all__ = [
     "conflicts",
     "errors",
     "locks",
+    "metrics",
     "ops",
     "resolve",
+    "telemetry",
 ]

@@ -24,8 +24,9 @@ program needs is an attribute, and ``to_dict()`` gives them all.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import asdict, dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 MESSAGE_LIMIT = 299
 
@@ -70,6 +71,13 @@ class TiltyardError(Exception):
         self.advice = self.default_advice if advice is None else advice
         super().__init__(fit(what, self.advice))
 
+    def advised(self, advice: str) -> Self:
+        """The same error with other advice."""
+        other = copy(self)
+        other.args = (fit(str(self).removesuffix(self.advice).rstrip(), advice),)
+        other.advice = advice
+        return other
+
     def to_dict(self) -> dict[str, Any]:
         """All of the error as plain JSON values."""
         facts = {name: _plain(value) for name, value in vars(self).items() if not name.startswith("_")}
@@ -107,6 +115,7 @@ class ConflictError(TiltyardError):
         winners: the commits that stood in the way, oldest first.
         fragments: ids of fragments both sides touched (a sample).
         sample: rows or keys both sides touched (a sample).
+        executions: how many times the operation was worked out and tried, each time on a newer version.
     """
 
     kind = "conflict"
@@ -129,6 +138,7 @@ class ConflictError(TiltyardError):
         self.winners = tuple(winners)
         self.fragments = tuple(fragments)
         self.sample = tuple(sample)
+        self.executions = 1
         self.retryable = type(self).retryable if retryable is None else retryable
 
 
@@ -167,13 +177,15 @@ class IncompatibleConflict(ConflictError):
 
 
 class ContentionError(TiltyardError):
-    """The race for a version was lost too often.
+    """The race for a version was lost too often. Nobody touched what we touched: only the number of the version was taken each time.
 
     Attributes:
         operation: what we wanted to commit.
+        read_version: the version our operation was built on.
         attempts: how many times we tried.
         winners: who won each race, oldest first.
         seconds: how long we tried.
+        fragments, sample: empty, for callers that treat all alike.
     """
 
     kind = "contention"
@@ -185,6 +197,7 @@ class ContentionError(TiltyardError):
         what: str,
         *,
         operation: str = "",
+        read_version: int | None = None,
         attempts: int = 0,
         winners: Sequence[Winner] = (),
         seconds: float = 0.0,
@@ -192,9 +205,12 @@ class ContentionError(TiltyardError):
     ) -> None:
         super().__init__(what, advice=advice)
         self.operation = operation
+        self.read_version = read_version
         self.attempts = attempts
         self.winners = tuple(winners)
         self.seconds = seconds
+        self.fragments: tuple[int, ...] = ()
+        self.sample: tuple[Any, ...] = ()
 
 
 class OutcomeUnknown(TiltyardError):
@@ -203,13 +219,29 @@ class OutcomeUnknown(TiltyardError):
     Attributes:
         transaction_id: pass it to ``Table.outcome`` once the store answers again, or to ``Table.outcome_at`` where no table is open.
         version: the version we tried to create.
+        uri: the table.
+        operation: what we wanted to commit.
+        read_version: the version our operation was built on.
+        winners: the commits that came in between and that ours was carried over, oldest first; who has ``version`` is not known.
+        fragments, sample: empty, for callers that treat all alike: nothing that was found in the way is in doubt.
         retryable: always False; ask for the outcome first.
     """
 
     kind = "outcome-unknown"
     retryable = False
 
-    def __init__(self, what: str, *, transaction_id: str, version: int, uri: str = "", advice: str | None = None) -> None:
+    def __init__(
+        self,
+        what: str,
+        *,
+        transaction_id: str,
+        version: int,
+        uri: str = "",
+        operation: str = "",
+        read_version: int | None = None,
+        winners: Sequence[Winner] = (),
+        advice: str | None = None,
+    ) -> None:
         # Version 1 is the creation of a table: then there is no handle to ask.
         call = f"outcome_at(uri, {transaction_id!r}, version=1)" if version == 1 else f"outcome({transaction_id!r}, version={version})"
         ask = f"Nothing was deleted. Ask Table.{call} when the store answers again."
@@ -217,15 +249,23 @@ class OutcomeUnknown(TiltyardError):
         self.transaction_id = transaction_id
         self.version = version
         self.uri = uri
+        self.operation = operation
+        self.read_version = read_version
+        self.winners = tuple(winners)
+        self.fragments: tuple[int, ...] = ()
+        self.sample: tuple[Any, ...] = ()
 
 
 class HistoryUnavailable(TiltyardError):
     """A version in the conflict window cannot be read, so the commit is refused.
 
     Attributes:
+        operation: what we wanted to commit.
         read_version: where our window begins.
         missing: versions in the window that cannot be read.
         head: the newest version.
+        winners: the commits in the window that could be read, oldest first.
+        fragments, sample: empty, for callers that treat all alike: what overlapped cannot be read.
     """
 
     kind = "history-unavailable"
@@ -236,15 +276,29 @@ class HistoryUnavailable(TiltyardError):
         self,
         what: str,
         *,
+        operation: str = "",
         read_version: int | None = None,
         missing: Sequence[int] = (),
         head: int | None = None,
+        winners: Sequence[Winner] = (),
         advice: str | None = None,
     ) -> None:
         super().__init__(what, advice=advice)
+        self.operation = operation
         self.read_version = read_version
         self.missing = tuple(missing)
         self.head = head
+        self.winners = tuple(winners)
+        self.fragments: tuple[int, ...] = ()
+        self.sample: tuple[Any, ...] = ()
+
+
+def complete(error: TiltyardError, *, operation: str, read_version: int | None, winners: Sequence[Winner]) -> None:
+    """Adds what the place that raised the error could not know of the commit; what it did know stays."""
+    if isinstance(error, ContentionError | OutcomeUnknown | HistoryUnavailable):
+        error.operation = error.operation or operation
+        error.read_version = read_version if error.read_version is None else error.read_version
+        error.winners = error.winners or tuple(winners)
 
 
 class CorruptTable(TiltyardError):

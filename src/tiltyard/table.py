@@ -35,6 +35,7 @@ from tiltyard.verbs.names import migrate_names
 from tiltyard.verbs.outcome import Outcome, outcome_of
 from tiltyard.verbs.place import Place, open_place
 from tiltyard.verbs.refs import Branches, Tags
+from tiltyard.verbs.rerun import RerunPolicy
 from tiltyard.verbs.write import Appending, NewTable, append_rows, create_table, overwrite_rows
 
 if TYPE_CHECKING:
@@ -189,7 +190,7 @@ class Table:
         else:
             latest, scheme = place.head()
             version = latest if version is None else version
-        return cls(place, place.load(version, scheme), scheme, main)
+        return cls(place, place.load(version, scheme, lazily=True), scheme, main)
 
     # ---- what it is --------------------------------------------------------------------------------------------------------
 
@@ -340,22 +341,34 @@ class Table:
         message: str | None = None,
         properties: Mapping[str, str] | None = None,
         max_retries: int = 20,
+        retries: int = 10,
+        deadline: float | None = None,
         max_rows_per_file: int = 1024 * 1024,
         max_bytes_per_file: int = 90 * 1024**3,
     ) -> CommitResult:
         """Adds rows. Columns are matched by name; nullable ones may be missing.
 
+        Args:
+            data: rows: Arrow, a data frame, dicts, a stream.
+            message: a sentence for the history.
+            properties: more for the history, as text.
+            max_retries: how often a lost race for a version is run again.
+            retries: how often all of it is done again on the newest version after a conflict that allows it.
+            deadline: seconds after which neither is begun again.
+            max_rows_per_file: begin a new data file after so many rows.
+            max_bytes_per_file: or after so many bytes.
+
         Raises:
             InvalidInput: the rows do not fit the table; nothing was written.
+            RetryableConflict: the columns changed meanwhile, again and again.
             IncompatibleConflict: the table was replaced or set back meanwhile.
             ContentionError, HistoryUnavailable, OutcomeUnknown: see ``tiltyard.errors``.
         """
         limits = FileLimits(max_rows_per_file, max_bytes_per_file)
-        policy = retry_policy(max_retries)
+        policy = RerunPolicy(retry_policy(max_retries), retries, deadline)
         described = properties_with_message(properties, message)
         read = self._file
-        appender = self._appender(read)
-        return self._commit(lambda: append_rows(self._place, read, self._scheme, data, appender, described, limits, policy))
+        return self._commit(lambda: append_rows(self._place, read, self._scheme, data, self._appender, described, limits, policy))
 
     def overwrite(
         self,
@@ -365,6 +378,8 @@ class Table:
         message: str | None = None,
         properties: Mapping[str, str] | None = None,
         max_retries: int = 20,
+        retries: int = 10,
+        deadline: float | None = None,
         max_rows_per_file: int = 1024 * 1024,
         max_bytes_per_file: int = 90 * 1024**3,
     ) -> CommitResult:
@@ -376,14 +391,16 @@ class Table:
             message: a sentence for the history.
             properties: more for the history, as text.
             max_retries: how often a lost race for a version is run again.
+            retries: how often the rows of somebody else who replaced the table meanwhile are replaced in turn; 0 to be told instead.
+            deadline: seconds after which neither is begun again.
             max_rows_per_file: begin a new data file after so many rows.
             max_bytes_per_file: or after so many bytes.
 
         Raises:
-            RetryableConflict: somebody else replaced the table meanwhile.
+            RetryableConflict: somebody else replaced the table meanwhile, again and again.
         """
         limits = FileLimits(max_rows_per_file, max_bytes_per_file)
-        policy = retry_policy(max_retries)
+        policy = RerunPolicy(retry_policy(max_retries), retries, deadline)
         described = properties_with_message(properties, message)
         return self._commit(lambda: overwrite_rows(self._place, self._file, self._scheme, data, primary_key, described, limits, policy))
 

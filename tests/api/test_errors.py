@@ -11,11 +11,15 @@ from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from datetime import datetime
 from decimal import Decimal
+from typing import Any
 
 import pytest
 
-from tiltyard import errors
+from tests.support.commits import InterruptedStore, append, fragment, is_version, memory_table, overwrite, plant, reopened
+from tiltyard import errors, ops
 from tiltyard.errors import TiltyardError, Winner
+from tiltyard.storage.memory import MemoryStore
+from tiltyard.testing import Fault, FaultStore
 
 TREE = {
     # class: (parents, kind)
@@ -54,9 +58,15 @@ MAKERS: dict[str, Callable[[str], TiltyardError]] = {
     "ExpectedVersionMismatch": lambda text: errors.ExpectedVersionMismatch(text, table=text, expected=3, actual=4, **CONFLICT),
     "KeyConflict": lambda text: errors.KeyConflict(text, **CONFLICT),  # type: ignore[arg-type]
     "IncompatibleConflict": lambda text: errors.IncompatibleConflict(text, **CONFLICT),  # type: ignore[arg-type]
-    "ContentionError": lambda text: errors.ContentionError(text, operation="Append", attempts=21, winners=WINNERS, seconds=1.5),
-    "OutcomeUnknown": lambda text: errors.OutcomeUnknown(text, transaction_id=text, version=9, uri=text),
-    "HistoryUnavailable": lambda text: errors.HistoryUnavailable(text, read_version=3, missing=[4, 5], head=9),
+    "ContentionError": lambda text: errors.ContentionError(
+        text, operation="Append", read_version=6, attempts=21, winners=WINNERS, seconds=1.5
+    ),
+    "OutcomeUnknown": lambda text: errors.OutcomeUnknown(
+        text, transaction_id=text, version=9, uri=text, operation="Append", read_version=6, winners=WINNERS
+    ),
+    "HistoryUnavailable": lambda text: errors.HistoryUnavailable(
+        text, operation="Append", read_version=6, missing=[4, 5], head=9, winners=WINNERS
+    ),
     "CorruptTable": lambda text: errors.CorruptTable(text, text),
     "UnsupportedFeature": lambda text: errors.UnsupportedFeature(text, feature=text, bits=[64], writing=True),
     "UnsafeStore": lambda text: errors.UnsafeStore(text, store=text),
@@ -66,12 +76,18 @@ MAKERS: dict[str, Callable[[str], TiltyardError]] = {
     "StorageError": lambda text: errors.StorageError(text, name=text, maybe_applied=True, transient=True, unsynced=True),
 }
 
+COMMIT = {"operation", "read_version", "winners", "fragments", "sample"}
+"""What every error tells that ends a commit because of others."""
+
 ATTRIBUTES = {
-    "ConflictError": {"operation", "read_version", "winners", "fragments", "sample", "retryable"},
-    "ExpectedVersionMismatch": {"table", "expected", "actual"},
-    "ContentionError": {"operation", "attempts", "winners", "seconds"},
-    "OutcomeUnknown": {"transaction_id", "version", "uri"},
-    "HistoryUnavailable": {"read_version", "missing", "head"},
+    "ConflictError": {*COMMIT, "executions"},
+    "RetryableConflict": {*COMMIT, "executions"},
+    "KeyConflict": {*COMMIT, "executions"},
+    "IncompatibleConflict": {*COMMIT, "executions"},
+    "ExpectedVersionMismatch": {*COMMIT, "executions", "table", "expected", "actual"},
+    "ContentionError": {*COMMIT, "attempts", "seconds"},
+    "OutcomeUnknown": {*COMMIT, "transaction_id", "version", "uri"},
+    "HistoryUnavailable": {*COMMIT, "missing", "head"},
     "CorruptTable": {"file", "reason"},
     "UnsupportedFeature": {"feature", "bits", "writing"},
     "UnsafeStore": {"store"},
@@ -113,8 +129,67 @@ def test_messages_stay_short_and_keep_their_advice(name: str) -> None:
 
 @pytest.mark.parametrize(("name", "attributes"), ATTRIBUTES.items())
 def test_what_a_program_needs_is_an_attribute(name: str, attributes: set[str]) -> None:
-    facts = MAKERS[name]("What happened.").to_dict()
-    assert attributes | {"kind", "message", "advice"} <= set(facts)
+    error = MAKERS[name]("What happened.")
+    assert set(error.to_dict()) == attributes | {"kind", "message", "advice", "retryable"}
+    assert all(hasattr(error, attribute) for attribute in attributes)
+
+
+@pytest.mark.parametrize("name", [name for name, attributes in ATTRIBUTES.items() if attributes >= COMMIT])
+def test_what_an_error_tells_of_a_commit(name: str) -> None:
+    error: Any = MAKERS[name]("What happened.")
+    is_conflict = isinstance(error, errors.ConflictError)
+    assert (error.operation, error.read_version, error.winners) == ("Append", 6, tuple(WINNERS))
+    assert error.fragments == ((1, 2) if is_conflict else ())
+    assert error.sample == (("k", b"\0", Decimal(1), datetime.max) if is_conflict else ())
+    assert error.retryable == (name not in ("ConflictError", "IncompatibleConflict", "OutcomeUnknown"))
+    assert error.advice or name == "ConflictError"
+    facts = json.loads(json.dumps(error.to_dict()))
+    assert {fact: facts[fact] for fact in COMMIT | {"retryable"}} == {
+        "operation": "Append",
+        "read_version": 6,
+        "winners": [
+            {"version": 7, "transaction_id": "uuid-7", "operation": "Append", "writer": "lance 14.0.2", "message": LONG},
+            {"version": 8, "transaction_id": "uuid-8", "operation": "Delete", "writer": "", "message": ""},
+        ],
+        "fragments": [1, 2] if is_conflict else [],
+        "sample": ["k", "b'\\x00'", "1", str(datetime.max)] if is_conflict else [],
+        "retryable": error.retryable,
+    }
+    if is_conflict:
+        assert facts["executions"] == 1
+
+
+@pytest.mark.parametrize("name", TREE)
+def test_other_advice_changes_nothing_else(name: str) -> None:
+    error = MAKERS[name]("What happened.")
+    error.add_note("a note")
+    other = error.advised("Do this.")
+    assert (other.advice, str(other)) == ("Do this.", str(error).removesuffix(error.advice).rstrip() + " Do this.")
+    assert type(other) is type(error)
+    assert {**vars(other), "advice": ""} == {**vars(error), "advice": ""}
+    assert str(error) == str(MAKERS[name]("What happened."))
+    assert len(str(MAKERS[name](LONG).advised("Do this."))) < 300
+    assert str(MAKERS[name](LONG).advised("Do this.")).endswith(" Do this.")
+
+
+@pytest.mark.parametrize("name", ["ContentionError", "OutcomeUnknown", "HistoryUnavailable"])
+def test_what_was_not_known_where_it_was_raised_is_added(name: str) -> None:
+    known: Any = MAKERS[name]("What happened.")
+    errors.complete(known, operation="Delete", read_version=1, winners=[])
+    _same(known, MAKERS[name]("What happened."))
+    bare: Any = {
+        "ContentionError": errors.ContentionError("x"),
+        "OutcomeUnknown": errors.OutcomeUnknown("x", transaction_id="t", version=9),
+        "HistoryUnavailable": errors.HistoryUnavailable("x"),
+    }[name]
+    errors.complete(bare, operation="Delete", read_version=0, winners=WINNERS)
+    assert (bare.operation, bare.read_version, bare.winners) == ("Delete", 0, tuple(WINNERS))
+
+
+def test_an_error_that_is_not_about_a_commit_stays_as_it_is() -> None:
+    error = errors.StorageError("What happened.")
+    errors.complete(error, operation="Delete", read_version=1, winners=WINNERS)
+    _same(error, errors.StorageError("What happened."))
 
 
 @pytest.mark.parametrize("name", TREE)
@@ -154,3 +229,77 @@ def test_errors_reach_the_parent_process_whole() -> None:
 def test_a_winner_in_words() -> None:
     assert str(WINNERS[0]) == "version 7 (Append by lance 14.0.2)"
     assert str(WINNERS[1]) == "version 8 (Delete)"
+
+
+# ---- as real commits raise them ---------------------------------------------------------------------------------------------
+
+
+def _raised(kind: type[TiltyardError], store: MemoryStore, *, read_version: int = 1, by: ops.Operation | None = None, **how: Any) -> Any:
+    handle = reopened(how.pop("through", store))
+    with pytest.raises(kind) as caught:
+        handle.commit(append() if by is None else by, read_version=read_version, **how)
+    return caught.value
+
+
+@pytest.fixture
+def store() -> MemoryStore:
+    made = MemoryStore()
+    memory_table(made)
+    return made
+
+
+def _others(store: MemoryStore, *operations: ops.Operation) -> list[Winner]:
+    """Commits of a stranger, as an error shall tell of them."""
+    found = []
+    for number, operation in enumerate(operations, 2):
+        theirs = plant(store, operation)
+        found.append(Winner(number, theirs.uuid, operation.name, "stranger 9.9", theirs.message))
+    return found
+
+
+def _theirs() -> ops.Append:
+    return ops.Append((fragment("theirs"),))
+
+
+def test_a_conflict_tells_who_won(store: MemoryStore) -> None:
+    _, winner = _others(store, _theirs(), ops.Restore(1))
+    error = _raised(errors.IncompatibleConflict, store)
+    assert (error.operation, error.read_version, error.winners, error.retryable) == ("Append", 1, (winner,), False)
+
+
+def test_a_conflict_that_can_be_run_again_tells_who_won(store: MemoryStore) -> None:
+    (winner,) = _others(store, overwrite("theirs"))
+    error = _raised(errors.RetryableConflict, store, by=overwrite())
+    assert (error.operation, error.read_version, error.winners, error.retryable) == ("Overwrite", 1, (winner,), True)
+
+
+def test_a_lost_race_tells_to_whom(store: MemoryStore) -> None:
+    busy = InterruptedStore(store, is_version, lambda: plant(store, _theirs()), 100)
+    error = _raised(errors.ContentionError, store, through=busy, max_retries=2)
+    assert (error.operation, error.read_version, error.attempts, error.retryable) == ("Append", 1, 3, True)
+    assert [(winner.version, winner.operation, winner.writer) for winner in error.winners] == [
+        (version, "Append", "stranger 9.9") for version in (2, 3, 4)
+    ]
+    assert all(winner.transaction_id and winner.message == "planted Append" for winner in error.winners)
+
+
+def test_a_gap_in_history_tells_what_could_be_read(store: MemoryStore) -> None:
+    winners = _others(store, _theirs(), _theirs(), _theirs())
+    store.delete(f"_versions/{2**64 - 1 - 3:020}.manifest")
+    error = _raised(errors.HistoryUnavailable, store)
+    assert (error.operation, error.read_version, error.missing, error.head) == ("Append", 1, (3,), 4)
+    assert (error.winners, error.retryable) == ((winners[0],), True)
+
+
+def test_a_read_version_that_is_gone(store: MemoryStore) -> None:
+    error = _raised(errors.HistoryUnavailable, store, read_version=9)
+    assert (error.operation, error.read_version, error.missing) == ("Append", 9, (9,))
+
+
+def test_an_unknown_outcome_tells_what_it_was_carried_over(store: MemoryStore) -> None:
+    winners = _others(store, _theirs())
+    silent = FaultStore(store, Fault.UNAVAILABLE, match=is_version, times=100)
+    error = _raised(errors.OutcomeUnknown, store, through=silent)
+    assert (error.operation, error.read_version, error.version, error.retryable) == ("Append", 1, 3, False)
+    assert error.winners == tuple(winners)
+    assert error.uri

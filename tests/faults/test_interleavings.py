@@ -147,10 +147,10 @@ def test_our_append_meets_what_stock_commits(root: Path, name: str, moment: str)
 
     def run() -> CommitResult:
         if moment == "racing":
-            return _paused(root, lambda table: table.append(rows(10)), meanwhile)
+            return _paused(root, lambda table: table.append(rows(10), retries=0), meanwhile)
         stale = handle(root)
         meanwhile()
-        return stale.append(rows(10))
+        return stale.append(rows(10), retries=0)
 
     if isinstance(expected, list):
         result = run()
@@ -192,7 +192,7 @@ def test_two_overwrites(root: Path) -> None:
     stale = handle(root)
     ty.Table.open(root).overwrite(rows(20), message="mine first")
     with pytest.raises(RetryableConflict) as caught:
-        stale.overwrite(rows(10))
+        stale.overwrite(rows(10), retries=0)
     assert caught.value.winners[0].message == "mine first"
     assert ids_of(ty.Table.open(root)) == [20]
     assert ty.Table.open(root).check().orphans == ()
@@ -213,7 +213,7 @@ def test_a_column_that_took_over_an_id(root: Path) -> None:
     assert taken["y"] == 2, "the id was not given out again, so this test shows nothing"
     mine = pa.table({"id": pa.array([10], pa.int64()), "s": ["ten"], "x": pa.array([5], pa.int64())})
     with pytest.raises(RetryableConflict):
-        stale.append(mine)
+        stale.append(mine, retries=0)
     assert open_stock(str(root)).to_table(filter="id = 10").num_rows == 0
 
 

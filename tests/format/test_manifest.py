@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import fields, replace
 from typing import Any
 
@@ -13,6 +14,7 @@ from tiltyard.format import lance_pb2 as pb
 from tiltyard.format.fragment_check import check_fragments
 from tiltyard.format.fragments import FragmentList
 from tiltyard.format.manifest import (
+    CHECKED_AT_ONCE,
     STATIC,
     Manifest,
     Message,
@@ -25,7 +27,7 @@ from tiltyard.format.manifest import (
     encode_tail,
     extend_message,
 )
-from tiltyard.format.values import BasePath, DataFormat, Field, IndexFile, IndexMetadata, WriterVersion
+from tiltyard.format.values import BasePath, DataFormat, DataFragment, Field, IndexFile, IndexMetadata, WriterVersion
 from tiltyard.format.wire import integer, length_delimited
 
 NOWHERE = Offsets(None, None)
@@ -317,6 +319,61 @@ def test_without_a_check_fragments_are_only_counted() -> None:
     garbage = decode_manifest(length_delimited(2, b"\xff"), "file", check=False)[0]
     with pytest.raises(CorruptTable):
         garbage.fragments.live_rows()
+
+
+# ---- later -----------------------------------------------------------------------------------------------------------------
+
+
+def _many(last: DataFragment) -> bytes:
+    fragments = [*(fragment(number) for number in range(CHECKED_AT_ONCE)), last]
+    return written(replace(OLD, fragments=FragmentList(fragments), max_fragment_id=CHECKED_AT_ONCE))
+
+
+LOOKS: dict[str, Callable[[FragmentList], object]] = {
+    "len": len,
+    "iteration": list,
+    "an item": lambda several: several[0],
+    "a slice": lambda several: several[:1],
+    "ids": lambda several: several.ids(),
+    "rows": lambda several: several.physical_rows(),
+    "live rows": lambda several: several.live_rows(),
+    "deletions": lambda several: several.with_deletions(),
+    "any deletions": lambda several: several.has_deletions(),
+    "wire": lambda several: several.wire(),
+    "appended": lambda several: several.appended([]),
+    "changed": lambda several: several.changed({}),
+    "in order": lambda several: several.in_order(),
+    "equality": lambda several: several == FragmentList(),
+    "hash": hash,
+    "repr": repr,
+}
+
+
+@pytest.mark.parametrize("look", LOOKS)
+def test_many_fragments_are_checked_before_anybody_sees_one(look: str) -> None:
+    """A check that was put off is not forgotten, whoever looks first, and however often."""
+    hostile = decode_manifest(_many(fragment(CHECKED_AT_ONCE, path="../x")), "the file", lazily=True)[0].fragments
+    for _ in range(2):
+        with pytest.raises(CorruptTable, match="the file is corrupt"):
+            LOOKS[look](hostile)
+    sound = decode_manifest(_many(fragment(CHECKED_AT_ONCE)), "the file", lazily=True)[0].fragments
+    assert not sound.checked
+    LOOKS[look](sound)
+    assert sound.checked
+
+
+def test_few_fragments_are_checked_at_once() -> None:
+    hostile = replace(OLD, fragments=FragmentList([fragment(0, path="../x")]))
+    with pytest.raises(CorruptTable):
+        decode_manifest(written(hostile), "file", lazily=True)
+
+
+def test_what_was_not_checked_yet_vouches_for_nothing() -> None:
+    """A version that begins with the bytes of one whose check was put off is checked from the first fragment on."""
+    message = _many(fragment(CHECKED_AT_ONCE, path="../x"))
+    unchecked, _, kept = decode_manifest(message, "file", lazily=True)
+    with pytest.raises(CorruptTable):
+        read(message, (unchecked, kept))
 
 
 def test_fragments_known_from_a_later_version_are_checked_again() -> None:

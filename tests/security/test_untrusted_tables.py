@@ -202,6 +202,6 @@ def test_failed_commits_delete_nothing_elsewhere(root: Path) -> None:
     hostile = replace(table.fragments[0], files=(DataFile("x.lance", (0,), (0,)),), deletion_file=None)
     shutil.copyfile(_secret_file(root), root / "data" / "x.lance")
     with pytest.raises(TiltyardError):
-        table.commit(ty.ops.Delete(updated_fragments=(hostile,)))
+        table.commit(ty.ops.Append((replace(hostile, physical_rows=-1),)))
     (root / "data" / "x.lance").unlink()
     assert sorted(path for path in root.parent.rglob("*") if path.is_file()) == before

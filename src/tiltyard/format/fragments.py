@@ -6,7 +6,7 @@ of each and turns one into a value when asked; ``appended`` remembers that it on
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import TypeVar, cast, overload
 
@@ -26,7 +26,7 @@ AnyMessage = TypeVar("AnyMessage", bound=Message)
 class FragmentList(Sequence[DataFragment]):
     """An immutable sequence of fragments, in the order of the manifest."""
 
-    __slots__ = ("_base", "_ids", "_items", "_message", "_source")
+    __slots__ = ("_base", "_check", "_ids", "_items", "_message", "_source")
 
     def __init__(
         self,
@@ -41,6 +41,7 @@ class FragmentList(Sequence[DataFragment]):
         self._base = base
         self._items: list[DataFragment | bytes] | None = None if message else list(values)
         self._ids: list[int] | None = None
+        self._check: Callable[[], None] | None = None
 
     @classmethod
     def from_message(cls, message: bytes, source: str, records: Iterable[bytes] | None = None) -> FragmentList:
@@ -50,7 +51,26 @@ class FragmentList(Sequence[DataFragment]):
             made._items = list(records)
         return made
 
+    def check_later(self, check: Callable[[], None]) -> None:
+        """Has the fragments checked before anybody sees the first of them; one that fails will be run again."""
+        self._check = check
+
+    @property
+    def checked(self) -> bool:
+        return self._check is None
+
+    def settle(self) -> None:
+        """Runs the check that was put off, if there is one.
+
+        Raises:
+            CorruptTable: what it found.
+        """
+        if self._check is not None:
+            self._check()
+            self._check = None
+
     def _records(self) -> list[DataFragment | bytes]:
+        self.settle()
         if self._items is None:
             self._items = list(_parse(pb.ManifestHead, self._message, self._source).fragments)
         return self._items
@@ -102,6 +122,7 @@ class FragmentList(Sequence[DataFragment]):
 
     def appended(self, added: Iterable[DataFragment]) -> FragmentList:
         """These fragments and then ``added``, remembered as an extension of this very list."""
+        self.settle()
         return FragmentList(added, source=self._source, base=self)
 
     def extension_of(self, base: FragmentList) -> Sequence[DataFragment] | None:
@@ -159,6 +180,7 @@ class FragmentList(Sequence[DataFragment]):
         return any(fragment.HasField("deletion_file") for fragment in self._summaries())
 
     def _summaries(self) -> Sequence[pb.FragmentSummary]:
+        self.settle()
         return _parse(pb.ManifestSummaries, self._message or self.wire(), self._source).fragments
 
     def wire(self) -> bytes:

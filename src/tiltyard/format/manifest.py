@@ -41,6 +41,8 @@ NANOS = 1_000_000_000
 FORMAT_VERSION: Final = re.compile(r"[0-9]{1,3}\.[0-9]{1,3}", re.ASCII)
 MAJOR_VERSION: Final = re.compile(r"([0-9]{1,3})\.[0-9]", re.ASCII)
 NEWEST_MAJOR: Final = 2
+CHECKED_AT_ONCE: Final = 256
+"""Fragments that are checked when their manifest is read, whoever may wait: of so few it costs next to nothing."""
 DETACHED: Final = 2**63
 """Versions from here on stand in no order."""
 MIN_TIMESTAMP_SECONDS, MAX_TIMESTAMP_SECONDS = -62_135_596_800, 253_402_300_799
@@ -98,7 +100,7 @@ class Message:
 
 
 def decode_manifest(
-    message: bytes, source: str, known: tuple[Manifest, Message] | None = None, *, check: bool = True
+    message: bytes, source: str, known: tuple[Manifest, Message] | None = None, *, check: bool = True, lazily: bool = False
 ) -> tuple[Manifest, Offsets, Message]:
     """Reads a manifest message. Fragments are checked but not yet turned into values.
 
@@ -107,6 +109,7 @@ def decode_manifest(
         source: its file, for messages.
         known: a manifest read before; fragments that stand in both are not checked again.
         check: whether the fragments are looked at. Where not, the result is good for facts about the version, not to read or build on.
+        lazily: whether that may wait, where they are many, until somebody asks for one, who then gets to know what is wrong with them.
 
     Raises:
         CorruptTable: naming ``source`` and the reason.
@@ -145,7 +148,12 @@ def decode_manifest(
     offsets = _offsets(head)
     if not check:
         return manifest, offsets, Message(message, b"", extendable=False)
-    _check_fragments(manifest, records, message, source, known)
+    if known is not None and not known[0].fragments.checked:
+        known = None
+    if lazily and len(records) > CHECKED_AT_ONCE:
+        manifest.fragments.check_later(lambda: _check_fragments(manifest, records, message, source, known))
+    else:
+        _check_fragments(manifest, records, message, source, known)
     return manifest, offsets, _cut_tail(message, manifest, offsets, extendable=not head.HasField("transaction_section_deprecated"))
 
 

@@ -41,7 +41,7 @@ class ManifestFile:
 
 
 def decode_manifest_file(
-    data: bytes, *, source: str, version: int | None = None, known: ManifestFile | None = None, check: bool = True
+    data: bytes, *, source: str, version: int | None = None, known: ManifestFile | None = None, check: bool = True, lazily: bool = False
 ) -> ManifestFile:
     """Reads a manifest file.
 
@@ -51,6 +51,7 @@ def decode_manifest_file(
         version: the version its name stands for; it must be the one inside.
         known: another version of the same table, read before; what both share is not checked twice.
         check: whether fragments and indices are looked at. Where not, nothing may be read by the result and no commit built on it.
+        lazily: whether looking at the fragments may wait until somebody asks for one.
 
     Raises:
         CorruptTable: whatever is wrong with the bytes.
@@ -66,7 +67,8 @@ def decode_manifest_file(
     body = _section(data, position, limit, "manifest", source)
     if position + LENGTH.size + len(body) != limit:
         raise CorruptTable(source, "there are stray bytes between manifest and footer")
-    manifest, offsets, message = decode_manifest(body, source, (known.manifest, known.message) if known else None, check=check)
+    before = (known.manifest, known.message) if known else None
+    manifest, offsets, message = decode_manifest(body, source, before, check=check, lazily=lazily)
     if version is not None and manifest.version != version:
         raise CorruptTable(source, f"its name says version {version}, its content {manifest.version}")
     transaction = None

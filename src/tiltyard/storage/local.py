@@ -22,7 +22,7 @@ _FILES = (".manifest/", ".txn/", ".json/")
 """Endings only a file has, a slash behind, in the directories every commit lists. Not ``.lance``: a table's directory has that too."""
 
 _ADVICE = "_versions/latest_version_hint.json"
-"""Not worth a flush: who does not find it, or finds it torn, lists instead."""
+"""Every commit renews it and nobody depends on it: it is written in place, and not flushed. Whoever finds it torn lists instead."""
 
 _ABSENT = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
 
@@ -128,6 +128,9 @@ class LocalStore:
 
     def put(self, path: str, data: bytes) -> None:
         target = self._base + check_path(path)
+        if path == _ADVICE:
+            self._advise(target, path, data)
+            return
         directory = target.rpartition("/")[0]
         temporary = self._stage(directory, path, data)
         try:
@@ -203,16 +206,21 @@ class LocalStore:
 
     # steps of a write
 
-    def _stage(self, directory: str, path: str, data: bytes) -> str:
-        durable = self._durable and path != _ADVICE
+    def _advise(self, target: str, path: str, data: bytes) -> None:
         try:
-            return files.write_temporary(directory, data, durable=durable)
+            files.overwrite(target, data)
+        except OSError as error:
+            raise files.storage_error("write", path, self.uri, error) from error
+
+    def _stage(self, directory: str, path: str, data: bytes) -> str:
+        try:
+            return files.write_temporary(directory, data, durable=self._durable)
         except FileNotFoundError:
             self._make_directory(directory, path)
         except OSError as error:
             raise files.storage_error("write", path, self.uri, error) from error
         try:
-            return files.write_temporary(directory, data, durable=durable)
+            return files.write_temporary(directory, data, durable=self._durable)
         except OSError as error:
             raise files.storage_error("write", path, self.uri, error) from error
 
@@ -240,7 +248,7 @@ class LocalStore:
 
     def _settle(self, directory: str, path: str, *, maybe_applied: bool = True) -> None:
         """Makes a name survive a power loss; it is visible already, so a failure here leaves the outcome open."""
-        if not self._durable or path == _ADVICE:
+        if not self._durable:
             return
         try:
             files.sync_path(directory)

@@ -22,6 +22,7 @@ from tiltyard.errors import (
     StorageError,
     TiltyardError,
     Winner,
+    complete,
 )
 from tiltyard.format.flags import Feature, check_writable
 from tiltyard.format.manifest import Manifest
@@ -42,6 +43,8 @@ from tiltyard.transaction.transaction import Transaction
 from tiltyard.transaction.vectors import Vectors, base_out_of_reach
 
 SECTION_LENGTH_BYTES: Final = 4
+TICK_NS: Final = 1_000
+"""What a Python datetime can tell apart."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +155,8 @@ class Committer:
         except TiltyardError as error:
             if not isinstance(error, OutcomeUnknown):
                 self._remove((TRANSACTIONS + name for name in race.announced), race.carrier.garbage(None) if race.carrier else ())
+            operation = race.transaction.operation.name
+            complete(error, operation=operation, read_version=race.transaction.read_version, winners=race.rebased_over)
             seconds = self.runtime.clock.monotonic() - race.started
             observers.failed(race.transaction, attempts=race.attempts, seconds=seconds, error=error)
             raise
@@ -304,6 +309,9 @@ class Committer:
     def _stamp(self, transaction: Transaction, base: Manifest | None) -> Stamp:
         now = self.runtime.clock.now()
         nanos = int(now.timestamp()) * 1_000_000_000 + now.microsecond * 1_000
+        if base is not None:
+            # Clocks of several machines differ. A version stamped earlier than the one before it would be cleaned up before that one.
+            nanos = max(nanos, base.timestamp_ns + TICK_NS)
         inline_only = base is not None and base.writer_flags & Feature.NO_TRANSACTION_FILE
         return Stamp(nanos, self.writer, "" if inline_only else transaction.file_name)
 

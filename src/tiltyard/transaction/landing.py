@@ -103,9 +103,9 @@ class Landing:
     def is_newest(self, version: int, scheme: Scheme) -> bool:
         """Whether a version that is there is the latest for certain, by a few small questions; if not, a listing has to tell.
 
-        The next one may be missing below the head only where a cleanup took it and left this one. A tag or a branch can bring that
-        about, or clocks that ran backwards between the two; in the latter case the hint, which every writer renews, tells of a later
-        one. Where names come in order a listing costs no more than this.
+        The next one may be missing below the head where a cleanup took it and left this one, or where somebody lost it. A tag or a branch
+        can bring that about, or a clock that went backwards; then the hint, which every writer renews, names a later version. Where
+        names come in order a listing costs no more than this.
         """
         try:
             if self.log.store.ordered or self._hinted() != version or self._has_refs():
@@ -161,7 +161,7 @@ class Landing:
         store = self.log.store
         if store.ordered:
             return True  # a listing gives its first name at once, so there is no cheaper question
-        if self._has_refs() or (self._hinted() or 0) >= version:
+        if self._has_refs() or self._hinted() >= version:
             return True
         try:
             store.head(self.log.path(version - 1, scheme))
@@ -172,14 +172,15 @@ class Landing:
     def _has_refs(self) -> bool:
         return any(True for prefix in REFS for _ in self.log.store.names(prefix))
 
-    def _hinted(self) -> int | None:
+    def _hinted(self) -> int:
+        """A version that is there, or was; 0 where nobody left a hint."""
         try:
-            return decode_hint(self.log.store.get(HINT_PATH))
+            return decode_hint(self.log.store.get(HINT_PATH)) or 0
         except NotFound:
-            return None
+            return 0
 
     def leave_hint(self, version: int) -> None:
-        """Tells readers of stores without ordered listing where to look. Advice: if it cannot be written, nothing is lost."""
+        """Says which version is the latest, where a store does not list in order. Advice: if it cannot be written, nothing is lost."""
         if not self.log.store.ordered:
             with suppress(StorageError):
                 self.log.store.put(HINT_PATH, encode_hint(version))

@@ -63,15 +63,15 @@ class VersionLog:
     def path(self, version: int, scheme: Scheme) -> str:
         return VERSIONS + manifest_name(version, scheme)
 
-    def load(self, version: int, scheme: Scheme) -> ManifestFile:
-        """Reads one version.
+    def load(self, version: int, scheme: Scheme, *, lazily: bool = False) -> ManifestFile:
+        """Reads one version; with ``lazily`` its fragments are checked only when somebody asks for one.
 
         Raises:
             NotFound: there is no such version.
             CorruptTable: its file is not what it must be.
             UnsupportedFeature: a reader of the table must know something that we do not.
         """
-        self._last = self._read(version, scheme, check=True)
+        self._last = self._read(version, scheme, check=True, lazily=lazily)
         return self._last
 
     def peek(self, version: int, scheme: Scheme) -> ManifestFile:
@@ -81,9 +81,9 @@ class VersionLog:
         """
         return self._read(version, scheme, check=False)
 
-    def _read(self, version: int, scheme: Scheme, *, check: bool) -> ManifestFile:
+    def _read(self, version: int, scheme: Scheme, *, check: bool, lazily: bool = False) -> ManifestFile:
         path = self.path(version, scheme)
-        file = decode_manifest_file(self.store.get(path), source=path, version=version, known=self._last, check=check)
+        file = decode_manifest_file(self.store.get(path), source=path, version=version, known=self._last, check=check, lazily=lazily)
         manifest = file.manifest
         check_consistent(manifest.reader_flags, manifest.writer_flags, max_allocated_field_id=manifest.max_allocated_field_id, source=path)
         return file

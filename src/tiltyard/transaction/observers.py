@@ -52,8 +52,7 @@ def _write(level: int, text: str, event: CommitEvent) -> None:
 METRICS: Final = Metrics()
 """The counts of this process."""
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=METRICS.free_lock)
+getattr(os, "register_at_fork", lambda **_: None)(after_in_child=METRICS.free_lock)  # not every system can fork
 
 _observers: tuple[CommitObserver, ...] = (Log(), METRICS)
 _changing = threading.Lock()

@@ -88,14 +88,14 @@ class Place:
             raise NotFound(f"There is no table at {self.store.uri}.", name=self.store.uri, advice="Check the path, or use Table.create.")
         return found
 
-    def load(self, version: int, scheme: Scheme) -> ManifestFile:
-        """Reads one version.
+    def load(self, version: int, scheme: Scheme, *, lazily: bool = False) -> ManifestFile:
+        """Reads one version; with ``lazily`` its fragments are checked only when somebody asks for one.
 
         Raises:
             NotFound: saying which versions there are.
         """
         try:
-            return self.trusted(self.log.load(version, scheme))
+            return self.trusted(self.log.load(version, scheme, lazily=lazily))
         except NotFound as error:
             known = [name.version for name in self.log.versions()]
             there = f"it has versions {known[0]} to {known[-1]}" if known else "it has none"

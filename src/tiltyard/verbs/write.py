@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from tiltyard.errors import AlreadyExists, InvalidInput, StorageError, TiltyardError
+from tiltyard.errors import AlreadyExists, InvalidInput, KeyConflict, RetryableConflict, StorageError, TiltyardError
 from tiltyard.format.encodable import check_encodable
 from tiltyard.format.field_ids import leaf_ids
 from tiltyard.format.flags import Feature, check_writable
@@ -20,7 +20,6 @@ from tiltyard.format.schema import arrow_from_fields, fields_from_arrow
 from tiltyard.format.schema_match import SchemaMatch, match_schema
 from tiltyard.format.values import DataFormat, DataFragment, Field
 from tiltyard.transaction.apply import Creation
-from tiltyard.transaction.backoff import RetryPolicy
 from tiltyard.transaction.commit import CommitResult
 from tiltyard.transaction.operations import Append, Operation, Overwrite
 from tiltyard.transaction.transaction import Transaction
@@ -28,6 +27,7 @@ from tiltyard.verbs.data import FileLimits, discard, write_into, write_new
 from tiltyard.verbs.input import Rows, as_rows, conformed
 from tiltyard.verbs.lance import open_dataset
 from tiltyard.verbs.place import Place
+from tiltyard.verbs.rerun import Execution, RerunPolicy, Source, always, run_verb
 
 if TYPE_CHECKING:
     from lance import LanceDataset
@@ -106,50 +106,69 @@ class Appending:
 
 
 def append_rows(
-    place: Place, read: ManifestFile, scheme: Scheme, data: Any, appending: Appending, properties: Mapping[str, str], limits: FileLimits,
-    policy: RetryPolicy,
+    place: Place, read: ManifestFile, scheme: Scheme, data: Any, appender: Callable[[ManifestFile], Appending],
+    properties: Mapping[str, str], limits: FileLimits, policy: RerunPolicy,
 ) -> Committed:  # fmt: skip
-    """Adds rows."""
-    manifest = read.manifest
-    check_writable(manifest.reader_flags, manifest.writer_flags)
-    place.ensure_safe()
-    rows = as_rows(data)
-    match = appending.match(rows.schema)
-    if manifest.data_format is not None:
-        check_encodable(match.fields, _file_version(manifest.data_format.version))
-    rows = conformed(rows, match.schema, match.check_not_null)
-    data_version = manifest.data_format.version if manifest.data_format else ""
-    fragments = write_into(place, rows, match.fields, data_version, lambda: appending.dataset_at(place, manifest.version), limits)
-    return commit_rows(place, read, scheme, Append(fragments), fragments, properties, policy)
+    """Adds rows. ``appender`` gives what earlier appends left for a version."""
+    source = Source(place, data)
+
+    def execute(run: Execution) -> Committed:
+        manifest = run.read.manifest
+        appending = appender(run.read)
+        check_writable(manifest.reader_flags, manifest.writer_flags)
+        place.ensure_safe()
+        match = appending.match(source.rows.schema)
+        if manifest.data_format is not None:
+            check_encodable(match.fields, _file_version(manifest.data_format.version))
+        data_version = manifest.data_format.version if manifest.data_format else ""
+
+        def write() -> tuple[DataFragment, ...]:
+            rows = conformed(source.rows, match.schema, match.check_not_null)
+            return write_into(place, rows, match.fields, data_version, lambda: appending.dataset_at(place, manifest.version), limits)
+
+        fragments = source.files((match.fields, data_version), write, run.after)
+        return _commit(place, run, Append(fragments), properties)
+
+    # A key that is there already is no reason to try again: the next run would find it as well.
+    return _run(place, read, scheme, source, execute, policy, again=lambda conflict: not isinstance(conflict, KeyConflict))
 
 
 def overwrite_rows(
     place: Place, read: ManifestFile, scheme: Scheme, data: Any, primary_key: Sequence[str] | None, properties: Mapping[str, str],
-    limits: FileLimits, policy: RetryPolicy,
+    limits: FileLimits, policy: RerunPolicy,
 ) -> Committed:  # fmt: skip
     """Replaces rows and schema. The primary key stays unless another one is named."""
-    manifest = read.manifest
-    check_writable(manifest.reader_flags, manifest.writer_flags)
-    place.ensure_safe()
-    rows = as_rows(data)
-    data_version = manifest.data_format.version if manifest.data_format else "2.2"
-    fields, metadata, rows = _as_schema(rows, _kept_key(manifest, rows.schema) if primary_key is None else primary_key, data_version)
-    fragments = write_new(place, rows, data_version, limits, replacing=True)
-    fields, fragments = _above_old_ids(manifest, fields, fragments)
-    operation = Overwrite(fragments=fragments, schema=fields, schema_metadata=metadata)
-    return commit_rows(place, read, scheme, operation, fragments, properties, policy)
+    source = Source(place, data)
+
+    def execute(run: Execution) -> Committed:
+        manifest = run.read.manifest
+        check_writable(manifest.reader_flags, manifest.writer_flags)
+        place.ensure_safe()
+        data_version = manifest.data_format.version if manifest.data_format else "2.2"
+        key = _kept_key(manifest, source.rows.schema) if primary_key is None else primary_key
+        fields, metadata, rows = _as_schema(source.rows, key, data_version)
+        plan = (fields, data_version, manifest.max_allocated_field_id)
+        fragments = source.files(plan, lambda: write_new(place, rows, data_version, limits, replacing=True), run.after)
+        fields, fragments = _above_old_ids(manifest, fields, fragments)
+        return _commit(place, run, Overwrite(fragments=fragments, schema=fields, schema_metadata=metadata), properties)
+
+    return _run(place, read, scheme, source, execute, policy)
 
 
-def commit_rows(
-    place: Place, read: ManifestFile, scheme: Scheme, operation: Operation, fragments: tuple[DataFragment, ...],
-    properties: Mapping[str, str], policy: RetryPolicy,
+def _run(
+    place: Place, read: ManifestFile, scheme: Scheme, source: Source, execute: Callable[[Execution], Committed], policy: RerunPolicy,
+    again: Callable[[RetryableConflict], bool] = always,
 ) -> Committed:  # fmt: skip
-    transaction = Transaction(read.manifest.version, place.runtime.random.uuid(), operation, properties)
     try:
-        return place.committer.commit(transaction, read, scheme, policy)
+        return run_verb(place, read, scheme, execute, policy, again=again)
     except TiltyardError as error:
-        discard(place, fragments, error)
+        source.discard(error)
         raise
+
+
+def _commit(place: Place, run: Execution, operation: Operation, properties: Mapping[str, str]) -> Committed:
+    transaction = Transaction(run.read.manifest.version, place.runtime.random.uuid(), operation, properties)
+    return place.committer.commit(transaction, run.read, run.scheme, run.policy)
 
 
 def _as_schema(rows: Rows, primary_key: Sequence[str] | None, data_version: str) -> tuple[tuple[Field, ...], dict[str, bytes], Rows]:

@@ -1,0 +1,19 @@
+"""Watching commits: what this process counted so far, and how to be told of each.
+
+Example:
+    >>> import tiltyard as ty
+    >>> ty.metrics.reset()
+    >>> ty.metrics.snapshot().commits
+    0
+"""
+
+from tiltyard.transaction.events import CommitEvent, CommitObserver
+from tiltyard.transaction.metrics import Latency, Meeting, OperationCounts, Snapshot
+from tiltyard.transaction.observers import METRICS, observe
+
+__all__ = ["CommitEvent", "CommitObserver", "Latency", "Meeting", "OperationCounts", "Snapshot", "observe", "reset", "snapshot"]
+
+snapshot = METRICS.snapshot
+reset = METRICS.reset
+
+del METRICS
