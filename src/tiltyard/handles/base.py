@@ -1,0 +1,147 @@
+"""What all handles on a table share: where it is, at which version, and how a commit moves it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Self
+
+import pyarrow as pa
+
+from tiltyard.errors import NotFound, OutcomeUnknown
+from tiltyard.format.flags import describe as describe_flags
+from tiltyard.format.keys import primary_key
+from tiltyard.format.manifest import decode_indices
+from tiltyard.format.manifest_file import ManifestFile
+from tiltyard.format.names import Scheme
+from tiltyard.format.schema import arrow_from_fields
+from tiltyard.format.values import DataFragment, IndexMetadata
+from tiltyard.transaction.commit import CommitResult
+from tiltyard.verbs.place import Place
+from tiltyard.verbs.refs import Branches, Tags
+from tiltyard.verbs.write import Appending
+
+if TYPE_CHECKING:
+    from lance import LanceDataset
+
+
+class Handle:
+    """One table at one version."""
+
+    def __init__(self, place: Place, file: ManifestFile, scheme: Scheme, main: Place | None = None) -> None:
+        self._place = place
+        self._main = main or place
+        self._file = file
+        self._scheme = scheme
+        self._moving = threading.Lock()
+        self._lance: tuple[ManifestFile, LanceDataset] | None = None
+        self._appending: Appending | None = None
+        self._in_doubt: dict[str, int] = {}
+
+    @property
+    def uri(self) -> str:
+        return self._main.uri
+
+    @property
+    def version(self) -> int:
+        return self._file.manifest.version
+
+    @property
+    def branch(self) -> str | None:
+        """The branch this handle is on; None on main."""
+        return self._place.branch
+
+    @property
+    def schema(self) -> pa.Schema:
+        manifest = self._file.manifest
+        return arrow_from_fields(manifest.fields, manifest.schema_metadata)
+
+    @property
+    def primary_key(self) -> tuple[str, ...]:
+        return primary_key(self._file.manifest.fields)
+
+    @property
+    def fragments(self) -> Sequence[DataFragment]:
+        return self._file.manifest.fragments
+
+    @property
+    def config(self) -> Mapping[str, str]:
+        return dict(self._file.manifest.config)
+
+    @property
+    def metadata(self) -> Mapping[str, str]:
+        """Table metadata: free text by key."""
+        return dict(self._file.manifest.table_metadata)
+
+    @property
+    def data_format(self) -> str:
+        """Version of the table's data files, such as ``"2.2"``."""
+        stated = self._file.manifest.data_format
+        return stated.version if stated else ""
+
+    @property
+    def features(self) -> str:
+        """The feature flags that readers and writers of this version must know, in words."""
+        manifest = self._file.manifest
+        return describe_flags(manifest.reader_flags | manifest.writer_flags)
+
+    @property
+    def indices(self) -> tuple[IndexMetadata, ...]:
+        """The index segments of this version."""
+        return decode_indices(self._file.manifest, f"version {self.version}")
+
+    @cached_property
+    def tags(self) -> Tags:
+        return Tags(self._main)
+
+    @cached_property
+    def branches(self) -> Branches:
+        return Branches(self._main)
+
+    def __repr__(self) -> str:
+        branch = f", branch={self.branch!r}" if self.branch else ""
+        return f"Table({self._main.store.uri!r}, version={self.version}{branch})"
+
+    def latest_version(self) -> int:
+        """The newest version there is, whatever this handle is at."""
+        return self._place.head()[0]
+
+    def refresh(self) -> Self:
+        """Moves this handle to the newest version; of another table, where this one was dropped and made again."""
+        version, scheme = self._place.head()
+        newest, mine = self._place.load(version, scheme), self._file
+        if version > mine.manifest.version:
+            self._move(newest, scheme)
+        elif not self._is_there(mine, scheme):
+            self._replace(newest, scheme)
+        return self
+
+    def _is_there(self, file: ManifestFile, scheme: Scheme) -> bool:
+        """Whether a version is still the one we know. Its number does not tell: a table that is made again counts from 1 as well."""
+        try:
+            there = self._place.log.load(file.manifest.version, scheme)
+        except NotFound:
+            return False
+        return there.message.joined() == file.message.joined()
+
+    def _move(self, file: ManifestFile, scheme: Scheme | None = None) -> None:
+        """Forward only: of two commits at a time the earlier may come to its end last."""
+        with self._moving:
+            if file.manifest.version > self._file.manifest.version:
+                self._file = file
+            self._scheme = scheme or self._scheme
+
+    def _replace(self, file: ManifestFile, scheme: Scheme) -> None:
+        with self._moving:
+            self._file, self._scheme = file, scheme
+            self._lance = self._appending = None
+
+    def _commit(self, work: Callable[[], tuple[CommitResult, ManifestFile]]) -> CommitResult:
+        try:
+            result, file = work()
+        except OutcomeUnknown as error:
+            self._in_doubt[error.transaction_id] = error.version
+            raise
+        self._move(self._place.trusted(file))
+        return result

@@ -1,0 +1,111 @@
+"""Verbs about a table's past and its health, and the low door into its history."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from tiltyard.errors import UnsupportedFeature
+from tiltyard.format.names import Scheme
+from tiltyard.handles.base import Handle
+from tiltyard.storage import Durability
+from tiltyard.transaction.commit import CommitResult
+from tiltyard.transaction.operations import Operation
+from tiltyard.transaction.transaction import Transaction
+from tiltyard.verbs.arguments import retry_policy
+from tiltyard.verbs.check import CheckReport, check_table
+from tiltyard.verbs.history import HistoryEntry, describe, history
+from tiltyard.verbs.low_door import as_transaction, commit_transaction
+from tiltyard.verbs.names import migrate_names
+from tiltyard.verbs.outcome import Outcome, outcome_of
+from tiltyard.verbs.place import open_place
+
+Uri = str | os.PathLike[str]
+
+
+class History(Handle):
+    """What a handle knows of the past, and how it adds to it directly."""
+
+    def commit(
+        self,
+        operation: Operation | Transaction,
+        *,
+        read_version: int | None = None,
+        properties: Mapping[str, str] | None = None,
+        max_retries: int = 20,
+    ) -> CommitResult:
+        """The low door: commits an operation whose files are written already.
+
+        Args:
+            operation: an operation, or a whole transaction of any Lance writer.
+            read_version: the version it was built on; by default this handle's.
+            properties: what the history shall say of it.
+            max_retries: how often a lost race for a version is run again.
+        """
+        policy = retry_policy(max_retries)
+        read, scheme = self._file, self._scheme
+        transaction = as_transaction(operation, read_version, properties, self._place, read)
+        return self._commit(lambda: commit_transaction(self._place, read, scheme, transaction, policy))
+
+    def versions(self) -> list[int]:
+        """The versions that can still be opened, ascending."""
+        return [name.version for name in self._place.log.versions()]
+
+    def history(self, limit: int | None = None) -> list[HistoryEntry]:
+        """What happened, newest first."""
+        return list(history(self._place, limit))
+
+    def describe(self, version: int | None = None) -> HistoryEntry:
+        """The history entry of one version; by default this handle's."""
+        if version is not None and version != self.version:
+            self._place.load(version, self._scheme)
+        return describe(self._place.log, self.version if version is None else version, self._scheme)
+
+    def outcome(self, transaction_id: str, *, version: int | None = None) -> Outcome:
+        """What became of a transaction that ended in ``OutcomeUnknown``.
+
+        Args:
+            transaction_id: the id in the error.
+            version: the version in the error; this handle remembers it for its own commits.
+
+        Returns:
+            ``Committed(version)``, ``NotCommitted(reason)`` or ``Unknown(reason)``.
+        """
+        return outcome_of(self._place, transaction_id, self._in_doubt.get(transaction_id) if version is None else version)
+
+    @staticmethod
+    def outcome_at(
+        uri: Uri, transaction_id: str, *, version: int | None = None, storage_options: Mapping[str, Any] | None = None
+    ) -> Outcome:
+        """What became of a transaction, where there may be no table: that of a ``create`` which ended in ``OutcomeUnknown``.
+
+        Args:
+            uri: where the table is, or was to be.
+            transaction_id: the id in the error.
+            version: the version in the error.
+            storage_options: as for pylance: keys, endpoint, region.
+        """
+        return outcome_of(open_place(uri, storage_options=storage_options), transaction_id, version)
+
+    def check(self, *, versions: Iterable[int] | None = None) -> CheckReport:
+        """Checks every promise a table's files can keep or break; reads metadata of all versions, and keys of this one.
+
+        Args:
+            versions: which ones; all by default.
+        """
+        return check_table(self._place, versions)
+
+    def migrate_manifest_names(self) -> int:
+        """Renames manifests from V1 to V2 names. Only while nobody else uses the table. Returns how many were renamed."""
+        if self.branch is not None:
+            raise UnsupportedFeature("Names are migrated from the main branch.", feature="migration", writing=True)
+        count = migrate_names(self._place)
+        self._move(self._file, Scheme.V2)
+        self._lance = None  # pylance knows the version by its old name
+        return count
+
+    @staticmethod
+    def resume_migration(uri: Uri, *, storage_options: Mapping[str, Any] | None = None, durability: Durability = "fsync") -> int:
+        """Ends a migration of manifest names that was interrupted and left a table that does not open. Returns how many it renamed."""
+        return migrate_names(open_place(uri, storage_options=storage_options, durability=durability))

@@ -1,0 +1,94 @@
+"""Verbs that change rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tiltyard.format.manifest_file import ManifestFile
+from tiltyard.handles.base import Handle
+from tiltyard.transaction.commit import CommitResult
+from tiltyard.verbs.arguments import retry_policy
+from tiltyard.verbs.data import FileLimits, properties_with_message
+from tiltyard.verbs.rerun import RerunPolicy
+from tiltyard.verbs.write import Appending, append_rows, overwrite_rows
+
+
+class RowVerbs(Handle):
+    """What a handle does to rows."""
+
+    def append(
+        self,
+        data: Any,
+        *,
+        message: str | None = None,
+        properties: Mapping[str, str] | None = None,
+        max_retries: int = 20,
+        retries: int = 10,
+        deadline: float | None = None,
+        max_rows_per_file: int = 1024 * 1024,
+        max_bytes_per_file: int = 90 * 1024**3,
+    ) -> CommitResult:
+        """Adds rows. Columns are matched by name; nullable ones may be missing.
+
+        Args:
+            data: rows: Arrow, a data frame, dicts, a stream.
+            message: a sentence for the history.
+            properties: more for the history, as text.
+            max_retries: how often a lost race for a version is run again.
+            retries: how often all of it is done again on the newest version after a conflict that allows it.
+            deadline: seconds after which neither is begun again.
+            max_rows_per_file: begin a new data file after so many rows.
+            max_bytes_per_file: or after so many bytes.
+
+        Raises:
+            InvalidInput: the rows do not fit the table; nothing was written.
+            RetryableConflict: the columns changed meanwhile, again and again.
+            IncompatibleConflict: the table was replaced or set back meanwhile.
+            ContentionError, HistoryUnavailable, OutcomeUnknown: see ``tiltyard.errors``.
+        """
+        limits = FileLimits(max_rows_per_file, max_bytes_per_file)
+        policy = RerunPolicy(retry_policy(max_retries), retries, deadline)
+        described = properties_with_message(properties, message)
+        read = self._file
+        return self._commit(lambda: append_rows(self._place, read, self._scheme, data, self._appender, described, limits, policy))
+
+    def overwrite(
+        self,
+        data: Any,
+        *,
+        primary_key: Sequence[str] | None = None,
+        message: str | None = None,
+        properties: Mapping[str, str] | None = None,
+        max_retries: int = 20,
+        retries: int = 10,
+        deadline: float | None = None,
+        max_rows_per_file: int = 1024 * 1024,
+        max_bytes_per_file: int = 90 * 1024**3,
+    ) -> CommitResult:
+        """Replaces all rows, and the schema by that of the new rows. Older versions stay readable.
+
+        Args:
+            data: rows, or a schema for an empty table.
+            primary_key: another key than before; ``[]`` for none.
+            message: a sentence for the history.
+            properties: more for the history, as text.
+            max_retries: how often a lost race for a version is run again.
+            retries: how often the rows of somebody else who replaced the table meanwhile are replaced in turn; 0 to be told instead.
+            deadline: seconds after which neither is begun again.
+            max_rows_per_file: begin a new data file after so many rows.
+            max_bytes_per_file: or after so many bytes.
+
+        Raises:
+            RetryableConflict: somebody else replaced the table meanwhile, again and again.
+        """
+        limits = FileLimits(max_rows_per_file, max_bytes_per_file)
+        policy = RerunPolicy(retry_policy(max_retries), retries, deadline)
+        described = properties_with_message(properties, message)
+        return self._commit(lambda: overwrite_rows(self._place, self._file, self._scheme, data, primary_key, described, limits, policy))
+
+    def _appender(self, read: ManifestFile) -> Appending:
+        found, fields = self._appending, read.manifest.fields
+        if found is None or found.fields != fields:
+            found = self._appending = Appending(fields)
+        return found
