@@ -8,9 +8,11 @@ from typing import Any
 from tiltyard.format.manifest_file import ManifestFile
 from tiltyard.handles.base import Handle
 from tiltyard.transaction.commit import CommitResult
-from tiltyard.verbs.arguments import retry_policy
+from tiltyard.verbs.arguments import retry_policy, sql_where
 from tiltyard.verbs.data import FileLimits, properties_with_message
+from tiltyard.verbs.delete import delete_rows
 from tiltyard.verbs.rerun import RerunPolicy
+from tiltyard.verbs.update import Assignment, Mode, update_rows
 from tiltyard.verbs.write import Appending, append_rows, overwrite_rows
 
 
@@ -86,6 +88,80 @@ class RowVerbs(Handle):
         policy = RerunPolicy(retry_policy(max_retries), retries, deadline)
         described = properties_with_message(properties, message)
         return self._commit(lambda: overwrite_rows(self._place, self._file, self._scheme, data, primary_key, described, limits, policy))
+
+    def delete(
+        self,
+        where: str,
+        *,
+        message: str | None = None,
+        properties: Mapping[str, str] | None = None,
+        max_retries: int = 20,
+        retries: int = 10,
+        deadline: float | None = None,
+    ) -> CommitResult:
+        """Deletes the rows that a condition holds for.
+
+        Args:
+            where: a SQL condition; ``"true"`` for all rows.
+            message: a sentence for the history.
+            properties: more for the history, as text.
+            max_retries: how often a lost race for a version is run again.
+            retries: how often all of it is done again on the newest version after a conflict that allows it.
+            deadline: seconds after which neither is begun again.
+
+        Returns:
+            What became of it; ``rows["deleted"]`` says how many. If there were none, nothing is committed and ``version`` stays.
+
+        Raises:
+            RetryableConflict: others changed the same rows, again and again.
+            IncompatibleConflict: the table was replaced or set back meanwhile.
+        """
+        condition = sql_where(where)
+        policy = RerunPolicy(retry_policy(max_retries), retries, deadline)
+        described = properties_with_message(properties, message)
+        return self._commit(lambda: delete_rows(self._place, self._file, self._scheme, condition, described, policy))
+
+    def update(
+        self,
+        values: Mapping[str, str],
+        where: str | None = None,
+        mode: Mode = "auto",
+        *,
+        message: str | None = None,
+        properties: Mapping[str, str] | None = None,
+        max_retries: int = 20,
+        retries: int = 10,
+        deadline: float | None = None,
+        max_rows_per_file: int = 1024 * 1024,
+        max_bytes_per_file: int = 90 * 1024**3,
+    ) -> CommitResult:
+        """Gives columns new values in the rows that a condition holds for.
+
+        Args:
+            values: SQL expressions by column, over the row as it was: ``{"price": "price * 2", "note": "'new'"}``.
+            where: a SQL condition; all rows without one.
+            mode: ``"rows"`` moves changed rows to new fragments, ``"columns"`` rewrites the columns where they are; ``"auto"`` takes
+                the latter for few columns in many rows.
+            message: a sentence for the history.
+            properties: more for the history, as text.
+            max_retries: how often a lost race for a version is run again.
+            retries: how often all of it is done again on the newest version after a conflict that allows it.
+            deadline: seconds after which neither is begun again.
+            max_rows_per_file: begin a new data file after so many rows.
+            max_bytes_per_file: or after so many bytes.
+
+        Returns:
+            What became of it; ``rows["updated"]`` says how many. If there were none, nothing is committed and ``version`` stays.
+
+        Raises:
+            InvalidInput: a column is not there, is part of the primary key, or a value does not fit it.
+            RetryableConflict: others changed the same rows, again and again.
+        """
+        assignment = Assignment(values, "true" if where is None else sql_where(where), mode)
+        limits = FileLimits(max_rows_per_file, max_bytes_per_file)
+        policy = RerunPolicy(retry_policy(max_retries), retries, deadline)
+        described = properties_with_message(properties, message)
+        return self._commit(lambda: update_rows(self._place, self._file, self._scheme, assignment, described, limits, policy))
 
     def _appender(self, read: ManifestFile) -> Appending:
         found, fields = self._appending, read.manifest.fields

@@ -7,10 +7,12 @@ three ways: the version is ours; it is certainly not (and what we wrote for it i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Final
+
+from pyroaring import BitMap
 
 from tiltyard.errors import (
     AlreadyExists,
@@ -59,6 +61,7 @@ class CommitResult:
         attempts: how many times the creation of a version was tried.
         rebased_over: commits that came in between, oldest first.
         seconds: from the start of the commit loop; data files were written before.
+        rows: how many rows a verb ``inserted``, ``updated`` and ``deleted``, where it counts them.
     """
 
     version: int
@@ -68,6 +71,7 @@ class CommitResult:
     attempts: int
     rebased_over: tuple[Winner, ...] = ()
     seconds: float = 0.0
+    rows: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -89,6 +93,7 @@ class _Race:
     announced: dict[str, bytes | None] = field(default_factory=dict)
     """Transaction files of ours that may be there, so that they must be withdrawn, and what they hold for certain."""
     dropped_fields: frozenset[int] = frozenset()
+    counts: Mapping[str, int] = field(default_factory=dict)
     rebased_over: list[Winner] = field(default_factory=list)
     lost_to: list[Winner] = field(default_factory=list)
 
@@ -119,6 +124,8 @@ class Committer:
         *,
         keys: KeyExistenceFilter | None = None,
         reuse: IndexMetadata | None = None,
+        rows: Mapping[int, BitMap] | None = None,
+        counts: Mapping[str, int] | None = None,
         unverified: bool = False,
     ) -> tuple[CommitResult, ManifestFile]:
         """Commits an operation that was built on the version ``read``.
@@ -130,6 +137,8 @@ class Committer:
             policy: how often and how long to try.
             keys: for an Append, the keys it writes.
             reuse: for a Rewrite, the entry that lets other indices follow later. It has no place in a transaction.
+            rows: for a Delete or Update, the rows it takes from each fragment, where the caller knows them.
+            counts: for the result, how many rows the verb changed.
             unverified: whether nobody has looked yet if the operation's deletion files hold what it says.
 
         Raises:
@@ -139,10 +148,10 @@ class Committer:
             OutcomeUnknown: the store left open whether the commit was applied.
             StorageError: the store failed before anything was committed.
         """
-        race = _Race(transaction, read, scheme, self.runtime.clock.monotonic())
+        race = _Race(transaction, read, scheme, self.runtime.clock.monotonic(), counts=counts or {})
         with self._withdrawing(race):
             vectors = Vectors(self.log.store, self.runtime.random, self.open_base)
-            race.carrier = Carrier(transaction, read.manifest, vectors, keys, reuse)
+            race.carrier = Carrier(transaction, read.manifest, vectors, keys, reuse, _rows=dict(rows or {}))
             if unverified:
                 race.carrier.check_rows()
             return self._run(race, policy, self._attempt)
@@ -343,6 +352,7 @@ class Committer:
             attempts=race.attempts,
             rebased_over=tuple(race.rebased_over),
             seconds=self.runtime.clock.monotonic() - race.started,
+            rows=race.counts,
         )
         observers.committed(race.transaction, attempts=race.attempts, version=result.version, seconds=result.seconds)
         return result, made

@@ -22,32 +22,41 @@ from tiltyard.transaction.rebase import fragments_of
 
 def new_files(operation: Operation, base: Manifest | None) -> list[str]:
     """Files that a version would name and the one below it does not; for indices that do not list theirs, the directory, with a ``/``."""
-    return list(dict.fromkeys((*_of_fragments(_fragments(operation), base), *_of_columns(operation), *_of_indices(operation))))
+    new = (path for one in _added(operation) for path in (*_data_files(one.files), *_deletions(one)))
+    changed = _of_changed(_changed(operation), base)
+    return list(dict.fromkeys((*new, *changed, *_of_columns(operation), *_of_indices(operation))))
 
 
-def _fragments(operation: Operation) -> list[DataFragment]:
-    if isinstance(operation, Append | Overwrite | Merge):
+def _added(operation: Operation) -> list[DataFragment]:
+    """Fragments that no version has yet. Most have no id, and must not be taken for the one whose id is 0."""
+    if isinstance(operation, Append | Overwrite):
         return [*operation.fragments]
-    if isinstance(operation, Delete):
-        return [*operation.updated_fragments]
     if isinstance(operation, Update):
-        return [*operation.updated_fragments, *operation.new_fragments]
+        return [*operation.new_fragments]
     if isinstance(operation, Rewrite):
         return [one for group in operation.groups for one in group.new_fragments]
     return []
 
 
-def _of_fragments(fragments: Iterable[DataFragment], base: Manifest | None) -> Iterator[str]:
-    several = list(fragments)
-    # New fragments have no id yet and must not be taken for the one that has id 0; files of theirs are in no version.
-    known = {} if base is None else fragments_of(base, {one.id for one in several if one.id or one.deletion_file})
-    for one in several:
+def _changed(operation: Operation) -> list[DataFragment]:
+    """New states of fragments that are there."""
+    if isinstance(operation, Delete | Update):
+        return [*operation.updated_fragments]
+    return [*operation.fragments] if isinstance(operation, Merge) else []
+
+
+def _of_changed(fragments: list[DataFragment], base: Manifest | None) -> Iterator[str]:
+    known = fragments_of(base, {one.id for one in fragments}) if base is not None else {}
+    for one in fragments:
         before = known.get(one.id)
-        there = set(before.files) if before is not None else set()
-        yield from _data_files(file for file in one.files if file not in there)
-        deletions = one.deletion_file
-        if deletions is not None and deletions.base_id is None and (before is None or before.deletion_file != deletions):
-            yield deletions.path(one.id)
+        # By name: of a file that stays, an operation may well say other things than before.
+        there = {*_data_files(before.files), *_deletions(before)} if before is not None else set()
+        yield from (path for path in (*_data_files(one.files), *_deletions(one)) if path not in there)
+
+
+def _deletions(fragment: DataFragment) -> tuple[str, ...]:
+    file = fragment.deletion_file
+    return (file.path(fragment.id),) if file is not None and file.base_id is None else ()
 
 
 def _data_files(files: Iterable[DataFile]) -> Iterator[str]:

@@ -31,6 +31,13 @@ def sql_condition(filter: str | None) -> str | None:
     return filter
 
 
+def sql_where(where: object) -> str:
+    """The condition of a verb that changes rows: never left out by accident."""
+    if not isinstance(where, str) or not where.strip():
+        raise InvalidInput("where is a SQL condition as text; 'true' stands for all rows.", argument="where")
+    return where
+
+
 def retry_policy(max_retries: int) -> RetryPolicy:
     if not isinstance(max_retries, int) or max_retries < 0:
         raise InvalidInput("max_retries is a number from 0 on.", argument="max_retries")

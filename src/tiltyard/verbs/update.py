@@ -1,0 +1,260 @@
+"""Gives columns new values in the rows that a condition holds for.
+
+Rows either move, whole, to new fragments, or stay and get new files for the changed columns only. The first costs as much as the rows are
+wide, the second as much as the touched fragments are long.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import chain
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import pyarrow as pa
+from pyroaring import BitMap
+
+from tiltyard.errors import InvalidInput, TiltyardError, UnsupportedFeature
+from tiltyard.format.flags import check_writable
+from tiltyard.format.keys import primary_key_fields
+from tiltyard.format.manifest import Manifest
+from tiltyard.format.manifest_file import ManifestFile
+from tiltyard.format.names import Scheme
+from tiltyard.format.roaring import encode_roaring
+from tiltyard.format.rowids import encode_row_ids, row_ids_of
+from tiltyard.format.schema import arrow_from_fields
+from tiltyard.format.schema_match import match_schema
+from tiltyard.format.values import DataFragment, Field
+from tiltyard.transaction.apply import has_stable_row_ids
+from tiltyard.transaction.files import new_files
+from tiltyard.transaction.operations import Update, UpdateMode
+from tiltyard.transaction.rebase import fragments_of
+from tiltyard.transaction.transaction import Transaction
+from tiltyard.verbs.blobs import has_blobs
+from tiltyard.verbs.casts import cast
+from tiltyard.verbs.data import FileLimits, fragment_from_lance, write_into
+from tiltyard.verbs.delete import Committed, nothing_done
+from tiltyard.verbs.input import conformed
+from tiltyard.verbs.lance import lance_errors
+from tiltyard.verbs.place import Place
+from tiltyard.verbs.rerun import Execution, RerunPolicy, run_verb
+from tiltyard.verbs.struck import ADDRESS, ROW_ID, Addresses, Rows, dataset_at, discard_files, matching_rows, strike_out
+
+if TYPE_CHECKING:
+    from lance import LanceDataset
+
+Mode = Literal["auto", "rows", "columns"]
+
+IN_PLACE_FROM: Final = 0.5
+"""In ``auto``, the share of rows of the touched fragments from which columns are rewritten in place, if they are few."""
+FEW_COLUMNS: Final = 0.34
+"""In ``auto``, the share of columns that counts as few."""
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """What is to be written where."""
+
+    values: Mapping[str, str]
+    """SQL expressions by column."""
+    where: str
+    mode: Mode
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.values, Mapping) or not self.values:
+            raise InvalidInput("Values are SQL expressions by column, at least one.", argument="values")
+        if not all(isinstance(part, str) for pair in self.values.items() for part in pair):
+            raise InvalidInput('A new value is a SQL expression as text, such as "x + 1" or "\'new\'".', argument="values")
+        if self.mode not in ("auto", "rows", "columns"):
+            raise InvalidInput(f"mode is 'auto', 'rows' or 'columns', not {self.mode!r}.", argument="mode")
+
+
+def update_rows(
+    place: Place, read: ManifestFile, scheme: Scheme, assignment: Assignment, properties: Mapping[str, str], limits: FileLimits,
+    policy: RerunPolicy,
+) -> Committed:  # fmt: skip
+    """Updates rows. Where the condition holds for none, nothing is committed."""
+
+    def execute(run: Execution) -> Committed:
+        manifest = run.read.manifest
+        check_writable(manifest.reader_flags, manifest.writer_flags)
+        place.ensure_safe()
+        assigned = _assigned(manifest, assignment)
+        if _in_place(place, manifest, assignment, assigned):
+            made = _rewrite_columns(place, manifest, assignment, assigned)
+        else:
+            made = _rewrite_rows(place, manifest, assignment, assigned, limits)
+        if made is None:
+            return nothing_done(run, Update.name, {"updated": 0})
+        operation, rows, count = made
+        transaction = Transaction(manifest.version, place.runtime.random.uuid(), operation, properties)
+        try:
+            return place.committer.commit(transaction, run.read, run.scheme, run.policy, rows=rows, counts={"updated": count})
+        except TiltyardError as error:
+            discard_files(place, new_files(operation, manifest), error)
+            raise
+
+    return run_verb(place, read, scheme, execute, policy)
+
+
+Made = tuple[Update, Rows | None, int]
+
+
+def _assigned(manifest: Manifest, assignment: Assignment) -> list[Field]:
+    """The columns that get new values."""
+    top = {field.name: field for field in manifest.fields if field.parent_id < 0}
+    if unknown := sorted(set(assignment.values) - top.keys()):
+        raise InvalidInput(f"There is no column {unknown[0]!r}.", argument="values", advice=f"Columns are {', '.join(top)[:120]}.")
+    assigned = [top[name] for name in assignment.values]
+    if keys := [field.name for field in primary_key_fields(manifest.fields) if field in assigned]:
+        raise InvalidInput(
+            f"{keys[0]!r} is part of the primary key; an update could make two rows of one key.",
+            argument="values",
+            advice="Merge the rows under their new keys and delete the old ones.",
+        )
+    return assigned
+
+
+def _in_place(place: Place, manifest: Manifest, assignment: Assignment, assigned: list[Field]) -> bool:
+    if assignment.mode != "auto":
+        return assignment.mode == "columns"
+    columns = sum(1 for field in manifest.fields if field.parent_id < 0)
+    if len(assigned) > columns * FEW_COLUMNS:
+        return False
+    rows = matching_rows(place, manifest, assignment.where)
+    touched = sum(one.live_rows for one in fragments_of(manifest, rows).values())
+    return sum(map(len, rows.values())) >= touched * IN_PLACE_FROM
+
+
+# ---- rows that move --------------------------------------------------------------------------------------------------------
+
+
+def _rewrite_rows(place: Place, manifest: Manifest, assignment: Assignment, assigned: list[Field], limits: FileLimits) -> Made | None:
+    stable = has_stable_row_ids(manifest)
+    schema = arrow_from_fields(manifest.fields, {})
+    if any(map(has_blobs, schema)):
+        raise UnsupportedFeature("Rows with blobs cannot be moved.", feature="update of blobs", writing=True, advice="Use mode='columns'.")
+    dataset = dataset_at(place, manifest)
+    addresses, ids = Addresses(), Addresses()
+    stream = _new_rows(place, dataset, schema, assignment, addresses, ids if stable else None)
+    first = next(stream, None)
+    if first is None:
+        return None
+    rows = pa.RecordBatchReader.from_batches(schema, chain([first], stream))
+    match = match_schema(manifest.fields, schema)
+    data_version = manifest.data_format.version if manifest.data_format else ""
+    fragments = write_into(place, conformed(rows, match.schema, match.check_not_null), match.fields, data_version, lambda: dataset, limits)
+    try:
+        struck = strike_out(place, manifest, addresses.by_fragment())
+    except TiltyardError as error:
+        discard_files(place, [f"data/{file.path}" for one in fragments for file in one.files], error)
+        raise
+    operation = Update(
+        removed_fragment_ids=struck.removed,
+        updated_fragments=struck.updated,
+        new_fragments=_with_row_ids(fragments, ids) if stable else fragments,
+        fields_for_preserving_frag_bitmap=tuple(field.id for field in assigned),
+        update_mode=UpdateMode.REWRITE_ROWS,
+    )
+    return operation, struck.rows, len(addresses)
+
+
+def _new_rows(
+    place: Place, dataset: LanceDataset, schema: pa.Schema, assignment: Assignment, addresses: Addresses, ids: Addresses | None
+) -> Iterator[pa.RecordBatch]:
+    """The matching rows with their new values; where they were is noted on the way."""
+    columns = {name: assignment.values.get(name, _quoted(name)) for name in schema.names}
+    with lance_errors(place, "work out new values"):
+        scanner = dataset.scanner(columns=columns, filter=assignment.where, with_row_address=True, with_row_id=ids is not None)
+        for batch in scanner.to_batches():
+            if not batch.num_rows:
+                continue
+            addresses.add(batch.column(ADDRESS))
+            if ids is not None:
+                ids.add(batch.column(ROW_ID))
+            yield pa.RecordBatch.from_arrays([_fitting(batch.column(field.name), field) for field in schema], schema=schema)
+
+
+def _fitting(column: pa.Array, field: pa.Field) -> pa.Array:
+    try:
+        return cast(column, field.type)
+    except pa.ArrowException as error:
+        what = f"A new value of {field.name!r} does not fit its type {field.type}: {error}"
+        raise InvalidInput(what, argument="values", advice="Nothing was committed. Cast it in the expression.") from error
+
+
+def _quoted(name: str) -> str:
+    return f"`{name.replace('`', '``')}`"
+
+
+def _with_row_ids(fragments: tuple[DataFragment, ...], ids: Addresses) -> tuple[DataFragment, ...]:
+    every, begin, made = ids.in_order(), 0, []
+    for one in fragments:
+        part = every[begin : begin + one.physical_rows]
+        made.append(replace(one, row_ids=encode_row_ids(row_ids_of(part))))
+        begin += one.physical_rows
+    return tuple(made)
+
+
+# ---- columns in place ------------------------------------------------------------------------------------------------------
+
+
+def _rewrite_columns(place: Place, manifest: Manifest, assignment: Assignment, assigned: list[Field]) -> Made | None:
+    dataset = dataset_at(place, manifest)
+    schema = arrow_from_fields(manifest.fields, {})
+    updated: list[DataFragment] = []
+    offsets: dict[int, bytes] = {}
+    modified: dict[int, None] = {}
+    count = 0
+    try:
+        for number, values in _values_by_fragment(place, dataset, schema, assignment):
+            _refuse_nulls(values, schema)
+            fragment, fields, rows = _with_columns(place, dataset, fragments_of(manifest, [number])[number], values)
+            updated.append(fragment)
+            offsets[number] = encode_roaring(rows)
+            modified.update(dict.fromkeys(fields))
+            count += values.num_rows
+    except TiltyardError as error:
+        discard_files(place, new_files(Update(updated_fragments=tuple(updated)), manifest), error)
+        raise
+    if not updated:
+        return None
+    operation = Update(
+        updated_fragments=tuple(updated),
+        fields_modified=tuple(modified),
+        update_mode=UpdateMode.REWRITE_COLUMNS,
+        updated_fragment_offsets=offsets,
+    )
+    return operation, None, count
+
+
+def _values_by_fragment(place: Place, dataset: LanceDataset, schema: pa.Schema, assignment: Assignment) -> Iterator[tuple[int, pa.Table]]:
+    """For each fragment with matching rows their addresses and new values."""
+    names = list(assignment.values)
+    columns = dict(assignment.values)
+    for fragment in dataset.get_fragments():
+        with lance_errors(place, "work out new values"):
+            found = dataset.scanner(columns=columns, filter=assignment.where, fragments=[fragment], with_row_address=True).to_table()
+        if found.num_rows:
+            arrays = [_fitting(found.column(name).combine_chunks(), schema.field(name)) for name in names]
+            yield fragment.fragment_id, pa.table([found.column(ADDRESS), *arrays], names=[ADDRESS, *names])
+
+
+def _refuse_nulls(values: pa.Table, schema: pa.Schema) -> None:
+    for name in values.column_names[1:]:
+        if not schema.field(name).nullable and values.column(name).null_count:
+            raise InvalidInput(f"A new value of {name!r} is null, and the column takes none.", argument="values")
+
+
+def _with_columns(place: Place, dataset: LanceDataset, before: DataFragment, values: pa.Table) -> tuple[DataFragment, list[int], BitMap]:
+    with lance_errors(place, "write columns"):
+        fragment = dataset.get_fragment(before.id)
+        assert fragment is not None
+        written, fields = fragment.update_columns(values, left_on=ADDRESS, right_on=ADDRESS)
+    known = {(file.path, file.base_id): file for file in before.files}
+    files = tuple(
+        replace(known[file.path, file.base_id], fields=file.fields) if (file.path, file.base_id) in known else file
+        for file in fragment_from_lance(written).files
+    )
+    addresses: Any = values.column(ADDRESS).to_numpy()
+    return replace(before, files=files), list(fields), BitMap((addresses & 0xFFFFFFFF).astype("uint32"))
