@@ -154,9 +154,9 @@ FIELDS_ALONE = Side(ops.Update(updated_fragments=(fragment(0),), fields_modified
 """An update that names the columns it rewrote in place, but has the mode of one that moves rows, as older writers leave it."""
 
 
-def rewrite(*groups: tuple[int, ...], reuse: bool = False) -> Side:
+def rewrite(*groups: tuple[int, ...], reuse: bool = False, maps: tuple[ops.RewrittenIndex, ...] = ()) -> Side:
     made = [ops.RewriteGroup(tuple(fragment(one) for one in old), (fragment(20 + old[0]),)) for old in groups]
-    return Side(ops.Rewrite(tuple(made)), reuse=reuse)
+    return Side(ops.Rewrite(tuple(made), maps), reuse=reuse)
 
 
 def index(
@@ -185,6 +185,7 @@ REUSE = index(FRAGMENT_REUSE, (), (11,), 9, "FragmentReuse")
 TRIM = creates(REUSE, drops=(REUSE,))
 MEM_WAL_CREATION = creates(log_index())
 INDEX = index("price_idx")
+MAPS_INDEX = rewrite((0, 1), maps=(ops.RewrittenIndex(INDEX.uuid, f"{7:032x}"),))
 
 
 def merge(*fields: ops.Field, promises: bool = True) -> Side:
@@ -783,6 +784,8 @@ FURTHER: tuple[Case, ...] = (
     own("shortened together with something else", creates(REUSE, INDEX, drops=(REUSE,)), rewrite((0, 1)), "X"),
     own("shortened, and a rewrite without an entry", TRIM, rewrite((10, 11)), "."),
     own("a rewrite without an entry after it was shortened", rewrite((10, 11)), TRIM, "."),
+    own("a dropped index that was mapped", creates(drops=(INDEX,)), MAPS_INDEX, "B", names=("index price_idx",)),
+    own("an index dropped, another one mapped", creates(drops=(index("b", number=2),)), MAPS_INDEX, "."),
     own("an index of unknown coverage", creates(index("dark", covers=None)), rewrite((0, 1)), "R"),
     own("an index of unknown coverage, remapping postponed", rewrite((0, 1), reuse=True), creates(index("dark", covers=None)), "R"),
     own("an n-gram index elsewhere", creates(index("g", (NOTE,), (3,), kind="NGram")), rewrite((0, 1), reuse=True), "."),

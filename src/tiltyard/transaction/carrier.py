@@ -16,11 +16,23 @@ from tiltyard.format.keys import primary_key_fields
 from tiltyard.format.manifest import Manifest
 from tiltyard.format.values import DataFragment, DeletionFile, IndexMetadata
 from tiltyard.transaction import row_map
+from tiltyard.transaction.applying.coverage import indices_of
 from tiltyard.transaction.applying.frame import found, has_stable_row_ids
 from tiltyard.transaction.context import Context
 from tiltyard.transaction.log import Committed
 from tiltyard.transaction.operations import CreateIndex, KeyExistenceFilter, Rewrite
-from tiltyard.transaction.rebase import RowChange, arrivals, deletion_files, exchanged, first_file, fragments_of, moved, regrouped, trimmed
+from tiltyard.transaction.rebase import (
+    RowChange,
+    arrivals,
+    deletion_files,
+    exchanged,
+    first_file,
+    fragments_of,
+    moved,
+    redirected,
+    regrouped,
+    trimmed,
+)
 from tiltyard.transaction.resolve import Compatible, Incompatible, Rebase, Verdict, resolve
 from tiltyard.transaction.singletons import merged_singleton, singleton
 from tiltyard.transaction.touched import FRAGMENT_REUSE, recolumned_fragments, removed_fragments, touched_fragments
@@ -172,6 +184,8 @@ class Carrier:
             self._stale.add(number)
         if verdict.trim_indices:
             self._change(trimmed(self._creation(), dict(verdict.trim_indices)))
+        if isinstance(self.transaction.operation, CreateIndex) and isinstance(theirs.transaction.operation, Rewrite):
+            self._change(redirected(self._creation(), theirs.transaction.operation, indices_of(theirs.manifest)))
         for name in verdict.merge_singletons:
             self._merge_singleton(name, verdict, theirs, before)
 

@@ -39,8 +39,10 @@ from tiltyard.transaction.carrier import Carrier
 from tiltyard.transaction.field_meaning import check_field_ids, meet_schema
 from tiltyard.transaction.files import new_files
 from tiltyard.transaction.landing import Landing
+from tiltyard.transaction.lateness import Lateness
 from tiltyard.transaction.log import TRANSACTIONS, Committed, VersionLog
 from tiltyard.transaction.operations import KeyExistenceFilter, Overwrite, Restore
+from tiltyard.transaction.succession import with_parent
 from tiltyard.transaction.transaction import Transaction
 from tiltyard.transaction.vectors import Vectors, base_out_of_reach
 
@@ -90,8 +92,8 @@ class _Race:
     newest: int = 0
     """The highest version we know of, whatever a listing says."""
     synced: bool = False
-    announced: dict[str, bytes | None] = field(default_factory=dict)
-    """Transaction files of ours that may be there, so that they must be withdrawn, and what they hold for certain."""
+    announced: dict[str, Transaction | None] = field(default_factory=dict)
+    """Transaction files of ours that may be there, so that they must be withdrawn, and what they tell of for certain."""
     dropped_fields: frozenset[int] = frozenset()
     counts: Mapping[str, int] = field(default_factory=dict)
     rebased_over: list[Winner] = field(default_factory=list)
@@ -114,6 +116,10 @@ class Committer:
     @property
     def landing(self) -> Landing:
         return Landing(self.log, self.handler)
+
+    @property
+    def lateness(self) -> Lateness:
+        return Lateness(self.log, self.runtime)
 
     def commit(
         self,
@@ -210,9 +216,9 @@ class Committer:
         check_field_ids(race.transaction, base, race.rebased_over)
         restored = self._restored(race)
         transaction = carrier.settled(base)
-        inline = transaction.to_bytes()
         manifest = apply(transaction.operation, base, self._stamp(transaction, base), restored=restored, reuse=carrier.reuse)
-        self._announce(race, manifest, inline)
+        inline = with_parent(transaction, race.head).to_bytes()
+        self._announce(race, manifest, transaction, inline)
         data, made = encode_manifest_file(manifest, inline, race.head)
         created = self.landing.create(transaction, manifest.version, race.scheme, data)
         if isinstance(created, Winner):
@@ -220,8 +226,8 @@ class Committer:
             race.lost_to.append(created)
             observers.lost_race(race.transaction, attempts=race.attempts, version=manifest.version, theirs=created)
             return None
-        self.landing.check_in_time(transaction, manifest, race.scheme)
-        self.landing.leave_hint(manifest.version)
+        self.lateness.check_in_time(transaction, base, manifest, race.scheme)
+        self.lateness.leave_hint(manifest.version)
         stale = (TRANSACTIONS + name for name in race.announced if name != manifest.transaction_file)
         self._remove(stale, carrier.garbage(transaction))
         return created or made
@@ -247,7 +253,7 @@ class Committer:
     def _catch_up(self, race: _Race, carrier: Carrier) -> ManifestFile | None:
         """Goes over all versions since the one last checked. Gives our own where it turns out to be among them already."""
         checked = race.head.manifest.version
-        if not race.newest and self.landing.is_newest(checked, race.scheme):
+        if not race.newest and self.lateness.is_newest(checked, race.scheme):
             found: tuple[int, Scheme] | None = (checked, race.scheme)
         else:
             found = self.log.head()
@@ -324,13 +330,13 @@ class Committer:
         inline_only = base is not None and base.writer_flags & Feature.NO_TRANSACTION_FILE
         return Stamp(nanos, self.writer, "" if inline_only else transaction.file_name)
 
-    def _announce(self, race: _Race, manifest: Manifest, inline: bytes) -> None:
+    def _announce(self, race: _Race, manifest: Manifest, transaction: Transaction, inline: bytes) -> None:
         """Writes the transaction file, once however often the race is run, unless a rebase changed what is in it."""
         name = manifest.transaction_file
-        if name and race.announced.get(name) != inline:
+        if name and race.announced.get(name) != transaction:
             race.announced[name] = None
             self.log.store.put(TRANSACTIONS + name, inline)
-            race.announced[name] = inline
+            race.announced[name] = transaction
 
     def _contention(self, race: _Race, seconds: float) -> ContentionError:
         last = f", last to {race.lost_to[-1]}" if race.lost_to else ""
@@ -375,12 +381,12 @@ class Committer:
             if self.log.head() is not None:
                 raise AlreadyExists.table(self.log.store.uri)
             self._sync(race)
-            self._announce(race, manifest, inline)
+            self._announce(race, manifest, transaction, inline)
             created = self.landing.create(transaction, manifest.version, scheme, data)
             if isinstance(created, Winner):
                 raise AlreadyExists.table(self.log.store.uri)
             self._check_alone(manifest.version, scheme)
-            self.landing.leave_hint(manifest.version)
+            self.lateness.leave_hint(manifest.version)
             return created or made
 
         with self._withdrawing(race):

@@ -351,6 +351,9 @@ CONDITIONS: Final[Mapping[str, Condition]] = {
     "an n-gram index covers a rewritten fragment": Condition(
         "as before with an n-gram index, and the rewrite has a fragment reuse entry", indices.ngram_covers_rewritten
     ),
+    "an index to be dropped was mapped": Condition(
+        "the rewrite put another index segment in the place of one that we drop or replace", indices.drops_what_was_mapped
+    ),
     "a new index covers a rewrite group in part": Condition(
         "the rewrite has a fragment reuse entry, and a new index covers some fragments of a group and not others, or does not say which",
         indices.straddles_a_group,

@@ -182,9 +182,9 @@ def _progress(generation: int, shard: str = _SHARD) -> tuple[ops.CompactedSsTabl
     return (ops.CompactedSsTable(shard, generation),)
 
 
-def _rewrite(words: str, *old: int, reuse: bool = False) -> Deed:
+def _rewrite(words: str, *old: int, reuse: bool = False, maps: tuple[ops.RewrittenIndex, ...] = ()) -> Deed:
     group = ops.RewriteGroup(tuple(_fragment(number) for number in old), (DataFragment(10 + old[0], _FILES, 200),))
-    return Deed(words, ops.Rewrite((group,)), reuse=reuse)
+    return Deed(words, ops.Rewrite((group,), maps), reuse=reuse)
 
 
 def _replace(number: int, name: str) -> Deed:
@@ -218,6 +218,7 @@ DEEDS: Final[Mapping[str, tuple[Deed, ...]]] = {
         _rewrite("compacts fragments 0 and 1", 0, 1),
         _rewrite("compacts fragments 0 and 1 and postpones the remapping of indices", 0, 1, reuse=True),
         _rewrite("compacts fragments 2 and 3 and postpones the remapping of indices", 2, 3, reuse=True),
+        _rewrite("compacts fragments 0 and 1 and maps price_idx", 0, 1, maps=(ops.RewrittenIndex(_PRICE_INDEX.uuid, f"{7:032x}"),)),
     ),
     "Merge": (
         Deed("adds a column that takes nulls", ops.Merge(_NEW, (*_SCHEMA, Field("x", 3, -1, "int32")), preserves_nullability=True)),

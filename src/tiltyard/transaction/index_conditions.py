@@ -137,6 +137,14 @@ def straddles_a_group(mine: Operation, theirs: Operation, context: Context) -> F
     return _of_indices(_meeting_groups(mine, theirs, lambda index: index.name not in SINGLETONS, True))
 
 
+def drops_what_was_mapped(mine: Operation, theirs: Operation, _context: Context) -> Found | None:
+    assert isinstance(mine, CreateIndex)
+    assert isinstance(theirs, Rewrite)
+    mapped = {one.old_id for one in theirs.rewritten_indices}
+    names = sorted({index.name for index in mine.removed_indices if index.uuid in mapped})
+    return Found(names=tuple(f"index {name}" for name in names)) if names else None
+
+
 # ---- with changed columns --------------------------------------------------------------------------------------------------
 
 

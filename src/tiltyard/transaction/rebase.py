@@ -10,7 +10,7 @@ from pyroaring import BitMap
 
 from tiltyard.format.manifest import Manifest
 from tiltyard.format.roaring import encode_roaring
-from tiltyard.format.values import DataFragment
+from tiltyard.format.values import DataFragment, IndexMetadata
 from tiltyard.transaction.operations import CreateIndex, Delete, Rewrite, RewriteGroup, Update
 from tiltyard.transaction.touched import coverage
 
@@ -47,6 +47,14 @@ def trimmed(operation: CreateIndex, trims: Mapping[str, Collection[int]]) -> Cre
             index = replace(index, fragment_bitmap=encode_roaring(covered - BitMap(trims[index.uuid])))
         new.append(index)
     return replace(operation, new_indices=tuple(new))
+
+
+def redirected(operation: CreateIndex, rewrite: Rewrite, after: Iterable[IndexMetadata]) -> CreateIndex:
+    """Drops what a rewrite put in the place of indices that were to be dropped. ``after`` holds the indices of the rewrite's version."""
+    followers = {one.old_id: one.new_id for one in rewrite.rewritten_indices}
+    there = {one.uuid: one for one in after}
+    removed = [there.get(followers.get(one.uuid, one.uuid), one) for one in operation.removed_indices]
+    return replace(operation, removed_indices=tuple(removed))
 
 
 # ---- rows ------------------------------------------------------------------------------------------------------------------

@@ -252,6 +252,12 @@ CELLS: Final[Mapping[str, tuple[Rule, ...]]] = {
             "an n-gram index cannot be translated to where the rewrite put its rows",
             "the specification calls this compatible: the index would miss rows",
         ),
+        Rule(
+            "an index to be dropped was mapped",
+            _REBASE,
+            "the index to be dropped got another id when it was mapped to where the rewrite put its rows, so that one is dropped",
+            "the specification calls this compatible: nothing would be dropped, and a new index in its place would stand beside it",
+        ),
     ),
     "s": (
         *_TRIMMED,

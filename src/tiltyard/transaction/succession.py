@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 from tiltyard.errors import TiltyardError
+from tiltyard.format import lance_pb2 as pb
 from tiltyard.format.manifest import Manifest
+from tiltyard.format.manifest_file import ManifestFile
+from tiltyard.format.names import parse_transaction_name
 from tiltyard.format.values import WriterVersion
 from tiltyard.transaction.apply import Stamp, apply
 from tiltyard.transaction.applying.coverage import indices_of
@@ -13,24 +17,46 @@ from tiltyard.transaction.log import Committed
 from tiltyard.transaction.operations import Restore, Rewrite
 from tiltyard.transaction.singletons import singleton
 from tiltyard.transaction.touched import FRAGMENT_REUSE
+from tiltyard.transaction.transaction import Transaction
+
+PARENT: Final = "tiltyard.parent"
+"""The property that names the transaction of the version below. The copy inside the manifest has it right; the transaction file, which is
+not written again for each attempt, names the version that the first one was put on."""
 
 _STAMP: Final = Stamp(0, WriterVersion("", ""), "")
 
 
-def follows(later: Committed, made: Manifest) -> bool:
-    """Whether the later version is what its operation makes of ``made``: then what was done in ``made`` is in it, or was undone on purpose.
+def with_parent(transaction: Transaction, base: ManifestFile) -> Transaction:
+    """The transaction with the id of the one that made the version it is put on, for the copy inside the manifest."""
+    parent = _transaction_id(base)
+    return replace(transaction, properties={**transaction.properties, PARENT: parent}) if parent else transaction
 
-    Compared is what tells versions apart, not how their writers put it.
+
+def _transaction_id(file: ManifestFile) -> str:
+    if file.transaction is not None:
+        return pb.Transaction.FromString(file.transaction).uuid
+    named = parse_transaction_name(file.manifest.transaction_file)
+    return named[1] if named else ""
+
+
+def follows(later: Committed, made: Manifest, made_by: str) -> bool | None:
+    """Whether the later version was put on ``made``, the work of the transaction ``made_by``. None where that cannot be told.
+
+    Ours say so. Of a stock writer's it is certain where the version is what its operation makes of ``made``; compared is what tells
+    versions apart, not how their writers put it.
     """
+    parent = later.transaction.properties.get(PARENT)
+    if parent is not None:
+        return parent == made_by
     operation = later.transaction.operation
     if isinstance(operation, Restore):
-        return True  # whatever was there before it, it is the same
+        return None  # whatever was there before it, it is the same
     reuse = singleton(later.manifest, FRAGMENT_REUSE) if isinstance(operation, Rewrite) else None
     try:
         expected = apply(operation, made, _STAMP, reuse=reuse)
     except TiltyardError:
-        return False
-    return _outline(expected) == _outline(later.manifest)
+        return None
+    return True if _outline(expected) == _outline(later.manifest) else None
 
 
 def _outline(manifest: Manifest) -> object:

@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from tiltyard.errors import InvalidInput, NotFound
 from tiltyard.format.names import Scheme
 from tiltyard.transaction.log import VersionLog
+from tiltyard.transaction.succession import PARENT
 from tiltyard.verbs.place import Place
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -53,7 +54,7 @@ def describe(log: VersionLog, version: int, scheme: Scheme) -> HistoryEntry:
         read_version=transaction.read_version if transaction else None,
         writer=str(manifest.writer or ""),
         message=transaction.message if transaction else "",
-        properties=dict(transaction.properties) if transaction else {},
+        properties={key: value for key, value in transaction.properties.items() if key != PARENT} if transaction else {},
         rows=manifest.fragments.live_rows(),
         fragments=len(manifest.fragments),
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +23,8 @@ from tiltyard.format.row_versions import (
 from tiltyard.format.rowids import RowIds, concat_row_ids, decode_row_ids, encode_row_ids, fresh_row_ids
 from tiltyard.format.segments import Holes, Range, Segment, U64Values
 from tiltyard.format.values import DataFragment
-from tiltyard.transaction.applying.frame import Spilled, invalid, some
+from tiltyard.transaction.applying.frame import SAMPLE, Spilled, invalid, some
+from tiltyard.transaction.applying.id_runs import runs_of
 
 Places = npt.NDArray[np.int64]
 
@@ -236,7 +238,7 @@ def stamped(versions: RowVersions, offsets: BitMap, version: int) -> RowVersions
 # ---- rows that were put into other fragments -------------------------------------------------------------------------------
 
 
-def check_carried(new: Sequence[DataFragment], old: Sequence[DataFragment]) -> None:
+def check_carried(new: Sequence[DataFragment], old: Sequence[DataFragment], next_row_id: int) -> None:
     """Refuses a rewrite whose new fragments do not hold ids of the old ones, each once.
 
     Rows that were deleted while they were rewritten are in a new fragment, too, and the old fragment may be gone with all its rows.
@@ -245,15 +247,12 @@ def check_carried(new: Sequence[DataFragment], old: Sequence[DataFragment]) -> N
     if any(one.row_ids_spilled for one in old) or len(inline) != len(new):
         return  # the ids lie in data files; whoever wrote these answers for them
     carried = [_decode_ids(one) for one in inline]
-    deleted = sum(one.physical_rows - one.live_rows for one in new)
-    if sum(map(len, carried)) > sum(one.physical_rows for one in old) + deleted:
-        raise invalid("The new fragments of a rewrite hold more rows than the old ones.")
-    ids = np.concatenate([np.empty(0, np.uint64), *(one.to_numpy() for one in carried)])
-    wanted = np.unique(ids)
-    if len(wanted) != len(ids):
+    highest = max((one.highest() for one in carried), default=-1)
+    if highest >= next_row_id:
+        raise invalid(f"Row id {highest} of a rewrite was never given out.")
+    ids, known = runs_of(carried), runs_of(map(_decode_ids, old))
+    if ids.overlap:
         raise invalid("Two rows of a rewrite have one row id.")
-    known = np.zeros(len(wanted), dtype=bool)
-    for one in old:
-        known[locate(wanted, _decode_ids(one))[0]] = True
-    if np.count_nonzero(~known) > deleted:
-        raise invalid(f"Row id {some(wanted[~known].tolist())} of a rewrite was in none of its old fragments.")
+    deleted = sum(one.physical_rows - one.live_rows for one in new)
+    if ids.outside(known) > deleted:
+        raise invalid(f"Row id {some(list(islice(ids.unknown(known), SAMPLE)))} of a rewrite was in none of its old fragments.")

@@ -79,7 +79,7 @@ def _check_group(group: RewriteGroup, there: dict[int, DataFragment], operation:
     if before != after:
         raise invalid(f"A rewrite makes {after} rows of {before}.", "groups")
     if has_stable_row_ids(base):
-        check_carried(group.new_fragments, [there[one.id] for one in group.old_fragments])
+        check_carried(group.new_fragments, [there[one.id] for one in group.old_fragments], base.next_row_id)
 
 
 def _columns(fragment: DataFragment, known: set[int]) -> dict[int, tuple[str, int | None]]:

@@ -1,0 +1,163 @@
+"""Whether a version is the newest, and whether one we made came in time.
+
+A writer that stalls before its create may find its number free again because the version that had it was cleaned up. What it creates then
+lies below the head, where nobody sees it. No store tells the two apart, so a second look does.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final
+
+from tiltyard.errors import CorruptTable, HistoryUnavailable, NotFound, OutcomeUnknown, StorageError, TiltyardError
+from tiltyard.format.hint import HINT_PATH, decode_hint, encode_hint
+from tiltyard.format.manifest import Manifest
+from tiltyard.format.names import Scheme
+from tiltyard.interfaces import Runtime
+from tiltyard.transaction.backoff import wait_before
+from tiltyard.transaction.files import new_files
+from tiltyard.transaction.log import Committed, VersionLog
+from tiltyard.transaction.succession import follows
+from tiltyard.transaction.transaction import Transaction
+
+REFS: Final = ("_refs/tags/", "_refs/branches/")
+"""What may keep a version from being cleaned up."""
+
+LOOKS: Final = 6
+"""How often the second look is tried before its outcome is called unknown."""
+FIRST_WAIT: Final = 0.01
+"""Seconds; what the wait between two looks grows from."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lateness:
+    """Looks at the versions of one table, before a commit and after it."""
+
+    log: VersionLog
+    runtime: Runtime
+
+    # ---- before ----------------------------------------------------------------------------------------------------------------
+
+    def is_newest(self, version: int, scheme: Scheme) -> bool:
+        """Whether a version that is there is the latest for certain, by a few small questions; if not, a listing has to tell.
+
+        The next one may be missing below the head where a cleanup took it and left this one, or where somebody lost it. A tag or a branch
+        can bring that about, or a clock that went backwards; then the hint, which every writer renews, names a later version. Where
+        names come in order a listing costs no more than this.
+        """
+        try:
+            if self.log.store.ordered or self._hinted() != version or self._has_refs():
+                return False
+            self.log.store.head(self.log.path(version + 1, scheme))
+        except NotFound:
+            return True
+        except StorageError:
+            return False
+        return False
+
+    # ---- after -----------------------------------------------------------------------------------------------------------------
+
+    def check_in_time(self, transaction: Transaction, base: Manifest, made: Manifest, scheme: Scheme) -> None:
+        """Makes sure that the version we created is the next one, not an old number that a cleanup had set free.
+
+        A cleanup that took that number's version took the one below it, too, unless somebody keeps that one by a tag or a branch; so in
+        nearly every commit this costs a look at a few names.
+
+        Args:
+            transaction: ours.
+            base: the version it was put on.
+            made: the version it made.
+            scheme: how versions are named.
+
+        Raises:
+            HistoryUnavailable: we were late; what we created is gone again.
+            OutcomeUnknown: nobody can say whether we were.
+        """
+        doubt: TiltyardError | None = None
+        for look in range(LOOKS):
+            if look:
+                self.runtime.clock.sleep(wait_before(look, FIRST_WAIT, self.runtime))
+            try:
+                in_time, head = self._look(transaction, base, made, scheme)
+            except (StorageError, CorruptTable) as error:
+                doubt = error
+                continue
+            if in_time:
+                return
+            if in_time is None:
+                break
+            with suppress(StorageError):
+                self.log.store.delete(self.log.path(made.version, scheme))
+            raise HistoryUnavailable(
+                f"Version {made.version} had been there and was cleaned up while we were about to create it; the head is {head}.",
+                read_version=transaction.read_version,
+                missing=[made.version],
+                head=head,
+            )
+        why = (
+            f"later versions cannot be read: {doubt}" if doubt else "later versions do not tell; perhaps a cleanup had set its number free"
+        )
+        raise OutcomeUnknown(
+            f"Version {made.version} was created, but {why}.",
+            transaction_id=transaction.uuid,
+            version=made.version,
+            uri=self.log.store.uri,
+        ) from doubt
+
+    def _look(self, transaction: Transaction, base: Manifest, made: Manifest, scheme: Scheme) -> tuple[bool | None, int]:
+        """Whether what we made is part of the history, None if nobody can say; and the head."""
+        version = made.version
+        head = self.log.head() if self._may_be_late(version, scheme) else None
+        if head is None or head[0] <= version:
+            return True, version
+        after = self._committed(version + 1, scheme)
+        told = None if after is None else follows(after, made, transaction.uuid)
+        if told is not None:
+            return told, head[0]
+        newest = self._committed(head[0], scheme)
+        if newest is not None and _shows(newest, transaction, base):
+            return True, head[0]
+        if after is not None or self._is_gone(version, scheme):
+            return None, head[0]
+        return False, head[0]  # the next one was cleaned up, and a cleanup does not leave the older of two
+
+    def _committed(self, version: int, scheme: Scheme) -> Committed | None:
+        try:
+            return self.log.committed(version, scheme)
+        except NotFound:
+            return None
+
+    def _is_gone(self, version: int, scheme: Scheme) -> bool:
+        try:
+            self.log.store.head(self.log.path(version, scheme))
+        except NotFound:
+            return True
+        return False
+
+    def _may_be_late(self, version: int, scheme: Scheme) -> bool:
+        if self.log.store.ordered:
+            return True  # a listing gives its first name at once, so there is no cheaper question
+        return self._has_refs() or self._hinted() >= version or self._is_gone(version - 1, scheme)
+
+    def _has_refs(self) -> bool:
+        return any(True for prefix in REFS for _ in self.log.store.names(prefix))
+
+    def _hinted(self) -> int:
+        """A version that is there, or was; 0 where nobody left a hint."""
+        try:
+            return decode_hint(self.log.store.get(HINT_PATH)) or 0
+        except NotFound:
+            return 0
+
+    def leave_hint(self, version: int) -> None:
+        """Says which version is the latest, where a store does not list in order. Advice: if it cannot be written, nothing is lost."""
+        if not self.log.store.ordered:
+            with suppress(StorageError):
+                self.log.store.put(HINT_PATH, encode_hint(version))
+
+
+def _shows(newest: Committed, transaction: Transaction, base: Manifest) -> bool:
+    """Whether a version names a file that our operation brought along."""
+    names = (path.rpartition("/")[2] for path in new_files(transaction.operation, base))
+    return any(name and name.encode() in newest.file.message.body for name in names)
