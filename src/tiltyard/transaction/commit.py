@@ -38,6 +38,7 @@ from tiltyard.transaction.backoff import RetryPolicy, wait_before
 from tiltyard.transaction.carrier import Carrier
 from tiltyard.transaction.field_meaning import check_field_ids, meet_schema
 from tiltyard.transaction.files import new_files
+from tiltyard.transaction.keys import WrittenKeys
 from tiltyard.transaction.landing import Landing
 from tiltyard.transaction.lateness import Lateness
 from tiltyard.transaction.log import TRANSACTIONS, Committed, VersionLog
@@ -128,7 +129,7 @@ class Committer:
         scheme: Scheme,
         policy: RetryPolicy,
         *,
-        keys: KeyExistenceFilter | None = None,
+        keys: WrittenKeys | KeyExistenceFilter | None = None,
         reuse: IndexMetadata | None = None,
         rows: Mapping[int, BitMap] | None = None,
         counts: Mapping[str, int] | None = None,
@@ -141,7 +142,7 @@ class Committer:
             read: the version it was built on.
             scheme: how versions are named.
             policy: how often and how long to try.
-            keys: for an Append, the keys it writes.
+            keys: keys it writes that were not there, to be compared with those of rows that came since; a filter does for an Append.
             reuse: for a Rewrite, the entry that lets other indices follow later. It has no place in a transaction.
             rows: for a Delete or Update, the rows it takes from each fragment, where the caller knows them.
             counts: for the result, how many rows the verb changed.
@@ -221,16 +222,16 @@ class Committer:
         self._announce(race, manifest, transaction, inline)
         data, made = encode_manifest_file(manifest, inline, race.head)
         created = self.landing.create(transaction, manifest.version, race.scheme, data)
-        if isinstance(created, Winner):
+        if created.winner is not None:
             race.newest = manifest.version
-            race.lost_to.append(created)
-            observers.lost_race(race.transaction, attempts=race.attempts, version=manifest.version, theirs=created)
+            race.lost_to.append(created.winner)
+            observers.lost_race(race.transaction, attempts=race.attempts, version=manifest.version, theirs=created.winner)
             return None
-        self.lateness.check_in_time(transaction, base, manifest, race.scheme)
+        self.lateness.check_in_time(transaction, base, manifest, race.scheme, again=created.doubtful)
         self.lateness.leave_hint(manifest.version)
         stale = (TRANSACTIONS + name for name in race.announced if name != manifest.transaction_file)
         self._remove(stale, carrier.garbage(transaction))
-        return created or made
+        return created.file or made
 
     def _restored(self, race: _Race) -> Manifest | None:
         """The version that a Restore goes back to."""
@@ -383,11 +384,11 @@ class Committer:
             self._sync(race)
             self._announce(race, manifest, transaction, inline)
             created = self.landing.create(transaction, manifest.version, scheme, data)
-            if isinstance(created, Winner):
+            if created.winner is not None:
                 raise AlreadyExists.table(self.log.store.uri)
             self._check_alone(manifest.version, scheme)
             self.lateness.leave_hint(manifest.version)
-            return created or made
+            return created.file or made
 
         with self._withdrawing(race):
             return self._run(race, RetryPolicy(), attempt)

@@ -17,14 +17,33 @@ READ_BACKS: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
+class Landed:
+    """What came of a create.
+
+    Attributes:
+        winner: who has the version; None if it is ours.
+        file: the version, if it proved to be ours by being read.
+        doubtful: whether an earlier request, of which the store did not say what became of it, may have made the version before, too.
+    """
+
+    winner: Winner | None = None
+    file: ManifestFile | None = None
+    doubtful: bool = False
+
+
+def _landed(holder: Winner | ManifestFile) -> Landed:
+    return Landed(winner=holder) if isinstance(holder, Winner) else Landed(file=holder)
+
+
+@dataclass(frozen=True, slots=True)
 class Landing:
     """Creates versions of one table."""
 
     log: VersionLog
     handler: CommitHandler
 
-    def create(self, transaction: Transaction, version: int, scheme: Scheme, data: bytes) -> Winner | ManifestFile | None:
-        """Creates the version's file. None when that is done, the file if it proved to be ours already, otherwise who has it.
+    def create(self, transaction: Transaction, version: int, scheme: Scheme, data: bytes) -> Landed:
+        """Creates the version's file, or finds out who has it.
 
         A request that failed without saying whether it was applied is sent again as it was: under one name, the same bytes or
         somebody else's can land, never both.
@@ -35,7 +54,7 @@ class Landing:
         for _ in range(READ_BACKS):
             try:
                 self.handler.create(self.log.store, path, data)
-                return None
+                return Landed(doubtful=doubt is not None)
             except AlreadyExists as error:
                 doubt = error
             except StorageError as error:
@@ -50,17 +69,17 @@ class Landing:
                 continue
             except CorruptTable as error:
                 if self._complete(path, data, transaction):
-                    return None
+                    return Landed()
                 doubt = error
                 break
             if not unsynced or isinstance(holder, Winner):
-                return holder
+                return _landed(holder)
             try:
                 self.log.store.sync([path])  # ours, but not yet safe from a power loss
             except StorageError as error:
                 doubt = error  # a flush that failed once cannot be believed later
                 break
-            return holder
+            return _landed(holder)
         raise OutcomeUnknown(
             f"The store left open whether version {version} of {self.log.store.uri} is ours ({doubt}).",
             transaction_id=transaction.uuid,

@@ -58,7 +58,7 @@ class Lateness:
 
     # ---- after -----------------------------------------------------------------------------------------------------------------
 
-    def check_in_time(self, transaction: Transaction, base: Manifest, made: Manifest, scheme: Scheme) -> None:
+    def check_in_time(self, transaction: Transaction, base: Manifest, made: Manifest, scheme: Scheme, *, again: bool = False) -> None:
         """Makes sure that the version we created is the next one, not an old number that a cleanup had set free.
 
         A cleanup that took that number's version took the one below it, too, unless somebody keeps that one by a tag or a branch; so in
@@ -69,6 +69,7 @@ class Lateness:
             base: the version it was put on.
             made: the version it made.
             scheme: how versions are named.
+            again: whether this may be the second time that we created it: then being late says nothing about the first.
 
         Raises:
             HistoryUnavailable: we were late; what we created is gone again.
@@ -85,7 +86,7 @@ class Lateness:
                 continue
             if in_time:
                 return
-            if in_time is None:
+            if in_time is None or again:
                 break
             with suppress(StorageError):
                 self.log.store.delete(self.log.path(made.version, scheme))

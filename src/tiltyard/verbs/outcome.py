@@ -8,8 +8,9 @@ from typing import TypeAlias
 from tiltyard.errors import CorruptTable, NotFound, StorageError, UnsupportedFeature
 from tiltyard.format.flags import Feature
 from tiltyard.format.manifest_file import ManifestFile
-from tiltyard.format.names import parse_transaction_name
+from tiltyard.format.names import Scheme, parse_transaction_name
 from tiltyard.transaction.log import TRANSACTIONS
+from tiltyard.transaction.succession import follows
 from tiltyard.verbs.place import Place
 
 
@@ -66,7 +67,7 @@ def _look(place: Place, transaction_id: str, tried: int | None) -> Outcome:
         file = place.log.peek(name.version, name.scheme)
         inline_only |= bool(file.manifest.writer_flags & Feature.NO_TRANSACTION_FILE)
         if _id_of(place, file) == transaction_id:
-            return Committed(name.version)
+            return _made(place, file, transaction_id, name.scheme)
     known = [name.version for name in versions]
     if tried is not None:
         return _at(tried, known)
@@ -79,6 +80,18 @@ def _look(place: Place, transaction_id: str, tried: int | None) -> Outcome:
     if inline_only:
         return Unknown("this table keeps no transaction files that would tell of a commit under way; pass the version that was tried")
     return NotCommitted("no version was made by it, and its writer withdrew it")
+
+
+def _made(place: Place, file: ManifestFile, transaction_id: str, scheme: Scheme) -> Outcome:
+    """The answer for a transaction whose version is there: unless it came too late, after a cleanup had set that number free."""
+    version = file.manifest.version
+    try:
+        after = place.log.committed(version + 1, scheme)
+    except NotFound:
+        return Committed(version)
+    if follows(after, file.manifest, transaction_id) is False:
+        return NotCommitted(f"it took the number {version} after that had been cleaned up; version {version + 1} does not build on it")
+    return Committed(version)
 
 
 def _id_of(place: Place, file: ManifestFile) -> str | None:

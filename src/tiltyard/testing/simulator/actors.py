@@ -46,6 +46,18 @@ def real_committer(log: VersionLog, handler: CommitHandler, runtime: Runtime) ->
     return Committer(log, handler, runtime, WRITER)
 
 
+class _SharedLog(VersionLog):
+    """Reads as ever, but decodes the same bytes once for all actors: decoding depends on nothing else, and took a third of the time."""
+
+    def __init__(self, store: SteppedStore, world: World) -> None:
+        super().__init__(store)
+        self._world = world
+
+    def _read(self, version: int, scheme: Scheme, *, check: bool, lazily: bool = False) -> ManifestFile:
+        path = self.path(version, scheme)
+        return self._world.manifest(path, self.store.get(path))
+
+
 @dataclass(slots=True)
 class Means:
     """What an actor has at hand."""
@@ -65,7 +77,7 @@ class Means:
     """The version committed last."""
 
     def committer(self) -> Committer:
-        return self.make_committer(VersionLog(self.store), self.handler, self.runtime)
+        return self.make_committer(_SharedLog(self.store, self.world), self.handler, self.runtime)
 
 
 # ---- writers ---------------------------------------------------------------------------------------------------------------

@@ -34,6 +34,8 @@ class State:
     generations: Mapping[str, int] = field(default_factory=dict)
     indices: Mapping[str, str] = field(default_factory=dict)
     """Column by name of index."""
+    reset: frozenset[str] = frozenset()
+    """Keys of the config that a Restore set back. Settings go over a Restore by rule, whatever they saw before it."""
 
 
 History = Callable[[int], State]
@@ -83,7 +85,9 @@ class Effect:
             Violation: what the transaction was built on does not hold any more, so it should have been refused.
         """
         if self.restored is not None:
-            return history(self.restored)
+            then = history(self.restored)
+            reset = {key for key in {*state.config, *then.config} if state.config.get(key) != then.config.get(key)}
+            return replace(then, reset=state.reset | reset)
         if self.replaced is not None:
             return replace(state, columns=self.replaced, rows=_added({}, self.added, self.replaced), indices={}, generations={})
         self._check_seen(state)
@@ -120,7 +124,7 @@ class Effect:
 
     def _settings(self, state: State) -> State:
         for key, (seen, _) in self.config.items():
-            if state.config.get(key) != seen:
+            if state.config.get(key) != seen and key not in state.reset:
                 raise Violation(f"P4: config {key} was {seen!r} when it was read, but {state.config.get(key)!r} when it was set")
         if self.base is not None and self.base in state.bases:
             raise Violation(f"P4: base {self.base} was added twice")
