@@ -43,6 +43,7 @@ from tiltyard.transaction.landing import Landing
 from tiltyard.transaction.lateness import Lateness
 from tiltyard.transaction.log import TRANSACTIONS, Committed, VersionLog
 from tiltyard.transaction.operations import KeyExistenceFilter, Overwrite, Restore
+from tiltyard.transaction.singletons import stamped_reuse
 from tiltyard.transaction.succession import with_parent
 from tiltyard.transaction.transaction import Transaction
 from tiltyard.transaction.vectors import Vectors, base_out_of_reach
@@ -217,7 +218,8 @@ class Committer:
         check_field_ids(race.transaction, base, race.rebased_over)
         restored = self._restored(race)
         transaction = carrier.settled(base)
-        manifest = apply(transaction.operation, base, self._stamp(transaction, base), restored=restored, reuse=carrier.reuse)
+        reuse = None if carrier.reuse is None else stamped_reuse(carrier.reuse, base.version)
+        manifest = apply(transaction.operation, base, self._stamp(transaction, base), restored=restored, reuse=reuse)
         inline = with_parent(transaction, race.head).to_bytes()
         self._announce(race, manifest, transaction, inline)
         data, made = encode_manifest_file(manifest, inline, race.head)

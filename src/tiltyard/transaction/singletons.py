@@ -48,6 +48,17 @@ def _merged_reuse(mine: IndexMetadata, theirs: IndexMetadata, before: IndexMetad
     return replace(mine, fragment_bitmap=encode_roaring(new), details=(url, details.SerializeToString(deterministic=True)))
 
 
+def stamped_reuse(entry: IndexMetadata, version: int) -> IndexMetadata:
+    """A rewrite's entry as it is put on a version. The part it adds, its newest, must be newer than every index built before it."""
+    details = _reuse(entry)
+    if details is None or not details.inline.versions:
+        return replace(entry, dataset_version=version)
+    own = max(details.inline.versions, key=lambda one: one.dataset_version)
+    own.dataset_version = max(version, own.dataset_version)
+    url = entry.details[0] if entry.details else ""
+    return replace(entry, dataset_version=version, details=(url, details.SerializeToString(deterministic=True)))
+
+
 def _reuse(index: IndexMetadata) -> pb.FragmentReuseIndexDetails | None:
     try:
         details = pb.FragmentReuseIndexDetails.FromString(index.details[1] if index.details else b"")

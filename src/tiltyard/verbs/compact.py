@@ -1,0 +1,198 @@
+"""Puts the rows of small or worn fragments into fewer ones, while others go on writing.
+
+pylance plans and writes; the commit is ours. It says that rows kept their order, so that deletions of others follow it, or it follows
+them: neither side has to start again.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from pyroaring import BitMap
+
+from tiltyard.errors import InvalidInput, TiltyardError
+from tiltyard.format import lance_pb2 as pb
+from tiltyard.format.flags import check_writable
+from tiltyard.format.manifest import Manifest
+from tiltyard.format.manifest_file import ManifestFile
+from tiltyard.format.names import Scheme
+from tiltyard.format.roaring import encode_roaring
+from tiltyard.format.values import DataFragment, IndexMetadata
+from tiltyard.transaction.apply import has_stable_row_ids
+from tiltyard.transaction.applying.coverage import indices_of
+from tiltyard.transaction.files import new_files
+from tiltyard.transaction.operations import ReserveFragments, Rewrite, RewriteGroup
+from tiltyard.transaction.rebase import fragments_of
+from tiltyard.transaction.row_map import KEPT, ROW_ORDER
+from tiltyard.transaction.singletons import singleton
+from tiltyard.transaction.touched import FRAGMENT_REUSE, SINGLETONS, coverage
+from tiltyard.transaction.transaction import Transaction
+from tiltyard.verbs.data import fragment_from_lance
+from tiltyard.verbs.delete import Committed, nothing_done
+from tiltyard.verbs.lance import lance_errors
+from tiltyard.verbs.place import Place
+from tiltyard.verbs.rerun import Execution, RerunPolicy, run_verb
+from tiltyard.verbs.struck import dataset_at, discard_files
+
+_REUSE_URL: Final = "/lance.table.FragmentReuseIndexDetails"
+
+Progress = Callable[[int, int], object]
+"""Is told how many of how many groups are written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Compaction:
+    """What is to be put together.
+
+    Attributes:
+        target_rows: rows that a fragment should have; smaller neighbours are joined.
+        max_bytes: bytes after which a new data file is begun.
+        deletions: the share of deleted rows from which a fragment is rewritten for that alone; None to leave them.
+        progress: is told how far it is.
+    """
+
+    target_rows: int = 1024 * 1024
+    max_bytes: int | None = None
+    deletions: float | None = 0.1
+    progress: Progress | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.target_rows, int) or self.target_rows < 1:
+            raise InvalidInput("target_rows is a number of rows, at least 1.", argument="target_rows")
+        if self.max_bytes is not None and (not isinstance(self.max_bytes, int) or self.max_bytes < 1):
+            raise InvalidInput("max_bytes is a number of bytes, at least 1.", argument="max_bytes")
+        if self.deletions is not None and not 0 <= self.deletions <= 1:
+            raise InvalidInput("deletions is a share between 0 and 1, or None.", argument="deletions")
+
+    def options(self) -> dict[str, Any]:
+        """The same as pylance calls it."""
+        known: dict[str, Any] = {"target_rows_per_fragment": self.target_rows, "materialize_deletions": self.deletions is not None}
+        if self.deletions is not None:
+            known["materialize_deletions_threshold"] = self.deletions
+        if self.max_bytes is not None:
+            known["max_bytes_per_file"] = self.max_bytes
+        return known
+
+
+def compact_table(
+    place: Place, read: ManifestFile, scheme: Scheme, compaction: Compaction, properties: Mapping[str, str], policy: RerunPolicy
+) -> Committed:
+    """Compacts. Where there is nothing to gain, nothing is committed."""
+
+    def execute(run: Execution) -> Committed:
+        manifest = run.read.manifest
+        check_writable(manifest.reader_flags, manifest.writer_flags)
+        place.ensure_safe()
+        written = _written(place, manifest, compaction)
+        if not written:
+            return nothing_done(run, Rewrite.name, {})
+        try:
+            return _committed(place, run, written, properties)
+        except TiltyardError as error:
+            groups = tuple(RewriteGroup((), one.new) for one in written)
+            discard_files(place, new_files(Rewrite(groups), None), error)
+            raise
+
+    return run_verb(place, read, scheme, execute, policy)
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """Fragments as they were, and what their rows were written to; where the rows were, as pylance packs that."""
+
+    old: tuple[DataFragment, ...]
+    new: tuple[DataFragment, ...]
+    places: bytes
+
+
+def _written(place: Place, manifest: Manifest, compaction: Compaction) -> list[_Group]:
+    from lance.optimize import Compaction as Planner
+
+    dataset = dataset_at(place, manifest)
+    groups: list[_Group] = []
+    try:
+        with lance_errors(place, "compact fragments"):
+            plan = Planner.plan(dataset, options=compaction.options())  # type: ignore[arg-type]
+            for number, task in enumerate(plan.tasks):
+                groups.append(_group(task.execute(dataset), manifest))
+                if compaction.progress is not None:
+                    compaction.progress(number + 1, len(plan.tasks))
+    except TiltyardError as error:
+        discard_files(place, new_files(Rewrite(tuple(RewriteGroup((), one.new) for one in groups)), None), error)
+        raise
+    return groups
+
+
+def _group(result: Any, manifest: Manifest) -> _Group:
+    told = json.loads(result.json())
+    known = fragments_of(manifest, [one["id"] for one in told["original_fragments"]])
+    old = tuple(known[one["id"]] for one in told["original_fragments"])
+    new = tuple(
+        replace(
+            fragment_from_lance(one),
+            row_ids=_bytes(as_told.get("row_id_meta"), "Inline"),
+            created_at=_bytes(as_told.get("created_at_version_meta"), "inline"),
+            updated_at=_bytes(as_told.get("last_updated_at_version_meta"), "inline"),
+        )
+        for one, as_told in zip(result.new_fragments, told["new_fragments"], strict=True)
+    )
+    return _Group(old, new, bytes(told.get("row_addrs") or b""))
+
+
+def _bytes(told: Mapping[str, list[int]] | None, name: str) -> bytes | None:
+    return bytes(told[name]) if told else None
+
+
+# ---- the commit ------------------------------------------------------------------------------------------------------------
+
+
+def _committed(place: Place, run: Execution, written: list[_Group], properties: Mapping[str, str]) -> Committed:
+    count = sum(len(one.new) for one in written)
+    reserve = Transaction(run.read.manifest.version, place.runtime.random.uuid(), ReserveFragments(count), properties)
+    _, reserved = place.committer.commit(reserve, run.read, run.scheme, run.policy)
+    highest = reserved.manifest.max_fragment_id
+    assert highest is not None
+    groups, following = [], highest - count + 1
+    for one in written:
+        new = tuple(replace(fragment, id=following + place_) for place_, fragment in enumerate(one.new))
+        groups.append(replace(one, new=new))
+        following += len(new)
+    rewrite = Rewrite(tuple(RewriteGroup(one.old, one.new) for one in groups))
+    transaction = Transaction(run.read.manifest.version, place.runtime.random.uuid(), rewrite, {**properties, ROW_ORDER: KEPT})
+    reuse = _reuse_entry(place, run.read.manifest, groups)
+    return place.committer.commit(transaction, run.read, run.scheme, run.policy, reuse=reuse)
+
+
+def _reuse_entry(place: Place, manifest: Manifest, groups: list[_Group]) -> IndexMetadata | None:
+    """The entry that tells where rows went, for indices that know them by their places and cover any of these fragments."""
+    if has_stable_row_ids(manifest):
+        return None
+    gone = {one.id for group in groups for one in group.old}
+    indices = [one for one in indices_of(manifest) if one.name not in SINGLETONS]
+    if not any((covered := coverage(one)) is None or gone.intersection(covered) for one in indices):
+        return None
+    before = singleton(manifest, FRAGMENT_REUSE)
+    details = pb.FragmentReuseIndexDetails()
+    if before is not None and before.details is not None:
+        details = pb.FragmentReuseIndexDetails.FromString(before.details[1])
+    version = details.inline.versions.add(dataset_version=manifest.version)
+    for group in groups:
+        version.groups.add(changed_row_addrs=group.places, old_fragments=map(_digest, group.old), new_fragments=map(_digest, group.new))
+    new = {one.id for version in details.inline.versions for group in version.groups for one in group.new_fragments}
+    return IndexMetadata(
+        uuid=place.runtime.random.uuid(),
+        fields=(),
+        name=FRAGMENT_REUSE,
+        dataset_version=manifest.version,
+        fragment_bitmap=encode_roaring(BitMap(new)),
+        details=(_REUSE_URL, details.SerializeToString(deterministic=True)),
+        index_version=0,
+    )
+
+
+def _digest(fragment: DataFragment) -> pb.FragmentReuseIndexDetails.FragmentDigest:
+    deleted = fragment.physical_rows - fragment.live_rows
+    return pb.FragmentReuseIndexDetails.FragmentDigest(id=fragment.id, physical_rows=fragment.physical_rows, num_deleted_rows=deleted)
