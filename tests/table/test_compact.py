@@ -26,7 +26,7 @@ def _make(root: Path, *, stable: bool, indexed: bool = False) -> None:
 
 def _ids(root: Path) -> list[int]:
     table = ty.Table.open(root)
-    ours = table.to_arrow(columns=["id"])["id"].to_pylist()
+    ours: list[int] = table.to_arrow(columns=["id"])["id"].to_pylist()
     stock = open_stock(str(root))
     stock.validate()
     assert stock.to_table(columns=["id"])["id"].to_pylist() == ours

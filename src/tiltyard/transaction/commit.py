@@ -44,7 +44,7 @@ from tiltyard.transaction.lateness import Lateness
 from tiltyard.transaction.log import TRANSACTIONS, Committed, VersionLog
 from tiltyard.transaction.operations import KeyExistenceFilter, Overwrite, Restore
 from tiltyard.transaction.singletons import stamped_reuse
-from tiltyard.transaction.succession import with_parent
+from tiltyard.transaction.succession import fits, with_parent
 from tiltyard.transaction.transaction import Transaction
 from tiltyard.transaction.vectors import Vectors, base_out_of_reach
 
@@ -274,6 +274,9 @@ class Committer:
 
     def _go_over(self, theirs: Committed, head: int, race: _Race, carrier: Carrier) -> None:
         before = race.head.manifest
+        if not fits(theirs, race.head):
+            # A late writer put another version under that number: what was there is not to be known any more.
+            raise _unreadable(before.version, head, race, f"version {theirs.manifest.version} was made from another one")
         try:
             verdict = carrier.meet(theirs, before)
         except (NotFound, CorruptTable) as error:

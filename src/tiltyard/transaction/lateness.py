@@ -69,7 +69,7 @@ class Lateness:
             base: the version it was put on.
             made: the version it made.
             scheme: how versions are named.
-            again: whether this may be the second time that we created it: then being late says nothing about the first.
+            again: whether this may be the second time that we created it: then a number that was free says nothing about the first.
 
         Raises:
             HistoryUnavailable: we were late; what we created is gone again.
@@ -80,13 +80,13 @@ class Lateness:
             if look:
                 self.runtime.clock.sleep(wait_before(look, FIRST_WAIT, self.runtime))
             try:
-                in_time, head = self._look(transaction, base, made, scheme)
+                in_time, head = self._look(transaction, base, made, scheme, again)
             except (StorageError, CorruptTable) as error:
                 doubt = error
                 continue
             if in_time:
                 return
-            if in_time is None or again:
+            if in_time is None:
                 break
             with suppress(StorageError):
                 self.log.store.delete(self.log.path(made.version, scheme))
@@ -106,7 +106,7 @@ class Lateness:
             uri=self.log.store.uri,
         ) from doubt
 
-    def _look(self, transaction: Transaction, base: Manifest, made: Manifest, scheme: Scheme) -> tuple[bool | None, int]:
+    def _look(self, transaction: Transaction, base: Manifest, made: Manifest, scheme: Scheme, again: bool) -> tuple[bool | None, int]:
         """Whether what we made is part of the history, None if nobody can say; and the head."""
         version = made.version
         head = self.log.head() if self._may_be_late(version, scheme) else None
@@ -119,7 +119,7 @@ class Lateness:
         newest = self._committed(head[0], scheme)
         if newest is not None and _shows(newest, transaction, base):
             return True, head[0]
-        if after is not None or self._is_gone(version, scheme):
+        if after is not None or again or self._is_gone(version, scheme):
             return None, head[0]
         return False, head[0]  # the next one was cleaned up, and a cleanup does not leave the older of two
 

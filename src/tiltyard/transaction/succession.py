@@ -28,15 +28,22 @@ _STAMP: Final = Stamp(0, WriterVersion("", ""), "")
 
 def with_parent(transaction: Transaction, base: ManifestFile) -> Transaction:
     """The transaction with the id of the one that made the version it is put on, for the copy inside the manifest."""
-    parent = _transaction_id(base)
+    parent = transaction_id(base)
     return replace(transaction, properties={**transaction.properties, PARENT: parent}) if parent else transaction
 
 
-def _transaction_id(file: ManifestFile) -> str:
+def transaction_id(file: ManifestFile) -> str:
+    """Who made a version; nothing where it does not say."""
     if file.transaction is not None:
         return pb.Transaction.FromString(file.transaction).uuid
     named = parse_transaction_name(file.manifest.transaction_file)
     return named[1] if named else ""
+
+
+def fits(later: Committed, below: ManifestFile) -> bool:
+    """Whether a version can have been put on the one that has the number below it. Only a version of ours can tell that it was not."""
+    parent, made_by = later.transaction.properties.get(PARENT), transaction_id(below)
+    return parent is None or not made_by or parent == made_by
 
 
 def follows(later: Committed, made: Manifest, made_by: str) -> bool | None:
