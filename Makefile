@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test lint format types proto proto-check lock bench clean
+.PHONY: help venv demo test lint format types proto proto-check lock bench prove clean
 
 help: ## Show this help
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -51,6 +51,9 @@ lock: ## Write requirements.lock anew from pyproject.toml
 
 bench: $(STAMP) ## Measure commits against pylance, interleaved in one run
 	$(BIN)/python -m bench.commit $(ARGS)
+
+prove: $(STAMP) ## Run the simulator over a million seeds; ARGS="--count 20000" for fewer
+	$(BIN)/python -m tools.prove $(ARGS)
 
 clean: ## Remove .venv and caches
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
