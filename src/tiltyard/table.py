@@ -8,9 +8,15 @@ from typing import Any, Literal
 
 from tiltyard.errors import InvalidInput
 from tiltyard.format.names import Scheme
+from tiltyard.handles.cleaning import Cleaning
+from tiltyard.handles.cloning import CloneVerb
+from tiltyard.handles.columns import ColumnVerbs
 from tiltyard.handles.history import History, Uri
+from tiltyard.handles.indices import IndexVerbs
 from tiltyard.handles.reading import Reading
 from tiltyard.handles.rows import RowVerbs
+from tiltyard.handles.settings import SettingVerbs
+from tiltyard.handles.upkeep import Upkeep
 from tiltyard.interfaces import CommitHandler
 from tiltyard.storage import Durability
 from tiltyard.verbs.data import FileLimits, properties_with_message
@@ -23,7 +29,7 @@ MAIN = "main"
 """What the line of history is called that is no branch."""
 
 
-class Table(Reading, RowVerbs, History):
+class Table(Reading, RowVerbs, ColumnVerbs, SettingVerbs, IndexVerbs, Upkeep, CloneVerb, Cleaning, History):
     """A table at one version. Reading never changes; verbs commit and move the handle to the version they made.
 
     Threads may share a handle. Each verb then commits for itself, as it would from a handle of its own, and the handle ends at the newest

@@ -3,10 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from types import MappingProxyType
 from typing import TypeVar
+from uuid import UUID
 
-from tiltyard.errors import InvalidInput, NotFound
-from tiltyard.format.refs import Branch, Tag, branch_path, decode_branch, decode_tag, parse_ref_file_name, ref_file_name, tag_path
+from tiltyard.errors import AlreadyExists, InvalidInput, NotFound, OutcomeUnknown, StorageError, TiltyardError
+from tiltyard.format.flags import check_writable
+from tiltyard.format.refs import (
+    MAIN,
+    Branch,
+    Tag,
+    branch_path,
+    check_branch_name,
+    check_tag_name,
+    decode_branch,
+    decode_tag,
+    encode_branch,
+    encode_tag,
+    parse_ref_file_name,
+    ref_file_name,
+    tag_path,
+    timestamp_text,
+)
+from tiltyard.transaction.floor import read_floor
+from tiltyard.verbs.branching import check_no_directory, make_branch, remove_branch
 from tiltyard.verbs.place import Place
 
 TAGS = "_refs/tags/"
@@ -40,6 +62,59 @@ class Tags(Mapping[str, Tag]):
     def __repr__(self) -> str:
         return f"Tags({list(self)})"
 
+    def create(self, name: str, version: int | None = None, *, branch: str | None = None, metadata: Mapping[str, str] | None = None) -> Tag:
+        """Names a version, which cleanup then keeps.
+
+        Args:
+            name: letters and digits (ASCII), ``.``, ``-`` and ``_``.
+            version: which one; the latest by default.
+            branch: of which branch; of main by default.
+            metadata: anything to remember with it, as text.
+
+        Raises:
+            AlreadyExists: there is such a tag.
+            NotFound: there is no such version or branch.
+        """
+        path = tag_path(check_tag_name(_text(name)))
+        point = _Point.of(self._main, version, branch)
+        now = timestamp_text(self._main.runtime.clock.now())
+        tag = Tag(point.version, point.size, point.branch, now, now, _checked_metadata(metadata))
+        _create(self._main, path, encode_tag(tag), f"tag {name!r}")
+        try:
+            point.check_still_there()
+        except NotFound:
+            self._main.store.delete(path)
+            raise
+        return tag
+
+    def update(self, name: str, version: int | None = None, *, branch: str | None = None) -> Tag:
+        """Moves a tag to another version; what else is known of it stays.
+
+        Raises:
+            NotFound: there is no such tag, version or branch.
+        """
+        old = self[_text(name)]
+        point = _Point.of(self._main, version, branch)
+        now = timestamp_text(self._main.runtime.clock.now())
+        tag = replace(old, version=point.version, manifest_size=point.size, branch=point.branch, updated_at=now)
+        self._main.store.put(tag_path(name), encode_tag(tag))
+        try:
+            point.check_still_there()
+        except NotFound:
+            self._main.store.put(tag_path(name), encode_tag(old))
+            raise
+        return tag
+
+    def delete(self, name: str) -> None:
+        """Forgets a tag. The version stays until it is cleaned up.
+
+        Raises:
+            NotFound: there is no such tag.
+        """
+        if _text(name) not in self:
+            raise _missing("tag", name, self)
+        self._main.store.delete(tag_path(name))
+
 
 class Branches(Mapping[str, Branch]):
     """The branches of a table by name, main not among them; read anew each time one is asked for."""
@@ -65,6 +140,179 @@ class Branches(Mapping[str, Branch]):
 
     def __repr__(self) -> str:
         return f"Branches({list(self)})"
+
+    def create(
+        self, name: str, from_: int | str | tuple[str | None, int | None] | None = None, *, metadata: Mapping[str, str] | None = None
+    ) -> Branch:
+        """Begins a line of history of its own; open it with ``Table.open(uri, branch=name)``. No data is copied.
+
+        Args:
+            name: letters, digits, ``.``, ``-`` and ``_``, in parts joined by ``/``.
+            from_: a version of main, a tag, or a branch and its version (None for the latest); main's latest by default.
+            metadata: anything to remember with it, as text.
+
+        Raises:
+            AlreadyExists: there is such a branch.
+            NotFound: there is no such version, tag or branch.
+        """
+        check_no_directory(check_branch_name(_text(name)))
+        described = _checked_metadata(metadata)
+        if name in self:
+            raise AlreadyExists(f"There is a branch {name!r} already.", name=name, advice="Open it, or choose another name.")
+        point = self._point(from_)
+        self._main.ensure_safe()
+        above = self[point.branch].identifier or () if point.branch else ()
+        digits = UUID(self._main.runtime.random.uuid()).hex
+        now = int(self._main.runtime.clock.now().timestamp())
+        branch = Branch(point.version, now, point.size, point.branch, (*above, (point.version, digits)), described)
+        # The name decides between several who want it, since they may begin at different versions, whose files do not meet.
+        _create(self._main, branch_path(name), encode_branch(branch), f"branch {name!r}")
+        try:
+            point.check_still_there()
+            make_branch(self._main, name, point.place, point.file, point.scheme)
+        except TiltyardError as error:
+            if not isinstance(error, OutcomeUnknown):
+                with suppress(StorageError):
+                    self._main.store.delete(branch_path(name))
+            raise
+        return branch
+
+    def _point(self, from_: object) -> _Point:
+        match from_:
+            case None:
+                return _Point.of(self._main, None, None)
+            case bool():
+                pass
+            case int():
+                return _Point.of(self._main, from_, None)
+            case str():
+                tag = Tags(self._main)[from_]
+                return _Point.of(self._main, tag.version, tag.branch)
+            case (None | str() as branch, None | int() as version):
+                return _Point.of(self._main, version, branch)
+        raise InvalidInput(f"A branch begins at a version, a tag, or (branch, version), not at {from_!r}.", argument="from_")
+
+    def delete(self, name: str, *, force: bool = False) -> None:
+        """Removes a branch with all that only it holds.
+
+        Args:
+            name: which one.
+            force: also where only files of it are left, by a removal or a creation that was interrupted.
+
+        Raises:
+            NotFound: there is no such branch.
+            InvalidInput: a tag or another branch is based on it.
+        """
+        path = branch_path(_checked(_text(name), "branch"))
+        try:
+            content = self._main.store.get(path)
+        except NotFound as error:
+            if force and remove_branch(self._main, name, self):
+                return
+            raise _missing("branch", name, self) from error
+        self._refuse_used(name)
+        self._main.store.delete(path)
+        try:
+            # Whoever based something on it meanwhile looked for this file after he had written his own.
+            self._refuse_used(name)
+        except TiltyardError:
+            self._main.store.put(path, content)
+            raise
+        remove_branch(self._main, name, self)
+
+    def _refuse_used(self, name: str) -> None:
+        children = [one for one in self if one != name and self[one].parent_branch == name]
+        tags = Tags(self._main)
+        used = [f"branch {one!r}" for one in children] + [f"tag {one!r}" for one in tags if tags[one].branch == name]
+        if used:
+            raise InvalidInput(
+                f"Branch {name!r} is what {', '.join(used)[:120]} is based on.", argument="name", advice="Delete that first."
+            )
+
+
+class _Point:
+    """A version of a branch that something is to refer to."""
+
+    def __init__(self, main: Place, place: Place, version: int) -> None:
+        self._main = main
+        self.place = place
+        self.version = version
+        self.scheme = place.head()[1]
+        self.file = place.load(version, self.scheme)
+        check_writable(self.file.manifest.reader_flags, self.file.manifest.writer_flags)
+        self.size = place.store.head(place.log.path(version, self.scheme)).size
+
+    @classmethod
+    def of(cls, main: Place, version: int | None, branch: str | None) -> _Point:
+        if version is not None and (isinstance(version, bool) or not isinstance(version, int) or version < 1):
+            raise InvalidInput(f"A version is a number from 1 on, not {version!r}.", argument="version")
+        branch = None if branch == MAIN else branch
+        if branch is not None:
+            Branches(main)[_text(branch)]
+        place = main.on_branch(branch)
+        return cls(main, place, place.head()[0] if version is None else version)
+
+    @property
+    def branch(self) -> str | None:
+        return self.place.branch
+
+    def check_still_there(self) -> None:
+        """After something refers to it, for only from then on a cleanup keeps it.
+
+        Raises:
+            NotFound: it went meanwhile.
+        """
+        if self.branch is not None:
+            Branches(self._main)[self.branch]
+        if read_floor(self.place.store).version > self.version and self._referred() < 2:
+            # A cleanup gave it up, and may have looked for what refers to it before we came.
+            raise NotFound(f"Version {self.version} was given up by a cleanup and may go at any time.", name=str(self.version))
+        self.place.store.head(self.place.log.path(self.version, self.scheme))
+
+    def _referred(self) -> int:
+        """How many tags and branches refer to it, ours among them."""
+        tags = sum((one.branch, one.version) == (self.branch, self.version) for one in Tags(self._main).values())
+        branches = Branches(self._main).values()
+        return tags + sum((one.parent_branch, one.parent_version) == (self.branch, self.version) for one in branches)
+
+
+def _create(main: Place, path: str, data: bytes, what: str) -> None:
+    """Creates the file of a tag or branch, for one of any number of callers."""
+    taken = AlreadyExists(f"There is a {what} already.", name=path, advice="Choose another name.")
+    if not getattr(main.handler, "needs_conditional_put", True):
+        # The lock is for versions alone; here we do as stock writers do.
+        if parse_ref_file_name(path.rpartition("/")[2]) in _ref_names(main, path.rpartition("/")[0] + "/"):
+            raise taken
+        main.store.put(path, data)
+        return
+    main.ensure_safe()
+    try:
+        main.store.put_if_absent(path, data)
+    except AlreadyExists as error:
+        if main.store.get(path) != data:  # else a client that repeats requests met its own
+            raise taken from error
+    except StorageError as error:
+        if not error.maybe_applied:
+            raise
+        try:
+            if main.store.get(path) != data:
+                raise taken from error
+        except NotFound:
+            raise error from None
+
+
+def _checked_metadata(metadata: Mapping[str, str] | None) -> Mapping[str, str]:
+    if metadata is not None and not (
+        isinstance(metadata, Mapping) and all(isinstance(part, str) for pair in metadata.items() for part in pair)
+    ):
+        raise InvalidInput("Metadata is text by text.", argument="metadata")
+    return MappingProxyType(dict(metadata or {}))
+
+
+def _text(name: object) -> str:
+    if not isinstance(name, str):
+        raise InvalidInput(f"A name is text, not {name!r}.", argument="name")
+    return name
 
 
 def _checked(name: str, what: str) -> str:

@@ -1,0 +1,44 @@
+"""Goes back to the content of an older version, as a new one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tiltyard.errors import InvalidInput
+from tiltyard.format.flags import check_writable
+from tiltyard.format.manifest_file import ManifestFile
+from tiltyard.format.names import Scheme
+from tiltyard.transaction.operations import Restore
+from tiltyard.transaction.transaction import Transaction
+from tiltyard.verbs.delete import Committed
+from tiltyard.verbs.place import Place
+from tiltyard.verbs.refs import Tags
+from tiltyard.verbs.rerun import Execution, RerunPolicy, run_verb
+
+
+def version_of(place: Place, main: Place, version: object) -> int:
+    """The version a caller names by its number, or by a tag of this branch."""
+    if isinstance(version, str):
+        tag = Tags(main)[version]
+        if tag.branch != place.branch:
+            raise InvalidInput(f"Tag {version!r} is of branch {tag.branch or 'main'}, not of this one.", argument="version")
+        return tag.version
+    if isinstance(version, bool) or not isinstance(version, int) or version < 1:
+        raise InvalidInput(f"A version is a number from 1 on, or a tag, not {version!r}.", argument="version")
+    return version
+
+
+def restore_version(
+    place: Place, read: ManifestFile, scheme: Scheme, version: int, properties: Mapping[str, str], policy: RerunPolicy
+) -> Committed:
+    """Restores a version, over whatever was committed meanwhile: none of it is lost, it is in the history."""
+
+    def execute(run: Execution) -> Committed:
+        manifest = run.read.manifest
+        check_writable(manifest.reader_flags, manifest.writer_flags)
+        place.ensure_safe()
+        place.load(version, run.scheme)
+        transaction = Transaction(manifest.version, place.runtime.random.uuid(), Restore(version), properties)
+        return place.committer.commit(transaction, run.read, run.scheme, run.policy)
+
+    return run_verb(place, read, scheme, execute, policy)
