@@ -11,9 +11,11 @@ from tiltyard.transaction.commit import CommitResult
 from tiltyard.verbs.arguments import retry_policy, sql_where
 from tiltyard.verbs.data import FileLimits, properties_with_message
 from tiltyard.verbs.delete import delete_rows
+from tiltyard.verbs.merge import merge_rows
+from tiltyard.verbs.merge_plan import MergeBuilder, MergePlan, merge_on
 from tiltyard.verbs.rerun import RerunPolicy
 from tiltyard.verbs.update import Assignment, Mode, update_rows
-from tiltyard.verbs.write import Appending, append_rows, overwrite_rows
+from tiltyard.verbs.write import Appending, OnDuplicate, append_rows, overwrite_rows
 
 
 class RowVerbs(Handle):
@@ -23,6 +25,7 @@ class RowVerbs(Handle):
         self,
         data: Any,
         *,
+        on_duplicate: OnDuplicate = "error",
         message: str | None = None,
         properties: Mapping[str, str] | None = None,
         max_retries: int = 20,
@@ -35,6 +38,8 @@ class RowVerbs(Handle):
 
         Args:
             data: rows: Arrow, a data frame, dicts, a stream.
+            on_duplicate: what to do, on a table with a primary key, about keys that are there already or come twice; ``"allow"``
+                looks for none.
             message: a sentence for the history.
             properties: more for the history, as text.
             max_retries: how often a lost race for a version is run again.
@@ -45,6 +50,7 @@ class RowVerbs(Handle):
 
         Raises:
             InvalidInput: the rows do not fit the table; nothing was written.
+            KeyConflict: a key comes twice, or is there, be it since a moment ago; nothing was written, or nothing is left of it.
             RetryableConflict: the columns changed meanwhile, again and again.
             IncompatibleConflict: the table was replaced or set back meanwhile.
             ContentionError, HistoryUnavailable, OutcomeUnknown: see ``tiltyard.errors``.
@@ -53,7 +59,9 @@ class RowVerbs(Handle):
         policy = RerunPolicy(retry_policy(max_retries), retries, deadline)
         described = properties_with_message(properties, message)
         read = self._file
-        return self._commit(lambda: append_rows(self._place, read, self._scheme, data, self._appender, described, limits, policy))
+        return self._commit(
+            lambda: append_rows(self._place, read, self._scheme, data, self._appender, described, limits, policy, on_duplicate)
+        )
 
     def overwrite(
         self,
@@ -162,6 +170,24 @@ class RowVerbs(Handle):
         policy = RerunPolicy(retry_policy(max_retries), retries, deadline)
         described = properties_with_message(properties, message)
         return self._commit(lambda: update_rows(self._place, self._file, self._scheme, assignment, described, limits, policy))
+
+    def merge(self, source: Any, on: str | Sequence[str] | None = None, *, allow_duplicates: bool = False) -> MergeBuilder:
+        """Brings rows in by key: what is there is changed, what is not is added, as the clauses say.
+
+        Nothing happens before ``execute``::
+
+            t.merge(rows).when_matched_update_all().when_not_matched_insert_all().execute()
+
+        Args:
+            source: rows: Arrow, a data frame, dicts, a stream; one row of each key.
+            on: the columns that rows are matched by; the primary key if not given.
+            allow_duplicates: on a table with a primary key, whether a merge on other columns may leave two rows of one key.
+        """
+
+        def run(plan: MergePlan, described: Mapping[str, str], policy: RerunPolicy) -> CommitResult:
+            return self._commit(lambda: merge_rows(self._place, self._file, self._scheme, source, plan, described, policy))
+
+        return MergeBuilder(run, merge_on(on, allow_duplicates))
 
     def _appender(self, read: ManifestFile) -> Appending:
         found, fields = self._appending, read.manifest.fields

@@ -19,6 +19,7 @@ from tiltyard.transaction import row_map
 from tiltyard.transaction.applying.coverage import indices_of
 from tiltyard.transaction.applying.frame import found, has_stable_row_ids
 from tiltyard.transaction.context import Context
+from tiltyard.transaction.keys import WrittenKeys, shared_keys
 from tiltyard.transaction.log import Committed
 from tiltyard.transaction.operations import CreateIndex, KeyExistenceFilter, Rewrite
 from tiltyard.transaction.rebase import (
@@ -48,14 +49,14 @@ class Carrier:
         transaction: as it came; its operation changes where a rebase changes it.
         read: the version it was built on.
         vectors: for the rows of deletion files.
-        keys: the keys an Append writes, where they are known.
+        keys: the keys we write that were not there: exactly, or only a filter of those of an Append.
         reuse: for a Rewrite, the entry that lets other indices follow later.
     """
 
     transaction: Transaction
     read: Manifest
     vectors: Vectors
-    keys: KeyExistenceFilter | None = None
+    keys: WrittenKeys | KeyExistenceFilter | None = None
     reuse: IndexMetadata | None = None
     base: dict[int, DataFragment] = field(init=False)
     """Fragments that we touch, in the state that our change was made from."""
@@ -83,7 +84,7 @@ class Carrier:
         Raises:
             ConflictError: the table of rules does not let it pass.
         """
-        context = self._context(theirs, before)
+        context = self._with_keys_compared(self._context(theirs, before), theirs, before)
         verdict = resolve(self.transaction, theirs.transaction, context=context)
         if isinstance(verdict, Rebase) and verdict.undecided_fragments:
             ours = {number: self.rows(number) for number in verdict.merge_fragments}
@@ -97,6 +98,20 @@ class Carrier:
         elif not isinstance(verdict, Compatible):
             raise self._conflict(verdict, theirs)
         return verdict
+
+    def _with_keys_compared(self, context: Context, theirs: Committed, before: Manifest) -> Context:
+        """Settles what filters leave open, where our keys are known: by looking at the keys of the rows that came."""
+        if self.keys is None or isinstance(self.keys, KeyExistenceFilter):
+            return context
+        if shared := shared_keys(self.keys, theirs, before, context.key_types):
+            raise KeyConflict(
+                f"Keys that we write came with {theirs.as_winner()} as well: {', '.join(shared)}.",
+                operation=self.transaction.operation.name,
+                read_version=self.transaction.read_version,
+                winners=[theirs.as_winner()],
+                sample=shared,
+            )
+        return replace(context, keys_apart=True)
 
     def _conflict(self, verdict: Verdict, theirs: Committed) -> RetryableConflict | IncompatibleConflict:
         kind: type[RetryableConflict] | type[IncompatibleConflict] = KeyConflict if verdict.about_keys else RetryableConflict
@@ -118,7 +133,7 @@ class Carrier:
             winner=theirs.as_winner(),
             my_base=self.base,
             their_base=fragments_of(before, touched_fragments(others.operation)),
-            my_keys=self.keys,
+            my_keys=self.keys if self.keys is None or isinstance(self.keys, KeyExistenceFilter) else self.keys.filter,
             key_types=[one.logical_type for one in primary_key_fields(before.fields)],
             stable_row_ids=has_stable_row_ids(before),
             row_map_certain=rewrite is not None and row_map.keeps_order(rewrite),

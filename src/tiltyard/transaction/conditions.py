@@ -164,16 +164,16 @@ def _both_carry_reuse(_mine: Operation, _theirs: Operation, context: Context) ->
 # ---- keys ------------------------------------------------------------------------------------------------------------------
 
 
-def _nothing_to_compare(mine: Operation, theirs: Operation, _context: Context) -> Found | None:
+def _nothing_to_compare(mine: Operation, theirs: Operation, context: Context) -> Found | None:
     ours = isinstance(mine, Update) and mine.inserted_rows is not None
     others = isinstance(theirs, Update) and theirs.inserted_rows is not None
-    return Found() if ours and not others else None
+    return Found() if ours and not others and not context.keys_apart else None
 
 
 def _may_share_a_key(mine: Operation, theirs: Operation, context: Context) -> Found | None:
     assert isinstance(mine, Update)
     assert isinstance(theirs, Update)
-    if mine.inserted_rows is None or theirs.inserted_rows is None:
+    if mine.inserted_rows is None or theirs.inserted_rows is None or context.keys_apart:
         return None
     answer = may_share_a_key(mine.inserted_rows, theirs.inserted_rows, context.key_types)
     return Found(names=(answer.reason,)) if answer.possible else None
@@ -182,7 +182,7 @@ def _may_share_a_key(mine: Operation, theirs: Operation, context: Context) -> Fo
 def _past_the_filter(mine: Operation, theirs: Operation, context: Context) -> Found | None:
     """Rows of ours that no filter speaks of, after a merge that inserted keys."""
     assert isinstance(theirs, Update)
-    if theirs.inserted_rows is None or not theirs.new_fragments:
+    if theirs.inserted_rows is None or not theirs.new_fragments or context.keys_apart:
         return None
     if not may_share_a_key(theirs.inserted_rows, theirs.inserted_rows, context.key_types).possible:
         return None  # what meets not even itself is empty for certain: rows were updated and none inserted

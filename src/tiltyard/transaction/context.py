@@ -26,6 +26,7 @@ class Context:
         my_rows: offsets that we delete or move, by fragment, without those that were deleted at our read version already.
         their_rows: the same of theirs, against the version just before it.
         my_keys: the keys an Append of ours writes. A merge carries its own.
+        keys_apart: whether the keys of both sides were compared and are different ones, so that no filter needs to be asked.
         key_types: logical types of the primary key's columns, in key order.
         stable_row_ids: whether rows keep their ids when they move.
         row_map_certain: whether it is known for certain where the Rewrite of the pair, ours or theirs, put each row.
@@ -39,6 +40,7 @@ class Context:
     my_rows: Mapping[int, BitMap] = field(default_factory=dict)
     their_rows: Mapping[int, BitMap] = field(default_factory=dict)
     my_keys: KeyExistenceFilter | None = None
+    keys_apart: bool = False
     key_types: Sequence[str] = ()
     stable_row_ids: bool = False
     row_map_certain: bool = False

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from typing import Final
 
 import numpy as np
@@ -43,6 +42,7 @@ _MOMENTS: Final = frozenset({"date32", "date64", "time32", "time64", "timestamp"
 _BLOCK: Final = 32
 """Bytes of a block: eight words of 32 bits, and every key has one bit in each word of one block."""
 _SALTS: Final = (0x47B6137B, 0x44974D91, 0x8824AD5B, 0xA2B7289D, 0x705495C7, 0x2DF1424B, 0x9EFC4947, 0x5C6BFB31)
+_PRIMES: Final = (0x9E3779B185EBCA87, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9, 0x85EBCA77C2B2AE63, 0x27D4EB2F165667C5)
 _U32: Final = 2**32 - 1
 _U64: Final = 2**64 - 1
 
@@ -116,7 +116,8 @@ def key_filter(field_ids: Sequence[int], inserted: pa.Table) -> KeyExistenceFilt
         raise InvalidInput(f"{len(field_ids)} key fields were named, but {len(types)} columns given.", argument="inserted")
     plain = all(supported_by_pylance(one) for one in types)
     if all(has_key_bytes(one) for one in types):
-        bloom = bloom_of(chain.from_iterable(key_bytes(batch) for batch in inserted.to_batches()), strict=not plain)
+        hashes = np.concatenate([np.empty(0, np.uint64), *map(_hashes, inserted.to_batches())])
+        bloom = _bloom(hashes, strict=not plain)
     else:
         bits = b"\xff" if inserted.num_rows else b"\0"
         bloom = BloomFilter(bits * STRICT_BYTES, STRICT_BYTES * 8, STRICT_ITEMS, PROBABILITY)
@@ -125,7 +126,31 @@ def key_filter(field_ids: Sequence[int], inserted: pa.Table) -> KeyExistenceFilt
 
 def bloom_of(keys: Iterable[bytes], *, strict: bool = False) -> BloomFilter:
     """A filter that holds these keys, in the plain form unless told otherwise; without any, in the empty form."""
-    hashes = np.fromiter(map(xxh64_intdigest, keys), dtype=np.uint64)
+    return _bloom(np.fromiter(map(xxh64_intdigest, keys), dtype=np.uint64), strict=strict)
+
+
+def _hashes(columns: pa.RecordBatch) -> npt.NDArray[np.uint64]:
+    if columns.num_columns == 1 and _logical_type(columns.schema.field(0)) in _INTEGERS and not columns.column(0).null_count:
+        column = columns.column(0)
+        wide = column.cast(pa.uint64() if pa.types.is_unsigned_integer(column.type) else pa.int64())
+        return hashes_of_numbers(wide.to_numpy().view(np.uint64))
+    return np.fromiter(map(xxh64_intdigest, key_bytes(columns)), dtype=np.uint64)
+
+
+def hashes_of_numbers(numbers: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+    """xxh64 of the eight bytes of each number, for all at once: keys are numbers most of the time, and there may be many."""
+    one, two, three, four, five = (np.uint64(prime) for prime in _PRIMES)
+    found = _turned(_turned(numbers * two, 31) * one ^ (five + np.uint64(8)), 27) * one + four
+    found = (found ^ found >> np.uint64(33)) * two
+    found = (found ^ found >> np.uint64(29)) * three
+    return found ^ found >> np.uint64(32)
+
+
+def _turned(values: npt.NDArray[np.uint64], by: int) -> npt.NDArray[np.uint64]:
+    return values << np.uint64(by) | values >> np.uint64(64 - by)
+
+
+def _bloom(hashes: npt.NDArray[np.uint64], *, strict: bool) -> BloomFilter:
     size, items = (STRICT_BYTES, STRICT_ITEMS) if strict else (PLAIN_BYTES, ITEMS if hashes.size else 0)
     blocks = ((hashes >> np.uint64(32)) * np.uint64(size // _BLOCK)) >> np.uint64(32)
     low = hashes.astype(np.uint32)  # drops the upper half

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any
+
+import pyarrow as pa
 
 from tiltyard.errors import CorruptTable, InvalidInput, NotFound, StorageError, TiltyardError
 from tiltyard.format.flags import Feature
 from tiltyard.format.hint import HINT_PATH, decode_hint
-from tiltyard.format.keys import primary_key
 from tiltyard.format.manifest import Manifest, decode_indices
 from tiltyard.format.manifest_file import decode_manifest_file
 from tiltyard.format.names import VersionName, parse_manifest_name
@@ -18,12 +19,15 @@ from tiltyard.format.rowids import decode_row_ids
 from tiltyard.format.values import TOMBSTONE, DataFile, DataFragment
 from tiltyard.interfaces import ObjectStore
 from tiltyard.storage import open_store
+from tiltyard.transaction.floor import read_floor
 from tiltyard.transaction.log import TRANSACTIONS, VERSIONS
 from tiltyard.verbs.blobs import blob_directory, missing_blobs
 from tiltyard.verbs.deletions import check_deletions, read_deletions
+from tiltyard.verbs.keys import KnownKeys, check_comparable, in_words, key_batches, primary_key_of
 from tiltyard.verbs.lance import lance_errors, open_dataset
 from tiltyard.verbs.place import Place
 from tiltyard.verbs.refs import Branches, Tags
+from tiltyard.verbs.struck import dataset_at
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,12 +124,13 @@ def check_table(place: Place, versions: Iterable[int] | None = None) -> CheckRep
 
 
 def _gapless(place: Place, there: list[VersionName], findings: _Findings) -> None:
-    """I1. Cleanup keeps tagged versions and fork points, so a gap above those alone is in order."""
+    """I1. Cleanup keeps tagged versions and fork points, so a gap above those alone is in order, and any gap below its floor."""
     numbers = [name.version for name in there]
     main = place if place.branch is None else None
-    kept: set[int] = set()
+    floor = read_floor(place.store).version
+    kept = {number for number in numbers if number < floor}
     if main is not None:
-        kept = {tag.version for tag in Tags(main).values() if tag.branch is None}
+        kept |= {tag.version for tag in Tags(main).values() if tag.branch is None}
         kept |= {branch.parent_version for branch in Branches(main).values() if branch.parent_branch is None}
     for before, after in itertools.pairwise(numbers):
         if after != before + 1 and not all(number in kept for number in numbers[: numbers.index(after)]):
@@ -358,25 +363,14 @@ def _blobs_are_there(place: Place, manifest: Manifest, present: set[str], findin
 
 def _unique_keys(place: Place, manifest: Manifest, findings: _Findings) -> None:
     """I4: no two live rows with one primary key, at the newest version that was looked at."""
-    key = primary_key(manifest.fields)
-    if not key:
+    key = primary_key_of(manifest)
+    if key is None:
         return
     try:
-        check_deletions(place, manifest)
-        doubled = list(duplicate_keys(place, manifest.version, key))
+        pieces = list(key_batches(place, dataset_at(place, manifest), check_comparable(manifest, key)))
     except TiltyardError as error:
         findings.not_checked.append(f"I4: {error}")
         return
-    if doubled:
-        findings.add("I4", f"{len(doubled)} keys stand in more than one row, such as {doubled[0]}", manifest.version)
-
-
-def duplicate_keys(place: Place, version: int, key: tuple[str, ...]) -> Iterator[tuple[Any, ...]]:
-    """Keys that more than one row has."""
-    names = [f"key{number}" for number in range(len(key))]
-    with lance_errors(place, "read keys"):
-        keys = open_dataset(place, version).to_table(columns=dict(zip(names, key, strict=True)))
-    counted = keys.group_by(names).aggregate([([], "count_all")])
-    for row in counted.to_pylist():
-        if row["count_all"] > 1:
-            yield tuple(row[name] for name in names)
+    doubled = KnownKeys(pa.concat_tables(pieces)).repeated() if pieces else ()
+    if len(doubled):
+        findings.add("I4", f"{len(doubled)} keys stand in more than one row, such as {in_words(doubled)[0]}", manifest.version)

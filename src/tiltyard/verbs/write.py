@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 
 from tiltyard.errors import AlreadyExists, InvalidInput, KeyConflict, RetryableConflict, StorageError, TiltyardError
 from tiltyard.format.encodable import check_encodable
 from tiltyard.format.field_ids import leaf_ids
+from tiltyard.format.field_tree import parse_path
 from tiltyard.format.flags import Feature, check_writable
 from tiltyard.format.keys import primary_key as key_of
 from tiltyard.format.manifest import Manifest
@@ -21,10 +22,12 @@ from tiltyard.format.schema_match import SchemaMatch, match_schema
 from tiltyard.format.values import DataFormat, DataFragment, Field
 from tiltyard.transaction.apply import Creation
 from tiltyard.transaction.commit import CommitResult
+from tiltyard.transaction.keys import WrittenKeys
 from tiltyard.transaction.operations import Append, Operation, Overwrite
 from tiltyard.transaction.transaction import Transaction
 from tiltyard.verbs.data import FileLimits, discard, write_into, write_new
 from tiltyard.verbs.input import Rows, as_rows, conformed
+from tiltyard.verbs.keys import AnyKeys, Key, NewKeys, PassingKeys, check_comparable, distinct_keys, primary_key_of
 from tiltyard.verbs.lance import open_dataset
 from tiltyard.verbs.place import Place
 from tiltyard.verbs.rerun import Execution, RerunPolicy, Source, always, run_verb
@@ -33,6 +36,8 @@ if TYPE_CHECKING:
     from lance import LanceDataset
 
 DATA_FORMATS = ("2.0", "2.1", "2.2")
+
+OnDuplicate = Literal["error", "allow"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,14 +112,19 @@ class Appending:
 
 def append_rows(
     place: Place, read: ManifestFile, scheme: Scheme, data: Any, appender: Callable[[ManifestFile], Appending],
-    properties: Mapping[str, str], limits: FileLimits, policy: RerunPolicy,
+    properties: Mapping[str, str], limits: FileLimits, policy: RerunPolicy, on_duplicate: OnDuplicate = "error",
 ) -> Committed:  # fmt: skip
     """Adds rows. ``appender`` gives what earlier appends left for a version."""
+    if on_duplicate not in ("error", "allow"):
+        raise InvalidInput(f"on_duplicate is 'error' or 'allow', not {on_duplicate!r}.", argument="on_duplicate")
     source = Source(place, data)
+    passing: list[PassingKeys] = []
 
     def execute(run: Execution) -> Committed:
         manifest = run.read.manifest
         appending = appender(run.read)
+        key = primary_key_of(manifest)
+        checked = check_comparable(manifest, key) if key is not None and on_duplicate == "error" else None
         check_writable(manifest.reader_flags, manifest.writer_flags)
         place.ensure_safe()
         match = appending.match(source.rows.schema)
@@ -124,13 +134,47 @@ def append_rows(
 
         def write() -> tuple[DataFragment, ...]:
             rows = conformed(source.rows, match.schema, match.check_not_null)
+            if checked is not None and not isinstance(rows, pa.Table):
+                passing[:] = [PassingKeys(checked)]
+                rows = passing[0].noting(rows)
             return write_into(place, rows, match.fields, data_version, lambda: appending.dataset_at(place, manifest.version), limits)
 
-        fragments = source.files((match.fields, data_version), write, run.after)
-        return _commit(place, run, Append(fragments), properties)
+        keys: WrittenKeys | None = AnyKeys() if key is not None else None
+        if checked is not None and isinstance(source.rows, pa.Table):  # before anything is written
+            keys = _checked_keys(place, manifest, checked, _key_columns(source.rows, checked, match))
+        fragments = source.files((match.fields, data_version, checked), write, run.after)
+        if checked is not None and not isinstance(source.rows, pa.Table):
+            keys = _checked_keys(place, manifest, checked, passing[0].keys())
+        return _commit(place, run, Append(fragments), properties, keys)
 
     # A key that is there already is no reason to try again: the next run would find it as well.
     return _run(place, read, scheme, source, execute, policy, again=lambda conflict: not isinstance(conflict, KeyConflict))
+
+
+def _key_columns(rows: pa.Table, key: Key, match: SchemaMatch) -> pa.Table:
+    part = rows.select(key.columns)
+    schema = pa.schema([match.schema.field(name) for name in key.columns])
+    return key.of(conformed(part, schema, [path for path in match.check_not_null if parse_path(path)[0] in key.columns]))
+
+
+def _checked_keys(place: Place, manifest: Manifest, key: Key, keys: pa.Table | None) -> WrittenKeys | None:
+    """The keys of rows to be appended.
+
+    Raises:
+        KeyConflict: two rows have one key, or a row of the table has it.
+    """
+    if keys is None:
+        return None
+    new = NewKeys(place, key, distinct_keys(keys, "The rows have", Append.name).keys)
+    if shared := new.shared_with_all(manifest):
+        raise KeyConflict(
+            f"Version {manifest.version} has rows of these keys already: {'; '.join(shared)}.",
+            operation=Append.name,
+            read_version=manifest.version,
+            sample=shared,
+            retryable=False,
+        )
+    return new
 
 
 def overwrite_rows(
@@ -166,9 +210,11 @@ def _run(
         raise
 
 
-def _commit(place: Place, run: Execution, operation: Operation, properties: Mapping[str, str]) -> Committed:
+def _commit(
+    place: Place, run: Execution, operation: Operation, properties: Mapping[str, str], keys: WrittenKeys | None = None
+) -> Committed:
     transaction = Transaction(run.read.manifest.version, place.runtime.random.uuid(), operation, properties)
-    return place.committer.commit(transaction, run.read, run.scheme, run.policy)
+    return place.committer.commit(transaction, run.read, run.scheme, run.policy, keys=keys)
 
 
 def _as_schema(rows: Rows, primary_key: Sequence[str] | None, data_version: str) -> tuple[tuple[Field, ...], dict[str, bytes], Rows]:

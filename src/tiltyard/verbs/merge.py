@@ -1,0 +1,342 @@
+"""Merges rows into a table by key: what is in both is updated or deleted, what only the source has is inserted.
+
+The rows of the table are found by scanning its key columns. Rows that change move, whole, to new fragments, together with those inserted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyroaring import BitMap
+
+from tiltyard.errors import InvalidInput, KeyConflict, TiltyardError
+from tiltyard.format.encodable import check_encodable
+from tiltyard.format.extension_types import storage_type
+from tiltyard.format.flags import check_writable
+from tiltyard.format.manifest import Manifest
+from tiltyard.format.manifest_file import ManifestFile
+from tiltyard.format.names import Scheme
+from tiltyard.format.rowids import encode_row_ids, row_ids_of
+from tiltyard.format.schema import arrow_from_fields
+from tiltyard.format.schema_match import match_schema
+from tiltyard.format.values import DataFragment, Field
+from tiltyard.transaction.apply import has_stable_row_ids
+from tiltyard.transaction.files import new_files
+from tiltyard.transaction.operations import Update, UpdateMode
+from tiltyard.transaction.transaction import Transaction
+from tiltyard.verbs.casts import cast
+from tiltyard.verbs.data import SMALL_BYTES, FileLimits, discard, write_into
+from tiltyard.verbs.delete import Committed, nothing_done
+from tiltyard.verbs.input import Rows, as_rows, conformed
+from tiltyard.verbs.keys import (
+    Key,
+    KnownKeys,
+    NewKeys,
+    check_comparable,
+    distinct_keys,
+    filter_of,
+    in_words,
+    key_of_columns,
+    primary_key_of,
+)
+from tiltyard.verbs.merge_plan import MergePlan
+from tiltyard.verbs.pairs import Matched, Pairs, Sides, match_rows
+from tiltyard.verbs.place import Place
+from tiltyard.verbs.rerun import Execution, RerunPolicy, run_verb
+from tiltyard.verbs.struck import Addresses, dataset_at, discard_files, matching_rows, strike_out
+
+
+def merge_rows(
+    place: Place, read: ManifestFile, scheme: Scheme, data: Any, plan: MergePlan, properties: Mapping[str, str], policy: RerunPolicy
+) -> Committed:
+    """Merges rows. Where there is nothing to do, nothing is committed."""
+    rows = as_rows(data)
+    source = rows if isinstance(rows, pa.Table) else rows.read_all()  # looked at by key, and again after a conflict
+
+    def execute(run: Execution) -> Committed:
+        manifest = run.read.manifest
+        check_writable(manifest.reader_flags, manifest.writer_flags)
+        place.ensure_safe()
+        merge = _prepared(place, manifest, plan, source)
+        found = match_rows(
+            place, merge.sides.dataset, merge.key, merge.known, stable=has_stable_row_ids(manifest), others=plan.deleting is not None
+        )
+        changes = _changes(merge, found)
+        if not changes.any():
+            return nothing_done(run, Update.name, changes.counts())
+        operation, taken = _written(merge, changes)
+        keys = merge.new_keys(changes.inserted)
+        operation = replace(operation, inserted_rows=keys.filter)
+        transaction = Transaction(manifest.version, place.runtime.random.uuid(), operation, properties)
+        try:
+            return place.committer.commit(transaction, run.read, run.scheme, run.policy, keys=keys, rows=taken, counts=changes.counts())
+        except TiltyardError as error:
+            discard_files(place, new_files(operation, manifest), error)
+            raise
+
+    return run_verb(place, read, scheme, execute, policy)
+
+
+# ---- what is merged into what ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Merge:
+    """One merge on one version."""
+
+    place: Place
+    manifest: Manifest
+    plan: MergePlan
+    key: Key
+    is_primary: bool
+    known: KnownKeys
+    sides: Sides
+    """The source, under the table's types, and the table."""
+
+    @property
+    def source(self) -> pa.Table:
+        return self.sides.source
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Of the table."""
+        return self.sides.schema
+
+    def new_keys(self, inserted: Any) -> NewKeys:
+        keys = self.known.keys.take(pa.array(inserted, pa.int64()))
+        told = filter_of(self.key, self.manifest, keys) if self.is_primary else None
+        return NewKeys(self.place, self.key, keys, told)
+
+
+def _prepared(place: Place, manifest: Manifest, plan: MergePlan, source: pa.Table) -> _Merge:
+    primary = primary_key_of(manifest)
+    key = primary if plan.on is None else key_of_columns(manifest, plan.on)
+    if key is None:
+        raise InvalidInput("The table has no primary key to merge on.", argument="on", advice="Name the columns: merge(rows, on=[...]).")
+    check_comparable(manifest, key)
+    if primary is not None and set(key.fields) == set(primary.fields):
+        key = primary  # the filter names columns in this order
+    _check_columns(plan, key, source.schema)
+    if primary is not None and key != primary and not plan.allow_duplicates:
+        _refuse_second_key(plan, key, primary, source.schema)
+    rows = _fitting(manifest, plan, source)
+    keys = key.of(rows)
+    for name in keys.column_names:
+        if keys.column(name).null_count:
+            raise InvalidInput(f"The source has nulls in {name}, which rows are matched by.", argument=name, advice="Fill or drop them.")
+    known = distinct_keys(keys, "The source has", "Merge")
+    sides = Sides(place, dataset_at(place, manifest), arrow_from_fields(manifest.fields, {}), rows)
+    return _Merge(place, manifest, plan, key, key == primary, known, sides)
+
+
+def _check_columns(plan: MergePlan, key: Key, given: pa.Schema) -> None:
+    if missing := [name for name in key.columns if name not in given.names]:
+        raise InvalidInput(f"The source has no column {missing[0]}, which rows are matched by.", argument=missing[0])
+    for name in (name for clause in plan.matched for name in clause.columns or ()):
+        if name not in given.names:
+            raise InvalidInput(f"The source has no column {name!r} to update.", argument="columns")
+
+
+def _refuse_second_key(plan: MergePlan, key: Key, primary: Key, given: pa.Schema) -> None:
+    """Rows that come, or get another key, past the primary key: nobody would notice two of one key."""
+    updated = {name for clause in plan.matched if clause.action == "update" for name in clause.columns or given.names}
+    if plan.inserting or updated.intersection(primary.columns):
+        raise InvalidInput(
+            f"Merging on {', '.join(key.names)} could leave two rows of one primary key ({', '.join(primary.names)}).",
+            argument="on",
+            advice="Merge on the primary key, or pass allow_duplicates=True.",
+        )
+
+
+def _fitting(manifest: Manifest, plan: MergePlan, source: pa.Table) -> pa.Table:
+    """The source under the types of the table. Where nothing is inserted it need not have all columns."""
+    fields: Sequence[Field] = manifest.fields
+    if not plan.inserting:
+        top = {one.id for one in fields if one.parent_id < 0 and one.name in source.column_names}
+        fields = _with_members(fields, top)
+    match = match_schema(fields, source.schema)
+    inside = [path for path in match.missing if path not in {one.name for one in fields if one.parent_id < 0}]
+    if inside and any(clause.action == "update" for clause in plan.matched):
+        raise InvalidInput(f"The source lacks {inside[0]}, and a struct is updated as a whole.", argument=inside[0])
+    if manifest.data_format is not None:
+        major, _, minor = manifest.data_format.version.partition(".")
+        check_encodable(match.fields, (int(major), int(minor)))
+    rows = conformed(source, match.schema, match.check_not_null)
+    assert isinstance(rows, pa.Table)
+    return rows
+
+
+def _with_members(fields: Sequence[Field], top: set[int]) -> tuple[Field, ...]:
+    kept = set(top)
+    for one in fields:  # members come after what they are in
+        if one.parent_id in kept:
+            kept.add(one.id)
+    return tuple(one for one in fields if one.id in kept)
+
+
+# ---- what is to be done ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Changes:
+    """Rows by what becomes of them.
+
+    Attributes:
+        updated: pairs, with the columns that each group takes from the source.
+        inserted: rows of the source.
+        deleted: rows of the table, by fragment.
+    """
+
+    updated: tuple[tuple[Pairs, tuple[str, ...]], ...]
+    inserted: Any
+    deleted: Mapping[int, BitMap]
+
+    def counts(self) -> dict[str, int]:
+        updated = sum(len(pairs) for pairs, _ in self.updated)
+        return {"inserted": len(self.inserted), "updated": updated, "deleted": sum(map(len, self.deleted.values()))}
+
+    def any(self) -> bool:
+        return any(self.counts().values())
+
+
+def _changes(merge: _Merge, found: Matched) -> _Changes:
+    sides, left = merge.sides, found.pairs
+    updated: list[tuple[Pairs, tuple[str, ...]]] = []
+    gone = Addresses()
+    for clause in merge.plan.matched:
+        holds = sides.holding(left, clause.condition)
+        chosen, left = left.chosen(holds), left.chosen(~holds)
+        if not len(chosen):
+            continue
+        if clause.action == "fail":
+            raise _matched(merge, chosen)
+        if clause.action == "delete":
+            gone.add(pa.array(chosen.addresses))
+        else:
+            updated.append((chosen, clause.columns or tuple(merge.source.column_names)))
+    inserted = np.empty(0, np.int64)
+    if merge.plan.inserting:
+        new = np.ones(merge.source.num_rows, np.bool_)
+        new[found.pairs.rows] = False
+        inserted = np.flatnonzero(new)
+    deleted = gone.by_fragment()
+    if merge.plan.deleting is not None:
+        for number, rows in _orphans(merge, found).items():
+            deleted[number] = deleted.get(number, BitMap()) | rows
+    return _Changes(tuple(updated), inserted, deleted)
+
+
+def _orphans(merge: _Merge, found: Matched) -> dict[int, BitMap]:
+    """Rows that only the table has and the condition holds for."""
+    others = Addresses()
+    others.add(pa.array(found.others))
+    rows = others.by_fragment()
+    if merge.plan.deleting == "true":
+        return rows
+    holding = matching_rows(merge.place, merge.manifest, merge.plan.deleting or "true")
+    both = {number: some & holding[number] for number, some in rows.items() if number in holding}
+    return {number: some for number, some in both.items() if some}
+
+
+def _matched(merge: _Merge, pairs: Pairs) -> KeyConflict:
+    sample = in_words(merge.known.keys.take(pa.array(pairs.rows[:3])))
+    return KeyConflict(
+        f"{len(pairs)} rows of the source are in version {merge.manifest.version} already: {'; '.join(sample)}.",
+        operation="Merge",
+        read_version=merge.manifest.version,
+        sample=sample,
+        retryable=False,
+    )
+
+
+# ---- the new rows ----------------------------------------------------------------------------------------------------------
+
+
+def _written(merge: _Merge, changes: _Changes) -> tuple[Update, Mapping[int, BitMap]]:
+    """Writes new rows and deletion files; gives the operation, and the rows it takes from each fragment."""
+    place, manifest = merge.place, merge.manifest
+    moved = Addresses()
+    for pairs, _ in changes.updated:
+        moved.add(pa.array(pairs.addresses))
+    taken = moved.by_fragment()
+    for number, rows in changes.deleted.items():
+        taken[number] = taken.get(number, BitMap()) | rows
+    fragments = _new_fragments(merge, changes)
+    try:
+        struck = strike_out(place, manifest, taken)
+    except TiltyardError as error:
+        discard(place, fragments, error)
+        raise
+    assigned = {name for _, columns in changes.updated for name in columns}
+    whole = len(changes.inserted) > 0
+    return Update(
+        removed_fragment_ids=struck.removed,
+        updated_fragments=struck.updated,
+        new_fragments=fragments,
+        fields_for_preserving_frag_bitmap=tuple(one.id for one in manifest.fields if one.parent_id < 0 and (whole or one.name in assigned)),
+        update_mode=UpdateMode.REWRITE_ROWS,
+    ), taken
+
+
+def _new_fragments(merge: _Merge, changes: _Changes) -> tuple[DataFragment, ...]:
+    moved = sum(len(pairs) for pairs, _ in changes.updated)
+    if not moved and not len(changes.inserted):
+        return ()
+    manifest, given = merge.manifest, merge.source.schema
+    # Rows that are only inserted may leave columns out, as those of an append; rows that move bring along what they have.
+    names = given.names if not moved else merge.schema.names
+    schema = pa.schema([given.field(name) if name in given.names else merge.schema.field(name) for name in names])
+    batches = _new_batches(merge, changes, schema)
+    small = merge.source.nbytes <= SMALL_BYTES
+    rows: Rows = pa.Table.from_batches(batches, schema) if small else pa.RecordBatchReader.from_batches(schema, batches)
+    match = match_schema(manifest.fields, schema)
+    data_version = manifest.data_format.version if manifest.data_format else ""
+    fitting = conformed(rows, match.schema, match.check_not_null)
+    fragments = write_into(merge.place, fitting, match.fields, data_version, lambda: merge.sides.dataset, FileLimits())
+    if not has_stable_row_ids(manifest):
+        return fragments
+    ids = [pairs.ids for pairs, _ in changes.updated if pairs.ids is not None]
+    return _with_row_ids(fragments, np.concatenate([np.empty(0, np.uint64), *ids]))
+
+
+def _new_batches(merge: _Merge, changes: _Changes, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Rows that move, then those inserted: row ids are given out in this order."""
+    sides = merge.sides
+    for pairs, columns in changes.updated:
+        kept = [name for name in schema.names if name not in columns]
+        for chunk in pairs.chunks():
+            old = sides.of_table(chunk, kept) if kept else None
+            new = sides.of_source(chunk, [name for name in schema.names if name in columns])
+            yield from _as_schema(schema, new, old)
+    source = merge.source.select([name for name in schema.names if name in merge.source.column_names])
+    for begin in range(0, len(changes.inserted), _INSERTED_AT_ONCE):
+        yield from _as_schema(schema, source.take(pa.array(changes.inserted[begin : begin + _INSERTED_AT_ONCE])), None)
+
+
+_INSERTED_AT_ONCE = 1 << 16
+
+
+def _as_schema(schema: pa.Schema, rows: pa.Table, more: pa.Table | None) -> list[pa.RecordBatch]:
+    columns = []
+    for one in schema:
+        if one.name in rows.column_names:
+            columns.append(rows.column(one.name))
+        elif more is not None:
+            columns.append(cast(more.column(one.name), one.type))
+        else:
+            columns.append(cast(pa.nulls(rows.num_rows, storage_type(one.type)), one.type))
+    return list(pa.table(columns, schema=schema).to_batches())
+
+
+def _with_row_ids(fragments: tuple[DataFragment, ...], ids: Any) -> tuple[DataFragment, ...]:
+    """Ids of rows that moved; they come first, and what comes after them gets ids at the commit."""
+    made, begin = [], 0
+    for one in fragments:
+        part = ids[begin : begin + one.physical_rows]
+        made.append(replace(one, row_ids=encode_row_ids(row_ids_of(part))) if len(part) else one)
+        begin += one.physical_rows
+    return tuple(made)

@@ -1,0 +1,147 @@
+"""What a merge is to do, put together clause by clause."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from tiltyard.errors import InvalidInput
+from tiltyard.transaction.commit import CommitResult
+from tiltyard.verbs.arguments import retry_policy, sql_where
+from tiltyard.verbs.data import properties_with_message
+from tiltyard.verbs.rerun import RerunPolicy
+
+
+@dataclass(frozen=True, slots=True)
+class Clause:
+    """What happens to rows that are in both, as far as no earlier clause was about them.
+
+    Attributes:
+        action: what is done.
+        condition: a SQL condition over ``source.`` and ``target.`` columns; None for all of them.
+        columns: for an update, the columns to take from the source; None for all it has.
+    """
+
+    action: Literal["update", "delete", "fail"]
+    condition: str | None = None
+    columns: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MergePlan:
+    """All clauses of a merge.
+
+    Attributes:
+        on: the columns that rows are matched by; None for the primary key.
+        allow_duplicates: whether rows may come to be that have one primary key.
+        matched: in the order in which they apply.
+        inserting: whether rows that only the source has are inserted.
+        deleting: the condition under which rows that only the table has are deleted; None for never.
+    """
+
+    on: tuple[str, ...] | None = None
+    allow_duplicates: bool = False
+    matched: tuple[Clause, ...] = ()
+    inserting: bool = False
+    deleting: str | None = None
+
+    def with_clause(self, clause: Clause) -> MergePlan:
+        if self.matched and self.matched[-1].condition is None:
+            raise InvalidInput(
+                f"No row is left for {clause.action}: the clause before it, {self.matched[-1].action}, takes all that match.",
+                argument="condition",
+                advice="Give the earlier clause a condition, or put it last.",
+            )
+        return replace(self, matched=(*self.matched, clause))
+
+    def does_something(self) -> bool:
+        return bool(self.matched) or self.inserting or self.deleting is not None
+
+
+Run = Callable[[MergePlan, Mapping[str, str], RerunPolicy], CommitResult]
+
+
+@dataclass(frozen=True, slots=True)
+class MergeBuilder:
+    """A merge that is being described. Each clause gives a new one; ``execute`` does it.
+
+    Of several clauses for rows that match, the first whose condition holds decides. Conditions are SQL over both rows:
+    ``"source.changed > target.changed"``.
+    """
+
+    _run: Run
+    _plan: MergePlan
+
+    def when_matched_update_all(self, condition: str | None = None) -> MergeBuilder:
+        """Rows in both take all columns that the source has."""
+        return self._with(Clause("update", _given(condition)))
+
+    def when_matched_update(self, columns: Sequence[str], condition: str | None = None) -> MergeBuilder:
+        """Rows in both take these columns from the source and keep the others."""
+        names = (columns,) if isinstance(columns, str) else tuple(columns)
+        if not names or not all(isinstance(name, str) for name in names):
+            raise InvalidInput("Columns to update are named by text, at least one.", argument="columns")
+        return self._with(Clause("update", _given(condition), names))
+
+    def when_matched_delete(self, condition: str | None = None) -> MergeBuilder:
+        """Rows in both are deleted."""
+        return self._with(Clause("delete", _given(condition)))
+
+    def when_matched_fail(self) -> MergeBuilder:
+        """If a row is in both, nothing is done at all and a ``KeyConflict`` is raised."""
+        return self._with(Clause("fail"))
+
+    def when_not_matched_insert_all(self) -> MergeBuilder:
+        """Rows that only the source has are inserted."""
+        return replace(self, _plan=replace(self._plan, inserting=True))
+
+    def when_not_matched_by_source_delete(self, condition: str | None = None) -> MergeBuilder:
+        """Rows that only the table has are deleted. The condition is about the table's columns, by their bare names."""
+        return replace(self, _plan=replace(self._plan, deleting=_given(condition) or "true"))
+
+    def execute(
+        self,
+        *,
+        message: str | None = None,
+        properties: Mapping[str, str] | None = None,
+        max_retries: int = 20,
+        retries: int = 10,
+        deadline: float | None = None,
+    ) -> CommitResult:
+        """Does it.
+
+        Args:
+            message: a sentence for the history.
+            properties: more for the history, as text.
+            max_retries: how often a lost race for a version is run again.
+            retries: how often all of it is done again on the newest version after a conflict that allows it.
+            deadline: seconds after which neither is begun again.
+
+        Returns:
+            What became of it; ``rows`` counts ``inserted``, ``updated`` and ``deleted``. If nothing was to be done, nothing is committed.
+
+        Raises:
+            InvalidInput: the source does not fit the table, or a clause cannot be understood.
+            KeyConflict: the source has two rows of one key; a row matched that must not; others inserted our keys, again and again.
+            RetryableConflict: others changed the same rows, again and again.
+        """
+        if not self._plan.does_something():
+            raise InvalidInput("The merge has no clause.", argument="merge", advice="Add when_matched_... or when_not_matched_... first.")
+        policy = RerunPolicy(retry_policy(max_retries), retries, deadline)
+        return self._run(self._plan, properties_with_message(properties, message), policy)
+
+    def _with(self, clause: Clause) -> MergeBuilder:
+        return replace(self, _plan=self._plan.with_clause(clause))
+
+
+def merge_on(on: str | Sequence[str] | None, allow_duplicates: bool) -> MergePlan:
+    """A plan without clauses yet."""
+    names = (on,) if isinstance(on, str) else None if on is None else tuple(on)
+    if names is not None and not all(isinstance(name, str) for name in names):
+        raise InvalidInput("Columns to merge on are named by text.", argument="on")
+    return MergePlan(names, bool(allow_duplicates))
+
+
+def _given(condition: str | None) -> str | None:
+    return None if condition is None else sql_where(condition)
