@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test lint format types proto proto-check lock bench prove clean
+.PHONY: help venv demo test lint format types proto proto-check lock bench prove coverage mutants clean
 
 help: ## Show this help
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -24,6 +24,13 @@ demo: $(STAMP) ## Two processes, one of them plain pylance, write one table at o
 
 test: $(STAMP) ## Run all tests, docs examples included; starts the servers it needs
 	$(BIN)/python -m pytest -n $(WORKERS) $(ARGS)
+	@$(if $(ARGS),,$(MAKE) --no-print-directory coverage)
+
+coverage: $(STAMP) ## Fail unless tests take every branch of transaction/; part of test
+	$(BIN)/python tools/coverage_gate.py $(ARGS)
+
+mutants: $(STAMP) ## Plant bugs in copies of the code and see that the tests notice each
+	$(BIN)/python tools/mutants.py $(ARGS)
 
 lint: $(STAMP) types ## Check style, types, imports, dependencies and generated code
 	$(BIN)/ruff check .

@@ -236,7 +236,7 @@ class Stale(WrapperStore):
 
     def _call(self, method: str, path: str, request: Request[T], *, data: bytes | None = None) -> T:
         if method in LISTINGS:
-            return iter(self._then[path])  # type: ignore[return-value]
+            return iter(self._then.get(path, ()))  # type: ignore[return-value]
         return request(self.inner)
 
 

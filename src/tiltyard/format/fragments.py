@@ -183,6 +183,10 @@ class FragmentList(Sequence[DataFragment]):
         self.settle()
         return _parse(pb.ManifestSummaries, self._message or self.wire(), self._source).fragments
 
+    def records(self) -> list[bytes]:
+        """Each fragment as its wire bytes: what two versions have alike need not be decoded twice."""
+        return [item if isinstance(item, bytes) else fragment_to_pb(item).SerializeToString(deterministic=True) for item in self._flat()]
+
     def wire(self) -> bytes:
         """All fragments as they stand in a manifest message, and nothing else."""
         return b"".join(encode_fragment_record(item) for item in self._flat())

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Self
 
 import pyarrow as pa
 
-from tiltyard.errors import NotFound, OutcomeUnknown
+from tiltyard.errors import HistoryUnavailable, NotFound, OutcomeUnknown
 from tiltyard.format.flags import describe as describe_flags
 from tiltyard.format.keys import primary_key
 from tiltyard.format.manifest import decode_indices
@@ -138,10 +138,25 @@ class Handle:
             self._lance = self._appending = None
 
     def _commit(self, work: Callable[[], tuple[CommitResult, ManifestFile]]) -> CommitResult:
+        read = self._file
         try:
             result, file = work()
         except OutcomeUnknown as error:
             self._in_doubt[error.transaction_id] = error.version
             raise
+        except NotFound as error:
+            cleaned_up = self._cleaned_up(read)
+            if cleaned_up is None:
+                raise
+            raise cleaned_up from error
         self._move(self._place.trusted(file))
         return result
+
+    def _cleaned_up(self, file: ManifestFile) -> HistoryUnavailable | None:
+        """The error for a verb that needs rows of a version which is gone; None where it is still there, or no table is."""
+        found = self._place.log.head()
+        if found is None or self._is_there(file, found[1]):
+            return None
+        version = file.manifest.version
+        what = f"Version {version} of {self._place.store.uri}, which this handle is at, was cleaned up."
+        return HistoryUnavailable(what, read_version=version, missing=[version], head=found[0])

@@ -115,6 +115,11 @@ class CloudStore:
         check_path(path)
         self._ask("write", path, lambda: obstore.put(self._client, path, data), writing=True)
 
+    def put_parts(self, path: str, parts: Iterable[bytes]) -> None:
+        """As ``put``, of an object that need not fit into memory."""
+        check_path(path)
+        self._ask("write", path, lambda: obstore.put(self._client, path, iter(parts)), writing=True)
+
     def put_if_absent(self, path: str, data: bytes) -> None:
         check_path(path)
         self._ask("create", path, lambda: obstore.put(self._client, path, data, mode="create", use_multipart=False), writing=True)

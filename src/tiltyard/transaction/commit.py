@@ -222,6 +222,7 @@ class Committer:
         manifest = apply(transaction.operation, base, self._stamp(transaction, base), restored=restored, reuse=reuse)
         inline = with_parent(transaction, race.head).to_bytes()
         self._announce(race, manifest, transaction, inline)
+        self.lateness.check_ground(transaction, race.scheme)
         data, made = encode_manifest_file(manifest, inline, race.head)
         created = self.landing.create(transaction, manifest.version, race.scheme, data)
         if created.winner is not None:

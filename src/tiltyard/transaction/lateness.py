@@ -17,7 +17,9 @@ from tiltyard.format.names import Scheme
 from tiltyard.interfaces import Runtime
 from tiltyard.transaction.backoff import wait_before
 from tiltyard.transaction.files import new_files
+from tiltyard.transaction.floor import owner_of, read_floor
 from tiltyard.transaction.log import Committed, VersionLog
+from tiltyard.transaction.operations import Restore
 from tiltyard.transaction.succession import follows
 from tiltyard.transaction.transaction import Transaction
 
@@ -43,11 +45,11 @@ class Lateness:
         """Whether a version that is there is the latest for certain, by a few small questions; if not, a listing has to tell.
 
         The next one may be missing below the head where a cleanup took it and left this one, or where somebody lost it. A tag or a branch
-        can bring that about, or a clock that went backwards; then the hint, which every writer renews, names a later version. Where
-        names come in order a listing costs no more than this.
+        can bring that about, or a clock that went backwards; then the hint, which every writer renews, names a later version; or a
+        cleanup of ours, which says so. Where names come in order a listing costs no more than this.
         """
         try:
-            if self.log.store.ordered or self._hinted() != version or self._has_refs():
+            if self.log.store.ordered or self._hinted() != version or self._has_refs() or read_floor(self.log.store).version > version:
                 return False
             self.log.store.head(self.log.path(version + 1, scheme))
         except NotFound:
@@ -55,6 +57,33 @@ class Lateness:
         except StorageError:
             return False
         return False
+
+    def check_ground(self, transaction: Transaction, scheme: Scheme) -> None:
+        """Makes sure, right before the create, that no cleanup has counted on this transaction not to be committed.
+
+        A cleanup that finds the transaction file holds what it needs; one that came before has left its mark. So this has to come after
+        the file was written.
+
+        Raises:
+            HistoryUnavailable: what it was built on has long been cleaned up, or the version it restores is gone.
+        """
+        refused = read_floor(self.log.store).refused
+        if refused > transaction.read_version:
+            head = self.log.head()
+            # A table made anew where another one was counts from 1 again; records of the other one mean nothing to it.
+            if head is not None and head[0] >= refused:
+                raise self._gone(transaction.read_version, transaction, head[0])
+        operation = transaction.operation
+        if isinstance(operation, Restore) and self._is_gone(operation.version, scheme):
+            raise self._gone(operation.version, transaction, None)
+
+    def _gone(self, version: int, transaction: Transaction, head: int | None) -> HistoryUnavailable:
+        return HistoryUnavailable(
+            f"Version {version} of {self.log.store.uri} was cleaned up; {transaction.operation.name} needs it.",
+            read_version=transaction.read_version,
+            missing=[version],
+            head=head,
+        )
 
     # ---- after -----------------------------------------------------------------------------------------------------------------
 
@@ -88,8 +117,9 @@ class Lateness:
                 return
             if in_time is None:
                 break
-            with suppress(StorageError):
-                self.log.store.delete(self.log.path(made.version, scheme))
+            with suppress(StorageError, CorruptTable):
+                if self._is_ours(made.version, transaction, scheme):
+                    self.log.store.delete(self.log.path(made.version, scheme))
             raise HistoryUnavailable(
                 f"Version {made.version} had been there and was cleaned up while we were about to create it; the head is {head}.",
                 read_version=transaction.read_version,
@@ -114,12 +144,14 @@ class Lateness:
             return True, version
         after = self._committed(version + 1, scheme)
         told = None if after is None else follows(after, made, transaction.uuid)
+        if told is None and (owner := owner_of(self.log.store, version)) is not None:
+            told = owner == transaction.uuid
         if told is not None:
             return told, head[0]
         newest = self._committed(head[0], scheme)
         if newest is not None and _shows(newest, transaction, base):
             return True, head[0]
-        if after is not None or again or self._is_gone(version, scheme):
+        if after is not None or again or not self._is_ours(version, transaction, scheme):
             return None, head[0]
         return False, head[0]  # the next one was cleaned up, and a cleanup does not leave the older of two
 
@@ -128,6 +160,11 @@ class Lateness:
             return self.log.committed(version, scheme)
         except NotFound:
             return None
+
+    def _is_ours(self, version: int, transaction: Transaction, scheme: Scheme) -> bool:
+        """Whether what is under a number is our work: after a cleanup it may be that of a writer who was later still."""
+        there = self._committed(version, scheme)
+        return there is not None and there.transaction.uuid == transaction.uuid
 
     def _is_gone(self, version: int, scheme: Scheme) -> bool:
         try:
@@ -139,7 +176,9 @@ class Lateness:
     def _may_be_late(self, version: int, scheme: Scheme) -> bool:
         if self.log.store.ordered:
             return True  # a listing gives its first name at once, so there is no cheaper question
-        return self._has_refs() or self._hinted() >= version or self._is_gone(version - 1, scheme)
+        if self._has_refs() or self._hinted() >= version or self._is_gone(version - 1, scheme):
+            return True
+        return read_floor(self.log.store).version > version
 
     def _has_refs(self) -> bool:
         return any(True for prefix in REFS for _ in self.log.store.names(prefix))

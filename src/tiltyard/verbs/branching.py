@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import Final
 
-from tiltyard.errors import AlreadyExists, InvalidInput, OutcomeUnknown, StorageError, TiltyardError, Winner
+from tiltyard.errors import AlreadyExists, InvalidInput, OutcomeUnknown, StorageError, TiltyardError
 from tiltyard.format.manifest_file import ManifestFile, encode_manifest_file
 from tiltyard.format.names import Scheme
 from tiltyard.format.refs import branch_root
@@ -16,7 +16,7 @@ from tiltyard.transaction.operations import Clone
 from tiltyard.transaction.transaction import Transaction
 from tiltyard.verbs.place import WRITER, Place
 
-_OWN: Final = frozenset({"_versions", "_transactions", "_deletions", "_indices", "_refs", "data", "tree"})
+_OWN: Final = frozenset({"_versions", "_transactions", "_deletions", "_indices", "_refs", "_tiltyard", "data", "tree"})
 """Directories of a table: a branch below another one must not lie in one of these."""
 _TICK_NS: Final = 1000
 
@@ -46,7 +46,7 @@ def make_branch(main: Place, name: str, source: Place, file: ManifestFile, schem
     announced = TRANSACTIONS + transaction.file_name
     try:
         place.store.put(announced, inline)
-        if isinstance(place.committer.landing.create(transaction, version, scheme, data), Winner):
+        if place.committer.landing.create(transaction, version, scheme, data).winner is not None:
             raise _taken(name)
     except TiltyardError as error:
         if not isinstance(error, OutcomeUnknown):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from pyroaring import BitMap
 
@@ -32,10 +32,14 @@ from tiltyard.transaction.touched import FRAGMENT_REUSE, SINGLETONS, coverage
 from tiltyard.transaction.transaction import Transaction
 from tiltyard.verbs.data import fragment_from_lance
 from tiltyard.verbs.delete import Committed, nothing_done
+from tiltyard.verbs.index_upkeep import mended
 from tiltyard.verbs.lance import lance_errors
 from tiltyard.verbs.place import Place
 from tiltyard.verbs.rerun import Execution, RerunPolicy, run_verb
 from tiltyard.verbs.struck import dataset_at, discard_files
+
+if TYPE_CHECKING:
+    from lance import LanceDataset
 
 _REUSE_URL: Final = "/lance.table.FragmentReuseIndexDetails"
 
@@ -96,7 +100,7 @@ def compact_table(
             discard_files(place, new_files(Rewrite(groups), None), error)
             raise
 
-    return run_verb(place, read, scheme, execute, policy)
+    return mended(place, run_verb(place, read, scheme, execute, policy), scheme, properties, policy)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,14 +120,27 @@ def _written(place: Place, manifest: Manifest, compaction: Compaction) -> list[_
     try:
         with lance_errors(place, "compact fragments"):
             plan = Planner.plan(dataset, options=compaction.options())  # type: ignore[arg-type]
-            for number, task in enumerate(plan.tasks):
+            pinned = _pinned(dataset, manifest)
+            tasks = [one for one in plan.tasks if pinned.isdisjoint(fragment.id for fragment in one.fragments)]
+            for number, task in enumerate(tasks):
                 groups.append(_group(task.execute(dataset), manifest))
                 if compaction.progress is not None:
-                    compaction.progress(number + 1, len(plan.tasks))
+                    compaction.progress(number + 1, len(tasks))
     except TiltyardError as error:
         discard_files(place, new_files(Rewrite(tuple(RewriteGroup((), one.new) for one in groups)), None), error)
         raise
     return groups
+
+
+def _pinned(dataset: LanceDataset, manifest: Manifest) -> set[int]:
+    """Fragments that stay as they are: their rows are nodes of a graph, which pylance cannot read any more when some of them are gone."""
+    vectors = [one for one in indices_of(manifest) if one.details is not None and one.details[0].endswith("VectorIndexDetails")]
+    worn = {one.id for one in manifest.fragments if one.deletion_file is not None}
+    if has_stable_row_ids(manifest) or not vectors or not worn:
+        return set()
+    graphs = {one.name for one in dataset.describe_indices() if "HNSW" in one.index_type}
+    covered = [coverage(one) for one in vectors if one.name in graphs]
+    return {number for number in worn if any(one is None or number in one for one in covered)}
 
 
 def _group(result: Any, manifest: Manifest) -> _Group:

@@ -9,6 +9,7 @@ from tiltyard.errors import CorruptTable, NotFound, StorageError, UnsupportedFea
 from tiltyard.format.flags import Feature
 from tiltyard.format.manifest_file import ManifestFile
 from tiltyard.format.names import Scheme, parse_transaction_name
+from tiltyard.transaction.floor import read_records
 from tiltyard.transaction.log import TRANSACTIONS
 from tiltyard.transaction.succession import follows
 from tiltyard.verbs.place import Place
@@ -69,6 +70,9 @@ def _look(place: Place, transaction_id: str, tried: int | None) -> Outcome:
         if _id_of(place, file) == transaction_id:
             return _made(place, file, transaction_id, name.scheme)
     known = [name.version for name in versions]
+    cleaned = _cleaned_up(place, transaction_id, tried, known)
+    if cleaned is not None:
+        return cleaned
     if tried is not None:
         return _at(tried, known)
     if announced is not None:
@@ -92,6 +96,18 @@ def _made(place: Place, file: ManifestFile, transaction_id: str, scheme: Scheme)
     if follows(after, file.manifest, transaction_id) is False:
         return NotCommitted(f"it took the number {version} after that had been cleaned up; version {version + 1} does not build on it")
     return Committed(version)
+
+
+def _cleaned_up(place: Place, transaction_id: str, tried: int | None, known: list[int]) -> Outcome | None:
+    """The answer for a version that is gone, if a cleanup wrote down who had made it."""
+    records = [one for one in read_records(place.store).values() if known and one.floor.version <= known[-1]]
+    owners = {version: uuid for record in records for version, uuid in record.removed.items()}
+    for version, uuid in owners.items():
+        if uuid == transaction_id:
+            return Committed(version)
+    if tried is not None and tried in owners and tried not in known:
+        return NotCommitted(f"version {tried}, since cleaned up, was made by another transaction")
+    return None
 
 
 def _id_of(place: Place, file: ManifestFile) -> str | None:

@@ -1,0 +1,229 @@
+"""Rows of one version for a feed of changes: found by their ids, compared, and shown with the columns of another version."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyroaring import BitMap
+
+from tiltyard.errors import CorruptTable, HistoryUnavailable, NotFound, UnsupportedFeature
+from tiltyard.format.manifest import Manifest
+from tiltyard.format.rowids import decode_row_ids
+from tiltyard.format.schema import arrow_from_fields
+from tiltyard.format.values import DataFragment, Field
+from tiltyard.transaction.apply import has_stable_row_ids
+from tiltyard.transaction.vectors import Vectors, all_rows
+from tiltyard.verbs.blobs import has_blobs
+from tiltyard.verbs.lance import lance_errors
+from tiltyard.verbs.place import Place
+from tiltyard.verbs.struck import dataset_at
+
+if TYPE_CHECKING:
+    from lance import LanceDataset
+
+CHUNK: Final = 16 * 1024
+"""Rows read at a time."""
+
+Ids: TypeAlias = npt.NDArray[np.uint64]
+"""How rows are asked for: their stable ids, or where rows have none, their places."""
+
+NO_IDS: Final[Ids] = np.empty(0, np.uint64)
+
+
+@dataclass(frozen=True)
+class Side:
+    """One of the two versions that are compared."""
+
+    place: Place
+    manifest: Manifest
+    _ids: dict[int, Ids] = field(default_factory=dict)
+
+    @cached_property
+    def fragments(self) -> dict[int, DataFragment]:
+        return {one.id: one for one in self.manifest.fragments}
+
+    @cached_property
+    def stable(self) -> bool:
+        return has_stable_row_ids(self.manifest)
+
+    @cached_property
+    def _dataset(self) -> LanceDataset:
+        return dataset_at(self.place, self.manifest)
+
+    @cached_property
+    def _vectors(self) -> Vectors:
+        return Vectors(self.place.store, self.place.runtime.random, self.place.open_base)
+
+    def deleted(self, fragment: DataFragment) -> BitMap:
+        with _there(self):
+            return self._vectors.of(fragment, self.manifest.base_paths)
+
+    def live(self, fragment: DataFragment) -> BitMap:
+        return all_rows(fragment) - self.deleted(fragment)
+
+    def ids(self, places: Mapping[int, BitMap]) -> Ids:
+        """The ids of rows at these places."""
+        return np.concatenate([NO_IDS, *(self._ids_at(number, offsets) for number, offsets in places.items())])
+
+    def _ids_at(self, number: int, offsets: BitMap) -> Ids:
+        chosen = np.array(offsets, np.int64)
+        if not self.stable:
+            return (np.uint64(number) << np.uint64(32)) + chosen.astype(np.uint64)
+        if number not in self._ids:
+            one = self.fragments[number]
+            if one.row_ids is None:
+                raise UnsupportedFeature(f"The row ids of fragment {number} lie in a data file.", feature="changes of spilled row ids")
+            source = f"version {self.manifest.version}"
+            self._ids[number] = decode_row_ids(one.row_ids, physical_rows=one.physical_rows, source=source).to_numpy()
+        return self._ids[number][chosen]
+
+    def take(self, ids: Ids, columns: Sequence[str]) -> pa.Table:
+        """Rows in the order of their ids."""
+        with _there(self), lance_errors(self.place, f"read rows of version {self.manifest.version}"):
+            if not columns:
+                return pa.table({"": pa.nulls(len(ids))}).select([])
+            return self._dataset._take_rows(pa.array(ids), columns=list(columns))
+
+
+@contextmanager
+def _there(side: Side) -> Iterator[None]:
+    """What is missing now was there when the feed began, unless a cleanup came in between: then that is what we say."""
+    try:
+        yield
+    except (NotFound, CorruptTable) as error:
+        if side.manifest.version in (one.version for one in side.place.log.versions()):
+            raise
+        raise gone(side.place, [side.manifest.version]) from error
+
+
+def gone(place: Place, missing: Sequence[int]) -> HistoryUnavailable:
+    """The error for a feed that needs versions which are not there."""
+    return HistoryUnavailable(
+        f"Version {missing[0]} of {place.store.uri} was cleaned up; what it changed cannot be told any more.",
+        missing=missing,
+        head=place.head()[0],
+        advice="Begin at a later version, or compare the rows themselves.",
+    )
+
+
+def chunks(ids: Ids) -> Iterator[Ids]:
+    for start in range(0, len(ids), CHUNK):
+        yield ids[start : start + CHUNK]
+
+
+# ---- columns -----------------------------------------------------------------------------------------------------------------
+
+
+def top_level(manifest: Manifest) -> list[Field]:
+    return [one for one in manifest.fields if one.parent_id < 0]
+
+
+def shared_columns(before: Manifest, after: Manifest) -> list[tuple[Field, Field]]:
+    """Columns that both versions have: the same field, whatever it is called. Blobs are not looked into."""
+    known = {one.id: one for one in top_level(before)}
+    blobs = {one.name for one in arrow_from_fields(after.fields, {}) if has_blobs(one)}
+    both = [(known[one.id], one) for one in top_level(after) if one.id in known and one.name not in blobs]
+    return [(was, now) for was, now in both if was.logical_type == now.logical_type]
+
+
+class Rendering:
+    """Shows rows of older versions with the columns of a newer one; what they do not have is null."""
+
+    def __init__(self, manifest: Manifest, schema: pa.Schema, overwrites: Collection[int]) -> None:
+        self._target = {one.name: one for one in top_level(manifest)}
+        self.schema = schema
+        self._overwrites = overwrites
+
+    def sources(self, manifest: Manifest) -> dict[str, str]:
+        """For each column, what it was called in a version. After an overwrite field ids begin anew, and only names tell."""
+        anew = any(one > manifest.version for one in self._overwrites)
+        by_id, by_name = ({getattr(one, key): one for one in top_level(manifest)} for key in ("id", "name"))
+        ids = {one.id for one in self._target.values()}
+        found: dict[str, str] = {}
+        for name in self.schema.names:
+            wanted = self._target[name]
+            same = None if anew else by_id.get(wanted.id)
+            if same is not None and (same.name == name or same.logical_type == wanted.logical_type):
+                found[name] = same.name
+            elif name in by_name and (anew or by_name[name].id not in ids):
+                found[name] = name
+        return found
+
+    def rows(self, side: Side, ids: Ids) -> pa.Table:
+        sources = self.sources(side.manifest)
+        taken = side.take(ids, list(sources.values()))
+        columns = [
+            _as(taken.column(sources[one.name]), one.type) if one.name in sources else pa.nulls(len(ids), one.type) for one in self.schema
+        ]
+        return pa.table(columns, schema=self.schema)
+
+
+def _as(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
+    if column.type == kind:
+        return column
+    try:
+        return column.cast(kind)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError):
+        return pa.nulls(len(column), kind)  # a value that the column's newer type has no room for
+
+
+# ---- comparing ---------------------------------------------------------------------------------------------------------------
+
+
+def differs(one: pa.ChunkedArray, two: pa.ChunkedArray) -> npt.NDArray[np.bool_]:
+    """For each row, whether two columns say different things of it; two nulls, or two that are no number, say the same."""
+    one, two = one.combine_chunks(), two.combine_chunks()
+    if pa.types.is_nested(one.type) or one.type != two.type or isinstance(one.type, pa.BaseExtensionType):
+        return np.array([repr(a) != repr(b) for a, b in zip(one.to_pylist(), two.to_pylist(), strict=True)], np.bool_)
+    unequal = pc.fill_null(pc.not_equal(one, two), False)
+    if pa.types.is_floating(one.type):
+        neither = pc.and_(pc.fill_null(pc.is_nan(one), False), pc.fill_null(pc.is_nan(two), False))
+        unequal = pc.and_(unequal, pc.invert(neither))
+    found = pc.or_(unequal, pc.xor(pc.is_null(one), pc.is_null(two)))
+    result: npt.NDArray[np.bool_] = found.to_numpy(zero_copy_only=False)
+    return result
+
+
+def changed(before: Side, after: Side, old: Ids, new: Ids, columns: Sequence[tuple[Field, Field]]) -> npt.NDArray[np.bool_]:
+    """Which of the rows, old and new in the same order, differ in any of these columns."""
+    parts: list[npt.NDArray[np.bool_]] = [np.empty(0, np.bool_)]
+    for was, now in zip(chunks(old), chunks(new), strict=True):
+        one = before.take(was, [pair[0].name for pair in columns])
+        two = after.take(now, [pair[1].name for pair in columns])
+        mask = np.zeros(len(was), np.bool_)
+        for number in range(len(columns)):
+            mask |= differs(one.column(number), two.column(number))
+        parts.append(mask)
+    return np.concatenate(parts)
+
+
+def without_equal(before: Side, after: Side, old: Ids, new: Ids, columns: Sequence[tuple[Field, Field]]) -> tuple[Ids, Ids]:
+    """Rows that went and came, without those of which one went and an equal one came. Remembers a digest of each row that went."""
+    left: dict[bytes, list[int]] = {}
+    for part in chunks(old):
+        for number, digest in zip(part.tolist(), _digests(before.take(part, [pair[0].name for pair in columns])), strict=True):
+            left.setdefault(digest, []).append(number)
+    came: list[int] = []
+    for part in chunks(new):
+        for number, digest in zip(part.tolist(), _digests(after.take(part, [pair[1].name for pair in columns])), strict=True):
+            if left.get(digest):
+                left[digest].pop()
+            else:
+                came.append(number)
+    went = sorted(number for numbers in left.values() for number in numbers)
+    return np.array(went, np.uint64), np.array(came, np.uint64)
+
+
+def _digests(table: pa.Table) -> list[bytes]:
+    columns = [column.to_pylist() for column in table.columns]
+    rows = zip(*columns, strict=True) if columns else [()] * table.num_rows
+    return [blake2b(repr(row).encode(), digest_size=16).digest() for row in rows]

@@ -1,0 +1,243 @@
+"""What changed between two versions, version by version, as a stream of rows.
+
+Each version is compared with the one before it: fragments that both have alike are not looked at. A row is the same row if it has the same
+stable id; where rows have none, one that moved is a row that went and one that came, unless it was a compaction that moved it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+from pyroaring import BitMap
+
+from tiltyard.errors import InvalidInput, NotFound
+from tiltyard.format.fragments import FragmentList
+from tiltyard.format.manifest import Manifest
+from tiltyard.format.manifest_file import ManifestFile
+from tiltyard.format.names import Scheme
+from tiltyard.format.row_versions import decode_row_versions
+from tiltyard.format.schema import arrow_from_fields
+from tiltyard.format.values import DataFragment, Field
+from tiltyard.transaction.operations import Operation, Overwrite, Restore, Rewrite, Update
+from tiltyard.verbs.blobs import has_blobs
+from tiltyard.verbs.changed_rows import (
+    NO_IDS,
+    Ids,
+    Rendering,
+    Side,
+    changed,
+    chunks,
+    gone,
+    shared_columns,
+    without_equal,
+)
+from tiltyard.verbs.place import Place
+
+CHANGE: Final = "_change"
+VERSION: Final = "_version"
+OLD: Final = "_old"
+
+Places: TypeAlias = dict[int, BitMap]
+
+
+def changes_between(place: Place, first: int, last: int, scheme: Scheme, *, old_values: bool = False) -> pa.RecordBatchReader:
+    """The feed of all versions after ``first`` up to ``last``.
+
+    Raises:
+        NotFound: there is no such version yet.
+        HistoryUnavailable: a version that is needed was cleaned up.
+        InvalidInput: the order is wrong, or a column has a name of the feed's own.
+    """
+    _check_range(place, first, last)
+    newest = place.load(last, scheme).manifest
+    columns = _columns(newest)
+    shown = [*columns, pa.field(CHANGE, pa.string(), False), pa.field(VERSION, pa.uint64(), False)]
+    if old_values:
+        shown.append(pa.field(OLD, pa.struct(list(columns))))
+    schema = pa.schema(shown)
+    operations = {version: _operation(place, version, scheme) for version in range(first + 1, last + 1)}
+    overwrites = [version for version, operation in operations.items() if isinstance(operation, Overwrite)]
+    feed = _Feed(place, scheme, Rendering(newest, columns, overwrites), schema, operations)
+    return pa.RecordBatchReader.from_batches(schema, feed.batches(first))
+
+
+def _check_range(place: Place, first: int, last: int) -> None:
+    for name, value in (("from_version", first), ("to_version", last)):
+        if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+            raise InvalidInput(f"{name} is a version, or 0 for the time before the first.", argument=name)
+    if first > last:
+        raise InvalidInput(f"from_version {first} comes after to_version {last}.", argument="from_version")
+    there = {one.version for one in place.log.versions()}
+    if last not in there and (not there or last > max(there)):
+        raise NotFound(f"{place.store.uri} has no version {last} yet.", name=str(last))
+    missing = [version for version in range(max(first, 1), last + 1) if version not in there]
+    if missing:
+        raise gone(place, missing)
+
+
+def _columns(manifest: Manifest) -> pa.Schema:
+    """The table's columns as the feed has them: without blobs, and each may be null where a row is from before it."""
+    fields = [one.with_nullable(True) for one in arrow_from_fields(manifest.fields, {}) if not has_blobs(one)]
+    taken = [one.name for one in fields if one.name in (CHANGE, VERSION, OLD)]
+    if taken:
+        raise InvalidInput(f"The feed has a column {taken[0]!r} of its own.", argument="columns", advice="Rename yours.")
+    return pa.schema(fields)
+
+
+def _operation(place: Place, version: int, scheme: Scheme) -> Operation | None:
+    """What made a version; None if nobody wrote that down."""
+    try:
+        file = place.log.peek(version, scheme)
+    except NotFound as error:
+        raise gone(place, [version]) from error
+    try:
+        return place.log.transaction_of(file).operation
+    except NotFound:
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class _Feed:
+    place: Place
+    scheme: Scheme
+    rendering: Rendering
+    schema: pa.Schema
+    operations: Mapping[int, Operation | None]
+
+    def batches(self, first: int) -> Iterator[pa.RecordBatch]:
+        before = self._load(first).manifest if first else None
+        for version, operation in self.operations.items():
+            after = self._load(version).manifest
+            yield from self._step(before or _nothing(after), after, operation)
+            before = after
+
+    def _load(self, version: int) -> ManifestFile:
+        try:
+            return self.place.log.load(version, self.scheme)
+        except NotFound as error:
+            raise gone(self.place, [version]) from error
+
+    def _step(self, older: Manifest, newer: Manifest, operation: Operation | None) -> Iterator[pa.RecordBatch]:
+        if isinstance(operation, Rewrite):
+            return  # it moves rows and changes none
+        before, after = Side(self.place, older), Side(self.place, newer)
+        found = compared(before, after, operation)
+        for ids in chunks(found.deleted):
+            yield from self._batches("delete", newer.version, self.rendering.rows(before, ids))
+        for ids in chunks(found.updated):
+            yield from self._batches("update", newer.version, self.rendering.rows(after, ids), before, ids)
+        for ids in chunks(found.inserted):
+            yield from self._batches("insert", newer.version, self.rendering.rows(after, ids))
+
+    def _batches(
+        self, change: str, version: int, rows: pa.Table, before: Side | None = None, ids: Ids = NO_IDS
+    ) -> Iterator[pa.RecordBatch]:
+        count = rows.num_rows if rows.num_columns else 0
+        columns = [*rows.columns, pa.array([change] * count), pa.array([version] * count, pa.uint64())]
+        if OLD in self.schema.names:
+            kind = self.schema.field(OLD).type
+            columns.append(pa.nulls(count, kind) if before is None else _struct(self.rendering.rows(before, ids)))
+        yield from pa.table(columns, schema=self.schema).to_batches()
+
+
+def _struct(rows: pa.Table) -> pa.Array:
+    return pa.StructArray.from_arrays([column.combine_chunks() for column in rows.columns], fields=list(rows.schema))
+
+
+def _nothing(manifest: Manifest) -> Manifest:
+    """What there was before the first version."""
+    return Manifest(0, manifest.fields, FragmentList(), writer_flags=manifest.writer_flags, reader_flags=manifest.reader_flags)
+
+
+# ---- one version and the one before it ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """Rows that differ, by how they are asked for: deleted ones in the older version, the others in the newer."""
+
+    deleted: Ids
+    updated: Ids
+    inserted: Ids
+
+
+def compared(before: Side, after: Side, operation: Operation | None) -> Compared:
+    """How two versions that follow each other differ."""
+    went, came, in_place = _moved(before, after)
+    shared = shared_columns(before.manifest, after.manifest)
+    rewritten: Places = {}
+    for number, offsets in in_place.items():
+        columns = _rewritten_columns(before.fragments[number], after.fragments[number], shared, after.manifest)
+        found = BitMap()
+        if columns:
+            mask = changed(before, after, before.ids({number: offsets}), after.ids({number: offsets}), columns)
+            found = BitMap(np.array(offsets, np.uint32)[mask])
+        if isinstance(operation, Update):
+            found |= _stamped(after, number) & offsets
+        if found:
+            rewritten[number] = found
+    if not (before.stable and after.stable):
+        for number, offsets in rewritten.items():
+            went[number] = went.get(number, BitMap()) | offsets
+            came[number] = came.get(number, BitMap()) | offsets
+        old, new = before.ids(went), after.ids(came)
+        if isinstance(operation, Restore):
+            old, new = without_equal(before, after, old, new, shared)
+        return Compared(old, NO_IDS, new)
+    old, new = before.ids(went), after.ids(came)
+    both = np.intersect1d(old, new) if len(old) and len(new) else NO_IDS
+    went_for_good, fresh = (old[~np.isin(old, both)], new[~np.isin(new, both)]) if len(both) else (old, new)
+    if not isinstance(operation, Update) and len(both):
+        both = both[changed(before, after, both, both, shared)]
+    return Compared(went_for_good, np.concatenate([both, after.ids(rewritten)]), fresh)
+
+
+def _moved(before: Side, after: Side) -> tuple[Places, Places, Places]:
+    """Places of rows that are live in the older version alone, in the newer alone, and in both with other files."""
+    went: Places = {}
+    came: Places = {}
+    in_place: Places = {}
+    for number, one in before.fragments.items():
+        if number not in after.fragments:
+            went[number] = before.live(one)
+    for number, two in after.fragments.items():
+        one = before.fragments.get(number, two)
+        if number not in before.fragments:
+            came[number] = after.live(two)
+        elif one.files != two.files or one.deletion_file != two.deletion_file:
+            was, now = before.live(one), after.live(two)
+            went[number], came[number] = was - now, now - was
+            if one.files != two.files:
+                in_place[number] = was & now
+    return went, came, in_place
+
+
+def _rewritten_columns(
+    one: DataFragment, two: DataFragment, shared: list[tuple[Field, Field]], newer: Manifest
+) -> list[tuple[Field, Field]]:
+    """Columns of which some part lies elsewhere in the newer state of a fragment."""
+    was, now = _backing(one), _backing(two)
+    owner: dict[int, int] = {}
+    for part in newer.fields:  # parents come before their children
+        owner[part.id] = owner.get(part.parent_id, part.id)
+    elsewhere = {owner[part] for part in owner if was.get(part) != now.get(part)}
+    return [pair for pair in shared if pair[1].id in elsewhere]
+
+
+def _backing(fragment: DataFragment) -> dict[int, tuple[str, int | None]]:
+    """Where the values of each field lie."""
+    return {number: (file.path, file.base_id) for file in fragment.files for number in file.fields if number >= 0}
+
+
+def _stamped(after: Side, number: int) -> BitMap:
+    """Rows of a fragment that say of themselves that they were updated in this version."""
+    fragment = after.fragments[number]
+    if fragment.updated_at is None:
+        return BitMap()
+    source = f"version {after.manifest.version}"
+    versions = decode_row_versions(fragment.updated_at, physical_rows=fragment.physical_rows, source=source).to_numpy()
+    return BitMap(np.flatnonzero(versions == after.manifest.version).astype(np.uint32))

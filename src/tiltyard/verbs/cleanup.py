@@ -1,0 +1,243 @@
+"""Removes old versions and files that nobody names, while others go on writing.
+
+The order of work makes it safe to be interrupted anywhere, and to run twice at once: what is to go is recorded; then versions go, the
+oldest first; then the files that only they named. Between these steps it looks again at who has come meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final
+
+from tiltyard.format.flags import check_writable
+from tiltyard.format.names import VersionName
+from tiltyard.interfaces import ObjectStore
+from tiltyard.transaction.log import TRANSACTIONS
+from tiltyard.transaction.operations import Restore
+from tiltyard.verbs.cleanup_plan import (
+    Claims,
+    Policy,
+    Survey,
+    add_announced,
+    announced,
+    claims_of,
+    files_of,
+    groups_of,
+    kept_versions,
+    line_begins,
+    load_version,
+    names_in,
+    take_survey,
+    verdict,
+)
+from tiltyard.verbs.floor import DRAIN, Journal, Records
+from tiltyard.verbs.place import Place
+
+AT_ONCE: Final = 16
+"""Files that are deleted at a time: on an object store each takes a while."""
+
+Progress = Callable[[int, int], object]
+"""Is told how many of how many files are deleted."""
+
+
+@dataclass(frozen=True, slots=True)
+class CleanedFile:
+    """A file that goes, or one that no version names and that stays all the same; and why."""
+
+    path: str
+    kind: str
+    bytes: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class CleanupReport:
+    """What a cleanup did, or would do.
+
+    Attributes:
+        uri: the table.
+        dry_run: whether nothing was changed.
+        floor: versions below this one are gone, but for those that are kept.
+        versions: versions that went.
+        kept: versions that stay, each with the reasons.
+        removed: files that went, those of versions first.
+        held: files that no version names and that stay for now.
+    """
+
+    uri: str
+    dry_run: bool
+    floor: int
+    versions: tuple[int, ...]
+    kept: Mapping[int, tuple[str, ...]]
+    removed: tuple[CleanedFile, ...]
+    held: tuple[CleanedFile, ...]
+
+    @property
+    def files(self) -> dict[str, int]:
+        """How many files went, by kind."""
+        return dict(Counter(one.kind for one in self.removed))
+
+    @property
+    def bytes(self) -> int:
+        """How much room they took."""
+        return sum(one.bytes for one in self.removed)
+
+    def to_dict(self) -> dict[str, Any]:
+        kept = {str(version): list(reasons) for version, reasons in self.kept.items()}
+        return {**asdict(self), "kept": kept, "files": self.files, "bytes": self.bytes}
+
+
+def deletions(store: ObjectStore, paths: Sequence[str]) -> Iterator[None]:
+    """Deletes files, in any order, and says so after each; many of them several at a time."""
+    if len(paths) < AT_ONCE:
+        for path in paths:
+            store.delete(path)
+            yield
+        return
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        yield from pool.map(store.delete, paths)
+
+
+def cleanup_table(
+    place: Place, main: Place, own: int, policy: Policy, *, dry_run: bool = False, progress: Progress | None = None
+) -> CleanupReport:
+    """Cleans up one line of history.
+
+    Args:
+        place: where it lies.
+        main: the table's main line, which has the tags and branches.
+        own: the caller's version, which stays.
+        policy: what may go.
+        dry_run: only says what would go.
+        progress: is told how far it is.
+    """
+    work = _Work(place, main, own, policy)
+    if not dry_run:
+        work.check_allowed()
+        work.carry_out(progress or (lambda done, total: None))
+    return work.report(dry_run)
+
+
+@dataclass(slots=True)
+class _Work:
+    place: Place
+    main: Place
+    own: int
+    policy: Policy
+    survey: Survey = field(init=False)
+    records: Records = field(init=False)
+    begin: int = field(init=False)
+    kept: dict[int, list[str]] = field(init=False)
+    going: dict[int, VersionName] = field(init=False)
+    claims: Claims = field(init=False)
+    deleted: bool = False
+    """Whether the versions are gone already."""
+
+    def __post_init__(self) -> None:
+        place, policy = self.place, self.policy
+        self.survey = take_survey(place)
+        self.records = Records.of(place, self.survey.head)
+        self.begin = line_begins(place, self.survey, policy, self.records.floor)
+        self.kept = kept_versions(place, self.main, policy, self.own)
+        self.going = {one.version: one for one in self.survey.versions if one.version < self.begin and one.version not in self.kept}
+        self.claims = claims_of(place, self.main, self.survey, self.going)
+        self.claims.committed.update(self.records.committed)
+        drain = min(DRAIN, policy.grace)
+        refused = self.records.refused_for_long(self.survey.now, drain)
+        add_announced(place, self.survey, self.claims, policy, refused, groups_of(self.records.files))
+        for version in self.claims.restoring:
+            self._keep(version, "being restored")
+
+    def check_allowed(self) -> None:
+        name = self.survey.versions[-1]
+        head = self.place.load(name.version, name.scheme).manifest
+        check_writable(head.reader_flags, head.writer_flags)
+
+    # ---- deciding ------------------------------------------------------------------------------------------------------------
+
+    def _keep(self, version: int, reason: str) -> None:
+        """Takes back the decision about a version that is still there."""
+        name = self.going.pop(version, None)
+        self.kept.setdefault(version, []).append(reason)
+        if name is not None and (file := load_version(self.place, name)) is not None:
+            self.claims.named.update(names_in(file.manifest))
+            self.claims.owners.pop(version, None)
+
+    def _judged(self) -> tuple[list[CleanedFile], list[CleanedFile]]:
+        begun = groups_of(self.records.files)
+        removed: list[CleanedFile] = []
+        held: list[CleanedFile] = []
+        for key, group in self.survey.groups.items():
+            goes, why = verdict(key, group, self.survey, self.claims, begun, self.policy)
+            if why:
+                (removed if goes else held).extend(CleanedFile(path, kind, size, why) for kind, path, size in group.files)
+        return removed, held
+
+    def report(self, dry_run: bool) -> CleanupReport:
+        removed, held = self._judged()
+        manifests = []
+        for version, name in sorted(self.going.items()):
+            path = self.place.log.path(version, name.scheme)
+            manifests.append(CleanedFile(path, "versions", self.survey.sizes.get(path, 0), "cleaned up by the policy"))
+        kept: dict[int, tuple[str, ...]] = {}
+        for one in self.survey.versions:
+            if one.version not in self.going:
+                reasons = list(self.kept.get(one.version, ()))
+                reasons += ["the latest"] if one.version == self.survey.head else ["the policy"] if one.version >= self.begin else []
+                kept[one.version] = tuple(reasons)
+        return CleanupReport(
+            self.place.store.uri, dry_run, self.begin, tuple(sorted(self.going)), kept, (*manifests, *removed), tuple(held)
+        )
+
+    # ---- doing ---------------------------------------------------------------------------------------------------------------
+
+    def carry_out(self, progress: Progress) -> None:
+        planned = [one.path for one in self._judged()[0]]
+        now, drain = self.survey.now, min(DRAIN, self.policy.grace)
+        floor = self.begin if self.going else self.records.floor
+        record = self.records.merged(floor, self.claims.owners, planned if self.going else (), now, drain)
+        journal = None if self.records.says(record) else Journal(self.place, record, self.records)
+        if journal is not None:
+            journal.begin()
+        self._keep_referred()
+        self._meet_newcomers()
+        done, total = 0, len(self.going) + len(planned)
+        for version, name in sorted(self.going.items()):
+            # The oldest first: a writer who finds a version that has no next one can then rely on being late.
+            self.place.store.delete(self.place.log.path(version, name.scheme))
+            done += 1
+            progress(done, total)
+        self.deleted = True
+        self._meet_newcomers()
+        removed, held = self._judged()
+        for _ in deletions(self.place.store, [one.path for one in removed]):
+            done += 1
+            progress(done, total)
+        if journal is not None:
+            journal.end({one.path for one in held})
+
+    def _keep_referred(self) -> None:
+        """Tags and branches that came since we looked. Later ones will see the record, which is there by now."""
+        for version, reasons in kept_versions(self.place, self.main, self.policy, self.own).items():
+            if version in self.going:
+                self._keep(version, reasons[-1])
+
+    def _meet_newcomers(self) -> None:
+        """Transactions and versions that came since we looked: what they name stays."""
+        for name in self.place.store.names(TRANSACTIONS):
+            key = TRANSACTIONS + name
+            if key in self.survey.groups or (transaction := announced(self.place, key)) is None:
+                continue
+            self.claims.awaited.update(files_of(transaction), {key})
+            operation = transaction.operation
+            if isinstance(operation, Restore) and operation.version in self.going:
+                if self.deleted:
+                    self.claims.awaited.update(self.claims.left)  # which of these it needs is no longer to be known
+                else:
+                    self._keep(operation.version, "being restored")
+        for one in self.place.log.versions():
+            if one.version > self.survey.head and (file := load_version(self.place, one)) is not None:
+                self.claims.named.update(names_in(file.manifest))
