@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import threading
 from collections.abc import Callable
@@ -15,7 +16,7 @@ import tiltyard as ty
 from tests.support.commits import InterruptedStore, files_below, handle, ids_of, is_version, rows
 from tests.support.races import PATIENCE
 from tests.support.tables import open_stock
-from tiltyard.errors import HistoryUnavailable, NotFound, OutcomeUnknown, StorageError
+from tiltyard.errors import ContentionError, HistoryUnavailable, IncompatibleConflict, NotFound, OutcomeUnknown, StorageError
 from tiltyard.storage.local import LocalStore
 from tiltyard.testing import Fault, FaultStore, Killed
 from tiltyard.testing.stores import Match, Request, T
@@ -161,6 +162,35 @@ def test_what_others_do_at_any_moment_stays(root: Path, other: Callable[[Path], 
     assert expected, "nobody came"
     _sound(root, expected)
     _settled(root, expected)
+
+
+def test_files_that_came_while_it_looked_go_with_their_versions(root: Path) -> None:
+    """Others commit so fast that a version comes and may go again between two listings."""
+
+    def others() -> None:
+        for number in (20, 21, 22):
+            _open(root).overwrite(rows(number))
+
+    store = InterruptedStore(LocalStore(root), _calls("list", "_versions/"), others)
+    assert handle(root, store).cleanup(keep_versions=1).versions == (1, 2, 3, 4, 6, 7), "but for the one the handle is at"
+    assert _open(root, 5).check().orphans == ()
+    _settled(root, [22])
+
+
+def test_what_an_announced_transaction_held_goes_as_soon_as_that_is_over(root: Path) -> None:
+    """A delete names whole fragments, also ones of a version that goes; when it was refused, they are nobody's."""
+    held: list[set[str]] = []
+
+    def others() -> None:
+        _open(root).overwrite(rows(20))
+        held.append({one.reason for one in _open(root).cleanup(keep_versions=1).held})
+
+    stale = handle(root, InterruptedStore(LocalStore(root), is_version, others))
+    with pytest.raises(IncompatibleConflict):
+        stale.delete("id = 10")
+    assert held == [{AWAITED}]
+    assert [one.kind for one in _open(root).cleanup().removed] == ["data"]
+    assert _open(root).check().orphans == ()
 
 
 @pytest.mark.parametrize("moment", ["before the create", "before the transaction"])
@@ -334,6 +364,37 @@ def test_one_that_comes_after_the_record_is_refused(root: Path, ref: str) -> Non
     assert len(refused) == 1
     assert not _open(root).tags
     assert not _open(root).branches
+
+
+@pytest.mark.parametrize("times", [1, 3, 1000])
+def test_others_who_remove_the_newest_version_while_it_is_looked_for(root: Path, times: int) -> None:
+    """Files of old age that it named are named by the next one as well, which has to be read first."""
+    for path in (root / "data").iterdir():
+        os.utime(path, (0, 0))
+    number = iter(range(20, 2000))
+
+    def others() -> None:
+        for _ in range(2):
+            _open(root).append(rows(next(number)))
+        newest = handle(root)
+        for version in newest.versions()[:-1]:
+            (root / newest._place.log.path(version, newest._scheme)).unlink()
+
+    class _Reads(InterruptedStore):
+        def _call(self, method: str, path: str, request: Request[T], *, data: bytes | None = None) -> T:
+            newest = max((root / "_versions").glob("*.manifest"), key=lambda one: -int(one.stem)).name
+            if self._left and method == "get" and path.endswith(newest):
+                self._left -= 1
+                others()
+            return request(self.inner)
+
+    cleaner = handle(root, _Reads(LocalStore(root), is_version, others, times))
+    if times == 1000:
+        with pytest.raises(ContentionError):
+            cleaner.cleanup(keep_versions=1)
+    else:
+        cleaner.cleanup(keep_versions=1)
+    _sound(root, [10, 11, 12, 13, *range(20, next(number))])
 
 
 def test_two_cleanups_with_different_ideas(root: Path) -> None:

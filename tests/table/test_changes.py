@@ -30,7 +30,8 @@ def _make(root: Path, *, stable: bool) -> ty.Table:
 
 
 def _feed(table: ty.Table, first: int, last: int | None = None, **options: Any) -> list[Row]:
-    return table.changes(first, last, **options).read_all().to_pylist()
+    rows: list[Row] = table.changes(first, last, **options).read_all().to_pylist()
+    return rows
 
 
 def _told(table: ty.Table, first: int, last: int | None = None) -> list[tuple[str, int, int, int]]:
@@ -209,7 +210,7 @@ def test_versions_that_are_not_there(tmp_path: Path) -> None:
         table.changes(1, 9)
     for wrong in ((3, 2), (-1, 2), (True, 2), ("1", 2)):
         with pytest.raises(InvalidInput):
-            table.changes(*wrong)  # type: ignore[arg-type]
+            table.changes(*wrong)
     table.cleanup(keep_versions=2)
     with pytest.raises(HistoryUnavailable) as caught:
         table.changes(2)

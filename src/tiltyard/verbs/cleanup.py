@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
-from tiltyard.format.flags import check_writable
+from tiltyard.errors import ContentionError
 from tiltyard.format.names import VersionName
 from tiltyard.interfaces import ObjectStore
 from tiltyard.transaction.log import TRANSACTIONS
@@ -22,6 +22,7 @@ from tiltyard.verbs.cleanup_plan import (
     Policy,
     Survey,
     add_announced,
+    add_late_files,
     announced,
     claims_of,
     files_of,
@@ -31,10 +32,14 @@ from tiltyard.verbs.cleanup_plan import (
     load_version,
     names_in,
     take_survey,
+    understood,
     verdict,
 )
 from tiltyard.verbs.floor import DRAIN, Journal, Records
 from tiltyard.verbs.place import Place
+
+LOOKS: Final = 100
+"""How often the newest version is looked for while others remove it again."""
 
 AT_ONCE: Final = 16
 """Files that are deleted at a time: on an object store each takes a while."""
@@ -116,7 +121,6 @@ def cleanup_table(
     """
     work = _Work(place, main, own, policy)
     if not dry_run:
-        work.check_allowed()
         work.carry_out(progress or (lambda done, total: None))
     return work.report(dry_run)
 
@@ -145,16 +149,12 @@ class _Work:
         self.going = {one.version: one for one in self.survey.versions if one.version < self.begin and one.version not in self.kept}
         self.claims = claims_of(place, self.main, self.survey, self.going)
         self.claims.committed.update(self.records.committed)
+        add_late_files(place, self.survey, self.claims.left)
         drain = min(DRAIN, policy.grace)
         refused = self.records.refused_for_long(self.survey.now, drain)
         add_announced(place, self.survey, self.claims, policy, refused, groups_of(self.records.files))
         for version in self.claims.restoring:
             self._keep(version, "being restored")
-
-    def check_allowed(self) -> None:
-        name = self.survey.versions[-1]
-        head = self.place.load(name.version, name.scheme).manifest
-        check_writable(head.reader_flags, head.writer_flags)
 
     # ---- deciding ------------------------------------------------------------------------------------------------------------
 
@@ -195,10 +195,13 @@ class _Work:
     # ---- doing ---------------------------------------------------------------------------------------------------------------
 
     def carry_out(self, progress: Progress) -> None:
-        planned = [one.path for one in self._judged()[0]]
+        removed, held = self._judged()
+        planned = [one.path for one in removed]
+        # What is waited for now can go later; by then nobody could tell any more that it belonged to a version that went.
+        recorded = [*planned, *(one.path for one in held if groups_of([one.path]) <= self.claims.left)]
         now, drain = self.survey.now, min(DRAIN, self.policy.grace)
         floor = self.begin if self.going else self.records.floor
-        record = self.records.merged(floor, self.claims.owners, planned if self.going else (), now, drain)
+        record = self.records.merged(floor, self.claims.owners, recorded if self.going else (), now, drain)
         journal = None if self.records.says(record) else Journal(self.place, record, self.records)
         if journal is not None:
             journal.begin()
@@ -238,6 +241,20 @@ class _Work:
                     self.claims.awaited.update(self.claims.left)  # which of these it needs is no longer to be known
                 else:
                     self._keep(operation.version, "being restored")
-        for one in self.place.log.versions():
-            if one.version > self.survey.head and (file := load_version(self.place, one)) is not None:
-                self.claims.named.update(names_in(file.manifest))
+        self._name_newer()
+
+    def _name_newer(self) -> None:
+        """What newer versions name. The newest of all has to be among them: it is what all later ones go on from."""
+        for _ in range(LOOKS):
+            versions = self.place.log.versions()
+            for one in versions:
+                if one.version > self.survey.head and one.version not in self.claims.loaded:
+                    file = load_version(self.place, one)
+                    if file is not None:
+                        self.claims.loaded.add(one.version)
+                        self.claims.named.update(names_in(understood(file.manifest)))
+            if versions and versions[-1].version in self.claims.loaded:
+                return
+        raise ContentionError(
+            f"Others clean up {self.place.store.uri} faster than its newest version can be read.", operation="cleanup", attempts=LOOKS
+        )

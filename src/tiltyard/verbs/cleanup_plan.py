@@ -15,6 +15,7 @@ from itertools import takewhile
 from typing import Final, TypeVar
 
 from tiltyard.errors import CorruptTable, InvalidInput, NotFound
+from tiltyard.format.flags import check_writable
 from tiltyard.format.fragments import decode_fragment
 from tiltyard.format.manifest import Manifest, decode_indices
 from tiltyard.format.manifest_file import ManifestFile, decode_manifest_file
@@ -125,20 +126,34 @@ class Claims:
     """Versions that a transaction under way goes back to."""
     owners: dict[int, str] = field(default_factory=dict)
     """Of versions that go, the transaction that made each."""
+    loaded: set[int] = field(default_factory=set)
+    """Versions that were read; others went while we looked."""
     committed: set[str] = field(default_factory=set)
     """Ids of all transactions that made a version."""
 
 
 def take_survey(place: Place) -> Survey:
+    groups = _listed(place)
+    place.head()
+    sizes = {info.path: info.size for info in place.store.list(VERSIONS)}
+    return Survey(groups, place.log.versions(), sizes, place.runtime.clock.now())
+
+
+def add_late_files(place: Place, survey: Survey, names: Collection[str]) -> None:
+    """Lists once more where a version that goes names files that came after the first listing: busy writers make it old at once."""
+    late = set(names).difference(survey.groups)
+    if late:
+        survey.groups.update((key, group) for key, group in _listed(place).items() if key in late)
+
+
+def _listed(place: Place) -> dict[str, Group]:
     groups: dict[str, Group] = {}
     for prefix in ("data/", "_deletions/", "_indices/", TRANSACTIONS):
         for info in place.store.list(prefix):
             found = _kind_of(info.path)
             if found is not None:
                 groups.setdefault(found[1], Group(found[0])).add(found[0], info.path, info.size, info.modified)
-    place.head()
-    sizes = {info.path: info.size for info in place.store.list(VERSIONS)}
-    return Survey(groups, place.log.versions(), sizes, place.runtime.clock.now())
+    return groups
 
 
 def _kind_of(path: str) -> tuple[str, str] | None:
@@ -221,11 +236,12 @@ def claims_of(place: Place, main: Place, survey: Survey, going: Collection[int])
         if name.version - 1 in going and _is_owner(made, name.version - 1, transaction):
             claims.owners[name.version - 1] = made[name.version - 1]
         made[name.version] = uuid
+        claims.loaded.add(name.version)
         claims.committed.add(uuid)
         if name.version in going:
             claims.left.update(names_in(file.manifest, go, own=True))
         else:
-            claims.named.update(names_in(file.manifest, stay))
+            claims.named.update(names_in(understood(file.manifest), stay))
     claims.named.update(_detached(place))
     claims.named.update(_lost_forks(place, main, {name.version for name in survey.versions}))
     return claims
@@ -247,6 +263,12 @@ def _transaction(place: Place, file: ManifestFile) -> Transaction | None:
         return place.log.transaction_of(file)
     except NotFound:
         return None
+
+
+def understood(manifest: Manifest) -> Manifest:
+    """Refuses a version that stays and may name files in ways that we do not know: we would not miss them."""
+    check_writable(manifest.reader_flags, manifest.writer_flags)
+    return manifest
 
 
 def names_in(manifest: Manifest, seen: set[bytes] | None = None, *, own: bool = False) -> Iterator[str]:
