@@ -31,6 +31,7 @@ from tiltyard.transaction.commit import CommitResult
 from tiltyard.transaction.resolve import Compatible, Incompatible, Rebase, Retry, Verdict, resolve
 from tiltyard.transaction.transaction import Transaction
 from tiltyard.verbs.check import CheckReport, Problem
+from tiltyard.verbs.cleanup import CleanedFile, CleanupReport
 from tiltyard.verbs.history import HistoryEntry
 from tiltyard.verbs.outcome import Committed, NotCommitted, Unknown
 
@@ -39,6 +40,8 @@ __version__ = _version("tiltyard")
 __all__ = [
     "AlreadyExists",
     "CheckReport",
+    "CleanedFile",
+    "CleanupReport",
     "CommitResult",
     "Committed",
     "Compatible",

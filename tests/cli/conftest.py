@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import pty
 import subprocess
 import sys
 from collections.abc import Callable
@@ -58,6 +59,27 @@ def tiltyard() -> Run:
         return Ran(done.returncode, done.stdout, done.stderr)
 
     return start
+
+
+def on_terminal(*arguments: str) -> str:
+    """What somebody sees who runs a command on a terminal."""
+    ours, theirs = pty.openpty()
+    environment = {**os.environ, "COLUMNS": "150", "TERM": "xterm-256color"}
+    environment.pop("NO_COLOR", None)
+    with subprocess.Popen([sys.executable, "-m", "tiltyard.cli", *arguments], stdout=theirs, stderr=theirs, env=environment) as process:
+        os.close(theirs)
+        found = b""
+        while True:
+            try:
+                part = os.read(ours, 65536)
+            except OSError:  # Linux says so when the other end is closed
+                break
+            if not part:
+                break
+            found += part
+        assert process.wait(60) == 0
+    os.close(ours)
+    return found.decode()
 
 
 def rows(first: int, last: int) -> pa.Table:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-import pty
 import subprocess
 import sys
 from pathlib import Path
 
 import tiltyard as ty
-from tests.cli.conftest import Run, rows
+from tests.cli.conftest import Run, on_terminal, rows
 
 SECRET = "hunter2-wJalrXUtnFEMI"
 
@@ -67,32 +65,12 @@ def test_a_terminal_gets_colours_but_not_those_of_the_table(tmp_path: Path) -> N
     table = ty.Table.create(tmp_path / "evil", [{"text": evil}], message=evil, config={"k": evil})
     assert table.describe().message == evil
     for arguments in (("log",), ("show",), ("cat",)):
-        shown = _on_terminal(*arguments, str(tmp_path / "evil"))
+        shown = on_terminal(*arguments, str(tmp_path / "evil"))
         assert "\x1b[2m" in shown, "no colour on a terminal"
         assert "\x1b]0;" not in shown
         assert "\x1b[31m" not in shown
         assert "\u202e" not in shown
         assert "[bold]loud[/bold]" in shown
-
-
-def _on_terminal(*arguments: str) -> str:
-    ours, theirs = pty.openpty()
-    environment = {**os.environ, "COLUMNS": "150", "TERM": "xterm-256color"}
-    environment.pop("NO_COLOR", None)
-    with subprocess.Popen([sys.executable, "-m", "tiltyard.cli", *arguments], stdout=theirs, stderr=theirs, env=environment) as process:
-        os.close(theirs)
-        found = b""
-        while True:
-            try:
-                part = os.read(ours, 65536)
-            except OSError:  # Linux says so when the other end is closed
-                break
-            if not part:
-                break
-            found += part
-        assert process.wait(60) == 0
-    os.close(ours)
-    return found.decode()
 
 
 def test_storage_options_are_never_shown(run: Run) -> None:

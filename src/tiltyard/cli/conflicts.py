@@ -12,14 +12,13 @@ from rich.text import Text
 
 import tiltyard as ty
 from tiltyard.cli.layout import page_console, print_hanging, print_rows
+from tiltyard.cli.options import Json
 from tiltyard.cli.output import JsonOutput
+from tiltyard.cli.session import FAILED
 from tiltyard.cli.text import TextOutput
-
-FAILED = 2
 
 app = typer.Typer(name="conflicts", help="What happens when two operations meet over one table.", no_args_is_help=True)
 
-Json = Annotated[bool, typer.Option("--json", help="One JSON document on standard output, errors too.")]
 Committing = Annotated[str, typer.Argument(metavar="COMMITTING", help="The operation that wants to be committed, such as Delete.")]
 Committed = Annotated[str, typer.Argument(metavar="COMMITTED", help="The one that was committed meanwhile, or Unknown.")]
 

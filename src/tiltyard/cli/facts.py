@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
+import pyarrow.compute
 
 import tiltyard as ty
+from tiltyard.redact import redact_options
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +73,17 @@ class Page:
     """How many rows there are in all; None under a filter, which would have to be counted."""
 
 
+@dataclass(frozen=True, slots=True)
+class Diff:
+    """What changed between two versions: how much in all, and some of the rows."""
+
+    where: Where
+    first: int
+    last: int
+    counts: Mapping[str, int]
+    rows: pa.Table
+
+
 def rebased_over(entry: ty.HistoryEntry) -> range:
     """The versions that came between the one an operation was built on and the one it made."""
     if not entry.read_version:
@@ -93,8 +106,8 @@ def shown(table: ty.Table, uri: str) -> Shown:
         data_format=table.data_format,
         features=table.features,
         fragments=tuple(table.fragments),
-        config=table.config,
-        metadata=table.metadata,
+        config=redact_options(table.config),
+        metadata=redact_options(table.metadata),
         tags=tuple(name for name, tag in table.tags.items() if tag.version == table.version and tag.branch == table.branch),
         indices=_indices(table),
     )
@@ -106,6 +119,23 @@ def _indices(table: ty.Table) -> tuple[Index, ...] | None:
     except ty.TiltyardError:
         return None
     return tuple(Index(one.name, one.index_type, tuple(one.field_names)) for one in described)
+
+
+def diff_of(table: ty.Table, uri: str, first: int, last: int, limit: int | None, old_values: bool) -> Diff:
+    """All changes are read, since they are counted; only so many rows are kept."""
+    counts = dict.fromkeys(("insert", "update", "delete"), 0)
+    kept: list[pa.RecordBatch] = []
+    room = limit
+    reader = table.changes(first, last, old_values=old_values)
+    for batch in reader:
+        for one in pa.compute.value_counts(batch.column("_change")):
+            counts[one["values"].as_py()] += one["counts"].as_py()
+        part = batch if room is None else batch.slice(0, room)
+        room = None if room is None else room - part.num_rows
+        if part.num_rows:
+            kept.append(part)
+    rows = pa.Table.from_batches(kept, reader.schema)
+    return Diff(Where(uri, table.branch, table.latest_version()), first, last, counts, rows)
 
 
 def page(table: ty.Table, uri: str, columns: list[str] | None, condition: str | None, limit: int) -> Page:

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import tiltyard as ty
 from tiltyard.cli.cells import rows_of
-from tiltyard.cli.facts import Log, Page, Shown, Where, rebased_over
+from tiltyard.cli.facts import Diff, Log, Page, Shown, Where, rebased_over
+from tiltyard.cli.told import Told
 from tiltyard.redact import redact
+
+Progress: TypeAlias = Callable[[int, int | None], None]
+"""Is told how much is done, and of how much where that is known."""
 
 
 class Output(Protocol):
@@ -25,6 +29,11 @@ class Output(Protocol):
 
     def cat(self, found: Page) -> None: ...
 
+    def diff(self, found: Diff) -> None: ...
+
+    def told(self, told: Told) -> None:
+        """What any other command has to say."""
+
     def error(self, error: ty.TiltyardError) -> None: ...
 
     def usage(self, message: str) -> None:
@@ -32,6 +41,9 @@ class Output(Protocol):
 
     def working(self, what: str) -> AbstractContextManager[object]:
         """Shows that something takes its time."""
+
+    def progress(self, what: str, *, in_bytes: bool = False) -> AbstractContextManager[Progress]:
+        """Shows how far something is."""
 
 
 class JsonOutput:
@@ -69,6 +81,14 @@ class JsonOutput:
         rows = rows_of(found.rows)
         self._print({**_where(found.where), "version": found.version, "total": found.total, "columns": schema, "rows": rows})
 
+    def diff(self, found: Diff) -> None:
+        told = {"from": found.first, "to": found.last, "counts": dict(found.counts), "rows": rows_of(found.rows)}
+        self._print({**_where(found.where), **told})
+
+    def told(self, told: Told) -> None:
+        # The values of storage options, which an error may repeat, are not looked for: one may well be the name of a bucket.
+        self._print(redacted(dict(told.document), ()))
+
     def error(self, error: ty.TiltyardError) -> None:
         self._print(redacted(error.to_dict(), self._secrets))
 
@@ -77,6 +97,9 @@ class JsonOutput:
 
     def working(self, what: str) -> AbstractContextManager[object]:
         return nullcontext()
+
+    def progress(self, what: str, *, in_bytes: bool = False) -> AbstractContextManager[Progress]:
+        return nullcontext(lambda done, total: None)
 
     def _print(self, document: dict[str, Any]) -> None:
         # Escaped beyond ASCII: the document is then the same whatever encoding the other end of the pipe expects.
@@ -89,7 +112,7 @@ def redacted(value: Any, secrets: tuple[str, ...]) -> Any:
         return redact(value, secrets)
     if isinstance(value, dict):
         return {key: redacted(member, secrets) for key, member in value.items()}
-    if isinstance(value, list):
+    if isinstance(value, list | tuple):
         return [redacted(member, secrets) for member in value]
     return value
 
