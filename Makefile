@@ -23,7 +23,7 @@ demo: $(STAMP) ## Two processes, one of them plain pylance, write one table at o
 	$(BIN)/python examples/two_writers.py
 
 test: $(STAMP) ## Run all tests, docs examples included; starts the servers it needs
-	$(BIN)/python -m pytest -n $(WORKERS) $(ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
 	@$(if $(ARGS),,$(MAKE) --no-print-directory coverage)
 
 coverage: $(STAMP) ## Fail unless tests take every branch of transaction/; part of test

@@ -229,10 +229,11 @@ class KillPoint(WrapperStore):
             due = matches and self._seen == self._at
         if due and self._when == "before":
             self._die(method, path)
-        answer = request(self.inner)
-        if due:
-            self._die(method, path)
-        return answer
+        try:
+            return request(self.inner)
+        finally:
+            if due:  # whatever the answer was: that an object is not there is one, too
+                self._die(method, path)
 
     def _die(self, method: str, path: str) -> NoReturn:
         self.fired = True
