@@ -107,19 +107,19 @@ def _collect(path: Path, found: Corpus) -> None:
 
 def _plain(path: Path) -> None:
     table = ty.Table.create(path, NESTED, primary_key=["id"], config={"team": "blue"}, durability="os", message="begin")
-    table.append(NESTED, properties={"who": "me"})
+    table.append(NESTED, properties={"who": "me"}, on_duplicate="allow")
     table.overwrite(NESTED.select(["id", "word"]))
 
 
 def _stable(path: Path) -> None:
     table = ty.Table.create(path, NESTED, stable_row_ids=True, manifest_naming="v1", durability="os")
-    table.append(NESTED, max_rows_per_file=2)
+    table.append(NESTED, max_rows_per_file=2, on_duplicate="allow")
 
 
 def _many_fragments(path: Path) -> None:
     table = ty.Table.create(path, NESTED.slice(0, 1), durability="os")
     many = pa.concat_tables([NESTED] * 50)
-    table.append(many, max_rows_per_file=1)
+    table.append(many, max_rows_per_file=1, on_duplicate="allow")
 
 
 _OURS: Final[dict[str, Callable[[Path], None]]] = {
