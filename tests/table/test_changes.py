@@ -146,6 +146,14 @@ def test_values_that_do_not_fit_the_newer_type_are_null(tmp_path: Path) -> None:
     assert [(one["id"], one["s"]) for one in _feed(table, 1, 3) if one["_version"] == 2] == [(1, None)]
 
 
+def test_a_value_that_does_not_fit_takes_no_other_one_with_it(tmp_path: Path) -> None:
+    table = ty.Table.create(tmp_path / "t", pa.table({"id": pa.array(range(5), pa.int64()), "s": ["7", "x", "8", "", "9"]}))
+    table.delete("true")
+    table.overwrite(pa.table({"id": pa.array([1], pa.int64()), "s": pa.array([1], pa.int64())}))
+    feed = [one for one in _feed(table, 1, 3) if one["_version"] == 2]
+    assert [(one["id"], one["s"]) for one in feed] == [(0, 7), (1, None), (2, 8), (3, None), (4, 9)]
+
+
 @STABLE
 def test_replaced_data_is_compared(tmp_path: Path, stable: bool) -> None:
     table = _make(tmp_path, stable=stable)

@@ -168,12 +168,18 @@ class Rendering:
 
 
 def _as(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
+    """The column in its newer type. A value that has no room there is null, and no other one for its sake."""
     if column.type == kind:
         return column
     try:
         return column.cast(kind)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError):
-        return pa.nulls(len(column), kind)  # a value that the column's newer type has no room for
+    except (pa.ArrowNotImplementedError, pa.ArrowTypeError):
+        return pa.chunked_array([pa.nulls(len(column), kind)])  # no value of the one type is one of the other
+    except pa.ArrowInvalid:
+        if len(column) == 1:
+            return pa.chunked_array([pa.nulls(1, kind)])
+        half = len(column) // 2
+        return pa.chunked_array([*_as(column[:half], kind).chunks, *_as(column[half:], kind).chunks], kind)
 
 
 # ---- comparing ---------------------------------------------------------------------------------------------------------------
