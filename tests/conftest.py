@@ -4,5 +4,5 @@ from __future__ import annotations
 
 import pytest
 
-# The public conformance suite asserts like a test; registered here, before any test module imports it.
-pytest.register_assert_rewrite("tiltyard.testing.conformance")
+# The public conformance suites assert like tests; registered here, before any test module imports them.
+pytest.register_assert_rewrite("tiltyard.testing.conformance", "tiltyard.testing.record_conformance")

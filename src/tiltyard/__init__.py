@@ -30,10 +30,14 @@ from tiltyard.table import Table
 from tiltyard.transaction.commit import CommitResult
 from tiltyard.transaction.resolve import Compatible, Incompatible, Rebase, Retry, Verdict, resolve
 from tiltyard.transaction.transaction import Transaction
+from tiltyard.verbs.attempts import FailedAttempt
 from tiltyard.verbs.check import CheckReport, Problem
 from tiltyard.verbs.cleanup import CleanedFile, CleanupReport
 from tiltyard.verbs.history import HistoryEntry
+from tiltyard.verbs.index_list import IndexInfo
+from tiltyard.verbs.merge_plan import MergeBuilder
 from tiltyard.verbs.outcome import Committed, NotCommitted, Unknown
+from tiltyard.verbs.why import Explanation
 
 __version__ = _version("tiltyard")
 
@@ -49,12 +53,16 @@ __all__ = [
     "ContentionError",
     "CorruptTable",
     "ExpectedVersionMismatch",
+    "Explanation",
+    "FailedAttempt",
     "HistoryEntry",
     "HistoryUnavailable",
     "Incompatible",
     "IncompatibleConflict",
+    "IndexInfo",
     "InvalidInput",
     "KeyConflict",
+    "MergeBuilder",
     "NotCommitted",
     "NotFound",
     "OutcomeUnknown",

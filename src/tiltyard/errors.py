@@ -101,6 +101,8 @@ def _plain(value: Any) -> Any:
         return asdict(value)
     if isinstance(value, tuple | list):
         return [_plain(item) for item in value]
+    if isinstance(value, dict):
+        return {str(name): _plain(item) for name, item in value.items()}
     if value is None or isinstance(value, str | int | float):
         return value
     return str(value)  # keys and rows may hold anything: moments, bytes, decimals
@@ -116,6 +118,8 @@ class ConflictError(TiltyardError):
         fragments: ids of fragments both sides touched (a sample).
         sample: rows or keys both sides touched (a sample).
         executions: how many times the operation was worked out and tried, each time on a newer version.
+        attempts: how many times the last of these tried to create a version.
+        transaction_id: of the last of these, for ``Table.why``; empty where it did not get as far as a transaction.
     """
 
     kind = "conflict"
@@ -139,6 +143,8 @@ class ConflictError(TiltyardError):
         self.fragments = tuple(fragments)
         self.sample = tuple(sample)
         self.executions = 1
+        self.attempts = 0
+        self.transaction_id = ""
         self.retryable = type(self).retryable if retryable is None else retryable
 
 
@@ -151,15 +157,35 @@ class RetryableConflict(ConflictError):
 
 
 class ExpectedVersionMismatch(RetryableConflict):
-    """A table was not at the version the caller named."""
+    """A table was not at the version the caller named, or that a transaction over several tables was built on.
+
+    Attributes:
+        table: which one.
+        expected, actual: its versions; ``actual`` is None where the table is gone.
+        cause: ``write`` if both wrote to it, ``read`` if we only read it, ``incompatible`` if it was dropped or renamed or its name is
+            taken, ``foreign`` if a writer that does not know the lake took the version.
+        by: who moved it: the transactions' ids, authors, operations and messages.
+    """
 
     kind = "expected-version-mismatch"
 
-    def __init__(self, what: str, *, table: str, expected: int, actual: int, **facts: Any) -> None:
+    def __init__(
+        self,
+        what: str,
+        *,
+        table: str,
+        expected: int,
+        actual: int | None,
+        cause: str = "write",
+        by: Sequence[dict[str, Any]] = (),
+        **facts: Any,
+    ) -> None:
         super().__init__(what, **facts)
         self.table = table
         self.expected = expected
         self.actual = actual
+        self.cause = cause
+        self.by = tuple(by)
 
 
 class KeyConflict(RetryableConflict):
@@ -185,6 +211,7 @@ class ContentionError(TiltyardError):
         attempts: how many times we tried.
         winners: who won each race, oldest first.
         seconds: how long we tried.
+        transaction_id: what we tried to commit, for ``Table.why``.
         fragments, sample: empty, for callers that treat all alike.
     """
 
@@ -209,6 +236,7 @@ class ContentionError(TiltyardError):
         self.attempts = attempts
         self.winners = tuple(winners)
         self.seconds = seconds
+        self.transaction_id = ""
         self.fragments: tuple[int, ...] = ()
         self.sample: tuple[Any, ...] = ()
 
@@ -265,6 +293,8 @@ class HistoryUnavailable(TiltyardError):
         missing: versions in the window that cannot be read.
         head: the newest version.
         winners: the commits in the window that could be read, oldest first.
+        attempts: how many times we tried to create a version.
+        transaction_id: what we tried to commit, for ``Table.why``; empty where it did not get as far as a transaction.
         fragments, sample: empty, for callers that treat all alike: what overlapped cannot be read.
     """
 
@@ -289,15 +319,23 @@ class HistoryUnavailable(TiltyardError):
         self.missing = tuple(missing)
         self.head = head
         self.winners = tuple(winners)
+        self.attempts = 0
+        self.transaction_id = ""
         self.fragments: tuple[int, ...] = ()
         self.sample: tuple[Any, ...] = ()
 
 
-def complete(error: TiltyardError, *, operation: str, read_version: int | None, winners: Sequence[Winner]) -> None:
+def complete(
+    error: TiltyardError, *, operation: str, read_version: int | None, winners: Sequence[Winner], transaction_id: str, attempts: int
+) -> None:
     """Adds what the place that raised the error could not know of the commit; what it did know stays."""
-    if isinstance(error, ContentionError | OutcomeUnknown | HistoryUnavailable):
+    if isinstance(error, ConflictError | ContentionError | HistoryUnavailable):
+        error.transaction_id = error.transaction_id or transaction_id
+        error.attempts = error.attempts or attempts
+    if isinstance(error, ConflictError | ContentionError | OutcomeUnknown | HistoryUnavailable):
         error.operation = error.operation or operation
         error.read_version = read_version if error.read_version is None else error.read_version
+    if isinstance(error, ContentionError | OutcomeUnknown | HistoryUnavailable):
         error.winners = error.winners or tuple(winners)
 
 

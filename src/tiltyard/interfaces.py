@@ -69,6 +69,14 @@ class ObjectStore(Protocol):
         """Makes files that others wrote below the root survive a power loss, as far as this store promises that."""
 
 
+@runtime_checkable
+class KeepsTemporaries(Protocol):
+    """A store in which files lie under temporary names while they are written, and stay there if their writer dies."""
+
+    def temporary(self, prefix: str) -> Iterator[ObjectInfo]:
+        """All files of that kind below ``prefix``, which no listing shows."""
+
+
 class CommitHandler(Protocol):
     """Who may create a version: creates ``path`` for at most one of any number of callers.
 

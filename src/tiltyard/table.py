@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, Literal
 
+from tiltyard.catalog.commit_store import decided_outside
 from tiltyard.errors import InvalidInput
 from tiltyard.format.names import Scheme
 from tiltyard.handles.cleaning import Cleaning
@@ -23,7 +24,7 @@ from tiltyard.verbs.data import FileLimits, properties_with_message
 from tiltyard.verbs.history import parse_moment, version_at
 from tiltyard.verbs.place import Place, open_place
 from tiltyard.verbs.refs import Branches, Tags
-from tiltyard.verbs.write import NewTable, create_table
+from tiltyard.verbs.write import NewTable, OnDuplicate, Writing, create_table
 
 MAIN = "main"
 """What the line of history is called that is no branch."""
@@ -59,8 +60,10 @@ class Table(Reading, RowVerbs, ColumnVerbs, SettingVerbs, IndexVerbs, Upkeep, Cl
         storage_options: Mapping[str, Any] | None = None,
         durability: Durability = "fsync",
         handler: str | CommitHandler | None = None,
+        commit_store: str | None = None,
         message: str | None = None,
         properties: Mapping[str, str] | None = None,
+        on_duplicate: OnDuplicate = "error",
         max_rows_per_file: int = 1024 * 1024,
         max_bytes_per_file: int = 90 * 1024**3,
     ) -> Table:
@@ -77,25 +80,37 @@ class Table(Reading, RowVerbs, ColumnVerbs, SettingVerbs, IndexVerbs, Upkeep, Cl
             storage_options: as for pylance: keys, endpoint, region.
             durability: ``"fsync"`` survives power loss, ``"os"`` leaves it to the operating system.
             handler: how a version is created: ``"conditional-put"``, ``"rename"``, ``"lock"`` or a handler of your own.
+            commit_store: a database that decides instead, ``sqlite:///file`` or ``postgresql://...``; all who write must name the same.
             message: a sentence for the history.
             properties: more for the history, as text.
+            on_duplicate: what to do, with a primary key, about keys that come twice; ``"allow"`` looks for none.
             max_rows_per_file: begin a new data file after so many rows.
             max_bytes_per_file: or after so many bytes.
 
         Raises:
             AlreadyExists: there is a table.
             InvalidInput: the rows or the key cannot be stored.
+            KeyConflict: a key comes twice; nothing was made.
         """
         if manifest_naming not in ("v1", "v2"):
             raise InvalidInput(f"manifest_naming is 'v1' or 'v2', not {manifest_naming!r}.", argument="manifest_naming")
         place = open_place(uri, storage_options=storage_options, durability=durability, handler=handler)
+        place = decided_outside(place, commit_store, handler)
         new = NewTable(primary_key, stable_row_ids, Scheme(manifest_naming), data_format, dict(config or {}))
         limits = FileLimits(max_rows_per_file, max_bytes_per_file)
-        return cls._create(place, data_or_schema, new, properties_with_message(properties, message), limits)
+        return cls._create(place, data_or_schema, new, properties_with_message(properties, message), limits, on_duplicate)
 
     @classmethod
-    def _create(cls, place: Place, data: Any, new: NewTable, properties: Mapping[str, str], limits: FileLimits) -> Table:
-        _, file = create_table(place, data, new, properties, limits)
+    def _create(
+        cls,
+        place: Place,
+        data: Any,
+        new: NewTable,
+        properties: Mapping[str, str],
+        limits: FileLimits,
+        on_duplicate: OnDuplicate = "error",
+    ) -> Table:
+        _, file = create_table(place, data, new, properties, Writing(limits, on_duplicate))
         return cls(place, file, new.scheme)
 
     @classmethod
@@ -110,6 +125,7 @@ class Table(Reading, RowVerbs, ColumnVerbs, SettingVerbs, IndexVerbs, Upkeep, Cl
         storage_options: Mapping[str, Any] | None = None,
         durability: Durability = "fsync",
         handler: str | CommitHandler | None = None,
+        commit_store: str | None = None,
         allowed_bases: Sequence[Uri] = (),
     ) -> Table:
         """Opens a table at its latest version, or at a version, tag, branch or time.
@@ -123,6 +139,7 @@ class Table(Reading, RowVerbs, ColumnVerbs, SettingVerbs, IndexVerbs, Upkeep, Cl
             storage_options: as for pylance: keys, endpoint, region.
             durability: ``"fsync"`` survives power loss, ``"os"`` leaves it to the operating system.
             handler: how a version is created.
+            commit_store: the database that decides who has a version, if the table has one.
             allowed_bases: places outside the table that its files may lie in, as those of a shallow clone do; ``"*"`` for anywhere.
 
         Raises:
@@ -131,6 +148,7 @@ class Table(Reading, RowVerbs, ColumnVerbs, SettingVerbs, IndexVerbs, Upkeep, Cl
             UnsupportedFeature: it needs a newer reader.
         """
         place = open_place(uri, storage_options=storage_options, durability=durability, handler=handler, allowed_bases=allowed_bases)
+        place = decided_outside(place, commit_store, handler)
         return cls._open(place, version=version, tag=tag, branch=branch, timestamp=timestamp)
 
     @classmethod

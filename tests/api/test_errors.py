@@ -55,7 +55,13 @@ MAKERS: dict[str, Callable[[str], TiltyardError]] = {
     "TiltyardError": lambda text: TiltyardError(text, advice=text),
     "ConflictError": lambda text: errors.ConflictError(text, **CONFLICT),  # type: ignore[arg-type]
     "RetryableConflict": lambda text: errors.RetryableConflict(text, **CONFLICT),  # type: ignore[arg-type]
-    "ExpectedVersionMismatch": lambda text: errors.ExpectedVersionMismatch(text, table=text, expected=3, actual=4, **CONFLICT),
+    "ExpectedVersionMismatch": lambda text: errors.ExpectedVersionMismatch(
+        text,
+        table=text,
+        expected=3,
+        actual=4,
+        **CONFLICT,  # type: ignore[arg-type]
+    ),
     "KeyConflict": lambda text: errors.KeyConflict(text, **CONFLICT),  # type: ignore[arg-type]
     "IncompatibleConflict": lambda text: errors.IncompatibleConflict(text, **CONFLICT),  # type: ignore[arg-type]
     "ContentionError": lambda text: errors.ContentionError(
@@ -76,18 +82,18 @@ MAKERS: dict[str, Callable[[str], TiltyardError]] = {
     "StorageError": lambda text: errors.StorageError(text, name=text, maybe_applied=True, transient=True, unsynced=True),
 }
 
-COMMIT = {"operation", "read_version", "winners", "fragments", "sample"}
+COMMIT = {"operation", "read_version", "winners", "fragments", "sample", "transaction_id"}
 """What every error tells that ends a commit because of others."""
 
 ATTRIBUTES = {
-    "ConflictError": {*COMMIT, "executions"},
-    "RetryableConflict": {*COMMIT, "executions"},
-    "KeyConflict": {*COMMIT, "executions"},
-    "IncompatibleConflict": {*COMMIT, "executions"},
-    "ExpectedVersionMismatch": {*COMMIT, "executions", "table", "expected", "actual"},
+    "ConflictError": {*COMMIT, "executions", "attempts"},
+    "RetryableConflict": {*COMMIT, "executions", "attempts"},
+    "KeyConflict": {*COMMIT, "executions", "attempts"},
+    "IncompatibleConflict": {*COMMIT, "executions", "attempts"},
+    "ExpectedVersionMismatch": {*COMMIT, "executions", "attempts", "table", "expected", "actual", "cause", "by"},
     "ContentionError": {*COMMIT, "attempts", "seconds"},
-    "OutcomeUnknown": {*COMMIT, "transaction_id", "version", "uri"},
-    "HistoryUnavailable": {*COMMIT, "missing", "head"},
+    "OutcomeUnknown": {*COMMIT, "version", "uri"},
+    "HistoryUnavailable": {*COMMIT, "attempts", "missing", "head"},
     "CorruptTable": {"file", "reason"},
     "UnsupportedFeature": {"feature", "bits", "writing"},
     "UnsafeStore": {"store"},
@@ -145,6 +151,7 @@ def test_what_an_error_tells_of_a_commit(name: str) -> None:
     assert error.advice or name == "ConflictError"
     facts = json.loads(json.dumps(error.to_dict()))
     assert {fact: facts[fact] for fact in COMMIT | {"retryable"}} == {
+        "transaction_id": "What happened." if name == "OutcomeUnknown" else "",
         "operation": "Append",
         "read_version": 6,
         "winners": [
@@ -172,23 +179,27 @@ def test_other_advice_changes_nothing_else(name: str) -> None:
     assert str(MAKERS[name](LONG).advised("Do this.")).endswith(" Do this.")
 
 
-@pytest.mark.parametrize("name", ["ContentionError", "OutcomeUnknown", "HistoryUnavailable"])
+@pytest.mark.parametrize("name", ["RetryableConflict", "ContentionError", "OutcomeUnknown", "HistoryUnavailable"])
 def test_what_was_not_known_where_it_was_raised_is_added(name: str) -> None:
     known: Any = MAKERS[name]("What happened.")
-    errors.complete(known, operation="Delete", read_version=1, winners=[])
-    _same(known, MAKERS[name]("What happened."))
+    known.attempts = known.transaction_id = 5
+    before = copy.copy(known)
+    errors.complete(known, operation="Delete", read_version=1, winners=[], transaction_id="t", attempts=3)
+    _same(known, before)
     bare: Any = {
+        "RetryableConflict": errors.RetryableConflict("x", winners=WINNERS),
         "ContentionError": errors.ContentionError("x"),
         "OutcomeUnknown": errors.OutcomeUnknown("x", transaction_id="t", version=9),
         "HistoryUnavailable": errors.HistoryUnavailable("x"),
     }[name]
-    errors.complete(bare, operation="Delete", read_version=0, winners=WINNERS)
-    assert (bare.operation, bare.read_version, bare.winners) == ("Delete", 0, tuple(WINNERS))
+    errors.complete(bare, operation="Delete", read_version=0, winners=WINNERS, transaction_id="t", attempts=3)
+    assert (bare.operation, bare.read_version, bare.winners, bare.transaction_id) == ("Delete", 0, tuple(WINNERS), "t")
+    assert name == "OutcomeUnknown" or bare.attempts == 3
 
 
 def test_an_error_that_is_not_about_a_commit_stays_as_it_is() -> None:
     error = errors.StorageError("What happened.")
-    errors.complete(error, operation="Delete", read_version=1, winners=WINNERS)
+    errors.complete(error, operation="Delete", read_version=1, winners=WINNERS, transaction_id="t", attempts=3)
     _same(error, errors.StorageError("What happened."))
 
 

@@ -427,6 +427,38 @@ def test_why_says_so_when_nothing_is_there(run: Run, told: Told, people: Path) -
     assert (asked.code, json.loads(asked.out)["outcome"]) == (4, "unknown")
 
 
+def test_why_tells_of_one_that_failed(run: Run, told: Told, people: Path) -> None:
+    stale = ty.Table.open(people)
+    ty.Table.open(people).update_config({"color": "red"}, message="mine")
+    with pytest.raises(ty.IncompatibleConflict) as caught:
+        stale.update_config({"color": "blue"})
+    lost = caught.value.transaction_id
+    found = told("why", people, lost)
+    assert (found["outcome"], found["transaction_id"], found["attempt"]["kind"]) == ("not-committed", lost, "incompatible-conflict")
+    assert [(one["version"], one["message"]) for one in found["attempt"]["winners"]] == [(2, "mine")]
+    assert told("why", people, lost[:8].upper()) == found, "the beginning of its id is enough"
+    text = run("why", people, lost[:8], width=400).out
+    assert "not committed" in text
+    assert str(caught.value) in text
+    assert "mine" in text
+    assert "running it again is safe" not in text
+    listed = told("why", people, "--failed")
+    assert [(one["transaction_id"], one["branch"]) for one in listed["attempts"]] == [(lost, None)]
+    assert lost in run("why", people, "--failed", width=200).out
+    assert run("why", people, lost, "--failed").code == 2
+
+
+def test_why_finds_a_failed_one_on_a_branch(told: Told, people: Path) -> None:
+    ty.Table.open(people).branches.create("side")
+    stale = ty.Table.open(people, branch="side")
+    ty.Table.open(people, branch="side").update_config({"color": "red"})
+    with pytest.raises(ty.IncompatibleConflict) as caught:
+        stale.update_config({"color": "blue"})
+    found = told("why", people, caught.value.transaction_id[:10])
+    assert (found["branch"], found["attempt"]["operation"]) == ("side", "UpdateConfig")
+    assert [one["branch"] for one in told("why", people, "--failed")["attempts"]] == ["side"]
+
+
 # ---- endings -----------------------------------------------------------------------------------------------------------------
 
 
@@ -468,8 +500,43 @@ def test_an_unknown_outcome_says_how_to_ask(run: Run, people: Path, monkeypatch:
     assert "[outcome-unknown]" in done.err
 
 
+def test_a_clone_in_doubt_is_asked_for_where_it_is(run: Run, people: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    nobody = "00000000-0000-4000-8000-000000000000"
+
+    def lost(self: ty.Table, *_: object, **__: object) -> None:
+        raise ty.OutcomeUnknown("No answer.", transaction_id=nobody, version=7, uri=str(tmp_path / "copy"), operation="Clone")
+
+    monkeypatch.setattr(ty.Table, "clone", lost)
+    done = run("clone", people, tmp_path / "copy", width=1000)
+    assert (done.code, f"tiltyard why {tmp_path / 'copy'} {nobody} --tried 7" in done.err) == (4, True)
+
+
 def test_text_names_version_transaction_and_rows(run: Run, people: Path) -> None:
     done = run("delete", people, "--where", "id = 1", width=200)
     first, second = done.out.splitlines()
     assert first == f"committed  version 2 of {people} (Delete); rows: 1 deleted"
     assert second == f"  transaction  {ty.Table.open(people).describe().transaction_id}"
+
+
+# ---- bases -------------------------------------------------------------------------------------------------------------------
+
+
+def test_bases(run: Run, told: Told, people: Path, tmp_path: Path) -> None:
+    cold = tmp_path / "cold"
+    allow = ("--allow-base", cold)
+    assert told("base", "list", people)["bases"] == []
+    assert run("base", "add", people, cold).code == 2, "it has to be allowed"
+    done = told("base", "add", people, cold, "--name", "attic", "-m", "more room", *allow)
+    assert (done["operation"], ty.Table.open(people, allowed_bases=[cold]).describe().message) == ("UpdateBases", "more room")
+    listed = told("base", "list", people, *allow)["bases"]
+    assert listed == [{"id": 1, "path": str(cold), "is_dataset_root": False, "name": "attic"}]
+    assert "attic" in run("base", "list", people, *allow, width=200).out
+    for number, base in enumerate(("attic", "1", cold), 5):
+        source = _write(tmp_path / "one.parquet", person(number, 1))
+        added = told("append", people, source, "--base", base, *allow)
+        assert added["rows"] == {"inserted": 1}
+    merged = told("merge", people, _write(tmp_path / "two.parquet", person(1, 99)), "--update", "--base", "attic", *allow)
+    assert merged["rows"]["updated"] == 1
+    assert len(list(cold.iterdir())) == 4
+    assert ids(people, allowed_bases=[cold]) == [1, 2, 3, 4, 5, 6, 7]
+    assert run("append", people, source, "--base", "nowhere", *allow).code == 2

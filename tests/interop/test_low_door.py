@@ -151,3 +151,17 @@ def test_a_stale_handle_of_pylance_rebases_over_our_commits(table: ty.Table) -> 
     stale.delete("id = 3")
     assert open_stock(uri).count_rows() == 23
     assert [entry.operation for entry in table.refresh().history()] == ["Delete", "Append", "Overwrite"]
+
+
+def test_the_low_door_takes_a_message_and_a_deadline(tmp_path: Path) -> None:
+    table = ty.Table.create(tmp_path / "t", pa.table({"id": [1]}), durability="os")
+    result = table.commit(ty.ops.UpdateConfig(config_updates=ty.ops.UpdateMap((("a", "b"),))), message="by hand", properties={"job": "7"})
+    entry = table.describe()
+    assert (entry.message, entry.properties["job"], entry.transaction_id) == ("by hand", "7", result.transaction_id)
+    for wrong in (-1.0, "soon"):
+        with pytest.raises(ty.InvalidInput, match="deadline"):
+            table.commit(ty.ops.Append(), deadline=wrong)  # type: ignore[arg-type]
+    whole = ty.Transaction(table.version, "00000000-0000-4000-8000-000000000001", ty.ops.Append())
+    with pytest.raises(ty.InvalidInput, match="message"):
+        table.commit(whole, message="twice told")
+    assert table.commit(whole, deadline=60).version == 3

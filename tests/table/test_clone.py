@@ -12,7 +12,7 @@ import pytest
 import tiltyard as ty
 from tests.support.commits import InterruptedStore, has_table, is_version, place_at
 from tests.support.tables import open_stock
-from tiltyard.errors import AlreadyExists, InvalidInput, NotFound, StorageError
+from tiltyard.errors import AlreadyExists, InvalidInput, NotFound, OutcomeUnknown, StorageError
 from tiltyard.interfaces import ObjectStore
 from tiltyard.storage.local import LocalStore
 from tiltyard.testing import WrapperStore
@@ -210,3 +210,23 @@ def test_a_branch_whose_first_version_somebody_else_made_is_refused(tmp_path: Pa
         with pytest.raises(AlreadyExists):
             table.branches.create("side")
     assert list(table.branches) == []
+
+
+def test_a_clone_in_doubt_says_whom_to_ask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """There is no handle on a table that may not be there, and its first version need not be number 1."""
+    table = ty.Table.create(tmp_path / "t", pa.table({"id": [1]}), durability="os")
+    table.append(pa.table({"id": [2]}))
+
+    def silence(self: LocalStore, path: str, data: bytes) -> None:
+        raise StorageError("no answer", maybe_applied=True, transient=True)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(LocalStore, "put_if_absent", silence)
+        with pytest.raises(OutcomeUnknown) as caught:
+            table.clone(tmp_path / "copy", shallow=False, handler="conditional-put")
+    error = caught.value
+    assert (error.operation, error.read_version, error.version) == ("Clone", 2, 2)
+    assert f"Table.outcome_at(uri, {error.transaction_id!r}, version=2)" in str(error)
+    assert isinstance(ty.Table.outcome_at(tmp_path / "copy", error.transaction_id, version=2), ty.Unknown)
+    table.clone(tmp_path / "copy", shallow=False)
+    assert isinstance(ty.Table.outcome_at(tmp_path / "copy", error.transaction_id, version=2), ty.NotCommitted)

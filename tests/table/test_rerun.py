@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import weakref
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,7 @@ from tiltyard.errors import (
     TiltyardError,
     Winner,
 )
+from tiltyard.format.manifest_file import ManifestFile
 from tiltyard.interfaces import ObjectStore
 from tiltyard.metrics import CommitEvent
 from tiltyard.storage.local import LocalStore
@@ -47,9 +49,11 @@ from tiltyard.storage.memory import MemoryStore
 from tiltyard.testing import Fault, FaultStore, ManualClock
 from tiltyard.testing.stores import Match
 from tiltyard.transaction.backoff import LONGEST_WAIT, RetryPolicy
+from tiltyard.transaction.commit import CommitResult
 from tiltyard.verbs.rerun import READ_ONCE, Execution, RerunPolicy, run_verb
 
 OTHER = (20, 21)
+DONE = CommitResult(version=2, operation="Delete", transaction_id="t", read_version=1, attempts=1)
 
 
 class Reruns:
@@ -296,22 +300,22 @@ def test_a_history_with_a_gap(root: Path, reruns: Reruns) -> None:
 
 def _scripted(
     *script: TiltyardError | None, policy: RerunPolicy, store: ObjectStore | None = None, takes: float = 0.0, **options: Any
-) -> tuple[list[Execution], ManualClock, Callable[[], str]]:
+) -> tuple[list[Execution], ManualClock, Callable[[], CommitResult]]:
     """A verb that ends as the script says, and each time takes so many seconds."""
     store = store or MemoryStore()
     table = memory_table(store, runtime=noted_runtime(seed=7))
     clock, runs = _clock(table), []
     answers = iter(script)
 
-    def execute(run: Execution) -> str:
+    def execute(run: Execution) -> tuple[CommitResult, ManifestFile]:
         runs.append(run)
         clock.advance(takes)
         error = next(answers)
         if error is not None:
             raise error
-        return "done"
+        return DONE, table._file
 
-    return runs, clock, lambda: run_verb(table._place, table._file, table._scheme, execute, policy, **options)
+    return runs, clock, lambda: run_verb(table._place, table._file, table._scheme, execute, policy, **options)[0]
 
 
 def _conflicts(count: int) -> list[RetryableConflict]:
@@ -320,7 +324,7 @@ def _conflicts(count: int) -> list[RetryableConflict]:
 
 def test_it_waits_by_chance_and_longer_each_time() -> None:
     runs, clock, work = _scripted(*_conflicts(10), None, policy=RerunPolicy(), takes=0.01)
-    assert work() == "done"
+    assert work() == replace(DONE, executions=11)
     assert len(runs) == 11
     for number, waited in enumerate(clock.slept):
         assert 0.0 <= waited <= min(0.01 * 2 ** (min(number, 6) + 1), LONGEST_WAIT)
@@ -342,12 +346,12 @@ def test_the_newest_version_is_read_for_each_run(root: Path) -> None:
     table = handle(root)
     seen = []
 
-    def execute(run: Execution) -> str:
+    def execute(run: Execution) -> tuple[CommitResult, ManifestFile]:
         seen.append(run.read.manifest.version)
         if len(seen) < 3:
             ty.Table.open(root, durability="os").append(rows(*OTHER))
             raise RetryableConflict("met")
-        return "done"
+        return DONE, run.read
 
     run_verb(table._place, table._file, table._scheme, execute, RerunPolicy())
     assert seen == [2, 3, 4]
@@ -423,7 +427,7 @@ def test_the_verb_has_a_say() -> None:
         work()
     assert len(runs) == 1
     runs, _, work = _scripted(KeyConflict("the key 5 is there"), None, policy=RerunPolicy())
-    assert work() == "done"
+    assert replace(work(), executions=1) == DONE
 
 
 def test_it_does_not_go_on_in_another_table() -> None:

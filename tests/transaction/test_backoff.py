@@ -7,7 +7,7 @@ import itertools
 import pytest
 
 from tiltyard.testing import manual_runtime
-from tiltyard.transaction.backoff import RetryPolicy, wait_before
+from tiltyard.transaction.backoff import DOUBLINGS, RetryPolicy, wait_before
 
 DRAWS = 4000
 
@@ -31,9 +31,9 @@ def test_full_jitter_in_units_of_an_attempt(retry: int, attempt: float) -> None:
 
 def test_the_ceiling_doubles_and_then_stops() -> None:
     highest = [max(_draws(retry, 0.01)) for retry in range(12)]
-    for before, after in itertools.pairwise(highest[:7]):
+    for before, after in itertools.pairwise(highest[: DOUBLINGS + 1]):
         assert after / before == pytest.approx(2, rel=0.02)
-    assert highest[11] == pytest.approx(highest[6], rel=0.02)
+    assert highest[11] == pytest.approx(highest[DOUBLINGS], rel=0.02)
 
 
 def test_nobody_waits_for_minutes() -> None:

@@ -43,7 +43,7 @@ from tiltyard.format.values import BasePath
 from tiltyard.interfaces import ObjectStore, Runtime
 from tiltyard.storage.memory import MemoryStore
 from tiltyard.testing import CountingStore, ManualClock
-from tiltyard.transaction.backoff import RetryPolicy
+from tiltyard.transaction.backoff import DOUBLINGS, RetryPolicy
 from tiltyard.transaction.log import VersionLog
 from tiltyard.transaction.succession import PARENT
 from tiltyard.transaction.transaction import Transaction
@@ -90,7 +90,7 @@ def test_a_lost_race_is_run_again_from_the_new_head(losses: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_waits_grow_in_units_of_the_first_attempt(seed: int) -> None:
+def test_waits_grow_in_units_of_an_attempt(seed: int) -> None:
     store = MemoryStore()
     memory_table(store)
     table = _contested(store, 12, noted_runtime(seed))
@@ -98,7 +98,7 @@ def test_waits_grow_in_units_of_the_first_attempt(seed: int) -> None:
     waits = _slept(table)
     assert len(waits) == 12
     for retry, seconds in enumerate(waits):
-        assert 0 <= seconds <= min(ADVANCE * 2 ** (min(retry, 6) + 1), 5.0)
+        assert 0 <= seconds <= min(ADVANCE * 2 ** (min(retry, DOUBLINGS) + 1), 5.0)
     assert max(waits) > ADVANCE  # one wait in units of a guess would be shorter
 
 

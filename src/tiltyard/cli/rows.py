@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Annotated, Literal
 
 import typer
@@ -10,13 +9,14 @@ import typer
 import tiltyard as ty
 from tiltyard.cli.options import DryRun, Message, Where, listed, pairs
 from tiltyard.cli.session import Session, table_command
-from tiltyard.cli.sources import Format, Source, Tally, rows_from
+from tiltyard.cli.sources import Format, Source, rows_from
 from tiltyard.cli.told import commit_told, count, would
 
 app = typer.Typer()
 
 Columns = list[str] | None
 Condition = str | None
+Base = Annotated[str | None, typer.Option("--base", metavar="BASE", help="Write data files to this base: its name, id or path.")]
 
 
 @table_command(app)
@@ -27,15 +27,15 @@ def append(
     on_duplicate: Annotated[
         Literal["error", "allow"], typer.Option("--on-duplicate", help="What to do about keys that are there already or come twice.")
     ] = "error",
+    base: Base = None,
     message: Message = None,
 ) -> None:
     """Add the rows of a file."""
     table = session.open()
-    read = Tally()
     with session.output.working("appending"):
-        result = table.append(rows_from(source, kind, table.schema, read), on_duplicate=on_duplicate, message=message)
-    counted = replace(result, rows={"inserted": read.rows, **result.rows})
-    session.output.told(commit_told(session.shown_uri, table.branch, counted))
+        rows = rows_from(source, kind, table.schema)
+        result = table.append(rows, on_duplicate=on_duplicate, base=_base(table, base), message=message)
+    session.output.told(commit_told(session.shown_uri, table.branch, result))
 
 
 @table_command(app)
@@ -96,11 +96,13 @@ def merge(
     ] = None,
     fail_matched: Annotated[bool, typer.Option("--fail-matched", help="If a row is in both, do nothing at all.")] = False,
     allow_duplicates: Annotated[bool, typer.Option("--allow-duplicates", help="Merge on other columns than the primary key.")] = False,
+    base: Base = None,
     message: Message = None,
 ) -> None:
     """Bring in the rows of a file by key. An upsert is --update --insert."""
     table = session.open()
-    wanted = table.merge(rows_from(source, kind, table.schema), on=listed(on) or None, allow_duplicates=allow_duplicates)
+    rows = rows_from(source, kind, table.schema)
+    wanted = table.merge(rows, on=listed(on) or None, allow_duplicates=allow_duplicates, base=_base(table, base))
     if delete_matched or delete_matched_if is not None:
         wanted = wanted.when_matched_delete(delete_matched_if)
     if update_columns:
@@ -119,6 +121,12 @@ def merge(
         except ty.InvalidInput as error:
             raise error.advised("Say what to do, such as --update --insert.") if error.argument == "merge" else error from None
     session.output.told(commit_told(session.shown_uri, table.branch, result))
+
+
+def _base(table: ty.Table, given: str | None) -> str | int | None:
+    """A base as the command line names it: a number is an id, unless one is called so."""
+    is_id = given is not None and given.isascii() and given.isdecimal() and given not in {one.name for one in table.bases}
+    return int(given) if given is not None and is_id else given
 
 
 def _would_touch(session: Session, table: ty.Table, where: str | None, how: str) -> None:

@@ -119,6 +119,7 @@ def exit_code(error: ty.TiltyardError) -> int:
 def _advised(error: ty.TiltyardError, uri: str) -> ty.TiltyardError:
     """An error whose advice is about commands where it was about calls."""
     if isinstance(error, ty.OutcomeUnknown):
+        uri = error.uri if error.operation == "Clone" else uri  # of the new table
         where = redact(uri) if len(uri) < 80 else "URI"
         ask = f"tiltyard why {shlex.quote(where)} {error.transaction_id} --tried {error.version}"
         return error.advised(f"Nothing was deleted. Ask `{ask}` when the store answers again.")

@@ -36,20 +36,13 @@ Format = Annotated[
 ]
 
 
-class Tally:
-    """Counts rows as they are read."""
-
-    rows = 0
-
-
-def rows_from(source: str, kind: str | None, schema: pa.Schema, tally: Tally | None = None) -> pa.RecordBatchReader:
+def rows_from(source: str, kind: str | None, schema: pa.Schema) -> pa.RecordBatchReader:
     """The rows of a file as a stream.
 
     Args:
         source: its path.
         kind: what it is, where its name does not tell.
         schema: the table's columns: what is mere text in a file is read as they are typed.
-        tally: counts the rows, once they are read.
 
     Raises:
         InvalidInput: the file cannot be read; for what is found wrong later, while the stream is read.
@@ -65,7 +58,7 @@ def rows_from(source: str, kind: str | None, schema: pa.Schema, tally: Tally | N
         raise ty.NotFound(f"There is no file {source!r}.", name=source)
     with _reading(source):
         found, batches = _READERS[chosen](path, schema)
-    return pa.RecordBatchReader.from_batches(found, _guarded(batches, source, tally or Tally()))
+    return pa.RecordBatchReader.from_batches(found, _guarded(batches, source))
 
 
 Batches = tuple[pa.Schema, Iterable[pa.RecordBatch]]
@@ -145,11 +138,9 @@ def _scalars(schema: pa.Schema) -> Iterator[pa.Field]:
             yield pa.field(field.name, field.type)
 
 
-def _guarded(batches: Iterable[pa.RecordBatch], source: str, tally: Tally) -> Iterator[pa.RecordBatch]:
+def _guarded(batches: Iterable[pa.RecordBatch], source: str) -> Iterator[pa.RecordBatch]:
     with _reading(source):
-        for batch in batches:
-            tally.rows += batch.num_rows
-            yield batch
+        yield from batches
 
 
 @contextmanager

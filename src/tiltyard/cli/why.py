@@ -30,24 +30,30 @@ def why(
     tried: Annotated[
         int | None, typer.Option("--tried", metavar="N", min=1, help="The version it tried to make, as its error said.")
     ] = None,
+    failed: Annotated[bool, typer.Option("--failed", help="List the commits that failed because of others.")] = False,
 ) -> None:
-    """What became of a transaction: what it was rebased over, or why it is not there. Exit code 4: it cannot be said yet."""
-    if (transaction is None) == (version is None):
-        raise ty.InvalidInput("Give the id of a transaction, or the --version that it made.", argument="transaction")
+    """What became of a transaction: what it was rebased over, or why it failed. Exit code 4: it cannot be said yet."""
+    if (transaction is not None) + (version is not None) + failed != 1:
+        raise ty.InvalidInput("Give the id of a transaction, the --version that it made, or --failed.", argument="transaction")
     table = session.open()
-    transaction = transaction or _of_version(table, version)
+    if failed:
+        session.output.told(_listed(session, _lines(session, table)))
+        return
+    transaction = (transaction or _of_version(table, version)).lower()
     with session.output.working("reading the history"):
-        found = _find(session, table, transaction.lower())
+        lines = _lines(session, table)
+        found = _find(lines, transaction)
         if found is not None:
             line, entry, history = found
-            outcome = line.outcome(entry.transaction_id, version=tried)
-            if isinstance(outcome, ty.Committed):
+            known = line.why(entry.transaction_id, version=tried)
+            if isinstance(known.outcome, ty.Committed):
                 session.output.told(_committed(session, line, entry, history))
                 return
         else:
-            entry, outcome = None, table.outcome(_whole(transaction), version=tried)
-    session.output.told(_not_there(session, table, entry.transaction_id if entry else _whole(transaction), outcome))
-    if isinstance(outcome, ty.Unknown):
+            line, whole = _failed(lines, transaction) or (table, _whole(transaction))
+            known = line.why(whole, version=tried)
+    session.output.told(_not_there(session, line, known))
+    if isinstance(known.outcome, ty.Unknown):
         raise typer.Exit(UNKNOWN)
 
 
@@ -58,22 +64,37 @@ def _of_version(table: ty.Table, version: int | None) -> str:
     return entry.transaction_id
 
 
-def _find(session: Session, table: ty.Table, begins: str) -> Found | None:
-    """The version that a transaction made: on the branch asked about, or else on any."""
+def _lines(session: Session, table: ty.Table) -> list[ty.Table]:
+    """The branch asked about, or else main and all branches."""
+    others = [] if session.branch is not None else list(table.branches)
+    return [table, *(replace(session, branch=name).open() for name in others)]
+
+
+def _find(lines: list[ty.Table], begins: str) -> Found | None:
+    """The version that a transaction made."""
     if len(begins) < SHORTEST:
         advice = "`tiltyard log --json` shows ids."
         raise ty.InvalidInput(f"Give {SHORTEST} characters of the id at least.", argument="transaction", advice=advice)
-    others = [] if session.branch is not None else list(table.branches)
-    lines = [table, *(replace(session, branch=name).open() for name in others)]
     found: dict[str, Found] = {}
     for line in lines:
         history = line.history()
         found |= {one.transaction_id: (line, one, history) for one in history if one.transaction_id.startswith(begins)}
     if len(found) > 1:
         versions = ", ".join(sorted(str(entry.version) for _, entry, _ in found.values()))
-        what = f"Several transactions begin so, those of versions {versions}."
-        raise ty.InvalidInput(what, argument="transaction", advice="Give more of the id.")
+        raise _ambiguous(f"those of versions {versions}")
     return next(iter(found.values()), None)
+
+
+def _failed(lines: list[ty.Table], begins: str) -> tuple[ty.Table, str] | None:
+    """The line on which a transaction failed, and its whole id."""
+    found = {one.transaction_id: line for line in lines for one in line.failed_attempts() if one.transaction_id.startswith(begins)}
+    if len(found) > 1:
+        raise _ambiguous("all of them failed")
+    return next(((line, whole) for whole, line in found.items()), None)
+
+
+def _ambiguous(which: str) -> ty.InvalidInput:
+    return ty.InvalidInput(f"Several transactions begin so, {which}.", argument="transaction", advice="Give more of the id.")
 
 
 def _whole(transaction: str) -> str:
@@ -149,26 +170,60 @@ def _ways(met: dict[str, Any]) -> str:
     return ", or ".join(words[one] for one in outcomes) or "not known"
 
 
-def _not_there(session: Session, table: ty.Table, transaction: str, outcome: Any) -> Told:
-    known = "unknown" if isinstance(outcome, ty.Unknown) else "not-committed"
-    reason = getattr(outcome, "reason", f"version {getattr(outcome, 'version', '?')} is said to be its own, but it has no entry")
+def _not_there(session: Session, table: ty.Table, known: ty.Explanation) -> Told:
+    word = "unknown" if isinstance(known.outcome, ty.Unknown) else "not-committed"
+    said = f"version {getattr(known.outcome, 'version', '?')} is said to be its own, but it has no entry"
+    reason = getattr(known.outcome, "reason", said)
     document = {
         "uri": session.shown_uri,
         "branch": table.branch,
-        "transaction_id": transaction,
-        "outcome": known,
+        "transaction_id": known.transaction_id,
+        "outcome": word,
         "reason": reason,
         "latest_version": table.latest_version(),
+        "attempt": known.attempt.to_dict() if known.attempt else None,
     }
+    line = f"transaction {known.transaction_id} at {session.shown_uri}"
+    if known.attempt is not None:
+        return _attempt_told(document, line, known.attempt)
     notes: tuple[str, ...]
-    if known == "unknown":
+    if word == "unknown":
         notes = ("Whether it was committed cannot be said yet. Do not run it again before that is settled; ask again later.",)
     else:
         elsewhere = len(table.branches) > 0 and session.branch is None
         safe = "No version of main or a branch is its own. If it was for a branch, ask with --branch before you run it again."
         notes = (
             safe if elsewhere else "Nothing of it is visible, and running it again is safe.",
-            "Why an attempt failed is in the error its writer was given; the table keeps no record of that.",
+            "It left no record of why it failed: it was never begun here, was worked out anew, or its record was cleaned up.",
         )
-    line = f"transaction {transaction} at {session.shown_uri}"
-    return Told(document, known.replace("-", " "), line, [("reason", reason)], notes=notes, warning=True)
+    return Told(document, word.replace("-", " "), line, [("reason", reason)], notes=notes, warning=True)
+
+
+def _attempt_told(document: dict[str, Any], line: str, attempt: ty.FailedAttempt) -> Told:
+    """The story of a commit that failed, as its writer left it."""
+    facts = [("time", f"{attempt.time:%Y-%m-%d %H:%M:%S} UTC"), ("operation", attempt.operation), ("error", attempt.kind)]
+    if attempt.read_version is not None:
+        facts.append(("built on", f"version {attempt.read_version}"))
+    if attempt.executions > 1:
+        facts.append(("worked out", count(attempt.executions, "time")))
+    facts.append(("attempts", str(attempt.attempts)))
+    if attempt.fragments:
+        facts.append(("fragments", ", ".join(map(str, attempt.fragments))))
+    if attempt.sample:
+        facts.append(("both touch", "; ".join(attempt.sample)))
+    if attempt.missing:
+        facts.append(("unreadable", f"versions {span(attempt.missing)}"))
+    facts.append(("what it said", attempt.sentence))
+    rows = [(str(one.version), one.operation or "?", one.writer or "?", one.message) for one in attempt.winners]
+    grid = Grid(("version", "operation", "writer", "message"), rows, frozenset({0})) if rows else None
+    again = "Nothing of it is visible, and running it again is safe." if attempt.retryable else "Nothing of it is visible."
+    return Told(document, "not committed", line, facts, grid, (again,), warning=True)
+
+
+def _listed(session: Session, lines: list[ty.Table]) -> Told:
+    found = [(line, one) for line in lines for one in line.failed_attempts()]
+    found.sort(key=lambda one: one[1].time, reverse=True)
+    document = {"uri": session.shown_uri, "attempts": [{"branch": line.branch, **one.to_dict()} for line, one in found]}
+    rows = [(f"{one.time:%Y-%m-%d %H:%M:%S}", one.operation, one.kind, str(one.read_version or ""), one.transaction_id) for _, one in found]
+    grid = Grid(("time (UTC)", "operation", "error", "built on", "transaction"), rows, frozenset({3})) if rows else None
+    return Told(document, "", f"{count(len(found), 'failed attempt')} at {session.shown_uri}", grid=grid)

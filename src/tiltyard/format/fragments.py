@@ -81,8 +81,8 @@ class FragmentList(Sequence[DataFragment]):
     def __iter__(self) -> Iterator[DataFragment]:
         if self._base is not None:
             yield from self._base
-        for position in range(len(self._records())):
-            yield self._own(position)
+        for position, item in enumerate(self._records()):
+            yield self._own(position) if isinstance(item, bytes) else item
 
     @overload
     def __getitem__(self, index: int) -> DataFragment: ...

@@ -18,12 +18,10 @@ def unknown_fields(message: Message, *members: str) -> bytes:
 
     ``members`` names messages inside it that have no value of their own to keep such fields: theirs come along, in their place.
     """
-    nested = [(name, getattr(message, name)) for name in members if message.HasField(name)]
-    inner = b"".join(
-        length_delimited(message.DESCRIPTOR.fields_by_name[name].number, content)
-        for name, part in nested
-        if (content := unknown_fields(part))
-    )
+    inner = b""
+    for name in members:
+        if message.HasField(name) and (content := unknown_fields(getattr(message, name))):
+            inner += length_delimited(message.DESCRIPTOR.fields_by_name[name].number, content)
     if not len(UnknownFieldSet(message)):
         return inner
     rest = type(message)()

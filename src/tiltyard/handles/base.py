@@ -16,8 +16,9 @@ from tiltyard.format.manifest import decode_indices
 from tiltyard.format.manifest_file import ManifestFile
 from tiltyard.format.names import Scheme
 from tiltyard.format.schema import arrow_from_fields
-from tiltyard.format.values import DataFragment, IndexMetadata
+from tiltyard.format.values import BasePath, DataFragment, IndexMetadata
 from tiltyard.transaction.commit import CommitResult
+from tiltyard.verbs.attempts import LOST, keep_attempt
 from tiltyard.verbs.place import Place
 from tiltyard.verbs.refs import Branches, Tags
 from tiltyard.verbs.write import Appending
@@ -91,6 +92,11 @@ class Handle:
         """The index segments of this version."""
         return decode_indices(self._file.manifest, f"version {self.version}")
 
+    @property
+    def bases(self) -> tuple[BasePath, ...]:
+        """Places beside the table's own directory where files of it may lie."""
+        return self._file.manifest.base_paths
+
     @cached_property
     def tags(self) -> Tags:
         return Tags(self._main)
@@ -149,6 +155,9 @@ class Handle:
             if cleaned_up is None:
                 raise
             raise cleaned_up from error
+        except LOST as error:
+            keep_attempt(self._place, read.manifest.config, error)
+            raise
         self._move(self._place.trusted(file))
         return result
 

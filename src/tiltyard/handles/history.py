@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from tiltyard.errors import UnsupportedFeature
@@ -14,12 +15,16 @@ from tiltyard.transaction.commit import CommitResult
 from tiltyard.transaction.operations import Operation
 from tiltyard.transaction.transaction import Transaction
 from tiltyard.verbs.arguments import retry_policy
+from tiltyard.verbs.attempts import FailedAttempt, attempts_of
 from tiltyard.verbs.check import CheckReport, check_table
+from tiltyard.verbs.data import properties_with_message
 from tiltyard.verbs.history import HistoryEntry, describe, history
 from tiltyard.verbs.low_door import as_transaction, commit_transaction
 from tiltyard.verbs.names import migrate_names
 from tiltyard.verbs.outcome import Outcome, outcome_of
 from tiltyard.verbs.place import open_place
+from tiltyard.verbs.rerun import RerunPolicy
+from tiltyard.verbs.why import Explanation, explain_transaction
 
 Uri = str | os.PathLike[str]
 
@@ -32,20 +37,31 @@ class History(Handle):
         operation: Operation | Transaction,
         *,
         read_version: int | None = None,
+        message: str | None = None,
         properties: Mapping[str, str] | None = None,
         max_retries: int = 20,
+        deadline: float | None = None,
     ) -> CommitResult:
         """The low door: commits an operation whose files are written already.
 
+        Nobody can work it out again here, so a conflict is raised at once, whatever it allows.
+
         Args:
-            operation: an operation, or a whole transaction of any Lance writer.
+            operation: an operation, or a whole transaction of any Lance writer, which brings the next three along.
             read_version: the version it was built on; by default this handle's.
-            properties: what the history shall say of it.
+            message: a sentence for the history.
+            properties: more for the history, as text.
             max_retries: how often a lost race for a version is run again.
+            deadline: seconds after which it is not begun again.
+
+        Raises:
+            ConflictError: a commit in between does not go together with it; see ``tiltyard.resolve``.
+            ContentionError, HistoryUnavailable, OutcomeUnknown: see ``tiltyard.errors``.
         """
-        policy = retry_policy(max_retries)
+        policy = replace(retry_policy(max_retries), deadline=RerunPolicy(deadline=deadline).deadline)
         read, scheme = self._file, self._scheme
-        transaction = as_transaction(operation, read_version, properties, self._place, read)
+        described = None if properties is None and message is None else properties_with_message(properties, message)
+        transaction = as_transaction(operation, read_version, described, self._place, read)
         return self._commit(lambda: commit_transaction(self._place, read, scheme, transaction, policy))
 
     def versions(self) -> list[int]:
@@ -73,6 +89,22 @@ class History(Handle):
             ``Committed(version)``, ``NotCommitted(reason)`` or ``Unknown(reason)``.
         """
         return outcome_of(self._place, transaction_id, self._in_doubt.get(transaction_id) if version is None else version)
+
+    def why(self, transaction_id: str, *, version: int | None = None) -> Explanation:
+        """What became of a transaction, and why: what it was rebased over, or what stood in its way.
+
+        A commit that fails because of others (a conflict, contention, a history that cannot be read) leaves a small record, from which
+        this tells of it: its error has the ``transaction_id``. The config key ``tiltyard.failed_attempts`` set to ``off`` leaves none.
+
+        Args:
+            transaction_id: the id, in full.
+            version: the version it tried to make, if an ``OutcomeUnknown`` said so.
+        """
+        return explain_transaction(self._place, transaction_id, self._in_doubt.get(transaction_id) if version is None else version)
+
+    def failed_attempts(self) -> list[FailedAttempt]:
+        """Commits that failed because of others, newest first, as far as no cleanup has removed their records."""
+        return sorted(attempts_of(self._place), key=lambda one: one.time, reverse=True)
 
     @staticmethod
     def outcome_at(

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 from uuid import UUID
 
-from tiltyard.errors import InvalidInput
+from tiltyard.errors import InvalidInput, NotFound
 from tiltyard.format.manifest_file import ManifestFile
 from tiltyard.handles.base import Handle
 from tiltyard.transaction.commit import CommitResult
@@ -183,7 +183,14 @@ class IndexVerbs(Handle):
         how = Extension(merge, retrain, progress)
         policy = RerunPolicy(retry_policy(max_retries), retries, deadline)
         described = properties_with_message(properties, message)
-        results = [self._commit(partial(self._extend, name, how, described, policy)) for name in chosen]
+        results = []
+        for name in chosen:
+            try:
+                results.append(self._commit(partial(self._extend, name, how, described, policy)))
+            except NotFound:
+                if names is not None:
+                    raise
+                # Dropped by somebody meanwhile, and nobody asked for it by its name.
         results.append(self._commit(lambda: trim_reuse(self._place, self._file, self._scheme, described, policy)))
         return _last(results)
 

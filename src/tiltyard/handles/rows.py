@@ -15,7 +15,7 @@ from tiltyard.verbs.merge import merge_rows
 from tiltyard.verbs.merge_plan import MergeBuilder, MergePlan, merge_on
 from tiltyard.verbs.rerun import RerunPolicy
 from tiltyard.verbs.update import Assignment, Mode, update_rows
-from tiltyard.verbs.write import Appending, OnDuplicate, append_rows, overwrite_rows
+from tiltyard.verbs.write import Appending, OnDuplicate, Writing, append_rows, overwrite_rows
 
 
 class RowVerbs(Handle):
@@ -26,6 +26,7 @@ class RowVerbs(Handle):
         data: Any,
         *,
         on_duplicate: OnDuplicate = "error",
+        base: str | int | None = None,
         message: str | None = None,
         properties: Mapping[str, str] | None = None,
         max_retries: int = 20,
@@ -40,6 +41,7 @@ class RowVerbs(Handle):
             data: rows: Arrow, a data frame, dicts, a stream.
             on_duplicate: what to do, on a table with a primary key, about keys that are there already or come twice; ``"allow"``
                 looks for none.
+            base: the base that data files go to, by its name, id or path (see ``add_bases``); the table's directory without one.
             message: a sentence for the history.
             properties: more for the history, as text.
             max_retries: how often a lost race for a version is run again.
@@ -55,19 +57,19 @@ class RowVerbs(Handle):
             IncompatibleConflict: the table was replaced or set back meanwhile.
             ContentionError, HistoryUnavailable, OutcomeUnknown: see ``tiltyard.errors``.
         """
-        limits = FileLimits(max_rows_per_file, max_bytes_per_file)
+        how = Writing(FileLimits(max_rows_per_file, max_bytes_per_file), on_duplicate, base)
         policy = RerunPolicy(retry_policy(max_retries), retries, deadline)
         described = properties_with_message(properties, message)
         read = self._file
-        return self._commit(
-            lambda: append_rows(self._place, read, self._scheme, data, self._appender, described, limits, policy, on_duplicate)
-        )
+        return self._commit(lambda: append_rows(self._place, read, self._scheme, data, self._appender, described, how, policy))
 
     def overwrite(
         self,
         data: Any,
         *,
         primary_key: Sequence[str] | None = None,
+        on_duplicate: OnDuplicate = "error",
+        base: str | int | None = None,
         message: str | None = None,
         properties: Mapping[str, str] | None = None,
         max_retries: int = 20,
@@ -81,6 +83,8 @@ class RowVerbs(Handle):
         Args:
             data: rows, or a schema for an empty table.
             primary_key: another key than before; ``[]`` for none.
+            on_duplicate: what to do, with a primary key, about keys that come twice; ``"allow"`` looks for none.
+            base: the base that data files go to, by its name, id or path (see ``add_bases``); the table's directory without one.
             message: a sentence for the history.
             properties: more for the history, as text.
             max_retries: how often a lost race for a version is run again.
@@ -90,12 +94,13 @@ class RowVerbs(Handle):
             max_bytes_per_file: or after so many bytes.
 
         Raises:
+            KeyConflict: a key comes twice; nothing was changed.
             RetryableConflict: somebody else replaced the table meanwhile, again and again.
         """
-        limits = FileLimits(max_rows_per_file, max_bytes_per_file)
+        how = Writing(FileLimits(max_rows_per_file, max_bytes_per_file), on_duplicate, base)
         policy = RerunPolicy(retry_policy(max_retries), retries, deadline)
         described = properties_with_message(properties, message)
-        return self._commit(lambda: overwrite_rows(self._place, self._file, self._scheme, data, primary_key, described, limits, policy))
+        return self._commit(lambda: overwrite_rows(self._place, self._file, self._scheme, data, primary_key, described, how, policy))
 
     def delete(
         self,
@@ -171,7 +176,14 @@ class RowVerbs(Handle):
         described = properties_with_message(properties, message)
         return self._commit(lambda: update_rows(self._place, self._file, self._scheme, assignment, described, limits, policy))
 
-    def merge(self, source: Any, on: str | Sequence[str] | None = None, *, allow_duplicates: bool = False) -> MergeBuilder:
+    def merge(
+        self,
+        source: Any,
+        on: str | Sequence[str] | None = None,
+        *,
+        allow_duplicates: bool = False,
+        base: str | int | None = None,
+    ) -> MergeBuilder:
         """Brings rows in by key: what is there is changed, what is not is added, as the clauses say.
 
         Nothing happens before ``execute``::
@@ -182,12 +194,13 @@ class RowVerbs(Handle):
             source: rows: Arrow, a data frame, dicts, a stream; one row of each key.
             on: the columns that rows are matched by; the primary key if not given.
             allow_duplicates: on a table with a primary key, whether a merge on other columns may leave two rows of one key.
+            base: the base that new and changed rows go to, by its name, id or path; the table's directory without one.
         """
 
         def run(plan: MergePlan, described: Mapping[str, str], policy: RerunPolicy) -> CommitResult:
             return self._commit(lambda: merge_rows(self._place, self._file, self._scheme, source, plan, described, policy))
 
-        return MergeBuilder(run, merge_on(on, allow_duplicates))
+        return MergeBuilder(run, merge_on(on, allow_duplicates, base))
 
     def _appender(self, read: ManifestFile) -> Appending:
         found, fields = self._appending, read.manifest.fields

@@ -124,6 +124,10 @@ class LocalStore:
             raise files.storage_error("list", prefix, self.uri, error) from error
         return iter(names if _plain_files(names) else [name for name in names if _is_file(directory, name)])
 
+    def temporary(self, prefix: str) -> Iterator[ObjectInfo]:
+        """Files below ``prefix`` that are still being written, by us or by pylance, or were when somebody died."""
+        return self._infos(self._walk(check_prefix(prefix), temporary=True))
+
     # writing
 
     def put(self, path: str, data: bytes) -> None:
@@ -295,7 +299,7 @@ class LocalStore:
 
     # steps of a listing
 
-    def _walk(self, prefix: str) -> Iterator[tuple[str, os.DirEntry[str]]]:
+    def _walk(self, prefix: str, *, temporary: bool = False) -> Iterator[tuple[str, os.DirEntry[str]]]:
         pending = [prefix]
         while pending:
             below = pending.pop()
@@ -304,7 +308,7 @@ class LocalStore:
                     for entry in entries:
                         if entry.is_dir(follow_symlinks=False):  # a link to a directory could lead round in a circle
                             pending.append(f"{below}{entry.name}/")
-                        elif not is_temporary(entry.name):
+                        elif is_temporary(entry.name) == temporary:
                             yield below + entry.name, entry
             except (FileNotFoundError, NotADirectoryError):
                 continue

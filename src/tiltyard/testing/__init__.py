@@ -8,9 +8,12 @@ from tiltyard.testing.clocks import ManualClock, SeededRandomness, manual_runtim
 from tiltyard.testing.conformance import ObjectStoreTests
 from tiltyard.testing.faults import Fault, FaultStore, Killed, KillPoint, all_faults
 from tiltyard.testing.power import PowerLossStore
+from tiltyard.testing.record_conformance import RecordsAcrossProcessesTests, RecordsTests, SharedLocksTests
+from tiltyard.testing.records import CountingRecords
 from tiltyard.testing.stores import CountingStore, LatencyStore, PausingStore, WrapperStore
 
 __all__ = [
+    "CountingRecords",
     "CountingStore",
     "Fault",
     "FaultStore",
@@ -21,7 +24,10 @@ __all__ = [
     "ObjectStoreTests",
     "PausingStore",
     "PowerLossStore",
+    "RecordsAcrossProcessesTests",
+    "RecordsTests",
     "SeededRandomness",
+    "SharedLocksTests",
     "WrapperStore",
     "all_faults",
     "manual_runtime",

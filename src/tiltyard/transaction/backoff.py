@@ -10,7 +10,8 @@ from tiltyard.interfaces import Runtime
 FIRST_GUESS: Final = 0.05
 SHORTEST_UNIT: Final = 0.0005
 LONGEST_WAIT: Final = 5.0
-DOUBLINGS: Final = 6
+DOUBLINGS: Final = 2
+"""More would spread many writers out further. But whoever has just won begins anew without a wait, and wins on while the others sleep."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +31,8 @@ def wait_before(retry: int, attempt_seconds: float | None, runtime: Runtime) -> 
     """Seconds to wait before the given retry (the first is 0).
 
     The wait is drawn evenly from nothing to twice the unit, then four, eight ... times. Drawing from zero keeps the writers from
-    marching in step; scaling by the measured attempt keeps a local disk from waiting like a far store.
+    marching in step; scaling by what an attempt takes, from its last look at the newest version to the answer, keeps a local disk from
+    waiting like a far store.
     """
     unit = FIRST_GUESS if attempt_seconds is None else max(attempt_seconds, SHORTEST_UNIT)
     ceiling = min(unit * 2 ** (min(retry, DOUBLINGS) + 1), LONGEST_WAIT)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from pyroaring import BitMap
 
-from tiltyard.errors import IncompatibleConflict, InvalidInput, KeyConflict, RetryableConflict
+from tiltyard.errors import IncompatibleConflict, InvalidInput, KeyConflict, RetryableConflict, Winner
 from tiltyard.format.keys import primary_key_fields
 from tiltyard.format.manifest import Manifest
 from tiltyard.format.values import DataFragment, DeletionFile, IndexMetadata
@@ -19,7 +19,7 @@ from tiltyard.transaction import row_map
 from tiltyard.transaction.applying.coverage import indices_of
 from tiltyard.transaction.applying.frame import found, has_stable_row_ids
 from tiltyard.transaction.context import Context
-from tiltyard.transaction.keys import WrittenKeys, shared_keys
+from tiltyard.transaction.keys import WrittenKeys, unsettled
 from tiltyard.transaction.log import Committed
 from tiltyard.transaction.operations import CreateIndex, KeyExistenceFilter, Rewrite
 from tiltyard.transaction.rebase import (
@@ -71,6 +71,8 @@ class Carrier:
     _replaced: list[str] = field(default_factory=list)
     """Deletion files the operation came with that others took the place of."""
     _written: list[str] = field(default_factory=list)
+    _unread: dict[int, Winner] = field(default_factory=dict)
+    """Fragments whose keys are yet to be compared with ours, and who brought each."""
 
     def __post_init__(self) -> None:
         operation = self.transaction.operation
@@ -100,18 +102,38 @@ class Carrier:
         return verdict
 
     def _with_keys_compared(self, context: Context, theirs: Committed, before: Manifest) -> Context:
-        """Settles what filters leave open, where our keys are known: by looking at the keys of the rows that came."""
+        """Settles what filters leave open, where our keys are known. Rows that came are read later, by ``compare_keys``."""
         if self.keys is None or isinstance(self.keys, KeyExistenceFilter):
             return context
-        if shared := shared_keys(self.keys, theirs, before, context.key_types):
+        if self._unread and not self._unread.keys() <= set(theirs.manifest.fragments.ids()):
+            self.compare_keys(before)  # the last version in which these rows are where we know them
+        self._unread.update((one.id, theirs.as_winner()) for one in unsettled(self.keys, theirs, before, context.key_types))
+        return replace(context, keys_apart=True)
+
+    def compare_keys(self, at: Manifest) -> None:
+        """Looks for our keys in the rows that came since the last time, all at once: each look costs far more than a few rows.
+
+        Args:
+            at: the version that the last commit we met made.
+
+        Raises:
+            KeyConflict: a row that came has a key of ours.
+        """
+        if not self._unread:
+            return
+        assert self.keys is not None
+        assert not isinstance(self.keys, KeyExistenceFilter)
+        there = fragments_of(at, self._unread)
+        if shared := self.keys.shared_with([*there.values()], at):
+            winner = next(winner for number, winner in self._unread.items() if self.keys.shared_with([there[number]], at))
             raise KeyConflict(
-                f"Keys that we write came with {theirs.as_winner()} as well: {', '.join(shared)}.",
+                f"Keys that we write came with {winner} as well: {', '.join(shared)}.",
                 operation=self.transaction.operation.name,
                 read_version=self.transaction.read_version,
-                winners=[theirs.as_winner()],
+                winners=[winner],
                 sample=shared,
             )
-        return replace(context, keys_apart=True)
+        self._unread.clear()
 
     def _conflict(self, verdict: Verdict, theirs: Committed) -> RetryableConflict | IncompatibleConflict:
         kind: type[RetryableConflict] | type[IncompatibleConflict] = KeyConflict if verdict.about_keys else RetryableConflict

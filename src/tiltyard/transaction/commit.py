@@ -34,7 +34,7 @@ from tiltyard.format.values import BasePath, IndexMetadata, WriterVersion
 from tiltyard.interfaces import CommitHandler, ObjectStore, Runtime
 from tiltyard.transaction import observers
 from tiltyard.transaction.apply import Creation, Stamp, apply, create
-from tiltyard.transaction.backoff import RetryPolicy, wait_before
+from tiltyard.transaction.backoff import LONGEST_WAIT, RetryPolicy, wait_before
 from tiltyard.transaction.carrier import Carrier
 from tiltyard.transaction.field_meaning import check_field_ids, meet_schema
 from tiltyard.transaction.files import new_files
@@ -51,6 +51,8 @@ from tiltyard.transaction.vectors import Vectors, base_out_of_reach
 SECTION_LENGTH_BYTES: Final = 4
 TICK_NS: Final = 1_000
 """What a Python datetime can tell apart."""
+LOOKS: Final = 5
+"""How often an attempt looks for versions that came while it went over those before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +68,7 @@ class CommitResult:
         rebased_over: commits that came in between, oldest first.
         seconds: from the start of the commit loop; data files were written before.
         rows: how many rows a verb ``inserted``, ``updated`` and ``deleted``, where it counts them.
+        executions: how many times the verb was worked out, each time on a newer version; 1 if no conflict made it begin again.
     """
 
     version: int
@@ -76,6 +79,7 @@ class CommitResult:
     rebased_over: tuple[Winner, ...] = ()
     seconds: float = 0.0
     rows: Mapping[str, int] = field(default_factory=dict)
+    executions: int = 1
 
 
 @dataclass(slots=True)
@@ -93,6 +97,8 @@ class _Race:
     """Whether the version we read was found to be the one that is there."""
     newest: int = 0
     """The highest version we know of, whatever a listing says."""
+    looked: float = 0.0
+    """When we last looked which version is the newest."""
     synced: bool = False
     announced: dict[str, Transaction | None] = field(default_factory=dict)
     """Transaction files of ours that may be there, so that they must be withdrawn, and what they tell of for certain."""
@@ -172,10 +178,17 @@ class Committer:
         except TiltyardError as error:
             if not isinstance(error, OutcomeUnknown):
                 self._remove((TRANSACTIONS + name for name in race.announced), race.carrier.garbage(None) if race.carrier else ())
-            operation = race.transaction.operation.name
-            complete(error, operation=operation, read_version=race.transaction.read_version, winners=race.rebased_over)
+            mine = race.transaction
+            complete(
+                error,
+                operation=mine.operation.name,
+                read_version=mine.read_version,
+                winners=race.rebased_over,
+                transaction_id=mine.uuid,
+                attempts=race.attempts,
+            )
             seconds = self.runtime.clock.monotonic() - race.started
-            observers.failed(race.transaction, attempts=race.attempts, seconds=seconds, error=error)
+            observers.failed(mine, attempts=race.attempts, seconds=seconds, error=error)
             raise
 
     def _remove(self, *several: Iterable[str]) -> None:
@@ -186,9 +199,9 @@ class Committer:
 
     def _run(self, race: _Race, policy: RetryPolicy, attempt: Callable[[_Race], ManifestFile | None]) -> tuple[CommitResult, ManifestFile]:
         clock = self.runtime.clock
-        attempt_seconds: float | None = None
+        attempt_seconds = LONGEST_WAIT
         while True:
-            begun = clock.monotonic()
+            race.looked = clock.monotonic()
             failure: StorageError | None = None
             race.attempts += 1
             try:
@@ -199,7 +212,8 @@ class Committer:
                 if not error.transient:
                     raise
                 failure = error
-            attempt_seconds = attempt_seconds or clock.monotonic() - begun
+            # The shortest so far: one that was slow for reasons of its own must not make this writer wait while others go by.
+            attempt_seconds = min(attempt_seconds, clock.monotonic() - race.looked)
             elapsed = clock.monotonic() - race.started
             if race.attempts > policy.max_retries or (policy.deadline is not None and elapsed >= policy.deadline):
                 raise failure or self._contention(race, elapsed)
@@ -255,8 +269,28 @@ class Committer:
             race.synced = True
 
     def _catch_up(self, race: _Race, carrier: Carrier) -> ManifestFile | None:
-        """Goes over all versions since the one last checked. Gives our own where it turns out to be among them already."""
+        """Goes over all versions since the one last checked. Gives our own where it turns out to be among them already.
+
+        Others go on meanwhile. So it looks again: else whoever has more to go over would lose to those who have less, again and again.
+        """
+        for _ in range(LOOKS):
+            checked = race.head.manifest.version
+            head = self._newest(race)
+            for version in range(checked + 1, head + 1):
+                theirs = self._in_window(version, head, race)
+                if theirs.transaction.uuid == race.transaction.uuid:
+                    return theirs.file
+                self._go_over(theirs, head, race, carrier)
+            with _read_for(race, race.head.manifest.version, head):
+                carrier.compare_keys(race.head.manifest)
+            if head <= checked + 1:
+                break
+        return None
+
+    def _newest(self, race: _Race) -> int:
+        """The newest version there is; the one we go on from is still there, for certain."""
         checked = race.head.manifest.version
+        race.looked = self.runtime.clock.monotonic()
         if not race.newest and self.lateness.is_newest(checked, race.scheme):
             found: tuple[int, Scheme] | None = (checked, race.scheme)
         else:
@@ -266,22 +300,15 @@ class Committer:
         head = max(found[0] if found else 0, race.newest)
         if not race.confirmed or head < checked:
             self._confirm(race, head)
-        for version in range(checked + 1, head + 1):
-            theirs = self._in_window(version, head, race)
-            if theirs.transaction.uuid == race.transaction.uuid:
-                return theirs.file
-            self._go_over(theirs, head, race, carrier)
-        return None
+        return head
 
     def _go_over(self, theirs: Committed, head: int, race: _Race, carrier: Carrier) -> None:
         before = race.head.manifest
         if not fits(theirs, race.head):
             # A late writer put another version under that number: what was there is not to be known any more.
             raise _unreadable(before.version, head, race, f"version {theirs.manifest.version} was made from another one")
-        try:
+        with _read_for(race, theirs.manifest.version, head):
             verdict = carrier.meet(theirs, before)
-        except (NotFound, CorruptTable) as error:
-            raise _unreadable(theirs.manifest.version, head, race, str(error)) from error
         race.dropped_fields |= meet_schema(race.transaction, before.fields, theirs, race.dropped_fields)
         race.head = theirs.file
         winner = theirs.as_winner()
@@ -408,6 +435,15 @@ class Committer:
         except CorruptTable:
             self.log.store.delete(self.log.path(version, scheme))
             raise AlreadyExists.table(self.log.store.uri) from None
+
+
+@contextmanager
+def _read_for(race: _Race, version: int, head: int) -> Iterator[None]:
+    """What a version in between names must be there and sound as well."""
+    try:
+        yield
+    except (NotFound, CorruptTable) as error:
+        raise _unreadable(version, head, race, str(error)) from error
 
 
 def _unreadable(version: int, head: int, race: _Race, why: str) -> HistoryUnavailable:

@@ -43,14 +43,12 @@ def newly_written(theirs: Committed, before: Manifest, fields: Sequence[int]) ->
     return []
 
 
-def shared_keys(mine: WrittenKeys, theirs: Committed, before: Manifest, key_types: Sequence[str]) -> Sequence[str]:
-    """Some keys that we write and a commit wrote as well. Rows are read only where filters do not rule that out."""
+def unsettled(mine: WrittenKeys, theirs: Committed, before: Manifest, key_types: Sequence[str]) -> list[DataFragment]:
+    """Fragments in which a commit may have put keys that we write as well; none where filters rule that out."""
     fragments = newly_written(theirs, before, mine.fields)
-    if not fragments:
-        return ()
     operation = theirs.transaction.operation
-    if isinstance(operation, Update) and operation.inserted_rows is not None and mine.filter is not None:
+    if fragments and isinstance(operation, Update) and operation.inserted_rows is not None and mine.filter is not None:
         in_place = frozenset(mine.fields).intersection(operation.fields_modified)
         if not in_place and not may_share_a_key(mine.filter, operation.inserted_rows, key_types).possible:
-            return ()
-    return mine.shared_with(fragments, theirs.manifest)
+            return []
+    return fragments

@@ -85,6 +85,7 @@ def alter_columns(
         at = files.at(manifest)
         plan = _plan(manifest, wanted)
         if plan.fields == manifest.fields:
+            files.settle(())  # an earlier run may have written some, before somebody else did the same
             return nothing_done(run, Project.name, {})
         _refuse_nulls(at, plan)
         operation: Operation = Project(plan.fields, preserves_nullability=not plan.strict)

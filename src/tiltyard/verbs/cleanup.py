@@ -17,6 +17,8 @@ from tiltyard.format.names import VersionName
 from tiltyard.interfaces import ObjectStore
 from tiltyard.transaction.log import TRANSACTIONS
 from tiltyard.transaction.operations import Restore
+from tiltyard.verbs.attempts import OLD_RECORD, old_attempts
+from tiltyard.verbs.cleanup_leftovers import Leftover, leftovers
 from tiltyard.verbs.cleanup_plan import (
     Claims,
     Policy,
@@ -30,6 +32,7 @@ from tiltyard.verbs.cleanup_plan import (
     kept_versions,
     line_begins,
     load_version,
+    named_by_staged,
     names_in,
     take_survey,
     understood,
@@ -137,17 +140,22 @@ class _Work:
     kept: dict[int, list[str]] = field(init=False)
     going: dict[int, VersionName] = field(init=False)
     claims: Claims = field(init=False)
+    attempts: list[tuple[str, int]] = field(init=False)
+    """Records of failed attempts that go."""
+    leftovers: list[Leftover] = field(init=False)
     deleted: bool = False
     """Whether the versions are gone already."""
 
     def __post_init__(self) -> None:
         place, policy = self.place, self.policy
         self.survey = take_survey(place)
+        self.attempts = list(old_attempts(place, self.survey.now, policy.grace if policy.older_than is None else policy.older_than))
+        self.leftovers = list(leftovers(place, self.main, self.survey.now, policy.grace))
         self.records = Records.of(place, self.survey.head)
         self.begin = line_begins(place, self.survey, policy, self.records.floor)
         self.kept = kept_versions(place, self.main, policy, self.own)
         self.going = {one.version: one for one in self.survey.versions if one.version < self.begin and one.version not in self.kept}
-        self.claims = claims_of(place, self.main, self.survey, self.going)
+        self.claims = claims_of(place, self.main, self.survey, self.going, policy.ignored)
         self.claims.committed.update(self.records.committed)
         add_late_files(place, self.survey, self.claims.left)
         drain = min(DRAIN, policy.grace)
@@ -174,6 +182,9 @@ class _Work:
             goes, why = verdict(key, group, self.survey, self.claims, begun, self.policy)
             if why:
                 (removed if goes else held).extend(CleanedFile(path, kind, size, why) for kind, path, size in group.files)
+        removed.extend(CleanedFile(path, "attempts", size, OLD_RECORD) for path, size in self.attempts)
+        for one in self.leftovers:
+            (removed if one.goes else held).append(CleanedFile(one.path, one.kind, one.size, one.reason))
         return removed, held
 
     def report(self, dry_run: bool) -> CleanupReport:
@@ -241,6 +252,7 @@ class _Work:
                     self.claims.awaited.update(self.claims.left)  # which of these it needs is no longer to be known
                 else:
                     self._keep(operation.version, "being restored")
+        self.claims.named.update(named_by_staged(self.place, self.policy.ignored))
         self._name_newer()
 
     def _name_newer(self) -> None:

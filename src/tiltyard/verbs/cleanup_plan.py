@@ -34,6 +34,12 @@ Ref = TypeVar("Ref")
 GRACE: Final = timedelta(days=7)
 """How long a file that no version names is left alone: stock writers count on it."""
 
+OURS: Final = "_tiltyard/"
+SET_ASIDE: Final = "_tiltyard/set_aside/"
+"""Where versions lie that lost their number to others."""
+STAGED: Final = "_tiltyard/staged/"
+"""Where versions wait that a lake has not published, or not finished yet."""
+
 KINDS: Final = (
     ("data", re.compile(r"(data/[^/]+)\.lance")),
     ("blobs", re.compile(r"(data/[^/]+)/[^/]+\.blob")),
@@ -47,6 +53,7 @@ OF_REMOVED: Final = "only versions that go name it"
 BEGUN: Final = "an earlier cleanup had begun to delete it"
 REPLACED: Final = "its transaction was committed without it"
 REFUSED: Final = "its transaction read a version that is long gone and would be refused"
+DEAD: Final = "its transaction was given up"
 OLD: Final = "no version names it, and it is older than the time of grace"
 YOUNG: Final = "no version names it yet, and it is younger than the time of grace"
 AWAITED: Final = "a transaction that may still be committed names it"
@@ -61,12 +68,18 @@ class Policy:
         keep_versions: how many of the newest stay in any case.
         keep: versions that stay.
         grace: the age from which a file may go that no version names.
+        before: versions below this one; for a lake, which knows what its snapshots need.
+        dead: transactions that will never be committed, for certain.
+        ignored: staged versions that belong to these.
     """
 
     older_than: timedelta | None = None
     keep_versions: int | None = None
     keep: frozenset[int] = frozenset()
     grace: timedelta = GRACE
+    before: int | None = None
+    dead: frozenset[str] = frozenset()
+    ignored: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
         if self.older_than is not None and (not isinstance(self.older_than, timedelta) or self.older_than < timedelta(0)):
@@ -122,6 +135,7 @@ class Claims:
     """By transactions that may still be committed."""
     replaced: set[str] = field(default_factory=set)
     refused: set[str] = field(default_factory=set)
+    dead: set[str] = field(default_factory=set)
     restoring: set[int] = field(default_factory=set)
     """Versions that a transaction under way goes back to."""
     owners: dict[int, str] = field(default_factory=dict)
@@ -173,7 +187,9 @@ def line_begins(place: Place, survey: Survey, policy: Policy, recorded: int) -> 
     What an earlier cleanup had given up remains so: it may have got no further.
     """
     others = survey.versions[:-1]
-    if policy.older_than is None and policy.keep_versions is None:
+    if policy.before is not None:
+        others = [name for name in others if name.version < policy.before]
+    elif policy.older_than is None and policy.keep_versions is None:
         others = []
     if policy.keep_versions is not None:
         others = survey.versions[: max(len(survey.versions) - policy.keep_versions, 0)]
@@ -222,7 +238,7 @@ def load_version(place: Place, name: VersionName) -> ManifestFile | None:
         return None
 
 
-def claims_of(place: Place, main: Place, survey: Survey, going: Collection[int]) -> Claims:
+def claims_of(place: Place, main: Place, survey: Survey, going: Collection[int], ignored: Collection[str] = ()) -> Claims:
     claims = Claims()
     stay: set[bytes] = set()
     go: set[bytes] = set()
@@ -243,6 +259,7 @@ def claims_of(place: Place, main: Place, survey: Survey, going: Collection[int])
         else:
             claims.named.update(names_in(understood(file.manifest), stay))
     claims.named.update(_detached(place))
+    claims.named.update(named_by_staged(place, ignored))
     claims.named.update(_lost_forks(place, main, {name.version for name in survey.versions}))
     return claims
 
@@ -310,6 +327,14 @@ def _detached(place: Place) -> Iterator[str]:
             yield from names_in(decode_manifest_file(place.store.get(path), source=path, version=parsed.version).manifest)
 
 
+def named_by_staged(place: Place, ignored: Collection[str]) -> Iterator[str]:
+    """What versions name that a transaction over several tables has not published yet, or that were set aside for somebody to look at."""
+    for info in place.store.list(OURS):
+        if info.path.startswith((STAGED, SET_ASIDE)) and info.path not in ignored:
+            with suppress(NotFound):  # published or given up meanwhile
+                yield from names_in(decode_manifest_file(place.store.get(info.path), source=info.path).manifest)
+
+
 def _lost_forks(place: Place, main: Place, present: set[int]) -> Iterator[str]:
     """Files of branches whose fork point is gone, which would otherwise keep them."""
     for name, branch in _items(Branches(main)):
@@ -342,6 +367,8 @@ def add_announced(place: Place, survey: Survey, claims: Claims, policy: Policy, 
         files = files_of(transaction)
         if transaction.uuid in claims.committed:
             claims.replaced.update(files, {key})
+        elif transaction.uuid in policy.dead:
+            claims.dead.update(files, {key})
         elif PARENT in transaction.properties and transaction.read_version < refused:
             claims.refused.update(files, {key})
         elif group.modified is None or survey.now - group.modified < policy.grace:
@@ -385,6 +412,8 @@ def verdict(key: str, group: Group, survey: Survey, claims: Claims, begun: Colle
         return True, REPLACED
     if key in claims.refused:
         return True, REFUSED
+    if key in claims.dead:
+        return True, DEAD
     if group.modified is not None and survey.now - group.modified < policy.grace:
         return False, YOUNG
     return True, OLD

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
-from tiltyard.errors import AlreadyExists, InvalidInput, NotFound, OutcomeUnknown, StorageError, TiltyardError
+from tiltyard.errors import AlreadyExists, InvalidInput, NotFound, OutcomeUnknown, StorageError, TiltyardError, complete
 from tiltyard.format.manifest import Manifest
 from tiltyard.format.manifest_file import ManifestFile, encode_manifest_file
 from tiltyard.format.names import Scheme
@@ -79,10 +79,14 @@ def clone_table(source: Place, file: ManifestFile, target: Place, how: Cloning, 
         target.store.put(announced, inline)
         if target.committer.landing.create(transaction, version, Scheme.V2, data).winner is not None:
             raise AlreadyExists.table(target.store.uri)
-    except TiltyardError as error:
-        if not isinstance(error, OutcomeUnknown):
-            with suppress(StorageError):
-                target.store.delete(announced)
+    except OutcomeUnknown as error:
+        complete(error, operation=Clone.name, read_version=version, winners=(), transaction_id=transaction.uuid, attempts=1)
+        # There is no handle on the new table that could be asked.
+        call = f"outcome_at(uri, {transaction.uuid!r}, version={version})"
+        raise error.advised(f"Nothing was deleted. Ask Table.{call} of the new table when the store answers again.") from error
+    except TiltyardError:
+        with suppress(StorageError):
+            target.store.delete(announced)
         raise
     target.committer.lateness.leave_hint(version)
     seconds = target.runtime.clock.monotonic() - begun

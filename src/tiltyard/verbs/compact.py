@@ -7,7 +7,10 @@ them: neither side has to start again.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -94,11 +97,13 @@ def compact_table(
         if not written:
             return nothing_done(run, Rewrite.name, {})
         try:
-            return _committed(place, run, written, properties)
+            done = _committed(place, run, written, properties)
         except TiltyardError as error:
             groups = tuple(RewriteGroup((), one.new) for one in written)
             discard_files(place, new_files(Rewrite(groups), None), error)
             raise
+        _remove_emptied(place, written, done)
+        return done
 
     return mended(place, run_verb(place, read, scheme, execute, policy), scheme, properties, policy)
 
@@ -116,27 +121,35 @@ def _written(place: Place, manifest: Manifest, compaction: Compaction) -> list[_
     from lance.optimize import Compaction as Planner
 
     dataset = dataset_at(place, manifest)
-    groups: list[_Group] = []
-    try:
-        with lance_errors(place, "compact fragments"):
-            plan = Planner.plan(dataset, options=compaction.options())  # type: ignore[arg-type]
-            pinned = _pinned(dataset, manifest)
-            tasks = [one for one in plan.tasks if pinned.isdisjoint(fragment.id for fragment in one.fragments)]
-            for number, task in enumerate(tasks):
-                groups.append(_group(task.execute(dataset), manifest))
-                if compaction.progress is not None:
-                    compaction.progress(number + 1, len(tasks))
-    except TiltyardError as error:
-        discard_files(place, new_files(Rewrite(tuple(RewriteGroup((), one.new) for one in groups)), None), error)
-        raise
-    return groups
+    running: list[Future[Any]] = []
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        try:
+            with lance_errors(place, "compact fragments"):
+                plan = Planner.plan(dataset, options=compaction.options())  # type: ignore[arg-type]
+                pinned = _pinned(dataset, manifest)
+                tasks = [one for one in plan.tasks if not pinned or pinned.isdisjoint(fragment.id for fragment in one.fragments)]
+                running += [pool.submit(one.execute, dataset) for one in tasks]
+                groups: list[_Group] = []
+                for one in running:
+                    groups.append(_group(one.result(), manifest))
+                    if compaction.progress is not None:
+                        compaction.progress(len(groups), len(running))
+                return groups
+        except BaseException as error:
+            pool.shutdown(cancel_futures=True)  # and wait for those that were begun: they leave files, too
+            if isinstance(error, TiltyardError):
+                made = [_group(one.result(), manifest) for one in running if not one.cancelled() and one.exception() is None]
+                discard_files(place, new_files(Rewrite(tuple(RewriteGroup((), one.new) for one in made)), None), error)
+            raise
 
 
 def _pinned(dataset: LanceDataset, manifest: Manifest) -> set[int]:
     """Fragments that stay as they are: their rows are nodes of a graph, which pylance cannot read any more when some of them are gone."""
     vectors = [one for one in indices_of(manifest) if one.details is not None and one.details[0].endswith("VectorIndexDetails")]
-    worn = {one.id for one in manifest.fragments if one.deletion_file is not None}
-    if has_stable_row_ids(manifest) or not vectors or not worn:
+    if has_stable_row_ids(manifest) or not vectors:
+        return set()
+    worn = {one.id for one in manifest.fragments.with_deletions()}
+    if not worn:
         return set()
     graphs = {one.name for one in dataset.describe_indices() if "HNSW" in one.index_type}
     covered = [coverage(one) for one in vectors if one.name in graphs]
@@ -181,6 +194,16 @@ def _committed(place: Place, run: Execution, written: list[_Group], properties: 
     transaction = Transaction(run.read.manifest.version, place.runtime.random.uuid(), rewrite, {**properties, ROW_ORDER: KEPT})
     reuse = _reuse_entry(place, run.read.manifest, groups)
     return place.committer.commit(transaction, run.read, run.scheme, run.policy, reuse=reuse)
+
+
+def _remove_emptied(place: Place, written: list[_Group], done: Committed) -> None:
+    """A new fragment is left out of the commit if others took all its rows meanwhile: its file is nobody's."""
+    result, file = done
+    if result.rebased_over:
+        named = {one.path for fragment in file.manifest.fragments for one in fragment.files}
+        for path in {one.path for group in written for fragment in group.new for one in fragment.files} - named:
+            with suppress(TiltyardError):
+                place.store.delete(f"data/{path}")
 
 
 def _reuse_entry(place: Place, manifest: Manifest, groups: list[_Group]) -> IndexMetadata | None:

@@ -10,12 +10,13 @@ from uuid import UUID
 
 import pyarrow as pa
 
-from tiltyard.errors import InvalidInput, OutcomeUnknown, StorageError, TiltyardError
+from tiltyard.errors import InvalidInput, OutcomeUnknown, StorageError, TiltyardError, UnsupportedFeature
 from tiltyard.format.field_ids import leaf_ids
 from tiltyard.format.schema import BLOB_KEY
 from tiltyard.format.values import DataFile, DataFragment, Field
 from tiltyard.interfaces import Randomness
 from tiltyard.transaction.transaction import MESSAGE_PROPERTY
+from tiltyard.verbs.bases import Target
 from tiltyard.verbs.blobs import blob_files, has_blobs
 from tiltyard.verbs.input import Rows
 from tiltyard.verbs.lance import lance_errors
@@ -43,15 +44,18 @@ SMALL_BYTES: Final = 32 * 1024**2
 """Rows in memory up to this size become one file, written directly: half the cost of going through a dataset."""
 
 
-def write_new(place: Place, rows: Rows, data_version: str, limits: FileLimits, *, replacing: bool) -> tuple[DataFragment, ...]:
+def write_new(
+    place: Place, rows: Rows, data_version: str, limits: FileLimits, *, replacing: bool, target: Target | None = None
+) -> tuple[DataFragment, ...]:
     """Files for a table whose schema is that of the rows; ``replacing`` one that is there, or making the first."""
     mode = "overwrite" if replacing else "create"
-    return _write(place, rows, place.lance_uri, limits, mode=mode, data_storage_version=data_version)
+    return _write(place, rows, place.lance_uri, limits, target, mode=mode, data_storage_version=data_version)
 
 
 def write_into(
-    place: Place, rows: Rows, fields: Sequence[Field], data_version: str, dataset: Callable[[], LanceDataset], limits: FileLimits
-) -> tuple[DataFragment, ...]:
+    place: Place, rows: Rows, fields: Sequence[Field], data_version: str, dataset: Callable[[], LanceDataset], limits: FileLimits,
+    target: Target | None = None,
+) -> tuple[DataFragment, ...]:  # fmt: skip
     """Files for an existing table.
 
     Args:
@@ -61,6 +65,7 @@ def write_into(
         data_version: the table's file format.
         dataset: pylance's handle on the table, asked for only if the rows are not small and plain.
         limits: when to begin a new file.
+        target: the base to write to; the table's own directory without one.
     """
     if (
         isinstance(rows, pa.Table)
@@ -68,8 +73,8 @@ def write_into(
         and rows.num_rows <= limits.max_rows_per_file
         and is_plain(fields, data_version)
     ):
-        return _write_small(place, rows, fields, data_version) if rows.num_rows else ()
-    return _write(place, rows, dataset(), limits, mode="append")
+        return _write_small(place, rows, fields, data_version, target) if rows.num_rows else ()
+    return _write(place, rows, dataset(), limits, target, mode="append")
 
 
 def is_plain(fields: Sequence[Field], data_version: str) -> bool:
@@ -79,18 +84,22 @@ def is_plain(fields: Sequence[Field], data_version: str) -> bool:
     )
 
 
-def _write_small(place: Place, rows: pa.Table, fields: Sequence[Field], data_version: str) -> tuple[DataFragment, ...]:
+def _write_small(
+    place: Place, rows: pa.Table, fields: Sequence[Field], data_version: str, target: Target | None
+) -> tuple[DataFragment, ...]:
     from lance.file import LanceFileWriter
 
     major, minor = (int(part) for part in data_version.split("."))
     name = data_file_name(place.runtime.random)
     ids = leaf_ids(fields, (major, minor))
+    path = f"{place.lance_uri}/data/{name}" if target is None else target.uri_of(name)
     with lance_errors(place, "write rows"):
-        writer = LanceFileWriter(f"{place.lance_uri}/data/{name}", rows.schema, version=data_version, storage_options=place.lance_options())
+        writer = LanceFileWriter(path, rows.schema, version=data_version, storage_options=place.lance_options())
         writer.write_batch(rows)
         writer.close()
     file = DataFile(name, ids, tuple(range(len(ids))), major, minor, writer.size_bytes or 0)
-    return (DataFragment(id=0, files=(file,), physical_rows=rows.num_rows),)
+    made = (DataFragment(id=0, files=(file,), physical_rows=rows.num_rows),)
+    return made if target is None else target.placed(made)
 
 
 def data_file_name(random: Randomness) -> str:
@@ -99,18 +108,22 @@ def data_file_name(random: Randomness) -> str:
     return f"{int.from_bytes(raw[:3], 'big'):024b}{raw[3:].hex()}.lance"
 
 
-def _write(place: Place, rows: Rows, target: Any, limits: FileLimits, **how: Any) -> tuple[DataFragment, ...]:
+def _write(place: Place, rows: Rows, to: Any, limits: FileLimits, target: Target | None, **how: Any) -> tuple[DataFragment, ...]:
     from lance.fragment import write_fragments
 
+    blobs = any(map(has_blobs, rows.schema))
+    if target is not None and blobs:
+        raise UnsupportedFeature("Blobs cannot be written to a base.", feature="blobs in a base", writing=True, advice="Leave base out.")
     failed: list[BaseException] = []
     try:
         with lance_errors(place, "write rows"):
             written = write_fragments(
                 rows if isinstance(rows, pa.Table) else _noting(rows, failed),
-                target,
+                to,
                 max_rows_per_file=limits.max_rows_per_file,
                 max_bytes_per_file=limits.max_bytes_per_file,
                 storage_options=place.lance_options(),
+                target_bases=None if target is None else [target.reference],
                 **how,
             )
     except BaseException:
@@ -118,9 +131,9 @@ def _write(place: Place, rows: Rows, target: Any, limits: FileLimits, **how: Any
             raise failed[0] from None
         raise
     fragments = tuple(fragment_from_lance(fragment) for fragment in written)
-    if any(map(has_blobs, rows.schema)):
+    if blobs:
         _sync_blobs(place, fragments)
-    return fragments
+    return fragments if target is None else target.placed(fragments)
 
 
 def _noting(rows: pa.RecordBatchReader, failed: list[BaseException]) -> pa.RecordBatchReader:
@@ -163,10 +176,12 @@ def fragment_from_lance(written: FragmentMetadata) -> DataFragment:
     return DataFragment(id=0, files=files, physical_rows=written.physical_rows)
 
 
-def discard(place: Place, fragments: Iterable[DataFragment], failure: BaseException) -> None:
+def discard(place: Place, fragments: Sequence[DataFragment], failure: BaseException, target: Target | None = None) -> None:
     """Removes files no version will ever name, after a failure that leaves no doubt. What cannot be removed is cleanup's."""
     if isinstance(failure, OutcomeUnknown) or not isinstance(failure, TiltyardError):
         return
+    if target is not None:
+        target.remove(fragments)
     for fragment in fragments:
         with suppress(StorageError):
             for path in blob_files(place.store, [fragment]):

@@ -198,9 +198,12 @@ def _name_for(new: NewIndex, manifest: Manifest) -> str:
 
 
 def _is_same(index: IndexMetadata, build: Build, manifest: Manifest) -> bool:
+    return _is_on(index, build.column, manifest) and index.details is not None and index.details[0].endswith(DETAILS[build.kind])
+
+
+def _is_on(index: IndexMetadata, column: str, manifest: Manifest) -> bool:
     tree = field_tree(manifest.fields)
-    columns = [tree.path(tree.by_id[number]) for number in index.fields if number in tree.by_id]
-    return columns == [build.column] and index.details is not None and index.details[0].endswith(DETAILS[build.kind])
+    return [tree.path(tree.by_id[number]) for number in index.fields if number in tree.by_id] == [column]
 
 
 # ---- segments --------------------------------------------------------------------------------------------------------------
@@ -208,9 +211,14 @@ def _is_same(index: IndexMetadata, build: Build, manifest: Manifest) -> bool:
 
 def build_segment(place: Place, manifest: Manifest, build: Build, name: str, fragments: Sequence[int]) -> IndexMetadata:
     """Writes the files of one segment over some fragments of a version."""
+    if build.kind == "BITMAP" and not fragments:  # the one kind that pylance cannot build of nothing, beside a commit of its own
+        raise InvalidInput("A BITMAP index cannot be built without rows.", argument="index_type", advice="Add rows first, or use BTREE.")
     dataset = dataset_at(place, manifest)
     options = dict(build.options)
     kind: Any = build.kind
+    # pylance refuses to build under the name of an index on another column, though it need not stay; the name is given afterwards.
+    free = all(_is_on(one, build.column, manifest) for one in named(manifest, name))
+    working_name = name if free else place.runtime.random.uuid()
     if build.kind not in VECTOR and build.kind not in TEXT and options:
         from lance.indices import IndexConfig
 
@@ -221,7 +229,7 @@ def build_segment(place: Place, manifest: Manifest, build: Build, name: str, fra
     try:
         with lance_errors(place, "write index"):
             made = dataset.create_index_uncommitted(
-                build.column, kind, name=name, replace=True, train=bool(fragments), fragment_ids=list(fragments), **options
+                build.column, kind, name=working_name, replace=True, train=bool(fragments), fragment_ids=list(fragments), **options
             )
     except StorageError as error:
         if "not enough rows" in str(error).lower():

@@ -140,6 +140,8 @@ class _Work:
 
     def _made_anew(self, build: Build, raw: tuple[IndexMetadata, ...], live: Iterable[DataFragment]) -> _Change | None:
         fragments = list(live)
+        if not fragments and build.kind == "BITMAP":
+            return None  # it cannot be built of nothing, and nothing is there that it could be wrong about
         try:
             made = build_segment(self.place, self.manifest, build, self.name, [one.id for one in fragments])
         except InvalidInput:

@@ -1,7 +1,8 @@
 """Keys of rows: which columns, what equal means, and whether others have the same.
 
-Rows are compared column by column through numbers: each distinct value gets one, and so does each distinct beginning of a key. So a key of
-any columns is looked up by whole arrays at a time, exactly, and only our own keys are held in memory.
+Keys are looked up by whole arrays at a time, by their marks and then exactly, and only our own are held in memory. Where marks do not tell
+our keys apart, they are compared column by column through numbers: each distinct value gets one, and so does each distinct beginning of a
+key.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +29,7 @@ from tiltyard.transaction.key_filter import has_key_bytes, key_filter
 from tiltyard.transaction.operations import KeyExistenceFilter
 from tiltyard.verbs.input import Rows
 from tiltyard.verbs.lance import lance_errors
+from tiltyard.verbs.marks import Marks
 from tiltyard.verbs.place import Place
 from tiltyard.verbs.struck import dataset_at
 
@@ -38,8 +40,8 @@ Numbers: TypeAlias = npt.NDArray[np.int64]
 
 SAMPLE: Final = 3
 """How many keys an error names."""
-AT_ONCE: Final = 1 << 20
-"""Rows looked up at a time, or as many as there are keys: each time a table of our keys is built anew."""
+AT_ONCE: Final = 1 << 18
+"""Rows looked up at a time, or as many as there are keys, where each time a table of our keys is built anew."""
 _BATCH: Final = 1 << 16
 _SHOWN: Final = 40
 _FLOATS: Final = frozenset({"halffloat", "float", "double"})
@@ -79,7 +81,14 @@ class Key:
         return pa.table([_leaf(rows, path) for path in self.paths], names=[*self.names])
 
 
-def key_of_fields(manifest: Manifest, fields: Iterable[int]) -> Key | None:
+class HasFields(Protocol):
+    """A version, or what is to become one."""
+
+    @property
+    def fields(self) -> Sequence[Field]: ...
+
+
+def key_of_fields(manifest: HasFields, fields: Iterable[int]) -> Key | None:
     """The key by its field ids, as its columns are called in this version; None if one is gone."""
     tree = field_tree(manifest.fields)
     found = [tree.by_id.get(number) for number in fields]
@@ -89,11 +98,11 @@ def key_of_fields(manifest: Manifest, fields: Iterable[int]) -> Key | None:
     return Key(tuple(parse_path(tree.path(one)) for one in parts), tuple(one.id for one in parts))
 
 
-def primary_key_of(manifest: Manifest) -> Key | None:
+def primary_key_of(manifest: HasFields) -> Key | None:
     return key_of_fields(manifest, [one.id for one in primary_key_fields(manifest.fields)])
 
 
-def check_comparable(manifest: Manifest, key: Key) -> Key:
+def check_comparable(manifest: HasFields, key: Key) -> Key:
     """The same key, if its values can be compared.
 
     Raises:
@@ -169,14 +178,66 @@ class KnownKeys:
     def __init__(self, keys: pa.Table) -> None:
         """Args: keys: the key columns of some rows."""
         self.keys = keys
+        self._columns = [comparable(column) for column in keys.columns]
+        self._marks = Marks(self._columns)
+        self._numbered: _NumberedKeys | None = None
+
+    def __len__(self) -> int:
+        return int(self.keys.num_rows)
+
+    @property
+    def at_once(self) -> int:
+        """How many keys are to be looked up at a time, at least."""
+        return 1 if self._marks.distinct else max(AT_ONCE, len(self))
+
+    def repeated(self) -> pa.Table:
+        """Keys that are there more than once."""
+        if self._marks.distinct:
+            return self.keys.slice(0, 0)
+        codes = self._numbers().find(self._columns)
+        counts = pc.value_counts(codes)
+        several = counts.field("values").filter(pc.greater(counts.field("counts"), 1))
+        return self.keys.take(pc.index_in(several, value_set=codes))
+
+    def matches(self, keys: pa.Table) -> tuple[Numbers, Numbers]:
+        """Which of these keys we have, in order, and in which row each. Only where no key is repeated."""
+        columns = [
+            one if one.type.equals(ours.type) else one.cast(ours.type)
+            for one, ours in zip(map(comparable, keys.columns), self._columns, strict=True)
+        ]
+        if not self._marks.distinct:
+            found = self._numbers().find(columns)
+            return np.flatnonzero(found.is_valid().to_numpy(zero_copy_only=False)), found.drop_null().to_numpy().astype(np.int64)
+        places, rows = self._marks.pairs(columns)
+        for one, ours in zip(columns, self._columns, strict=True):
+            equal = _equal(one.take(pa.array(places)), ours.take(pa.array(rows)))
+            places, rows = places[equal], rows[equal]
+        return places, rows
+
+    def _numbers(self) -> _NumberedKeys:
+        if self._numbered is None:
+            self._numbered = _NumberedKeys(self._columns)
+        return self._numbered
+
+
+def _equal(some: pa.Array, others: pa.Array) -> npt.NDArray[np.bool_]:
+    """Which values are the same, of two columns that ``comparable`` gave."""
+    if pa.types.is_floating(some.type):  # what is not a number is not equal to itself either
+        bits = pa.int64() if some.type.bit_width == 64 else pa.int32()
+        some, others = some.view(bits), others.view(bits)
+    same: npt.NDArray[np.bool_] = pc.equal(some, others).fill_null(False).to_numpy(zero_copy_only=False)
+    return same
+
+
+class _NumberedKeys:
+    """Keys by the numbers of their values, where marks do not tell them apart. Each search builds a table of all of them."""
+
+    def __init__(self, columns: Sequence[pa.Array]) -> None:
         self._values: list[pa.Array] = []
         self._beginnings: list[pa.Array] = []
         codes: pa.Array | None = None
-        for level, column in enumerate(keys.columns):
-            values = comparable(column)
+        for level, values in enumerate(columns):
             self._values.append(values.unique())
-            if len(keys.columns) == 1:
-                break
             own = pc.index_in(values, value_set=self._values[level])
             if codes is None:
                 codes = own
@@ -184,76 +245,21 @@ class KnownKeys:
             together = self._together(codes, own, level)
             self._beginnings.append(together.unique())
             codes = pc.index_in(together, value_set=self._beginnings[-1])
-        self._sieve = _Sieve(self._values[0]) if _is_number(self._values[0]) else None
-
-    def __len__(self) -> int:
-        return int(self.keys.num_rows)
 
     def _together(self, codes: pa.Array, own: pa.Array, level: int) -> pa.Array:
         """One number for the beginning of a key and the value that comes next."""
         return pc.add(pc.multiply(codes.cast(pa.int64()), pa.scalar(len(self._values[level]), pa.int64())), own.cast(pa.int64()))
 
-    def repeated(self) -> pa.Table:
-        """Keys that are there more than once."""
-        distinct = self._beginnings[-1] if self._beginnings else self._values[0]
-        if len(distinct) == len(self):
-            return self.keys.slice(0, 0)
-        codes = self.find(self.keys)
-        counts = pc.value_counts(codes)
-        several = counts.field("values").filter(pc.greater(counts.field("counts"), 1))
-        return self.keys.take(pc.index_in(several, value_set=codes))
-
-    def find(self, keys: pa.Table) -> pa.Array:
-        """For each of these keys the row in which we have it, null where we do not. Where keys are repeated, a number for each."""
+    def find(self, columns: Sequence[pa.Array]) -> pa.Array:
+        """For each key its number, null where it has none. If no key is repeated, that is the row of ours it is in."""
         codes: pa.Array | None = None
-        for level, column in enumerate(keys.columns):
-            values = comparable(column)
-            if not values.type.equals(self._values[level].type):
-                values = values.cast(self._values[level].type)
+        for level, values in enumerate(columns):
             own = pc.index_in(values, value_set=self._values[level], skip_nulls=True)
             if codes is None:
                 codes = own
             else:
                 codes = pc.index_in(self._together(codes, own, level), value_set=self._beginnings[level - 1], skip_nulls=True)
         return codes
-
-    def matches(self, keys: pa.Table) -> tuple[Numbers, Numbers]:
-        """Which of these keys we have, in order, and in which row each. Only where no key is repeated."""
-        left = None
-        values = comparable(keys.column(0))
-        if self._sieve is not None and not values.null_count and values.type.equals(self._values[0].type):
-            left = self._sieve.left(values)
-            keys = keys.take(pa.array(left))
-        found = self.find(keys)
-        valid = found.is_valid().to_numpy(zero_copy_only=False)
-        places = np.flatnonzero(valid) if left is None else left[valid]
-        return places, found.drop_null().to_numpy().astype(np.int64)
-
-
-def _is_number(values: pa.Array) -> bool:
-    return bool(pa.types.is_integer(values.type) or pa.types.is_temporal(values.type))
-
-
-class _Sieve:
-    """Tells most numbers that are not among some others from the rest, in a fraction of the time that looking them up takes."""
-
-    def __init__(self, values: pa.Array) -> None:
-        self._bits = min(max(len(values).bit_length() + 3, 12), 24)
-        self._holds = np.zeros(1 << self._bits, np.bool_)
-        self._holds[self._mixed(values)] = True
-
-    def left(self, values: pa.Array) -> Numbers:
-        """Places of those that may be among them."""
-        return np.flatnonzero(self._holds[self._mixed(values)])
-
-    def _mixed(self, values: pa.Array) -> npt.NDArray[np.uint64]:
-        numbers = values.view(pa.int64() if values.type.bit_width == 64 else pa.int32()) if pa.types.is_temporal(values.type) else values
-        wide = numbers.to_numpy(zero_copy_only=False).astype(np.int64, copy=False).view(np.uint64)
-        mixed: npt.NDArray[np.uint64] = (wide * _GOLDEN) >> np.uint64(64 - self._bits)
-        return mixed
-
-
-_GOLDEN: Final = np.uint64(0x9E3779B97F4A7C15)
 
 
 def in_words(keys: pa.Table) -> list[str]:
@@ -273,9 +279,10 @@ def _shown(value: pa.Scalar) -> str:
 
 
 def key_batches(
-    place: Place, dataset: LanceDataset, key: Key, fragments: Iterable[int] | None = None, at_once: int = AT_ONCE, **more: Any
+    place: Place, dataset: LanceDataset, key: Key, fragments: Iterable[int] | None = None, at_once: int = 1, **more: Any
 ) -> Iterator[pa.Table]:
-    """The key columns of live rows of a version, in order and in large pieces; ``more`` are options of pylance's scanner."""
+    """The key columns of live rows of a version, in order and in pieces of so many rows or more; ``more`` are options of pylance's
+    scanner."""
     with lance_errors(place, "read keys"):
         if fragments is not None:
             more["fragments"] = [dataset.get_fragment(number) for number in fragments]
@@ -326,7 +333,7 @@ class NewKeys:
             return []
         found: dict[str, None] = {}
         known = KnownKeys(self.keys)
-        for piece in key_batches(self.place, dataset_at(self.place, manifest), key, fragments, max(AT_ONCE, len(known))):
+        for piece in key_batches(self.place, dataset_at(self.place, manifest), key, fragments, known.at_once):
             _, rows = known.matches(piece)
             if len(rows):
                 found.update(dict.fromkeys(in_words(self.keys.take(pa.array(rows[:SAMPLE])))))

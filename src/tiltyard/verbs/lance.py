@@ -37,7 +37,7 @@ def open_dataset(place: Place, version: int) -> lance.LanceDataset:
     import lance  # takes a moment to load, and opening a table does not need it
 
     with lance_errors(place, f"open version {version}"):
-        return lance.dataset(place.lance_uri, version=version, storage_options=place.lance_options())
+        return lance.dataset(place.lance_uri, version=place.lance_version(version), storage_options=place.lance_options())
 
 
 @contextmanager

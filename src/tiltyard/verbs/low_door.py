@@ -20,7 +20,7 @@ def as_transaction(
     """A whole transaction as it came, or a new one around an operation."""
     if isinstance(operation, Transaction):
         if read_version is not None or properties is not None:
-            raise InvalidInput("A transaction brings its read version and properties along.", argument="read_version")
+            raise InvalidInput("A transaction brings its read version, message and properties along.", argument="read_version")
         return operation
     if not isinstance(operation, Operation):
         raise InvalidInput(f"A {type(operation).__name__} is no operation.", argument="operation", advice="See tiltyard.ops.")
@@ -37,10 +37,12 @@ def commit_transaction(
         try:
             read = place.load(transaction.read_version, scheme)
         except NotFound as error:
-            raise HistoryUnavailable(
+            refusal = HistoryUnavailable(
                 f"Read version {transaction.read_version} cannot be read.",
                 operation=transaction.operation.name,
                 read_version=transaction.read_version,
                 missing=[transaction.read_version],
-            ) from error
+            )
+            refusal.transaction_id = transaction.uuid
+            raise refusal from error
     return place.committer.commit(transaction, read, scheme, policy, unverified=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final, TypeAlias
 from uuid import UUID
 
 from tiltyard.errors import AlreadyExists, InvalidInput, NotFound
@@ -16,7 +16,9 @@ from tiltyard.format.manifest_file import ManifestFile
 from tiltyard.format.names import Scheme
 from tiltyard.format.schema import arrow_from_fields
 from tiltyard.format.values import IndexMetadata
-from tiltyard.transaction.operations import CompactedSsTable, CreateIndex, UpdateMemWalState
+from tiltyard.transaction.applying.coverage import indices_of
+from tiltyard.transaction.applying.mem_wal import with_progress
+from tiltyard.transaction.operations import CompactedSsTable, CreateIndex, Update, UpdateMemWalState
 from tiltyard.transaction.singletons import singleton
 from tiltyard.transaction.touched import MEM_WAL, progress_of
 from tiltyard.transaction.transaction import Transaction
@@ -24,6 +26,9 @@ from tiltyard.verbs.delete import Committed
 from tiltyard.verbs.index import named
 from tiltyard.verbs.place import Place
 from tiltyard.verbs.rerun import Execution, RerunPolicy, run_verb
+
+Tables: TypeAlias = tuple[CompactedSsTable, ...]
+"""Generations of shards that are in the table."""
 
 _URL: Final = "/lance.table.MemWalIndexDetails"
 _SPEC_ID: Final = 1
@@ -152,14 +157,32 @@ def mark_merged(
         manifest = run.read.manifest
         check_writable(manifest.reader_flags, manifest.writer_flags)
         place.ensure_safe()
-        transaction = Transaction(manifest.version, place.runtime.random.uuid(), UpdateMemWalState(tables), properties)
-        return place.committer.commit(transaction, run.read, run.scheme, run.policy)
+        return commit_progress(place, run, tables, properties)
 
     return run_verb(place, read, scheme, execute, policy)
 
 
-def compacted(generations: Mapping[str, int]) -> tuple[CompactedSsTable, ...]:
+def commit_progress(
+    place: Place, run: Execution, tables: Tables, properties: Mapping[str, str], counts: Mapping[str, int] | None = None
+) -> Committed:
+    """Commits nothing but how far shards are."""
+    transaction = Transaction(run.read.manifest.version, place.runtime.random.uuid(), UpdateMemWalState(tables), properties)
+    return place.committer.commit(transaction, run.read, run.scheme, run.policy, counts=counts)
+
+
+def check_progress(manifest: Manifest, tables: Tables) -> None:
+    """Refuses generations that are merged already, before any row is looked at. What others merge meanwhile, the commit finds out.
+
+    Raises:
+        IncompatibleConflict: one is not higher than the one recorded, or the table has no log.
+    """
+    with_progress(indices_of(manifest), tables, manifest.version, Update.name)
+
+
+def compacted(generations: Mapping[Any, int]) -> Tables:
     """Generations by shard, checked, as an operation carries them."""
+    if not isinstance(generations, Mapping):
+        raise InvalidInput("Generations are numbers by shard.", argument="generations")
     return tuple(_compacted(generations.items()))
 
 

@@ -28,6 +28,7 @@ from tiltyard.transaction.apply import has_stable_row_ids
 from tiltyard.transaction.files import new_files
 from tiltyard.transaction.operations import Update, UpdateMode
 from tiltyard.transaction.transaction import Transaction
+from tiltyard.verbs.bases import Target, find_base
 from tiltyard.verbs.casts import cast
 from tiltyard.verbs.data import SMALL_BYTES, FileLimits, discard, write_into
 from tiltyard.verbs.delete import Committed, nothing_done
@@ -43,6 +44,7 @@ from tiltyard.verbs.keys import (
     key_of_columns,
     primary_key_of,
 )
+from tiltyard.verbs.mem_wal import check_progress, commit_progress
 from tiltyard.verbs.merge_plan import MergePlan
 from tiltyard.verbs.pairs import Matched, Pairs, Sides, match_rows
 from tiltyard.verbs.place import Place
@@ -61,21 +63,26 @@ def merge_rows(
         manifest = run.read.manifest
         check_writable(manifest.reader_flags, manifest.writer_flags)
         place.ensure_safe()
+        check_progress(manifest, plan.generations)
         merge = _prepared(place, manifest, plan, source)
         found = match_rows(
             place, merge.sides.dataset, merge.key, merge.known, stable=has_stable_row_ids(manifest), others=plan.deleting is not None
         )
         changes = _changes(merge, found)
         if not changes.any():
+            if plan.generations:  # what was merged changed no row, and is merged all the same
+                return commit_progress(place, run, plan.generations, properties, changes.counts())
             return nothing_done(run, Update.name, changes.counts())
         operation, taken = _written(merge, changes)
         keys = merge.new_keys(changes.inserted)
-        operation = replace(operation, inserted_rows=keys.filter)
+        operation = replace(operation, inserted_rows=keys.filter, compacted_sstables=plan.generations)
         transaction = Transaction(manifest.version, place.runtime.random.uuid(), operation, properties)
         try:
             return place.committer.commit(transaction, run.read, run.scheme, run.policy, keys=keys, rows=taken, counts=changes.counts())
         except TiltyardError as error:
             discard_files(place, new_files(operation, manifest), error)
+            if merge.target is not None:
+                discard(place, operation.new_fragments, error, merge.target)
             raise
 
     return run_verb(place, read, scheme, execute, policy)
@@ -96,6 +103,8 @@ class _Merge:
     known: KnownKeys
     sides: Sides
     """The source, under the table's types, and the table."""
+    target: Target | None
+    """The base that new rows go to."""
 
     @property
     def source(self) -> pa.Table:
@@ -130,7 +139,7 @@ def _prepared(place: Place, manifest: Manifest, plan: MergePlan, source: pa.Tabl
             raise InvalidInput(f"The source has nulls in {name}, which rows are matched by.", argument=name, advice="Fill or drop them.")
     known = distinct_keys(keys, "The source has", "Merge")
     sides = Sides(place, dataset_at(place, manifest), arrow_from_fields(manifest.fields, {}), rows)
-    return _Merge(place, manifest, plan, key, key == primary, known, sides)
+    return _Merge(place, manifest, plan, key, key == primary, known, sides, find_base(place, manifest, plan.base))
 
 
 def _check_columns(plan: MergePlan, key: Key, given: pa.Schema) -> None:
@@ -269,7 +278,7 @@ def _written(merge: _Merge, changes: _Changes) -> tuple[Update, Mapping[int, Bit
     try:
         struck = strike_out(place, manifest, taken)
     except TiltyardError as error:
-        discard(place, fragments, error)
+        discard(place, fragments, error, merge.target)
         raise
     assigned = {name for _, columns in changes.updated for name in columns}
     whole = len(changes.inserted) > 0
@@ -290,17 +299,30 @@ def _new_fragments(merge: _Merge, changes: _Changes) -> tuple[DataFragment, ...]
     # Rows that are only inserted may leave columns out, as those of an append; rows that move bring along what they have.
     names = given.names if not moved else merge.schema.names
     schema = pa.schema([given.field(name) if name in given.names else merge.schema.field(name) for name in names])
-    batches = _new_batches(merge, changes, schema)
+    batches = _source_as_it_is(merge, changes, schema) or _new_batches(merge, changes, schema)
     small = merge.source.nbytes <= SMALL_BYTES
     rows: Rows = pa.Table.from_batches(batches, schema) if small else pa.RecordBatchReader.from_batches(schema, batches)
     match = match_schema(manifest.fields, schema)
     data_version = manifest.data_format.version if manifest.data_format else ""
     fitting = conformed(rows, match.schema, match.check_not_null)
-    fragments = write_into(merge.place, fitting, match.fields, data_version, lambda: merge.sides.dataset, FileLimits())
+    fragments = write_into(merge.place, fitting, match.fields, data_version, lambda: merge.sides.dataset, FileLimits(), merge.target)
     if not has_stable_row_ids(manifest):
         return fragments
     ids = [pairs.ids for pairs, _ in changes.updated if pairs.ids is not None]
     return _with_row_ids(fragments, np.concatenate([np.empty(0, np.uint64), *ids]))
+
+
+def _source_as_it_is(merge: _Merge, changes: _Changes, schema: pa.Schema) -> list[pa.RecordBatch]:
+    """The source, if its rows are just what is to be written and their order does not matter; nothing otherwise."""
+    taken = set(schema.names)
+    if has_stable_row_ids(merge.manifest) or not all(taken.issubset(columns) for _, columns in changes.updated):
+        return []
+    written = np.concatenate([changes.inserted, *(pairs.rows for pairs, _ in changes.updated)])
+    seen = np.zeros(merge.source.num_rows, np.bool_)
+    seen[written] = True
+    if len(written) != len(seen) or not seen.all():  # a row can be in several pairs
+        return []
+    return list(merge.source.select(schema.names).to_batches())
 
 
 def _new_batches(merge: _Merge, changes: _Changes, schema: pa.Schema) -> Iterator[pa.RecordBatch]:

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
+from uuid import UUID
 
 from tiltyard.errors import InvalidInput
 from tiltyard.transaction.commit import CommitResult
+from tiltyard.transaction.operations import CompactedSsTable
 from tiltyard.verbs.arguments import retry_policy, sql_where
 from tiltyard.verbs.data import properties_with_message
+from tiltyard.verbs.mem_wal import compacted
 from tiltyard.verbs.rerun import RerunPolicy
 
 
@@ -38,6 +41,8 @@ class MergePlan:
         matched: in the order in which they apply.
         inserting: whether rows that only the source has are inserted.
         deleting: the condition under which rows that only the table has are deleted; None for never.
+        generations: up to where shards of a write-ahead log are in the table afterwards.
+        base: the base that new rows go to, by name, id or path; None for the table's own directory.
     """
 
     on: tuple[str, ...] | None = None
@@ -45,6 +50,8 @@ class MergePlan:
     matched: tuple[Clause, ...] = ()
     inserting: bool = False
     deleting: str | None = None
+    generations: tuple[CompactedSsTable, ...] = ()
+    base: str | int | None = None
 
     def with_clause(self, clause: Clause) -> MergePlan:
         if self.matched and self.matched[-1].condition is None:
@@ -100,6 +107,18 @@ class MergeBuilder:
         """Rows that only the table has are deleted. The condition is about the table's columns, by their bare names."""
         return replace(self, _plan=replace(self._plan, deleting=_given(condition) or "true"))
 
+    def mark_generations_merged(self, generations: Mapping[str | UUID, int]) -> MergeBuilder:
+        """Records, in the same commit, up to which generation shards of a write-ahead log are in the table: the source is their content.
+
+        So of two who merge one generation only one comes through, and after a crash it is known what is still to be merged. Where the
+        source changes no row, the progress is committed by itself.
+
+        Args:
+            generations: a generation for each shard, by its uuid; higher than the one recorded, or ``execute`` raises an
+                ``IncompatibleConflict``. ``Table.mem_wal.generations`` says what is recorded.
+        """
+        return replace(self, _plan=replace(self._plan, generations=(*self._plan.generations, *compacted(generations))))
+
     def execute(
         self,
         *,
@@ -125,6 +144,7 @@ class MergeBuilder:
             InvalidInput: the source does not fit the table, or a clause cannot be understood.
             KeyConflict: the source has two rows of one key; a row matched that must not; others inserted our keys, again and again.
             RetryableConflict: others changed the same rows, again and again.
+            IncompatibleConflict: the table was replaced meanwhile, or a generation to be marked is merged already.
         """
         if not self._plan.does_something():
             raise InvalidInput("The merge has no clause.", argument="merge", advice="Add when_matched_... or when_not_matched_... first.")
@@ -135,12 +155,12 @@ class MergeBuilder:
         return replace(self, _plan=self._plan.with_clause(clause))
 
 
-def merge_on(on: str | Sequence[str] | None, allow_duplicates: bool) -> MergePlan:
+def merge_on(on: str | Sequence[str] | None, allow_duplicates: bool, base: str | int | None = None) -> MergePlan:
     """A plan without clauses yet."""
     names = (on,) if isinstance(on, str) else None if on is None else tuple(on)
     if names is not None and not all(isinstance(name, str) for name in names):
         raise InvalidInput("Columns to merge on are named by text.", argument="on")
-    return MergePlan(names, bool(allow_duplicates))
+    return MergePlan(names, bool(allow_duplicates), base=base)
 
 
 def _given(condition: str | None) -> str | None:

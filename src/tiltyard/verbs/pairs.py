@@ -13,7 +13,7 @@ import pyarrow as pa
 from tiltyard.errors import UnsupportedFeature
 from tiltyard.format.schema import is_legacy_blob
 from tiltyard.verbs.blobs import has_blobs
-from tiltyard.verbs.keys import AT_ONCE, Key, KnownKeys, Numbers, key_batches
+from tiltyard.verbs.keys import Key, KnownKeys, Numbers, key_batches
 from tiltyard.verbs.lance import lance_errors
 from tiltyard.verbs.place import Place
 from tiltyard.verbs.struck import ADDRESS, ROW_ID
@@ -66,8 +66,8 @@ class Matched:
 def match_rows(place: Place, dataset: LanceDataset, key: Key, known: KnownKeys, *, stable: bool, others: bool) -> Matched:
     """Finds the rows of a version that have keys of the source."""
     rows, places, addresses, ids, rest = [_NONE], [_NONE], [_NOWHERE], [_NOWHERE], [_NOWHERE]
-    seen, at_once = 0, max(AT_ONCE, len(known))
-    for piece in key_batches(place, dataset, key, at_once=at_once, with_row_address=True, with_row_id=stable):
+    seen = 0
+    for piece in key_batches(place, dataset, key, at_once=known.at_once, with_row_address=True, with_row_id=stable):
         both, found = known.matches(piece.select(range(len(key.paths))))
         where = piece.column(ADDRESS).to_numpy()
         rows.append(found)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib.metadata import version as installed_version
@@ -39,6 +39,8 @@ class Place:
     storage_options: Mapping[str, Any] | None = field(default=None, repr=False)
     branch: str | None = None
     allowed_bases: tuple[str, ...] = ()
+    outside: Callable[[str, ObjectStore], tuple[ObjectStore, CommitHandler]] | None = field(default=None, repr=False)
+    """Where versions are decided outside the store: what to see a table's store through, and who creates its versions."""
 
     @cached_property
     def log(self) -> VersionLog:
@@ -55,12 +57,16 @@ class Place:
 
     def open_base(self, base: BasePath) -> ObjectStore:
         """The store of another place that holds files of this table."""
-        return open_store(base.path, storage_options=self.storage_options)
+        return open_store(base.path, storage_options=self.storage_options, durability=self.durability)
 
     @property
     def lance_uri(self) -> str:
         """What pylance calls this place."""
         return lance_uri(self.uri)
+
+    def lance_version(self, version: int) -> int:
+        """The number under which pylance finds a version of ours."""
+        return version
 
     def lance_options(self) -> dict[str, str] | None:
         return {key: str(value) for key, value in self.storage_options.items()} if self.storage_options else None
@@ -75,7 +81,13 @@ class Place:
             return self
         uri = f"{self.uri.rstrip('/')}/{branch_root(branch).strip('/')}"
         store = open_store(uri, storage_options=self.storage_options, durability=self.durability)
-        return replace(self, uri=uri, store=store, branch=branch)
+        there = replace(self, uri=uri, store=store, branch=branch)
+        return there.decided_by(self.outside) if self.outside is not None else there
+
+    def decided_by(self, outside: Callable[[str, ObjectStore], tuple[ObjectStore, CommitHandler]]) -> Place:
+        """The same place, given its plain store, with versions decided elsewhere."""
+        store, handler = outside(self.uri, self.store)
+        return replace(self, store=store, handler=handler, outside=outside)
 
     def head(self) -> tuple[int, Scheme]:
         """The latest version and its naming scheme.

@@ -142,7 +142,12 @@ class Branches(Mapping[str, Branch]):
         return f"Branches({list(self)})"
 
     def create(
-        self, name: str, from_: int | str | tuple[str | None, int | None] | None = None, *, metadata: Mapping[str, str] | None = None
+        self,
+        name: str,
+        from_: int | str | tuple[str | None, int | None] | None = None,
+        *,
+        metadata: Mapping[str, str] | None = None,
+        kept: bool = False,
     ) -> Branch:
         """Begins a line of history of its own; open it with ``Table.open(uri, branch=name)``. No data is copied.
 
@@ -150,6 +155,7 @@ class Branches(Mapping[str, Branch]):
             name: letters, digits, ``.``, ``-`` and ``_``, in parts joined by ``/``.
             from_: a version of main, a tag, or a branch and its version (None for the latest); main's latest by default.
             metadata: anything to remember with it, as text.
+            kept: whether somebody else keeps the version in any case, so that it may be one that a cleanup has not left to others.
 
         Raises:
             AlreadyExists: there is such a branch.
@@ -168,7 +174,8 @@ class Branches(Mapping[str, Branch]):
         # The name decides between several who want it, since they may begin at different versions, whose files do not meet.
         _create(self._main, branch_path(name), encode_branch(branch), f"branch {name!r}")
         try:
-            point.check_still_there()
+            if not kept:
+                point.check_still_there()
             make_branch(self._main, name, point.place, point.file, point.scheme)
         except TiltyardError as error:
             if not isinstance(error, OutcomeUnknown):

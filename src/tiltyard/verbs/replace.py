@@ -99,6 +99,7 @@ def replace_data(
         at = files.at(manifest)
         replacements = _replacements(at, new)
         if not replacements:
+            files.settle(())  # an earlier run may have written some, for fragments that are gone
             return nothing_done(run, DataReplacement.name, {})
         operation = DataReplacement(replacements)
         transaction = Transaction(manifest.version, place.runtime.random.uuid(), operation, properties)

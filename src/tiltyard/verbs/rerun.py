@@ -7,8 +7,8 @@ different on the newest version. Only a ``RetryableConflict`` leads here, since 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import pyarrow as pa
 
@@ -19,11 +19,14 @@ from tiltyard.format.values import DataFragment
 from tiltyard.interfaces import Clock
 from tiltyard.transaction import observers
 from tiltyard.transaction.backoff import RetryPolicy, wait_before
+from tiltyard.transaction.commit import CommitResult
+from tiltyard.verbs.bases import Target
 from tiltyard.verbs.data import discard
 from tiltyard.verbs.input import Rows, as_rows
 from tiltyard.verbs.place import Place
 
-T = TypeVar("T")
+Committed = tuple[CommitResult, ManifestFile]
+"""What a commit came to, and the version it made."""
 
 READ_ONCE = "The rows came as a stream, which was read: pass them again, or as a table, which can be read twice."
 
@@ -87,11 +90,11 @@ def run_verb(
     place: Place,
     read: ManifestFile,
     scheme: Scheme,
-    execute: Callable[[Execution], T],
+    execute: Callable[[Execution], Committed],
     policy: RerunPolicy,
     *,
     again: Callable[[RetryableConflict], bool] = always,
-) -> T:
+) -> Committed:
     """Runs a verb, and after a conflict that allows it runs it again on the newest version.
 
     Args:
@@ -115,7 +118,8 @@ def run_verb(
             executions += 1
             begun = clock.monotonic()
             try:
-                return execute(Execution(read, scheme, conflict, policy.race, clock, end))
+                result, made = execute(Execution(read, scheme, conflict, policy.race, clock, end))
+                return replace(result, executions=executions), made
             except StreamSpentError:
                 assert conflict is not None
                 raise conflict.advised(READ_ONCE) from conflict
@@ -161,7 +165,7 @@ class Source:
         self._place = place
         self._data = data
         self._rows: Rows | None = None
-        self._written: tuple[object, tuple[DataFragment, ...]] | None = None
+        self._written: tuple[object, tuple[DataFragment, ...], Target | None] | None = None
 
     @property
     def rows(self) -> Rows:
@@ -170,7 +174,7 @@ class Source:
         return self._rows
 
     def files(
-        self, plan: object, write: Callable[[], tuple[DataFragment, ...]], after: RetryableConflict | None
+        self, plan: object, write: Callable[[], tuple[DataFragment, ...]], after: RetryableConflict | None, target: Target | None = None
     ) -> tuple[DataFragment, ...]:
         """The rows as files.
 
@@ -178,20 +182,21 @@ class Source:
             plan: all that decides what the files look like; equal plans can share files.
             write: writes them.
             after: the conflict that ended the run before.
+            target: the base they are written to.
         """
         if self._written is not None:
-            if self._written[0] == plan:
+            if self._written[0] == (plan, target):
                 return self._written[1]
             if not isinstance(self.rows, pa.Table):
                 raise StreamSpentError
             assert after is not None
             self.discard(after)
         fragments = write()
-        self._written = (plan, fragments)
+        self._written = ((plan, target), fragments, target)
         return fragments
 
     def discard(self, failure: TiltyardError) -> None:
         """Removes the files, unless the failure leaves open whether they are part of the table."""
         if self._written is not None:
-            discard(self._place, self._written[1], failure)
+            discard(self._place, self._written[1], failure, self._written[2])
             self._written = None

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -29,6 +30,8 @@ Rows: TypeAlias = Mapping[int, BitMap]
 
 ADDRESS = "_rowaddr"
 ROW_ID = "_rowid"
+_BATCH: Final = 1 << 14
+"""Rows that a condition is applied to at a time."""
 
 
 def dataset_at(place: Place, manifest: Manifest) -> LanceDataset:
@@ -43,8 +46,9 @@ class Addresses:
     def __init__(self) -> None:
         self._parts: list[npt.NDArray[np.uint64]] = [np.empty(0, np.uint64)]
 
-    def add(self, column: pa.Array) -> None:
-        self._parts.append(column.to_numpy(zero_copy_only=False).astype(np.uint64, copy=False))
+    def add(self, column: pa.Array | pa.ChunkedArray) -> None:
+        # Copied: a column of a batch can keep all of its columns in memory.
+        self._parts.append(np.array(column.to_numpy(), np.uint64))
 
     def __len__(self) -> int:
         return sum(map(len, self._parts))
@@ -54,13 +58,26 @@ class Addresses:
 
     def by_fragment(self) -> dict[int, BitMap]:
         """The offsets in each fragment."""
-        every = np.sort(self.in_order())
+        every = self.in_order()
         if not len(every):
             return {}
-        fragments = (every >> np.uint64(32)).astype(np.int64)
-        numbers, starts = np.unique(fragments, return_index=True)
-        offsets = (every & np.uint64(0xFFFFFFFF)).astype(np.uint32)
-        return {int(number): BitMap(part) for number, part in zip(numbers, np.split(offsets, starts[1:]), strict=True)}
+        if (every[1:] < every[:-1]).any():  # a scan gives them in order
+            every.sort()
+        offsets = offsets_in(every)
+        fragments = (every >> np.uint64(32)).astype(np.uint32)
+        starts = np.flatnonzero(fragments[1:] != fragments[:-1]) + 1
+        numbers = fragments[np.concatenate([[0], starts])]
+        return {int(number): bitmap_of(part) for number, part in zip(numbers, np.split(offsets, starts), strict=True)}
+
+
+def offsets_in(addresses: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint32]:
+    """Where rows are in their fragments."""
+    return addresses.astype(np.uint32)  # drops the upper half
+
+
+def bitmap_of(offsets: npt.NDArray[np.uint32]) -> BitMap:
+    """Other than from an array of C, pyroaring takes numbers one by one."""
+    return BitMap(array("I", offsets.tobytes()))
 
 
 def matching_rows(place: Place, manifest: Manifest, where: str) -> dict[int, BitMap]:
@@ -68,8 +85,7 @@ def matching_rows(place: Place, manifest: Manifest, where: str) -> dict[int, Bit
     found = Addresses()
     dataset = dataset_at(place, manifest)
     with lance_errors(place, "find rows"):
-        for batch in dataset.scanner(columns=[], filter=where, with_row_address=True).to_batches():
-            found.add(batch.column(ADDRESS))
+        found.add(dataset.scanner(columns=[], filter=where, with_row_address=True, batch_size=_BATCH).to_table().column(ADDRESS))
     return found.by_fragment()
 
 

@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 import pyarrow as pa
-from pyroaring import BitMap
 
 from tiltyard.errors import InvalidInput, TiltyardError, UnsupportedFeature
 from tiltyard.format.flags import check_writable
@@ -32,8 +31,9 @@ from tiltyard.transaction.rebase import fragments_of
 from tiltyard.transaction.transaction import Transaction
 from tiltyard.verbs.blobs import has_blobs
 from tiltyard.verbs.casts import cast
-from tiltyard.verbs.data import FileLimits, fragment_from_lance, write_into
+from tiltyard.verbs.data import FileLimits, write_into
 from tiltyard.verbs.delete import Committed, nothing_done
+from tiltyard.verbs.in_place import with_values
 from tiltyard.verbs.input import conformed
 from tiltyard.verbs.lance import lance_errors
 from tiltyard.verbs.place import Place
@@ -81,7 +81,7 @@ def update_rows(
         place.ensure_safe()
         assigned = _assigned(manifest, assignment)
         if _in_place(place, manifest, assignment, assigned):
-            made = _rewrite_columns(place, manifest, assignment, assigned)
+            made = _rewrite_columns(place, manifest, assignment)
         else:
             made = _rewrite_rows(place, manifest, assignment, assigned, limits)
         if made is None:
@@ -121,6 +121,8 @@ def _in_place(place: Place, manifest: Manifest, assignment: Assignment, assigned
     columns = sum(1 for field in manifest.fields if field.parent_id < 0)
     if len(assigned) > columns * FEW_COLUMNS:
         return False
+    if assignment.where == "true":
+        return True
     rows = matching_rows(place, manifest, assignment.where)
     touched = sum(one.live_rows for one in fragments_of(manifest, rows).values())
     return sum(map(len, rows.values())) >= touched * IN_PLACE_FROM
@@ -199,7 +201,7 @@ def _with_row_ids(fragments: tuple[DataFragment, ...], ids: Addresses) -> tuple[
 # ---- columns in place ------------------------------------------------------------------------------------------------------
 
 
-def _rewrite_columns(place: Place, manifest: Manifest, assignment: Assignment, assigned: list[Field]) -> Made | None:
+def _rewrite_columns(place: Place, manifest: Manifest, assignment: Assignment) -> Made | None:
     dataset = dataset_at(place, manifest)
     schema = arrow_from_fields(manifest.fields, {})
     updated: list[DataFragment] = []
@@ -209,7 +211,7 @@ def _rewrite_columns(place: Place, manifest: Manifest, assignment: Assignment, a
     try:
         for number, values in _values_by_fragment(place, dataset, schema, assignment):
             _refuse_nulls(values, schema)
-            fragment, fields, rows = _with_columns(place, dataset, fragments_of(manifest, [number])[number], values)
+            fragment, fields, rows = with_values(place, dataset, manifest, fragments_of(manifest, [number])[number], values)
             updated.append(fragment)
             offsets[number] = encode_roaring(rows)
             modified.update(dict.fromkeys(fields))
@@ -244,17 +246,3 @@ def _refuse_nulls(values: pa.Table, schema: pa.Schema) -> None:
     for name in values.column_names[1:]:
         if not schema.field(name).nullable and values.column(name).null_count:
             raise InvalidInput(f"A new value of {name!r} is null, and the column takes none.", argument="values")
-
-
-def _with_columns(place: Place, dataset: LanceDataset, before: DataFragment, values: pa.Table) -> tuple[DataFragment, list[int], BitMap]:
-    with lance_errors(place, "write columns"):
-        fragment = dataset.get_fragment(before.id)
-        assert fragment is not None
-        written, fields = fragment.update_columns(values, left_on=ADDRESS, right_on=ADDRESS)
-    known = {(file.path, file.base_id): file for file in before.files}
-    files = tuple(
-        replace(known[file.path, file.base_id], fields=file.fields) if (file.path, file.base_id) in known else file
-        for file in fragment_from_lance(written).files
-    )
-    addresses: Any = values.column(ADDRESS).to_numpy()
-    return replace(before, files=files), list(fields), BitMap((addresses & 0xFFFFFFFF).astype("uint32"))

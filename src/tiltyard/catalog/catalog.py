@@ -1,0 +1,259 @@
+"""The catalog of a lake: one cut over all tables, moved from snapshot to snapshot by transactions over any number of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any, Final
+
+from tiltyard.catalog.codec import (
+    BRANCHES,
+    BUCKET,
+    LAKE,
+    PENDING,
+    TABLES,
+    cut_key,
+    head_from_body,
+    head_to_body,
+    idempotency_key,
+    pending_key,
+    pending_prefix,
+    snapshot_from_body,
+    snapshot_key,
+    snapshot_to_body,
+    snapshots_prefix,
+    table_key,
+    tip_key,
+    transaction_key,
+)
+from tiltyard.catalog.cuts import Floor, cut_at, floor_from, floor_key
+from tiltyard.catalog.publishing import ABORTED, COMMITTED, Published, decide, locks
+from tiltyard.catalog.records import Body, Found, Records, Writes
+from tiltyard.catalog.values import MAIN, Cut, Publication, Snapshot
+from tiltyard.errors import NotFound, TiltyardError, UnsupportedFeature
+from tiltyard.interfaces import Runtime
+
+FORMAT: Final = 1
+"""What the records of a lake mean. A higher number than this one is refused."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """A version that was committed and has not got its final name yet."""
+
+    table: str
+    lake_branch: str
+    branch: str | None
+    version: int
+    path: str
+    staged: str
+    transaction: str
+    alone: bool
+
+    @property
+    def key(self) -> str:
+        return pending_key(self.table, self.branch, self.version)
+
+
+class Catalog:
+    """The lake's records, by what they mean."""
+
+    def __init__(self, records: Records, runtime: Runtime) -> None:
+        self.records = records
+        self.runtime = runtime
+
+    # ---- the lake itself -------------------------------------------------------------------------------------------------------
+
+    def initialize(self, facts: Mapping[str, Any]) -> Body:
+        """Makes an empty lake, or finds the one that is there; what it says of itself.
+
+        Raises:
+            UnsupportedFeature: a newer release made it.
+        """
+        now = self.runtime.clock.now().isoformat()
+
+        def make(found: Found) -> Writes[Body]:
+            if LAKE in found:
+                return Writes(found[LAKE])
+            body = {"format": FORMAT, "id": self.runtime.random.uuid(), "created": now, **facts}
+            return Writes(body, {LAKE: body, tip_key(MAIN): {"snapshot": 0, "at": now}})
+
+        known = self.records.get([LAKE]).get(LAKE) or self.records.transact([LAKE, tip_key(MAIN)], [], make)
+        return check_format(known, self.records.url)
+
+    def describe(self) -> Body | None:
+        """What the lake says of itself; None where there is none."""
+        known = self.records.get([LAKE]).get(LAKE)
+        return None if known is None else check_format(known, self.records.url)
+
+    # ---- cuts ------------------------------------------------------------------------------------------------------------------
+
+    def cut(self, branch: str = MAIN) -> Cut:
+        """All tables as they are now, in one read.
+
+        Raises:
+            NotFound: there is no such branch.
+        """
+        found = dict(self.records.scan([tip_key(branch), f"{TABLES}{branch}/", PENDING]))
+        tip = found.pop(tip_key(branch), None)
+        if tip is None:
+            raise NotFound(f"There is no branch {branch!r} in the lake at {self.records.url}.", name=branch)
+        # The prefix of one branch's tip may begin that of another's.
+        prefix = f"{TABLES}{branch}/"
+        heads = [head_from_body(body) for key, body in found.items() if key.startswith(prefix)]
+        return Cut(branch, int(tip["snapshot"]), {head.name: head for head in heads}, _unfinished(found))
+
+    def cut_at(self, snapshot: int, branch: str = MAIN) -> Cut:
+        """All tables as they were right after a snapshot.
+
+        Raises:
+            NotFound: there is no such snapshot.
+        """
+        cut = cut_at(self.records, snapshot, branch)
+        # Looked at last: a version that is not among these by now has its name for good.
+        return replace(cut, unfinished=_unfinished(dict(self.records.scan([PENDING]))))
+
+    def keep_cut(self, branch: str, snapshot: int) -> None:
+        """Writes a cut down at the end of each bucket, so that later ones need not be put together from the beginning. Advice only."""
+        bucket = (snapshot + 1) // BUCKET
+        if (snapshot + 1) % BUCKET:
+            return
+        with suppress(TiltyardError):  # whatever goes wrong here, the snapshot is committed
+            tables = [head_to_body(head) for head in self.cut_at(snapshot, branch).tables.values()]
+            key = cut_key(branch, bucket)
+            self.records.transact([key], [], lambda found: Writes(None, {} if key in found else {key: {"tables": tables}}))
+
+    # ---- history ---------------------------------------------------------------------------------------------------------------
+
+    def history(self, branch: str = MAIN, limit: int | None = None) -> list[Snapshot]:
+        """Snapshots, newest first."""
+        found = self.records.scan([snapshots_prefix(branch)], limit=limit, descending=True)
+        return [snapshot_from_body(body) for _, body in found]
+
+    def snapshot(self, snapshot: int, branch: str = MAIN) -> Snapshot:
+        key = snapshot_key(branch, snapshot)
+        found = self.records.get([key])
+        if key not in found:
+            raise NotFound(f"There is no snapshot {snapshot} on branch {branch!r}.", name=str(snapshot), advice="See lake.history().")
+        return snapshot_from_body(found[key])
+
+    def snapshot_before(self, moment: datetime, branch: str = MAIN) -> int:
+        """The last snapshot committed at or before a moment; 0 where there was none. Reads as many records as it halves the history.
+
+        Raises:
+            NotFound: what there was then was cleaned up.
+        """
+        floor = self.floor(branch)
+        if floor.at is not None and floor.at > moment:
+            raise NotFound(f"What the lake was at {moment.isoformat()} was cleaned up.", name=branch, advice="See lake.history().")
+        low, high = max(self._begun(branch), floor.snapshot), self.cut(branch).snapshot
+        while low < high:
+            middle = (low + high + 1) // 2
+            later = self.snapshot(middle, branch).at > moment
+            low, high = (low, middle - 1) if later else (middle, high)
+        return low
+
+    def floor(self, branch: str = MAIN) -> Floor:
+        """Where the past begins: a cleanup may have forgotten what was before."""
+        return floor_from(self.records.get([floor_key(branch)]), branch)
+
+    def _begun(self, branch: str) -> int:
+        body = self.records.get([BRANCHES + branch]).get(BRANCHES + branch)
+        return 0 if body is None else int(body["snapshot"])
+
+    # ---- transactions ----------------------------------------------------------------------------------------------------------
+
+    def publish(self, publication: Publication) -> Published:
+        """Commits all changes of a transaction in one step.
+
+        Raises:
+            StaleError: tables are not where it expects them.
+            AbortedError: somebody took it for dead.
+            StorageError: with ``maybe_applied`` where the answer was lost; ``outcome`` tells.
+        """
+        exclusive, shared = locks(publication)
+        now = self.runtime.clock.now()
+        done = self.records.transact(exclusive, shared, lambda found: decide(publication, found, now))
+        if not done.replayed:
+            self.keep_cut(publication.branch, done.snapshot)
+        return done
+
+    def transaction(self, transaction: str) -> Body | None:
+        """The record of a transaction that was decided; None where it was not."""
+        key = transaction_key(transaction)
+        return self.records.get([key]).get(key)
+
+    def with_key(self, key: str) -> Body | None:
+        """The committed transaction that had an idempotency key."""
+        return self.records.get([idempotency_key(key)]).get(idempotency_key(key))
+
+    def abort(self, transaction: str) -> bool:
+        """Makes sure that a transaction is never committed. False where it was committed before."""
+        key = transaction_key(transaction)
+        now = self.runtime.clock.now().isoformat()
+
+        def decide(found: Found) -> Writes[bool]:
+            if key in found:
+                return Writes(found[key]["state"] != COMMITTED)
+            return Writes(True, {key: {"state": ABORTED, "at": now}})
+
+        return self.records.transact([key], [], decide)
+
+    # ---- versions on their way to their final name -----------------------------------------------------------------------------
+
+    def pending(self, table: str | None = None, branch: str | None = None) -> Sequence[Pending]:
+        """Versions that were committed and not finished: of one table, or of all."""
+        prefix = PENDING if table is None else pending_prefix(table, branch)
+        return [Pending(**body) for _, body in self.records.scan([prefix])]
+
+    def settle(self, finished: Iterable[Pending]) -> None:
+        """Notes that versions have their final names."""
+        keys = [one.key for one in finished]
+        if keys:
+            self.records.transact(keys, [], lambda found: Writes(None, delete=[key for key in keys if key in found]))
+
+    def void(self, pending: Pending) -> None:
+        """Gives a number up to a writer that does not know the catalog and had taken the name: nobody has seen ours.
+
+        The transaction is then undecided again, and may be published on top of theirs.
+        """
+        mine = transaction_key(pending.transaction)
+        done = self.transaction(pending.transaction)
+        if done is None or done["state"] != COMMITTED:
+            return
+        at = snapshot_key(pending.lake_branch, int(done["snapshot"]))
+        gone = [pending.key, mine, *([idempotency_key(done["key"])] if "key" in done else [])]
+
+        def decide(found: Found) -> Writes[None]:
+            if at not in found or any(key not in found for key in gone):
+                return Writes(None)
+            return Writes(None, {at: snapshot_to_body(replace(snapshot_from_body(found[at]), voided=True))}, gone)
+
+        self.records.transact([*gone, at], [], decide)
+
+    def quarantine(self, pending: Pending, why: str) -> None:
+        """Stops all writing to a table until somebody decides."""
+        key = table_key(pending.lake_branch, pending.table)
+
+        def decide(found: Found) -> Writes[None]:
+            news = key in found and found[key].get("quarantine") != why
+            return Writes(None, {key: {**found[key], "quarantine": why}} if news else {})
+
+        self.records.transact([key], [], decide)
+
+
+def _unfinished(found: Found) -> dict[tuple[str, str | None], int]:
+    lowest: dict[tuple[str, str | None], int] = {}
+    for key, body in found.items():
+        if key.startswith(PENDING):
+            one = Pending(**body)
+            lowest[one.table, one.branch] = min(one.version, lowest.get((one.table, one.branch), one.version))
+    return lowest
+
+
+def check_format(known: Body, url: str) -> Body:
+    if int(known.get("format", 0)) > FORMAT:
+        raise UnsupportedFeature(f"The lake at {url} has format {known['format']}; this release knows {FORMAT}.", feature="lake format")
+    return known

@@ -1,0 +1,77 @@
+"""What two SQL databases do differently, as one small interface."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Protocol
+
+from sqlalchemy import ColumnElement, Connection, Engine
+
+from tiltyard.catalog.patience import Patience
+
+
+class Trouble(Enum):
+    """What a failed statement means for the one who sent it."""
+
+    BUSY = "others are in the way; nothing was applied, and trying again may do"
+    LOST = "no answer came; whatever was sent may have been carried out"
+    FAILED = "the database answered that it did not do it"
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A failed statement, told in codes alone: the words of a driver may quote an address or a record.
+
+    Attributes:
+        trouble: what it means.
+        code: the SQLSTATE, or the name of SQLite's result.
+        transient: whether trying again later may help.
+        advice: what to do next.
+    """
+
+    trouble: Trouble
+    code: str
+    transient: bool = False
+    advice: str = ""
+
+
+class Database(Protocol):
+    """One address of one kind of database."""
+
+    shown: str
+    """The address, without credentials."""
+
+    patience: Patience
+
+    one_writer: bool
+    """Whether only one transaction can write at a time anyway, so that the threads of a process had better queue up."""
+
+    begin: str
+    """Begins a transaction that will write."""
+
+    lock_all: str
+    """Within a transaction: keeps everybody else from changing the tables' form. May be empty."""
+
+    among: ColumnElement[bool]
+    """The condition that a record's key is one of those given as a parameter, however many they are."""
+
+    def engine(self) -> Engine:
+        """Fresh connections, in autocommit mode: transactions are begun and ended by statements, so that it is known what was sent."""
+
+    def keys(self, keys: Collection[str]) -> dict[str, Any]:
+        """The parameter of ``among``."""
+
+    def look(self, connection: Connection, ordered: Sequence[tuple[str, bool]]) -> Sequence[tuple[str, str]]:
+        """Locks the records that are there, one by one in the given order, and reads them as they are then.
+
+        Args:
+            ordered: keys, and whether each is to be locked exclusively.
+        """
+
+    def failure(self, error: BaseException | None) -> Failure:
+        """What an error of the driver means."""
+
+    def committed(self, cursor: Any) -> bool:
+        """Whether the answer to a COMMIT, where the driver passes one on, says that it was one."""

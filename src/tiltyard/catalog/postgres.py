@@ -1,0 +1,135 @@
+"""Records in a PostgreSQL database: for writers on different machines."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, Engine, any_, bindparam, create_engine, text
+from sqlalchemy.dialects.postgresql import ARRAY, TEXT
+
+from tiltyard.catalog.database import Failure, Trouble
+from tiltyard.catalog.migrations import RECORDS
+from tiltyard.catalog.patience import Patience
+from tiltyard.errors import InvalidInput, UnsupportedFeature
+from tiltyard.storage.local import Durability
+
+_BUSY = frozenset({"40001", "40P01", "55P03"})  # serialization failure, deadlock, lock not available
+# Connection exceptions, the server shutting down or crashing, and "statement completion unknown": the answer says nothing of the deed.
+_LOST = ("08", "57P", "40003")
+_TRANSIENT = ("53", "57", "58")  # resources, operator intervention, the system below
+
+# Both ends notice within half a minute that the other one is gone, and a client that hangs with locks in its hands loses them.
+_KEEPALIVE = {"keepalives_idle": "10", "keepalives_interval": "5", "keepalives_count": "3", "tcp_user_timeout": "30000"}
+_IDLE = "SET LOCAL idle_in_transaction_session_timeout = '60s'"
+
+# One pass over the keys in the order given: for each the row is locked, as strongly as that key needs, before the next is looked at. Row
+# locks that wait give the row as it is when the lock is there.
+_LOOK = text("""
+SELECT wanted.key, coalesce(written.body, kept.body) AS body
+FROM unnest(CAST(:keys AS text[]), CAST(:strong AS boolean[])) AS wanted (key, strong)
+LEFT JOIN LATERAL (
+    SELECT body FROM tiltyard_records AS r WHERE r.key = wanted.key COLLATE "C" AND wanted.strong FOR UPDATE
+) AS written ON true
+LEFT JOIN LATERAL (
+    SELECT body FROM tiltyard_records AS r WHERE r.key = wanted.key COLLATE "C" AND NOT wanted.strong FOR SHARE
+) AS kept ON true
+""")
+
+_CATALOG_LOCK = 0x74696C7479617264  # "tiltyard"
+
+
+class Postgres:
+    """One database of a PostgreSQL server.
+
+    Args:
+        url: ``postgresql://...`` or a libpq connection string. It is shown nowhere.
+        durability: ``"os"`` lets the server answer before a commit is on its disk; otherwise its own setting stands.
+        lock_timeout: seconds to wait for a lock before everything is let go and tried again.
+    """
+
+    patience = Patience(first=0.1, longest=5.0, attempts=16, seconds=300.0)
+    one_writer = False
+    lock_all = f"SELECT pg_advisory_xact_lock({_CATALOG_LOCK})"
+
+    among: ColumnElement[bool] = RECORDS.c.key == any_(bindparam("keys", type_=ARRAY(TEXT)))
+
+    def __init__(self, url: str, *, durability: Durability = "fsync", lock_timeout: float = 10.0) -> None:
+        self._parameters = _parameters(url)
+        self.shown = "postgresql://{host}:{port}/{dbname}".format_map(
+            {"host": "localhost", "port": "5432", "dbname": ""} | self._parameters
+        )
+        # Read committed: each statement sees what is committed when it begins, so a look after a wait is never a stale one.
+        begin = ["BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE", f"SET LOCAL lock_timeout = {max(int(lock_timeout * 1000), 1)}", _IDLE]
+        begin += [] if durability == "fsync" else ["SET LOCAL synchronous_commit = off"]
+        self.begin = "; ".join(begin)
+
+    def engine(self) -> Engine:
+        return create_engine(
+            "postgresql+psycopg://",
+            creator=self._connect,
+            max_overflow=-1,
+            isolation_level="AUTOCOMMIT",
+            hide_parameters=True,
+            use_native_hstore=False,
+        )
+
+    def keys(self, keys: Collection[str]) -> dict[str, Any]:
+        return {"keys": list(keys)}
+
+    def look(self, connection: Connection, ordered: Sequence[tuple[str, bool]]) -> Sequence[tuple[str, str]]:
+        rows = connection.execute(_LOOK, {"keys": [key for key, _ in ordered], "strong": [strong for _, strong in ordered]})
+        return [(row.key, row.body) for row in rows if row.body is not None]
+
+    def failure(self, error: BaseException | None) -> Failure:
+        state = getattr(error, "sqlstate", None)
+        if state is None or state.startswith(_LOST):
+            advice = "See that the server runs and lets you in, then try again."
+            return Failure(Trouble.LOST, state or type(error).__name__, transient=True, advice=advice)
+        if state in _BUSY:
+            return Failure(Trouble.BUSY, state, transient=True)
+        return Failure(Trouble.FAILED, state, transient=state.startswith(_TRANSIENT))
+
+    def committed(self, cursor: Any) -> bool:
+        return bool(cursor.statusmessage == "COMMIT")
+
+    def _connect(self) -> Any:
+        driver = _psycopg()
+        # Without prepared statements, which poolers between us and the server do not all keep apart.
+        return driver.connect(**(_defaults() | self._parameters), prepare_threshold=None)
+
+
+def _parameters(url: str) -> dict[str, Any]:
+    driver = _psycopg()
+    scheme, separator, rest = url.partition("://")
+    address = f"postgresql://{rest}" if separator and scheme.startswith(("postgresql+", "postgres")) else url
+    try:
+        given = driver.conninfo.conninfo_to_dict(address)
+    except driver.Error:
+        given = None
+    if not given:
+        # Raised out here and without its cause, since the driver quotes the address, password and all.
+        raise InvalidInput("The catalog's address is no PostgreSQL connection string.", argument="url")
+    return dict(given)
+
+
+def _defaults() -> dict[str, Any]:
+    """What the address may say otherwise."""
+    name = f"tiltyard, process {os.getpid()} on {socket.gethostname()}"
+    # Of several hosts the one that can be written to: a standby would answer with what was, and take no commit.
+    return {"connect_timeout": "10", "target_session_attrs": "read-write", "application_name": name[:63], **_KEEPALIVE}
+
+
+def _psycopg() -> Any:
+    try:
+        import psycopg
+        import psycopg.conninfo
+    except ImportError:
+        raise UnsupportedFeature(
+            "A PostgreSQL catalog needs psycopg, which is not installed.",
+            feature="postgres catalog",
+            advice="Install tiltyard with its extra: tiltyard[postgres].",
+        ) from None
+    return psycopg

@@ -1,0 +1,230 @@
+"""The decision at the end of a transaction over several tables: pure, made while everything it looks at is locked.
+
+Either all of it is stored, the heads, the snapshot and the transaction's own record, or nothing is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+from tiltyard.catalog.codec import (
+    gone_key,
+    head_from_body,
+    head_to_body,
+    idempotency_key,
+    name_key,
+    pending_key,
+    snapshot_key,
+    snapshot_to_body,
+    table_key,
+    tip_key,
+    transaction_key,
+)
+from tiltyard.catalog.records import Found, Writes
+from tiltyard.catalog.values import Change, Moved, Publication, Snapshot, TableHead
+from tiltyard.errors import CorruptTable, HistoryUnavailable, NotFound
+
+COMMITTED = "committed"
+ABORTED = "aborted"
+
+
+class StaleError(Exception):
+    """Tables moved since the publication was built; from the decision to whoever can carry it over, never to a user."""
+
+    def __init__(self, moved: Iterable[Moved]) -> None:
+        super().__init__("tables moved")
+        self.moved = tuple(moved)
+
+
+class AbortedError(Exception):
+    """Somebody took the transaction for dead and removed what it had staged; never reaches a user as it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """What a publication came to: its snapshot, and whether that was there before."""
+
+    snapshot: int
+    transaction: str
+    replayed: bool = False
+
+
+def is_alone(publication: Publication) -> bool:
+    """Whether it is one version of one table and nothing else, so that giving it up takes nothing with it."""
+    first = publication.changes[0] if len(publication.changes) == 1 else None
+    return first is not None and first.kind == "write" and not first.former and len(first.steps) == 1
+
+
+def locks(publication: Publication) -> tuple[list[str], list[str]]:
+    """Keys of the records that a publication writes, and of those that must only stay as they are."""
+    branch = publication.branch
+    exclusive = [tip_key(branch), transaction_key(publication.transaction)]
+    for change in publication.changes:
+        exclusive.append(table_key(branch, change.table))
+        if change.kind in ("create", "register", "drop", "rename"):
+            exclusive.append(name_key(branch, change.name))
+        if change.former:
+            exclusive.append(name_key(branch, change.former))
+    if publication.key is not None:
+        exclusive.append(idempotency_key(publication.key))
+    written = set(exclusive)
+    shared = [key for one in publication.reads if (key := table_key(branch, one.table)) not in written]
+    return exclusive, [*shared, *(gone_key(one.location) for one in publication.changes if one.location)]
+
+
+def decide(publication: Publication, found: Found, now: datetime) -> Writes[Published]:
+    """What to write for a publication, given all it locked.
+
+    Raises:
+        StaleError: tables are not where it expects them.
+        AbortedError: it was given up meanwhile.
+        NotFound: the branch is gone.
+    """
+    before = _decided_before(publication, found)
+    if before is not None:
+        return Writes(before)
+    if any(one.location and gone_key(one.location) in found for one in publication.changes):
+        raise AbortedError  # a cleanup took the new table for one that nobody finished
+    moved = [*_moved_writes(publication, found), *_moved_reads(publication, found)]
+    if moved:
+        raise StaleError(moved)
+    tip = found.get(tip_key(publication.branch))
+    if tip is None:
+        raise NotFound(f"There is no branch {publication.branch!r} in the lake.", name=publication.branch)
+    snapshot = Snapshot(
+        id=int(tip["snapshot"]) + 1,
+        branch=publication.branch,
+        at=max(now, datetime.fromisoformat(tip["at"])),  # clocks differ; the order of snapshots does not
+        transaction=publication.transaction,
+        changes=tuple(_named_as_now(change, publication.branch, found) for change in publication.changes),
+        author=publication.author,
+        message=publication.message,
+        properties=dict(publication.properties),
+        isolation=publication.isolation,
+        base=publication.base,
+    )
+    done: dict[str, Any] = {"state": COMMITTED, "snapshot": snapshot.id, "branch": publication.branch, "at": snapshot.at.isoformat()}
+    if publication.key is not None:
+        done["key"] = publication.key
+    put: dict[str, Any] = {
+        tip_key(publication.branch): {"snapshot": snapshot.id, "at": snapshot.at.isoformat()},
+        transaction_key(publication.transaction): done,
+        snapshot_key(publication.branch, snapshot.id): snapshot_to_body(snapshot),
+    }
+    if publication.key is not None:
+        put[idempotency_key(publication.key)] = {"transaction": publication.transaction, "snapshot": snapshot.id}
+    delete: list[str] = []
+    for change in publication.changes:
+        _apply(change, publication, found, put, delete)
+    return Writes(Published(snapshot.id, publication.transaction), put, [key for key in delete if key not in put])
+
+
+def _decided_before(publication: Publication, found: Found) -> Published | None:
+    mine = found.get(transaction_key(publication.transaction))
+    if mine is not None:
+        if mine["state"] == COMMITTED:
+            return Published(int(mine["snapshot"]), publication.transaction, replayed=True)
+        raise AbortedError
+    if publication.key is not None and (other := found.get(idempotency_key(publication.key))) is not None:
+        return Published(int(other["snapshot"]), str(other["transaction"]), replayed=True)
+    return None
+
+
+def _moved_writes(publication: Publication, found: Found) -> Iterable[Moved]:
+    branch = publication.branch
+    leaving = {one.table for one in publication.changes if one.kind == "drop" or one.former}
+    for change in publication.changes:
+        if change.kind in ("create", "register", "rename"):
+            holder = found.get(name_key(branch, change.name))
+            if holder is not None and holder["table"] not in leaving:
+                yield Moved(str(holder["table"]), change.name, "incompatible", 0, None)
+                continue
+        if change.kind in ("create", "register"):
+            continue
+        body = found.get(table_key(branch, change.table))
+        if body is None:
+            yield Moved(change.table, change.former or change.name, "incompatible", change.base, None)
+            continue
+        head = head_from_body(body)
+        if change.former and head.name != change.former:
+            yield Moved(change.table, change.former, "incompatible", change.base, head.version, head)
+        elif head.version != change.base:
+            yield Moved(change.table, head.name, "write", change.base, head.version, head)
+        elif head.quarantine and change.kind != "drop":
+            raise CorruptTable(head.name, head.quarantine, advice="Run `tiltyard lake repair`.")
+        elif (change.read or change.base) < head.refused:
+            raise HistoryUnavailable(
+                f"The lake was cleaned up while the transaction was at work on {head.name}; it read version {change.read or change.base}.",
+                read_version=change.read or change.base,
+                head=head.version,
+            )
+
+
+def _moved_reads(publication: Publication, found: Found) -> Iterable[Moved]:
+    for read in publication.reads:
+        body = found.get(table_key(publication.branch, read.table))
+        if body is None:
+            yield Moved(read.table, read.name, "read", read.base, None)
+            continue
+        head = head_from_body(body)
+        if head.data_version != read.data_version:
+            yield Moved(read.table, read.name, "read", read.base, head.version, head)
+
+
+def _named_as_now(change: Change, branch: str, found: Found) -> Change:
+    """Somebody may have renamed the table meanwhile, which does not keep others from writing to it."""
+    body = found.get(table_key(branch, change.table))
+    return change if body is None or change.former else replace(change, name=str(body["name"]))
+
+
+def new_head(change: Change, branch: str) -> TableHead:
+    """The head that the creation of a table leaves behind."""
+    content = max((step.version for step in change.steps if step.content), default=0)
+    return TableHead(
+        id=change.table,
+        name=change.name,
+        location=change.location,
+        version=change.version,
+        data_version=content or change.version,
+        naming=change.naming,
+        branch=change.branch,
+        home=branch,
+    )
+
+
+def _apply(change: Change, publication: Publication, found: Found, put: dict[str, Any], delete: list[str]) -> None:
+    """The head, the name and the unfinished versions that one change leaves behind."""
+    branch = publication.branch
+    key = table_key(branch, change.table)
+    if change.kind == "drop":
+        delete += [key, name_key(branch, str(found[key]["name"]))]
+        return
+    content = max((step.version for step in change.steps if step.content), default=0)
+    if change.kind in ("create", "register"):
+        head = new_head(change, branch)
+    else:
+        before = head_from_body(found[key])
+        name = change.name if change.former else before.name
+        head = replace(
+            before, name=name, version=change.version, data_version=max(before.data_version, content), branch=change.branch or before.branch
+        )
+    put[key] = head_to_body(head)
+    if change.former:
+        delete.append(name_key(branch, change.former))
+    if change.kind in ("create", "register", "rename"):
+        put[name_key(branch, head.name)] = {"table": head.id, "location": head.location}
+    for step in change.steps:
+        if step.staged is not None:
+            put[pending_key(change.table, head.branch, step.version)] = {
+                "table": change.table,
+                "lake_branch": branch,
+                "branch": head.branch,
+                "version": step.version,
+                "path": step.path,
+                "staged": step.staged,
+                "transaction": publication.transaction,
+                "alone": is_alone(publication),
+            }

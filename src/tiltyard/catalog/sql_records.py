@@ -1,0 +1,287 @@
+"""Records in an SQL database. A commit there is the one step that decides; all that leads to it can be thrown away."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeVar
+
+from sqlalchemy import Connection, Engine, and_, bindparam, delete, or_, select, update
+from sqlalchemy.dialects.postgresql import insert as postgres_insert
+from sqlalchemy.dialects.sqlite import insert as sqlite_insert
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+
+from tiltyard.catalog.bodies import check_keys, decode, encode, prefix_ranges
+from tiltyard.catalog.database import Database, Failure, Trouble
+from tiltyard.catalog.migrations import RECORDS, is_current, migrate
+from tiltyard.catalog.records import Body, Decide, Found, Writes, in_order
+from tiltyard.errors import ContentionError, StorageError
+from tiltyard.interfaces import Runtime, system_runtime
+
+T = TypeVar("T")
+
+_UPDATE: Final = update(RECORDS).where(RECORDS.c.key == bindparam("of")).values(body=bindparam("to"))
+_UNKNOWN: Final = "Look whether it is there before trying again."
+_NOTHING: Final = "Nothing was written."
+
+
+class _Again(Exception):
+    """This try came to nothing, and another one may fare better.
+
+    Attributes:
+        reason: why, for the message in the end.
+        lock: keys that have to be locked next time.
+        pause: whether to wait first, since others are busy.
+        lost: what to raise if the connection is lost a second time.
+    """
+
+    def __init__(self, reason: str, *, lock: Collection[str] = (), pause: bool = False, lost: StorageError | None = None) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.lock = frozenset(lock)
+        self.pause = pause
+        self.lost = lost
+
+
+@dataclass(frozen=True, slots=True)
+class _Process:
+    """What belongs to one process and must not cross a fork."""
+
+    engine: Engine
+    writer: threading.Lock = field(default_factory=threading.Lock)
+
+
+class SqlRecords:
+    """Records in the table ``tiltyard_records`` of an SQL database, which is made, or brought up to date, when it is opened.
+
+    May be used by many threads, and by children after a fork.
+    """
+
+    def __init__(self, database: Database, *, runtime: Runtime | None = None) -> None:
+        self._database = database
+        self._runtime = runtime or system_runtime()
+        # By process id. What a forked child finds here of its parent it neither uses nor closes: the sockets and locks are the parent's.
+        self._processes: dict[int, _Process] = {}
+        # Made once: to put a statement together takes longer than to run it.
+        self._get = select(RECORDS.c.key, RECORDS.c.body).where(database.among)
+        self._delete = delete(RECORDS).where(database.among)
+        self.url = database.shown
+        try:
+            if not self._read(lambda connection: is_current(connection, self.url)):
+                self._transaction(self._migrate)
+        except BaseException:
+            self.close()
+            raise
+
+    def __repr__(self) -> str:
+        return f"SqlRecords({self.url!r})"
+
+    def get(self, keys: Collection[str]) -> Found:
+        check_keys(keys)
+        if not keys:
+            return {}
+        rows = self._read(lambda connection: connection.execute(self._get, self._database.keys(keys)).all())
+        return {key: decode(key, body, self.url) for key, body in rows}
+
+    def scan(self, prefixes: Sequence[str], *, limit: int | None = None, descending: bool = False) -> Sequence[tuple[str, Body]]:
+        key = RECORDS.c.key
+        ranges = [key >= first if end is None else and_(key >= first, key < end) for first, end in prefix_ranges(prefixes)]
+        if not ranges:
+            return []
+        query = select(key, RECORDS.c.body).where(or_(*ranges)).order_by(key.desc() if descending else key).limit(limit)
+        rows = self._read(lambda connection: connection.execute(query).all())
+        return [(found, decode(found, body, self.url)) for found, body in rows]
+
+    def transact(self, exclusive: Collection[str], shared: Collection[str], decide: Decide[T]) -> T:
+        check_keys((*exclusive, *shared))
+        written = set(exclusive)
+
+        def attempt(connection: Connection) -> T:
+            try:
+                return self._attempt(connection, written, shared, decide)
+            except _Again as again:
+                written.update(again.lock)
+                raise
+
+        return self._transaction(attempt)
+
+    def close(self) -> None:
+        process = self._processes.pop(os.getpid(), None)
+        if process is not None:
+            process.engine.dispose()
+
+    # what is done within a transaction
+
+    def _attempt(self, connection: Connection, exclusive: Collection[str], shared: Collection[str], decide: Decide[T]) -> T:
+        ordered = in_order(exclusive, shared)
+        rows = self._database.look(connection, ordered) if ordered else ()
+        found = {key: decode(key, body, self.url) for key, body in rows}
+        writes = decide(found)
+        check_keys((*writes.put, *writes.delete))
+        changed = {key for key in writes.put if key in found} | set(writes.delete)
+        if weak := changed.difference(exclusive):
+            raise _Again("records had to be locked first", lock=weak)
+        self._write(connection, writes, found, [key for key, _ in ordered if key not in found])
+        return writes.result
+
+    def _write(self, connection: Connection, writes: Writes[T], found: Found, absent: Sequence[str]) -> None:
+        """Writes it all. What was looked for and not there is created, if only to be deleted again: so nobody else can have created it."""
+        bodies = {key: encode(key, body) for key, body in writes.put.items() if key not in writes.delete}
+        guards = {key for key in absent if key not in bodies}
+        new = dict.fromkeys(guards, "{}") | {key: body for key, body in bodies.items() if key not in found}
+        if taken := new.keys() - _insert(connection, new):
+            raise _Again("somebody else created a record", lock=taken - guards)
+        if known := [{"of": key, "to": body} for key, body in sorted(bodies.items()) if key in found]:
+            connection.execute(_UPDATE, known)
+        if gone := guards.union(writes.delete):
+            connection.execute(self._delete, self._database.keys(gone))
+
+    def _migrate(self, connection: Connection) -> None:
+        if self._database.lock_all:
+            connection.exec_driver_sql(self._database.lock_all)
+        migrate(connection, self.url)
+
+    # connections, transactions and what may go wrong with them
+
+    def _read(self, work: Callable[[Connection], T]) -> T:
+        """Does work that writes nothing."""
+
+        def attempt() -> T:
+            with self._connected() as connection:
+                return self._guarded(connection, work, first=True)
+
+        return self._persist(attempt)
+
+    def _transaction(self, work: Callable[[Connection], T]) -> T:
+        """Does the work between BEGIN and COMMIT."""
+
+        def begin(connection: Connection) -> None:
+            connection.exec_driver_sql(self._database.begin, execution_options={"no_parameters": True})
+
+        def attempt() -> T:
+            with self._turn(), self._connected() as connection:
+                self._guarded(connection, begin, first=True)
+                try:
+                    result = self._guarded(connection, work)
+                except BaseException:
+                    _roll_back(connection)
+                    raise
+                self._commit(connection)
+                return result
+
+        return self._persist(attempt)
+
+    def _persist(self, attempt: Callable[[], T]) -> T:
+        """Tries as often as others are in the way, within bounds."""
+        patience, clock = self._database.patience, self._runtime.clock
+        start, tries, lost = clock.monotonic(), 0, 0
+        while True:
+            try:
+                return attempt()
+            except _Again as again:
+                last = again
+            tries += 1
+            lost += last.lost is not None
+            seconds = clock.monotonic() - start
+            if last.lost is not None and lost > 1:
+                raise last.lost
+            if tries >= patience.attempts or seconds > patience.seconds:
+                what = f"The catalog {self.url} gave no way in {tries} tries and {seconds:.1f} s: {last.reason}."
+                raise ContentionError(what, operation="catalog", attempts=tries, seconds=seconds)
+            if last.pause:
+                clock.sleep(patience.wait(tries - 1, self._runtime))
+
+    def _guarded(self, connection: Connection, work: Callable[[Connection], T], *, first: bool = False) -> T:
+        """Does work and puts what the driver raises into our words.
+
+        Args:
+            first: nothing was sent on this connection before, so if it is dead it may have been so for long, and a new one will do.
+        """
+        try:
+            return work(connection)
+        except DBAPIError as error:
+            failure = self._database.failure(error.orig)
+        # Raised out here, so that the driver's words, which may quote a record, are not chained to it.
+        raise self._problem(failure, first=first)
+
+    def _commit(self, connection: Connection) -> None:
+        # Straight through the driver, whose answer tells a commit from a server that ended the transaction the other way.
+        cursor = connection.connection.cursor()
+        try:
+            cursor.execute("COMMIT")
+            if self._database.committed(cursor):
+                return
+            failure = Failure(Trouble.FAILED, "rolled back")
+        except connection.dialect.loaded_dbapi.Error as error:
+            failure = self._database.failure(error)
+        finally:
+            cursor.close()
+        _roll_back(connection)
+        raise self._problem(failure, committing=True)
+
+    def _problem(self, failure: Failure, *, first: bool = False, committing: bool = False) -> Exception:
+        if failure.trouble is Trouble.BUSY:
+            return _Again(f"others hold its locks ({failure.code})", pause=True)
+        lost = failure.trouble is Trouble.LOST
+        unknown = committing and lost
+        done = "did not say whether it committed" if unknown else "failed"
+        error = StorageError(
+            f"The catalog {self.url} {done} ({failure.code}).",
+            name=self.url,
+            maybe_applied=unknown,
+            transient=failure.transient,
+            advice=_UNKNOWN if unknown else f"{_NOTHING} {failure.advice}".strip(),
+        )
+        return _Again("the connection was lost", lost=error) if first and lost else error
+
+    @contextmanager
+    def _connected(self) -> Iterator[Connection]:
+        connection = None
+        try:
+            connection = self._here().engine.connect()
+        except DBAPIError as error:
+            failure = self._database.failure(error.orig)
+        if connection is None:
+            raise self._problem(failure)
+        with connection:
+            yield connection
+
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        """Where only one can write at a time, threads wait here for each other, in line, instead of asking the file again and again."""
+        if not self._database.one_writer:
+            yield
+            return
+        writer = self._here().writer
+        if not writer.acquire(timeout=self._database.patience.seconds):
+            raise _Again("another thread of this process holds its lock", pause=True)
+        try:
+            yield
+        finally:
+            writer.release()
+
+    def _here(self) -> _Process:
+        """The connections of this process. Without a lock, which a fork could leave locked for ever in the child."""
+        pid = os.getpid()
+        return self._processes.get(pid) or self._processes.setdefault(pid, _Process(self._database.engine()))
+
+
+def _insert(connection: Connection, new: dict[str, str]) -> set[str]:
+    """Creates records and returns the keys that were free; waits for others who are about to create the same."""
+    if not new:
+        return set()
+    insert: Any = sqlite_insert if connection.dialect.name == "sqlite" else postgres_insert
+    statement = insert(RECORDS).on_conflict_do_nothing().returning(RECORDS.c.key)
+    rows = connection.execute(statement, [{"key": key, "body": body} for key, body in sorted(new.items())])
+    return set(rows.scalars())
+
+
+def _roll_back(connection: Connection) -> None:
+    """Ends a transaction that came to nothing. If even that fails the connection is thrown away, and the server ends it."""
+    try:
+        connection.exec_driver_sql("ROLLBACK")
+    except SQLAlchemyError:
+        connection.invalidate()

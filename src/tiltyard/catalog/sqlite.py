@@ -1,0 +1,105 @@
+"""Records in an SQLite file: the embedded catalog, for all processes of one machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, Engine, Text, bindparam, cast, column, create_engine, func, select
+from sqlalchemy.pool import QueuePool
+
+from tiltyard.catalog.database import Failure, Trouble
+from tiltyard.catalog.migrations import RECORDS
+from tiltyard.catalog.patience import Patience
+from tiltyard.errors import InvalidInput, StorageError
+from tiltyard.storage.files import storage_error, sync_parent
+from tiltyard.storage.local import Durability
+
+_BUSY = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
+_ADVICE = {
+    sqlite3.SQLITE_FULL: "Free space on this file system, then try again.",
+    sqlite3.SQLITE_READONLY: "Give this user the right to write the file and its directory.",
+    sqlite3.SQLITE_CANTOPEN: "Give this user the right to open the file and to write its directory.",
+    sqlite3.SQLITE_NOTADB: "Name another file: this one is no SQLite database.",
+    sqlite3.SQLITE_CORRUPT: "Restore the catalog from a copy.",
+    sqlite3.SQLITE_IOERR: "Check the disk: the system reports an input/output error.",
+}
+
+# As one JSON text, since the number of parameters is limited and all keys must be looked up in one statement.
+_EACH = func.json_each(bindparam("keys", type_=Text)).table_valued(column("value", Text))
+_AMONG = RECORDS.c.key.in_(select(cast(_EACH.c.value, Text)))
+_LOOK = select(RECORDS.c.key, RECORDS.c.body).where(_AMONG)
+
+
+class Sqlite:
+    """An SQLite file with a write-ahead log: readers see the last commit and wait for nobody, one writer at a time."""
+
+    # Waiting is ours and not SQLite's, whose own waits grow to 100 ms, many times what a commit takes.
+    patience = Patience(first=0.001, longest=0.02, attempts=1_000_000, seconds=60.0)
+    one_writer = True
+    # Takes the right to write before the look, so that what was seen cannot change and no reader has to become a writer.
+    begin = "BEGIN IMMEDIATE"
+    lock_all = ""
+    among: ColumnElement[bool] = _AMONG
+
+    def __init__(self, path: str | os.PathLike[str], *, durability: Durability = "fsync") -> None:
+        given = os.fspath(path)
+        if not given or given == ":memory:" or "\0" in given:
+            raise InvalidInput("An SQLite catalog needs the path of a file.", argument="url", advice="Write sqlite:///path/to/catalog.db.")
+        self.path = Path(given).expanduser().absolute()
+        self.shown = f"sqlite:///{self.path}"
+        self._durability = durability
+
+    def engine(self) -> Engine:
+        self._make_directory()
+        # The path goes to SQLite as it is, never through a URL: it may hold any character.
+        return create_engine(
+            "sqlite://", creator=self._connect, poolclass=QueuePool, max_overflow=-1, isolation_level="AUTOCOMMIT", hide_parameters=True
+        )
+
+    def keys(self, keys: Collection[str]) -> dict[str, Any]:
+        return {"keys": json.dumps(list(keys))}
+
+    def look(self, connection: Connection, ordered: Sequence[tuple[str, bool]]) -> Sequence[tuple[str, str]]:
+        return [(key, body) for key, body in connection.execute(_LOOK, self.keys([key for key, _ in ordered]))]
+
+    def failure(self, error: BaseException | None) -> Failure:
+        code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)
+        name = str(getattr(error, "sqlite_errorname", type(error).__name__))
+        primary = code & 0xFF
+        if primary in _BUSY:
+            return Failure(Trouble.BUSY, name, transient=True)
+        # Of a commit that failed in the middle, the log on the disk may hold enough for the next one who opens the file to finish it.
+        trouble = Trouble.LOST if primary in (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_FULL) else Trouble.FAILED
+        return Failure(trouble, name, transient=primary == sqlite3.SQLITE_FULL, advice=_ADVICE.get(primary, ""))
+
+    def committed(self, cursor: Any) -> bool:
+        return True
+
+    def _connect(self) -> sqlite3.Connection:
+        connection = sqlite3.connect(self.path, timeout=0, isolation_level=None, check_same_thread=False)
+        try:
+            mode = connection.execute("PRAGMA journal_mode=WAL").fetchone()[0]
+            if mode != "wal":
+                advice = "Put the catalog on a local disk, or use PostgreSQL."
+                raise StorageError(f"{self.shown} cannot keep a write-ahead log there (SQLite answered {mode!r}).", advice=advice)
+            connection.execute(f"PRAGMA synchronous={'FULL' if self._durability == 'fsync' else 'NORMAL'}")
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _make_directory(self) -> None:
+        """Makes the file's directory, and sees that its name survives a power loss as the records in it will."""
+        missing = [place for place in self.path.parents if not place.exists()]
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            if self._durability == "fsync":
+                for place in missing:
+                    sync_parent(str(place))
+        except OSError as error:
+            raise storage_error("make", self.path.parent.name, str(self.path.parent.parent), error) from error

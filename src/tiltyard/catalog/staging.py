@@ -1,0 +1,297 @@
+"""A table inside an open transaction: versions that only the transaction sees, on top of one that stays where it is.
+
+Verbs commit as always, but what they create lies apart until the whole transaction is published: under ``_tiltyard/staged``, where
+nobody looks, and, for pylance to read one's own writes, as detached versions, which have numbers no table counts up to.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, Final, cast
+
+from tiltyard.catalog.values import Step
+from tiltyard.errors import AlreadyExists, StorageError, TiltyardError, UnsupportedFeature
+from tiltyard.format.hint import HINT_PATH
+from tiltyard.format.manifest import Manifest
+from tiltyard.format.manifest_file import ManifestFile, decode_manifest_file, encode_manifest_file
+from tiltyard.format.names import Scheme, detached_name, manifest_name, parse_manifest_name
+from tiltyard.interfaces import CommitHandler, ObjectInfo, ObjectStore
+from tiltyard.storage.handlers import ConditionalPutHandler
+from tiltyard.storage.wrapper import Request, T, WrapperStore
+from tiltyard.transaction.backoff import RetryPolicy
+from tiltyard.transaction.commit import CommitResult, Committer
+from tiltyard.transaction.files import new_files
+from tiltyard.transaction.keys import WrittenKeys
+from tiltyard.transaction.log import TRANSACTIONS, VERSIONS
+from tiltyard.transaction.operations import Append, CreateIndex, Operation, ReserveFragments, Rewrite, UpdateBases, UpdateMemWalState
+from tiltyard.transaction.succession import PARENT
+from tiltyard.transaction.transaction import Transaction
+from tiltyard.verbs.place import WRITER, Place
+
+STAGED: Final = "_tiltyard/staged/"
+_DETACHED_BIT: Final = 1 << 63
+
+UPKEEP: Final = (Rewrite, CreateIndex, ReserveFragments, UpdateMemWalState, UpdateBases)
+"""Operations that leave rows and schema as they are."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Staged:
+    version: int
+    staged: str
+    data: bytes
+
+
+class StagingStore(WrapperStore):
+    """A table's store as one transaction sees it: pinned at a version, with the transaction's own ones above it."""
+
+    def __init__(self, inner: ObjectStore, transaction: str, base: int, scheme: Scheme) -> None:
+        super().__init__(inner)
+        self.ordered = True  # the newest name comes first, so that finding the head costs nothing
+        self._transaction = transaction
+        self._scheme = scheme
+        self._count = 0
+        self._lock = threading.RLock()
+        self.base = base
+        self.private: dict[str, _Staged] = {}
+        self._detached: dict[str, int] = {}
+        self._left: list[str] = []
+
+    # ---- what the transaction sees ---------------------------------------------------------------------------------------------
+
+    def names(self, prefix: str) -> Iterator[str]:
+        if prefix != VERSIONS:
+            return super().names(prefix)
+        return self._version_names()
+
+    def _version_names(self) -> Iterator[str]:
+        own = sorted(path[len(VERSIONS) :] for path in self.private)
+        base = manifest_name(self.base, self._scheme) if self.base else ""
+        yield from own
+        if not base:
+            return
+        yield base
+        for name in sorted(self.inner.names(VERSIONS)):
+            parsed = parse_manifest_name(name)
+            if parsed is not None and not parsed.detached and parsed.version < self.base:
+                yield name
+
+    def _call(self, method: str, path: str, request: Request[T], *, data: bytes | None = None) -> T:
+        if method == "put" and path == HINT_PATH:
+            return cast(T, None)  # nobody else may hear of a version that may never be
+        return request(self.inner)
+
+    def get(self, path: str) -> bytes:
+        own = self.private.get(path)
+        return super().get(path) if own is None else own.data
+
+    def get_range(self, path: str, start: int, length: int) -> bytes:
+        own = self.private.get(path)
+        if own is None:
+            return super().get_range(path, start, length)
+        first = max(len(own.data) + start, 0) if start < 0 else start
+        return own.data[first : first + length]
+
+    def head(self, path: str) -> ObjectInfo:
+        own = self.private.get(path)
+        return super().head(path if own is None else own.staged)
+
+    def put_if_absent(self, path: str, data: bytes) -> None:
+        if not path.startswith(VERSIONS):
+            return super().put_if_absent(path, data)
+        parsed = parse_manifest_name(path[len(VERSIONS) :])
+        assert parsed is not None
+        with self._lock:
+            if path in self.private or parsed.version <= self.base:
+                raise AlreadyExists(f"{path!r} exists already.", name=path)
+            self._count += 1
+            staged = f"{STAGED}{self._transaction}/{self._count}-{path[len(VERSIONS) :]}"
+            self.inner.put(staged, data)
+            self._scheme = parsed.scheme
+            self.private[path] = _Staged(parsed.version, staged, data)
+        return None
+
+    # ---- what becomes of it ----------------------------------------------------------------------------------------------------
+
+    def lance_version(self, version: int) -> int:
+        """The number under which pylance can open a version: its own, or that of a detached one made for the purpose."""
+        path = VERSIONS + manifest_name(version, self._scheme)
+        with self._lock:
+            own = self.private.get(path)
+            if own is None:
+                return version
+            number = self._detached.get(own.staged)
+            if number is None:
+                number = detached_number(own.staged)
+                file = decode_manifest_file(own.data, source=path, version=version)
+                data, _ = encode_manifest_file(replace(file.manifest, version=number), file.transaction)
+                self.inner.put(VERSIONS + detached_name(number), data)
+                self._detached[own.staged] = number
+            return number
+
+    def steps(self, recorded: Sequence[Recorded]) -> tuple[Step, ...]:
+        """The versions to be published, lowest first, given the commits that made them."""
+        own = sorted(self.private.items(), key=lambda one: one[1].version)
+        return tuple(
+            Step(one.version, path, one.staged, made.transaction.uuid, made.operation.name, not isinstance(made.operation, UPKEEP))
+            for (path, one), made in zip(own, recorded, strict=True)
+        )
+
+    def move_to(self, base: int) -> None:
+        """Stands on another version, with nothing of its own above it yet."""
+        with self._lock:
+            self._forget()
+            self.base = base
+
+    def _forget(self) -> None:
+        self._left += [own.staged for own in self.private.values()]
+        self.private = {}
+
+    def clear(self, *, published: bool) -> None:
+        """Removes what only this transaction needed. What cannot be removed the sweeper finds by its name.
+
+        Args:
+            published: whether the versions are committed; their staged bytes then go when they have their final names, not here.
+        """
+        with self._lock:
+            if not published:
+                self._forget()
+            paths = [*self._left, *(VERSIONS + detached_name(number) for number in self._detached.values())]
+            self._left, self._detached = [], {}
+        for path in paths:
+            with suppress(StorageError):
+                self.inner.delete(path)
+
+
+def detached_number(staged: str) -> int:
+    """The number of the detached version made of a staged one, which can be told from its place alone."""
+    return int.from_bytes(hashlib.sha256(staged.encode()).digest()[:8], "big") | _DETACHED_BIT
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """A commit inside the transaction, with all that is needed to make it again on another version.
+
+    Attributes:
+        transaction: as it was committed, carried over whatever came in between.
+        read: the version it stands on.
+    """
+
+    transaction: Transaction
+    read: ManifestFile
+    scheme: Scheme
+    keys: WrittenKeys | None = None
+    reuse: Any = None
+
+    @property
+    def operation(self) -> Operation:
+        return self.transaction.operation
+
+
+@dataclass(frozen=True, slots=True)
+class RecordingCommitter(Committer):
+    """A commit loop that remembers what it committed."""
+
+    recorded: list[Recorded] = field(default_factory=list)
+
+    def commit(
+        self, transaction: Transaction, read: ManifestFile, scheme: Scheme, policy: RetryPolicy, **more: Any
+    ) -> tuple[CommitResult, ManifestFile]:
+        done, file = Committer.commit(self, transaction, read, scheme, policy, **more)
+        settled = self.log.transaction_of(file)
+        plain = {name: value for name, value in settled.properties.items() if name != PARENT}
+        # What it was carried over is part of what it says now, and must not be taken for its own.
+        below = file.manifest.version - 1
+        ground = read if read.manifest.version == below else self.log.load(below, scheme)
+        self.recorded.append(Recorded(replace(settled, properties=plain), ground, scheme, more.get("keys"), more.get("reuse")))
+        return done, file
+
+    def create_table(self, transaction: Transaction, creation: Any, scheme: Scheme) -> tuple[CommitResult, ManifestFile]:
+        done, file = Committer.create_table(self, transaction, creation, scheme)
+        self.recorded.append(Recorded(transaction, file, scheme))
+        return done, file
+
+
+@dataclass(frozen=True)
+class StagedPlace(Place):
+    """Where a table lives, for one transaction."""
+
+    @property
+    def staging(self) -> StagingStore:
+        return cast(StagingStore, self.store)
+
+    @cached_property
+    def committer(self) -> RecordingCommitter:
+        return RecordingCommitter(self.log, self.handler, self.runtime, WRITER, self.trusted, self.open_base)
+
+    def lance_version(self, version: int) -> int:
+        return self.staging.lance_version(version)
+
+    def ensure_safe(self) -> None:
+        """Whether the store can create a name once does not matter here: the catalog decides."""
+
+    def on_branch(self, branch: str | None) -> Place:
+        if branch == self.branch:
+            return self
+        raise UnsupportedFeature(
+            "A table's own branches cannot be used inside a lake's transaction.", feature="branches in a transaction", writing=True
+        )
+
+    def replay(self, base: ManifestFile, head: int) -> None:
+        """Makes the transaction's commits again on a newer version, by the rules for one table. Data files are used as they are.
+
+        Raises:
+            ConflictError: the rules do not allow it.
+        """
+        recorded = list(self.committer.recorded)
+        self.committer.recorded.clear()
+        self.staging.move_to(head)
+        try:
+            for one in recorded:
+                read = base if isinstance(one.operation, Append) else one.read
+                again = replace(one.transaction, read_version=read.manifest.version)
+                self.committer.commit(again, read, one.scheme, RetryPolicy(), keys=one.keys, reuse=one.reuse)
+        except TiltyardError:
+            self.committer.recorded[:] = recorded  # all of it is still to be thrown away
+            raise
+        kept = {one.transaction.file_name for one in self.committer.recorded}
+        for name in {one.transaction.file_name for one in recorded} - kept:
+            with suppress(StorageError):
+                self.store.delete(TRANSACTIONS + name)
+
+    def can_replay(self, *, blind_only: bool) -> bool:
+        """Whether the commits do not build on one another, so that the rules for one commit hold for each."""
+        operations = [one.operation for one in self.committer.recorded]
+        if all(isinstance(one, Append) for one in operations):
+            return True
+        return len(operations) == 1 and not blind_only
+
+    def new_files(self) -> Sequence[str]:
+        """All that the transaction wrote into the table's directory, apart from versions."""
+        found: dict[str, None] = {}
+        for one in self.committer.recorded:
+            base: Manifest | None = one.read.manifest if one.transaction.read_version else None
+            found.update(dict.fromkeys(new_files(one.operation, base)))
+            found[TRANSACTIONS + one.transaction.file_name] = None
+        return list(found)
+
+    def throw_away(self) -> None:
+        """Removes everything the transaction wrote, after it was certain that it is not committed."""
+        store = self.staging.inner
+        for path in self.new_files():
+            with suppress(StorageError):
+                for file in [path + name for name in store.names(path)] if path.endswith("/") else [path]:
+                    store.delete(file)
+        self.staging.clear(published=False)
+
+
+def staged_place(place: Place, transaction: str, base: int, scheme: Scheme) -> StagedPlace:
+    """The same table's place, for one transaction, pinned at a version; 0 for a table that is to be made."""
+    facts: Mapping[str, Any] = {name: getattr(place, name) for name in Place.__dataclass_fields__}
+    handler: CommitHandler = ConditionalPutHandler()
+    return StagedPlace(**{**facts, "store": StagingStore(place.store, transaction, base, scheme), "handler": handler})

@@ -1,0 +1,212 @@
+"""What a catalog knows: tables, their heads, and snapshots, each a step from one cut over all tables to the next."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Literal
+
+Isolation = Literal["snapshot", "serializable"]
+Kind = Literal["create", "write", "drop", "rename", "adopt", "register"]
+
+MAIN = "main"
+"""The line of history that is no branch."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableHead:
+    """One table as a cut has it.
+
+    Attributes:
+        id: stays the same whatever the table is called.
+        name: its full name, namespaces first, joined with ``$``.
+        location: its directory below the lake's root, or a URI of its own.
+        version: the version everybody sees.
+        data_version: the newest version that changed rows or schema; upkeep does not move it.
+        naming: how its manifests are named.
+        branch: the table's own branch that it lives on in this line of history; None for main.
+        home: the lake's branch that the table's main line belongs to; others get a branch of the table when they write.
+        refused: a transaction that read a version below this one is not committed any more.
+        quarantine: why nobody may write to it; empty most of the time.
+    """
+
+    id: str
+    name: str
+    location: str
+    version: int
+    data_version: int
+    naming: str = "v2"
+    branch: str | None = None
+    home: str = MAIN
+    refused: int = 0
+    quarantine: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """All tables at one moment.
+
+    Attributes:
+        branch: the line of history.
+        snapshot: the step that led here; 0 before the first.
+        tables: by full name.
+        unfinished: by table's id and its own branch, the lowest version that was committed and may not have its final name yet.
+    """
+
+    branch: str
+    snapshot: int
+    tables: Mapping[str, TableHead]
+    unfinished: Mapping[tuple[str, str | None], int] = field(default_factory=dict)
+
+    def is_unfinished(self, head: TableHead) -> bool:
+        """Whether what stands under the name of this version may still be somebody else's."""
+        first = self.unfinished.get((head.id, head.branch))
+        return first is not None and first <= head.version
+
+    def by_id(self, table: str) -> TableHead | None:
+        return next((head for head in self.tables.values() if head.id == table), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One version of one table inside a snapshot.
+
+    Attributes:
+        version: its number.
+        path: the name of its manifest below the table's directory.
+        staged: where the bytes wait until they have that name; None where they have it.
+        transaction: id of the table's own transaction.
+        operation: its kind.
+        content: whether it changed rows or schema.
+    """
+
+    version: int
+    path: str
+    staged: str | None
+    transaction: str = ""
+    operation: str = ""
+    content: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What a snapshot did to one table.
+
+    Attributes:
+        table: its id.
+        kind: what was done.
+        name: what it is called afterwards; before, where it was dropped.
+        base: the version it had; 0 for a new one.
+        read: the version it was worked out on, where it was carried over others since.
+        steps: versions added, lowest first.
+        location, naming, branch: of a new table.
+        former: the name before a rename.
+        lost: versions that never took effect: a writer who does not know the catalog had taken their numbers, and was preferred.
+    """
+
+    table: str
+    kind: Kind
+    name: str
+    base: int
+    read: int = 0
+    steps: tuple[Step, ...] = ()
+    location: str = ""
+    naming: str = "v2"
+    branch: str | None = None
+    former: str = ""
+    lost: tuple[Step, ...] = ()
+
+    @property
+    def version(self) -> int:
+        return self.steps[-1].version if self.steps else self.base
+
+    @property
+    def operations(self) -> tuple[str, ...]:
+        return tuple(step.operation for step in self.steps)
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """One committed step over any number of tables.
+
+    Attributes:
+        id: counts up by one along a line of history.
+        branch: that line.
+        at: when it was committed, by the clock of whoever did.
+        transaction: its id, for ``Lake.outcome``.
+        changes: what it did to each table.
+        author, message, properties: what its author says of it.
+        isolation: how it was checked.
+        base: the snapshot it was built on.
+        voided: a writer who does not know the catalog was faster, so that this step changed nothing in the end.
+    """
+
+    id: int
+    branch: str
+    at: datetime
+    transaction: str
+    changes: tuple[Change, ...]
+    author: str = ""
+    message: str = ""
+    properties: Mapping[str, str] = field(default_factory=dict)
+    isolation: Isolation = "snapshot"
+    base: int = 0
+    voided: bool = False
+
+    @property
+    def tables(self) -> tuple[str, ...]:
+        return tuple(change.name for change in self.changes)
+
+
+@dataclass(frozen=True, slots=True)
+class Expectation:
+    """What a transaction counts on for one table it read."""
+
+    table: str
+    name: str
+    base: int
+    data_version: int
+
+
+@dataclass(frozen=True, slots=True)
+class Publication:
+    """All that one transaction wants to commit.
+
+    Attributes:
+        transaction: its id.
+        changes: what it does to each table; ``base`` is what it was built on.
+        reads: tables that must not have changed, beside those.
+        key: an idempotency key; a transaction that has the key of a committed one is that one.
+    """
+
+    transaction: str
+    changes: tuple[Change, ...]
+    branch: str = MAIN
+    reads: tuple[Expectation, ...] = ()
+    key: str | None = None
+    author: str = ""
+    message: str = ""
+    properties: Mapping[str, str] = field(default_factory=dict)
+    isolation: Isolation = "snapshot"
+    base: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """A table that was not where a publication expected it.
+
+    Attributes:
+        table, name: which one.
+        kind: ``write`` for one the transaction writes to, ``read`` for one it read, ``incompatible`` for one that was dropped, renamed
+            or whose name is taken, ``foreign`` for one whose number a writer took that does not know the catalog.
+        expected, actual: versions; ``actual`` is None where the table is gone.
+        head: where it is now.
+    """
+
+    table: str
+    name: str
+    kind: Literal["write", "read", "incompatible", "foreign"]
+    expected: int
+    actual: int | None
+    head: TableHead | None = None

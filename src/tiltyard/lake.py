@@ -1,0 +1,442 @@
+"""Lake: many tables, their names, and one transaction over several of them."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import socket
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any, Literal, TypeVar
+
+from tiltyard.catalog.catalog import Catalog
+from tiltyard.catalog.ledger import adopt, decided_in_lake
+from tiltyard.catalog.publishing import COMMITTED, StaleError
+from tiltyard.catalog.records import Records
+from tiltyard.catalog.values import MAIN, Change, Cut, Isolation, Publication, Snapshot, TableHead
+from tiltyard.errors import AlreadyExists, ConflictError, ContentionError, InvalidInput, NotFound, TiltyardError
+from tiltyard.format.names import Scheme
+from tiltyard.interfaces import Runtime, system_runtime
+from tiltyard.lakes.checking import LakeCheckReport, check_lake
+from tiltyard.lakes.finishing import finish_before
+from tiltyard.lakes.forks import forked
+from tiltyard.lakes.handles import LakeTable, ReadingTable
+from tiltyard.lakes.names import full_name, shown
+from tiltyard.lakes.needs import Retention
+from tiltyard.lakes.opening import Where, open_where
+from tiltyard.lakes.recovery import is_certain, recover
+from tiltyard.lakes.refs import LakeBranches, LakeTags
+from tiltyard.lakes.repairing import Keep, RepairReport, repair_table
+from tiltyard.lakes.transaction import LakeTransaction
+from tiltyard.lakes.upkeep import GRACE, LakeCleanupReport, Progress, cleanup_lake
+from tiltyard.storage import Durability, local_path
+from tiltyard.transaction.backoff import wait_before
+from tiltyard.verbs.history import parse_moment
+from tiltyard.verbs.outcome import Committed, NotCommitted, Outcome, Unknown
+from tiltyard.verbs.place import Place, open_place
+
+T = TypeVar("T")
+
+RUN_WAIT = 0.025
+"""Seconds; what the wait between two runs of a transaction grows from."""
+
+
+class LakeSnapshot:
+    """All tables at one moment: one consistent cut, however long it is looked at.
+
+    Attributes:
+        id: the snapshot's number; 0 before the first.
+        branch: the line of history it is on.
+    """
+
+    def __init__(self, lake: Lake, cut: Cut) -> None:
+        self._lake = lake
+        self._cut = cut
+        self.id = cut.snapshot
+        self.branch = cut.branch
+
+    def __repr__(self) -> str:
+        return f"LakeSnapshot({self.id}, tables={len(self._cut.tables)})"
+
+    def tables(self) -> list[str]:
+        return sorted(map(shown, self._cut.tables))
+
+    def versions(self) -> dict[str, int]:
+        """The version of each table."""
+        return {shown(name): head.version for name, head in sorted(self._cut.tables.items())}
+
+    def table(self, name: str) -> ReadingTable:
+        """A table as it was then; it only reads.
+
+        Raises:
+            NotFound: there was none of that name.
+        """
+        head = self._lake._head(self._cut, name)
+        place = self._lake.place_of(head, self.branch)
+        finish_before(self._cut, head, place)
+        scheme = Scheme(head.naming)
+        opened = ReadingTable(place, place.load(head.version, scheme, lazily=True), scheme)
+        opened.name = shown(head.name)
+        return opened
+
+
+class Lake:
+    """Many tables under one catalog. Opened by ``Lake.open``; safe to share between threads.
+
+    Example:
+        >>> import tempfile, pyarrow as pa, tiltyard as ty
+        >>> lake = ty.Lake.open(tempfile.mkdtemp() + "/lake")
+        >>> _ = lake.create_table("orders", pa.table({"id": [1]}))
+        >>> _ = lake.create_table("stock", pa.table({"item": ["a"], "left": [5]}))
+        >>> with lake.transaction(message="one sold") as tx:
+        ...     _ = tx.table("orders").append(pa.table({"id": [2]}))
+        ...     _ = tx.table("stock").update({"left": "left - 1"}, where="item = 'a'")
+        >>> lake.table("stock").to_arrow().to_pylist()
+        [{'item': 'a', 'left': 4}]
+        >>> lake.history()[0].tables
+        ('orders', 'stock')
+    """
+
+    def __init__(self, where: Where, records: Records, runtime: Runtime, author: str, branch: str = MAIN) -> None:
+        self._where = where
+        self.catalog = Catalog(records, runtime)
+        self.author = author
+        self.branch = branch
+        self.url = records.url
+
+    def __repr__(self) -> str:
+        branch = f", branch={self.branch!r}" if self.branch != MAIN else ""
+        return f"Lake({self.url!r}{branch})"
+
+    def __enter__(self) -> Lake:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @classmethod
+    def open(
+        cls,
+        uri: str | os.PathLike[str] = "./lake",
+        *,
+        root: str | os.PathLike[str] | None = None,
+        catalog: Literal["sqlite", "manifest"] | None = None,
+        storage_options: Mapping[str, Any] | None = None,
+        durability: Durability = "fsync",
+        author: str | None = None,
+        create: bool = True,
+        runtime: Runtime | None = None,
+    ) -> Lake:
+        """Opens a lake, and makes an empty one where there is none.
+
+        Args:
+            uri: a directory (a SQLite catalog inside it), ``sqlite:///file``, ``postgresql://...``, or the object store alone, such as
+                ``s3://bucket/lake``.
+            root: where tables live, if not beside the catalog; PostgreSQL has no place of its own, so it is needed there the first time.
+            catalog: ``"manifest"`` keeps the catalog of a directory in a ``__manifest`` table instead of SQLite.
+            storage_options: as for pylance: keys, endpoint, region.
+            durability: ``"fsync"`` survives power loss, ``"os"`` leaves it to the operating system.
+            author: who commits, for the history; user and machine by default.
+            create: whether a lake is made where there is none.
+            runtime: time and chance; tests own them.
+
+        Raises:
+            NotFound: there is no lake, and ``create`` is false.
+            UnsupportedFeature: a newer release made it.
+        """
+        runtime = runtime or system_runtime()
+        where, records = open_where(uri, root, catalog, storage_options, durability, runtime)
+        try:
+            lake = cls(where, records, runtime, author or _somebody())
+            facts = lake.catalog.describe()
+            if facts is None:
+                if not create:
+                    raise NotFound(f"There is no lake at {records.url}.", name=records.url, advice="Use `tiltyard lake init`.")
+                facts = lake.catalog.initialize({"root": where.stated_root})
+            lake._where = where.with_root(facts.get("root"))
+            recover(lake)
+        except BaseException:
+            records.close()
+            raise
+        return lake
+
+    def close(self) -> None:
+        """Lets go of the catalog's connections."""
+        self.catalog.records.close()
+
+    # ---- tables ----------------------------------------------------------------------------------------------------------------
+
+    def tables(self) -> list[str]:
+        """The names of all tables."""
+        return sorted(map(shown, self.catalog.cut(self.branch).tables))
+
+    def table(self, name: str) -> LakeTable:
+        """A table at its newest version. Each verb commits at once; for several tables in one step use ``transaction``.
+
+        Raises:
+            NotFound: there is none of that name.
+        """
+        cut = self.catalog.cut(self.branch)
+        head = self._head(cut, name)
+        finish_before(cut, head, self.place_of(head, self.branch))
+        head = forked(self, head, self.branch)
+        place = self.place_of(head, self.branch)
+        if not head.quarantine:
+            head = adopt(self.catalog, place.store, head, self.branch)
+        scheme = Scheme(head.naming)
+        opened = LakeTable(place, place.load(head.version, scheme, lazily=True), scheme)
+        opened.name = shown(head.name)
+        return opened
+
+    def create_table(self, name: str, data_or_schema: Any, **options: Any) -> LakeTable:
+        """Makes a table; ``options`` are those of ``Table.create`` that concern the table itself.
+
+        Raises:
+            AlreadyExists: the name is taken.
+        """
+        with self.transaction() as tx:
+            tx.create_table(name, data_or_schema, **options)
+        return self.table(name)
+
+    def drop_table(self, name: str) -> None:
+        """Takes a table out of the lake. Snapshots before still show it; its files go when the lake is cleaned up."""
+        self.run(lambda tx: tx.drop_table(name))
+
+    def rename_table(self, name: str, to: str) -> None:
+        """Gives a table another name; it stays the same table."""
+        self.run(lambda tx: tx.rename_table(name, to))
+
+    def register_table(self, name: str, uri: str | os.PathLike[str]) -> LakeTable:
+        """Takes a Lance table that is there already into the lake, where it is.
+
+        From then on commit through the lake. A plain writer's commits are noticed and adopted, but cannot be part of its transactions.
+
+        Raises:
+            NotFound: there is no table at the URI.
+            AlreadyExists: the name is taken.
+        """
+        full = full_name(name)
+        text = os.fspath(uri)
+        location = text if "://" in text else local_path(text)
+        place = open_place(location, storage_options=self._where.storage_options, durability=self._where.durability)
+        version, scheme = place.head()
+        place.load(version, scheme)
+        for head in self.catalog.cut(self.branch).tables.values():
+            if self._where.uri_of(head.location).rstrip("/") == location.rstrip("/"):
+                raise AlreadyExists(f"The table at {location} is in the lake already, as {shown(head.name)!r}.", name=shown(head.name))
+        change = Change(
+            self.catalog.runtime.random.uuid(), "register", full, version, version, location=location, naming=scheme.value
+        )  # fmt: skip
+        publication = Publication(self.catalog.runtime.random.uuid(), (change,), self.branch, author=self.author)
+        try:
+            self.catalog.publish(publication)
+        except StaleError:
+            raise AlreadyExists(f"There is a table {name!r} in the lake already.", name=name) from None
+        return self.table(name)
+
+    def _head(self, cut: Cut, name: str) -> TableHead:
+        head = cut.tables.get(full_name(name))
+        if head is None:
+            raise NotFound(f"There is no table {name!r} in the lake.", name=name, advice="See lake.tables().")
+        return head
+
+    def place_of(self, head: TableHead, branch: str) -> Place:
+        """Where a table lives, with its versions decided in the catalog."""
+        there = self.plain_place_of(head).on_branch(head.branch)
+        return there.decided_by(decided_in_lake(self.catalog, head, there.uri, branch, self.author))
+
+    def plain_place_of(self, head: TableHead) -> Place:
+        """Where a table lives, as those see it who know nothing of the lake."""
+        where = self._where
+        home = where.uri_of(head.location)
+        return open_place(home, storage_options=where.storage_options, durability=where.durability, runtime=self.catalog.runtime)
+
+    # ---- transactions ----------------------------------------------------------------------------------------------------------
+
+    def transaction(
+        self,
+        *,
+        isolation: Isolation = "snapshot",
+        message: str | None = None,
+        idempotency_key: str | None = None,
+        properties: Mapping[str, str] | None = None,
+    ) -> LakeTransaction:
+        """A transaction over any number of tables, which sees the lake as it is now; to be used with ``with``.
+
+        Args:
+            isolation: ``"snapshot"`` refuses two writes to the same rows; ``"serializable"`` also a write that rests on something read
+                which others changed.
+            message: a sentence for the history.
+            idempotency_key: a transaction whose key was committed before does nothing and returns what the first one came to.
+            properties: more for the history, as text.
+        """
+        return LakeTransaction(self, isolation, message, idempotency_key, properties, self.branch)
+
+    def run(self, work: Callable[[LakeTransaction], T], *, retries: int = 5, **options: Any) -> T:
+        """Runs a function inside a transaction, and again in a fresh one when others were in the way; what the function returned.
+
+        Args:
+            work: called with the transaction; what it does outside of it happens each time.
+            retries: how often it is run again.
+            options: those of ``transaction``.
+        """
+        runtime = self.catalog.runtime
+        for attempt in range(retries + 1):
+            try:
+                with self.transaction(**options) as tx:
+                    result = work(tx)
+            except (ConflictError, ContentionError) as error:
+                if not error.retryable or attempt == retries:
+                    raise
+                runtime.clock.sleep(wait_before(attempt, RUN_WAIT, runtime))
+            else:
+                return result
+        raise InvalidInput(f"retries is 0 or more, not {retries}.", argument="retries")
+
+    def outcome(self, transaction_id: str, *, give_up: bool = False) -> Outcome:
+        """What became of a transaction whose commit ended without an answer. ``version`` of the answer is the lake's snapshot.
+
+        Args:
+            transaction_id: ``LakeTransaction.id``, or ``CommitResult.transaction_id`` of a verb.
+            give_up: makes sure that one which is not committed by now never will be, so that there is always an answer.
+        """
+        try:
+            if give_up:
+                self.catalog.abort(transaction_id)
+            known = self.catalog.transaction(transaction_id)
+            if known is not None and known["state"] == COMMITTED and not is_certain(self, transaction_id):
+                known = None
+        except TiltyardError as error:
+            return Unknown(f"the lake cannot be read: {error}")
+        if known is None:
+            return Unknown("it is not committed yet; its writer may still be at work")
+        if known["state"] == COMMITTED:
+            return Committed(int(known["snapshot"]))
+        return NotCommitted(f"it was {known['state']}")
+
+    # ---- reading several tables ------------------------------------------------------------------------------------------------
+
+    def snapshot(self, at: int | str | datetime | None = None) -> LakeSnapshot:
+        """One consistent cut over all tables: now, or at a snapshot's number, a lake-wide tag or a moment.
+
+        Raises:
+            NotFound: there is no such snapshot or tag.
+        """
+        if at is None:
+            return LakeSnapshot(self, self.catalog.cut(self.branch))
+        number, branch = self._number_of(at)
+        return LakeSnapshot(self, self.catalog.cut_at(number, branch))
+
+    def _number_of(self, at: int | str | datetime) -> tuple[int, str]:
+        if isinstance(at, bool) or not isinstance(at, int | str | datetime):
+            raise InvalidInput("at is a snapshot's number, a tag or a moment.", argument="at")
+        if isinstance(at, int):
+            return at, self.branch
+        if isinstance(at, str):
+            tag = self.tags.find(at)
+            if tag is not None:
+                return tag.snapshot, tag.branch
+        try:
+            moment = parse_moment(at)
+        except InvalidInput:
+            raise NotFound(f"There is no tag {at!r} in the lake, and it is no moment either.", name=str(at)) from None
+        return self.catalog.snapshot_before(moment, self.branch), self.branch
+
+    def history(self, limit: int | None = None) -> Sequence[Snapshot]:
+        """Who changed which tables together, newest first."""
+        return [_shown(one) for one in self.catalog.history(self.branch, limit)]
+
+    # ---- upkeep ----------------------------------------------------------------------------------------------------------------
+
+    def cleanup(
+        self,
+        *,
+        older_than: timedelta | None = None,
+        keep_snapshots: int | None = None,
+        dry_run: bool = False,
+        grace: timedelta = GRACE,
+        progress: Progress | None = None,
+    ) -> LakeCleanupReport:
+        """Removes old snapshots with all that only they need, and what dead transactions left. Others may read and write meanwhile.
+
+        A snapshot goes if it is older than ``older_than`` and not among the ``keep_snapshots`` newest of its branch, whichever of the two
+        is given; with neither, no snapshot goes. The newest of each branch always stays, as do those that a tag names and those that a
+        branch began at. A transaction that was built on a snapshot that went gets ``HistoryUnavailable``.
+
+        Args:
+            older_than: how old a snapshot has to be.
+            keep_snapshots: how many of the newest stay.
+            dry_run: only says what would go.
+            grace: how long a transaction may be silent before it is given up; if it goes on all the same it is refused. Files that
+                nobody has named yet wait for seven days at least. Zero, for a lake that nobody else uses, waits for nothing.
+            progress: called with how many of how many tables are done.
+        """
+        return cleanup_lake(self, Retention(older_than, keep_snapshots), grace, dry_run=dry_run, progress=progress)
+
+    def check(self, *, tables: bool = True, progress: Progress | None = None) -> LakeCheckReport:
+        """Is the lake sound: does its catalog hold together, does it agree with the tables, and is each of them sound?
+
+        What was committed and not finished is finished first, as any reader would. Others may work meanwhile.
+
+        Args:
+            tables: whether every version of every table is checked, too, which reads all their metadata.
+            progress: called with how many of how many tables are done.
+        """
+        return check_lake(self, tables=tables, progress=progress)
+
+    def repair(self, table: str, *, keep: Keep | None = None) -> RepairReport:
+        """Puts a table right that nobody may write to because a writer who does not know the catalog took the number of a version that
+        was committed together with others. What loses is set aside, not deleted.
+
+        Where nobody has to decide, what was begun is finished, versions of such writers are adopted, and a lost name is restored.
+
+        Args:
+            table: which one.
+            keep: ``"ours"`` for the version of the lake, ``"theirs"`` for the other one. With theirs, the other tables keep what was
+                committed together with the version that is lost.
+
+        Raises:
+            InvalidInput: somebody has to decide, and ``keep`` is missing.
+            NotFound: there is no such table.
+        """
+        return repair_table(self, table, keep)
+
+    def root_place(self) -> Place:
+        """The directory below which tables live that the lake made."""
+        where = self._where
+        return open_place(where.root, storage_options=where.storage_options, durability=where.durability, runtime=self.catalog.runtime)
+
+    @property
+    def tags(self) -> LakeTags:
+        """Names for snapshots of the whole lake."""
+        return LakeTags(self)
+
+    @property
+    def branches(self) -> LakeBranches:
+        """Lines of history beside the main one, each over all tables."""
+        return LakeBranches(self)
+
+    def on_branch(self, branch: str) -> Lake:
+        """The same lake on one of its branches.
+
+        Raises:
+            NotFound: there is no such branch.
+        """
+        if branch != MAIN:
+            self.branches[branch]
+        other = Lake(self._where, self.catalog.records, self.catalog.runtime, self.author, branch)
+        other._where = self._where
+        return other
+
+
+def _somebody() -> str:
+    try:
+        user = getpass.getuser()
+    except (OSError, KeyError):
+        user = "somebody"
+    return f"{user}@{socket.gethostname()}"
+
+
+def _shown(snapshot: Snapshot) -> Snapshot:
+    return replace(snapshot, changes=tuple(replace(one, name=shown(one.name), former=shown(one.former)) for one in snapshot.changes))

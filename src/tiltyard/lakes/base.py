@@ -1,0 +1,22 @@
+"""What a lake's transactions and upkeep need of it."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from tiltyard.catalog.catalog import Catalog
+from tiltyard.catalog.values import TableHead
+from tiltyard.verbs.place import Place
+
+
+class LakeBase(Protocol):
+    """A lake, from within."""
+
+    url: str
+    author: str
+
+    @property
+    def catalog(self) -> Catalog: ...
+
+    def place_of(self, head: TableHead, branch: str) -> Place:
+        """Where a table lives, with its versions decided in the catalog."""

@@ -1,0 +1,365 @@
+"""Is this lake sound? What the catalog says of itself, and whether the tables are where it says they are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from tiltyard.catalog.codec import GONE, TABLES, TRANSACTIONS, head_from_body, name_key
+from tiltyard.catalog.cuts import Line, read_line
+from tiltyard.catalog.ledger import maker_of
+from tiltyard.catalog.publishing import ABORTED, COMMITTED
+from tiltyard.catalog.records import Body
+from tiltyard.catalog.values import MAIN, Change, Snapshot, Step, TableHead
+from tiltyard.errors import CorruptTable, NotFound, TiltyardError
+from tiltyard.format.names import Scheme
+from tiltyard.interfaces import ObjectStore
+from tiltyard.lakes.names import shown
+from tiltyard.lakes.recovery import recover
+from tiltyard.transaction.floor import read_floor
+from tiltyard.transaction.log import VersionLog
+from tiltyard.verbs.check import CheckReport, check_table
+
+if TYPE_CHECKING:
+    from tiltyard.lake import Lake
+
+Progress = Callable[[int, int], object]
+
+
+@dataclass(frozen=True, slots=True)
+class LakeProblem:
+    """Something that does not hold.
+
+    Attributes:
+        invariant: its name among the promises, or ``catalog``.
+        text: what is wrong.
+        table, snapshot: where, if it has a place.
+    """
+
+    invariant: str
+    text: str
+    table: str = ""
+    snapshot: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LakeCheckReport:
+    """What a check of a lake found.
+
+    Attributes:
+        url: the catalog.
+        snapshots: how many were looked at.
+        transactions: how many the catalog knows the outcome of.
+        tables: what the check of each table found, by name.
+        problems: all that does not hold; none in a sound lake.
+    """
+
+    url: str
+    snapshots: int
+    transactions: int
+    tables: Mapping[str, CheckReport]
+    problems: tuple[LakeProblem, ...]
+
+    @property
+    def ok(self) -> bool:
+        return not self.problems
+
+    def to_dict(self) -> dict[str, Any]:
+        tables = {name: report.to_dict() for name, report in self.tables.items()}
+        return {"ok": self.ok, **asdict(self), "tables": tables}
+
+
+@dataclass(slots=True)
+class _Findings:
+    problems: list[LakeProblem] = field(default_factory=list)
+    tables: dict[str, CheckReport] = field(default_factory=dict)
+    snapshots: int = 0
+    transactions: int = 0
+
+    def add(self, invariant: str, text: str, table: str = "", snapshot: int | None = None) -> None:
+        self.problems.append(LakeProblem(invariant, text, shown(table), snapshot))
+
+
+def check_lake(lake: Lake, *, tables: bool, progress: Progress | None) -> LakeCheckReport:
+    """See ``Lake.check``."""
+    findings = _Findings()
+    recover(lake)  # the one read after which catalog and store have to agree
+    lines = _lines(lake, findings)
+    for line in lines:
+        _heads_follow(lake, line, findings)
+        _names(lake, line.branch, findings)
+    _refs(lake, findings)
+    _outcomes(lake, lines, findings)
+    _pending(lake, findings)
+    _directories(lake, findings)
+    stores = _Stores(lake)
+    for line in lines:
+        _all_or_nothing(line, stores, findings)
+    _tables(lake, lines, stores, findings, tables, progress or (lambda done, total: None))
+    return LakeCheckReport(lake.url, findings.snapshots, findings.transactions, findings.tables, tuple(findings.problems))
+
+
+# ---- the catalog by itself -------------------------------------------------------------------------------------------------------
+
+
+def _lines(lake: Lake, findings: _Findings) -> list[Line]:
+    """Snapshots without gaps; a line that has some cannot be looked at any further."""
+    lines = []
+    for branch in (MAIN, *lake.branches):
+        try:
+            line = read_line(lake.catalog.records, branch)
+        except TiltyardError as error:
+            findings.add("catalog", f"the history of branch {branch} cannot be read: {error}")
+            continue
+        findings.snapshots += len(line.steps)
+        lines.append(line)
+        for before, after in zip(line.steps, line.steps[1:], strict=False):
+            if after.at < before.at:
+                findings.add("catalog", "it is older than the one before it", snapshot=after.id)
+    return lines
+
+
+def _heads_follow(lake: Lake, line: Line, findings: _Findings) -> None:
+    """The heads are what all snapshots come to."""
+    try:
+        cut = lake.catalog.cut(line.branch)
+    except (CorruptTable, NotFound) as error:
+        findings.add("catalog", str(error))
+        return
+    after = read_line(lake.catalog.records, line.branch)  # others may be at work
+    if not line.tip <= cut.snapshot <= after.tip:
+        findings.add("catalog", f"branch {line.branch} is said to be at {cut.snapshot}, its newest snapshot is {after.tip}")
+        return
+    expected = next((dict(heads) for number, heads, _ in after.cuts() if number == cut.snapshot), None)
+    if expected is None:
+        return  # cleaned up by now
+    for head in cut.tables.values():
+        known = expected.get(head.id)
+        if known is None:
+            findings.add("catalog", f"no snapshot of branch {line.branch} made it", head.name)
+        elif (known.name, known.version, known.location, known.branch) != (head.name, head.version, head.location, head.branch):
+            findings.add(
+                "catalog", f"it is at version {head.version} as {shown(head.name)}; by its snapshots at {known.version}", head.name
+            )
+    for identity in {*expected} - {head.id for head in cut.tables.values()}:
+        findings.add("catalog", f"branch {line.branch} has lost it", expected[identity].name)
+
+
+def _names(lake: Lake, branch: str, findings: _Findings) -> None:
+    """Every name leads to one table, and that table has the name."""
+    found = dict(lake.catalog.records.scan([f"{TABLES}{branch}/", name_key(branch, "")]))
+    heads = {head.id: head for key, body in found.items() if key.startswith(TABLES) for head in [head_from_body(body)]}
+    names = {key.removeprefix(name_key(branch, "")): body for key, body in found.items() if not key.startswith(TABLES)}
+    for name, body in names.items():
+        head = heads.get(str(body["table"]))
+        if head is None or head.name != name:
+            findings.add("catalog", f"the name is kept on branch {branch} for a table that does not have it", name)
+    for head in heads.values():
+        if head.name not in names:
+            findings.add("catalog", f"nobody keeps its name on branch {branch}; `repair` does", head.name)
+        if head.quarantine:
+            findings.add("I10", f"{head.quarantine}; use `repair`", head.name)
+        if head.version < head.data_version or head.version < head.refused:
+            findings.add("catalog", f"its numbers do not go together: {head.version}, {head.data_version}, {head.refused}", head.name)
+
+
+def _refs(lake: Lake, findings: _Findings) -> None:
+    """Tags and branches lead to snapshots that are there."""
+    named = [(f"tag {one.name}", one.snapshot, one.branch) for one in lake.tags.list()]
+    named += [(f"branch {one.name}", one.snapshot, one.origin) for one in lake.branches.list()]
+    for what, snapshot, branch in named:
+        try:
+            lake.catalog.cut_at(snapshot, branch)
+        except TiltyardError as error:
+            findings.add("catalog", f"{what} leads to nothing: {error}", snapshot=snapshot)
+
+
+def _outcomes(lake: Lake, lines: list[Line], findings: _Findings) -> None:
+    """I12: whoever asks for a transaction's outcome is told what the history says."""
+    known: dict[str, Body] = {key.removeprefix(TRANSACTIONS): body for key, body in lake.catalog.records.scan([TRANSACTIONS])}
+    findings.transactions = len(known)
+    steps = {(line.branch, step.id): step for line in lines for step in line.steps}
+    begins = {line.branch: line.begin for line in lines}
+    for (branch, number), step in steps.items():
+        told = known.get(step.transaction)
+        if step.voided:
+            continue  # undecided again, or committed later under another number
+        if told is None or told["state"] != COMMITTED:
+            findings.add("I12", f"transaction {step.transaction} has a snapshot, but is said to be {_state(told)}", snapshot=number)
+        elif (told["branch"], int(told["snapshot"])) != (branch, number):
+            findings.add("I12", f"transaction {step.transaction} has two snapshots: {told['snapshot']} as well", snapshot=number)
+    for transaction, told in known.items():
+        if told["state"] == COMMITTED and told["branch"] in begins and int(told["snapshot"]) > begins[told["branch"]]:
+            made = steps.get((str(told["branch"]), int(told["snapshot"])))
+            if made is None and int(told["snapshot"]) <= _tip(lines, str(told["branch"])):
+                findings.add("I12", f"transaction {transaction} is said to be committed as a snapshot that is not there")
+            elif made is not None and made.transaction != transaction:
+                findings.add("I12", f"transaction {transaction} is said to be committed as somebody else's snapshot", snapshot=made.id)
+        elif told["state"] not in (COMMITTED, ABORTED):
+            findings.add("I12", f"transaction {transaction} is said to be {told['state']}")
+
+
+def _tip(lines: list[Line], branch: str) -> int:
+    return next(line.tip for line in lines if line.branch == branch)
+
+
+def _state(told: Body | None) -> str:
+    return "undecided" if told is None else str(told["state"])
+
+
+def _pending(lake: Lake, findings: _Findings) -> None:
+    """What was committed can be finished. What is left after the recovery could not be."""
+    for one in lake.catalog.pending():
+        head = lake.catalog.cut(one.lake_branch).by_id(one.table)
+        if head is None or head.quarantine:
+            continue  # dropped, which cleanup takes care of; or told already
+        store = lake.plain_place_of(head).on_branch(one.branch).store
+        if not any(_is_there(store, path) for path in (one.staged, one.path)):
+            findings.add("I10", f"version {one.version} was committed, but its bytes at {one.staged} are gone", head.name)
+
+
+def _is_there(store: ObjectStore, path: str) -> bool:
+    try:
+        store.head(path)
+    except NotFound:
+        return False
+    return True
+
+
+def _directories(lake: Lake, findings: _Findings) -> None:
+    """No table lives where a cleanup has given the directory up."""
+    found = dict(lake.catalog.records.scan([TABLES, GONE]))
+    for key, body in found.items():
+        if key.startswith(TABLES) and GONE + str(body["location"]) in found:
+            findings.add("catalog", f"a cleanup has given its directory up: {body['location']}", str(body["name"]))
+
+
+# ---- the catalog and the tables --------------------------------------------------------------------------------------------------
+
+
+class _Stores:
+    """Stores of tables, as those see them who know nothing of the lake, each opened once; and who made their versions."""
+
+    def __init__(self, lake: Lake) -> None:
+        self._lake = lake
+        self._known: dict[tuple[str, str | None], tuple[ObjectStore, int]] = {}
+        self._makers: dict[tuple[str, str | None, str], str | None] = {}
+
+    def of(self, head: TableHead) -> tuple[ObjectStore, int]:
+        """Its store, and the number below which versions may be gone."""
+        key = (head.location, head.branch)
+        if key not in self._known:
+            store = self._lake.plain_place_of(head).on_branch(head.branch).store
+            self._known[key] = (store, read_floor(store).version)
+        return self._known[key]
+
+    def maker(self, head: TableHead, path: str) -> str | None:
+        """The transaction that made a version; None where there is none of that name."""
+        key = (head.location, head.branch, path)
+        if key not in self._makers:
+            try:
+                self._makers[key] = self._maker(self.of(head)[0], path)
+            except NotFound:
+                self._makers[key] = None
+        return self._makers[key]
+
+    def _maker(self, store: ObjectStore, path: str) -> str:
+        try:
+            return maker_of(store.get(path), path).uuid
+        except CorruptTable:
+            # Stock writers may keep the transaction in a file beside the version.
+            log = VersionLog(store)
+            one = next((name for name in log.versions() if log.path(name.version, name.scheme) == path), None)
+            if one is None:
+                raise
+            return log.transaction_of(log.load(one.version, one.scheme)).uuid
+
+
+def _all_or_nothing(line: Line, stores: _Stores, findings: _Findings) -> None:
+    """I11: of all tables that a snapshot changed, each has exactly what the snapshot says, or all of them are before it."""
+    by_id: dict[int, dict[str, TableHead]] = {}
+    wanted = {step.id for step in line.steps}
+    for number, heads, changed in line.cuts():
+        if number in wanted:
+            by_id[number] = {table: heads[table] for table in changed if table in heads}
+    for snapshot in line.steps:
+        there: list[str] = []
+        missing: list[str] = []
+        for change in snapshot.changes:
+            head = by_id[snapshot.id].get(change.table)
+            if head is None or snapshot.voided:
+                continue
+            for step in change.steps:
+                _one_step(snapshot, change, step, head, stores, there, missing, findings)
+        if there and missing:
+            text = f"{', '.join(sorted(set(there)))} is at it, {', '.join(sorted(set(missing)))} is not"
+            findings.add("I11", f"{text}: transaction {snapshot.transaction}", snapshot=snapshot.id)
+
+
+def _one_step(
+    snapshot: Snapshot,
+    change: Change,
+    step: Step,
+    head: TableHead,
+    stores: _Stores,
+    there: list[str],
+    missing: list[str],
+    findings: _Findings,
+) -> None:
+    name = shown(change.name)
+    try:
+        maker = stores.maker(head, step.path)
+        floor = stores.of(head)[1]
+    except TiltyardError as error:
+        findings.add("I10", f"version {step.version} cannot be read: {error}", change.name, snapshot.id)
+        return
+    if maker is None and (step.version < floor or step.version != head.version):
+        return  # cleaned up, as the version inside a transaction or below what the lake keeps
+    if maker == step.transaction or (maker is not None and not step.transaction):
+        there.append(name)
+        return
+    missing.append(name)
+    what = "is not there" if maker is None else f"was made by transaction {maker}, not by {step.transaction}"
+    findings.add("I10", f"version {step.version} {what}", change.name, snapshot.id)
+
+
+def _tables(lake: Lake, lines: list[Line], stores: _Stores, findings: _Findings, deep: bool, progress: Progress) -> None:
+    """I10 at the heads: what the catalog says is the newest version is the newest one; then every table by itself."""
+    cuts = {line.branch: lake.catalog.cut(line.branch) for line in lines}
+    seen: set[tuple[str, str | None, int]] = set()
+    work = [(branch, head) for branch, cut in cuts.items() for head in cut.tables.values()]
+    for done, (branch, head) in enumerate(work, 1):
+        key = (head.location, head.branch, head.version)
+        if key not in seen:
+            seen.add(key)
+            name = shown(head.name) if branch == MAIN else f"{shown(head.name)}@{branch}"
+            try:
+                _table(lake, branch, head, name, stores, findings, deep)
+            except TiltyardError as error:
+                findings.add("I10", str(error), head.name)
+        progress(done, len(work))
+
+
+def _table(lake: Lake, branch: str, head: TableHead, name: str, stores: _Stores, findings: _Findings, deep: bool) -> None:
+    store, _ = stores.of(head)
+    log = VersionLog(store)
+    if not _is_there(store, log.path(head.version, Scheme(head.naming))):
+        if not head.quarantine:
+            findings.add("I10", f"the catalog has it at version {head.version}, which is not there", head.name)
+        return
+    newest = log.head()
+    at_home = head.branch is not None or head.home == branch
+    if at_home and newest is not None and newest[0] > head.version and not head.quarantine and _moved_not(lake, branch, head):
+        findings.add("I10", f"versions up to {newest[0]} were committed past the catalog; whoever opens the table adopts them", head.name)
+    if deep and not head.quarantine:
+        report = findings.tables[name] = check_table(lake.place_of(head, branch))
+        for problem in report.problems:
+            at = "" if problem.version is None else f" (version {problem.version})"
+            findings.add(problem.invariant, problem.text + at, head.name)
+
+
+def _moved_not(lake: Lake, branch: str, head: TableHead) -> bool:
+    """Whether the catalog still has the table there: somebody may be at work."""
+    now = lake.catalog.cut(branch).by_id(head.id)
+    return now is not None and now.version == head.version

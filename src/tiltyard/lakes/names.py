@@ -1,0 +1,49 @@
+"""Names of tables, tags and branches in a lake: checked once, at the edge."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from tiltyard.errors import InvalidInput
+
+JOINT: Final = "$"
+"""Between the parts of a full name as the catalog keeps it; people write a dot."""
+
+_PART: Final = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,98}[A-Za-z0-9_])?", re.ASCII)
+_REF: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,98}[A-Za-z0-9])?", re.ASCII)
+_PARTS: Final = 8
+
+
+def full_name(name: str) -> str:
+    """A table's name as the catalog keeps it, from ``"orders"`` or ``"sales.orders"``.
+
+    Raises:
+        InvalidInput: a part is empty, too long, or holds more than letters, digits, ``_`` and ``-``.
+    """
+    parts = name.split(".") if isinstance(name, str) else []
+    if not 0 < len(parts) <= _PARTS or not all(_PART.fullmatch(part) for part in parts):
+        raise InvalidInput(
+            f"{str(name)[:80]!r} is no name for a table.",
+            argument="name",
+            advice="Use letters, digits, _ and -, with dots between namespaces: sales.orders.",
+        )
+    return JOINT.join(parts)
+
+
+def shown(full: str) -> str:
+    """A table's name as people write it."""
+    return full.replace(JOINT, ".")
+
+
+def check_ref(name: str, what: str) -> str:
+    """The name of a tag or branch, if it is one."""
+    if not isinstance(name, str) or _REF.fullmatch(name) is None or ".." in name or name.endswith(".lock"):
+        advice = "Use letters, digits, '.', '_' and '-'; begin and end with a letter or digit."
+        raise InvalidInput(f"{str(name)[:80]!r} is no name for a {what}.", argument="name", advice=advice)
+    return name
+
+
+def directory_of(full: str, table: str) -> str:
+    """Where a new table lives below the root: told apart by its id, so that a name can be used again."""
+    return f"{table.replace('-', '')[:12]}_{full.replace(JOINT, '_')}.lance"

@@ -1,0 +1,596 @@
+"""One transaction over several tables: a base that is read once, writes that only it sees, and one step that publishes all of them."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, Literal, Self, cast
+
+from tiltyard.catalog.catalog import Catalog, Pending
+from tiltyard.catalog.ledger import adopt
+from tiltyard.catalog.publishing import COMMITTED, AbortedError, Published, StaleError, is_alone
+from tiltyard.catalog.staging import StagedPlace, staged_place
+from tiltyard.catalog.values import Change, Cut, Expectation, Isolation, Moved, Publication, Snapshot, TableHead
+from tiltyard.errors import (
+    AlreadyExists,
+    ConflictError,
+    ContentionError,
+    ExpectedVersionMismatch,
+    InvalidInput,
+    NotFound,
+    OutcomeUnknown,
+    StorageError,
+    TiltyardError,
+)
+from tiltyard.format.manifest_file import ManifestFile
+from tiltyard.format.names import Scheme
+from tiltyard.lakes.finishing import finish, finish_before
+from tiltyard.lakes.forks import forked
+from tiltyard.lakes.handles import TransactionTable
+from tiltyard.lakes.names import directory_of, full_name, shown
+from tiltyard.lakes.recovery import is_certain
+from tiltyard.storage.external import ExternalStore
+from tiltyard.transaction.backoff import wait_before
+from tiltyard.verbs.data import properties_with_message
+from tiltyard.verbs.write import NewTable, OnDuplicate, Writing, create_table
+
+if TYPE_CHECKING:
+    from tiltyard.lake import Lake
+
+TRIES: Final = 16
+"""How often a publication is tried before the lake is said to be too busy."""
+WAIT_UNIT: Final = 0.025
+"""Seconds; the first wait between two tries is at most twice as long, the next four times, and so on."""
+LOOKS: Final = 5
+"""How often the catalog is asked what became of a publication whose answer was lost."""
+
+_log = logging.getLogger("tiltyard.lake")
+
+State = Literal["open", "committing", "in doubt", "committed", "rolled back"]
+
+
+@dataclass(frozen=True, slots=True)
+class LakeCommit:
+    """What became of a transaction.
+
+    Attributes:
+        snapshot: the lake's snapshot it made; the newest one where it changed nothing.
+        transaction_id: for ``Lake.outcome``.
+        tables: the version of each table that it wrote to.
+        attempts: how many times it was published; more than one if others were faster.
+        rebased: tables whose writes were carried over those of others, with the versions in between.
+        replayed: whether a transaction with the same idempotency key had been committed before; then nothing was written now.
+        seconds: how long publishing took.
+    """
+
+    snapshot: int
+    transaction_id: str
+    tables: Mapping[str, int]
+    attempts: int = 1
+    rebased: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    replayed: bool = False
+    seconds: float = 0.0
+
+
+@dataclass(eq=False, slots=True)
+class _Touched:
+    """A table the transaction has opened, made, renamed or dropped."""
+
+    id: str
+    name: str
+    lock: threading.RLock = field(default_factory=threading.RLock)
+    head: TableHead | None = None
+    """As the base has it; None for one that this transaction makes."""
+    location: str = ""
+    place: StagedPlace | None = None
+    handle: TransactionTable | None = None
+    file: ManifestFile | None = None
+    """The base version."""
+    base: int = 0
+    """Where its writes stand now: the base, or what they were carried over to."""
+    former: str = ""
+    dropped: bool = False
+    taken_in: TableHead | None = None
+    """A table that is there already, on another branch of the lake."""
+
+    @property
+    def wrote(self) -> bool:
+        return self.place is not None and bool(self.place.staging.private)
+
+    @property
+    def newest(self) -> int:
+        assert self.place is not None
+        return max(one.version for one in self.place.staging.private.values())
+
+    @property
+    def store(self) -> ExternalStore:
+        assert self.place is not None
+        return cast(ExternalStore, self.place.staging.inner)
+
+    def pending(self, transaction: str, lake_branch: str) -> list[Pending]:
+        """Its versions as the catalog has them now."""
+        assert self.place is not None
+        branch = self.head.branch if self.head is not None else None
+        steps = self.place.staging.steps(self.place.committer.recorded)
+        return [Pending(self.id, lake_branch, branch, one.version, one.path, one.staged or "", transaction, False) for one in steps]
+
+
+class LakeTransaction:
+    """All or nothing over any number of tables. Made by ``Lake.transaction``; used up by ``commit`` or ``rollback``.
+
+    Attributes:
+        id: for ``Lake.outcome``.
+        base: the snapshot it sees.
+        result: what it came to, once it is committed.
+    """
+
+    def __init__(
+        self,
+        lake: Lake,
+        isolation: Isolation,
+        message: str | None,
+        key: str | None,
+        properties: Mapping[str, str] | None,
+        branch: str,
+    ) -> None:
+        if isolation not in ("snapshot", "serializable"):
+            raise InvalidInput(f"isolation is 'snapshot' or 'serializable', not {isolation!r}.", argument="isolation")
+        self._lake = lake
+        self._catalog: Catalog = lake.catalog
+        self._isolation: Isolation = isolation
+        self._message = message or ""
+        self._key = key
+        self._properties = properties_with_message(properties, None)
+        self._branch = branch
+        self._cut: Cut = lake.catalog.cut(branch)
+        self._state: State = "open"
+        self._lock = threading.RLock()
+        self._by_name: dict[str, _Touched] = {}
+        self._rebased: dict[str, tuple[int, ...]] = {}
+        self._attempts = 0
+        self._doubted = False
+        self._alone = False
+        self.id = lake.catalog.runtime.random.uuid()
+        self.result: LakeCommit | None = None
+
+    @property
+    def base(self) -> int:
+        return self._cut.snapshot
+
+    def __repr__(self) -> str:
+        return f"LakeTransaction({self.id}, {self._state}, base={self.base})"
+
+    # ---- tables ----------------------------------------------------------------------------------------------------------------
+
+    def tables(self) -> list[str]:
+        """Names of all tables as this transaction sees them."""
+        self.check_open()
+        return sorted(shown(name) for name in self._names())
+
+    def _names(self) -> set[str]:
+        hidden = {one.former for one in self._by_name.values() if one.former} | {
+            one.name for one in self._by_name.values() if one.dropped and one.head is not None
+        }
+        made = {name for name, one in self._by_name.items() if not one.dropped}
+        return ({*self._cut.tables} - hidden) | made
+
+    def table(self, name: str) -> TransactionTable:
+        """A table as this transaction sees it; the same handle however often it is asked for.
+
+        Raises:
+            NotFound: there is none of that name.
+        """
+        touched = self._touch(full_name(name))
+        with touched.lock:
+            self.check_open()
+            if touched.handle is None:
+                self._open(touched)
+            assert touched.handle is not None
+            return touched.handle
+
+    def _touch(self, full: str) -> _Touched:
+        with self._lock:
+            self.check_open()
+            touched = self._by_name.get(full)
+            if touched is not None and not touched.dropped:
+                return touched
+            head = self._cut.tables.get(full)
+            if full not in self._names() or head is None:
+                raise NotFound(f"There is no table {shown(full)!r} in the lake.", name=shown(full), advice="See lake.tables().")
+            return self._by_name.setdefault(full, _Touched(head.id, full, head=head, base=head.version, location=head.location))
+
+    def _open(self, touched: _Touched) -> None:
+        assert touched.head is not None
+        finish_before(self._cut, touched.head, self._lake.place_of(touched.head, self._branch))
+        head = touched.head = forked(self._lake, touched.head, self._branch)
+        place = self._lake.place_of(head, self._branch)
+        scheme = Scheme(head.naming)
+        staged = staged_place(place, self.id, head.version, scheme)
+        touched.file = staged.load(head.version, scheme, lazily=True)
+        touched.place = staged
+        touched.handle = TransactionTable(self, shown(touched.name), staged, touched.file, scheme)
+
+    def create_table(
+        self,
+        name: str,
+        data_or_schema: Any,
+        *,
+        primary_key: Any = None,
+        stable_row_ids: bool = False,
+        data_format: str = "2.2",
+        config: Mapping[str, str] | None = None,
+        message: str | None = None,
+        on_duplicate: OnDuplicate = "error",
+    ) -> TransactionTable:
+        """Makes a table that is there when the transaction is committed.
+
+        Raises:
+            AlreadyExists: the name is taken.
+        """
+        full = full_name(name)
+        with self._lock:
+            self.check_open()
+            if full in self._names():
+                raise AlreadyExists(f"There is a table {shown(full)!r} in the lake already.", name=shown(full))
+            identity = self._catalog.runtime.random.uuid()
+            touched = _Touched(identity, full, location=directory_of(full, identity))
+            before = self._by_name.get(full)
+            if before is not None:
+                self._by_name[f"{full} {before.id}"] = before  # dropped by this very transaction; it still has to be published
+            self._by_name[full] = touched
+        with touched.lock:
+            head = TableHead(identity, full, touched.location, 0, 0)
+            staged = staged_place(self._lake.place_of(head, self._branch), self.id, 0, Scheme.V2)
+            new = NewTable(primary_key, stable_row_ids, Scheme.V2, data_format, dict(config or {}))
+            try:
+                _, file = create_table(
+                    staged, data_or_schema, new, properties_with_message(None, message), Writing(on_duplicate=on_duplicate)
+                )
+            except BaseException:
+                with self._lock:
+                    self._by_name.pop(full, None)
+                    if before is not None:
+                        self._by_name.pop(f"{full} {before.id}", None)
+                        self._by_name[full] = before
+                raise
+            touched.place, touched.file = staged, file
+            touched.handle = TransactionTable(self, shown(full), staged, file, Scheme.V2)
+            return touched.handle
+
+    def drop_table(self, name: str) -> None:
+        """Takes a table out of the lake when the transaction is committed. Its files stay until the lake is cleaned up.
+
+        Raises:
+            NotFound: there is none of that name.
+        """
+        touched = self._touch(full_name(name))
+        with touched.lock, self._lock:
+            self.check_open()
+            touched.dropped = True
+            if touched.place is not None:
+                touched.place.throw_away()  # whatever was written to it goes with it
+            if touched.handle is not None:
+                touched.handle.dropped = True
+            touched.place = touched.handle = None
+            if touched.head is None:  # made by this very transaction
+                self._by_name.pop(touched.name, None)
+
+    def rename_table(self, name: str, to: str) -> None:
+        """Gives a table another name when the transaction is committed. It stays the same table.
+
+        Raises:
+            NotFound: there is none of that name.
+            AlreadyExists: the new name is taken.
+        """
+        old, new = full_name(name), full_name(to)
+        touched = self._touch(old)
+        with touched.lock, self._lock:
+            if new in self._names():
+                raise AlreadyExists(f"There is a table {shown(new)!r} in the lake already.", name=shown(new))
+            before = self._by_name.get(new)
+            if before is not None:
+                self._by_name[f"{new} {before.id}"] = before
+            del self._by_name[old]
+            self._by_name[new] = touched
+            if touched.head is not None:
+                touched.former = touched.head.name if touched.head.name != new else ""
+            touched.name = new
+            if touched.handle is not None:
+                touched.handle.name = shown(new)
+
+    # ---- for fast-forward ------------------------------------------------------------------------------------------------------
+
+    @property
+    def cut(self) -> Cut:
+        return self._cut
+
+    def staged(self, name: str) -> StagedPlace:
+        """Where a table's versions of this transaction are made."""
+        self.table(name)
+        place = self._touch(full_name(name)).place
+        assert place is not None
+        return place
+
+    def take_in(self, head: TableHead) -> None:
+        """Has a table that was made on another branch of the lake."""
+        with self._lock:
+            if head.name in self._names():
+                raise AlreadyExists(f"There is a table {shown(head.name)!r} on this branch already.", name=shown(head.name))
+            self._by_name[head.name] = _Touched(head.id, head.name, location=head.location, taken_in=head)
+
+    # ---- the end ---------------------------------------------------------------------------------------------------------------
+
+    def check_open(self) -> None:
+        """Raises for a transaction that is used up: nothing it would say holds any more."""
+        if self._state != "open":
+            raise InvalidInput(f"The transaction {self.id} is {self._state}; begin another one.", argument="transaction")
+
+    def __enter__(self) -> Self:
+        self.check_open()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if self._state != "open":
+            return
+        if kind is None:
+            self.commit()
+        else:
+            self.rollback()
+
+    def rollback(self) -> None:
+        """Throws everything away. Nothing of it was ever visible."""
+        if self._state == "in doubt":
+            raise InvalidInput(
+                f"Whether {self.id} was committed is not known, so nothing of it can be thrown away.", argument="transaction"
+            )
+        self.check_open()
+        self._state = "rolled back"
+        self._throw_away()
+
+    def _throw_away(self) -> None:
+        for touched in self._by_name.values():
+            if touched.place is not None:
+                touched.place.throw_away()
+
+    def commit(self) -> LakeCommit:
+        """Publishes all writes in one step. After ``OutcomeUnknown`` it may be called again, and finds out.
+
+        Raises:
+            ExpectedVersionMismatch: a table was moved by others and the rules do not let our writes be carried over.
+            ConflictError: what the rules for one table say.
+            ContentionError: others were faster, too often.
+            OutcomeUnknown: nobody can say yet; ask ``Lake.outcome``.
+        """
+        if self._state != "in doubt":
+            self.check_open()
+        self._doubted |= self._state == "in doubt"
+        self._state = "committing"
+        started = self._catalog.runtime.clock.monotonic()
+        try:
+            done = self._publish()
+            return self._finished(done, started)
+        except OutcomeUnknown:
+            self._state = "in doubt"
+            raise
+        except TiltyardError:
+            if self._state == "committing":
+                self._state = "rolled back"
+                self._throw_away()
+            raise
+        except BaseException:
+            self._state = "in doubt"  # interrupted: perhaps after the catalog had it
+            raise
+
+    def _publish(self) -> Published:
+        while True:
+            publication = self._publication()
+            self._alone = is_alone(publication)
+            if not publication.changes and not publication.reads and publication.key is None:
+                return Published(self.base, self.id)
+            self._attempts += 1
+            try:
+                if not self._doubted:
+                    self._look_for_foreign()
+                done = self._catalog.publish(publication)
+                if done.transaction == self.id or is_certain(self._lake, done.transaction):
+                    return done
+            except StaleError as stale:
+                # The record of this very transaction was looked at before its tables: an earlier try, of which no answer came, failed too.
+                self._doubted = False
+                self._carry_over(stale)
+            except AbortedError:
+                raise ConflictError(
+                    f"Transaction {self.id} was taken for dead and its files are gone.", operation="transaction", retryable=True,
+                    advice="Run it again from the beginning.",
+                ) from None  # fmt: skip
+            except (StorageError, ContentionError) as error:
+                self._doubted |= isinstance(error, StorageError) and error.maybe_applied
+                if not self._doubted:
+                    raise
+                if (known := self._ask(error)) is not None:
+                    return known
+                if self._attempts >= TRIES:
+                    raise self._unknown(error) from error
+            if self._attempts >= TRIES:
+                raise ContentionError(
+                    f"Transaction {self.id} found tables moved by others {self._attempts} times.", operation="transaction",
+                    attempts=self._attempts,
+                )  # fmt: skip
+            self._catalog.runtime.clock.sleep(wait_before(self._attempts - 1, WAIT_UNIT, self._catalog.runtime))
+
+    def _ask(self, error: TiltyardError) -> Published | None:
+        """What became of a publication whose answer was lost; None where the catalog does not know of it, so that trying again tells."""
+        for look in range(LOOKS):
+            try:
+                return self._known()
+            except StorageError:
+                self._catalog.runtime.clock.sleep(wait_before(look, WAIT_UNIT, self._catalog.runtime))
+        raise self._unknown(error) from error
+
+    def _unknown(self, error: TiltyardError) -> OutcomeUnknown:
+        return OutcomeUnknown(
+            f"It is left open whether transaction {self.id} was committed ({error}).",
+            transaction_id=self.id,
+            version=0,
+            uri=self._lake.url,
+            advice="Call commit() again, or ask lake.outcome(id). Nothing was deleted.",
+        )
+
+    def _known(self) -> Published | None:
+        known = self._catalog.transaction(self.id)
+        return Published(int(known["snapshot"]), self.id) if known is not None and known["state"] == COMMITTED else None
+
+    def _publication(self) -> Publication:
+        changes, reads = [], []
+        for touched in self._by_name.values():
+            change = self._change(touched)
+            if change is not None:
+                changes.append(change)
+            handle, head = touched.handle, touched.head
+            if self._isolation == "serializable" and head is not None and handle is not None and handle.was_read:
+                reads.append(Expectation(head.id, head.name, head.version, head.data_version))
+        if not changes:
+            reads = []  # a cut is consistent by itself: a transaction that only reads has its place right after its base
+        return Publication(
+            self.id, tuple(changes), self._branch, tuple(reads), self._key, self._lake.author, self._message, self._properties,
+            self._isolation, self.base,
+        )  # fmt: skip
+
+    def _change(self, touched: _Touched) -> Change | None:
+        steps = touched.place.staging.steps(touched.place.committer.recorded) if touched.place is not None else ()
+        head = touched.head
+        if head is None and touched.taken_in is not None:
+            new = touched.taken_in
+            return Change(new.id, "register", touched.name, new.version, new.version, (), new.location, new.naming, new.branch)
+        if head is None:
+            return Change(touched.id, "create", touched.name, 0, 0, steps, touched.location, Scheme.V2.value)
+        if touched.dropped:
+            return Change(touched.id, "drop", head.name, touched.base, head.version)
+        if touched.former:
+            branch = head.branch if steps else None
+            return Change(touched.id, "rename", touched.name, touched.base, head.version, steps, branch=branch, former=touched.former)
+        return Change(touched.id, "write", touched.name, touched.base, head.version, steps, branch=head.branch) if steps else None
+
+    def _look_for_foreign(self) -> None:
+        """Adopts versions of writers that do not know the catalog, so that ours are not given numbers that are taken."""
+        for touched in self._by_name.values():
+            if touched.head is None or touched.place is None or not touched.wrote:
+                continue
+            store = touched.store
+            first = min(touched.place.staging.private.items(), key=lambda one: one[1].version)[0]
+            try:
+                store.inner.head(first)  # past the ledger: what is committed and not finished yet, publishing finds out
+            except NotFound:
+                continue
+            head = self._catalog.cut(self._branch).by_id(touched.id)
+            if head is not None:
+                adopt(self._catalog, store, head, self._branch)
+
+    # ---- when others were faster -----------------------------------------------------------------------------------------------
+
+    def _carry_over(self, stale: StaleError) -> None:
+        """Makes our writes again on tables that others moved, where the rules allow it; only on those."""
+        for moved in stale.moved:
+            touched = next((one for one in self._by_name.values() if one.id == moved.table), None)
+            _log.warning(
+                "conflict in the catalog: %s is at %s, expected %s (try %s of %s)",
+                shown(moved.name), moved.actual, moved.expected, self._attempts, TRIES,
+                extra={"table": shown(moved.name), "expected": moved.expected, "actual": moved.actual, "transaction": self.id},
+            )  # fmt: skip
+            if moved.kind != "write" or touched is None or moved.head is None or not self._can_follow(touched, moved):
+                raise self._mismatch(moved)
+            assert touched.place is not None
+            assert touched.file is not None
+            touched.place.replay(touched.file, moved.head.version)
+            first = touched.head.version if touched.head is not None else 0
+            self._rebased[shown(moved.name)] = tuple(range(first + 1, moved.head.version + 1))
+            touched.base = moved.head.version
+
+    def _can_follow(self, touched: _Touched, moved: Moved) -> bool:
+        if touched.place is None or touched.handle is None or touched.head is None or moved.head is None:
+            return False
+        if touched.dropped or touched.former or not touched.wrote:
+            return False
+        changed = moved.head.data_version != touched.head.data_version
+        strict = self._isolation == "serializable" and changed
+        if strict and touched.handle.was_read:
+            return False
+        return touched.place.can_replay(blind_only=strict)
+
+    def _mismatch(self, moved: Moved) -> ExpectedVersionMismatch:
+        who = [one for one in self._catalog.history(self._branch, limit=64) if one.id > self.base and _touches(one, moved.table)]
+        by = [
+            {
+                "transaction": one.transaction,
+                "author": one.author,
+                "operation": ", ".join(_done_to(one, moved.table)),
+                "message": one.message,
+            }
+            for one in reversed(who)
+        ]
+        name = shown(moved.name)
+        where = "is gone, or its name is taken" if moved.actual is None else f"is at version {moved.actual}"
+        last = f", last by {by[-1]['operation']} of {by[-1]['author'] or 'somebody'}" if by else ""
+        return ExpectedVersionMismatch(
+            f"{name} {where}; transaction {self.id} was built on {moved.expected}{last}.",
+            table=name,
+            expected=moved.expected,
+            actual=moved.actual,
+            cause=moved.kind,
+            by=by,
+            operation="transaction",
+            read_version=moved.expected,
+            retryable=moved.kind != "incompatible",
+            advice="Begin a new transaction, or use lake.run(fn), which does.",
+        )
+
+    # ---- when it is done -------------------------------------------------------------------------------------------------------
+
+    def _finished(self, done: Published, started: float) -> LakeCommit:
+        ours = done.transaction == self.id
+        written = [one for one in self._by_name.values() if one.wrote and not one.dropped]
+        result = LakeCommit(
+            done.snapshot,
+            done.transaction,
+            {shown(one.name): one.newest for one in written} if ours else {},
+            max(self._attempts, 1),
+            dict(self._rebased),
+            replayed=not ours,
+            seconds=self._catalog.runtime.clock.monotonic() - started,
+        )
+        self._state = "committed"
+        if ours:
+            self._give_names(written)
+        else:
+            self._throw_away()
+        self.result = result
+        return result
+
+    def _give_names(self, written: list[_Touched]) -> None:
+        """Brings what was committed to its final place. If the store fails, whoever reads next does it."""
+        items = [(one.pending(self.id, self._branch), one.store) for one in written]
+        try:
+            voided = finish(self._catalog, items, alone=self._alone)
+        except (StorageError, ContentionError) as error:
+            if self._alone:  # somebody who does not know the catalog may still take the number, and then it is not committed
+                raise self._unknown(error) from error
+            _log.warning("transaction %s is committed, but not finished yet: %s", self.id, error)
+            voided = []
+        for touched in written:
+            assert touched.place is not None
+            touched.place.staging.clear(published=True)
+        if voided:
+            self._state = "rolled back"
+            self._throw_away()
+            raise self._mismatch(Moved(voided[0].table, written[0].name, "foreign", voided[0].version - 1, voided[0].version))
+
+
+def _touches(snapshot: Snapshot, table: str) -> bool:
+    return any(change.table == table for change in snapshot.changes)
+
+
+def _done_to(snapshot: Snapshot, table: str) -> list[str]:
+    return [operation for change in snapshot.changes if change.table == table for operation in (change.operations or (change.kind,))]

@@ -1,0 +1,338 @@
+"""Cleaning up a whole lake while others work on it: old snapshots, what only they needed, and what dead transactions left.
+
+First it is written down what is given up; from then on nobody counts on it, under the locks that every commit takes. Only then is
+anything deleted: records of snapshots, versions and files of tables, directories of tables that no snapshot shows. Each step can be
+repeated, and a cleanup that died is ended by the next one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final
+
+from tiltyard.catalog.cuts import Line, read_line
+from tiltyard.catalog.forgetting import condemn, condemned, emptied, forget, give_up_below, reprieve
+from tiltyard.catalog.values import MAIN, TableHead
+from tiltyard.errors import InvalidInput, TiltyardError
+from tiltyard.interfaces import ObjectInfo
+from tiltyard.lakes.names import shown
+from tiltyard.lakes.needs import Key, Need, Needs, Retention, needs_of
+from tiltyard.lakes.recovery import recover
+from tiltyard.lakes.sweeping import Silent, Sweep, drop_detached, drop_staged, sweep
+from tiltyard.verbs.cleanup import CleanupReport, cleanup_table, deletions
+from tiltyard.verbs.cleanup_plan import GRACE as FILE_GRACE
+from tiltyard.verbs.cleanup_plan import Policy
+from tiltyard.verbs.place import Place
+from tiltyard.verbs.refs import Branches
+
+if TYPE_CHECKING:
+    from tiltyard.lake import Lake
+
+GRACE: Final = timedelta(days=1)
+"""How long a transaction may be silent before it is given up."""
+
+_DIRECTORY: Final = re.compile(r"[0-9a-f]{12}_[A-Za-z0-9_-]+\.lance", re.ASCII)
+"""What the directory of a table is called that a lake made. Nothing else below the root is touched."""
+_OWN_LINE: Final = re.compile(r"lake-.+-[0-9a-f]{8}", re.ASCII)
+"""A branch of a table that a branch of the lake made."""
+
+Progress = Callable[[int, int], object]
+"""Is told how many of how many tables are done."""
+
+
+@dataclass(frozen=True, slots=True)
+class LakeCleanupReport:
+    """What a cleanup of a lake did, or would do.
+
+    Attributes:
+        url: the catalog.
+        dry_run: whether nothing was changed.
+        floors: for each branch the oldest snapshot that stays by age and number; 0 where nothing ever went.
+        snapshots: for each branch those that went.
+        kept: for each branch those below its floor that stay, each with the reasons.
+        tables: what went of each table, by name.
+        dropped: directories that went: of dropped tables, and of tables that were never committed.
+        transactions: those that were given up, with all they had written.
+        held: those that are not committed and are left alone for now.
+        skipped: what could not be cleaned up, and why.
+    """
+
+    url: str
+    dry_run: bool
+    floors: Mapping[str, int]
+    snapshots: Mapping[str, tuple[int, ...]]
+    kept: Mapping[str, Mapping[int, tuple[str, ...]]]
+    tables: Mapping[str, CleanupReport]
+    dropped: tuple[str, ...]
+    transactions: tuple[Silent, ...]
+    held: tuple[Silent, ...]
+    skipped: Mapping[str, str]
+
+    @property
+    def bytes(self) -> int:
+        """How much room the files of tables took that went, those of dropped ones not counted."""
+        return sum(report.bytes for report in self.tables.values())
+
+    def to_dict(self) -> dict[str, Any]:
+        tables = {name: report.to_dict() for name, report in self.tables.items()}
+        kept = {branch: {str(number): list(why) for number, why in found.items()} for branch, found in self.kept.items()}
+        return {**asdict(self), "tables": tables, "kept": kept, "bytes": self.bytes}
+
+
+@dataclass(slots=True)
+class _Work:
+    lake: Lake
+    retention: Retention
+    grace: timedelta
+    dry_run: bool
+    now: datetime
+    lines: list[Line] = field(default_factory=list)
+    floors: dict[str, int] = field(default_factory=dict)
+    reasons: dict[str, dict[int, list[str]]] = field(default_factory=dict)
+    needs: Needs = field(default_factory=Needs)
+    strange: dict[str, list[ObjectInfo]] = field(default_factory=dict)
+    """Directories below the root that no snapshot ever showed, with their files."""
+    swept: Sweep = field(default_factory=Sweep)
+    quarantined: dict[Key, str] = field(default_factory=dict)
+    tables: dict[str, CleanupReport] = field(default_factory=dict)
+    dropped: list[str] = field(default_factory=list)
+    skipped: dict[str, str] = field(default_factory=dict)
+
+
+def cleanup_lake(lake: Lake, retention: Retention, grace: timedelta, *, dry_run: bool, progress: Progress | None) -> LakeCleanupReport:
+    """See ``Lake.cleanup``."""
+    if not isinstance(grace, timedelta) or grace < timedelta(0):
+        raise InvalidInput("grace is a timedelta from zero on.", argument="grace")
+    recover(lake)
+    work = _Work(lake, retention, grace, dry_run, lake.catalog.runtime.clock.now())
+    _decide(work)
+    _forget(work)
+    _sweep(work)
+    _clean_tables(work, progress or (lambda done, total: None))
+    _remove_directories(work)
+    return _report(work)
+
+
+# ---- snapshots -------------------------------------------------------------------------------------------------------------------
+
+
+def _read_lines(lake: Lake) -> list[Line]:
+    return [read_line(lake.catalog.records, branch) for branch in (MAIN, *lake.branches)]
+
+
+def _decide(work: _Work) -> None:
+    """Which snapshots stay. After the floor is raised nobody names a snapshot below it, so by then all names are there to be seen."""
+    lake = work.lake
+    work.lines = _read_lines(lake)
+    for line in work.lines:
+        floor = work.floors[line.branch] = work.retention.floor(line, work.now)
+        if floor > line.begin and not work.dry_run:
+            at = next(step.at for step in line.steps if step.id == floor)
+            heads = next(dict(heads) for number, heads, _ in line.cuts() if number == floor)
+            give_up_below(lake.catalog, line, floor, at, heads)
+    work.reasons = _named(lake)
+    refs = {branch: set(found) for branch, found in work.reasons.items()}
+    work.needs = needs_of(work.lines, work.floors, refs)
+    for line in work.lines:
+        for head in lake.catalog.cut(line.branch).tables.values():
+            if head.quarantine:
+                work.quarantined[head.location, head.branch] = head.quarantine
+
+
+def _named(lake: Lake) -> dict[str, dict[int, list[str]]]:
+    """Snapshots that tags and branches keep, by branch."""
+    found: dict[str, dict[int, list[str]]] = defaultdict(lambda: defaultdict(list))
+    for tag in lake.tags.list():
+        found[tag.branch][tag.snapshot].append(f"tag {tag.name}")
+    for branch in lake.branches.list():
+        found[branch.origin][branch.snapshot].append(f"branch {branch.name}")
+    return found
+
+
+def _forget(work: _Work) -> None:
+    if work.dry_run:
+        return
+    catalog = work.lake.catalog
+    condemn(catalog, _ours(work.needs.vanished))  # before the snapshots go that tell of them
+    for line in work.lines:
+        forget(catalog, line, work.floors[line.branch], work.needs.named.get(line.branch, {}))
+
+
+def _ours(locations: Iterable[str]) -> list[str]:
+    """Directories that the lake made. What was registered belongs to somebody else, who may go on using it."""
+    return [location for location in locations if _DIRECTORY.fullmatch(location)]
+
+
+# ---- transactions ----------------------------------------------------------------------------------------------------------------
+
+
+def _sweep(work: _Work) -> None:
+    lake = work.lake
+    by_directory: dict[str, list[ObjectInfo]] = defaultdict(list)
+    for info in lake.root_place().store.list(""):
+        directory = info.path.partition("/")[0]
+        if _DIRECTORY.fullmatch(directory):
+            by_directory[directory].append(info)
+    known = _known_locations(lake) | set(work.needs.seen)
+    work.strange = {directory: files for directory, files in by_directory.items() if directory not in known}
+    places = {_called(need): lake.place_of(need.head, need.lake_branch) for need in work.needs.tables.values()}
+    places |= {directory: lake.plain_place_of(TableHead("", "", directory, 0, 0)) for directory in work.strange}
+    work.swept = sweep(lake, places, work.grace, dry_run=work.dry_run)
+    work.skipped.update(work.swept.unreadable)
+
+
+def _known_locations(lake: Lake) -> set[str]:
+    """Directories of all tables that any snapshot shows as of now."""
+    found: set[str] = set()
+    for line in _read_lines(lake):
+        for heads in line.named.values():
+            found.update(head.location for head in heads.values())
+        for _, heads, changed in line.cuts():
+            found.update(heads[table].location for table in changed if table in heads)
+    return found
+
+
+# ---- tables ----------------------------------------------------------------------------------------------------------------------
+
+
+def _called(need: Need) -> str:
+    name = shown(need.head.name)
+    other = need.head.branch or (need.lake_branch if need.lake_branch != MAIN else "")
+    return f"{name}@{other} {need.head.id[:8]}" if other else f"{name} {need.head.id[:8]}" if not need.tips else name
+
+
+def _file_grace(grace: timedelta) -> timedelta:
+    """How old a file must be that nobody names. Writers that announced nothing yet, and those that do not know us, count on days."""
+    return max(grace, FILE_GRACE) if grace else grace
+
+
+def _clean_tables(work: _Work, progress: Progress) -> None:
+    for location in sorted({location for location, _ in work.needs.tables}):
+        try:
+            _drop_lines(work, location)  # first: they keep the versions that they began at
+        except TiltyardError as error:
+            work.skipped[location] = str(error)
+    total = len(work.needs.tables)
+    for done, (key, need) in enumerate(work.needs.tables.items(), 1):
+        name = _called(need)
+        try:
+            if key in work.quarantined:
+                work.skipped[name] = work.quarantined[key]
+            else:
+                work.tables[name] = _clean_table(work, need, name)
+        except TiltyardError as error:
+            work.skipped[name] = str(error)
+        progress(done, total)
+
+
+def _clean_table(work: _Work, need: Need, name: str) -> CleanupReport:
+    lake = work.lake
+    place, main = lake.place_of(need.head, need.lake_branch), lake.plain_place_of(need.head)
+    going = frozenset(work.swept.paths[name])
+    policy = Policy(
+        keep=frozenset(need.keep),
+        grace=_file_grace(work.grace),
+        before=need.before,
+        dead=frozenset(work.swept.dead[name]),
+        ignored=going,
+    )
+    if not work.dry_run:
+        drop_detached(place.store, going)
+    report = cleanup_table(place, main, need.newest, policy, dry_run=work.dry_run)
+    if not work.dry_run:
+        drop_staged(place.store, going)  # last: what is dead is known from these
+    return report
+
+
+def _drop_lines(work: _Work, location: str) -> None:
+    """Removes branches of a table that a branch of the lake made which is gone."""
+    head = next(need.head for (where, _), need in work.needs.tables.items() if where == location)
+    branches = Branches(work.lake.plain_place_of(head))
+    there = [name for name in branches if _OWN_LINE.fullmatch(name)]
+    if not there:
+        return
+    # Read after the tables' branches: each of them is made for a branch of the lake that was there before.
+    alive = {f"lake-{one.name}-{one.id}" for one in work.lake.branches.list()}
+    for name in there:
+        if name not in alive and (location, name) not in work.needs.tables:
+            if not work.dry_run:
+                branches.delete(name, force=True)
+            work.dropped.append(f"{location} branch {name}")
+
+
+# ---- directories -----------------------------------------------------------------------------------------------------------------
+
+
+def _remove_directories(work: _Work) -> None:
+    lake = work.lake
+    orphans = [directory for directory, files in work.strange.items() if _is_abandoned(work, directory, files)]
+    if work.dry_run:
+        work.dropped += [*_ours(work.needs.vanished), *orphans]
+        return
+    condemn(lake.catalog, orphans)
+    # Whoever made a table there before that is seen now; whoever comes later is refused.
+    known = _known_locations(lake)
+    reprieve(lake.catalog, [directory for directory in orphans if directory in known])
+    root = lake.root_place()
+    for directory, left in condemned(lake.catalog).items():
+        if (left or directory in work.strange) and directory not in known:
+            try:
+                _remove_directory(root, directory)
+            except TiltyardError as error:
+                work.skipped[directory] = str(error)
+                continue
+            if left:
+                _settle(work, directory)
+            work.dropped.append(directory)
+
+
+def _is_abandoned(work: _Work, directory: str, files: Sequence[ObjectInfo]) -> bool:
+    """Whether nobody is about to make a table in a directory, or will be refused if he is."""
+    swept = work.swept
+    if any(directory in one.tables for one in swept.held) or any(directory == where for where, _ in swept.unreadable):
+        return False
+    given_up = any(directory in one.tables for one in swept.given_up)
+    return given_up or work.now - max(info.modified for info in files) >= _file_grace(work.grace)
+
+
+def _remove_directory(root: Place, directory: str) -> None:
+    """Deletes all files of a table, versions first, so that nobody opens the rest."""
+    paths = [info.path for info in root.store.list(f"{directory}/")]
+    for _ in deletions(root.store, [path for path in paths if path.endswith(".manifest")]):
+        pass
+    for _ in deletions(root.store, [path for path in paths if not path.endswith(".manifest")]):
+        pass
+
+
+def _settle(work: _Work, directory: str) -> None:
+    head = work.needs.seen.get(directory)
+    if head is not None:
+        work.lake.catalog.settle([one for one in work.lake.catalog.pending() if one.table == head.id])
+    emptied(work.lake.catalog, directory)
+
+
+def _report(work: _Work) -> LakeCleanupReport:
+    gone: dict[str, tuple[int, ...]] = {}
+    kept: dict[str, dict[int, tuple[str, ...]]] = {}
+    for line in work.lines:
+        floor, named = work.floors[line.branch], work.needs.named.get(line.branch, {})
+        below = [number for number in (*line.strays, *(step.id for step in line.steps)) if number < floor]
+        gone[line.branch] = tuple(number for number in below if number not in named)
+        reasons = work.reasons.get(line.branch, {})
+        kept[line.branch] = {number: tuple(reasons.get(number, ())) for number in sorted(named)}
+    return LakeCleanupReport(
+        work.lake.url,
+        work.dry_run,
+        dict(work.floors),
+        gone,
+        kept,
+        work.tables,
+        tuple(dict.fromkeys(work.dropped)),
+        tuple(work.swept.given_up),
+        tuple(work.swept.held),
+        work.skipped,
+    )

@@ -1,0 +1,73 @@
+"""A store around a store: the base of all that count, hold up, break or redirect calls."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeVar
+
+from tiltyard.interfaces import KeepsTemporaries, ObjectInfo, ObjectStore
+
+T = TypeVar("T")
+Request = Callable[[ObjectStore], T]
+"""One call, ready to be put to a store: usually the wrapped one, sometimes another."""
+
+
+class WrapperStore:
+    """Passes every call on to ``inner``, through ``_call``, which a subclass overrides to do something before, after or instead."""
+
+    def __init__(self, inner: ObjectStore) -> None:
+        self.inner = inner
+        self.uri = inner.uri
+        self.ordered = inner.ordered
+
+    @property
+    def conditional_put_known(self) -> bool:
+        return bool(getattr(self.inner, "conditional_put_known", False))
+
+    @property
+    def location(self) -> str:
+        return str(getattr(self.inner, "location", self.inner.uri))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.inner!r})"
+
+    def _call(self, method: str, path: str, request: Request[T], *, data: bytes | None = None) -> T:
+        return request(self.inner)
+
+    def get(self, path: str) -> bytes:
+        return self._call("get", path, lambda store: store.get(path))
+
+    def get_range(self, path: str, start: int, length: int) -> bytes:
+        return self._call("get_range", path, lambda store: store.get_range(path, start, length))
+
+    def put(self, path: str, data: bytes) -> None:
+        self._call("put", path, lambda store: store.put(path, data), data=data)
+
+    def put_if_absent(self, path: str, data: bytes) -> None:
+        self._call("put_if_absent", path, lambda store: store.put_if_absent(path, data), data=data)
+
+    def rename_if_absent(self, source: str, target: str) -> None:
+        self._call("rename_if_absent", target, lambda store: store.rename_if_absent(source, target))
+
+    def copy_if_absent(self, source: str, target: str) -> None:
+        self._call("copy_if_absent", target, lambda store: store.copy_if_absent(source, target))
+
+    def head(self, path: str) -> ObjectInfo:
+        return self._call("head", path, lambda store: store.head(path))
+
+    def list(self, prefix: str, *, offset: str | None = None) -> Iterator[ObjectInfo]:
+        # read to the end at once: otherwise a fault or a delay would come after the call it belongs to
+        return self._call("list", prefix, lambda store: iter(tuple(store.list(prefix, offset=offset))))
+
+    def names(self, prefix: str) -> Iterator[str]:
+        return self._call("names", prefix, lambda store: iter(tuple(store.names(prefix))))
+
+    def temporary(self, prefix: str) -> Iterator[ObjectInfo]:
+        return self._call("list", prefix, lambda store: iter(tuple(store.temporary(prefix)) if isinstance(store, KeepsTemporaries) else ()))
+
+    def delete(self, path: str) -> None:
+        self._call("delete", path, lambda store: store.delete(path))
+
+    def sync(self, paths: Iterable[str]) -> None:
+        wanted = tuple(paths)
+        self._call("sync", ",".join(wanted), lambda store: store.sync(wanted))

@@ -1,0 +1,162 @@
+"""Eight processes do all kinds of work on one table at once, and each keeps a ledger of what it was told is committed.
+
+Afterwards the table must be what the ledgers say, to the last amount; and nobody may have been left behind.
+"""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from multiprocessing.connection import wait
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tiltyard as ty
+from tests.support.kill_walk import unreachable
+from tests.support.load_writer import HOT, INDEX, NOW, OWN, PATIENCE, ROUND, SHARED, WRITERS, kept, table_of, write, write_with_pylance
+from tests.support.tables import open_stock
+
+_spawn = multiprocessing.get_context("spawn")
+
+FAIR = 0.5
+"""Least to most commits of equal writers."""
+
+REFUSED = 0.02
+"""Share of verbs that may end in a refusal: all are certain ones, and the ledgers say that nothing came of them."""
+
+
+@dataclass(frozen=True)
+class Books:
+    """All ledgers, by process."""
+
+    entries: dict[int, list[dict[str, Any]]]
+
+    def acknowledged(self, *verbs: str) -> Iterator[dict[str, Any]]:
+        for lines in self.entries.values():
+            yield from (one for one in lines if (not verbs or one["verb"] in verbs) and one.get("version"))
+
+    def commits(self, process: int) -> int:
+        return sum(1 for one in self.entries[process] if one.get("version"))
+
+    def refused(self) -> list[tuple[str, str, str]]:
+        return [(one["verb"], one["refused"], one["why"]) for lines in self.entries.values() for one in lines if "refused" in one]
+
+
+def _ours(number: int) -> Callable[..., None]:
+    return write
+
+
+def _one_by_pylance(number: int) -> Callable[..., None]:
+    return write_with_pylance if number == WRITERS - 1 else write
+
+
+def _run(root: Path, goal: int, work_of: Callable[[int], Callable[..., None]]) -> Books:
+    """Lets all processes work together until they have made enough commits, and reads their ledgers."""
+    done, start = _spawn.Value("i", 0), _spawn.Barrier(WRITERS)
+    ledgers = {number: root.parent / f"{number}.ledger" for number in range(WRITERS)}
+    running = [
+        _spawn.Process(target=work_of(number), args=(number, str(root), str(ledger), goal, done, start))
+        for number, ledger in ledgers.items()
+    ]
+    for one in running:
+        one.start()
+    try:
+        left = {one.sentinel: one for one in running}
+        while left:
+            for ended in wait(left):
+                one = left.pop(ended)
+                one.join()
+                assert one.exitcode == 0, "a process failed; see what it said"
+    finally:
+        for one in running:
+            one.kill()
+            one.join(PATIENCE)
+    return Books({number: [json.loads(line) for line in path.read_text().splitlines()] for number, path in ledgers.items()})
+
+
+def _expected(books: Books) -> dict[int, int]:
+    """The amount of every row, by key, as the ledgers have it."""
+    rows = {int(key): amount for lines in books.entries.values() for key, amount in lines[-1]["rows"]}
+    rows.update(dict.fromkeys(SHARED, 0))
+    for one in books.acknowledged("add"):
+        assert one["rows"] == {"updated": 1}
+        rows[one["key"]] += one["part"]
+    for key in HOT:
+        history = sorted((one for one in books.acknowledged("merge", "cool") if one["key"] == key), key=lambda one: int(one["version"]))
+        there = False
+        for one in history:
+            # Whoever found the row changed or deleted it, and whoever did not brought it in: in the order of versions, without exception.
+            brought = one["rows"].get("inserted", 0)
+            assert (brought, one["rows"].get("updated", 0), one["rows"].get("deleted", 0)) == (
+                (0, 0, 1) if one["verb"] == "cool" else (0, 1, 0) if there else (1, 0, 0)
+            )
+            there = one["verb"] == "merge"
+        if there:
+            rows[key] = history[-1]["amount"]
+    return rows
+
+
+def _judge_rows(root: Path, books: Books) -> None:
+    wanted = _expected(books)
+    for one in books.acknowledged("move"):
+        assert one["rows"] == {"updated": 2}
+    ours = ty.Table.open(root).to_arrow(["id", "amount"])
+    keys = ours["id"].to_pylist()
+    assert len(keys) == len(set(keys)), [key for key, times in Counter(keys).items() if times > 1]
+    assert dict(zip(keys, ours["amount"].to_pylist(), strict=True)) == wanted
+    stock = open_stock(str(root))
+    stock.validate()
+    theirs = stock.to_table(columns=["id", "amount"])
+    assert dict(zip(theirs["id"].to_pylist(), theirs["amount"].to_pylist(), strict=True)) == wanted
+    assert theirs.num_rows == len(wanted)
+    for condition in ("amount < 100", "amount >= 900", f"amount = {wanted[SHARED[0]]}", f"id >= {OWN} and amount = {wanted[max(wanted)]}"):
+        found, plain = (sorted(stock.to_table(filter=condition, use_scalar_index=use)["id"].to_pylist()) for use in (True, False))
+        assert found == plain, condition
+
+
+def _judge_history(root: Path, books: Books, goal: int) -> None:
+    versions = [one["version"] for one in books.acknowledged()]
+    assert len(versions) == len(set(versions)) >= goal, "one version was promised to two"
+    table = ty.Table.open(root)
+    assert table.version >= goal + 1
+    assert table.version >= max(versions)
+    report = table.check()
+    assert report.problems == ()
+    assert report.not_checked == ()
+    # Cleanup kept up with all the others, and compaction with their fragments.
+    assert len(table.versions()) < 2 * kept(goal)
+    assert len(table.fragments) < goal / 4
+    assert {one.name for one in table.list_indices()} == {INDEX}
+
+
+def _judge_leftovers(root: Path) -> None:
+    """All of it was somebody's; and what nobody needs goes."""
+    table = ty.Table.open(root)
+    table.cleanup(keep_versions=1, grace=NOW)
+    assert table.versions() == [table.version]
+    assert unreachable(root) == set()
+
+
+@pytest.mark.parametrize(("goal", "work_of"), [(2000, _ours), (600, _one_by_pylance)], ids=["ours", "one by pylance"])
+def test_the_table_is_what_the_ledgers_say(
+    tmp_path: Path, goal: int, work_of: Callable[[int], Callable[..., None]], record_property: Callable[[str, object], None]
+) -> None:
+    root = tmp_path / "table"
+    table = ty.Table.create(root, table_of(list(SHARED), -1, [0] * len(SHARED)), primary_key=["id"], durability="os")
+    table.create_index("amount", "BTREE", name=INDEX)
+    books = _run(root, goal, work_of)
+    _judge_history(root, books, goal)
+    _judge_rows(root, books)
+    verbs = sum(map(len, books.entries.values()))
+    assert len(books.refused()) <= REFUSED * verbs, books.refused()
+    equal = {number: books.commits(number) for number in range(WRITERS) if work_of(number) is write}
+    record_property("commits", equal)
+    assert min(equal.values()) >= FAIR * max(equal.values()), equal
+    for number in equal:  # nobody's upkeep was crowded out by the others' rows
+        assert {one["verb"] for one in books.entries[number] if "refused" not in one} >= set(ROUND)
+    _judge_leftovers(root)

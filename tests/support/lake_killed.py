@@ -1,0 +1,150 @@
+"""A writer that runs one transaction over a lake and dies, by SIGKILL, at a step that is named before.
+
+Every write to a store and every transaction of the catalog is a step, before it and after it. One run without a death tells the names of
+all steps; then a run dies at each. Children come from a fork server that has loaded everything, so that three hundred deaths do not take
+three hundred starts.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from multiprocessing.context import ForkServerContext
+from pathlib import Path
+from typing import Any, TypeVar
+
+import lance.fragment  # noqa: F401 - loaded here, so that no child has to
+import pyarrow as pa
+
+from tiltyard.catalog.records import Body, Decide, Found, Records, Writes
+from tiltyard.catalog.values import TableHead
+from tiltyard.lake import Lake
+from tiltyard.storage.wrapper import Request, WrapperStore
+from tiltyard.testing.stores import WRITES
+from tiltyard.verbs.place import Place
+
+T = TypeVar("T")
+
+
+@dataclass
+class Steps:
+    """Notes every step, and dies at the one with a given number."""
+
+    deadly: int | None
+    file: Path
+    count: int = 0
+
+    def take(self, name: str) -> None:
+        if self.deadly is None:
+            with self.file.open("a") as lines:
+                lines.write(name + "\n")
+        elif self.count == self.deadly:
+            os.kill(os.getpid(), signal.SIGKILL)
+        self.count += 1
+
+
+class SteppingRecords:
+    """Records whose transactions are steps: before them, while they are decided, and after them."""
+
+    def __init__(self, inner: Records, steps: Steps) -> None:
+        self.inner = inner
+        self.url = inner.url
+        self._steps = steps
+
+    def get(self, keys: Collection[str]) -> Found:
+        return self.inner.get(keys)
+
+    def scan(self, prefixes: Sequence[str], *, limit: int | None = None, descending: bool = False) -> Sequence[tuple[str, Body]]:
+        return self.inner.scan(prefixes, limit=limit, descending=descending)
+
+    def transact(self, exclusive: Collection[str], shared: Collection[str], decide: Decide[T]) -> T:
+        what = "publish" if any(key.startswith("tip/") for key in exclusive) else "mark final"
+
+        def deciding(found: Found) -> Writes[T]:
+            writes = decide(found)
+            self._steps.take(f"{what}: decided, not stored")
+            return writes
+
+        self._steps.take(f"{what}: before")
+        done = self.inner.transact(exclusive, shared, deciding)
+        self._steps.take(f"{what}: after")
+        return done
+
+    def close(self) -> None:
+        self.inner.close()
+
+
+class SteppingStore(WrapperStore):
+    """A store whose writes are steps, before and after."""
+
+    def __init__(self, inner: Any, steps: Steps) -> None:
+        super().__init__(inner)
+        self._steps = steps
+
+    def _call(self, method: str, path: str, request: Request[T], *, data: bytes | None = None) -> T:
+        if method not in WRITES or method == "sync":
+            return request(self.inner)
+        where = path.rpartition("/")[0]
+        self._steps.take(f"{method} {where}: before")
+        answer = request(self.inner)
+        self._steps.take(f"{method} {where}: after")
+        return answer
+
+
+class SteppingLake(Lake):
+    """A lake that lets nothing be written without a step."""
+
+    steps: Steps
+
+    def plain_place_of(self, head: TableHead) -> Place:
+        place = super().plain_place_of(head)
+        return replace(place, store=SteppingStore(place.store, self.steps))
+
+
+def one_transaction(lake: Lake, number: int, tables: int) -> None:
+    """Leaves its number in up to three tables: a row appended, a row updated, a table made."""
+    with lake.transaction(message=f"number {number}") as tx:
+        tx.table("first").append(pa.table({"number": [number]}))
+        if tables > 1:
+            tx.table("second").update({"last": str(number)})
+        if tables > 2:
+            tx.create_table(f"third.made_{number}", pa.table({"number": [number]}))
+
+
+def numbers_of(lake: Lake) -> tuple[set[int], set[int]]:
+    """The numbers that are in the tables of one cut: those that left all they should, and those that left anything."""
+    cut = lake.snapshot()
+    first = set(cut.table("first").to_arrow()["number"].to_pylist())
+    second = set(cut.table("second").to_arrow()["last"].to_pylist())
+    third = {int(name.rpartition("_")[2]) for name in cut.tables() if name.startswith("third.")}
+    return first, second | third
+
+
+def run_child(uri: str, arguments: dict[str, Any], number: int, tables: int, deadly: int | None, names: Path, told: Path) -> None:
+    with Lake.open(uri, **arguments) as lake:
+        steps = Steps(deadly, names)
+        lake.__class__ = SteppingLake
+        lake.steps = steps  # type: ignore[attr-defined]
+        lake.catalog.records = SteppingRecords(lake.catalog.records, steps)  # type: ignore[assignment]
+        one_transaction(lake, number, tables)
+        told.write_text(str(number))
+        steps.take("acknowledged")
+
+
+_context: ForkServerContext | None = None
+
+
+def child(*arguments: Any) -> int:
+    """Runs a child to its end or its death; what it ended with."""
+    global _context
+    if _context is None:
+        _context = multiprocessing.get_context("forkserver")
+        _context.set_forkserver_preload([__name__])
+    process = _context.Process(target=run_child, args=arguments)
+    process.start()
+    process.join()
+    assert process.exitcode is not None
+    return process.exitcode

@@ -1,0 +1,106 @@
+"""What the state machine of ``tests/stateful`` found once: each bug by itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import tiltyard as ty
+from tests.support.tables import open_stock
+
+
+def _make(root: Path) -> ty.Table:
+    rows = pa.table({"id": pa.array([1, 2, 3], pa.int64()), "n": pa.array([1, 2, 2], pa.int64()), "s": ["a", "b", "c"]})
+    return ty.Table.create(root, rows, durability="os")
+
+
+def _leftovers(root: Path) -> tuple[str, ...]:
+    report = ty.Table.open(root).check()
+    assert report.problems == ()
+    return report.orphans
+
+
+def test_a_cast_that_somebody_else_made_first_leaves_no_file(tmp_path: Path) -> None:
+    root = tmp_path / "t"
+    table, late = _make(root), ty.Table.open(root, durability="os")
+    table.alter_columns({"path": "n", "data_type": pa.int32()})
+    result = late.alter_columns({"path": "n", "data_type": pa.int32()})
+    assert (result.transaction_id, result.version, late.schema.field("n").type) == ("", 2, pa.int32())
+    assert _leftovers(root) == ()
+
+
+def test_data_replaced_in_fragments_that_are_gone_leaves_no_file(tmp_path: Path) -> None:
+    root = tmp_path / "t"
+    table, late = _make(root), ty.Table.open(root, durability="os")
+    table.update({"n": "n + 1"}, mode="columns")  # leads to another run, which finds no fragment
+    table.delete("true")
+    result = late.replace_data(lambda batch: batch, ["n"])
+    assert (result.transaction_id, result.version) == ("", 3)
+    assert _leftovers(root) == ()
+
+
+@pytest.mark.parametrize("kind", ["BTREE", "BITMAP", "INVERTED"])
+def test_an_index_takes_the_place_of_one_on_another_column(tmp_path: Path, kind: str) -> None:
+    root = tmp_path / "t"
+    table = _make(root)
+    table.create_index("n", "BTREE", "i")
+    with pytest.raises(ty.AlreadyExists):
+        table.create_index("s", kind, "i")
+    table.create_index("s", kind, "i", replace=True)
+    (found,) = table.list_indices()
+    assert (found.name, found.columns, found.missing_rows) == ("i", ("s",), 0)
+    stock = open_stock(str(root))
+    assert [one.field_names for one in stock.describe_indices()] == [["s"]]
+    assert stock.to_table(filter="s = 'b'")["id"].to_pylist() == [2]
+    assert stock.to_table(filter="n = 2")["id"].to_pylist() == [2, 3]
+    assert _leftovers(root) == ()
+
+
+def test_a_bitmap_of_nothing_is_refused_in_words(tmp_path: Path) -> None:
+    table = _make(tmp_path / "t")
+    table.delete("true")
+    with pytest.raises(ty.InvalidInput, match="without rows"):
+        table.create_index("n", "BITMAP")
+    assert table.create_index("n", "BTREE").version == 3
+
+
+def test_a_compaction_of_rows_that_all_moved_leaves_no_file(tmp_path: Path) -> None:
+    root = tmp_path / "t"
+    table = _make(root)
+    table.append(table.to_arrow())
+    late = ty.Table.open(root, durability="os")
+    table.update({"n": "n + 1"}, mode="rows")
+    late.compact()
+    assert sorted(late.to_arrow()["n"].to_pylist()) == [2, 2, 3, 3, 3, 3]
+    assert _leftovers(root) == ()
+
+
+@pytest.mark.parametrize("how", [{}, {"merge": True}, {"retrain": True}], ids=str)
+def test_a_bitmap_on_a_table_that_was_emptied_does_not_stop_upkeep(tmp_path: Path, how: dict[str, bool]) -> None:
+    root = tmp_path / "t"
+    table = _make(root)
+    table.create_index("n", "BITMAP")
+    table.delete("true")
+    table.optimize_indices(**how)  # type: ignore[arg-type]
+    table.append(pa.table({"id": pa.array([7, 8], pa.int64()), "n": pa.array([2, 5], pa.int64()), "s": ["x", "y"]}))
+    table.optimize_indices(**how)  # type: ignore[arg-type]
+    (found,) = table.list_indices()
+    assert (found.rows, found.missing_rows) == (2, 0)
+    assert open_stock(str(root)).to_table(filter="n = 2")["id"].to_pylist() == [7]
+    assert _leftovers(root) == ()
+
+
+def test_an_index_that_was_dropped_meanwhile_does_not_stop_upkeep_of_the_others(tmp_path: Path) -> None:
+    root = tmp_path / "t"
+    table = _make(root)
+    table.create_index("n", "BTREE", "i0")
+    table.create_index("id", "BTREE", "i1")
+    table.append(table.to_arrow())
+    late = ty.Table.open(root, durability="os")
+    table.drop_index("i0")
+    with pytest.raises(ty.NotFound):
+        ty.Table.open(root, version=late.version, durability="os").optimize_indices(["i0"])
+    late.optimize_indices()
+    assert [(one.name, one.missing_rows) for one in late.list_indices()] == [("i1", 0)]
