@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test lint format types proto proto-check lock bench prove coverage mutants clean
+.PHONY: help venv demo test lint format types proto proto-check lock bench bench-verbs bench-lake prove coverage mutants clean
 
 help: ## Show this help
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -58,6 +58,12 @@ lock: ## Write requirements.lock anew from pyproject.toml
 
 bench: $(STAMP) ## Measure commits against pylance, interleaved in one run
 	$(BIN)/python -m bench.commit $(ARGS)
+
+bench-verbs: $(STAMP) ## Measure the verbs against pylance: time, processor and memory
+	$(BIN)/python -m bench.verbs $(ARGS)
+
+bench-lake: $(STAMP) ## Measure what the catalog of a lake costs
+	$(BIN)/python -m bench.lake $(ARGS)
 
 prove: $(STAMP) ## Run the simulator over a million seeds; ARGS="--count 20000" for fewer
 	$(BIN)/python -m tools.prove $(ARGS)
