@@ -5,4 +5,5 @@ from __future__ import annotations
 import pytest
 
 # The public conformance suites assert like tests; registered here, before any test module imports them.
-pytest.register_assert_rewrite("tiltyard.testing.conformance", "tiltyard.testing.record_conformance")
+SUITES = ("conformance", "record_conformance", "record_process_conformance")
+pytest.register_assert_rewrite(*(f"tiltyard.testing.{suite}" for suite in SUITES))

@@ -26,6 +26,13 @@ from tiltyard.errors import (
     UnsupportedFeature,
     Winner,
 )
+from tiltyard.lake import Lake, LakeSnapshot
+from tiltyard.lakes.checking import LakeCheckReport, LakeProblem
+from tiltyard.lakes.handles import LakeTable
+from tiltyard.lakes.refs import LakeBranch, LakeTag
+from tiltyard.lakes.repairing import LakeRepairReport
+from tiltyard.lakes.transaction import LakeCommit, LakeTransaction
+from tiltyard.lakes.upkeep import LakeCleanupReport
 from tiltyard.table import Table
 from tiltyard.transaction.commit import CommitResult
 from tiltyard.transaction.resolve import Compatible, Incompatible, Rebase, Retry, Verdict, resolve
@@ -62,6 +69,17 @@ __all__ = [
     "IndexInfo",
     "InvalidInput",
     "KeyConflict",
+    "Lake",
+    "LakeBranch",
+    "LakeCheckReport",
+    "LakeCleanupReport",
+    "LakeCommit",
+    "LakeProblem",
+    "LakeRepairReport",
+    "LakeSnapshot",
+    "LakeTable",
+    "LakeTag",
+    "LakeTransaction",
     "MergeBuilder",
     "NotCommitted",
     "NotFound",

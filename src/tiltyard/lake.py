@@ -7,7 +7,7 @@ import os
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any, Literal, TypeVar
 
 from tiltyard.catalog.catalog import Catalog
@@ -18,18 +18,15 @@ from tiltyard.catalog.values import MAIN, Change, Cut, Isolation, Publication, S
 from tiltyard.errors import AlreadyExists, ConflictError, ContentionError, InvalidInput, NotFound, TiltyardError
 from tiltyard.format.names import Scheme
 from tiltyard.interfaces import Runtime, system_runtime
-from tiltyard.lakes.checking import LakeCheckReport, check_lake
 from tiltyard.lakes.finishing import finish_before
 from tiltyard.lakes.forks import forked
 from tiltyard.lakes.handles import LakeTable, ReadingTable
+from tiltyard.lakes.keeping import Keeping
 from tiltyard.lakes.names import full_name, shown
-from tiltyard.lakes.needs import Retention
 from tiltyard.lakes.opening import Where, open_where
 from tiltyard.lakes.recovery import is_certain, recover
 from tiltyard.lakes.refs import LakeBranches, LakeTags
-from tiltyard.lakes.repairing import Keep, RepairReport, repair_table
 from tiltyard.lakes.transaction import LakeTransaction
-from tiltyard.lakes.upkeep import GRACE, LakeCleanupReport, Progress, cleanup_lake
 from tiltyard.storage import Durability, local_path
 from tiltyard.transaction.backoff import wait_before
 from tiltyard.verbs.history import parse_moment
@@ -66,6 +63,11 @@ class LakeSnapshot:
         """The version of each table."""
         return {shown(name): head.version for name, head in sorted(self._cut.tables.items())}
 
+    @property
+    def cut(self) -> Cut:
+        """What it is made of."""
+        return self._cut
+
     def table(self, name: str) -> ReadingTable:
         """A table as it was then; it only reads.
 
@@ -81,7 +83,7 @@ class LakeSnapshot:
         return opened
 
 
-class Lake:
+class Lake(Keeping):
     """Many tables under one catalog. Opened by ``Lake.open``; safe to share between threads.
 
     Example:
@@ -146,7 +148,7 @@ class Lake:
             UnsupportedFeature: a newer release made it.
         """
         runtime = runtime or system_runtime()
-        where, records = open_where(uri, root, catalog, storage_options, durability, runtime)
+        where, records = open_where(uri, root, catalog, storage_options, durability, runtime, create=create)
         try:
             lake = cls(where, records, runtime, author or _somebody())
             facts = lake.catalog.describe()
@@ -252,6 +254,11 @@ class Lake:
         home = where.uri_of(head.location)
         return open_place(home, storage_options=where.storage_options, durability=where.durability, runtime=self.catalog.runtime)
 
+    def root_place(self) -> Place:
+        """The directory below which tables live that the lake made."""
+        where = self._where
+        return open_place(where.root, storage_options=where.storage_options, durability=where.durability, runtime=self.catalog.runtime)
+
     # ---- transactions ----------------------------------------------------------------------------------------------------------
 
     def transaction(
@@ -346,66 +353,6 @@ class Lake:
     def history(self, limit: int | None = None) -> Sequence[Snapshot]:
         """Who changed which tables together, newest first."""
         return [_shown(one) for one in self.catalog.history(self.branch, limit)]
-
-    # ---- upkeep ----------------------------------------------------------------------------------------------------------------
-
-    def cleanup(
-        self,
-        *,
-        older_than: timedelta | None = None,
-        keep_snapshots: int | None = None,
-        dry_run: bool = False,
-        grace: timedelta = GRACE,
-        progress: Progress | None = None,
-    ) -> LakeCleanupReport:
-        """Removes old snapshots with all that only they need, and what dead transactions left. Others may read and write meanwhile.
-
-        A snapshot goes if it is older than ``older_than`` and not among the ``keep_snapshots`` newest of its branch, whichever of the two
-        is given; with neither, no snapshot goes. The newest of each branch always stays, as do those that a tag names and those that a
-        branch began at. A transaction that was built on a snapshot that went gets ``HistoryUnavailable``.
-
-        Args:
-            older_than: how old a snapshot has to be.
-            keep_snapshots: how many of the newest stay.
-            dry_run: only says what would go.
-            grace: how long a transaction may be silent before it is given up; if it goes on all the same it is refused. Files that
-                nobody has named yet wait for seven days at least. Zero, for a lake that nobody else uses, waits for nothing.
-            progress: called with how many of how many tables are done.
-        """
-        return cleanup_lake(self, Retention(older_than, keep_snapshots), grace, dry_run=dry_run, progress=progress)
-
-    def check(self, *, tables: bool = True, progress: Progress | None = None) -> LakeCheckReport:
-        """Is the lake sound: does its catalog hold together, does it agree with the tables, and is each of them sound?
-
-        What was committed and not finished is finished first, as any reader would. Others may work meanwhile.
-
-        Args:
-            tables: whether every version of every table is checked, too, which reads all their metadata.
-            progress: called with how many of how many tables are done.
-        """
-        return check_lake(self, tables=tables, progress=progress)
-
-    def repair(self, table: str, *, keep: Keep | None = None) -> RepairReport:
-        """Puts a table right that nobody may write to because a writer who does not know the catalog took the number of a version that
-        was committed together with others. What loses is set aside, not deleted.
-
-        Where nobody has to decide, what was begun is finished, versions of such writers are adopted, and a lost name is restored.
-
-        Args:
-            table: which one.
-            keep: ``"ours"`` for the version of the lake, ``"theirs"`` for the other one. With theirs, the other tables keep what was
-                committed together with the version that is lost.
-
-        Raises:
-            InvalidInput: somebody has to decide, and ``keep`` is missing.
-            NotFound: there is no such table.
-        """
-        return repair_table(self, table, keep)
-
-    def root_place(self) -> Place:
-        """The directory below which tables live that the lake made."""
-        where = self._where
-        return open_place(where.root, storage_options=where.storage_options, durability=where.durability, runtime=self.catalog.runtime)
 
     @property
     def tags(self) -> LakeTags:

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
-from importlib.util import find_spec
 from pathlib import Path
 
 import psycopg
@@ -15,7 +14,7 @@ from tiltyard.lake import Lake
 
 pytest_plugins = ("tests.support.postgres",)
 
-CATALOGS = ["sqlite", "postgres", *(["manifest"] if find_spec("tiltyard.catalog.manifest_records") else [])]
+CATALOGS = ["sqlite", "postgres", "manifest"]
 
 
 @pytest.fixture(params=CATALOGS)

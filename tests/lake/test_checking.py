@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.support.lakes import Site, add_to_both, foreign_append, ids, numbers, two_tables, uri_of
-from tiltyard.catalog.codec import cut_key, gone_key, name_key, snapshot_key, table_key, tip_key, transaction_key
+from tiltyard.catalog.catalog import Pending
+from tiltyard.catalog.codec import cut_key, gone_key, head_to_body, name_key, snapshot_key, table_key, tip_key, transaction_key
 from tiltyard.catalog.records import Body, Writes
 from tiltyard.lake import Lake
 
@@ -114,14 +116,26 @@ BROKEN: dict[str, tuple[Callable[[Lake], Any], str, str]] = {
     "numbers that do not go together": (lambda lake: _head(lake, refused=9), "catalog", "do not go together"),
     "a head is gone": (lambda lake: put(lake, table_key("main", lake.catalog.cut().tables["a"].id), None), "catalog", "has lost it"),
     "a head that nobody made": (
-        lambda lake: put(lake, table_key("main", "x"), lambda _: {**lake.catalog.records.get([k := table_key("main", lake.catalog.cut().tables["a"].id)])[k], "id": "x", "name": "x"}),
+        lambda lake: put(lake, table_key("main", "x"), lambda _: {**head_to_body(lake.catalog.cut().tables["a"]), "id": "x", "name": "x"}),
         "catalog",
         "no snapshot of branch main made it",
     ),
-    "a name for nobody": (lambda lake: put(lake, name_key("main", "zz"), lambda _: {"table": "?", "location": "?"}), "catalog", "does not have it"),
+    "a name for nobody": (
+        lambda lake: put(lake, name_key("main", "zz"), lambda _: {"table": "?", "location": "?"}),
+        "catalog",
+        "does not have it",
+    ),
     "a name is gone": (lambda lake: put(lake, name_key("main", "a"), None), "catalog", "nobody keeps its name"),
-    "a tag to nothing": (lambda lake: put(lake, "tag/t", lambda _: {"snapshot": 9, "branch": "main", "created": "2026-01-01T00:00:00+00:00"}), "catalog", "tag t leads to nothing"),
-    "a given up directory": (lambda lake: put(lake, gone_key(lake.catalog.cut().tables["a"].location), lambda _: {"at": "", "left": True}), "catalog", "given its directory up"),
+    "a tag to nothing": (
+        lambda lake: put(lake, "tag/t", lambda _: {"snapshot": 9, "branch": "main", "created": "2026-01-01T00:00:00+00:00"}),
+        "catalog",
+        "tag t leads to nothing",
+    ),
+    "a given up directory": (
+        lambda lake: put(lake, gone_key(lake.catalog.cut().tables["a"].location), lambda _: {"at": "", "left": True}),
+        "catalog",
+        "given its directory up",
+    ),
     "an outcome is gone": (lambda lake: put(lake, transaction_key(lake.history()[0].transaction), None), "I12", "said to be undecided"),
     "an outcome was turned": (
         lambda lake: put(lake, transaction_key(lake.history()[0].transaction), lambda body: {**body, "state": "aborted"}),
@@ -143,16 +157,26 @@ BROKEN: dict[str, tuple[Callable[[Lake], Any], str, str]] = {
         lambda lake: put(
             lake,
             f"pending/{lake.catalog.cut().tables['a'].id}/@{9:020d}",
-            lambda _: {"table": lake.catalog.cut().tables["a"].id, "lake_branch": "main", "branch": None, "version": 9, "path": "_versions/x", "staged": "_tiltyard/staged/x/y", "transaction": "t", "alone": False},
+            lambda _: asdict(
+                Pending(lake.catalog.cut().tables["a"].id, "main", None, 9, "_versions/x", "_tiltyard/staged/x/y", "t", False)
+            ),
         ),
         "I10",
         "are gone",
     ),
-    "a table went back": (lambda lake: min(Path(lake.table("a").uri, "_versions").glob("*.manifest")).unlink(), "I11", "b is at it, a is not"),
+    "a table went back": (
+        lambda lake: min(Path(lake.table("a").uri, "_versions").glob("*.manifest")).unlink(),
+        "I11",
+        "b is at it, a is not",
+    ),
     "somebody else's version": (lambda lake: _rewrite_manifest(lake, "a", "b"), "I11", "b is at it, a is not"),
     "a data file is gone": (lambda lake: next(Path(lake.table("a").uri, "data").iterdir()).unlink(), "I2", "is named but not there"),
-    "a table is gone": (lambda lake: [path.unlink() for path in Path(lake.table("a").uri).rglob("*") if path.is_file()], "I10", "is not there"),
-}  # fmt: skip
+    "a table is gone": (
+        lambda lake: [path.unlink() for path in Path(lake.table("a").uri).rglob("*") if path.is_file()],
+        "I10",
+        "is not there",
+    ),
+}
 
 
 @pytest.mark.parametrize("how", BROKEN)

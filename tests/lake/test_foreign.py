@@ -218,6 +218,33 @@ def test_the_writer_itself_meets_it(site: Site, lake: Lake) -> None:
     assert other.outcome(tx.id).__class__.__name__ == "Committed"
 
 
+def test_the_writer_itself_meets_it_in_two_tables(site: Site, lake: Lake) -> None:
+    uris = [uri_of(lake, name) for name in "ab"]
+    tx = add_to_both(lake.transaction(), 2)
+    through(lake, lambda records: Racing(records, lambda: [foreign_append(uri, 99) for uri in uris]))
+    with pytest.raises(CorruptTable):
+        tx.commit()
+    assert all(tx.id in head.quarantine for head in lake.catalog.cut().tables.values())
+
+
+def test_the_writer_is_not_told_committed_when_somebody_else_gave_its_number_up(site: Site, lake: Lake) -> None:
+    """The number is taken, and another reader sees to it before the writer comes to look: what was staged is gone by then."""
+    uri, other = uri_of(lake, "a"), site.open()
+
+    def taken() -> None:
+        foreign_append(uri, 99)
+        assert ids(other.table("a")) == [1, 99]
+
+    tx = lake.transaction()
+    tx.table("a").append(numbers(2))
+    through(lake, lambda records: Racing(records, taken))
+    with pytest.raises(ConflictError) as caught:
+        tx.commit()
+    assert caught.value.retryable
+    assert ids(lake.table("a")) == ids(other.table("a")) == [1, 99]
+    assert other.outcome(tx.id).__class__.__name__ != "Committed"
+
+
 class Racing(InterposedRecords):
     """Does something right after the decision."""
 

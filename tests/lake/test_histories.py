@@ -56,11 +56,11 @@ def run_processes(address: str, root: Path, isolation: Isolation, transactions: 
 @pytest.mark.parametrize("isolation", ["snapshot", "serializable"])
 def test_no_anomaly_under_faults_and_kills(isolation: Isolation, tmp_path: Path) -> None:
     print(f"seed {SEED}")
-    history, deaths = run_processes(str(tmp_path / "lake"), tmp_path / "lake", isolation, 400, tmp_path)
+    history, deaths = run_processes(str(tmp_path / "lake"), tmp_path / "lake", isolation, 2500, tmp_path)
     outcomes = [one.outcome for one in history.transactions]
     print({one: outcomes.count(one) for one in ("ok", "failed", "unknown")}, f"{deaths} killed")
-    assert len(outcomes) >= 400
-    assert outcomes.count("ok") > 100
+    assert len(outcomes) >= 2500
+    assert outcomes.count("ok") > 1000
     assert deaths > 0
     report = check(history, isolation)
     assert report.ok, str(report)

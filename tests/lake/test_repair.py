@@ -141,7 +141,7 @@ def test_somebody_has_to_decide(site: Site, lake: Lake) -> None:
         lake.repair("a", keep="mine")  # type: ignore[arg-type]
     with pytest.raises(NotFound):
         lake.repair("zz", keep="ours")
-    assert [(one.invariant, one.table) for one in lake.check().problems if one.table == "a"][0] == ("I10", "a")
+    assert {one.invariant for one in lake.check().problems if one.table == "a"} == {"I10"}
     report = lake.cleanup(keep_snapshots=1, grace=timedelta(0))
     assert "a" in report.skipped
     lake.repair("a", keep="ours")

@@ -315,9 +315,10 @@ def interrupted(lake: Lake, *, key: str | None = None) -> LakeTransaction:
 
 
 def test_nobody_is_told_committed_before_it_is_certain(site: Site, lake: Lake) -> None:
+    other = site.open()
     tx = interrupted(lake)
     foreign_append(uri_of(lake, "a"), 7)
-    seen = [type(site.open().outcome(tx.id)), type(lake.outcome(tx.id)), type(lake.outcome(tx.id, give_up=True))]
+    seen = [type(other.outcome(tx.id)), type(lake.outcome(tx.id)), type(lake.outcome(tx.id, give_up=True))]
     assert seen == [Unknown, Unknown, NotCommitted]
     assert ids(lake.table("a")) == [1, 7]
     with pytest.raises((ConflictError, StorageError)):
@@ -326,8 +327,8 @@ def test_nobody_is_told_committed_before_it_is_certain(site: Site, lake: Lake) -
 
 
 def test_asking_makes_it_certain(site: Site, lake: Lake) -> None:
-    tx = interrupted(lake)
     other = site.open()
+    tx = interrupted(lake)
     assert other.outcome(tx.id) == Committed(2)
     foreign_append(uri_of(lake, "a"), 7)
     assert lake.outcome(tx.id) == other.outcome(tx.id) == Committed(2)
@@ -335,9 +336,10 @@ def test_asking_makes_it_certain(site: Site, lake: Lake) -> None:
 
 
 def test_a_key_whose_transaction_was_given_up_is_free_again(site: Site, lake: Lake) -> None:
+    other = site.open()
     tx = interrupted(lake, key="k")
     foreign_append(uri_of(lake, "a"), 7)
-    with site.open().transaction(idempotency_key="k") as again:
+    with other.transaction(idempotency_key="k") as again:
         again.table("a").append(numbers(2))
     assert again.result is not None
     assert not again.result.replayed

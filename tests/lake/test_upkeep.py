@@ -71,7 +71,9 @@ def test_old_snapshots_go_with_all_that_only_they_need(site: Site, lake: Lake) -
     assert all_contents(lake) == before
     files = site.files(".lance/")
     done = lake.cleanup(keep_snapshots=3, grace=NOBODY_ELSE)
-    assert (dry.snapshots, dry.floors, dry.dry_run) == (done.snapshots, done.floors, True) == ({"main": (1, 2, 3, 4, 5, 6)}, {"main": 7}, True)
+    assert (
+        (dry.snapshots, dry.floors, dry.dry_run) == (done.snapshots, done.floors, True) == ({"main": (1, 2, 3, 4, 5, 6)}, {"main": 7}, True)
+    )
     assert done.tables["b"].versions == (1, 2, 3, 4, 5, 6), "the newest has version 7, as has the floor"
     assert done.bytes > 0
     assert {path for path in site.files(".lance/") if "/floor/" not in path} < files
@@ -219,7 +221,13 @@ def test_a_name_that_comes_after_the_floor_is_refused(small: Site) -> None:
 
 def test_arguments_are_checked(small: Site) -> None:
     lake = small.open()
-    for wrong in ({"keep_snapshots": 0}, {"keep_snapshots": True}, {"older_than": timedelta(-1)}, {"older_than": 3}, {"grace": timedelta(-1)}):
+    for wrong in (
+        {"keep_snapshots": 0},
+        {"keep_snapshots": True},
+        {"older_than": timedelta(-1)},
+        {"older_than": 3},
+        {"grace": timedelta(-1)},
+    ):
         with pytest.raises(InvalidInput):
             lake.cleanup(**wrong)  # type: ignore[arg-type]
 
@@ -234,7 +242,7 @@ def test_a_transaction_at_work_is_left_alone(site: Site, lake: Lake) -> None:
     made = working.create_table("new", numbers(9))
     made.append(numbers(10))
     report = lake.cleanup(keep_snapshots=1)
-    assert [(one.transaction, set(one.tables)) for one in report.held][0][0] == working.id
+    assert [one.transaction for one in report.held] == [working.id]
     assert report.transactions == ()
     assert (ids(working.table("a").lance), ids(made)) == ([1, 2], [9, 10])
     working.table("b").delete("id = 1")
@@ -283,7 +291,9 @@ def test_a_single_verb_that_is_held_up_at_the_catalog(site: Site, lake: Lake, gr
     assert_whole(cleaner)
 
 
-@pytest.mark.parametrize("call", [("put", "_tiltyard/staged/"), ("put", "_transactions/"), ("put_if_absent", "_versions/"), ("delete", "_tiltyard/staged/")])
+@pytest.mark.parametrize(
+    "call", [("put", "_tiltyard/staged/"), ("put", "_transactions/"), ("put_if_absent", "_versions/"), ("delete", "_tiltyard/staged/")]
+)
 def test_a_cleanup_while_a_transaction_is_held_up_in_the_store(small: Site, call: tuple[str, str]) -> None:
     method, prefix = call
     lake = two_tables(small.open())

@@ -9,6 +9,7 @@ import re
 import struct
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import quote, unquote
 
 from tiltyard.format import lance_pb2 as pb
 
@@ -35,10 +36,11 @@ def unreachable(root: Path) -> set[str]:
         needed |= {path for path in there if path.startswith(line) and any(one.fullmatch(path[len(line) :]) for one in STAYS)}
         for manifest in sorted((root / line / "_versions").glob("*.manifest")):
             needed.update(_named(root, line, manifest, there))
-    refs = {path.removeprefix("_refs/branches/").removesuffix(".json") for path in there if path.startswith("_refs/branches/")}
+    refs = {unquote(path.removeprefix("_refs/branches/").removesuffix(".json")) for path in there if path.startswith("_refs/branches/")}
     made = {line.removeprefix("tree/").rstrip("/") for line in lines if line}
-    needed -= {f"_refs/branches/{name}.json" for name in refs - made}
-    needed -= {path for path in there for name in made - refs if path.startswith(f"tree/{name}/")}
+    needed -= {f"_refs/branches/{quote(name, safe='')}.json" for name in refs - made}
+    lost = {f"tree/{name}/" for name in made - refs}
+    needed -= {path for path in there if (match := LINE.fullmatch(path)) and match[1] in lost}
     return there - needed
 
 

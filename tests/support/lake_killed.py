@@ -10,7 +10,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from multiprocessing.context import ForkServerContext
 from pathlib import Path
@@ -104,14 +104,22 @@ class SteppingLake(Lake):
         return replace(place, store=SteppingStore(place.store, self.steps))
 
 
-def one_transaction(lake: Lake, number: int, tables: int) -> None:
+CARRIED = "carried"
+"""Instead of a number of tables: two of them, with one's own writes read, and one of them carried over somebody else's commit."""
+
+
+def one_transaction(lake: Lake, number: int, tables: int | str, elsewhere: Callable[[], object]) -> None:
     """Leaves its number in up to three tables: a row appended, a row updated, a table made."""
     with lake.transaction(message=f"number {number}") as tx:
         tx.table("first").append(pa.table({"number": [number]}))
-        if tables > 1:
+        if tables != 1:
             tx.table("second").update({"last": str(number)})
-        if tables > 2:
+        if tables == 3:
             tx.create_table(f"third.made_{number}", pa.table({"number": [number]}))
+        if tables == CARRIED:
+            assert tx.table("second").to_arrow()["last"].to_pylist() == [number]
+            assert number in tx.table("first").to_arrow()["number"].to_pylist()
+            elsewhere()
 
 
 def numbers_of(lake: Lake) -> tuple[set[int], set[int]]:
@@ -123,13 +131,13 @@ def numbers_of(lake: Lake) -> tuple[set[int], set[int]]:
     return first, second | third
 
 
-def run_child(uri: str, arguments: dict[str, Any], number: int, tables: int, deadly: int | None, names: Path, told: Path) -> None:
-    with Lake.open(uri, **arguments) as lake:
+def run_child(uri: str, arguments: dict[str, Any], number: int, tables: int | str, deadly: int | None, names: Path, told: Path) -> None:
+    with Lake.open(uri, **arguments) as lake, Lake.open(uri, **arguments) as other:
         steps = Steps(deadly, names)
         lake.__class__ = SteppingLake
         lake.steps = steps  # type: ignore[attr-defined]
-        lake.catalog.records = SteppingRecords(lake.catalog.records, steps)  # type: ignore[assignment]
-        one_transaction(lake, number, tables)
+        lake.catalog.records = SteppingRecords(lake.catalog.records, steps)
+        one_transaction(lake, number, tables, lambda: other.table("first").append(pa.table({"number": [0]})))
         told.write_text(str(number))
         steps.take("acknowledged")
 

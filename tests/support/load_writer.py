@@ -7,6 +7,7 @@ nobody else touches; shared ones, which all add to; and hot ones, which any proc
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Mapping
 from ctypes import c_int
 from dataclasses import dataclass, field
@@ -91,13 +92,14 @@ class Writer:
 
     def do(self, verb: str) -> bool:
         """Does it and notes how it ended; says whether there is a commit more."""
+        begun = time.monotonic()
         try:
             facts = _VERBS[verb](self)
         except ty.TiltyardError as error:
             self.ledger.note(verb, refused=type(error).__name__, why=str(error))
             self.table.refresh()
             return False
-        self.ledger.note(verb, **facts)
+        self.ledger.note(verb, **facts, took=time.monotonic() - begun)
         return bool(facts.get("version"))
 
     # ---- the verbs: each changes the ledger's rows only after the table acknowledged -------------------------------------------
@@ -170,7 +172,12 @@ _VERBS: Mapping[str, Callable[[Writer], dict[str, Any]]] = {name: getattr(Writer
 
 def _committed(result: ty.CommitResult) -> dict[str, Any]:
     """What became of a verb; no version where there was nothing to do."""
-    return {"version": result.version if result.transaction_id else 0, "attempts": result.attempts, "seconds": result.seconds}
+    return {
+        "version": result.version if result.transaction_id else 0,
+        "attempts": result.attempts,
+        "seconds": result.seconds,
+        "executions": result.executions,
+    }
 
 
 def _open(root: str) -> ty.Table:

@@ -296,7 +296,10 @@ class Bench(RuleBasedStateMachine):
         """Whether the version of a handle is still there."""
         return held.table.version not in self.lines[held.branch].gone
 
-    def forget_files(self, paths: Iterable[str]) -> None:
+    def forget_files(self, branch: str | None, paths: Iterable[str]) -> None:
         """Files written by hand for a commit that was refused: whoever writes them removes them."""
         for path in paths:
-            (self.uri / path).unlink(missing_ok=True)
+            (self.directory(branch) / path).unlink()
+
+    def directory(self, branch: str | None) -> Path:
+        return self.uri / "tree" / branch if branch else self.uri

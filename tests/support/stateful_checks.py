@@ -68,7 +68,7 @@ def check_all(bench: Bench) -> None:
         assert [one.version for one in entries] == line.retained[::-1]
         ids = [one.transaction_id for one in entries if one.transaction_id]
         assert len(set(ids)) == len(ids), "a transaction id is in the history twice"
-        place = f"{bench.uri}/tree/{branch}" if branch else str(bench.uri)
+        place = str(bench.directory(branch))
         open_stock(place).validate()
         keep: dict[int, int] = {}
         for version in line.retained:

@@ -125,7 +125,7 @@ class RowDeeds(Bench):
 
         done = self.act(which, "low door append", "Append", lambda table: table.commit(operation), effect, again=False)
         if done is None:
-            self.forget_files(f"data/{file.path}" for one in operation.fragments for file in one.files)
+            self.forget_files(held.branch, (f"data/{file.path}" for one in operation.fragments for file in one.files))
         return None
 
     @deed(which=WHICH, where=WHERE)
@@ -139,7 +139,7 @@ class RowDeeds(Bench):
         operation = ty.ops.Delete(struck.updated, struck.removed, bound.sql)
         done = self.act(which, "low door delete", "Delete", lambda table: table.commit(operation), _deleted(bound), again=False)
         if done is None:
-            self.forget_files(struck.files())
+            self.forget_files(held.branch, struck.files())
         return None
 
 

@@ -48,9 +48,9 @@ from tiltyard.storage.local import LocalStore
 from tiltyard.storage.memory import MemoryStore
 from tiltyard.testing import Fault, FaultStore, ManualClock
 from tiltyard.testing.stores import Match
-from tiltyard.transaction.backoff import LONGEST_WAIT, RetryPolicy
+from tiltyard.transaction.backoff import DOUBLINGS, RetryPolicy
 from tiltyard.transaction.commit import CommitResult
-from tiltyard.verbs.rerun import READ_ONCE, Execution, RerunPolicy, run_verb
+from tiltyard.verbs.rerun import READ_ONCE, SHARE, Execution, RerunPolicy, run_verb
 
 OTHER = (20, 21)
 DONE = CommitResult(version=2, operation="Delete", transaction_id="t", read_version=1, attempts=1)
@@ -327,7 +327,7 @@ def test_it_waits_by_chance_and_longer_each_time() -> None:
     assert work() == replace(DONE, executions=11)
     assert len(runs) == 11
     for number, waited in enumerate(clock.slept):
-        assert 0.0 <= waited <= min(0.01 * 2 ** (min(number, 6) + 1), LONGEST_WAIT)
+        assert 0.0 <= waited <= 0.01 / SHARE * 2 ** (min(number, DOUBLINGS) + 1) <= 0.01, "no longer than a run"
     assert len(set(clock.slept)) == 10
     again = _scripted(*_conflicts(10), None, policy=RerunPolicy(), takes=0.01)
     again[2]()

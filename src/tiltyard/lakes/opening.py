@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Final
 
 from tiltyard.catalog.open import open_records
 from tiltyard.catalog.records import Records
-from tiltyard.errors import InvalidInput
+from tiltyard.errors import InvalidInput, NotFound
 from tiltyard.interfaces import Runtime
 from tiltyard.redact import redact
 from tiltyard.storage import Durability, local_path
@@ -64,11 +65,14 @@ def open_where(
     storage_options: Mapping[str, Any] | None,
     durability: Durability,
     runtime: Runtime,
+    *,
+    create: bool = True,
 ) -> tuple[Where, Records]:
     """The catalog at a URI, and what is known of where its tables live.
 
     Raises:
         InvalidInput: no catalog is known for the URI.
+        NotFound: there is no such file, and none may be made.
     """
     text = os.fspath(uri)
     scheme = text.partition("://")[0].partition("+")[0].lower() if "://" in text else ""
@@ -82,21 +86,41 @@ def open_where(
             raise InvalidInput(f"{redact(text)} is a database, not a place for a manifest table.", argument="catalog")
         beside = _sqlite_directory(text) if scheme == "sqlite" and stated is None else None
         where = Where(stated or beside or "", beside is not None, storage_options, durability)
+        if not create and scheme == "sqlite":
+            _require(_sqlite_path(text))
         return where, open_records(text, runtime=runtime, durability=durability)
     home = _absolute(text)
     where = Where(stated or home, stated is None, storage_options, durability)
-    if catalog == "manifest" or (scheme not in ("", "file") and catalog is None):
+    if catalog == "manifest" or (catalog is None and (scheme not in ("", "file") or _has_manifest(home))):
         from tiltyard.catalog.manifest_records import ManifestRecords
 
         return where, ManifestRecords(home, runtime=runtime, storage_options=storage_options, durability=durability)
     if scheme not in ("", "file"):
         raise InvalidInput(f"A SQLite catalog needs a local directory, not {redact(text)}.", argument="catalog")
+    if not create:
+        _require(f"{local_path(home)}/{CATALOG_FILE}")
     return where, open_records(f"sqlite:///{local_path(home)}/{CATALOG_FILE}", runtime=runtime, durability=durability)
+
+
+def _has_manifest(home: str) -> bool:
+    """Whether the catalog of a directory is known to be a table in it."""
+    path = Path(local_path(home))
+    return (path / "__manifest").is_dir() and not (path / CATALOG_FILE).exists()
+
+
+def _require(path: str) -> None:
+    """Opening a database makes one, which somebody who only asks does not want."""
+    if not Path(path).is_file():
+        raise NotFound(f"There is no lake at {redact(path)}.", name=redact(path), advice="Use `tiltyard lake init`.")
 
 
 def _absolute(uri: str) -> str:
     return uri if "://" in uri else local_path(uri)
 
 
+def _sqlite_path(url: str) -> str:
+    return local_path(url.partition("://")[2].removeprefix("/"))
+
+
 def _sqlite_directory(url: str) -> str:
-    return os.path.dirname(local_path(url.partition("://")[2].removeprefix("/")))  # noqa: PTH120
+    return os.path.dirname(_sqlite_path(url))  # noqa: PTH120

@@ -41,7 +41,7 @@ KEEP: Final = ("ours", "theirs")
 
 
 @dataclass(frozen=True, slots=True)
-class RepairReport:
+class LakeRepairReport:
     """What a repair did.
 
     Attributes:
@@ -66,7 +66,7 @@ class RepairReport:
         return asdict(self)
 
 
-def repair_table(lake: Lake, name: str, keep: Keep | None) -> RepairReport:
+def repair_table(lake: Lake, name: str, keep: Keep | None) -> LakeRepairReport:
     """See ``Lake.repair``."""
     if keep is not None and keep not in KEEP:
         raise InvalidInput(f"keep is 'ours' or 'theirs', not {keep!r}.", argument="keep")
@@ -101,7 +101,7 @@ def _first_taken(store: ObjectStore, pending: Sequence[Pending]) -> Pending | No
 # ---- ours stays ------------------------------------------------------------------------------------------------------------------
 
 
-def _keep_ours(lake: Lake, head: TableHead, store: ExternalStore, pending: list[Pending], taken: Pending) -> RepairReport:
+def _keep_ours(lake: Lake, head: TableHead, store: ExternalStore, pending: list[Pending], taken: Pending) -> LakeRepairReport:
     """Moves theirs out of the way, the newest first: others who look meanwhile find a whole table, if an older one."""
     plain = store.inner
     log, scheme = VersionLog(plain), Scheme(head.naming)
@@ -115,7 +115,7 @@ def _keep_ours(lake: Lake, head: TableHead, store: ExternalStore, pending: list[
     finish(lake.catalog, [(pending, store)])
     _lift(lake, head)
     kept = plain.get(log.path(pending[-1].version, scheme))
-    return RepairReport(shown(head.name), "ours", pending[-1].version, taken.transaction, aside, _only_in([*data.values()], kept))
+    return LakeRepairReport(shown(head.name), "ours", pending[-1].version, taken.transaction, aside, _only_in([*data.values()], kept))
 
 
 def _lift(lake: Lake, head: TableHead) -> None:
@@ -130,7 +130,7 @@ def _lift(lake: Lake, head: TableHead) -> None:
 # ---- theirs stays ----------------------------------------------------------------------------------------------------------------
 
 
-def _keep_theirs(lake: Lake, head: TableHead, store: ExternalStore, pending: list[Pending], lost: list[Pending]) -> RepairReport:
+def _keep_theirs(lake: Lake, head: TableHead, store: ExternalStore, pending: list[Pending], lost: list[Pending]) -> LakeRepairReport:
     """Takes our versions back, in the catalog alone, and adopts theirs in a snapshot of its own."""
     plain = store.inner
     finish(lake.catalog, [([one for one in pending if one not in lost], store)])
@@ -143,7 +143,7 @@ def _keep_theirs(lake: Lake, head: TableHead, store: ExternalStore, pending: lis
     assert now is not None
     now = adopt(lake.catalog, store, now, lake.branch)
     theirs = plain.get(VersionLog(plain).path(now.version, Scheme(now.naming)))
-    return RepairReport(shown(head.name), "theirs", now.version, lost[0].transaction, aside, _only_in([*data.values()], theirs))
+    return LakeRepairReport(shown(head.name), "theirs", now.version, lost[0].transaction, aside, _only_in([*data.values()], theirs))
 
 
 def _take_back(lake: Lake, head: TableHead, lost: list[Pending]) -> None:
@@ -209,7 +209,7 @@ def _only_in(losers: Sequence[bytes], winner: bytes) -> tuple[str, ...]:
     return tuple(sorted(named - {*names_in(decode_manifest_file(winner, source="kept").manifest)}))
 
 
-def _small_repairs(lake: Lake, head: TableHead, store: ExternalStore, pending: list[Pending]) -> RepairReport:
+def _small_repairs(lake: Lake, head: TableHead, store: ExternalStore, pending: list[Pending]) -> LakeRepairReport:
     """Where nobody has to decide: ends what was begun, adopts what others committed, and restores what can be told from the rest."""
     done = []
     if pending:
@@ -223,7 +223,7 @@ def _small_repairs(lake: Lake, head: TableHead, store: ExternalStore, pending: l
     adopted = adopt(lake.catalog, store, replace(head, quarantine=""), lake.branch)
     if adopted.version > head.version:
         done.append(f"adopted versions {head.version + 1} to {adopted.version}")
-    return RepairReport(shown(head.name), "", adopted.version, done=tuple(done))
+    return LakeRepairReport(shown(head.name), "", adopted.version, done=tuple(done))
 
 
 def _rename(lake: Lake, head: TableHead) -> bool:

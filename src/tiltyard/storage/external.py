@@ -122,8 +122,10 @@ class ExternalStore(WrapperStore):
         try:
             return request(self.inner)
         except NotFound:
-            if method not in ("get", "get_range", "head") or not _is_version(path) or not self.finish():
+            if method not in ("get", "get_range", "head") or not _is_version(path):
                 raise
+        # Asked again in any case: where nothing is left to finish, somebody may have finished it a moment ago.
+        self.finish()
         return request(self.inner)
 
 

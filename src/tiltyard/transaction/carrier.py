@@ -110,17 +110,20 @@ class Carrier:
         self._unread.update((one.id, theirs.as_winner()) for one in unsettled(self.keys, theirs, before, context.key_types))
         return replace(context, keys_apart=True)
 
-    def compare_keys(self, at: Manifest) -> None:
+    def compare_keys(self, at: Manifest) -> bool:
         """Looks for our keys in the rows that came since the last time, all at once: each look costs far more than a few rows.
 
         Args:
             at: the version that the last commit we met made.
 
+        Returns:
+            Whether there were any, so that it took a while.
+
         Raises:
             KeyConflict: a row that came has a key of ours.
         """
         if not self._unread:
-            return
+            return False
         assert self.keys is not None
         assert not isinstance(self.keys, KeyExistenceFilter)
         there = fragments_of(at, self._unread)
@@ -134,6 +137,7 @@ class Carrier:
                 sample=shared,
             )
         self._unread.clear()
+        return True
 
     def _conflict(self, verdict: Verdict, theirs: Committed) -> RetryableConflict | IncompatibleConflict:
         kind: type[RetryableConflict] | type[IncompatibleConflict] = KeyConflict if verdict.about_keys else RetryableConflict

@@ -51,7 +51,7 @@ from tiltyard.transaction.vectors import Vectors, base_out_of_reach
 SECTION_LENGTH_BYTES: Final = 4
 TICK_NS: Final = 1_000
 """What a Python datetime can tell apart."""
-LOOKS: Final = 5
+LOOKS: Final = 10
 """How often an attempt looks for versions that came while it went over those before."""
 
 
@@ -217,7 +217,8 @@ class Committer:
             elapsed = clock.monotonic() - race.started
             if race.attempts > policy.max_retries or (policy.deadline is not None and elapsed >= policy.deadline):
                 raise failure or self._contention(race, elapsed)
-            clock.sleep(wait_before(race.attempts - 1, attempt_seconds, self.runtime))
+            pace = elapsed / (len(race.rebased_over) or 1)  # of the others: whoever is slower than they are must not wait for longer, too
+            clock.sleep(wait_before(race.attempts - 1, min(attempt_seconds, pace), self.runtime))
 
     def _attempt(self, race: _Race) -> ManifestFile | None:
         """One try: catch up with the head, build on it, create. None when somebody else took the version."""
@@ -281,11 +282,15 @@ class Committer:
                 if theirs.transaction.uuid == race.transaction.uuid:
                     return theirs.file
                 self._go_over(theirs, head, race, carrier)
-            with _read_for(race, race.head.manifest.version, head):
-                carrier.compare_keys(race.head.manifest)
-            if head <= checked + 1:
-                break
+            if head <= checked + 1 and not self._compare_keys(race, carrier):
+                return None
+        self._compare_keys(race, carrier)
         return None
+
+    def _compare_keys(self, race: _Race, carrier: Carrier) -> bool:
+        version = race.head.manifest.version
+        with _read_for(race, version, version):
+            return carrier.compare_keys(race.head.manifest)
 
     def _newest(self, race: _Race) -> int:
         """The newest version there is; the one we go on from is still there, for certain."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 
@@ -27,6 +27,10 @@ from tiltyard.verbs.place import Place
 
 Committed = tuple[CommitResult, ManifestFile]
 """What a commit came to, and the version it made."""
+
+SHARE: Final = 8
+"""Of a run, the unit of waiting is this part. Whoever met a conflict has lost a whole run already; to wait for as long again, and ever
+longer, would leave it behind those who meet none."""
 
 READ_ONCE = "The rows came as a stream, which was read: pass them again, or as a table, which can be read twice."
 
@@ -132,7 +136,7 @@ def run_verb(
                 if conflict is not None:
                     error.add_note(f"This came up in run {executions}, after: {conflict}")
                 raise
-            wait = wait_before(executions - 1, clock.monotonic() - begun, place.runtime)
+            wait = wait_before(executions - 1, (clock.monotonic() - begun) / SHARE, place.runtime)
             if end is not None and clock.monotonic() + wait >= end:
                 raise conflict
             observers.rerun(conflict, executions=executions, wait=wait)

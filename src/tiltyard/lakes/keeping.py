@@ -1,0 +1,91 @@
+"""What a lake does for its own upkeep, and for clients that know only tables."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, cast
+
+from tiltyard.lakes.checking import LakeCheckReport, check_lake
+from tiltyard.lakes.needs import Retention
+from tiltyard.lakes.repairing import Keep, LakeRepairReport, repair_table
+from tiltyard.lakes.upkeep import GRACE, LakeCleanupReport, Progress, cleanup_lake
+
+if TYPE_CHECKING:
+    from tiltyard.lake import Lake
+    from tiltyard.lakes.namespace import LakeNamespace
+
+
+class Keeping:
+    """A lake, as far as its upkeep goes."""
+
+    @property
+    def _lake(self) -> Lake:
+        return cast("Lake", self)
+
+    def namespace(self, at: int | str | datetime | None = None) -> LakeNamespace:
+        """The lake for other Lance clients: ``lance.dataset(namespace_client=lake.namespace(), table_id=["sales", "orders"])``.
+
+        They list its tables and open them by name, at the version that the catalog has. What they commit through it is decided in the
+        catalog, as a transaction of one table.
+
+        Args:
+            at: a snapshot, tag or moment, to be read only; the newest state at each moment by default.
+        """
+        from tiltyard.lakes.namespace import LakeNamespace
+
+        return LakeNamespace(self._lake, at)
+
+    # ---- upkeep ----------------------------------------------------------------------------------------------------------------
+
+    def cleanup(
+        self,
+        *,
+        older_than: timedelta | None = None,
+        keep_snapshots: int | None = None,
+        dry_run: bool = False,
+        grace: timedelta = GRACE,
+        progress: Progress | None = None,
+    ) -> LakeCleanupReport:
+        """Removes old snapshots with all that only they need, and what dead transactions left. Others may read and write meanwhile.
+
+        A snapshot goes if it is older than ``older_than`` and not among the ``keep_snapshots`` newest of its branch, whichever of the two
+        is given; with neither, no snapshot goes. The newest of each branch always stays, as do those that a tag names and those that a
+        branch began at. A transaction that was built on a snapshot that went gets ``HistoryUnavailable``.
+
+        Args:
+            older_than: how old a snapshot has to be.
+            keep_snapshots: how many of the newest stay.
+            dry_run: only says what would go.
+            grace: how long a transaction may be silent before it is given up; if it goes on all the same it is refused. Files that
+                nobody has named yet wait for seven days at least. Zero, for a lake that nobody else uses, waits for nothing.
+            progress: called with how many of how many tables are done.
+        """
+        return cleanup_lake(self._lake, Retention(older_than, keep_snapshots), grace, dry_run=dry_run, progress=progress)
+
+    def check(self, *, tables: bool = True, progress: Progress | None = None) -> LakeCheckReport:
+        """Is the lake sound: does its catalog hold together, does it agree with the tables, and is each of them sound?
+
+        What was committed and not finished is finished first, as any reader would. Others may work meanwhile.
+
+        Args:
+            tables: whether every version of every table is checked, too, which reads all their metadata.
+            progress: called with how many of how many tables are done.
+        """
+        return check_lake(self._lake, tables=tables, progress=progress)
+
+    def repair(self, table: str, *, keep: Keep | None = None) -> LakeRepairReport:
+        """Puts a table right that nobody may write to because a writer who does not know the catalog took the number of a version that
+        was committed together with others. What loses is set aside, not deleted.
+
+        Where nobody has to decide, what was begun is finished, versions of such writers are adopted, and a lost name is restored.
+
+        Args:
+            table: which one.
+            keep: ``"ours"`` for the version of the lake, ``"theirs"`` for the other one. With theirs, the other tables keep what was
+                committed together with the version that is lost.
+
+        Raises:
+            InvalidInput: somebody has to decide, and ``keep`` is missing.
+            NotFound: there is no such table.
+        """
+        return repair_table(self._lake, table, keep)

@@ -1,0 +1,180 @@
+"""The commands about lakes: what they do, what they say, and how they end."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import lance
+import pytest
+
+import tiltyard as ty
+from tests.cli.conftest import Run
+from tests.support.lakes import LosingRecords, add_to_both, foreign_append, ids, numbers, through, two_tables, uri_of
+
+Told = Callable[..., dict[str, Any]]
+
+
+@pytest.fixture
+def told(run: Run) -> Told:
+    """Runs a command that must succeed and gives its document."""
+
+    def ask(*arguments: str | Path) -> dict[str, Any]:
+        done = run("lake", *arguments, "--json")
+        assert (done.code, done.err) == (0, ""), done.out
+        found: dict[str, Any] = json.loads(done.out)
+        return found
+
+    return ask
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """A lake with three snapshots."""
+    path = tmp_path / "lake"
+    with two_tables(ty.Lake.open(path, author="ada")) as lake:
+        with lake.transaction(message="both", properties={"job": "7"}) as tx:
+            add_to_both(tx, 2)
+        lake.create_table("sales.c", numbers(1))
+    return path
+
+
+def test_init(run: Run, told: Told, tmp_path: Path) -> None:
+    assert told("init", tmp_path / "new")["tables"] == []
+    assert run("lake", "init", tmp_path / "new", width=300).out.startswith("ready  a lake at ")
+    told("init", tmp_path / "table", "--catalog", "manifest")
+    assert (tmp_path / "table" / "__manifest").is_dir()
+    assert told("tables", tmp_path / "table", "--catalog", "manifest")["tables"] == []
+    wrong = run("lake", "init", tmp_path / "new", "--catalog", "odd")
+    assert (wrong.code, "[invalid-input]" in wrong.err) == (2, True)
+
+
+def test_there_is_no_lake(run: Run, tmp_path: Path) -> None:
+    for command in (["tables"], ["log"], ["check"], ["cleanup"], ["tag", "list"]):
+        done = run("lake", *command, tmp_path / "nothing")
+        assert (done.code, done.out) == (2, ""), command
+        assert "[not-found]" in done.err
+    assert not (tmp_path / "nothing").exists(), "and asking makes none"
+
+
+def test_tables_and_log_and_show(run: Run, told: Told, home: Path) -> None:
+    found = told("tables", home)
+    assert [(one["name"], one["version"]) for one in found["tables"]] == [("a", 2), ("b", 2), ("sales.c", 1)]
+    assert (found["snapshot"], found["branch"]) == (3, "main")
+    assert told("tables", home, "--at", "1")["tables"] == [{"name": "a", "version": 1}, {"name": "b", "version": 1}]
+    entries = told("log", home, "-n", "2")["snapshots"]
+    assert [(one["snapshot"], one["author"], one["message"]) for one in entries] == [(3, "ada", ""), (2, "ada", "both")]
+    assert [(one["table"], one["what"], one["operations"]) for one in entries[1]["changes"]] == [
+        ("a", "write", ["Append"]),
+        ("b", "write", ["Append"]),
+    ]
+    assert len(told("log", home, "--all")["snapshots"]) == 3
+    shown = told("show", home, "2")
+    assert (shown["tables"], shown["made_by"]["properties"]) == ({"a": 2, "b": 2}, {"job": "7"})
+    text = run("lake", "show", home, "2", width=200).out
+    assert all(part in text for part in ("snapshot  2 of", "both", "job=7", "1 -> 2", "Append"))
+    assert "sales.c (create)" in run("lake", "log", home, width=200).out
+    assert run("lake", "show", home, "9").code == 2
+
+
+def test_tags(run: Run, told: Told, home: Path) -> None:
+    assert told("tag", "create", home, "v1", "--at", "2")["tag"]["snapshot"] == 2
+    assert [one["name"] for one in told("tag", "list", home)["tags"]] == ["v1"]
+    assert told("tables", home, "--at", "v1")["snapshot"] == 2
+    assert run("lake", "tag", "create", home, "v1").code == 2
+    assert told("tag", "delete", home, "v1", "--dry-run")["deleted"] is False
+    assert told("tag", "delete", home, "v1")["deleted"] is True
+    assert "has no tags" in run("lake", "tag", "list", home, width=200).out
+
+
+def test_branches(run: Run, told: Told, home: Path) -> None:
+    assert told("branch", "create", home, "side")["branch"]["snapshot"] == 3
+    with ty.Lake.open(home) as lake:
+        lake.on_branch("side").table("a").append(numbers(50))
+    assert told("tables", home, "--branch", "side")["tables"][0] == {"name": "a", "version": 3}
+    assert told("tables", home)["tables"][0] == {"name": "a", "version": 2}
+    assert told("log", home, "--branch", "side")["snapshots"][0]["branch"] == "side"
+    done = told("branch", "fast-forward", home, "side")
+    assert done["tables"] == {"a": 3}
+    with ty.Lake.open(home) as lake:
+        assert ids(lake.table("a")) == [1, 2, 50]
+        lake.on_branch("side").table("a").append(numbers(51))
+        lake.table("a").append(numbers(52))
+    late = run("lake", "branch", "fast-forward", home, "side")
+    assert (late.code, "changed on main" in late.err) == (3, True)
+    assert told("branch", "delete", home, "side", "--dry-run")["deleted"] is False
+    assert told("branch", "delete", home, "side")["deleted"] is True
+    assert told("branch", "list", home)["branches"] == []
+
+
+def test_register(run: Run, told: Told, home: Path, tmp_path: Path) -> None:
+    lance.write_dataset(numbers(7), tmp_path / "mine")
+    assert told("register", home, "mine", tmp_path / "mine")["version"] == 1
+    assert {"name": "mine", "version": 1} in told("tables", home)["tables"]
+    assert run("lake", "register", home, "mine", tmp_path / "mine").code == 2
+    assert run("lake", "register", home, "other", tmp_path / "nothing").code == 2
+
+
+def test_check(run: Run, told: Told, home: Path) -> None:
+    report = told("check", home)
+    assert (report["ok"], report["problems"], {*report["tables"]}) == (True, [], {"a", "b", "sales.c"})
+    assert told("check", home, "--shallow")["tables"] == {}
+    assert run("lake", "check", home, width=200).out.startswith("sound  ")
+    with ty.Lake.open(home) as lake:
+        next(Path(uri_of(lake, "a"), "data").iterdir()).unlink()
+    bad = run("lake", "check", home, "--json")
+    assert (bad.code, json.loads(bad.out)["problems"][0]["table"]) == (1, "a")
+    assert "unsound" in run("lake", "check", home, width=200).out
+
+
+def test_repair(run: Run, told: Told, home: Path) -> None:
+    assert run("lake", "repair", home, "a", width=200).out.startswith("nothing to do  a: at version 2")
+    with ty.Lake.open(home) as lake:
+        tx = add_to_both(lake.transaction(), 3)
+        losing = through(lake, LosingRecords)
+        losing.raises = KeyboardInterrupt
+        losing.lose(1, "after")
+        with pytest.raises(KeyboardInterrupt):
+            tx.commit()
+        foreign_append(uri_of(lake, "a"), 99)
+    bad = run("lake", "check", home)
+    assert (bad.code, "repair" in bad.out) == (1, True)
+    undecided = run("lake", "repair", home, "a")
+    assert (undecided.code, "ours or theirs" in undecided.err.replace("\n", " ")) == (2, True)
+    done = told("repair", home, "a", "--keep", "ours")
+    assert (done["kept"], done["version"], len(done["set_aside"])) == ("ours", 3, 1)
+    assert told("check", home)["ok"]
+
+
+def test_cleanup(run: Run, told: Told, home: Path) -> None:
+    with ty.Lake.open(home) as lake:
+        lake.tags.create("first", 1)
+        lake.drop_table("sales.c")
+        silent = add_to_both(lake.transaction(), 4)
+    dry = told("cleanup", home, "--keep", "1", "--grace", "0s", "--dry-run")
+    assert (dry["dry_run"], dry["snapshots"], dry["kept"]) == (True, {"main": [2, 3]}, {"main": {"1": ["tag first"]}})
+    text = run("lake", "cleanup", home, "--keep", "1", "--dry-run", width=200).out
+    assert all(part in text for part in ("dry run", "2 to 3 of main", "tag first", silent.id, "Nothing was changed."))
+    done = told("cleanup", home, "--keep", "1", "--grace", "0s")
+    assert ([one["transaction"] for one in done["transactions"]], len(done["dropped"])) == ([silent.id], 1)
+    assert told("outcome", home, silent.id)["outcome"] == "not-committed"
+    assert run("lake", "cleanup", home, "--keep", "1", width=200).out.startswith("nothing to do")
+    for wrong in (["--keep", "0"], ["--older-than", "soon"], ["--grace", "never"]):
+        assert run("lake", "cleanup", home, *wrong).code == 2
+
+
+def test_outcome(run: Run, told: Told, home: Path) -> None:
+    made = told("log", home)["snapshots"][0]
+    assert told("outcome", home, made["transaction"])["snapshot"] == 3
+    unknown = run("lake", "outcome", home, "nobody", "--json")
+    assert (unknown.code, json.loads(unknown.out)["outcome"]) == (4, "unknown")
+    assert told("outcome", home, "nobody", "--give-up")["outcome"] == "not-committed"
+
+
+def test_secrets_stay_secret(run: Run, home: Path) -> None:
+    for uri in ("postgresql://ada:hunter2@127.0.0.1:1/db", f"sqlite:///{home}/none/x.db?password=hunter2"):
+        done = run("lake", "tables", uri, "--root", home, "--json")
+        assert done.code == 2
+        assert "hunter2" not in done.out + done.err
