@@ -280,15 +280,19 @@ class Lake(Keeping):
         """
         return LakeTransaction(self, isolation, message, idempotency_key, properties, self.branch)
 
-    def run(self, work: Callable[[LakeTransaction], T], *, retries: int = 5, **options: Any) -> T:
+    def run(self, work: Callable[[LakeTransaction], T], *, retries: int = 5, **options: Any) -> T | None:
         """Runs a function inside a transaction, and again in a fresh one when others were in the way; what the function returned.
 
         Args:
             work: called with the transaction; what it does outside of it happens each time.
             retries: how often it is run again.
-            options: those of ``transaction``.
+            options: those of ``transaction``. Where a transaction with the same ``idempotency_key`` was committed before, the function is
+                not called at all, and None comes back.
         """
         runtime = self.catalog.runtime
+        key = options.get("idempotency_key")
+        if key is not None and (before := self.catalog.with_key(key)) is not None and is_certain(self, str(before["transaction"])):
+            return None
         for attempt in range(retries + 1):
             try:
                 with self.transaction(**options) as tx:

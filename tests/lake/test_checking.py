@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
@@ -172,7 +173,7 @@ BROKEN: dict[str, tuple[Callable[[Lake], Any], str, str]] = {
     "somebody else's version": (lambda lake: _rewrite_manifest(lake, "a", "b"), "I11", "b is at it, a is not"),
     "a data file is gone": (lambda lake: next(Path(lake.table("a").uri, "data").iterdir()).unlink(), "I2", "is named but not there"),
     "a table is gone": (
-        lambda lake: [path.unlink() for path in Path(lake.table("a").uri).rglob("*") if path.is_file()],
+        lambda lake: shutil.rmtree(lake.table("a").uri),
         "I10",
         "is not there",
     ),

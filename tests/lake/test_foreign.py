@@ -221,7 +221,12 @@ def test_the_writer_itself_meets_it(site: Site, lake: Lake) -> None:
 def test_the_writer_itself_meets_it_in_two_tables(site: Site, lake: Lake) -> None:
     uris = [uri_of(lake, name) for name in "ab"]
     tx = add_to_both(lake.transaction(), 2)
-    through(lake, lambda records: Racing(records, lambda: [foreign_append(uri, 99) for uri in uris]))
+
+    def taken() -> None:
+        for uri in uris:
+            foreign_append(uri, 99)
+
+    through(lake, lambda records: Racing(records, taken))
     with pytest.raises(CorruptTable):
         tx.commit()
     assert all(tx.id in head.quarantine for head in lake.catalog.cut().tables.values())

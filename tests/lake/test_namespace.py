@@ -8,18 +8,16 @@ from typing import Any
 
 import lance
 import pytest
-from lance.namespace import (
+from lance_namespace import (
+    CreateTableVersionRequest,
     DescribeNamespaceRequest,
     DescribeTableRequest,
+    DescribeTableVersionRequest,
     ListNamespacesRequest,
     ListTablesRequest,
     NamespaceExistsRequest,
-    TableExistsRequest,
-)
-from lance_namespace import (
-    CreateTableVersionRequest,
-    DescribeTableVersionRequest,
     NamespaceNotFoundError,
+    TableExistsRequest,
     TableNotFoundError,
     TableVersionNotFoundError,
     UnsupportedOperationError,

@@ -219,6 +219,18 @@ def test_a_name_that_comes_after_the_floor_is_refused(small: Site) -> None:
     assert (report.kept["main"], other.tags.list(), other.branches.list()) == ({}, [], [])
 
 
+def test_the_beginning_of_a_branch_can_be_named(small: Site) -> None:
+    lake = two_tables(small.open())
+    lake.branches.create("side")
+    side = lake.on_branch("side")
+    side.tags.create("fork")
+    side.table("a").append(numbers(2))
+    lake.table("a").append(numbers(3))
+    lake.cleanup(keep_snapshots=1, grace=NOBODY_ELSE)
+    assert (contents(lake, "fork"), contents(side)) == ({"a": [1], "b": [1]}, {"a": [1, 2], "b": [1]})
+    assert lake.check().problems == ()
+
+
 def test_arguments_are_checked(small: Site) -> None:
     lake = small.open()
     for wrong in (
@@ -229,7 +241,7 @@ def test_arguments_are_checked(small: Site) -> None:
         {"grace": timedelta(-1)},
     ):
         with pytest.raises(InvalidInput):
-            lake.cleanup(**wrong)  # type: ignore[arg-type]
+            lake.cleanup(**wrong)
 
 
 # ---- transactions at work --------------------------------------------------------------------------------------------------------

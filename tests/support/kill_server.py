@@ -21,7 +21,7 @@ import lance.optimize
 
 from tests.support.kill_verbs import TRIALS, opened
 from tiltyard.interfaces import ObjectStore
-from tiltyard.storage import files
+from tiltyard.storage import files, open_store
 from tiltyard.storage.wrapper import Request, T, WrapperStore
 from tiltyard.verbs import place
 
@@ -65,8 +65,8 @@ class PointStore(WrapperStore):
 
 def _lay(points: Points) -> None:
     """Lays points around each store that is opened from now on, and into the steps by which a local file comes about."""
-    open_store = place.open_store
-    place.open_store = lambda *args, **options: PointStore(open_store(*args, **options), points)  # type: ignore[assignment]
+    # Where it is used, not where it is defined: a branch, a base and the target of a clone are opened there, too.
+    vars(place)["open_store"] = lambda *args, **options: PointStore(open_store(*args, **options), points)
 
     def after(name: str, step: Callable[..., Any]) -> Callable[..., Any]:
         def stepped(*args: Any, **options: Any) -> Any:

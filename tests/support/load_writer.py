@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Mapping
-from ctypes import c_int
 from dataclasses import dataclass, field
 from datetime import timedelta
 from itertools import chain, cycle, islice
@@ -186,7 +185,7 @@ def _open(root: str) -> ty.Table:
     return table
 
 
-def write(number: int, root: str, ledger: str, goal: int, done: Synchronized[c_int], start: Barrier) -> None:
+def write(number: int, root: str, ledger: str, goal: int, done: Synchronized[int], start: Barrier) -> None:
     """Works until all processes together have made enough commits."""
     table = _open(root)
     with Path(ledger).open("w", encoding="utf-8") as out:
@@ -200,7 +199,7 @@ def write(number: int, root: str, ledger: str, goal: int, done: Synchronized[c_i
         writer.ledger.note("end", rows=sorted(writer.ledger.rows.items()))
 
 
-def write_with_pylance(number: int, root: str, ledger: str, goal: int, done: Synchronized[c_int], start: Barrier) -> None:
+def write_with_pylance(number: int, root: str, ledger: str, goal: int, done: Synchronized[int], start: Barrier) -> None:
     """Appends, knowing nothing of the others."""
     import lance
 

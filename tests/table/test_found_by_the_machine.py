@@ -104,3 +104,29 @@ def test_an_index_that_was_dropped_meanwhile_does_not_stop_upkeep_of_the_others(
         ty.Table.open(root, version=late.version, durability="os").optimize_indices(["i0"])
     late.optimize_indices()
     assert [(one.name, one.missing_rows) for one in late.list_indices()] == [("i1", 0)]
+
+
+@pytest.mark.parametrize("data_format", ["2.0", "2.1", "2.2"])
+@pytest.mark.parametrize("gone", range(4))
+def test_an_update_in_place_beside_a_deleted_row_changes_no_other_row(tmp_path: Path, gone: int, data_format: str) -> None:
+    rows = pa.table({"id": pa.array(range(4), pa.int64()), "n": pa.array([20, 10, 70, 1], pa.int64())})
+    for number in range(4):
+        root = tmp_path / str(number)
+        table = ty.Table.create(root, rows, data_format=data_format, durability="os")
+        table.delete(f"id = {gone}")
+        table.update({"n": "-n"}, f"id = {number}", mode="columns")
+        wanted = {one: -n if one == number else n for one, n in enumerate([20, 10, 70, 1]) if one != gone}
+        assert {row["id"]: row["n"] for row in open_stock(str(root)).to_table().to_pylist()} == wanted
+
+
+@pytest.mark.parametrize("stale", [False, True], ids=["after", "beside"])
+def test_a_file_of_dropped_columns_does_not_outlive_the_last_column_that_is_read(tmp_path: Path, stale: bool) -> None:
+    root = tmp_path / "t"
+    table = _make(root)
+    table.update({"n": "n + 1", "s": "'x'"}, mode="columns")
+    late = ty.Table.open(root, durability="os")
+    table.drop_columns(["n"])
+    (late if stale else table).update({"s": "'y'"}, mode="columns")  # leaves nothing of the file that the first update wrote
+    assert _leftovers(root) == ()
+    open_stock(str(root)).validate()
+    assert open_stock(str(root)).to_table()["s"].to_pylist() == ["y"] * 3

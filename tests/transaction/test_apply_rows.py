@@ -284,6 +284,14 @@ def test_a_file_that_holds_nothing_any_more_goes() -> None:
     assert [file.path for file in by_id(apply(in_columns(dead), base, STAMP))[1].files] == ["a.lance", "v.lance"]
 
 
+def test_a_file_of_which_only_dropped_columns_are_left_goes() -> None:
+    base = table([replace(part(1), files=(data_file("a", (0, 1)), data_file("b", (3, 4))))], fields=(*FIELDS[:2], FIELDS[4]))
+    dead = replace(by_id(base)[1], files=(data_file("a", (0, 1)), data_file("b", (3, -2)), data_file("w", (4,))))
+    assert [file.path for file in by_id(apply(in_columns(dead), base, STAMP))[1].files] == ["a.lance", "w.lance"]
+    told = replace(dead, files=(data_file("a", (0, 1)), data_file("b", (-3, 3, -2)), data_file("w", (4,))))
+    assert [file.path for file in by_id(apply(in_columns(told), base, STAMP))[1].files] == ["a.lance", "b.lance", "w.lance"], "row ids"
+
+
 def test_a_column_update_made_before_another_column_was_dropped() -> None:
     old = replace(part(1), files=(data_file("a", (0, 1, 4)), data_file("x", (3,))))
     base = table([replace(old, files=old.files[:1])], fields=(*FIELDS[:2], FIELDS[4]))

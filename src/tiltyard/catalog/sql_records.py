@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import weakref
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -266,7 +267,18 @@ class SqlRecords:
     def _here(self) -> _Process:
         """The connections of this process. Without a lock, which a fork could leave locked for ever in the child."""
         pid = os.getpid()
-        return self._processes.get(pid) or self._processes.setdefault(pid, _Process(self._database.engine()))
+        found = self._processes.get(pid)
+        if found is None:
+            made = _Process(self._database.engine())
+            found = self._processes.setdefault(pid, made)
+            if found is made:
+                weakref.finalize(self, _let_go, made.engine, pid)  # for those who forget to close
+        return found
+
+
+def _let_go(engine: Engine, pid: int) -> None:
+    if os.getpid() == pid:
+        engine.dispose()
 
 
 def _insert(connection: Connection, new: dict[str, str]) -> set[str]:

@@ -15,7 +15,6 @@ from tiltyard.catalog.codec import (
     cuts_prefix,
     head_to_body,
     name_key,
-    snapshot_key,
     snapshots_prefix,
     table_key,
     tip_key,
@@ -89,17 +88,17 @@ class LakeTags:
         key = TAGS + check_ref(name, "tag")
         shot = self._lake.snapshot(at)
         body = {"snapshot": shot.id, "branch": shot.branch, "created": self._lake.catalog.runtime.clock.now().isoformat()}
-        pinned = [snapshot_key(shot.branch, shot.id)] if shot.id else []
+        tip = tip_key(shot.branch)
 
         def decide(found: Found) -> Writes[LakeTag]:
             if key in found:
                 raise AlreadyExists(f"There is a tag {name!r} in the lake already.", name=name)
             check_not_forgotten(found, shot.branch, shot.id)
-            if any(one not in found for one in pinned):
-                raise NotFound(f"Snapshot {shot.id} was cleaned up.", name=str(shot.id))
+            if tip not in found:
+                raise NotFound(f"Branch {shot.branch!r} was deleted meanwhile.", name=shot.branch)
             return Writes(_tag(name, body), {key: body})
 
-        return self._records.transact([key], [*pinned, floor_key(shot.branch)], decide)
+        return self._records.transact([key], [tip, floor_key(shot.branch)], decide)
 
     def delete(self, name: str) -> None:
         """Takes a name away; the snapshot stays until the lake is cleaned up.

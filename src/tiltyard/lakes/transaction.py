@@ -7,13 +7,13 @@ import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Literal, Self, cast
+from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
-from tiltyard.catalog.catalog import Catalog, Pending
+from tiltyard.catalog.catalog import Catalog
 from tiltyard.catalog.ledger import adopt
 from tiltyard.catalog.publishing import COMMITTED, AbortedError, Published, StaleError, is_alone
 from tiltyard.catalog.staging import StagedPlace, staged_place
-from tiltyard.catalog.values import Change, Cut, Expectation, Isolation, Moved, Publication, Snapshot, TableHead
+from tiltyard.catalog.values import Cut, Expectation, Isolation, Moved, Publication, TableHead
 from tiltyard.errors import (
     AlreadyExists,
     ConflictError,
@@ -25,14 +25,14 @@ from tiltyard.errors import (
     StorageError,
     TiltyardError,
 )
-from tiltyard.format.manifest_file import ManifestFile
 from tiltyard.format.names import Scheme
 from tiltyard.lakes.finishing import finish, finish_before
 from tiltyard.lakes.forks import forked
 from tiltyard.lakes.handles import TransactionTable
+from tiltyard.lakes.mismatch import mismatch
 from tiltyard.lakes.names import directory_of, full_name, shown
 from tiltyard.lakes.recovery import is_certain
-from tiltyard.storage.external import ExternalStore
+from tiltyard.lakes.touched import Touched
 from tiltyard.transaction.backoff import wait_before
 from tiltyard.verbs.data import properties_with_message
 from tiltyard.verbs.write import NewTable, OnDuplicate, Writing, create_table
@@ -75,49 +75,6 @@ class LakeCommit:
     seconds: float = 0.0
 
 
-@dataclass(eq=False, slots=True)
-class _Touched:
-    """A table the transaction has opened, made, renamed or dropped."""
-
-    id: str
-    name: str
-    lock: threading.RLock = field(default_factory=threading.RLock)
-    head: TableHead | None = None
-    """As the base has it; None for one that this transaction makes."""
-    location: str = ""
-    place: StagedPlace | None = None
-    handle: TransactionTable | None = None
-    file: ManifestFile | None = None
-    """The base version."""
-    base: int = 0
-    """Where its writes stand now: the base, or what they were carried over to."""
-    former: str = ""
-    dropped: bool = False
-    taken_in: TableHead | None = None
-    """A table that is there already, on another branch of the lake."""
-
-    @property
-    def wrote(self) -> bool:
-        return self.place is not None and bool(self.place.staging.private)
-
-    @property
-    def newest(self) -> int:
-        assert self.place is not None
-        return max(one.version for one in self.place.staging.private.values())
-
-    @property
-    def store(self) -> ExternalStore:
-        assert self.place is not None
-        return cast(ExternalStore, self.place.staging.inner)
-
-    def pending(self, transaction: str, lake_branch: str) -> list[Pending]:
-        """Its versions as the catalog has them now."""
-        assert self.place is not None
-        branch = self.head.branch if self.head is not None else None
-        steps = self.place.staging.steps(self.place.committer.recorded)
-        return [Pending(self.id, lake_branch, branch, one.version, one.path, one.staged or "", transaction, False) for one in steps]
-
-
 class LakeTransaction:
     """All or nothing over any number of tables. Made by ``Lake.transaction``; used up by ``commit`` or ``rollback``.
 
@@ -148,7 +105,7 @@ class LakeTransaction:
         self._cut: Cut = lake.catalog.cut(branch)
         self._state: State = "open"
         self._lock = threading.RLock()
-        self._by_name: dict[str, _Touched] = {}
+        self._by_name: dict[str, Touched] = {}
         self._rebased: dict[str, tuple[int, ...]] = {}
         self._attempts = 0
         self._doubted = False
@@ -191,7 +148,7 @@ class LakeTransaction:
             assert touched.handle is not None
             return touched.handle
 
-    def _touch(self, full: str) -> _Touched:
+    def _touch(self, full: str) -> Touched:
         with self._lock:
             self.check_open()
             touched = self._by_name.get(full)
@@ -200,9 +157,9 @@ class LakeTransaction:
             head = self._cut.tables.get(full)
             if full not in self._names() or head is None:
                 raise NotFound(f"There is no table {shown(full)!r} in the lake.", name=shown(full), advice="See lake.tables().")
-            return self._by_name.setdefault(full, _Touched(head.id, full, head=head, base=head.version, location=head.location))
+            return self._by_name.setdefault(full, Touched(head.id, full, head=head, base=head.version, location=head.location))
 
-    def _open(self, touched: _Touched) -> None:
+    def _open(self, touched: Touched) -> None:
         assert touched.head is not None
         finish_before(self._cut, touched.head, self._lake.place_of(touched.head, self._branch))
         head = touched.head = forked(self._lake, touched.head, self._branch)
@@ -236,7 +193,7 @@ class LakeTransaction:
             if full in self._names():
                 raise AlreadyExists(f"There is a table {shown(full)!r} in the lake already.", name=shown(full))
             identity = self._catalog.runtime.random.uuid()
-            touched = _Touched(identity, full, location=directory_of(full, identity))
+            touched = Touched(identity, full, location=directory_of(full, identity))
             before = self._by_name.get(full)
             if before is not None:
                 self._by_name[f"{full} {before.id}"] = before  # dropped by this very transaction; it still has to be published
@@ -319,7 +276,7 @@ class LakeTransaction:
         with self._lock:
             if head.name in self._names():
                 raise AlreadyExists(f"There is a table {shown(head.name)!r} on this branch already.", name=shown(head.name))
-            self._by_name[head.name] = _Touched(head.id, head.name, location=head.location, taken_in=head)
+            self._by_name[head.name] = Touched(head.id, head.name, location=head.location, taken_in=head)
 
     # ---- the end ---------------------------------------------------------------------------------------------------------------
 
@@ -446,7 +403,7 @@ class LakeTransaction:
     def _publication(self) -> Publication:
         changes, reads = [], []
         for touched in self._by_name.values():
-            change = self._change(touched)
+            change = touched.change()
             if change is not None:
                 changes.append(change)
             handle, head = touched.handle, touched.head
@@ -458,21 +415,6 @@ class LakeTransaction:
             self.id, tuple(changes), self._branch, tuple(reads), self._key, self._lake.author, self._message, self._properties,
             self._isolation, self.base,
         )  # fmt: skip
-
-    def _change(self, touched: _Touched) -> Change | None:
-        steps = touched.place.staging.steps(touched.place.committer.recorded) if touched.place is not None else ()
-        head = touched.head
-        if head is None and touched.taken_in is not None:
-            new = touched.taken_in
-            return Change(new.id, "register", touched.name, new.version, new.version, (), new.location, new.naming, new.branch)
-        if head is None:
-            return Change(touched.id, "create", touched.name, 0, 0, steps, touched.location, Scheme.V2.value)
-        if touched.dropped:
-            return Change(touched.id, "drop", head.name, touched.base, head.version)
-        if touched.former:
-            branch = head.branch if steps else None
-            return Change(touched.id, "rename", touched.name, touched.base, head.version, steps, branch=branch, former=touched.former)
-        return Change(touched.id, "write", touched.name, touched.base, head.version, steps, branch=head.branch) if steps else None
 
     def _look_for_foreign(self) -> None:
         """Adopts versions of writers that do not know the catalog, so that ours are not given numbers that are taken."""
@@ -509,7 +451,7 @@ class LakeTransaction:
             self._rebased[shown(moved.name)] = tuple(range(first + 1, moved.head.version + 1))
             touched.base = moved.head.version
 
-    def _can_follow(self, touched: _Touched, moved: Moved) -> bool:
+    def _can_follow(self, touched: Touched, moved: Moved) -> bool:
         if touched.place is None or touched.handle is None or touched.head is None or moved.head is None:
             return False
         if touched.dropped or touched.former or not touched.wrote:
@@ -521,31 +463,7 @@ class LakeTransaction:
         return touched.place.can_replay(blind_only=strict)
 
     def _mismatch(self, moved: Moved) -> ExpectedVersionMismatch:
-        who = [one for one in self._catalog.history(self._branch, limit=64) if one.id > self.base and _touches(one, moved.table)]
-        by = [
-            {
-                "transaction": one.transaction,
-                "author": one.author,
-                "operation": ", ".join(_done_to(one, moved.table)),
-                "message": one.message,
-            }
-            for one in reversed(who)
-        ]
-        name = shown(moved.name)
-        where = "is gone, or its name is taken" if moved.actual is None else f"is at version {moved.actual}"
-        last = f", last by {by[-1]['operation']} of {by[-1]['author'] or 'somebody'}" if by else ""
-        return ExpectedVersionMismatch(
-            f"{name} {where}; transaction {self.id} was built on {moved.expected}{last}.",
-            table=name,
-            expected=moved.expected,
-            actual=moved.actual,
-            cause=moved.kind,
-            by=by,
-            operation="transaction",
-            read_version=moved.expected,
-            retryable=moved.kind != "incompatible",
-            advice="Begin a new transaction, or use lake.run(fn), which does.",
-        )
+        return mismatch(self._catalog, self._branch, self.base, self.id, moved)
 
     # ---- when it is done -------------------------------------------------------------------------------------------------------
 
@@ -569,7 +487,7 @@ class LakeTransaction:
         self.result = result
         return result
 
-    def _give_names(self, written: list[_Touched]) -> None:
+    def _give_names(self, written: list[Touched]) -> None:
         """Brings what was committed to its final place. If the store fails, whoever reads next does it."""
         items = [(one.pending(self.id, self._branch), one.store) for one in written]
         try:
@@ -586,11 +504,3 @@ class LakeTransaction:
             self._state = "rolled back"
             self._throw_away()
             raise self._mismatch(Moved(voided[0].table, written[0].name, "foreign", voided[0].version - 1, voided[0].version))
-
-
-def _touches(snapshot: Snapshot, table: str) -> bool:
-    return any(change.table == table for change in snapshot.changes)
-
-
-def _done_to(snapshot: Snapshot, table: str) -> list[str]:
-    return [operation for change in snapshot.changes if change.table == table for operation in (change.operations or (change.kind,))]

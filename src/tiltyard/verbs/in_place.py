@@ -81,7 +81,7 @@ def _file(place: Place, whole: tuple[pa.Table, Any], fields: list[Field], data_v
     values, places = whole
     schema = arrow_from_fields(fields, {})
     values = pa.table(values.columns, schema=schema)
-    in_order = len(places) == values.num_rows and not (places[1:] < places[:-1]).any()
+    in_order = len(places) == values.num_rows and bool((places == np.arange(len(places))).all())
     name = data_file_name(place.runtime.random)
     with lance_errors(place, "write columns"):
         writer = LanceFileWriter(f"{place.lance_uri}/data/{name}", schema, version=data_version, storage_options=place.lance_options())

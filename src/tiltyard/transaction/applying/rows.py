@@ -12,7 +12,7 @@ from tiltyard.format.flags import Feature
 from tiltyard.format.fragments import FragmentList
 from tiltyard.format.manifest import Manifest
 from tiltyard.format.roaring import decode_roaring
-from tiltyard.format.values import DataFragment
+from tiltyard.format.values import CREATED_AT_FIELD, ROW_ID_FIELD, UPDATED_AT_FIELD, DataFragment
 from tiltyard.transaction.applying.coverage import current, family, retained, with_indices, with_moved_rows, without_coverage
 from tiltyard.transaction.applying.frame import (
     MEND,
@@ -33,6 +33,9 @@ from tiltyard.transaction.operations import Append, Delete, Overwrite, Update, U
 
 OF_OLD_FRAGMENTS = int(Feature.DELETION_FILES | Feature.SPILLED_ROW_LINEAGE)
 """Features that only the fragments themselves need, gone when they are."""
+
+LINEAGE = frozenset({ROW_ID_FIELD, CREATED_AT_FIELD, UPDATED_AT_FIELD})
+"""Fields that no schema names and that a file is kept for all the same."""
 
 
 # ---- new rows --------------------------------------------------------------------------------------------------------------
@@ -176,9 +179,10 @@ def _changed(before: DataFragment, after: DataFragment, operation: Update, base:
     known = {field.id for field in base.fields}
     if missing := set(operation.fields_modified) - known:
         raise gone(operation.name, f"version {base.version} has no field {min(missing)}")
-    # A file that a projection took out meanwhile must not come back.
-    here = {(file.path, file.base_id) for file in before.files}
-    files = tuple(file for file in after.files if (file.path, file.base_id) in here or known.intersection(file.fields))
+    # A file that a projection took out meanwhile must not come back, and one of which only dropped columns are left is of no use.
+    here = {(file.path, file.base_id): file.fields for file in before.files}
+    live = known | LINEAGE
+    files = tuple(file for file in after.files if here.get((file.path, file.base_id)) == file.fields or live.intersection(file.fields))
     kept = {number for file in before.files for number in file.fields if number in known}
     if lost := kept - {number for file in files for number in file.fields}:
         raise invalid(f"Fragment {before.id} would lose field {min(lost)}.", "updated_fragments")

@@ -1,0 +1,50 @@
+"""The error that says which table others moved, who they were and what they did."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tiltyard.catalog.catalog import Catalog
+from tiltyard.catalog.values import Moved, Snapshot
+from tiltyard.errors import ExpectedVersionMismatch
+from tiltyard.lakes.names import shown
+
+_LOOKED_AT: Final = 64
+"""How many of the newest snapshots are searched for who it was."""
+
+
+def mismatch(catalog: Catalog, branch: str, base: int, transaction: str, moved: Moved) -> ExpectedVersionMismatch:
+    """A table is not where a transaction expects it.
+
+    Args:
+        catalog: of the lake.
+        branch: the line of history.
+        base: the snapshot the transaction sees.
+        transaction: its id.
+        moved: which table, and where it is.
+    """
+    later = [one for one in catalog.history(branch, limit=_LOOKED_AT) if one.id > base]
+    by = [
+        {"transaction": one.transaction, "author": one.author, "operation": ", ".join(done), "message": one.message}
+        for one in reversed(later)
+        if (done := _done_to(one, moved.table))
+    ]
+    name = shown(moved.name)
+    where = "is gone, or its name is taken" if moved.actual is None else f"is at version {moved.actual}"
+    last = f", last by {by[-1]['operation']} of {by[-1]['author'] or 'somebody'}" if by else ""
+    return ExpectedVersionMismatch(
+        f"{name} {where}; transaction {transaction} was built on {moved.expected}{last}.",
+        table=name,
+        expected=moved.expected,
+        actual=moved.actual,
+        cause=moved.kind,
+        by=by,
+        operation="transaction",
+        read_version=moved.expected,
+        retryable=moved.kind != "incompatible",
+        advice="Begin a new transaction, or use lake.run(fn), which does.",
+    )
+
+
+def _done_to(snapshot: Snapshot, table: str) -> list[str]:
+    return [operation for change in snapshot.changes if change.table == table for operation in (change.operations or (change.kind,))]

@@ -1,0 +1,74 @@
+"""One table inside a transaction: where its base is, what was done to it, and what is to be published of it."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+from typing import cast
+
+from tiltyard.catalog.catalog import Pending
+from tiltyard.catalog.staging import StagedPlace
+from tiltyard.catalog.values import Change, TableHead
+from tiltyard.format.manifest_file import ManifestFile
+from tiltyard.format.names import Scheme
+from tiltyard.lakes.handles import TransactionTable
+from tiltyard.storage.external import ExternalStore
+
+
+@dataclass(eq=False, slots=True)
+class Touched:
+    """A table the transaction has opened, made, renamed or dropped."""
+
+    id: str
+    name: str
+    lock: threading.RLock = field(default_factory=threading.RLock)
+    head: TableHead | None = None
+    """As the base has it; None for one that this transaction makes."""
+    location: str = ""
+    place: StagedPlace | None = None
+    handle: TransactionTable | None = None
+    file: ManifestFile | None = None
+    """The base version."""
+    base: int = 0
+    """Where its writes stand now: the base, or what they were carried over to."""
+    former: str = ""
+    dropped: bool = False
+    taken_in: TableHead | None = None
+    """A table that is there already, on another branch of the lake."""
+
+    @property
+    def wrote(self) -> bool:
+        return self.place is not None and bool(self.place.staging.private)
+
+    @property
+    def newest(self) -> int:
+        assert self.place is not None
+        return max(one.version for one in self.place.staging.private.values())
+
+    @property
+    def store(self) -> ExternalStore:
+        assert self.place is not None
+        return cast(ExternalStore, self.place.staging.inner)
+
+    def pending(self, transaction: str, lake_branch: str) -> list[Pending]:
+        """Its versions as the catalog has them now."""
+        assert self.place is not None
+        branch = self.head.branch if self.head is not None else None
+        steps = self.place.staging.steps(self.place.committer.recorded)
+        return [Pending(self.id, lake_branch, branch, one.version, one.path, one.staged or "", transaction, False) for one in steps]
+
+    def change(self) -> Change | None:
+        """What the transaction does to the table; None where it only reads it."""
+        steps = self.place.staging.steps(self.place.committer.recorded) if self.place is not None else ()
+        head = self.head
+        if head is None and self.taken_in is not None:
+            new = self.taken_in
+            return Change(new.id, "register", self.name, new.version, new.version, (), new.location, new.naming, new.branch)
+        if head is None:
+            return Change(self.id, "create", self.name, 0, 0, steps, self.location, Scheme.V2.value)
+        if self.dropped:
+            return Change(self.id, "drop", head.name, self.base, head.version)
+        if self.former:
+            branch = head.branch if steps else None
+            return Change(self.id, "rename", self.name, self.base, head.version, steps, branch=branch, former=self.former)
+        return Change(self.id, "write", self.name, self.base, head.version, steps, branch=head.branch) if steps else None
