@@ -56,7 +56,7 @@ class Catalogs:
 
         name = f"bench_{self._count}"
         with psycopg.connect(self._server, autocommit=True) as connection:
-            connection.execute(f"create database {name}")  # type: ignore[arg-type]  # a name of our own
+            connection.execute(f"create database {name}")  # a name of our own
         address, mark, options = self._server.partition("?")
         return f"{address.rpartition('/')[0]}/{name}{mark}{options}", root
 

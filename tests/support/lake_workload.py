@@ -111,7 +111,7 @@ def main(address: str, root: str, file: str, name: str, seed: str, isolation: st
     random = Random(f"{seed}/{name}")
     done = 0
     with Lake.open(address, root=root, durability="os") as lake, Path(file).open("a", buffering=1) as lines:
-        lake.catalog.records = FaultyRecords(lake.catalog.records, random)  # type: ignore[assignment]
+        lake.catalog.records = FaultyRecords(lake.catalog.records, random)
         recorder = Recorder(name, lines.write, time.monotonic_ns)
         while done < int(count):
             done += 1
