@@ -124,17 +124,26 @@ class TestLocks:
     def test_a_deadlock_with_somebody_else_is_tried_again(self, url: str, other: psycopg.Connection[Any]) -> None:
         clock = ManualClock()
         records = SqlRecords(Postgres(url), runtime=Runtime(clock, SeededRandomness(1)))
-        write(records, {"a": {"n": 0}, "b": {"n": 0}})
-        # We shall be the ones whom the server finds waiting too long first.
+        write(records, {"a": {"n": 0}, "between": {}, "c": {"n": 0}})
+        # The server looks once, when somebody has waited for a while: so it has to be us who close the circle, and nobody else it finds.
         other.execute("SET deadlock_timeout = '1min'")
         lock = "SELECT FROM tiltyard_records WHERE key = %s FOR UPDATE"
-        with ThreadPoolExecutor(1) as pool, psycopg.connect(url, autocommit=True) as watcher:
+        keys = ["a", "between", "c"]
+        with (
+            ThreadPoolExecutor(2) as pool,
+            psycopg.connect(url, autocommit=True) as watcher,
+            psycopg.connect(url, autocommit=True) as gate,
+        ):
             with other.transaction():
-                other.execute(lock, ["b"])
-                ours = pool.submit(records.transact, ["a", "b"], [], lambda found: Writes(dict(found), put={"a": {"n": 1}}))
-                wait_until_blocked(watcher)
-                other.execute(lock, ["a"])
-            assert ours.result(PATIENCE) == {"a": {"n": 0}, "b": {"n": 0}}
+                other.execute(lock, ["c"])
+                with gate.transaction():
+                    gate.execute(lock, ["between"])
+                    ours = pool.submit(records.transact, keys, [], lambda found: Writes(dict(found), put={"a": {"n": 1}}))
+                    wait_until_blocked(watcher)
+                    theirs = pool.submit(other.execute, lock, ["a"])
+                    wait_until_blocked(watcher, 2)
+                theirs.result(PATIENCE)
+            assert ours.result(PATIENCE) == {"a": {"n": 0}, "between": {}, "c": {"n": 0}}
         assert len(clock.slept) == 1, "it waited before it tried again"
         assert records.get(["a"]) == {"a": {"n": 1}}
         records.close()
@@ -192,12 +201,12 @@ class TestLocks:
         assert records.get(["a", "copy"]) == {"a": {"n": 1}, "copy": {"n": 0}}
 
 
-def wait_until_blocked(connection: psycopg.Connection[Any]) -> None:
-    """Returns when some connection to this database waits for a lock."""
+def wait_until_blocked(connection: psycopg.Connection[Any], count: int = 1) -> None:
+    """Returns when so many connections to this database wait for a lock."""
     query = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
     for _ in range(int(PATIENCE * 100)):
         row = connection.execute(query).fetchone()
-        if row is not None and row[0]:
+        if row is not None and row[0] >= count:
             return
         connection.execute("SELECT pg_sleep(0.01)")
     raise AssertionError("nobody waits for a lock")

@@ -23,8 +23,8 @@ from tests.support.tables import open_stock
 
 _spawn = multiprocessing.get_context("spawn")
 
-FAIR = 0.5
-"""Least to most commits of equal writers."""
+FAIR, STARVED = 0.5, 0.25
+"""Least to most commits of equal writers: what is promised; and what is asked where a stranger who looks at no key takes most of them."""
 
 REFUSED = 0.02
 """Share of verbs that may end in a refusal: all are certain ones, and the ledgers say that nothing came of them."""
@@ -143,8 +143,10 @@ def _judge_leftovers(root: Path) -> None:
     assert unreachable(root) == set()
 
 
-@pytest.mark.parametrize(("goal", "work_of"), [(2000, _ours), (600, _one_by_pylance)], ids=["ours", "one by pylance"])
-def test_the_table_is_what_the_ledgers_say(tmp_path: Path, goal: int, work_of: Callable[[int], Callable[..., None]]) -> None:
+@pytest.mark.parametrize(
+    ("goal", "work_of", "fair"), [(2000, _ours, FAIR), (500, _one_by_pylance, STARVED)], ids=["ours", "one by pylance"]
+)
+def test_the_table_is_what_the_ledgers_say(tmp_path: Path, goal: int, work_of: Callable[[int], Callable[..., None]], fair: float) -> None:
     root = tmp_path / "table"
     table = ty.Table.create(root, table_of(list(SHARED), -1, [0] * len(SHARED)), primary_key=["id"], durability="os")
     table.create_index("amount", "BTREE", name=INDEX)
@@ -155,7 +157,7 @@ def test_the_table_is_what_the_ledgers_say(tmp_path: Path, goal: int, work_of: C
     assert len(books.refused()) <= REFUSED * verbs, books.refused()
     equal = {number: books.commits(number) for number in range(WRITERS) if work_of(number) is write}
     print("commits of each writer:", equal)
-    assert min(equal.values()) >= FAIR * max(equal.values()), equal
+    assert min(equal.values()) >= fair * max(equal.values()), equal
     for number in equal:  # nobody's upkeep was crowded out by the others' rows
         assert {one["verb"] for one in books.entries[number] if "refused" not in one} >= set(ROUND)
     _judge_leftovers(root)

@@ -20,7 +20,7 @@ def _draws(retry: int, attempt: float | None, seed: int = 7) -> list[float]:
 @pytest.mark.parametrize("attempt", [0.001, 0.02, 0.1])
 @pytest.mark.parametrize("retry", [0, 1, 2, 3])
 def test_full_jitter_in_units_of_an_attempt(retry: int, attempt: float) -> None:
-    ceiling = attempt * 2 ** (retry + 1)
+    ceiling = attempt * 2 ** (min(retry, DOUBLINGS) + 1)
     draws = _draws(retry, attempt)
     assert all(0 <= one <= ceiling for one in draws)
     # Even over the whole range: each tenth of it gets its share.
