@@ -72,7 +72,7 @@ def _run(root: Path, goal: int, work_of: Callable[[int], Callable[..., None]]) -
             wait([one.sentinel for one in left])
             for one in left:
                 one.join(0)
-            assert not any(one.exitcode for one in left), "a process failed; see what it said"
+            assert not any(one.exitcode for one in left), [one.exitcode for one in left]
             left = [one for one in left if one.exitcode is None]
     finally:
         for one in running:
