@@ -12,8 +12,6 @@ from tests.support.lakes import Site, two_tables
 from tests.support.records import with_parameters
 from tiltyard.lake import Lake
 
-pytest_plugins = ("tests.support.postgres",)
-
 CATALOGS = ["sqlite", "postgres", "manifest"]
 
 
