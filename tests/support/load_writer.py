@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from itertools import chain, cycle, islice
 from multiprocessing.sharedctypes import Synchronized
-from multiprocessing.synchronize import Barrier
+from multiprocessing.synchronize import Barrier, Semaphore
 from pathlib import Path
 from random import Random
 from typing import Any, TextIO
@@ -185,8 +185,12 @@ def _open(root: str) -> ty.Table:
     return table
 
 
-def write(number: int, root: str, ledger: str, goal: int, done: Synchronized[int], start: Barrier) -> None:
-    """Works until all processes together have made enough commits."""
+PACE = 2
+"""Commits of ours for each one of a stranger's: so that there are enough of ours to compare, however fast he is."""
+
+
+def write(number: int, root: str, ledger: str, goal: int, done: Synchronized[int], start: Barrier, turns: Semaphore) -> None:
+    """Works until all processes of this kind together have made enough commits."""
     table = _open(root)
     with Path(ledger).open("w", encoding="utf-8") as out:
         writer = Writer(number, table, Ledger(out), Random(number), kept(goal))
@@ -196,11 +200,13 @@ def write(number: int, root: str, ledger: str, goal: int, done: Synchronized[int
             if writer.do(next(work)):
                 with done.get_lock():
                     done.value += 1
+                turns.release()
+        turns.release()  # nobody waits for us any more
         writer.ledger.note("end", rows=sorted(writer.ledger.rows.items()))
 
 
-def write_with_pylance(number: int, root: str, ledger: str, goal: int, done: Synchronized[int], start: Barrier) -> None:
-    """Appends, knowing nothing of the others."""
+def write_with_pylance(number: int, root: str, ledger: str, goal: int, done: Synchronized[int], start: Barrier, turns: Semaphore) -> None:
+    """Appends, knowing nothing of the others, at their pace."""
     import lance
 
     random, born = Random(number), OWN * (number + 1)
@@ -209,12 +215,12 @@ def write_with_pylance(number: int, root: str, ledger: str, goal: int, done: Syn
         lance.dataset(root)
         start.wait(PATIENCE)
         while done.value < goal:
+            for _ in range(PACE):
+                turns.acquire()
             ids = list(range(born, born + BATCH))
             born += BATCH
             amounts = [random.randrange(1000) for _ in ids]
             version = lance.write_dataset(table_of(ids, number, amounts), root, mode="append").version
             book.rows.update(zip(ids, amounts, strict=True))
             book.note("append", version=version)
-            with done.get_lock():
-                done.value += 1
         book.note("end", rows=sorted(book.rows.items()))
