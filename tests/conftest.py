@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-pytest_plugins = ("tests.support.postgres",)
+pytest_plugins = ("tests.support.postgres", "tests.support.spark")
 
 # The public conformance suites assert like tests; registered here, before any test module imports them.
 SUITES = ("conformance", "record_conformance", "record_process_conformance")

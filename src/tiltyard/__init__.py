@@ -4,7 +4,9 @@ The public names are those in ``__all__``. Rooms below (``format``, ``storage``,
 ``tiltyard.testing`` is for whoever writes a store of their own.
 """
 
+from importlib import import_module as _import_module
 from importlib.metadata import version as _version
+from typing import Any as _Any
 
 from tiltyard import conflicts, errors, locks, metrics, ops, telemetry
 from tiltyard.errors import (
@@ -106,3 +108,10 @@ __all__ = [
     "resolve",
     "telemetry",
 ]
+
+
+def __getattr__(name: str) -> _Any:
+    """``tiltyard.spark`` and ``tiltyard.pipeline``, loaded when first asked for: they need PySpark, which is an extra."""
+    if name in ("spark", "pipeline"):
+        return _import_module(f"tiltyard.{name}")
+    raise AttributeError(f"module 'tiltyard' has no attribute {name!r}")

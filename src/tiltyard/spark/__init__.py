@@ -1,0 +1,1 @@
+"""Tiltyard on Spark: the data source, distributed verbs and SQL, without JARs."""

@@ -1,0 +1,53 @@
+"""A real Spark for tests: one session a worker process, small, on loopback, started when the first test asks."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SETTINGS = {
+    "spark.ui.enabled": "false",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.memory": "1g",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.default.parallelism": "2",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.python.worker.faulthandler.enabled": "true",
+    "spark.sql.execution.pyspark.udf.faulthandler.enabled": "true",
+    "spark.ui.showConsoleProgress": "false",
+}
+
+
+def start_spark(scratch: Path, master: str = "local[2]", **more: str) -> SparkSession:
+    """A session whose every file is under ``scratch``; workers see what this process can import."""
+    from pyspark.sql import SparkSession  # heavy, and most test processes never ask
+
+    source = str(Path(__file__).parents[2] / "src")
+    paths = [source, str(Path(__file__).parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])]
+    os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(os.pathsep.join(paths).split(os.pathsep)))
+    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    builder = SparkSession.builder.master(master).appName("tiltyard tests")
+    scratch.mkdir(parents=True, exist_ok=True)
+    places = {"spark.sql.warehouse.dir": str(scratch / "warehouse"), "spark.local.dir": str(scratch / "local")}
+    for key, value in {**SETTINGS, **places, **more}.items():
+        builder = builder.config(key, value)
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")
+    return session
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    session = start_spark(tmp_path_factory.mktemp("spark"))
+    yield session
+    session.stop()
