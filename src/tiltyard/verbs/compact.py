@@ -129,6 +129,7 @@ def _written(place: Place, manifest: Manifest, compaction: Compaction) -> list[_
                 pinned = _pinned(dataset, manifest)
                 tasks = [one for one in plan.tasks if not pinned or pinned.isdisjoint(fragment.id for fragment in one.fragments)]
                 running += [pool.submit(one.execute, dataset) for one in tasks]
+                fragments_of(manifest, [fragment.id for one in tasks for fragment in one.fragments])  # decoded while pylance writes
                 groups: list[_Group] = []
                 for one in running:
                     groups.append(_group(one.result(), manifest))
@@ -191,9 +192,11 @@ def _committed(place: Place, run: Execution, written: list[_Group], properties: 
         groups.append(replace(one, new=new))
         following += len(new)
     rewrite = Rewrite(tuple(RewriteGroup(one.old, one.new) for one in groups))
-    transaction = Transaction(run.read.manifest.version, place.runtime.random.uuid(), rewrite, {**properties, ROW_ORDER: KEPT})
+    # With nobody in between, the version of the reservation is as good to stand on, and is at hand.
+    ground = reserved if reserved.manifest.version == run.read.manifest.version + 1 else run.read
+    transaction = Transaction(ground.manifest.version, place.runtime.random.uuid(), rewrite, {**properties, ROW_ORDER: KEPT})
     reuse = _reuse_entry(place, run.read.manifest, groups)
-    return place.committer.commit(transaction, run.read, run.scheme, run.policy, reuse=reuse)
+    return place.committer.commit(transaction, ground, run.scheme, run.policy, reuse=reuse)
 
 
 def _remove_emptied(place: Place, written: list[_Group], done: Committed) -> None:
