@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from pathlib import Path
 from typing import Any, Protocol
 
 from sqlalchemy import ColumnElement, Connection, Engine
@@ -48,8 +49,8 @@ class Database(Protocol):
     one_writer: bool
     """Whether only one transaction can write at a time anyway, so that the threads of a process had better queue up."""
 
-    begin: str
-    """Begins a transaction that will write."""
+    queue: Path | None
+    """A directory at which the processes of this machine stand in line, where only one transaction can write at a time."""
 
     lock_all: str
     """Within a transaction: keeps everybody else from changing the tables' form. May be empty."""
@@ -63,12 +64,24 @@ class Database(Protocol):
     def keys(self, keys: Collection[str]) -> dict[str, Any]:
         """The parameter of ``among``."""
 
+    def begin(self, connection: Connection) -> None:
+        """Begins a transaction that will write."""
+
     def look(self, connection: Connection, ordered: Sequence[tuple[str, bool]]) -> Sequence[tuple[str, str]]:
         """Locks the records that are there, one by one in the given order, and reads them as they are then.
 
         Args:
             ordered: keys, and whether each is to be locked exclusively.
         """
+
+    def insert(self, connection: Connection, new: Sequence[tuple[str, str]]) -> set[str]:
+        """Creates records, and tells which keys were free; waits for others who are about to create the same."""
+
+    def update(self, connection: Connection, known: Sequence[tuple[str, str]]) -> None:
+        """Gives records that are there other bodies."""
+
+    def delete(self, connection: Connection, keys: Collection[str]) -> None:
+        """Removes records, whether or not they are there."""
 
     def failure(self, error: BaseException | None) -> Failure:
         """What an error of the driver means."""

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Collection, Sequence
+from pathlib import Path
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Engine, any_, bindparam, create_engine, text
-from sqlalchemy.dialects.postgresql import ARRAY, TEXT
+from sqlalchemy import ColumnElement, Connection, Engine, any_, bindparam, create_engine, delete, text, update
+from sqlalchemy.dialects.postgresql import ARRAY, TEXT, insert
 
 from tiltyard.catalog.database import Failure, Trouble
 from tiltyard.catalog.migrations import RECORDS
@@ -38,6 +39,12 @@ LEFT JOIN LATERAL (
 ) AS kept ON true
 """)
 
+# Made once: to put a statement together takes longer than to run it.
+_AMONG = RECORDS.c.key == any_(bindparam("keys", type_=ARRAY(TEXT)))
+_INSERT = insert(RECORDS).on_conflict_do_nothing().returning(RECORDS.c.key)
+_UPDATE = update(RECORDS).where(RECORDS.c.key == bindparam("of")).values(body=bindparam("to"))
+_DELETE = delete(RECORDS).where(_AMONG)
+
 _CATALOG_LOCK = 0x74696C7479617264  # "tiltyard"
 
 
@@ -52,9 +59,10 @@ class Postgres:
 
     patience = Patience(first=0.1, longest=5.0, attempts=16, seconds=300.0)
     one_writer = False
+    queue: Path | None = None
     lock_all = f"SELECT pg_advisory_xact_lock({_CATALOG_LOCK})"
 
-    among: ColumnElement[bool] = RECORDS.c.key == any_(bindparam("keys", type_=ARRAY(TEXT)))
+    among: ColumnElement[bool] = _AMONG
 
     def __init__(self, url: str, *, durability: Durability = "fsync", lock_timeout: float = 10.0) -> None:
         self._parameters = _parameters(url)
@@ -64,7 +72,7 @@ class Postgres:
         # Read committed: each statement sees what is committed when it begins, so a look after a wait is never a stale one.
         begin = ["BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE", f"SET LOCAL lock_timeout = {max(int(lock_timeout * 1000), 1)}", _IDLE]
         begin += [] if durability == "fsync" else ["SET LOCAL synchronous_commit = off"]
-        self.begin = "; ".join(begin)
+        self._begin = "; ".join(begin)
 
     def engine(self) -> Engine:
         return create_engine(
@@ -82,6 +90,18 @@ class Postgres:
     def look(self, connection: Connection, ordered: Sequence[tuple[str, bool]]) -> Sequence[tuple[str, str]]:
         rows = connection.execute(_LOOK, {"keys": [key for key, _ in ordered], "strong": [strong for _, strong in ordered]})
         return [(row.key, row.body) for row in rows if row.body is not None]
+
+    def begin(self, connection: Connection) -> None:
+        connection.exec_driver_sql(self._begin, execution_options={"no_parameters": True})
+
+    def insert(self, connection: Connection, new: Sequence[tuple[str, str]]) -> set[str]:
+        return set(connection.execute(_INSERT, [{"key": key, "body": body} for key, body in new]).scalars())
+
+    def update(self, connection: Connection, known: Sequence[tuple[str, str]]) -> None:
+        connection.execute(_UPDATE, [{"of": key, "to": body} for key, body in known])
+
+    def delete(self, connection: Connection, keys: Collection[str]) -> None:
+        connection.execute(_DELETE, self.keys(keys))
 
     def failure(self, error: BaseException | None) -> Failure:
         state = getattr(error, "sqlstate", None)

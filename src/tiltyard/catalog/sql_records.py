@@ -8,15 +8,14 @@ import weakref
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
-from sqlalchemy import Connection, Engine, and_, bindparam, delete, or_, select, update
-from sqlalchemy.dialects.postgresql import insert as postgres_insert
-from sqlalchemy.dialects.sqlite import insert as sqlite_insert
+from sqlalchemy import Connection, Engine, and_, or_, select
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from tiltyard.catalog.bodies import check_keys, decode, encode, prefix_ranges
 from tiltyard.catalog.database import Database, Failure, Trouble
+from tiltyard.catalog.line import Line
 from tiltyard.catalog.migrations import RECORDS, is_current, migrate
 from tiltyard.catalog.records import Body, Decide, Found, Writes, in_order
 from tiltyard.errors import ContentionError, StorageError
@@ -24,7 +23,6 @@ from tiltyard.interfaces import Runtime, system_runtime
 
 T = TypeVar("T")
 
-_UPDATE: Final = update(RECORDS).where(RECORDS.c.key == bindparam("of")).values(body=bindparam("to"))
 _UNKNOWN: Final = "Look whether it is there before trying again."
 _NOTHING: Final = "Nothing was written."
 
@@ -52,7 +50,13 @@ class _Process:
     """What belongs to one process and must not cross a fork."""
 
     engine: Engine
+    line: Line | None
     writer: threading.Lock = field(default_factory=threading.Lock)
+
+    def close(self) -> None:
+        self.engine.dispose()
+        if self.line is not None:
+            self.line.close()
 
 
 class SqlRecords:
@@ -68,7 +72,6 @@ class SqlRecords:
         self._processes: dict[int, _Process] = {}
         # Made once: to put a statement together takes longer than to run it.
         self._get = select(RECORDS.c.key, RECORDS.c.body).where(database.among)
-        self._delete = delete(RECORDS).where(database.among)
         self.url = database.shown
         try:
             if not self._read(lambda connection: is_current(connection, self.url)):
@@ -112,7 +115,7 @@ class SqlRecords:
     def close(self) -> None:
         process = self._processes.pop(os.getpid(), None)
         if process is not None:
-            process.engine.dispose()
+            process.close()
 
     # what is done within a transaction
 
@@ -133,12 +136,12 @@ class SqlRecords:
         bodies = {key: encode(key, body) for key, body in writes.put.items() if key not in writes.delete}
         guards = {key for key in absent if key not in bodies}
         new = dict.fromkeys(guards, "{}") | {key: body for key, body in bodies.items() if key not in found}
-        if taken := new.keys() - _insert(connection, new):
+        if new and (taken := new.keys() - self._database.insert(connection, sorted(new.items()))):
             raise _Again("somebody else created a record", lock=taken - guards)
-        if known := [{"of": key, "to": body} for key, body in sorted(bodies.items()) if key in found]:
-            connection.execute(_UPDATE, known)
+        if known := [(key, body) for key, body in sorted(bodies.items()) if key in found]:
+            self._database.update(connection, known)
         if gone := guards.union(writes.delete):
-            connection.execute(self._delete, self._database.keys(gone))
+            self._database.delete(connection, gone)
 
     def _migrate(self, connection: Connection) -> None:
         if self._database.lock_all:
@@ -159,12 +162,9 @@ class SqlRecords:
     def _transaction(self, work: Callable[[Connection], T]) -> T:
         """Does the work between BEGIN and COMMIT."""
 
-        def begin(connection: Connection) -> None:
-            connection.exec_driver_sql(self._database.begin, execution_options={"no_parameters": True})
-
         def attempt() -> T:
-            with self._turn(), self._connected() as connection:
-                self._guarded(connection, begin, first=True)
+            with self._turn(), self._connected() as connection, self._in_line():
+                self._guarded(connection, self._database.begin, first=True)
                 try:
                     result = self._guarded(connection, work)
                 except BaseException:
@@ -205,6 +205,8 @@ class SqlRecords:
             return work(connection)
         except DBAPIError as error:
             failure = self._database.failure(error.orig)
+        except connection.dialect.loaded_dbapi.Error as error:
+            failure = self._database.failure(error)
         # Raised out here, so that the driver's words, which may quote a record, are not chained to it.
         raise self._problem(failure, first=first)
 
@@ -264,31 +266,36 @@ class SqlRecords:
         finally:
             writer.release()
 
+    @contextmanager
+    def _in_line(self) -> Iterator[None]:
+        """The same for processes. One that hangs holds up the others no longer than they are patient; then they ask the file after all."""
+        line = self._here().line
+        if line is None:
+            yield
+            return
+        ours = line.enter(self._runtime.clock, self._database.patience.seconds)
+        try:
+            yield
+        finally:
+            if ours:
+                line.leave()
+
     def _here(self) -> _Process:
         """The connections of this process. Without a lock, which a fork could leave locked for ever in the child."""
         pid = os.getpid()
         found = self._processes.get(pid)
         if found is None:
-            made = _Process(self._database.engine())
+            engine, queue = self._database.engine(), self._database.queue
+            made = _Process(engine, None if queue is None else Line(queue))
             found = self._processes.setdefault(pid, made)
             if found is made:
-                weakref.finalize(self, _let_go, made.engine, pid)  # for those who forget to close
+                weakref.finalize(self, _let_go, made, pid)  # for those who forget to close
         return found
 
 
-def _let_go(engine: Engine, pid: int) -> None:
+def _let_go(process: _Process, pid: int) -> None:
     if os.getpid() == pid:
-        engine.dispose()
-
-
-def _insert(connection: Connection, new: dict[str, str]) -> set[str]:
-    """Creates records and returns the keys that were free; waits for others who are about to create the same."""
-    if not new:
-        return set()
-    insert: Any = sqlite_insert if connection.dialect.name == "sqlite" else postgres_insert
-    statement = insert(RECORDS).on_conflict_do_nothing().returning(RECORDS.c.key)
-    rows = connection.execute(statement, [{"key": key, "body": body} for key, body in sorted(new.items())])
-    return set(rows.scalars())
+        process.close()
 
 
 def _roll_back(connection: Connection) -> None:

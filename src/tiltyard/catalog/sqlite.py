@@ -32,7 +32,12 @@ _ADVICE = {
 # As one JSON text, since the number of parameters is limited and all keys must be looked up in one statement.
 _EACH = func.json_each(bindparam("keys", type_=Text)).table_valued(column("value", Text))
 _AMONG = RECORDS.c.key.in_(select(cast(_EACH.c.value, Text)))
-_LOOK = select(RECORDS.c.key, RECORDS.c.body).where(_AMONG)
+
+# What is done while all other writers wait goes straight to the driver: it takes a fifth of the time.
+_LOOK = "SELECT key, body FROM tiltyard_records WHERE key IN (SELECT value FROM json_each(?))"
+_INSERT = "INSERT INTO tiltyard_records (key, body) VALUES (?, ?) ON CONFLICT DO NOTHING"
+_UPDATE = "UPDATE tiltyard_records SET body = ?2 WHERE key = ?1"
+_DELETE = "DELETE FROM tiltyard_records WHERE key = ?"
 
 
 class Sqlite:
@@ -41,8 +46,6 @@ class Sqlite:
     # Waiting is ours and not SQLite's, whose own waits grow to 100 ms, many times what a commit takes.
     patience = Patience(first=0.001, longest=0.02, attempts=1_000_000, seconds=60.0)
     one_writer = True
-    # Takes the right to write before the look, so that what was seen cannot change and no reader has to become a writer.
-    begin = "BEGIN IMMEDIATE"
     lock_all = ""
     among: ColumnElement[bool] = _AMONG
 
@@ -52,6 +55,7 @@ class Sqlite:
             raise InvalidInput("An SQLite catalog needs the path of a file.", argument="url", advice="Write sqlite:///path/to/catalog.db.")
         self.path = Path(given).expanduser().absolute()
         self.shown = f"sqlite:///{self.path}"
+        self.queue: Path | None = self.path.parent
         self._durability = durability
 
     def engine(self) -> Engine:
@@ -64,8 +68,22 @@ class Sqlite:
     def keys(self, keys: Collection[str]) -> dict[str, Any]:
         return {"keys": json.dumps(list(keys))}
 
+    def begin(self, connection: Connection) -> None:
+        # Takes the right to write before the look, so that what was seen cannot change and no reader has to become a writer.
+        _driver(connection).execute("BEGIN IMMEDIATE")
+
     def look(self, connection: Connection, ordered: Sequence[tuple[str, bool]]) -> Sequence[tuple[str, str]]:
-        return [(key, body) for key, body in connection.execute(_LOOK, self.keys([key for key, _ in ordered]))]
+        return _driver(connection).execute(_LOOK, (json.dumps([key for key, _ in ordered]),)).fetchall()
+
+    def insert(self, connection: Connection, new: Sequence[tuple[str, str]]) -> set[str]:
+        driver = _driver(connection)
+        return {key for key, body in new if driver.execute(_INSERT, (key, body)).rowcount}
+
+    def update(self, connection: Connection, known: Sequence[tuple[str, str]]) -> None:
+        _driver(connection).executemany(_UPDATE, known)
+
+    def delete(self, connection: Connection, keys: Collection[str]) -> None:
+        _driver(connection).executemany(_DELETE, [(key,) for key in sorted(keys)])
 
     def failure(self, error: BaseException | None) -> Failure:
         code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)
@@ -103,3 +121,9 @@ class Sqlite:
                     sync_parent(str(place))
         except OSError as error:
             raise storage_error("make", self.path.parent.name, str(self.path.parent.parent), error) from error
+
+
+def _driver(connection: Connection) -> sqlite3.Connection:
+    found = connection.connection.driver_connection
+    assert isinstance(found, sqlite3.Connection)
+    return found
