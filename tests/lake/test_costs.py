@@ -66,7 +66,7 @@ def test_the_costs_do_not_grow_with_the_history(site: Site) -> None:
     lake = two_tables(site.open())
     a, b = lake.table("a"), lake.table("b")
     found = {}
-    for depth in {"sqlite": (10, 100, 300), "postgres": (10, 100)}.get(site.kind, (10, 40)):
+    for depth in {"sqlite": (10, 100, 1000), "postgres": (10, 100, 1000)}.get(site.kind, (10, 40)):
         while lake.snapshot().id < depth:
             a.append(numbers(depth))
             b.append(numbers(depth))

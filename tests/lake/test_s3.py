@@ -4,30 +4,29 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator
-from itertools import count
 from typing import Any
 
 import pytest
 
-from tests.lake import test_conflicts, test_definitions, test_foreign, test_serializable, test_snapshots, test_transactions, test_unknown
+from tests.lake import (
+    test_conflicts,
+    test_definitions,
+    test_foreign,
+    test_kills,
+    test_serializable,
+    test_snapshots,
+    test_transactions,
+    test_unknown,
+)
+from tests.lake.conftest import s3_site
 from tests.support.lakes import Site, add_to_both, both, ids, numbers, stock, together
-from tests.support.servers import S3Server, seaweedfs
+from tests.support.servers import S3Server
 from tiltyard.lake import Lake
-
-BUCKET = "lakes"
-_numbers = count(1)
-
-
-@pytest.fixture(scope="session")
-def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
-    with seaweedfs(tmp_path_factory.mktemp("seaweedfs")) as server:
-        server.create_bucket(BUCKET)
-        yield server
 
 
 @pytest.fixture
 def site(s3_server: S3Server) -> Iterator[Site]:
-    here = Site("s3", f"s3://{BUCKET}/lake-{next(_numbers)}", None, {"storage_options": s3_server.storage_options})
+    here = s3_site(s3_server)
     yield here
     here.close()
 
@@ -50,6 +49,7 @@ CASES: list[Callable[..., None]] = [
     test_foreign.test_a_reader_past_the_lake_is_behind_but_never_torn_inside_one_table,
 ]
 CHOSEN: dict[str, tuple[Callable[..., None], dict[str, Any]]] = {
+    "killed at every step": (test_kills.test_killed_at_every_step, {"tables": 2}),
     "write skew": (test_serializable.test_write_skew_is_refused, {"read": "to_arrow"}),
     "the swap": (test_conflicts.test_two_writers_meet_at_the_swap, {"how": "transactions"}),
     "finished by a snapshot": (test_foreign.test_whoever_comes_first_finishes_what_a_dead_writer_left, {"who": "verb"}),

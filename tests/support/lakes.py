@@ -11,6 +11,7 @@ from typing import Any, Literal, TypeVar
 
 import lance
 import pyarrow as pa
+import pytest
 
 import tiltyard.lake
 from tiltyard.catalog.records import Body, Decide, Found, Records
@@ -52,7 +53,8 @@ class Site:
 
     def files(self, below: str = "") -> set[str]:
         """All files of tables whose path holds ``below``; not those of a catalog beside them."""
-        assert self.root is not None
+        if self.root is None:
+            pytest.skip("looks at files on this machine")
         found = (str(one.relative_to(self.root)) for one in self.root.rglob("*") if one.is_file())
         return {path for path in found if below in path and not path.startswith("__manifest")}
 
@@ -98,6 +100,8 @@ def uri_of(lake: Lake, name: str) -> str:
 
 def foreign_append(uri: str, *values: int) -> None:
     """A commit of a writer that does not know the lake."""
+    if "://" in uri:
+        pytest.skip("a stranger who has no key to the store")
     lance.write_dataset(numbers(*values), uri, mode="append")
 
 
