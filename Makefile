@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test lint format types proto proto-check lock bench bench-verbs bench-lake prove coverage mutants clean
+.PHONY: help venv demo test lint format types proto proto-check lock bench bench-verbs bench-lake bench-spark cluster-test prove coverage mutants clean
 
 help: ## Show this help
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -19,8 +19,8 @@ $(STAMP): requirements.lock pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
 
-demo: $(STAMP) ## Two processes, one of them plain pylance, write one table at once
-	$(BIN)/python examples/two_writers.py
+demo: $(STAMP) ## Satellite readings through Spark: runners, corrections, compaction and a reader at once, one of them killed
+	$(BIN)/python examples/telemetry/demo.py $(ARGS)
 
 test: $(STAMP) ## Run all tests, docs examples included; starts the servers it needs
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
@@ -64,6 +64,12 @@ bench-verbs: $(STAMP) ## Measure the verbs against pylance: time, processor and 
 
 bench-lake: $(STAMP) ## Measure what the catalog of a lake costs
 	$(BIN)/python -m bench.lake $(ARGS)
+
+bench-spark: $(STAMP) ## Measure Spark on Lance tables against Spark on Parquet
+	$(BIN)/python -m bench.spark $(ARGS)
+
+cluster-test: $(STAMP) ## Run the example pipeline on a Spark cluster of two workers on this machine
+	$(BIN)/python -m tools.cluster_test $(ARGS)
 
 prove: $(STAMP) ## Run the simulator over a million seeds; ARGS="--count 20000" for fewer
 	$(BIN)/python -m tools.prove $(ARGS)

@@ -8,8 +8,9 @@ from importlib import import_module as _import_module
 from importlib.metadata import version as _version
 from typing import Any as _Any
 
-from tiltyard import conflicts, errors, locks, metrics, ops, telemetry
+from tiltyard import conflicts, distributed, errors, locks, metrics, ops, telemetry
 from tiltyard.errors import (
+    AlreadyCommitted,
     AlreadyExists,
     ConflictError,
     ContentionError,
@@ -51,6 +52,7 @@ from tiltyard.verbs.why import Explanation
 __version__ = _version("tiltyard")
 
 __all__ = [
+    "AlreadyCommitted",
     "AlreadyExists",
     "CheckReport",
     "CleanedFile",
@@ -101,6 +103,7 @@ __all__ = [
     "Winner",
     "__version__",
     "conflicts",
+    "distributed",
     "errors",
     "locks",
     "metrics",

@@ -14,6 +14,7 @@
     +-- UnsafeStore                  use another store or a lock: this one overwrites
     +-- NotFound                     (also LookupError) no such table, version, tag or object
     +-- AlreadyExists                the name is taken
+    +-- AlreadyCommitted             nothing: the same piece of work was committed before
     +-- InvalidInput                 (also ValueError) mend the argument
     +-- StorageError                 (also OSError) the store failed; ``maybe_applied`` says how
 
@@ -409,6 +410,25 @@ class AlreadyExists(TiltyardError):
     def table(cls, uri: str) -> AlreadyExists:
         """There is a table where one was to be made."""
         return cls(f"There is a table at {uri} already.", name=uri, advice="Open it, or use overwrite to replace its rows.")
+
+
+class AlreadyCommitted(TiltyardError):
+    """The same piece of work was committed before, by whomever. Nothing of this try is visible; what it wrote can go.
+
+    Attributes:
+        source: who numbers the work, as ``tiltyard.distributed.once`` was told.
+        number: that of this piece.
+        last: the highest one the table has.
+    """
+
+    kind = "already-committed"
+    default_advice = "There is nothing to do: the rows are there."
+
+    def __init__(self, what: str, *, source: str = "", number: int = 0, last: int = 0, advice: str | None = None) -> None:
+        super().__init__(what, advice=advice)
+        self.source = source
+        self.number = number
+        self.last = last
 
 
 class InvalidInput(TiltyardError, ValueError):

@@ -15,7 +15,7 @@ from tiltyard.catalog.ledger import adopt, decided_in_lake
 from tiltyard.catalog.publishing import COMMITTED, StaleError
 from tiltyard.catalog.records import Records
 from tiltyard.catalog.values import MAIN, Change, Cut, Isolation, Publication, Snapshot, TableHead
-from tiltyard.errors import AlreadyExists, ConflictError, ContentionError, InvalidInput, NotFound, TiltyardError
+from tiltyard.errors import AlreadyExists, ConflictError, ContentionError, ExpectedVersionMismatch, InvalidInput, NotFound, TiltyardError
 from tiltyard.format.names import Scheme
 from tiltyard.interfaces import Runtime, system_runtime
 from tiltyard.lakes.finishing import finish_before
@@ -24,8 +24,10 @@ from tiltyard.lakes.handles import LakeTable, ReadingTable
 from tiltyard.lakes.keeping import Keeping
 from tiltyard.lakes.names import full_name, shown
 from tiltyard.lakes.opening import Where, open_where
+from tiltyard.lakes.piecework import LakePieces
 from tiltyard.lakes.recovery import is_certain, recover
 from tiltyard.lakes.refs import LakeBranches, LakeTags
+from tiltyard.lakes.spark_door import LakeDoor
 from tiltyard.lakes.transaction import LakeTransaction
 from tiltyard.storage import Durability, local_path
 from tiltyard.transaction.backoff import wait_before
@@ -83,7 +85,7 @@ class LakeSnapshot:
         return opened
 
 
-class Lake(Keeping):
+class Lake(Keeping, LakePieces, LakeDoor):
     """Many tables under one catalog. Opened by ``Lake.open``; safe to share between threads.
 
     Example:
@@ -197,8 +199,11 @@ class Lake(Keeping):
         Raises:
             AlreadyExists: the name is taken.
         """
-        with self.transaction() as tx:
-            tx.create_table(name, data_or_schema, **options)
+        try:
+            with self.transaction() as tx:
+                tx.create_table(name, data_or_schema, **options)
+        except ExpectedVersionMismatch as error:  # somebody gave the name away between our look and our commit
+            raise AlreadyExists(f"There is a table {name!r} in the lake already.", name=name) from error
         return self.table(name)
 
     def drop_table(self, name: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Literal
 
@@ -14,6 +14,8 @@ from tiltyard.handles.cloning import CloneVerb
 from tiltyard.handles.columns import ColumnVerbs
 from tiltyard.handles.history import History, Uri
 from tiltyard.handles.indices import IndexVerbs
+from tiltyard.handles.parts import PartVerbs
+from tiltyard.handles.pieces import PieceVerbs
 from tiltyard.handles.reading import Reading
 from tiltyard.handles.rows import RowVerbs
 from tiltyard.handles.settings import SettingVerbs
@@ -22,6 +24,8 @@ from tiltyard.interfaces import CommitHandler
 from tiltyard.storage import Durability
 from tiltyard.verbs.data import FileLimits, properties_with_message
 from tiltyard.verbs.history import parse_moment, version_at
+from tiltyard.verbs.piece_commits import create_from_pieces
+from tiltyard.verbs.pieces import Piece, WriteTask
 from tiltyard.verbs.place import Place, open_place
 from tiltyard.verbs.refs import Branches, Tags
 from tiltyard.verbs.write import NewTable, OnDuplicate, Writing, create_table
@@ -30,7 +34,7 @@ MAIN = "main"
 """What the line of history is called that is no branch."""
 
 
-class Table(Reading, RowVerbs, ColumnVerbs, SettingVerbs, IndexVerbs, Upkeep, CloneVerb, Cleaning, History):
+class Table(Reading, RowVerbs, PieceVerbs, PartVerbs, ColumnVerbs, SettingVerbs, IndexVerbs, Upkeep, CloneVerb, Cleaning, History):
     """A table at one version. Reading never changes; verbs commit and move the handle to the version they made.
 
     Threads may share a handle. Each verb then commits for itself, as it would from a handle of its own, and the handle ends at the newest
@@ -112,6 +116,42 @@ class Table(Reading, RowVerbs, ColumnVerbs, SettingVerbs, IndexVerbs, Upkeep, Cl
     ) -> Table:
         _, file = create_table(place, data, new, properties, Writing(limits, on_duplicate))
         return cls(place, file, new.scheme)
+
+    @classmethod
+    def create_from_pieces(
+        cls,
+        task: WriteTask,
+        pieces: Iterable[Piece | None],
+        *,
+        handler: str | CommitHandler | None = None,
+        commit_store: str | None = None,
+        on_duplicate: OnDuplicate = "error",
+        leftovers: bool = False,
+        message: str | None = None,
+        properties: Mapping[str, str] | None = None,
+    ) -> Table:
+        """Makes a new table of pieces that other processes wrote. If it fails their files stay.
+
+        Args:
+            task: made by ``tiltyard.distributed.new_table``, which says where, and what the table is like.
+            pieces: what ``task.write`` returned; none for an empty table.
+            handler: how a version is created.
+            commit_store: a database that decides instead; all who write must name the same.
+            on_duplicate: what to do, with a primary key, about keys that come twice.
+            leftovers: as for ``append_pieces``.
+            message: a sentence for the history.
+            properties: more for the history, as text.
+
+        Raises:
+            AlreadyExists: there is a table.
+            KeyConflict: a key comes twice; nothing was made.
+        """
+        Writing(on_duplicate=on_duplicate)
+        place = open_place(task.uri, storage_options=task.storage_options, durability=task.durability, handler=handler)
+        place = decided_outside(place, commit_store, handler)
+        described = properties_with_message(properties, message)
+        _, file = create_from_pieces(place, task, pieces, on_duplicate, described, leftovers=leftovers)
+        return cls(place, file, task.new.scheme if task.new is not None else Scheme.V2)
 
     @classmethod
     def open(

@@ -37,6 +37,7 @@ TREE = {
     "UnsafeStore": (("TiltyardError",), "unsafe-store"),
     "NotFound": (("TiltyardError", "LookupError"), "not-found"),
     "AlreadyExists": (("TiltyardError",), "already-exists"),
+    "AlreadyCommitted": (("TiltyardError",), "already-committed"),
     "InvalidInput": (("TiltyardError", "ValueError"), "invalid-input"),
     "StorageError": (("TiltyardError", "OSError"), "storage-error"),
 }
@@ -78,6 +79,7 @@ MAKERS: dict[str, Callable[[str], TiltyardError]] = {
     "UnsafeStore": lambda text: errors.UnsafeStore(text, store=text),
     "NotFound": lambda text: errors.NotFound(text, name=text),
     "AlreadyExists": lambda text: errors.AlreadyExists(text, name=text),
+    "AlreadyCommitted": lambda text: errors.AlreadyCommitted(text, source=text, number=7, last=8),
     "InvalidInput": lambda text: errors.InvalidInput(text, argument=text),
     "StorageError": lambda text: errors.StorageError(text, name=text, maybe_applied=True, transient=True, unsynced=True),
 }

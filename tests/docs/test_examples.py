@@ -81,8 +81,10 @@ COMMANDS: dict[str, Callable[[list[str]], tuple[int, str]]] = {"tiltyard": _tilt
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_examples_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_examples_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
     monkeypatch.chdir(tmp_path)
+    if "SparkSession.builder.getOrCreate()" in page.read_text():
+        request.getfixturevalue("spark")  # pages share the session of the other tests: starting one takes seconds
     names: dict[str, object] = {"__name__": "page"}
     printed = ""
     for block in blocks(page):

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 from tests.support.lakes import Site
-from tiltyard.distributed import Piece, WriteTask
-from tiltyard.errors import AlreadyExists, InvalidInput, KeyConflict
+from tiltyard.distributed import Piece, WriteTask, last_done, once
+from tiltyard.errors import AlreadyCommitted, AlreadyExists, InvalidInput, KeyConflict
 from tiltyard.lake import Lake
 
 
@@ -109,3 +109,17 @@ def test_where_the_pieces_of_a_new_table_lie(site: Site, tmp_path: Path) -> None
     assert str(tmp_path) in task.uri
     assert task.discard([piece], all_of_token=True) == 1
     assert lake.create_table_from_pieces("n", task, []).count_rows() == 0
+
+
+def test_numbered_work_is_committed_once_whoever_read_what(lake: Lake) -> None:
+    mark = once("nightly", 4)
+    early, late = lake.transaction(), lake.transaction()  # both see a lake without it
+    early.table("a").append(rows(2), properties=mark)
+    late.table("a").append_pieces([_written(late.table("a").write_task(), 2)], properties=mark)
+    early.commit()
+    with pytest.raises(AlreadyCommitted, match="Number 4 of 'nightly'"):
+        late.commit()
+    with pytest.raises(AlreadyCommitted):
+        lake.table("a").append(rows(2), properties=mark)
+    lake.table("a").append(rows(3), properties=once("nightly", 5))
+    assert (_ids(lake, "a"), last_done(lake.table("a"), "nightly"), lake.check().ok) == ([1, 2, 3], 5, True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -41,7 +42,10 @@ def start_spark(scratch: Path, master: str = "local[2]", **more: str) -> SparkSe
     places = {"spark.sql.warehouse.dir": str(scratch / "warehouse"), "spark.local.dir": str(scratch / "local")}
     for key, value in {**SETTINGS, **places, **more}.items():
         builder = builder.config(key, value)
-    session = builder.getOrCreate()
+    with warnings.catch_warnings():
+        # Java's process is forked and replaced at once, whoever imported lance before.
+        warnings.filterwarnings("ignore", message="lance is not fork-safe", category=UserWarning)
+        session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     return session
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Final
+from typing import Any, Final
 
 EMPTY: Final[Mapping[str, str]] = MappingProxyType({})
 EMPTY_BYTES: Final[Mapping[str, bytes]] = MappingProxyType({})
@@ -43,6 +43,15 @@ class Field:
     clustering_key: bool = False
     clustering_key_position: int = 0
     unknown: bytes = field(default=b"", repr=False)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # A read-only view cannot travel to another process as it is.
+        return _field_of, ({name: dict(self.metadata) if name == "metadata" else getattr(self, name) for name in self.__slots__},)
+
+
+def _field_of(facts: dict[str, Any]) -> Field:
+    """A field as it was in another process."""
+    return Field(**{**facts, "metadata": MappingProxyType(facts["metadata"])})
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,6 +59,11 @@ class Handle:
         return arrow_from_fields(manifest.fields, manifest.schema_metadata)
 
     @property
+    def field_ids(self) -> Mapping[str, int]:
+        """Ids of the top-level columns: a column that is renamed keeps its own, one of another type gets another."""
+        return {one.name: one.id for one in self._file.manifest.fields if one.parent_id < 0}
+
+    @property
     def primary_key(self) -> tuple[str, ...]:
         return primary_key(self._file.manifest.fields)
 

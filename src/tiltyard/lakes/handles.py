@@ -93,6 +93,11 @@ class TransactionTable(LakeTable):
         return super().schema
 
     @property
+    def field_ids(self) -> Mapping[str, int]:
+        self.was_read = True
+        return super().field_ids
+
+    @property
     def fragments(self) -> Sequence[DataFragment]:
         self.was_read = True
         return super().fragments

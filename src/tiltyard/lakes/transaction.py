@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
@@ -32,9 +33,13 @@ from tiltyard.lakes.handles import TransactionTable
 from tiltyard.lakes.mismatch import mismatch
 from tiltyard.lakes.names import directory_of, full_name, shown
 from tiltyard.lakes.recovery import is_certain
+from tiltyard.lakes.spark_door import TransactionDoor
 from tiltyard.lakes.touched import Touched
 from tiltyard.transaction.backoff import wait_before
 from tiltyard.verbs.data import properties_with_message
+from tiltyard.verbs.piece_commits import create_from_pieces
+from tiltyard.verbs.pieces import Piece, WriteTask
+from tiltyard.verbs.rerun import Committed
 from tiltyard.verbs.write import NewTable, OnDuplicate, Writing, create_table
 
 if TYPE_CHECKING:
@@ -75,7 +80,7 @@ class LakeCommit:
     seconds: float = 0.0
 
 
-class LakeTransaction:
+class LakeTransaction(TransactionDoor):
     """All or nothing over any number of tables. Made by ``Lake.transaction``; used up by ``commit`` or ``rollback``.
 
     Attributes:
@@ -187,12 +192,49 @@ class LakeTransaction:
         Raises:
             AlreadyExists: the name is taken.
         """
+        new = NewTable(primary_key, stable_row_ids, Scheme.V2, data_format, dict(config or {}))
+        described = properties_with_message(None, message)
+        how = Writing(on_duplicate=on_duplicate)
+        return self._make_table(name, "", lambda place: create_table(place, data_or_schema, new, described, how))
+
+    def create_table_from_pieces(
+        self,
+        name: str,
+        task: WriteTask,
+        pieces: Iterable[Piece | None],
+        *,
+        on_duplicate: OnDuplicate = "error",
+        leftovers: bool = False,
+        message: str | None = None,
+        properties: Mapping[str, str] | None = None,
+    ) -> TransactionTable:
+        """Makes a table, which is there when the transaction is committed, of pieces that other processes wrote.
+
+        Args:
+            name: what it is called.
+            task: made by ``Lake.new_table_task``, which says where, and what the table is like.
+            pieces: what ``task.write`` returned.
+            on_duplicate: what to do, with a primary key, about keys that come twice.
+            leftovers: as for ``Table.append_pieces``.
+            message: a sentence for the history.
+            properties: more for the history, as text.
+
+        Raises:
+            AlreadyExists: the name is taken.
+        """
+        if not isinstance(task, WriteTask) or not task.table_id:
+            raise InvalidInput("The task was not made for a new table of a lake.", argument="task", advice="Use lake.new_table_task().")
+        described = properties_with_message(properties, message)
+        make = partial(create_from_pieces, task=task, pieces=pieces, on_duplicate=on_duplicate, properties=described, leftovers=leftovers)
+        return self._make_table(name, task.table_id, make)
+
+    def _make_table(self, name: str, table_id: str, make: Callable[[StagedPlace], Committed]) -> TransactionTable:
         full = full_name(name)
         with self._lock:
             self.check_open()
             if full in self._names():
                 raise AlreadyExists(f"There is a table {shown(full)!r} in the lake already.", name=shown(full))
-            identity = self._catalog.runtime.random.uuid()
+            identity = table_id or self._catalog.runtime.random.uuid()
             touched = Touched(identity, full, location=directory_of(full, identity))
             before = self._by_name.get(full)
             if before is not None:
@@ -201,11 +243,8 @@ class LakeTransaction:
         with touched.lock:
             head = TableHead(identity, full, touched.location, 0, 0)
             staged = staged_place(self._lake.place_of(head, self._branch), self.id, 0, Scheme.V2)
-            new = NewTable(primary_key, stable_row_ids, Scheme.V2, data_format, dict(config or {}))
             try:
-                _, file = create_table(
-                    staged, data_or_schema, new, properties_with_message(None, message), Writing(on_duplicate=on_duplicate)
-                )
+                _, file = make(staged)
             except BaseException:
                 with self._lock:
                     self._by_name.pop(full, None)

@@ -1,1 +1,147 @@
 """The declarative pipeline: sources, steps in Spark, outputs to lake tables, all of a run in one transaction."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Sequence
+from contextlib import ExitStack
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, Self
+
+from tiltyard.errors import NotFound
+from tiltyard.lake import Lake
+from tiltyard.pipeline.consumed import RUNS, STATE
+from tiltyard.pipeline.events import POINTS, Event, Observer, ignore
+from tiltyard.pipeline.expectations import ExpectationFailed
+from tiltyard.pipeline.plan import Plan
+from tiltyard.pipeline.report import RunReport, runs
+from tiltyard.pipeline.runner import Runner
+from tiltyard.pipeline.schedule import Schedule, repeat, stopped_by_signals
+from tiltyard.pipeline.session import Spark
+from tiltyard.pipeline.spec import Expectation, FileSource, Maintenance, Output, PipelineSpec, Source, Step, TableSource
+from tiltyard.pipeline.steps import StepContext
+from tiltyard.pipeline.toml import load_spec, parse_span
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = [
+    "POINTS",
+    "RUNS",
+    "STATE",
+    "Event",
+    "Expectation",
+    "ExpectationFailed",
+    "FileSource",
+    "Maintenance",
+    "Output",
+    "Pipeline",
+    "PipelineSpec",
+    "Plan",
+    "RunReport",
+    "Schedule",
+    "Source",
+    "Step",
+    "StepContext",
+    "TableSource",
+    "parse_span",
+    "repeat",
+    "runs",
+    "stopped_by_signals",
+]
+
+
+class Pipeline:
+    """A pipeline that can be planned and run.
+
+    Example::
+
+        pipeline = ty.pipeline.Pipeline.load("pipeline.toml")
+        print(pipeline.run().rows_out)
+    """
+
+    def __init__(self, spec: PipelineSpec) -> None:
+        self.spec = spec
+
+    def __repr__(self) -> str:
+        return f"Pipeline({self.spec.name!r})"
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """From a TOML file.
+
+        Raises:
+            NotFound: there is none.
+            InvalidInput: it is not what a pipeline looks like; the message names the key and what is allowed.
+        """
+        return cls(load_spec(path))
+
+    def plan(self, *, lake: Lake | str | None = None, select: Collection[str] | None = None) -> Plan:
+        """What a run would do now. Nothing is changed, and Spark is not started."""
+        with ExitStack() as stack:
+            try:
+                opened = stack.enter_context(_Opened(self.spec, lake, create=False))
+            except NotFound:  # the first run makes the lake; until then it is an empty one
+                opened = stack.enter_context(Lake.open(stack.enter_context(TemporaryDirectory())))
+            return Runner(self.spec, opened, Spark(None, self.spec.name, self.spec.spark)).plan(select)
+
+    def run(
+        self,
+        spark: SparkSession | None = None,
+        *,
+        lake: Lake | str | None = None,
+        select: Collection[str] | None = None,
+        observer: Observer = ignore,
+        author: str | None = None,
+    ) -> RunReport:
+        """Runs once, in one transaction: all that is new goes through, or nothing does.
+
+        Args:
+            spark: a session; one is started, and stopped at the end, where none is given and there is something to do.
+            lake: another lake than the pipeline's own, open or by its URI.
+            select: only what these steps belong to.
+            observer: is told of each point of the run.
+            author: who runs it, for the history.
+
+        Raises:
+            ExpectationFailed: data is not what it should be. Nothing was committed.
+            InvalidInput: the pipeline does not fit its data. Nothing was committed.
+            ConflictError, ContentionError: others were in the way, again and again. Nothing was committed.
+            OutcomeUnknown: nobody can say yet whether it was committed. Running again is safe: it finds out.
+        """
+        session = Spark(spark, self.spec.name, self.spec.spark)
+        try:
+            with _Opened(self.spec, lake, create=True, author=author) as opened:
+                return Runner(self.spec, opened, session, observer).run(select)
+        finally:
+            session.stop()
+
+    def runner(self, lake: Lake, spark: SparkSession | None = None, observer: Observer = ignore) -> Runner:
+        """For many runs on one open lake with one session; ``runner.spark.stop()`` ends a session that was started for it."""
+        return Runner(self.spec, lake, Spark(spark, self.spec.name, self.spec.spark), observer)
+
+    def runs(self, *, lake: Lake | str | None = None, limit: int | None = None) -> Sequence[dict[str, Any]]:
+        """Reports of earlier runs, newest first."""
+        with _Opened(self.spec, lake, create=False) as opened:
+            return runs(opened, self.spec.name, limit)
+
+
+class _Opened:
+    """The lake of a pipeline: one that is open stays open, one that is opened here is closed again."""
+
+    def __init__(self, spec: PipelineSpec, lake: Lake | str | None, *, create: bool, author: str | None = None) -> None:
+        self._given = lake if isinstance(lake, Lake) else None
+        self._uri = lake if isinstance(lake, str) else spec.lake_uri()
+        self._create = create
+        self._author = author
+        self._opened: Lake | None = None
+
+    def __enter__(self) -> Lake:
+        if self._given is not None:
+            return self._given
+        self._opened = Lake.open(self._uri, create=self._create, author=self._author)
+        return self._opened
+
+    def __exit__(self, *_: object) -> None:
+        if self._opened is not None:
+            self._opened.close()

@@ -1,1 +1,39 @@
 """Tiltyard on Spark: the data source, distributed verbs and SQL, without JARs."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from tiltyard.spark.enabling import Enabled, enable
+    from tiltyard.spark.lake import LakeSpark
+    from tiltyard.spark.merging import SparkMerge
+    from tiltyard.spark.source import TiltyardSource
+    from tiltyard.spark.statements import sql
+    from tiltyard.spark.table import SparkTable
+    from tiltyard.spark.target import Target
+    from tiltyard.spark.transaction import TransactionSpark
+    from tiltyard.spark.work import Work
+
+_PUBLIC: Final = {
+    "Enabled": "tiltyard.spark.enabling",
+    "LakeSpark": "tiltyard.spark.lake",
+    "SparkMerge": "tiltyard.spark.merging",
+    "SparkTable": "tiltyard.spark.table",
+    "Target": "tiltyard.spark.target",
+    "TiltyardSource": "tiltyard.spark.source",
+    "TransactionSpark": "tiltyard.spark.transaction",
+    "Work": "tiltyard.spark.work",
+    "enable": "tiltyard.spark.enabling",
+    "sql": "tiltyard.spark.statements",
+}
+"""Where each name is. Loaded when asked for: Spark's own processes import this package only for the source."""
+
+__all__ = ["Enabled", "LakeSpark", "SparkMerge", "SparkTable", "Target", "TiltyardSource", "TransactionSpark", "Work", "enable", "sql"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _PUBLIC:
+        return getattr(import_module(_PUBLIC[name]), name)
+    raise AttributeError(f"module 'tiltyard.spark' has no attribute {name!r}")

@@ -6,7 +6,7 @@ How each operation changes a manifest stands in ``applying``; here is the choice
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from tiltyard.errors import InvalidInput, UnsupportedFeature
@@ -31,11 +31,12 @@ __all__ = ["Beside", "Creation", "Spilled", "Stamp", "apply", "clone", "create",
 
 @dataclass(frozen=True, slots=True)
 class Stamp:
-    """What a commit adds of its own: when, by whom, and the name of its transaction."""
+    """What a commit adds of its own: when, by whom, the name of its transaction, and what of it the table is to remember."""
 
     timestamp_ns: int
     writer: WriterVersion
     transaction_file: str
+    config: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +135,8 @@ def _distinct(bases: tuple[BasePath, ...]) -> tuple[BasePath, ...]:
 
 
 def _stamped(manifest: Manifest, base: Manifest, stamp: Stamp) -> Manifest:
+    if stamp.config:
+        manifest = replace(manifest, config={**manifest.config, **stamp.config})
     reader, writer = _flags(manifest, base)
     return replace(
         manifest,

@@ -42,6 +42,7 @@ from tiltyard.transaction.keys import WrittenKeys
 from tiltyard.transaction.landing import Landing
 from tiltyard.transaction.lateness import Lateness
 from tiltyard.transaction.log import TRANSACTIONS, Committed, VersionLog
+from tiltyard.transaction.once import check_not_done, marks_in
 from tiltyard.transaction.operations import KeyExistenceFilter, Overwrite, Restore
 from tiltyard.transaction.singletons import stamped_reuse
 from tiltyard.transaction.succession import fits, with_parent
@@ -231,6 +232,7 @@ class Committer:
         base = race.head.manifest
         check_writable(base.reader_flags, base.writer_flags)
         check_field_ids(race.transaction, base, race.rebased_over)
+        check_not_done(race.transaction.properties, base.config)
         restored = self._restored(race)
         transaction = carrier.settled(base)
         reuse = None if carrier.reuse is None else stamped_reuse(carrier.reuse, base.version)
@@ -367,7 +369,7 @@ class Committer:
             # Clocks of several machines differ. A version stamped earlier than the one before it would be cleaned up before that one.
             nanos = max(nanos, base.timestamp_ns + TICK_NS)
         inline_only = base is not None and base.writer_flags & Feature.NO_TRANSACTION_FILE
-        return Stamp(nanos, self.writer, "" if inline_only else transaction.file_name)
+        return Stamp(nanos, self.writer, "" if inline_only else transaction.file_name, marks_in(transaction.properties))
 
     def _announce(self, race: _Race, manifest: Manifest, transaction: Transaction, inline: bytes) -> None:
         """Writes the transaction file, once however often the race is run, unless a rebase changed what is in it."""

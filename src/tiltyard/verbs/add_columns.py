@@ -52,7 +52,7 @@ def add_columns(
         if isinstance(adding.values, AllNull):
             operation = Merge(tuple(manifest.fragments), grown(manifest, schema), preserves_nullability=True)
         else:
-            fields = _new_fields(manifest, schema)
+            fields = new_fields(manifest, schema)
             if files.checkpoint is not None:
                 files.checkpoint.begin(schema)
             preserves = all(one.nullable for one in fields if one.parent_id == ROOT)
@@ -74,7 +74,7 @@ def discarding(files: ColumnFiles, work: Callable[[], Committed]) -> Committed:
         raise
 
 
-def _new_fields(manifest: Manifest, schema: pa.Schema, first: int | None = None) -> tuple[Field, ...]:
+def new_fields(manifest: Manifest, schema: pa.Schema, first: int | None = None) -> tuple[Field, ...]:
     """Fields for columns that the table does not have, numbered from ``first`` on, or from the first id nobody has."""
     if not len(schema):
         raise InvalidInput("There is no column to add.", argument="columns")
@@ -122,13 +122,13 @@ def grown(manifest: Manifest, schema: pa.Schema) -> tuple[Field, ...]:
             continue
         if file_version(manifest) == (2, 0):
             raise UnsupportedFeature("Structs get no members in data format 2.0.", feature="members of structs", writing=True)
-        [top, *below] = _new_fields(replace(manifest, fields=()), pa.schema([member]), first)
+        [top, *below] = new_fields(replace(manifest, fields=()), pa.schema([member]), first)
         whole = family_of(field_tree(fields), tree.by_id[parent])
         position = next(number for number, one in enumerate(fields) if one.id == whole[-1].id) + 1
         fields[position:position] = [replace(top, parent_id=parent), *below]
         first += 1 + len(below)
     if fresh or len(fields) == len(manifest.fields):
-        fields.extend(_new_fields(manifest, pa.schema(fresh), first))
+        fields.extend(new_fields(manifest, pa.schema(fresh), first))
     return tuple(fields)
 
 

@@ -224,46 +224,27 @@ class FilesAt:
             what: tells these values from others for the same fragment.
             batches: their values for all live rows, in order.
         """
+        found = self.found(before, fields, what)
+        return found if found is not None else self.keep(before, fields, what, self._written(before, fields, batches()))
+
+    def found(self, before: DataFragment, fields: list[Field], what: str) -> DataFile | None:
+        """The file, if it was written before."""
         ids = leaf_ids(fields, self.version)
-        key = _key(before, self.names, what)
-        found = self.kept.get(key)
-        if found is None or len(found.fields) != len(ids):
-            found = self._written(before, fields, batches())
-            self.kept.keep(key, found)
-            if len(found.fields) != len(ids):
-                raise UnsupportedFeature("pylance stores these columns in another way than we know.", feature="columns", writing=True)
-        return replace(found, fields=ids)
+        found = self.kept.get(_key(before, self.names, what))
+        return None if found is None or len(found.fields) != len(ids) else replace(found, fields=ids)
+
+    def keep(self, before: DataFragment, fields: list[Field], what: str, file: DataFile) -> DataFile:
+        """A file that was just written, with the ids of its columns."""
+        ids = leaf_ids(fields, self.version)
+        self.kept.keep(_key(before, self.names, what), file)
+        if len(file.fields) != len(ids):
+            raise UnsupportedFeature("pylance stores these columns in another way than we know.", feature="columns", writing=True)
+        return replace(file, fields=ids)
 
     def _written(self, before: DataFragment, fields: list[Field], batches: Batches) -> DataFile:
-        place = self.kept.place
-        schema = self._free_names(arrow_from_fields(fields))
-        failed: list[BaseException] = []
+        return written_columns(self.kept.place, self.dataset, before.id, self.free_names(arrow_from_fields(fields)), batches)
 
-        def stream() -> Batches:
-            try:
-                for batch in batches:
-                    # What a caller's library makes may be a view of what a file can hold.
-                    columns = [cast(have, want.type) for have, want in zip(batch.columns, schema, strict=True)]
-                    yield pa.RecordBatch.from_arrays(columns, schema=schema)
-            except GeneratorExit:
-                raise
-            except BaseException as error:
-                failed.append(error)  # pylance would pass on its text alone
-                raise
-
-        fragment = self.dataset.get_fragment(before.id)
-        assert fragment is not None
-        try:
-            with lance_errors(place, "write columns"):
-                written, _ = fragment.merge_columns(pa.RecordBatchReader.from_batches(schema, stream()))
-        except BaseException:
-            if failed:
-                raise failed[0] from None
-            raise
-        known = {(file.path, file.base_id) for file in before.files}
-        return next(file for file in fragment_from_lance(written).files if (file.path, file.base_id) not in known)
-
-    def _free_names(self, schema: pa.Schema) -> pa.Schema:
+    def free_names(self, schema: pa.Schema) -> pa.Schema:
         """pylance adds columns under new names only; what a file calls its columns does not matter, their field ids do."""
         taken = {one.name for one in self.manifest.fields if one.parent_id == ROOT}
         names = []
@@ -274,6 +255,43 @@ class FilesAt:
             taken.add(name)
             names.append(name)
         return pa.schema([one.with_name(name) for one, name in zip(schema, names, strict=True)])
+
+
+def written_columns(place: Place, dataset: LanceDataset, fragment: int, schema: pa.Schema, batches: Batches) -> DataFile:
+    """Has pylance write new columns of one fragment.
+
+    Args:
+        place: the table.
+        dataset: pylance's handle on the version.
+        fragment: its id.
+        schema: the columns, under names that are free.
+        batches: their values for all live rows, in order.
+    """
+    failed: list[BaseException] = []
+
+    def stream() -> Batches:
+        try:
+            for batch in batches:
+                # What a caller's library makes may be a view of what a file can hold.
+                columns = [cast(have, want.type) for have, want in zip(batch.columns, schema, strict=True)]
+                yield pa.RecordBatch.from_arrays(columns, schema=schema)
+        except GeneratorExit:
+            raise
+        except BaseException as error:
+            failed.append(error)  # pylance would pass on its text alone
+            raise
+
+    one = dataset.get_fragment(fragment)
+    assert one is not None
+    known = {(file.path, file.base_id) for file in one.metadata.files}
+    try:
+        with lance_errors(place, "write columns"):
+            written, _ = one.merge_columns(pa.RecordBatchReader.from_batches(schema, stream()))
+    except BaseException:
+        if failed:
+            raise failed[0] from None
+        raise
+    return next(file for file in fragment_from_lance(written).files if (file.path, file.base_id) not in known)
 
 
 def file_version(manifest: Manifest) -> tuple[int, int]:

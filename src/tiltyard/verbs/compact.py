@@ -37,6 +37,8 @@ from tiltyard.verbs.data import fragment_from_lance
 from tiltyard.verbs.delete import Committed, nothing_done
 from tiltyard.verbs.index_upkeep import mended
 from tiltyard.verbs.lance import lance_errors
+from tiltyard.verbs.parts_compact import CompactRunner, run_tasks
+from tiltyard.verbs.parts_scan import scan_task
 from tiltyard.verbs.place import Place
 from tiltyard.verbs.rerun import Execution, RerunPolicy, run_verb
 from tiltyard.verbs.struck import dataset_at, discard_files
@@ -85,15 +87,16 @@ class Compaction:
 
 
 def compact_table(
-    place: Place, read: ManifestFile, scheme: Scheme, compaction: Compaction, properties: Mapping[str, str], policy: RerunPolicy
-) -> Committed:
-    """Compacts. Where there is nothing to gain, nothing is committed."""
+    place: Place, read: ManifestFile, scheme: Scheme, compaction: Compaction, properties: Mapping[str, str], policy: RerunPolicy,
+    runner: CompactRunner | None = None,
+) -> Committed:  # fmt: skip
+    """Compacts. Where there is nothing to gain, nothing is committed. ``runner`` has the files written elsewhere."""
 
     def execute(run: Execution) -> Committed:
         manifest = run.read.manifest
         check_writable(manifest.reader_flags, manifest.writer_flags)
         place.ensure_safe()
-        written = _written(place, manifest, compaction)
+        written = _written(place, manifest, compaction) if runner is None else _written_elsewhere(place, manifest, compaction, runner)
         if not written:
             return nothing_done(run, Rewrite.name, {})
         try:
@@ -117,17 +120,31 @@ class _Group:
     places: bytes
 
 
-def _written(place: Place, manifest: Manifest, compaction: Compaction) -> list[_Group]:
+def _planned(dataset: LanceDataset, manifest: Manifest, compaction: Compaction) -> list[Any]:
+    """What pylance would put together, as far as it may."""
     from lance.optimize import Compaction as Planner
 
+    plan = Planner.plan(dataset, options=compaction.options())  # type: ignore[arg-type]
+    pinned = _pinned(dataset, manifest)
+    return [one for one in plan.tasks if not pinned or pinned.isdisjoint(fragment.id for fragment in one.fragments)]
+
+
+def _written_elsewhere(place: Place, manifest: Manifest, compaction: Compaction, runner: CompactRunner) -> list[_Group]:
+    with lance_errors(place, "plan the compaction"):
+        tasks = _planned(dataset_at(place, manifest), manifest, compaction)
+    groups = [_group(one, manifest) for one in run_tasks(scan_task(place, manifest), tasks, runner)] if tasks else []
+    if len(groups) < len(tasks):
+        raise InvalidInput(f"Of {len(tasks)} groups {len(groups)} were rewritten.", argument="runner")
+    return groups
+
+
+def _written(place: Place, manifest: Manifest, compaction: Compaction) -> list[_Group]:
     dataset = dataset_at(place, manifest)
     running: list[Future[Any]] = []
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         try:
             with lance_errors(place, "compact fragments"):
-                plan = Planner.plan(dataset, options=compaction.options())  # type: ignore[arg-type]
-                pinned = _pinned(dataset, manifest)
-                tasks = [one for one in plan.tasks if not pinned or pinned.isdisjoint(fragment.id for fragment in one.fragments)]
+                tasks = _planned(dataset, manifest, compaction)
                 running += [pool.submit(one.execute, dataset) for one in tasks]
                 fragments_of(manifest, [fragment.id for one in tasks for fragment in one.fragments])  # decoded while pylance writes
                 groups: list[_Group] = []

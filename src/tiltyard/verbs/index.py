@@ -23,7 +23,8 @@ from tiltyard.transaction.touched import SINGLETONS
 from tiltyard.transaction.transaction import Transaction
 from tiltyard.verbs.delete import Committed
 from tiltyard.verbs.lance import lance_errors
-from tiltyard.verbs.place import Place
+from tiltyard.verbs.parts_scan import ScanTask, scan_task
+from tiltyard.verbs.place import Place, open_place
 from tiltyard.verbs.rerun import Execution, RerunPolicy, run_verb
 from tiltyard.verbs.struck import dataset_at
 
@@ -140,9 +141,13 @@ def check_name(name: object) -> None:
 
 
 def create_index(
-    place: Place, read: ManifestFile, scheme: Scheme, new: NewIndex, properties: Mapping[str, str], policy: RerunPolicy
-) -> Committed:
-    """Builds an index over all rows of a version and adds it. What others append meanwhile is not in it."""
+    place: Place, read: ManifestFile, scheme: Scheme, new: NewIndex, properties: Mapping[str, str], policy: RerunPolicy,
+    runner: IndexRunner | None = None,
+) -> Committed:  # fmt: skip
+    """Builds an index over all rows of a version and adds it. What others append meanwhile is not in it.
+
+    ``runner`` has segments of it built elsewhere, each over some fragments.
+    """
 
     def execute(run: Execution) -> Committed:
         manifest = run.read.manifest
@@ -152,7 +157,11 @@ def create_index(
         taken = named(manifest, name)
         if taken and not new.replace:
             raise AlreadyExists(f"There is an index {name!r} already.", name=name, advice="Pass replace=True, or another name.")
-        made = build_segment(place, manifest, new.build, name, [one.id for one in manifest.fragments])
+        if runner is None or new.build.kind in VECTOR:  # the parts of a vector index share what they learn from all rows
+            made = build_segment(place, manifest, new.build, name, [one.id for one in manifest.fragments])
+        else:
+            task = IndexTask(scan_task(place, manifest), new.build, _working_name(place, manifest, new.build, name))
+            made = _merged(place, dataset_at(place, manifest), list(runner(task)), name)
         return commit_segments(place, run, (made,), taken, properties, manifest.fragments.live_rows())
 
     return run_verb(place, read, scheme, execute, policy)
@@ -214,11 +223,45 @@ def build_segment(place: Place, manifest: Manifest, build: Build, name: str, fra
     if build.kind == "BITMAP" and not fragments:  # the one kind that pylance cannot build of nothing, beside a commit of its own
         raise InvalidInput("A BITMAP index cannot be built without rows.", argument="index_type", advice="Add rows first, or use BTREE.")
     dataset = dataset_at(place, manifest)
+    made = _built(place, dataset, build, _working_name(place, manifest, build, name), fragments)
+    # Of text, what is there now is only the first step.
+    return _merged(place, dataset, [made], name) if build.kind in TEXT else as_metadata(made, name)
+
+
+def _working_name(place: Place, manifest: Manifest, build: Build, name: str) -> str:
+    """pylance refuses to build under the name of an index on another column, though it need not stay; the name is given afterwards."""
+    free = all(_is_on(one, build.column, manifest) for one in named(manifest, name))
+    return name if free else place.runtime.random.uuid()
+
+
+@dataclass(frozen=True)
+class IndexTask:
+    """An index that is to be built over a version in segments, by other processes. It can be pickled.
+
+    Attributes:
+        scan: the version.
+        build: what is built.
+        name: what pylance is to call it.
+    """
+
+    scan: ScanTask
+    build: Build
+    name: str
+
+    def segment(self, fragments: Sequence[int]) -> Any:
+        """Writes the files of one segment, over some fragments; gives what pylance says of it."""
+        place = open_place(self.scan.uri, storage_options=self.scan.storage_options)
+        return _built(place, self.scan.dataset(), self.build, self.name, fragments)
+
+
+IndexRunner = Callable[[IndexTask], Iterable[Any]]
+"""Has segments built that cover all fragments of a version, each once."""
+
+
+def _built(place: Place, dataset: LanceDataset, build: Build, working_name: str, fragments: Sequence[int]) -> Any:
+    """Has pylance write one segment."""
     options = dict(build.options)
     kind: Any = build.kind
-    # pylance refuses to build under the name of an index on another column, though it need not stay; the name is given afterwards.
-    free = all(_is_on(one, build.column, manifest) for one in named(manifest, name))
-    working_name = name if free else place.runtime.random.uuid()
     if build.kind not in VECTOR and build.kind not in TEXT and options:
         from lance.indices import IndexConfig
 
@@ -228,29 +271,26 @@ def build_segment(place: Place, manifest: Manifest, build: Build, name: str, fra
         options["progress_callback"] = lambda event: told(event.stage, event.completed or 0, event.total)
     try:
         with lance_errors(place, "write index"):
-            made = dataset.create_index_uncommitted(
+            return dataset.create_index_uncommitted(
                 build.column, kind, name=working_name, replace=True, train=bool(fragments), fragment_ids=list(fragments), **options
             )
     except StorageError as error:
         if "not enough rows" in str(error).lower():
             raise InvalidInput(f"{build.kind} needs more rows to be trained: {error}", argument="index_type") from error
         raise
-    if build.kind in TEXT:  # what is there now is only the first step
-        return _finished(place, dataset, made, name)
-    return as_metadata(made, name)
 
 
-def _finished(place: Place, dataset: LanceDataset, staged: Any, name: str) -> IndexMetadata:
-    first = as_metadata(staged, name)
+def _merged(place: Place, dataset: LanceDataset, staged: Sequence[Any], name: str) -> IndexMetadata:
+    """Segments as one."""
+    parts = [as_metadata(one, name) for one in staged]
     try:
         with lance_errors(place, "write index"):
-            made = as_metadata(dataset.merge_existing_index_segments([staged]), name)
+            made = as_metadata(dataset.merge_existing_index_segments(list(staged)), name)
     except TiltyardError as error:
-        discard_segments(place, [first], error)
+        discard_segments(place, parts, error)
         raise
-    if made.uuid != first.uuid:
-        discard_segments(place, [first])
-    return replace(made, dataset_version=first.dataset_version)
+    discard_segments(place, [one for one in parts if one.uuid != made.uuid])
+    return replace(made, dataset_version=min(one.dataset_version for one in parts))
 
 
 def as_metadata(made: Any, name: str) -> IndexMetadata:

@@ -20,13 +20,12 @@ from tiltyard.format.flags import check_writable
 from tiltyard.format.manifest import Manifest
 from tiltyard.format.manifest_file import ManifestFile
 from tiltyard.format.names import Scheme
-from tiltyard.format.rowids import encode_row_ids, row_ids_of
 from tiltyard.format.schema import arrow_from_fields
 from tiltyard.format.schema_match import match_schema
 from tiltyard.format.values import DataFragment, Field
 from tiltyard.transaction.apply import has_stable_row_ids
 from tiltyard.transaction.files import new_files
-from tiltyard.transaction.operations import Update, UpdateMode
+from tiltyard.transaction.operations import Update
 from tiltyard.transaction.transaction import Transaction
 from tiltyard.verbs.bases import Target, find_base
 from tiltyard.verbs.casts import cast
@@ -37,15 +36,13 @@ from tiltyard.verbs.keys import (
     Key,
     KnownKeys,
     NewKeys,
-    check_comparable,
     distinct_keys,
     filter_of,
     in_words,
-    key_of_columns,
-    primary_key_of,
 )
 from tiltyard.verbs.mem_wal import check_progress, commit_progress
 from tiltyard.verbs.merge_plan import MergePlan
+from tiltyard.verbs.merge_rules import merge_key, refuse_second_key, update_of, with_row_ids
 from tiltyard.verbs.pairs import Matched, Pairs, Sides, match_rows
 from tiltyard.verbs.place import Place
 from tiltyard.verbs.rerun import Execution, RerunPolicy, run_verb
@@ -122,16 +119,11 @@ class _Merge:
 
 
 def _prepared(place: Place, manifest: Manifest, plan: MergePlan, source: pa.Table) -> _Merge:
-    primary = primary_key_of(manifest)
-    key = primary if plan.on is None else key_of_columns(manifest, plan.on)
-    if key is None:
-        raise InvalidInput("The table has no primary key to merge on.", argument="on", advice="Name the columns: merge(rows, on=[...]).")
-    check_comparable(manifest, key)
-    if primary is not None and set(key.fields) == set(primary.fields):
-        key = primary  # the filter names columns in this order
+    key, primary = merge_key(manifest, plan.on)
     _check_columns(plan, key, source.schema)
     if primary is not None and key != primary and not plan.allow_duplicates:
-        _refuse_second_key(plan, key, primary, source.schema)
+        updated = {name for clause in plan.matched if clause.action == "update" for name in clause.columns or source.schema.names}
+        refuse_second_key(key.names, primary, inserting=plan.inserting, updated=updated)
     rows = _fitting(manifest, plan, source)
     keys = key.of(rows)
     for name in keys.column_names:
@@ -148,17 +140,6 @@ def _check_columns(plan: MergePlan, key: Key, given: pa.Schema) -> None:
     for name in (name for clause in plan.matched for name in clause.columns or ()):
         if name not in given.names:
             raise InvalidInput(f"The source has no column {name!r} to update.", argument="columns")
-
-
-def _refuse_second_key(plan: MergePlan, key: Key, primary: Key, given: pa.Schema) -> None:
-    """Rows that come, or get another key, past the primary key: nobody would notice two of one key."""
-    updated = {name for clause in plan.matched if clause.action == "update" for name in clause.columns or given.names}
-    if plan.inserting or updated.intersection(primary.columns):
-        raise InvalidInput(
-            f"Merging on {', '.join(key.names)} could leave two rows of one primary key ({', '.join(primary.names)}).",
-            argument="on",
-            advice="Merge on the primary key, or pass allow_duplicates=True.",
-        )
 
 
 def _fitting(manifest: Manifest, plan: MergePlan, source: pa.Table) -> pa.Table:
@@ -281,14 +262,7 @@ def _written(merge: _Merge, changes: _Changes) -> tuple[Update, Mapping[int, Bit
         discard(place, fragments, error, merge.target)
         raise
     assigned = {name for _, columns in changes.updated for name in columns}
-    whole = len(changes.inserted) > 0
-    return Update(
-        removed_fragment_ids=struck.removed,
-        updated_fragments=struck.updated,
-        new_fragments=fragments,
-        fields_for_preserving_frag_bitmap=tuple(one.id for one in manifest.fields if one.parent_id < 0 and (whole or one.name in assigned)),
-        update_mode=UpdateMode.REWRITE_ROWS,
-    ), taken
+    return update_of(manifest, struck, fragments, None if len(changes.inserted) else assigned), taken
 
 
 def _new_fragments(merge: _Merge, changes: _Changes) -> tuple[DataFragment, ...]:
@@ -309,7 +283,7 @@ def _new_fragments(merge: _Merge, changes: _Changes) -> tuple[DataFragment, ...]
     if not has_stable_row_ids(manifest):
         return fragments
     ids = [pairs.ids for pairs, _ in changes.updated if pairs.ids is not None]
-    return _with_row_ids(fragments, np.concatenate([np.empty(0, np.uint64), *ids]))
+    return with_row_ids(fragments, np.concatenate([np.empty(0, np.uint64), *ids]))
 
 
 def _source_as_it_is(merge: _Merge, changes: _Changes, schema: pa.Schema) -> list[pa.RecordBatch]:
@@ -352,13 +326,3 @@ def _as_schema(schema: pa.Schema, rows: pa.Table, more: pa.Table | None) -> list
         else:
             columns.append(cast(pa.nulls(rows.num_rows, storage_type(one.type)), one.type))
     return list(pa.table(columns, schema=schema).to_batches())
-
-
-def _with_row_ids(fragments: tuple[DataFragment, ...], ids: Any) -> tuple[DataFragment, ...]:
-    """Ids of rows that moved; they come first, and what comes after them gets ids at the commit."""
-    made, begin = [], 0
-    for one in fragments:
-        part = ids[begin : begin + one.physical_rows]
-        made.append(replace(one, row_ids=encode_row_ids(row_ids_of(part))) if len(part) else one)
-        begin += one.physical_rows
-    return tuple(made)

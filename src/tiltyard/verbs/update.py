@@ -7,7 +7,7 @@ wide, the second as much as the touched fragments are long.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Final, Literal
 
@@ -20,7 +20,6 @@ from tiltyard.format.manifest import Manifest
 from tiltyard.format.manifest_file import ManifestFile
 from tiltyard.format.names import Scheme
 from tiltyard.format.roaring import encode_roaring
-from tiltyard.format.rowids import encode_row_ids, row_ids_of
 from tiltyard.format.schema import arrow_from_fields
 from tiltyard.format.schema_match import match_schema
 from tiltyard.format.values import DataFragment, Field
@@ -36,6 +35,7 @@ from tiltyard.verbs.delete import Committed, nothing_done
 from tiltyard.verbs.in_place import with_values
 from tiltyard.verbs.input import conformed
 from tiltyard.verbs.lance import lance_errors
+from tiltyard.verbs.merge_rules import update_of, with_row_ids
 from tiltyard.verbs.place import Place
 from tiltyard.verbs.rerun import Execution, RerunPolicy, run_verb
 from tiltyard.verbs.struck import ADDRESS, ROW_ID, Addresses, Rows, dataset_at, discard_files, matching_rows, strike_out
@@ -151,13 +151,8 @@ def _rewrite_rows(place: Place, manifest: Manifest, assignment: Assignment, assi
     except TiltyardError as error:
         discard_files(place, [f"data/{file.path}" for one in fragments for file in one.files], error)
         raise
-    operation = Update(
-        removed_fragment_ids=struck.removed,
-        updated_fragments=struck.updated,
-        new_fragments=_with_row_ids(fragments, ids) if stable else fragments,
-        fields_for_preserving_frag_bitmap=tuple(field.id for field in assigned),
-        update_mode=UpdateMode.REWRITE_ROWS,
-    )
+    moved = with_row_ids(fragments, ids.in_order()) if stable else fragments
+    operation = update_of(manifest, struck, moved, {field.name for field in assigned})
     return operation, struck.rows, len(addresses)
 
 
@@ -187,15 +182,6 @@ def _fitting(column: pa.Array, field: pa.Field) -> pa.Array:
 
 def _quoted(name: str) -> str:
     return f"`{name.replace('`', '``')}`"
-
-
-def _with_row_ids(fragments: tuple[DataFragment, ...], ids: Addresses) -> tuple[DataFragment, ...]:
-    every, begin, made = ids.in_order(), 0, []
-    for one in fragments:
-        part = every[begin : begin + one.physical_rows]
-        made.append(replace(one, row_ids=encode_row_ids(row_ids_of(part))))
-        begin += one.physical_rows
-    return tuple(made)
 
 
 # ---- columns in place ------------------------------------------------------------------------------------------------------

@@ -104,7 +104,7 @@ def create_table(place: Place, data: Any, new: NewTable, properties: Mapping[str
     except TiltyardError as error:
         discard(place, fragments, error)
         raise
-    return replace(result, rows=_inserted(fragments)), file
+    return replace(result, rows=inserted(fragments)), file
 
 
 @dataclass(slots=True)
@@ -142,7 +142,7 @@ class _Distinct:
             distinct_keys(keys, "The rows have", Overwrite.name)
 
 
-def _inserted(fragments: Sequence[DataFragment]) -> dict[str, int]:
+def inserted(fragments: Sequence[DataFragment]) -> dict[str, int]:
     return {"inserted": sum(one.physical_rows for one in fragments)}
 
 
@@ -186,7 +186,7 @@ def append_rows(
         place.ensure_safe()
         match = appending.match(source.rows.schema)
         if manifest.data_format is not None:
-            check_encodable(match.fields, _file_version(manifest.data_format.version))
+            check_encodable(match.fields, file_version(manifest.data_format.version))
         data_version = manifest.data_format.version if manifest.data_format else ""
 
         def write() -> tuple[DataFragment, ...]:
@@ -200,11 +200,11 @@ def append_rows(
 
         keys: WrittenKeys | None = AnyKeys() if key is not None else None
         if checked is not None and isinstance(source.rows, pa.Table):  # before anything is written
-            keys = _checked_keys(place, manifest, checked, _key_columns(source.rows, checked, match))
+            keys = checked_keys(place, manifest, checked, _key_columns(source.rows, checked, match))
         fragments = source.files((match.fields, data_version, checked), write, run.after, target)
         if checked is not None and not isinstance(source.rows, pa.Table):
-            keys = _checked_keys(place, manifest, checked, passing[0].keys())
-        return _commit(place, run, Append(fragments), properties, keys)
+            keys = checked_keys(place, manifest, checked, passing[0].keys())
+        return commit_rows(place, run, Append(fragments), properties, keys)
 
     # A key that is there already is no reason to try again: the next run would find it as well.
     return _run(place, read, scheme, source, execute, policy, again=lambda conflict: not isinstance(conflict, KeyConflict))
@@ -216,7 +216,7 @@ def _key_columns(rows: pa.Table, key: Key, match: SchemaMatch) -> pa.Table:
     return key.of(conformed(part, schema, [path for path in match.check_not_null if parse_path(path)[0] in key.columns]))
 
 
-def _checked_keys(place: Place, manifest: Manifest, key: Key, keys: pa.Table | None) -> WrittenKeys | None:
+def checked_keys(place: Place, manifest: Manifest, key: Key, keys: pa.Table | None) -> WrittenKeys | None:
     """The keys of rows to be appended.
 
     Raises:
@@ -248,7 +248,7 @@ def overwrite_rows(
         check_writable(manifest.reader_flags, manifest.writer_flags)
         place.ensure_safe()
         data_version = manifest.data_format.version if manifest.data_format else "2.2"
-        key = _kept_key(manifest, source.rows.schema) if primary_key is None else primary_key
+        key = kept_key(manifest, source.rows.schema) if primary_key is None else primary_key
         fields, metadata, rows = _as_schema(source.rows, key, data_version)
         plan = (fields, data_version, manifest.max_allocated_field_id)
         target = find_base(place, manifest, how.base)
@@ -260,7 +260,7 @@ def overwrite_rows(
         fragments = source.files(plan, write, run.after, target)
         seen.check()
         fields, fragments = _above_old_ids(manifest, fields, fragments)
-        return _commit(place, run, Overwrite(fragments=fragments, schema=fields, schema_metadata=metadata), properties)
+        return commit_rows(place, run, Overwrite(fragments=fragments, schema=fields, schema_metadata=metadata), properties)
 
     return _run(place, read, scheme, source, execute, policy)
 
@@ -276,28 +276,28 @@ def _run(
         raise
 
 
-def _commit(
+def commit_rows(
     place: Place, run: Execution, operation: Append | Overwrite, properties: Mapping[str, str], keys: WrittenKeys | None = None
 ) -> Committed:
     transaction = Transaction(run.read.manifest.version, place.runtime.random.uuid(), operation, properties)
-    return place.committer.commit(transaction, run.read, run.scheme, run.policy, keys=keys, counts=_inserted(operation.fragments))
+    return place.committer.commit(transaction, run.read, run.scheme, run.policy, keys=keys, counts=inserted(operation.fragments))
 
 
 def _as_schema(rows: Rows, primary_key: Sequence[str] | None, data_version: str) -> tuple[tuple[Field, ...], dict[str, bytes], Rows]:
     """Fields and metadata for these rows, and the rows under exactly that schema."""
-    version = _file_version(data_version)
+    version = file_version(data_version)
     fields, metadata = fields_from_arrow(rows.schema, primary_key=primary_key or None, file_version=version)
     check_encodable(fields, version)
     schema = arrow_from_fields(fields, metadata)
     return fields, metadata, conformed(rows, schema, key_of(fields))
 
 
-def _file_version(data_version: str) -> tuple[int, int]:
+def file_version(data_version: str) -> tuple[int, int]:
     major, _, minor = data_version.partition(".")
     return int(major), int(minor)
 
 
-def _kept_key(manifest: Manifest, schema: pa.Schema) -> tuple[str, ...]:
+def kept_key(manifest: Manifest, schema: pa.Schema) -> tuple[str, ...]:
     key = key_of(manifest.fields)
     lost = [path for path in key if path.split(".")[0] not in schema.names]
     if lost:
@@ -320,7 +320,7 @@ def _above_old_ids(
     if manifest.max_allocated_field_id is None or not manifest.writer_flags & Feature.NON_REUSABLE_FIELD_IDS:
         return fields, fragments
     numbers = [number for fragment in fragments for file in fragment.files for number in file.fields]
-    lowest = min(leaf_ids(fields, _file_version(manifest.data_format.version)) if manifest.data_format else (0,))
+    lowest = min(leaf_ids(fields, file_version(manifest.data_format.version)) if manifest.data_format else (0,))
     shift = min(numbers) - lowest if numbers else manifest.max_allocated_field_id + 1
     moved = tuple(replace(one, id=one.id + shift, parent_id=one.parent_id + shift if one.parent_id >= 0 else -1) for one in fields)
     return moved, fragments

@@ -1,0 +1,154 @@
+"""Writing through Spark against Spark's own Parquet, the same rows, in turn in one session.
+
+    python -m bench.spark_write                      a million rows, about two minutes
+    python -m bench.spark_write --rows 12000000      what the aims are meant for; --json for figures, --check to fail on a miss
+
+Rows are kept in memory beforehand, so that making them is not measured. Each case is run ``--rounds`` times on both sides in turn, after
+one run that does not count; ratios are of medians. Neither side flushes to disk (``durability=os``): Parquet never does.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import statistics
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+
+import tiltyard as ty
+from bench.commit import Figure, in_turn
+from bench.spark_read import SETTINGS
+from tiltyard.spark import enable
+from tiltyard.spark.table import SparkTable
+
+DIMENSION = 128
+VECTORS_PER_ROW = 40
+"""One vector for so many rows of the first case."""
+SMALL = 100
+
+
+def readings(spark: SparkSession, rows: int, parts: int) -> DataFrame:
+    """Seven columns: a key, numbers, text of few and of many values, a moment."""
+    return spark.range(0, rows, 1, parts).selectExpr(
+        "id",
+        "cast(hash(id) % 1000 as int) sensor",
+        "hash(id, 1) / 1e6 value",
+        "cast(hash(id, 2) / 2147483648.0 as float) quality",
+        "concat('station ', cast(abs(hash(id, 3)) % 50 as string)) station",
+        "concat('reading ', cast(id as string)) note",
+        "timestamp_micros(1700000000000000 + id * 1000000) at",
+    )
+
+
+def vectors(spark: SparkSession, rows: int, parts: int) -> DataFrame:
+    """A key and a vector."""
+    values = f"transform(sequence(1, {DIMENSION}), i -> cast(hash(id, i) / 2147483648.0 as float)) v"
+    return spark.range(0, rows, 1, parts).selectExpr("id", values)
+
+
+class Fresh:
+    """Places that are empty each time."""
+
+    def __init__(self, place: Path) -> None:
+        self._place = place
+        self._count = 0
+
+    def __call__(self) -> str:
+        shutil.rmtree(self._place, ignore_errors=True)
+        self._count += 1
+        return str(self._place / str(self._count))
+
+
+def ours(frame: DataFrame, fresh: Fresh, **options: str) -> Callable[[], None]:
+    return lambda: frame.write.format("tiltyard").mode("append").options(durability="os", **options).save(fresh())
+
+
+def parquet(frame: DataFrame, fresh: Fresh) -> Callable[[], None]:
+    return lambda: frame.write.mode("append").parquet(fresh())
+
+
+def whole(spark: SparkSession, place: Path, rows: int, rounds: int, parts: int) -> Figure:
+    frame = readings(spark, rows, parts).cache()
+    frame.count()
+    taken = in_turn(rounds, ours=ours(frame, Fresh(place / "a")), parquet=parquet(frame, Fresh(place / "b")))
+    frame.unpersist()
+    return Figure("write", statistics.median(taken["ours"]), statistics.median(taken["parquet"]), "ms", 0.9)
+
+
+def of_vectors(spark: SparkSession, place: Path, rows: int, rounds: int, parts: int) -> Figure:
+    frame = vectors(spark, max(rows // VECTORS_PER_ROW, 1), parts).cache()
+    frame.count()
+    told = {"vectors": f"v:{DIMENSION}"}
+    taken = in_turn(rounds, ours=ours(frame, Fresh(place / "a"), **told), parquet=parquet(frame, Fresh(place / "b")))
+    frame.unpersist()
+    return Figure(f"write vectors of {DIMENSION}", statistics.median(taken["ours"]), statistics.median(taken["parquet"]), "ms", 0.3)
+
+
+def small(spark: SparkSession, place: Path, rows: int, rounds: int, parts: int) -> Figure:
+    """A few rows added to what is there: on our side by the handle, which does not start tasks for them."""
+    frame = spark.createDataFrame(readings(spark, SMALL, 1).toArrow())
+    table = ty.Table.create(place / "small", frame.toArrow().schema, durability="os")
+    handle = SparkTable(spark, table)
+    there = str(place / "small-parquet")
+    taken = in_turn(rounds, ours=lambda: handle.append(frame), parquet=lambda: frame.write.mode("append").parquet(there))
+    return Figure(f"append of {SMALL} rows", statistics.median(taken["ours"]), statistics.median(taken["parquet"]), "ms", 0.2)
+
+
+def small_through_the_source(spark: SparkSession, place: Path, rows: int, rounds: int, parts: int) -> Figure:
+    """The same through the data source, where Spark plans, runs a task and starts processes whatever the size. Without an aim."""
+    frame = spark.createDataFrame(readings(spark, SMALL, 1).toArrow())
+    there, that = str(place / "through"), str(place / "through-parquet")
+    write = frame.write.format("tiltyard").mode("append").options(durability="os")
+    taken = in_turn(rounds, ours=lambda: write.save(there), parquet=lambda: frame.write.mode("append").parquet(that))
+    name = f"append of {SMALL} rows, data source"
+    return Figure(name, statistics.median(taken["ours"]), statistics.median(taken["parquet"]), "ms", None)
+
+
+CASES = {"write": whole, "vectors": of_vectors, "small": small, "small source": small_through_the_source}
+
+
+def measure(spark: SparkSession, place: Path, rows: int, rounds: int, parts: int, only: str) -> Iterator[Figure]:
+    for name, case in CASES.items():
+        if only in name:
+            yield case(spark, place, rows, rounds, parts)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
+    parser.add_argument("--rows", type=int, default=1_000_000)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--cores", type=int, default=2)
+    parser.add_argument("--only", default="", help="cases with this in their name: write, vectors, small")
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--check", action="store_true")
+    options = parser.parse_args()
+    builder = SparkSession.builder.master(f"local[{options.cores}]")
+    for key, value in SETTINGS.items():
+        builder = builder.config(key, value)
+    figures = []
+    with tempfile.TemporaryDirectory(prefix="tiltyard-bench-") as directory:
+        spark = builder.config("spark.local.dir", directory).getOrCreate()
+        spark.sparkContext.setLogLevel("ERROR")
+        enable(spark)
+        for one in measure(spark, Path(directory), options.rows, options.rounds, options.cores, options.only):
+            figures.append(one)
+            if not options.json:
+                verdict = {True: "met", False: "MISSED", None: "no aim"}[one.met]
+                print(
+                    f"{one.name:<34} {one.ours:9.1f} ms {one.against:9.1f} ms {one.ratio:7.2f} {one.target or '':>6}  {verdict}", flush=True
+                )
+        spark.stop()
+    if options.json:
+        print(json.dumps([{**asdict(one), "ratio": one.ratio, "met": one.met} for one in figures], indent=2))
+    if options.check and any(one.met is False for one in figures):
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,38 @@
+"""The way from a lake, or from a transaction of one, to Spark. What Spark needs is loaded when somebody asks."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tiltyard.spark.lake import LakeSpark
+    from tiltyard.spark.transaction import TransactionSpark
+
+
+class LakeDoor:
+    """For a lake."""
+
+    def spark(self, session: Any, **options: Any) -> LakeSpark:
+        """The lake's tables in a Spark session: each verb on them is one commit.
+
+        Args:
+            session: a ``SparkSession``.
+            options: see ``tiltyard.spark.Work``: from which size on work is done in executors.
+        """
+        made: LakeSpark = import_module("tiltyard.spark.lake").LakeSpark(self, session, **options)
+        return made
+
+
+class TransactionDoor:
+    """For a transaction."""
+
+    def spark(self, session: Any, **options: Any) -> TransactionSpark:
+        """The tables as this transaction sees them, in a Spark session: what is written is published with the rest of it.
+
+        Args:
+            session: a ``SparkSession``.
+            options: see ``tiltyard.spark.Work``: from which size on work is done in executors.
+        """
+        made: TransactionSpark = import_module("tiltyard.spark.transaction").TransactionSpark(self, session, **options)
+        return made

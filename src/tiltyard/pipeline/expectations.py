@@ -1,0 +1,116 @@
+"""What must hold for the rows of a step, and what becomes of rows it does not hold for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import reduce
+from typing import TYPE_CHECKING, Any, Final
+
+from tiltyard.errors import InvalidInput
+from tiltyard.pipeline.spec import Expectation, Step
+from tiltyard.pipeline.steps import spark_errors
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+QUARANTINE_COLUMNS: Final = ("run", "at", "pipeline", "step", "broken", "row")
+
+
+class ExpectationFailed(InvalidInput):
+    """Rows of a step broke an expectation that says ``fail``. Nothing was committed.
+
+    Attributes:
+        step, expectation: which one.
+        rows: how many rows.
+    """
+
+    kind = "expectation-failed"
+
+    def __init__(self, step: str, broken: Expectation, rows: int) -> None:
+        super().__init__(
+            f"steps.{step}: {rows:,} row{'' if rows == 1 else 's'} broke {broken.name!r} ({broken.check.strip()}).",
+            argument=f"steps.{step}.expect.{broken.name}",
+            advice="Nothing was committed. Mend the data, or say otherwise = 'drop' or 'warn'.",
+        )
+        self.step = step
+        self.expectation = broken.name
+        self.rows = rows
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """How often an expectation was broken."""
+
+    name: str
+    otherwise: str
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """The rows of a step, sorted.
+
+    Attributes:
+        kept: those that go on.
+        rows: how many these are.
+        broken: how often each expectation was broken.
+        dropped: how many rows do not go on.
+        quarantined: those that go into quarantine tables, by table.
+    """
+
+    kept: DataFrame
+    rows: int
+    broken: tuple[Broken, ...]
+    dropped: int
+    quarantined: dict[str, DataFrame]
+
+
+def judge(frame: DataFrame, step: Step, pipeline: str, run: str, at: datetime) -> Judged:
+    """Looks at all rows of a step once, and sorts them.
+
+    Raises:
+        ExpectationFailed: an expectation that says ``fail`` is broken.
+        InvalidInput: Spark does not understand a condition.
+    """
+    from pyspark.sql import functions as sql
+
+    with spark_errors(f"steps.{step.name}.expect"):
+        fine = {one.name: sql.coalesce(sql.expr(one.check).cast("boolean"), sql.lit(False)) for one in step.expect}
+        dropping = [one for one in step.expect if one.otherwise == "drop"]
+        kept = frame.filter(_all([fine[one.name] for one in dropping])) if dropping else frame
+        sums = [sql.count_if(~fine[one.name]).alias(f"broken_{number}") for number, one in enumerate(step.expect)]
+        good = sql.count_if(_all([fine[one.name] for one in dropping])) if dropping else sql.count(sql.lit(1))
+        counted: Any = frame.agg(sql.count(sql.lit(1)).alias("total"), good.alias("kept"), *sums).collect()[0]
+    broken = tuple(Broken(one.name, one.otherwise, int(counted[f"broken_{number}"])) for number, one in enumerate(step.expect))
+    for expectation, found in zip(step.expect, broken, strict=True):
+        if expectation.otherwise == "fail" and found.rows:
+            raise ExpectationFailed(step.name, expectation, found.rows)
+    rows_of = {one.name: one.rows for one in broken}
+    caught: dict[str, DataFrame] = {}
+    for table in dict.fromkeys(one.quarantine for one in dropping if one.quarantine and rows_of[one.name]):
+        wanted = [one for one in dropping if one.quarantine == table]
+        caught[str(table)] = _caught(frame, wanted, fine, (run, at, pipeline, step.name))
+    return Judged(kept, int(counted["kept"]), broken, int(counted["total"]) - int(counted["kept"]), caught)
+
+
+def _all(conditions: Sequence[Column]) -> Column:
+    return reduce(lambda one, other: one & other, conditions)
+
+
+def _caught(frame: DataFrame, wanted: Sequence[Expectation], fine: dict[str, Column], about: tuple[str, datetime, str, str]) -> DataFrame:
+    """Rows as a quarantine table has them: what they broke, and themselves as JSON, so that one table can hold those of any step."""
+    from pyspark.sql import functions as sql
+
+    run, at, pipeline, step = about
+    names = sql.concat_ws(", ", *(sql.when(~fine[one.name], sql.lit(one.name)) for one in wanted))
+    row = sql.to_json(sql.struct(*(frame[f"`{name}`"] for name in frame.columns)), {"ignoreNullFields": "false"})
+    return frame.filter(~_all([fine[one.name] for one in wanted])).select(
+        sql.lit(run).alias("run"),
+        sql.lit(at).cast("timestamp").alias("at"),
+        sql.lit(pipeline).alias("pipeline"),
+        sql.lit(step).alias("step"),
+        names.alias("broken"),
+        row.alias("row"),
+    )

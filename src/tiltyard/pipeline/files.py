@@ -1,0 +1,164 @@
+"""Which files are new: by name, size and time of change. Files that somebody may still be writing wait for a later run."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from tiltyard.errors import InvalidInput, RetryableConflict
+from tiltyard.pipeline.consumed import WHOLE, Mark
+from tiltyard.pipeline.spec import FileSource
+
+PARTIAL: Final = (".tmp", ".temp", ".part", ".partial", ".inprogress", ".crdownload", ".swp", "~")
+"""How names end that writers give to what is not finished."""
+_PARQUET: Final = b"PAR1"
+
+
+@dataclass(frozen=True, slots=True)
+class FoundFile:
+    """A file as it was when it was looked at.
+
+    Attributes:
+        item: its path below the pipeline's directory, or all of it if it is elsewhere.
+        path: where it is.
+        size: in bytes.
+        mtime_ns: when it was changed last.
+    """
+
+    item: str
+    path: Path
+    size: int
+    mtime_ns: int
+
+    def mark(self, source: str) -> Mark:
+        return Mark(source, self.item, {"size": self.size, "mtime_ns": self.mtime_ns})
+
+
+@dataclass(frozen=True, slots=True)
+class FileScan:
+    """What a look at the files of a source found.
+
+    Attributes:
+        new: to be consumed, in order; as many as one run takes.
+        waiting: how many more are new.
+        partial: not finished yet, it seems.
+    """
+
+    new: tuple[FoundFile, ...] = ()
+    waiting: int = 0
+    partial: tuple[str, ...] = ()
+
+
+def scan(source: FileSource, directory: Path, known: Mapping[str, Mapping[str, Any]], now_ns: int, runner: str) -> FileScan:
+    """Looks at the files of a source.
+
+    Args:
+        source: which files.
+        directory: what patterns start from.
+        known: what was consumed, by item.
+        now_ns: the time.
+        runner: who asks; several begin at different files where order does not matter.
+
+    Raises:
+        InvalidInput: a file changed after it was consumed.
+    """
+    new: list[FoundFile] = []
+    partial: list[str] = []
+    for path in _matching(source.files, directory):
+        found = _looked_at(path, directory)
+        if found is None:
+            continue
+        before = known.get(found.item)
+        if before is not None and not _changed(source, found, before):
+            continue
+        if _is_partial(source, found, now_ns):
+            partial.append(found.item)
+        else:
+            new.append(found)
+    ordered = _ordered(new, source, runner)
+    taken = ordered[: source.max_files] if source.max_files else ordered
+    return FileScan(tuple(taken), len(ordered) - len(taken), tuple(partial))
+
+
+def _matching(patterns: Sequence[str], directory: Path) -> Iterator[Path]:
+    seen: set[Path] = set()
+    for pattern in patterns:
+        whole = Path(os.path.normpath(directory / pattern))
+        anchor = Path(whole.anchor)
+        for path in anchor.glob(str(whole.relative_to(anchor))):
+            if path not in seen:
+                seen.add(path)
+                yield path
+
+
+def _looked_at(path: Path, directory: Path) -> FoundFile | None:
+    try:
+        facts = path.stat()
+    except FileNotFoundError:
+        return None  # it went between the listing and now
+    if not path.is_file() or path.name.startswith((".", "_")):
+        return None
+    item = path.relative_to(directory).as_posix() if path.is_relative_to(directory) else path.as_posix()
+    return FoundFile(item, path, facts.st_size, facts.st_mtime_ns)
+
+
+def _changed(source: FileSource, found: FoundFile, before: Mapping[str, Any]) -> bool:
+    """Whether a file that was consumed is to be consumed again."""
+    if (before.get("size"), before.get("mtime_ns")) == (found.size, found.mtime_ns) or source.changed == "ignore":
+        return False
+    if source.changed == "fail":
+        raise InvalidInput(
+            f"sources.{source.name}: {found.item} changed after it was consumed.", argument=f"sources.{source.name}.changed",
+            advice="Give new data a new name, or say changed = 'ignore', or 'again' if the outputs can take its rows twice.",
+        )  # fmt: skip
+    return True
+
+
+def _is_partial(source: FileSource, found: FoundFile, now_ns: int) -> bool:
+    if found.path.name.lower().endswith(PARTIAL) or found.size == 0:
+        return True
+    if now_ns - found.mtime_ns < source.min_age.total_seconds() * 1e9:
+        return True
+    return source.format == "parquet" and not _has_footer(found)
+
+
+def _has_footer(found: FoundFile) -> bool:
+    """Whether a Parquet file has its end, which is written last."""
+    if found.size < 12:
+        return False
+    with found.path.open("rb") as file:
+        file.seek(-len(_PARQUET), os.SEEK_END)
+        return file.read() == _PARQUET
+
+
+def _ordered(found: list[FoundFile], source: FileSource, runner: str) -> list[FoundFile]:
+    if source.order == "name":
+        return sorted(found, key=lambda one: one.item)
+    return sorted(found, key=lambda one: hashlib.sha256(f"{runner}/{one.item}".encode()).digest())
+
+
+def check_unchanged(source: str, files: Sequence[FoundFile]) -> None:
+    """Makes sure that what was read is what was marked.
+
+    Raises:
+        RetryableConflict: a file was changed or removed while it was read.
+    """
+    for one in files:
+        try:
+            facts = one.path.stat()
+        except FileNotFoundError:
+            facts = None
+        if facts is None or (facts.st_size, facts.st_mtime_ns) != (one.size, one.mtime_ns):
+            raise RetryableConflict(
+                f"sources.{source}: {one.item} was changed or removed while it was read.", operation="pipeline",
+                advice="It is read again. Let writers rename files into place, or set min_age.",
+            )  # fmt: skip
+
+
+def schema_mark(source: str, schema: str) -> Mark:
+    """What a source looked like, for runs that get nothing of it."""
+    return Mark(source, WHOLE, {"schema": schema})

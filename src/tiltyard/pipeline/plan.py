@@ -1,0 +1,149 @@
+"""What a run would do: which sources have something new, which steps run, where their rows go. Finding out changes nothing."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import tiltyard as ty
+from tiltyard.pipeline.consumed import Marks, marks_of
+from tiltyard.pipeline.portions import FilePortion, Portion, TablePortion, portion_of
+from tiltyard.pipeline.spec import FileSource, Maintenance, Output, PipelineSpec, Step
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """The part of a pipeline that runs. What one source feeds runs together, because it is consumed once for all."""
+
+    sources: tuple[str, ...]
+    steps: tuple[Step, ...]
+    outputs: tuple[Output, ...]
+    maintenance: tuple[Maintenance, ...]
+
+
+def select(spec: PipelineSpec, names: Collection[str] | None = None) -> Selection:
+    """The part that some steps, or pieces of upkeep, belong to; all without names.
+
+    Raises:
+        InvalidInput: there is nothing of that name.
+    """
+    if not names:
+        return Selection(tuple(one.name for one in spec.sources), spec.steps, spec.outputs, spec.maintenance)
+    known = {*(one.name for one in spec.steps), *(one.name for one in spec.maintenance)}
+    for name in names:
+        if name not in known:
+            raise ty.InvalidInput(f"There is no step {name!r}; there are {', '.join(sorted(known))}.", argument="select")
+    above = {one.name: _above(spec, one.name) for one in (*spec.sources, *spec.steps)}
+    wanted = {name for name in names if name in above}
+    consumed = {one.name for one in spec.sources if isinstance(one, FileSource) or one.read == "changes" or spec.triggers(one)}
+    while True:
+        sources = {one for name in wanted for one in above[name] if one in consumed}
+        fed = {one.source for one in spec.outputs if above[one.source] & (sources | wanted)}
+        fed |= {one.name for one in spec.steps if above[one.name] & sources}
+        if fed <= wanted:
+            break
+        wanted |= fed
+    needed = {one for name in wanted for one in above[name]}
+    return Selection(
+        tuple(one.name for one in spec.sources if one.name in needed),
+        tuple(one for one in spec.steps if one.name in needed),
+        tuple(one for one in spec.outputs if one.source in needed),
+        tuple(one for one in spec.maintenance if one.name in names),
+    )
+
+
+def _above(spec: PipelineSpec, name: str) -> set[str]:
+    """A step with all that it is made of."""
+    step = next((one for one in spec.steps if one.name == name), None)
+    found = {name}
+    for one in spec.inputs_of(step) if step is not None else ():
+        found |= _above(spec, one)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a run does.
+
+    Attributes:
+        pipeline: its name.
+        snapshot: what it sees of the lake.
+        portions: what it takes of each source.
+        selection: the steps and outputs.
+        versions: of the tables written to; None for one that is to be made.
+        nothing: whether no source has anything new.
+    """
+
+    pipeline: str
+    snapshot: int
+    portions: tuple[Portion, ...]
+    selection: Selection
+    versions: dict[str, int | None]
+    nothing: bool
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "pipeline": self.pipeline,
+            "dry_run": True,
+            "committed": False,
+            "nothing_to_do": self.nothing,
+            "snapshot": self.snapshot,
+            "sources": [portion_dict(one) for one in self.portions],
+            "steps": [one.name for one in self.selection.steps],
+            "outputs": [
+                {"table": one.table, "from": one.source, "mode": one.mode, "version": self.versions[one.table]}
+                for one in self.selection.outputs
+            ],
+            "maintenance": [{"name": one.name, "kind": one.kind} for one in self.selection.maintenance],
+        }
+
+    def lines(self) -> Iterable[tuple[str, str]]:
+        """The plan for people, as facts with a name each."""
+        for portion in self.portions:
+            yield "source", f"{portion.source.name}: {portion.described()}"
+        for step in self.selection.steps:
+            expected = f", {len(step.expect)} expectation{'' if len(step.expect) == 1 else 's'}" if step.expect else ""
+            yield "step", f"{step.name}{expected}"
+        for output in self.selection.outputs:
+            version = self.versions[output.table]
+            at = "to be made" if version is None else f"version {version}"
+            yield "output", f"{output.table} ({at}): {output.mode} from {output.source}"
+        for upkeep in self.selection.maintenance:
+            yield "upkeep", f"{upkeep.name}: {upkeep.kind} {', '.join(upkeep.tables) or 'the lake'}"
+
+
+def portion_dict(portion: Portion) -> dict[str, Any]:
+    facts: dict[str, Any] = {"name": portion.source.name, "kind": portion.source.kind, "new": portion.has_new}
+    if isinstance(portion, FilePortion):
+        found = portion.found
+        return {**facts, "files": [one.item for one in portion.files], "waiting": found.waiting, "partial": list(found.partial)}
+    return {**facts, "table": portion.source.table, "read": portion.source.read, "after": portion.first, "to": portion.last}
+
+
+def make_plan(spec: PipelineSpec, sight: ty.LakeSnapshot, selection: Selection, runner: str, marks: Marks | None = None) -> Plan:
+    """Looks at sources and tables as one snapshot of the lake has them.
+
+    Raises:
+        NotFound: a source is a table that is not there.
+        InvalidInput: a file changed after it was consumed.
+    """
+    known = marks_of(sight, spec.name) if marks is None else marks
+    now_ns = time.time_ns()
+    sources = [one for one in spec.sources if one.name in selection.sources]
+    portions = tuple(portion_of(one, sight, known.get(one.name, {}), spec.directory, now_ns, runner) for one in sources)
+    versions = sight.versions()
+    return Plan(
+        spec.name,
+        sight.id,
+        portions,
+        selection,
+        {one.table: versions.get(one.table) for one in selection.outputs},
+        nothing=not any(one.has_new for one in portions if spec.triggers(one.source)),
+    )
+
+
+def tables_read(plan: Plan) -> list[str]:
+    """The tables of which a run reads all rows."""
+    return [one.source.table for one in plan.portions if isinstance(one, TablePortion) and one.source.read == "snapshot"]

@@ -1,0 +1,183 @@
+"""One run of a pipeline: all it reads, writes and remembers in one transaction over the lake, worked out again if others were faster."""
+
+from __future__ import annotations
+
+import random
+import time
+import uuid
+from collections.abc import Collection
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import tiltyard as ty
+from tiltyard.pipeline.consumed import ensure_tables
+from tiltyard.pipeline.events import Event, Observer, ignore
+from tiltyard.pipeline.maintenance import Beside
+from tiltyard.pipeline.plan import Plan, Selection, make_plan, select
+from tiltyard.pipeline.report import RunReport, completed, store, store_again
+from tiltyard.pipeline.session import Spark
+from tiltyard.pipeline.spec import PipelineSpec
+from tiltyard.pipeline.work import Work
+
+ASKS: Final = 5
+"""How often a commit without an answer is asked for before somebody else has to."""
+WAIT: Final = 0.05
+"""Seconds before a run is worked out again, at most; twice as many each time, up to a limit."""
+LONGEST_WAIT: Final = 2.0
+_PIECES: Final = frozenset(("source read", "step done", "output written", "state written", "committed"))
+
+
+@dataclass
+class Runner:
+    """Runs a pipeline on a lake, any number of times.
+
+    Attributes:
+        spec: the pipeline.
+        lake: the lake, opened.
+        spark: where the session comes from.
+        observer: is told how far a run is.
+        identity: tells this runner from others of the same pipeline.
+    """
+
+    spec: PipelineSpec
+    lake: ty.Lake
+    spark: Spark
+    observer: Observer = ignore
+    identity: str = field(default_factory=lambda: str(uuid.uuid4()))
+
+    def plan(self, names: Collection[str] | None = None) -> Plan:
+        """What a run would do now. Nothing is changed, and Spark is not started."""
+        return make_plan(self.spec, self.lake.snapshot(), select(self.spec, names), self.identity)
+
+    def run(self, names: Collection[str] | None = None) -> RunReport:
+        """Runs once: all that is new goes through, or nothing does.
+
+        Raises:
+            ExpectationFailed: data is not what it should be. Nothing was committed.
+            InvalidInput: the pipeline does not fit its data. Nothing was committed.
+            ConflictError, ContentionError: others were in the way, again and again. Nothing was committed.
+            OutcomeUnknown: nobody can say yet whether it was committed. Running again is safe: it finds out.
+        """
+        return _Run(self, select(self.spec, names)).go()
+
+
+class _Run:
+    """One run, from the first look at its sources to the report."""
+
+    def __init__(self, runner: Runner, selection: Selection) -> None:
+        self.runner, self.selection = runner, selection
+        self.spec, self.lake = runner.spec, runner.lake
+        self.report = RunReport(str(uuid.uuid4()), self.spec.name, datetime.now(UTC), self.lake.author)
+        self.work = Work(self.spec, runner.spark, self.tell)
+        self.began = time.monotonic()
+        self.done = 0
+
+    def tell(self, point: str, what: str = "") -> None:
+        total = len(self.selection.sources) + len(self.selection.steps) + len(self.selection.outputs) + 2
+        self.done = 0 if point == "planned" else self.done + (point in _PIECES)
+        self.runner.observer(Event(point, what, min(self.done, total), total))
+
+    def note(self, **more: Any) -> None:
+        self.report = replace(self.report, **more)
+
+    def go(self) -> RunReport:
+        beside = Beside(self.lake, self.spec.name, self.selection.maintenance, self.report.run)
+        self.tell("begun")
+        beside.start()
+        commit = None
+        try:
+            if self.selection.sources:
+                commit = self._attempts()
+            else:
+                self.note(status="upkeep", attempts=0)
+        except (ty.ConflictError, ty.ContentionError, ty.InvalidInput, ty.HistoryUnavailable) as error:
+            self._failed(error)
+            raise
+        finally:
+            self.work.let_go()
+            beside.join()
+        self.note(upkeep=tuple(beside.told()), seconds=time.monotonic() - self.began)
+        if commit is not None:
+            self._complete(commit)
+        self.tell("ended")
+        return self.report
+
+    def _attempts(self) -> ty.LakeCommit | None:
+        """Works it out until it is committed or there is nothing left to do."""
+        if make_plan(self.spec, self.lake.snapshot(), self.selection, self.runner.identity).nothing:
+            self.note(status="nothing to do", attempts=0)
+            return None
+        ensure_tables(self.lake)
+        for attempt in range(1, self.spec.retries + 2):
+            self.note(attempts=attempt)
+            try:
+                return self._attempt()
+            except (ty.ConflictError, ty.ContentionError) as error:
+                self.note(conflicts=(*self.report.conflicts, str(error)))
+                # Whatever it was: a run begins anew from what the lake is now, so nothing of it rests on what was overtaken.
+                if attempt > self.spec.retries:
+                    raise
+            time.sleep(random.uniform(0, min(WAIT * 2**attempt, LONGEST_WAIT)))
+        raise AssertionError("the loop above returns or raises")
+
+    def _attempt(self) -> ty.LakeCommit | None:
+        facts = {"tiltyard.pipeline": self.spec.name, "tiltyard.run": self.report.run}
+        tx = self.lake.transaction(isolation=self.spec.isolation, message=f"pipeline {self.spec.name}", properties=facts)
+        try:
+            sight = self.lake.snapshot(tx.base)
+            plan = make_plan(self.spec, sight, self.selection, self.runner.identity)
+            self.tell("planned")
+            if plan.nothing:
+                tx.rollback()
+                self._overtaken()
+                return None
+            self.report = self.work.do(tx, plan, sight, self._timed())
+        except ty.KeyConflict as error:
+            tx.rollback()  # two rows of one key in what we have: doing it again would not help
+            raise ty.InvalidInput(str(error), argument="outputs") from error
+        except BaseException:
+            tx.rollback()
+            raise
+        self.tell("publishing")
+        commit = self._published(tx)
+        self.tell("committed")
+        return commit
+
+    def _overtaken(self) -> None:
+        """What the attempts before have done is nothing that happened."""
+        told = self.report
+        self.report = RunReport(
+            told.run, told.pipeline, told.started, told.author, "nothing to do", attempts=told.attempts, conflicts=told.conflicts,
+            notes=("somebody else consumed what was new",),
+        )  # fmt: skip
+
+    def _timed(self) -> RunReport:
+        return replace(self.report, seconds=time.monotonic() - self.began)
+
+    def _published(self, tx: ty.LakeTransaction) -> ty.LakeCommit:
+        """Commits, and asks again where no answer came."""
+        for _ in range(ASKS):
+            try:
+                return tx.commit()
+            except ty.OutcomeUnknown:
+                time.sleep(WAIT)
+        return tx.commit()
+
+    def _complete(self, commit: ty.LakeCommit) -> None:
+        """Adds to the stored report what only the commit could tell. The run itself is committed, whatever happens here."""
+        self.report = completed(self.report, self.lake, commit)
+        try:
+            store_again(self.lake, self.report)
+        except ty.TiltyardError as error:
+            self.note(notes=(*self.report.notes, f"the stored report is not complete: {error}"))
+        self.tell("report completed")
+
+    def _failed(self, error: ty.TiltyardError) -> None:
+        """Leaves a report of a run that committed nothing, if the lake lets us."""
+        self.note(status="failed", error=str(error), seconds=time.monotonic() - self.began)
+        try:
+            ensure_tables(self.lake)
+            store(self.lake, self.report)
+        except ty.TiltyardError as also:
+            error.add_note(f"No report of the run was stored: {also}")

@@ -1,0 +1,129 @@
+"""A run's portion of a source as a Spark DataFrame."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+
+import tiltyard as ty
+from tiltyard.pipeline.portions import FilePortion, Portion, TablePortion
+from tiltyard.pipeline.spec import FileSource
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+DRIVER_ROWS: Final = 100_000
+"""Tables of at most so many rows are read by the driver."""
+
+DEFAULTS: Final[Mapping[str, Mapping[str, str]]] = {
+    "csv": {"mode": "FAILFAST", "header": "true"},
+    "json": {"mode": "FAILFAST"},
+    "parquet": {"mergeSchema": "true"},
+}
+"""What cannot be read is an error rather than nulls; whoever wants nulls says so."""
+
+
+def read_portion(spark: SparkSession, portion: Portion, sight: ty.LakeSnapshot) -> DataFrame:
+    """The rows of a portion, as they are now: nothing that Spark keeps of an earlier look at the same files is used.
+
+    Raises:
+        InvalidInput: there are no files yet, and nobody says what columns they will have.
+        HistoryUnavailable: a cleanup took versions that were not consumed yet.
+    """
+    return _files(spark, portion) if isinstance(portion, FilePortion) else _table(spark, portion, sight)
+
+
+def _files(spark: SparkSession, portion: FilePortion) -> DataFrame:
+    source = portion.source
+    if not portion.files:
+        return _empty(spark, portion)
+    own = {"tiltyard.read": str(uuid.uuid4())}  # Spark takes equal plans for equal rows, whatever became of the files since
+    reader = spark.read.format(source.format).options(**{**DEFAULTS[source.format], **source.options, **own})
+    if source.schema is not None:
+        reader = reader.schema(source.schema)
+    frame = reader.load([one.path.as_uri() for one in portion.files])
+    return _with_file(frame, source)
+
+
+def _with_file(frame: DataFrame, source: FileSource) -> DataFrame:
+    from pyspark.sql import functions as sql
+
+    if source.file_column is None:
+        return frame
+    return frame.select("*", sql.col("_metadata.file_name").alias(source.file_column))
+
+
+def _empty(spark: SparkSession, portion: FilePortion) -> DataFrame:
+    from pyspark.sql.types import StructType
+
+    source = portion.source
+    if source.schema is not None:
+        frame = spark.createDataFrame([], source.schema)
+        return frame if source.file_column is None else frame.select("*", _null_text(source.file_column))
+    if portion.schema is None:
+        raise ty.InvalidInput(
+            f"sources.{source.name} has no files yet, so nobody knows its columns.", argument=f"sources.{source.name}.schema",
+            advice="Say schema = 'column TYPE, ...'.",
+        )  # fmt: skip
+    schema = StructType.fromJson(json.loads(portion.schema))
+    return spark.createDataFrame([], schema)
+
+
+def _null_text(name: str) -> Any:
+    from pyspark.sql import functions as sql
+
+    return sql.lit(None).cast("string").alias(name)
+
+
+def _table(spark: SparkSession, portion: TablePortion, sight: ty.LakeSnapshot) -> DataFrame:
+    from pyspark.sql import functions as sql
+
+    table = sight.table(portion.source.table)
+    if portion.source.read == "snapshot":
+        return _all_rows(spark, table)
+    if portion.whole or portion.none:
+        rows = _all_rows(spark, table) if portion.whole else frame_of(spark, table.to_arrow(limit=0))
+        return rows.select("*", sql.lit("insert").alias("_change"), sql.lit(portion.last).cast("bigint").alias("_version"))
+    return frame_of(spark, table.changes(portion.first, portion.last).read_all())
+
+
+def _all_rows(spark: SparkSession, table: ty.LakeTable) -> DataFrame:
+    """Few rows by the driver, many by executors."""
+    if table.count_rows() <= DRIVER_ROWS:
+        return frame_of(spark, table.to_arrow())
+    from tiltyard.spark import SparkTable
+
+    return SparkTable(spark, table).to_df()
+
+
+def frame_of(spark: SparkSession, rows: pa.Table) -> DataFrame:
+    """Arrow rows as a DataFrame; types that Spark does not have become the nearest it has."""
+    fields = [pa.field(one.name, _spark_type(one.type), one.nullable) for one in rows.schema]
+    return spark.createDataFrame(rows.cast(pa.schema(fields)))
+
+
+_WIDER: Final = {
+    pa.uint8(): pa.int16(),
+    pa.uint16(): pa.int32(),
+    pa.uint32(): pa.int64(),
+    pa.uint64(): pa.int64(),
+    pa.float16(): pa.float32(),
+    pa.large_string(): pa.string(),
+    pa.large_binary(): pa.binary(),
+}
+
+
+def _spark_type(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_fixed_size_list(kind) or pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return pa.list_(_spark_type(kind.value_type))
+    if pa.types.is_struct(kind):
+        return pa.struct([pa.field(one.name, _spark_type(one.type), one.nullable) for one in kind])
+    if pa.types.is_timestamp(kind):
+        return pa.timestamp("us", kind.tz)
+    if pa.types.is_dictionary(kind):
+        return _spark_type(kind.value_type)
+    return _WIDER.get(kind, kind)

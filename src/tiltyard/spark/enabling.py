@@ -1,0 +1,117 @@
+"""``enable``: everything a session can have of Tiltyard, and what it came to."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+import tiltyard as ty
+from tiltyard.errors import InvalidInput
+from tiltyard.spark.rule import TESTED, install, remove
+from tiltyard.spark.source import TiltyardSource
+from tiltyard.spark.target import Target
+from tiltyard.spark.views import lake_options, make_views
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@dataclass(frozen=True, slots=True)
+class Enabled:
+    """What was switched on in a session.
+
+    Attributes:
+        spark_version: of the session.
+        connect: whether it is a Connect session.
+        source: whether ``spark.read.format("tiltyard")`` is known.
+        rule: whether the optimizer's rule is at work: columns, filters, limits and aggregates go into the scan.
+        views: the lake's tables that are views now.
+        notices: what is not there, and why.
+    """
+
+    spark_version: str
+    connect: bool
+    source: bool
+    rule: bool
+    views: tuple[str, ...] = ()
+    notices: tuple[str, ...] = ()
+    _spark: Any = field(default=None, repr=False, compare=False)
+    _lake: Target | None = field(default=None, repr=False, compare=False)
+
+    def __str__(self) -> str:
+        kind = "Connect" if self.connect else "classic"
+        parts = [f"Spark {self.spark_version} ({kind})", "source on", f"rule {'on' if self.rule else 'off'}"]
+        if self._lake is not None:
+            parts.append(f"{len(self.views)} views")
+        return "; ".join([*parts, *self.notices])
+
+    def refresh(self) -> Enabled:
+        """The same with the views that the lake has tables for now; without the rule, also at their newest versions."""
+        if self._lake is None:
+            return self
+        return replace(self, views=make_views(self._spark, self._lake, self.views))
+
+
+def enable(
+    spark: SparkSession,
+    lake: ty.Lake | str | os.PathLike[str] | None = None,
+    rule: bool = True,
+    *,
+    storage_options: Mapping[str, Any] | None = None,
+) -> Enabled:
+    """Makes a session know Tiltyard. Safe to call again.
+
+    Args:
+        spark: a classic or a Connect session.
+        lake: a lake, open or by its URI, whose tables become views by their names.
+        rule: whether to put the optimizer's rule in; what is read is the same without it, only slower.
+        storage_options: for the object store of the lake; of an open lake they have to be given again.
+
+    Returns:
+        what is on now, and what is not and why.
+    """
+    connect = type(spark).__module__.startswith("pyspark.sql.connect")
+    notices: list[str] = []
+    spark.dataSource.register(TiltyardSource)
+    if connect and rule:
+        notices.append("no rule: a Connect client cannot reach the optimizer, so scans read all columns asked for and Spark filters")
+    elif not connect and not rule:
+        remove(spark)
+    on = rule and not connect and _install(spark, notices)
+    target = None
+    views: tuple[str, ...] = ()
+    if lake is not None:
+        target = _lake_target(lake, storage_options)
+        views = make_views(spark, target)
+        if not on:
+            notices.append("views stay at the version of their first use: call refresh() for newer ones")
+    return Enabled(spark.version, connect, True, on, views, tuple(notices), spark, target)
+
+
+def _install(spark: SparkSession, notices: list[str]) -> bool:
+    minor = ".".join(spark.version.split(".")[:2])
+    if minor not in TESTED:
+        notices.append(f"no rule: it is made for Spark {', '.join(TESTED)}, not {minor}; scans read all columns and Spark filters")
+        return False
+    from pyspark.errors import PySparkException
+
+    # What the JVM throws arrives by one of Spark's classes or of py4j's; a class that is not there is a package, which cannot be called.
+    refusals: tuple[type[Exception], ...] = (PySparkException, import_module("py4j.protocol").Py4JError, TypeError)
+    try:
+        install(spark)
+    except refusals as error:
+        reason = " ".join(str(error).split())[:160]
+        notices.append(f"no rule: this Spark refused it ({reason}); scans read all columns and Spark filters")
+        return False
+    return True
+
+
+def _lake_target(lake: ty.Lake | str | os.PathLike[str], storage_options: Mapping[str, Any] | None) -> Target:
+    if not isinstance(lake, ty.Lake | str | os.PathLike):
+        raise InvalidInput(f"lake is an open lake or its URI, not {type(lake).__name__}.", argument="lake")
+    options = lake_options(lake if isinstance(lake, ty.Lake) else os.fspath(lake))
+    options |= {f"storage.{name}": str(value) for name, value in (storage_options or {}).items()}
+    return Target.from_options({**options, "table": "any"})

@@ -1,0 +1,75 @@
+"""Fragments into partitions of about the same size."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+SMALLEST_ROWS: Final = 50_000
+"""Rows below which another partition costs more than it saves, unless somebody asks for a number."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fragment:
+    """What packing has to know of a fragment: its live rows, and the bytes of its files."""
+
+    id: int
+    rows: int
+    bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """All live rows of a fragment, or those from ``start`` on, at most ``rows`` of them."""
+
+    fragment: int
+    rows: int
+    start: int | None = None
+
+
+def pack(
+    fragments: Sequence[Fragment], partitions: int, *, may_split: bool = True, smallest: int = SMALLEST_ROWS
+) -> list[tuple[Span, ...]]:
+    """Spreads fragments over at most so many partitions; largest first, each to the partition with the least so far.
+
+    Args:
+        fragments: all that have to be read; those without rows are left out.
+        partitions: how many partitions are wanted.
+        may_split: whether a fragment larger than a fair share may be cut by its rows.
+        smallest: rows below which no partition is made for its own sake.
+    """
+    full = [one for one in fragments if one.rows > 0]
+    rows = sum(one.rows for one in full)
+    if not full:
+        return []
+    wanted = max(1, min(partitions, -(-rows // max(smallest, 1))))
+    share = -(-rows // wanted)
+    pieces = [piece for one in full for piece in _pieces(one, share, may_split)]
+    weight = _weights(full, rows)
+    heap = [(0.0, number) for number in range(min(wanted, len(pieces)))]
+    bins: list[list[Span]] = [[] for _ in heap]
+    for piece in sorted(pieces, key=lambda one: (-one.rows * weight[one.fragment], one.fragment, one.start or 0)):
+        load, number = heapq.heappop(heap)
+        bins[number].append(piece)
+        heapq.heappush(heap, (load + piece.rows * weight[piece.fragment], number))
+    return [tuple(sorted(one, key=lambda span: (span.fragment, span.start or 0))) for one in bins]
+
+
+def _pieces(fragment: Fragment, share: int, may_split: bool) -> list[Span]:
+    # A little above the share is not worth a second start of the scanner.
+    if not may_split or fragment.rows <= share * 1.25:
+        return [Span(fragment.id, fragment.rows)]
+    count = -(-fragment.rows // share)
+    step = -(-fragment.rows // count)
+    return [Span(fragment.id, min(step, fragment.rows - start), start) for start in range(0, fragment.rows, step)]
+
+
+def _weights(fragments: Sequence[Fragment], rows: int) -> dict[int, float]:
+    """What a row costs in each fragment: rows and bytes count alike, since wide rows take longer."""
+    size = sum(one.bytes for one in fragments)
+    if not size:
+        return {one.id: 1.0 for one in fragments}
+    mean = size / rows
+    return {one.id: 0.5 + 0.5 * (one.bytes / one.rows) / mean for one in fragments}

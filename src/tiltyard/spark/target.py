@@ -1,0 +1,238 @@
+"""Which table is meant, and at which moment: from options to an open handle, the same way for reading, writing and streams."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, Literal, Self, cast
+
+import tiltyard as ty
+from tiltyard.errors import InvalidInput
+from tiltyard.spark.options import TARGET, Options
+
+_MOMENTS: Final = ("version", "tag", "timestamp", "snapshot")
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where pylance finds the very rows: all a worker has to know. No catalog is asked again.
+
+    Attributes:
+        uri: as pylance takes it; a branch has one of its own.
+        version: as pylance numbers it; a version that only a transaction sees has a number nobody else uses.
+        storage: what goes to the object store.
+    """
+
+    uri: str
+    version: int
+    storage: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+
+    @classmethod
+    def of(cls, table: ty.Table, storage: Mapping[str, Any] | None = None) -> Address:
+        """The address of what a handle shows now."""
+        opened = table.lance
+        if storage is None:
+            storage = opened.latest_storage_options() or {}
+        return cls(opened.uri, int(opened.version), tuple(sorted((str(name), str(value)) for name, value in storage.items())))
+
+    def to_json(self) -> str:
+        return json.dumps({"uri": self.uri, "version": self.version, "storage": dict(self.storage)})
+
+    @classmethod
+    def from_json(cls, text: str) -> Address:
+        """The address from an option.
+
+        Raises:
+            InvalidInput: it is no address.
+        """
+        try:
+            known = json.loads(text)
+            return cls(str(known["uri"]), int(known["version"]), tuple(sorted(dict(known.get("storage") or {}).items())))
+        except (ValueError, TypeError, KeyError):
+            raise InvalidInput("Option address is not what Address.to_json gives.", argument="address") from None
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A table by path, or by the lake it is in and its name, now or at some moment. Picklable; opens nothing until asked.
+
+    Attributes:
+        path: where the table is; None for a table of a lake.
+        lake: where the lake is.
+        table: the name in the lake, with dots between namespaces.
+        version, tag, timestamp: when; of a lake, tag and timestamp are lake-wide and version is the table's own.
+        branch: on which line of history.
+        snapshot: a snapshot's number, of a lake only.
+        storage: what goes to the object store.
+        commit_store: the database that decides who has a version, if a table by path has one.
+        allowed_bases: places outside the table that its files may lie in.
+        address: the very rows, for what only this session can find, such as the rows inside a transaction.
+    """
+
+    path: str | None = None
+    lake: str | None = None
+    table: str | None = None
+    version: int | None = None
+    tag: str | None = None
+    branch: str | None = None
+    timestamp: str | None = None
+    snapshot: int | None = None
+    storage: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    commit_store: str | None = field(default=None, repr=False)
+    durability: str = "fsync"
+    allowed_bases: tuple[str, ...] = ()
+    address: Address | None = None
+
+    @classmethod
+    def from_options(cls, given: Mapping[str, str]) -> Target:
+        """The target that options describe; options that are not about it are left alone.
+
+        Raises:
+            InvalidInput: they contradict each other, or say too little.
+        """
+        options = given if isinstance(given, Options) else Options(given)
+        address = options.text("address")
+        target = cls(
+            path=options.text("path"),
+            lake=options.text("lake"),
+            table=options.text("table"),
+            version=options.integer("version", least=1),
+            tag=options.text("tag"),
+            branch=options.text("branch"),
+            timestamp=options.text("timestamp"),
+            snapshot=options.integer("snapshot", least=0),
+            storage=tuple(sorted(options.storage().items())),
+            commit_store=options.text("commit_store"),
+            durability=options.one_of("durability", ("fsync", "os"), "fsync") or "fsync",
+            allowed_bases=options.names("allowed_bases") or (),
+            address=None if address is None else Address.from_json(address),
+        )
+        target._check()
+        return target
+
+    def _check(self) -> None:
+        if self.lake is not None and self.table is None and self.path is not None:
+            raise _contradiction("path and lake", "Give path alone, or lake with table.", "path")
+        if self.lake is not None and self.path is not None:
+            raise _contradiction("path, lake and table", "A table of a lake is found by lake and table.", "path")
+        if self.lake is None and self.table is not None:
+            raise InvalidInput(
+                "Option table names a table of a lake, but no lake is given.", argument="lake", advice="Add lake, or use path."
+            )
+        if self.lake is not None and self.table is None:
+            raise InvalidInput("Option lake needs the name of a table.", argument="table", advice="Add table, such as sales.orders.")
+        if self.lake is None and self.path is None and self.address is None:
+            raise InvalidInput("Nobody said which table.", argument="path", advice="Use load(path), or options lake and table.")
+        given = [name for name in _MOMENTS if getattr(self, name) is not None]
+        if len(given) > 1:
+            raise _contradiction(" and ".join(given), "Each says when; give one of them.", given[1])
+        if self.tag is not None and self.branch is not None:
+            raise _contradiction("tag and branch", "A tag names its branch itself.", "branch")
+        if self.lake is None and self.snapshot is not None:
+            raise InvalidInput("Only a lake has snapshots.", argument="snapshot", advice="Use version for a table by path.")
+        if self.lake is not None and self.commit_store is not None:
+            raise _contradiction("lake and commit_store", "A lake's catalog decides for its tables.", "commit_store")
+
+    @property
+    def name(self) -> str:
+        """For people."""
+        return self.path or self.table or (self.address.uri if self.address else "")
+
+    @property
+    def moment(self) -> str | None:
+        """The option that fixes when; None where it is the newest version that is meant."""
+        return next((name for name in _MOMENTS if getattr(self, name) is not None), "address" if self.address else None)
+
+    def require_newest(self, doing: str) -> Self:
+        """For whoever changes the table: that happens at its newest version and no other.
+
+        Raises:
+            InvalidInput: an option names another moment.
+        """
+        if self.moment is not None:
+            raise InvalidInput(
+                f"Option {self.moment} cannot be used to {doing}.",
+                argument=self.moment,
+                advice="What changes a table starts from its newest version.",
+            )
+        return self
+
+    def pinned(self, version: int) -> Target:
+        """The same table at one version of its own."""
+        return replace(self, version=version, tag=None, timestamp=None, snapshot=None, address=None)
+
+    def newest(self) -> Target:
+        """The same table, whatever its newest version is."""
+        return replace(self, version=None, tag=None, timestamp=None, snapshot=None, address=None)
+
+    def storage_options(self) -> dict[str, str] | None:
+        return dict(self.storage) or None
+
+    def to_options(self) -> dict[str, str]:
+        """The options that mean this target."""
+        found = {name: getattr(self, name) for name in TARGET if name not in ("allowed_bases", "address", "durability")}
+        options = {name: str(value) for name, value in found.items() if value is not None}
+        if self.durability != "fsync":
+            options["durability"] = self.durability
+        if self.allowed_bases:
+            options["allowed_bases"] = ",".join(f"`{one}`" for one in self.allowed_bases)
+        if self.address is not None:
+            options["address"] = self.address.to_json()
+        return options | {f"storage.{name}": value for name, value in self.storage}
+
+    def open_lake(self) -> ty.Lake:
+        """The lake, on the branch that is meant.
+
+        Raises:
+            InvalidInput: the table is not one of a lake.
+            NotFound: there is no such lake or branch.
+        """
+        if self.lake is None:
+            raise InvalidInput(f"{self.name} is given by its path, not by a lake.", argument="lake")
+        lake = ty.Lake.open(self.lake, create=False, storage_options=self.storage_options(), durability=self._durability)
+        return lake if self.branch is None else lake.on_branch(self.branch)
+
+    @property
+    def _durability(self) -> Literal["fsync", "os"]:
+        return cast("Literal['fsync', 'os']", self.durability)
+
+    def open(self) -> ty.Table:
+        """The table at the moment that is meant.
+
+        Raises:
+            NotFound: there is no such table, version, tag, branch or snapshot.
+        """
+        if self.lake is not None:
+            return self._open_in_lake()
+        if self.path is None:
+            raise InvalidInput("Rows inside a transaction can only be read.", argument="address")
+        return ty.Table.open(
+            self.path,
+            version=self.version,
+            tag=self.tag,
+            branch=self.branch,
+            timestamp=self.timestamp,
+            storage_options=self.storage_options(),
+            durability=self._durability,
+            commit_store=self.commit_store,
+            allowed_bases=self.allowed_bases,
+        )
+
+    def _open_in_lake(self) -> ty.Table:
+        lake, name = self.open_lake(), cast(str, self.table)
+        at = self.snapshot if self.snapshot is not None else self.tag or self.timestamp
+        if at is not None:
+            return lake.snapshot(at).table(name)
+        newest = lake.table(name)
+        if self.version is None or self.version == newest.version:
+            return newest
+        return ty.Table.open(newest.uri, version=self.version, branch=newest.branch, storage_options=self.storage_options())
+
+    def locate(self) -> Address:
+        """Where workers find the rows, with the version fixed now."""
+        return self.address or Address.of(self.open(), dict(self.storage))
+
+
+def _contradiction(what: str, advice: str, argument: str) -> InvalidInput:
+    return InvalidInput(f"Options {what} contradict each other.", argument=argument, advice=advice)

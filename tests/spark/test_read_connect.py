@@ -1,0 +1,27 @@
+"""A Connect session reads the same, without the rule, and says so."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_a_connect_session(tmp_path: Path) -> None:
+    paths = [str(ROOT / "src"), str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable}
+    child = [sys.executable, "-m", "tests.support.spark_connect_child", str(tmp_path)]
+    done = subprocess.run(child, capture_output=True, text=True, timeout=500, check=False, cwd=tmp_path, env=environment)
+    lines = [line for line in done.stdout.splitlines() if line.startswith("SEEN ")]
+    assert lines, done.stdout + done.stderr
+    seen = json.loads(lines[0].removeprefix("SEEN "))
+    assert seen["connect"]
+    assert not seen["rule"]
+    assert any("Connect client cannot reach the optimizer" in one for one in seen["notices"])
+    assert seen["views"] == ["orders"]
+    assert (seen["rows"], seen["counted"], seen["by_name"]) == ([2, 3], 3, 6)
+    assert (seen["after"], seen["pinned"]) == (4, 3)

@@ -1,0 +1,47 @@
+"""A Connect session in a process of its own: started with a directory to work in, prints what it saw as JSON."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+import tiltyard as ty
+from tiltyard.spark import enable
+
+
+def main(place: Path) -> None:
+    from tests.support.spark import SETTINGS
+
+    lake = ty.Lake.open(place / "lake")
+    lake.create_table("orders", pa.table({"id": [1, 2, 3], "v": [0.5, None, float("nan")]}))
+    builder = SparkSession.builder.remote("local[1]")
+    for key, value in {**SETTINGS, "spark.local.dir": str(place / "local"), "spark.sql.warehouse.dir": str(place / "warehouse")}.items():
+        builder = builder.config(key, value)
+    spark = builder.getOrCreate()
+    told = enable(spark, lake=str(place / "lake"))
+    frame = spark.read.format("tiltyard").option("lake", str(place / "lake")).option("table", "orders").load()
+    seen = {
+        "connect": told.connect,
+        "rule": told.rule,
+        "notices": list(told.notices),
+        "views": list(told.views),
+        "rows": [row.id for row in frame.filter("id > 1 and (v is null or isnan(v))").orderBy("id").collect()],
+        "counted": frame.count(),
+        "by_name": spark.sql("select sum(id) s from orders").collect()[0].s,
+    }
+    lake.table("orders").append(pa.table({"id": [4], "v": [1.0]}))
+    told.refresh()
+    seen["after"] = spark.sql("select count(*) c from orders").collect()[0].c
+    seen["pinned"] = frame.count()
+    print("SEEN " + json.dumps(seen), flush=True)
+    spark.stop()
+    os._exit(0)  # the server of a local Connect session does not always end by itself
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

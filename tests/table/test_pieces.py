@@ -1,0 +1,279 @@
+"""Rows that other processes wrote: committed by the rules of append, overwrite and create, once, whoever wrote them how often."""
+
+from __future__ import annotations
+
+import multiprocessing
+import pickle
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+
+import lance
+import pyarrow as pa
+import pytest
+
+import tiltyard as ty
+from tests.support.commits import files_below, rows
+from tiltyard.distributed import Piece, WriteTask
+from tiltyard.errors import AlreadyExists, InvalidInput, KeyConflict, RetryableConflict
+from tiltyard.verbs import pieces as piece_module
+
+
+def _write(task: WriteTask, first: int) -> Piece:
+    return task.write(rows(*range(first, first + 3)))
+
+
+def _travelled(task: WriteTask) -> WriteTask:
+    found: WriteTask = pickle.loads(pickle.dumps(task))
+    return found
+
+
+def _ids(table: ty.Table) -> list[int]:
+    return sorted(table.refresh().to_arrow()["id"].to_pylist())
+
+
+def test_other_processes_write_and_one_commits(tmp_path: Path) -> None:
+    root = tmp_path / "t"
+    table = ty.Table.create(root, rows(0), primary_key=["id"])
+    task = table.write_task()
+    with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("spawn")) as pool:
+        made = list(pool.map(_write, [task, task], [10, 20]))
+    assert (table.refresh().version, [one.rows for one in made]) == (1, [3, 3])
+    result = table.append_pieces(made, message="from afar", properties={"job": "7"})
+    assert (result.version, result.operation, result.rows) == (2, "Append", {"inserted": 6})
+    assert _ids(table) == [0, 10, 11, 12, 20, 21, 22]
+    entry = table.describe()
+    assert (entry.message, entry.properties["job"]) == ("from afar", "7")
+    assert sorted(lance.dataset(str(root)).to_table()["id"].to_pylist()) == _ids(table)
+    assert table.check().ok
+
+
+def test_a_task_shows_no_credentials(tmp_path: Path) -> None:
+    table = ty.Table.create(tmp_path / "t", rows(1), storage_options={"aws_secret_access_key": "hunter22"})
+    task = table.write_task()
+    assert "hunter22" not in repr(task) + str(task)
+    assert _travelled(task).storage_options == {"aws_secret_access_key": "hunter22"}
+    assert "hunter22" not in repr(task.write(rows(2)))
+
+
+# ---- keys --------------------------------------------------------------------------------------------------------------------
+
+
+def test_keys_are_compared_inside_a_piece_across_pieces_and_with_the_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = ty.Table.create(tmp_path / "t", rows(1, 2), primary_key=["id"])
+    task = table.write_task()
+    for inline in (1 << 20, 0):  # once with keys that travel, once with keys that are read from the files
+        monkeypatch.setattr(piece_module, "INLINE_KEYS", inline)
+        twice, some, others, there = (task.write(rows(*ids)) for ids in [(5, 5), (6, 7), (7, 8), (2, 9)])
+        assert (some.keys is None) == (inline == 0)
+        for given, named in [([twice], "id 5"), ([some, others], "id 7"), ([there], "id 2")]:
+            with pytest.raises(KeyConflict, match=named):
+                table.append_pieces(given)
+        assert (table.latest_version(), _ids(table)) == (1, [1, 2])
+        assert table.discard_pieces([twice, some, others, there]) == 4
+    assert table.append_pieces([task.write(rows(2))], on_duplicate="allow").version == 2
+
+
+def test_a_key_that_somebody_else_brought_meanwhile(tmp_path: Path) -> None:
+    table = ty.Table.create(tmp_path / "t", rows(1), primary_key=["id"])
+    piece = table.write_task().write(rows(5, 6))
+    ty.Table.open(tmp_path / "t").append(rows(6))
+    with pytest.raises(KeyConflict, match="id 6"):
+        table.append_pieces([piece])
+    assert _ids(table) == [1, 6]
+
+
+def test_pieces_are_carried_over_what_others_did(tmp_path: Path) -> None:
+    table = ty.Table.create(tmp_path / "t", rows(1), primary_key=["id"])
+    piece = table.write_task().write(rows(5))
+    other = ty.Table.open(tmp_path / "t")
+    other.append(rows(2))
+    other.delete("id = 1")
+    result = table.append_pieces([piece])
+    assert [one.operation for one in result.rebased_over] == ["Append", "Delete"]
+    assert _ids(table) == [2, 5]
+
+
+# ---- columns -----------------------------------------------------------------------------------------------------------------
+
+
+def test_the_schema_is_checked_before_anybody_writes(tmp_path: Path) -> None:
+    table = ty.Table.create(tmp_path / "t", rows(1))
+    with pytest.raises(InvalidInput, match="not in the table"):
+        table.write_task(schema=pa.schema([("other", pa.int64())]))
+    with pytest.raises(InvalidInput, match="needs the schema"):
+        table.write_task(overwrite=True)
+    task = table.write_task()
+    with pytest.raises(InvalidInput):
+        task.write(pa.table({"id": ["text"]}))
+
+
+def test_columns_that_changed_since_the_task_was_made(tmp_path: Path) -> None:
+    table = ty.Table.create(tmp_path / "t", pa.table({"id": [1], "v": ["a"]}))
+    piece = table.write_task().write(pa.table({"id": [2], "v": ["b"]}))
+    ty.Table.open(tmp_path / "t").drop_columns(["v"])
+    with pytest.raises(RetryableConflict, match="column v is gone") as caught:
+        table.refresh().append_pieces([piece])
+    assert not caught.value.retryable
+    assert "write the rows again" in str(caught.value)
+    assert _ids(table) == [1]
+
+
+def test_a_column_that_was_renamed_or_added_is_no_hindrance(tmp_path: Path) -> None:
+    table = ty.Table.create(tmp_path / "t", pa.table({"id": [1], "v": ["a"]}), primary_key=["id"])
+    task = table.write_task(on_duplicate="allow")
+    piece = task.write(pa.table({"id": [2], "v": ["b"]}))
+    assert piece.keys is None
+    other = ty.Table.open(tmp_path / "t")
+    other.alter_columns({"path": "id", "name": "number"})
+    other.add_columns({"more": "1"})
+    table.refresh().append_pieces([piece])
+    assert sorted(table.to_arrow().to_pylist(), key=lambda row: row["number"]) == [
+        {"number": 1, "v": "a", "more": 1},
+        {"number": 2, "v": "b", "more": None},
+    ]
+    with pytest.raises(KeyConflict, match="number 2"):
+        table.append_pieces([task.write(pa.table({"id": [2], "v": ["c"]}))])
+
+
+@pytest.mark.parametrize("stable", [False, True])
+def test_pieces_of_nested_columns_in_slices_read_back_as_they_were(tmp_path: Path, stable: bool) -> None:
+    whole = pa.table(
+        {
+            "id": pa.array(range(1000)),
+            "s": [None if i % 7 == 0 else f"text {i}" for i in range(1000)],
+            "b": [i % 3 == 0 for i in range(1000)],
+            "l": [[i] * (i % 4) if i % 5 else None for i in range(1000)],
+            "st": [{"a": i, "t": str(i)} if i % 6 else None for i in range(1000)],
+            "v": pa.array([[float(i), 1.0] for i in range(1000)], pa.list_(pa.float32(), 2)),
+        }
+    )
+    table = ty.Table.create(tmp_path / "t", whole.schema, stable_row_ids=stable)
+    task = table.write_task(max_rows_per_file=70)
+    batches = whole.to_batches(max_chunksize=33)
+    made = [task.write(iter(batches[:11])), task.write(iter(batches[11:])), task.write(iter([]))]
+    assert [len(one.fragments) for one in made] == [6, 10, 0]
+    table.append_pieces(made)
+    assert table.to_arrow().sort_by("id").equals(whole)
+    assert table.check().ok
+
+
+def test_rows_that_pylance_must_convert_are_written_by_it(tmp_path: Path) -> None:
+    blob = pa.field("b", pa.large_binary(), metadata={"lance-encoding:blob": "true"})
+    schema = pa.schema([pa.field("id", pa.int64()), blob])
+    table = ty.Table.create(tmp_path / "t", schema, data_format="2.1")
+    data = pa.table({"id": [1, 2], "b": pa.array([b"x" * 10, b"y"], pa.large_binary())}, schema=schema)
+    table.append_pieces([table.write_task().write(data), _travelled(table.write_task()).write(data)])
+    assert table.count_rows() == 4
+    again = table.write_task(overwrite=True, schema=schema)
+    table.overwrite_pieces(again, [again.write(data)])
+    assert (table.count_rows(), table.check().ok) == (2, True)
+
+
+# ---- attempts that are lost --------------------------------------------------------------------------------------------------
+
+
+def test_of_two_attempts_at_one_part_one_is_committed_and_the_other_is_gone(tmp_path: Path) -> None:
+    root = tmp_path / "t"
+    table = ty.Table.create(root, rows(0))
+    task = table.write_task()
+    pieces = [task.write(rows(1), part="0"), task.write(rows(2), part="1"), task.write(rows(1), part="0")]
+    unheard = task.write(rows(2), part="1")  # of which the committer never hears
+    others = table.write_task().write(rows(9))  # of a task that is still at work
+    table.append_pieces([*pieces, pieces[0]], leftovers=True)
+    assert _ids(table) == [0, 1, 2]
+    there = files_below(root, "data")
+    assert len(there) == 4
+    assert not there & {path for one in (pieces[2], unheard) for path in one.paths}
+    table.append_pieces([others])
+    assert _ids(table) == [0, 1, 2, 9]
+
+
+def test_groups_of_one_task_do_not_clear_one_another_away(tmp_path: Path) -> None:
+    table = ty.Table.create(tmp_path / "t", rows(0))
+    task = table.write_task()
+    first, second = task.grouped("1").write(rows(1)), task.grouped("2").write(rows(2))
+    table.append_pieces([first], leftovers=True)
+    table.append_pieces([second], leftovers=True)
+    assert _ids(table) == [0, 1, 2]
+
+
+def test_a_writer_that_fails_leaves_nothing(tmp_path: Path) -> None:
+    root = tmp_path / "t"
+    table = ty.Table.create(root, rows(0))
+    before = files_below(root, "data")
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        yield from rows(1, 2).to_batches()
+        raise OSError("the source broke")
+
+    with pytest.raises(OSError, match="the source broke"):
+        table.write_task(max_rows_per_file=1).write(batches())
+    assert files_below(root, "data") == before
+
+
+def test_discarding_leaves_what_was_committed(tmp_path: Path) -> None:
+    root = tmp_path / "t"
+    table = ty.Table.create(root, rows(0))
+    task = table.write_task()
+    mine, lost = task.write(rows(1)), task.write(rows(2))
+    table.append_pieces([mine])
+    with pytest.raises(InvalidInput, match="They are committed"):
+        table.discard_pieces([mine])
+    assert table.discard_pieces([lost, None]) == 1
+    assert len(files_below(root, "data")) == 2
+    assert task.discard([None], all_of_token=False) == 0
+
+
+# ---- replacing and making ----------------------------------------------------------------------------------------------------
+
+
+def test_pieces_replace_a_table_and_its_schema(tmp_path: Path) -> None:
+    table = ty.Table.create(tmp_path / "t", rows(1, 2), primary_key=["id"])
+    schema = pa.schema([pa.field("name", pa.string()), pa.field("id", pa.int64())])
+    task = _travelled(table.write_task(overwrite=True, schema=schema))
+    pieces = [task.write(pa.table({"id": [5], "name": ["a"]})), task.write(pa.table({"id": [6]}))]
+    with pytest.raises(KeyConflict, match="id 5"):
+        table.overwrite_pieces(task, [*pieces, task.write(pa.table({"id": [5]}))])
+    result = table.overwrite_pieces(task, pieces, message="anew")
+    assert (result.operation, result.rows, table.primary_key) == ("Overwrite", {"inserted": 2}, ("id",))
+    assert table.to_arrow().sort_by("id").to_pylist() == [{"name": "a", "id": 5}, {"name": None, "id": 6}]
+    with pytest.raises(InvalidInput, match="another purpose"):
+        table.overwrite_pieces(table.write_task(), [])
+    assert table.check().ok
+    empty = table.write_task(overwrite=True, schema=schema, primary_key=[])
+    table.overwrite_pieces(empty, [])
+    assert (table.count_rows(), table.primary_key) == (0, ())
+
+
+def test_a_table_that_never_gives_an_id_out_twice(tmp_path: Path) -> None:
+    lance.write_dataset(pa.table({"a": [1], "b": [2]}), str(tmp_path / "t"))
+    table = ty.Table.open(tmp_path / "t")
+    schema = pa.schema([pa.field("s", pa.struct([pa.field("x", pa.int64())])), pa.field("id", pa.int64())])
+    task = table.write_task(overwrite=True, schema=schema)
+    table.overwrite_pieces(task, [task.write(pa.table({"s": [{"x": 3}], "id": [4]}))])
+    assert lance.dataset(str(tmp_path / "t")).to_table().to_pylist() == [{"s": {"x": 3}, "id": 4}]
+    table.append(pa.table({"s": [{"x": 5}], "id": [6]}))
+    assert table.count_rows() == 2
+
+
+def test_a_table_is_made_of_pieces(tmp_path: Path) -> None:
+    task = _travelled(ty.distributed.new_table(tmp_path / "t", rows(1).schema, primary_key=["id"], stable_row_ids=True, config={"k": "v"}))
+    pieces = [task.write(rows(1)), task.write(rows(2))]
+    assert not (tmp_path / "t" / "_versions").exists()
+    with pytest.raises(KeyConflict, match="id 1"):
+        ty.Table.create_from_pieces(task, [*pieces, task.write(rows(1))])
+    table = ty.Table.create_from_pieces(task, pieces, leftovers=True)
+    assert (_ids(table), table.primary_key, table.config["k"]) == ([1, 2], ("id",), "v")
+    assert len(files_below(tmp_path / "t", "data")) == 2
+    with pytest.raises(AlreadyExists):
+        ty.Table.create_from_pieces(task, pieces)
+    assert table.append(rows(3)).version == 2
+    assert table.check().ok
+
+
+def test_what_is_no_piece(tmp_path: Path) -> None:
+    table = ty.Table.create(tmp_path / "t", rows(1))
+    with pytest.raises(InvalidInput, match="no piece"):
+        table.append_pieces([rows(1)])
+    assert table.append_pieces([]).version == 2
