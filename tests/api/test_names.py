@@ -12,7 +12,15 @@ import pytest
 import tiltyard
 import tiltyard.testing
 
-SHELVES = ("tiltyard", "tiltyard.conflicts", "tiltyard.distributed", "tiltyard.ops", "tiltyard.locks", "tiltyard.metrics", "tiltyard.testing")
+SHELVES = (
+    "tiltyard",
+    "tiltyard.conflicts",
+    "tiltyard.distributed",
+    "tiltyard.ops",
+    "tiltyard.locks",
+    "tiltyard.metrics",
+    "tiltyard.testing",
+)
 
 
 def _exported(module: ModuleType) -> set[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -250,6 +251,11 @@ def test_a_table_that_is_followed(bench: Bench, spark: SparkSession) -> None:
         assert sorted(log) == [("insert", 1, 1), ("insert", 2, 1), ("insert", 3, 1), ("update", 1, 2)]
         lake.table("t").compact()
         assert runner.run().status == "nothing to do"
+        for number in (4, 5):
+            lake.table("t").append(pa.table({"id": [number], "k": ["c"], "n": [1]}))
+        lake.cleanup(keep_snapshots=1, grace=timedelta(0))
+        with pytest.raises(ty.HistoryUnavailable, match=r"sources.changed had not read them: give it another name"):
+            runner.run()
 
 
 def test_a_directory_that_is_read_while_files_change(bench: Bench, spark: SparkSession) -> None:

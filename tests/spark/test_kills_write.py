@@ -85,8 +85,9 @@ def test_tasks_that_fail_are_run_again_and_nothing_is_doubled(tmp_path: Path) ->
         assert child.wait(timeout=300) == 0
         assert note.read_text() == point
         table = ty.Table.open(path)
-        assert sorted(table.to_arrow()["id"].to_pylist()) == list(range(ROWS))
-        assert files_below(path, "data") == {file.path for one in table.fragments for file in one.files}
+        there = {name for name in files_below(path, "data") if name.endswith(".lance")}  # pylance's temporary ones are cleanup's
+        assert there == {file.path for one in table.fragments for file in one.files}
+        _judge(path, list(range(ROWS)))
 
 
 # ---- streaming write ---------------------------------------------------------------------------------------------------------

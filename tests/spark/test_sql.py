@@ -120,7 +120,10 @@ def test_everything_else_is_sparks(spark: SparkSession, lake: ty.Lake) -> None:
     assert sql(spark, "SHOW TABLES", lake).count() >= 0
     spark.range(3).createOrReplaceTempView("mine")
     assert sql(spark, "SELECT count(*) FROM mine JOIN a USING (id)", lake).first()[0] == 2  # type: ignore[index]  # one row
+    with pytest.raises(ty.UnsupportedFeature, match="Pass lake="):
+        sql(spark, "DELETE FROM mine WHERE id = 1")
     spark.catalog.dropTempView("mine")
+    assert sql(spark, "SELECT count(*) FROM `ns.more`", lake).collect()[0][0] == 3  # as its view is called
 
 
 BAD = {
@@ -154,3 +157,22 @@ def test_what_cannot_be_done_is_said_with_its_place(spark: SparkSession, lake: t
         sql(spark, text, lake)
     assert len(str(raised.value)) < 300
     assert (lake.table("a").version, len(found(lake))) == (1, 4)
+
+
+class Client:
+    """What tells a Connect session from others: where its class comes from."""
+
+    __module__ = "pyspark.sql.connect.session"
+
+    def sql(self, text: str) -> str:
+        return f"passed on: {text}"
+
+
+@pytest.mark.parametrize(
+    "text", ["MERGE INTO a USING b ON a.id = b.id WHEN MATCHED THEN DELETE", " optimize a", "SELECT * FROM a VERSION AS OF 1"]
+)
+def test_a_connect_session_is_told_that_it_has_no_parser(text: str) -> None:
+    client: Any = Client()
+    with pytest.raises(ty.UnsupportedFeature, match="Connect"):
+        sql(client, text)
+    assert str(sql(client, "SELECT 1")) == "passed on: SELECT 1"

@@ -59,7 +59,9 @@ def repeat(
 
 
 def passes(error: ty.TiltyardError) -> bool:
-    """Whether waiting may help."""
+    """Whether waiting may help. History that was cleaned up does not come back."""
+    if isinstance(error, ty.HistoryUnavailable):
+        return False
     return error.retryable or isinstance(error, ty.OutcomeUnknown) or (isinstance(error, ty.StorageError) and error.transient)
 
 

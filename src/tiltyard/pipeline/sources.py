@@ -88,7 +88,12 @@ def _table(spark: SparkSession, portion: TablePortion, sight: ty.LakeSnapshot) -
     if portion.whole or portion.none:
         rows = _all_rows(spark, table) if portion.whole else frame_of(spark, table.to_arrow(limit=0))
         return rows.select("*", sql.lit("insert").alias("_change"), sql.lit(portion.last).cast("bigint").alias("_version"))
-    return frame_of(spark, table.changes(portion.first, portion.last).read_all())
+    try:
+        return frame_of(spark, table.changes(portion.first, portion.last).read_all())
+    except ty.HistoryUnavailable as error:
+        raise error.advised(
+            f"sources.{portion.source.name} had not read them: give it another name to begin anew, with all rows."
+        ) from None
 
 
 def _all_rows(spark: SparkSession, table: ty.LakeTable) -> DataFrame:

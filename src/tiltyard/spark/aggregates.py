@@ -26,7 +26,6 @@ MOST_GROUPS: Final = 1 << 17
 _SAFE: Final = 1 << 62
 """Half of what a long holds."""
 
-_VALID: Final = pc.CountOptions(mode="only_valid")
 _NOT_OF_NONE: Final = pc.ScalarAggregateOptions(skip_nulls=True, min_count=1)
 """The sum of no values is null, not zero."""
 
@@ -67,7 +66,8 @@ def _is_key(stored: pa.Schema, name: str) -> bool:
         or is_a.is_string(kind)
         or is_a.is_boolean(kind)
         or is_a.is_date32(kind)
-        or is_a.is_floating(kind)
+        or is_a.is_float32(kind)
+        or is_a.is_float64(kind)
         or (is_a.is_timestamp(kind) and kind.unit == "us")
         or is_a.is_decimal128(kind)
     )
@@ -162,10 +162,12 @@ def _inputs(table: pa.Table, work: Aggregation) -> dict[str, Any]:
         if one.operation == "rows":
             continue
         column = table.column(one.column)
-        if one.operation == "sum" and pa.types.is_integer(column.type):
+        if one.operation == "count":
+            column = pc.is_valid(column).cast(pa.int64())  # of any type, also of those that cannot be grouped
+        elif one.operation == "sum" and pa.types.is_integer(column.type):
             column = column.cast(pa.int64())
         elif one.operation in ("sum", "sum_double"):
-            column = column.cast(pa.float64())
+            column = column.cast(pa.float64(), safe=False)  # long integers are rounded, as Spark does
         elif _has_nan(one, column.type):
             nan = pc.is_nan(column)
             columns[f"n{index}"] = nan.cast(pa.int64())
@@ -190,8 +192,6 @@ def _one_by_one(table: pa.Table, work: Aggregation) -> pa.Table:
     for index, one in enumerate(work.partials):
         if one.operation == "rows":
             columns[f"p{index}"] = pa.array([1] * table.num_rows, pa.int64())
-        elif one.operation == "count":
-            columns[f"p{index}"] = pc.is_valid(columns[f"p{index}"]).cast(pa.int64())
     return pa.table(columns)
 
 
@@ -201,13 +201,10 @@ def _grouped(table: pa.Table, work: Aggregation, *, again: bool) -> pa.Table:
     steps: list[tuple[Any, str, Any]] = []
     made: list[str] = []
     for index, one in enumerate(work.partials):
-        adds = again or one.operation in ("sum", "sum_double")
         if one.operation == "rows" and not again:
             steps.append(([], "count_all", None))
-        elif one.operation == "count" and not again:
-            steps.append((f"p{index}", "count", _VALID))
         else:
-            steps.append((f"p{index}", "sum" if adds and one.operation not in ("min", "max") else one.operation, _NOT_OF_NONE))
+            steps.append((f"p{index}", one.operation if one.operation in ("min", "max") else "sum", _NOT_OF_NONE))
         made.append(f"p{index}")
         if f"n{index}" in table.schema.names:
             steps.append((f"n{index}", "sum", _NOT_OF_NONE))

@@ -191,6 +191,8 @@ class _Doing:
         target = target_of(self.statement, plan.targetTable() if kind == "MergeIntoTable" else plan.table())
         found = None if target is None else self.names.find(target.relation.name)
         if target is None or found is None:
+            if target is not None and kind != "InsertIntoStatement":
+                self._refuse_view(target.relation.name)
             return None
         table = self.names.open(found)
         with self._with_views(skip=target.relation.start) as statement:
@@ -201,6 +203,17 @@ class _Doing:
             if kind == "MergeIntoTable":
                 return self._merge(statement, table, target)
             return self._insert(statement, table)
+
+    def _refuse_view(self, name: tuple[str, ...]) -> None:
+        """Spark would end in an internal error."""
+        state = self.names.session._jsparkSession.sessionState()
+        if len(name) == 1 and state.catalog().getTempView(name[0]).isDefined():
+            raise UnsupportedFeature(
+                f"{name[0]!r} is a view of this session, which cannot be changed.",
+                feature="changing a view",
+                writing=True,
+                advice="Pass lake= if you mean the table of a lake.",
+            )
 
     def query(self) -> DataFrame:
         """Runs anything else, with our tables in it."""
