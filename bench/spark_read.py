@@ -76,6 +76,13 @@ def make(rows: int, place: Path) -> None:
     table.create_index("id", "BTREE")
 
 
+def warmed(rounds: int, **works: Callable[[], object]) -> dict[str, list[float]]:
+    """Milliseconds of each, in turn, after one run that does not count: Spark compiles a query when it first sees it."""
+    for work in works.values():
+        work()
+    return in_turn(rounds, **works)
+
+
 def to_nowhere(frame: DataFrame) -> None:
     frame.write.format("noop").mode("overwrite").save()
 
@@ -110,7 +117,7 @@ def measure(spark: SparkSession, place: Path, rows: int, rounds: int, only: str)
 
             return once
 
-        taken = in_turn(rounds, ours=run("ours"), parquet=run("parquet"))
+        taken = warmed(rounds, ours=run("ours"), parquet=run("parquet"))
         yield Figure(name, statistics.median(taken["ours"]), statistics.median(taken["parquet"]), "ms", aim)
 
 

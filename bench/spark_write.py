@@ -22,8 +22,8 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 
 import tiltyard as ty
-from bench.commit import Figure, in_turn
-from bench.spark_read import SETTINGS
+from bench.commit import Figure
+from bench.spark_read import SETTINGS, warmed
 from tiltyard.spark import enable
 from tiltyard.spark.table import SparkTable
 
@@ -76,7 +76,7 @@ def parquet(frame: DataFrame, fresh: Fresh) -> Callable[[], None]:
 def whole(spark: SparkSession, place: Path, rows: int, rounds: int, parts: int) -> Figure:
     frame = readings(spark, rows, parts).cache()
     frame.count()
-    taken = in_turn(rounds, ours=ours(frame, Fresh(place / "a")), parquet=parquet(frame, Fresh(place / "b")))
+    taken = warmed(rounds, ours=ours(frame, Fresh(place / "a")), parquet=parquet(frame, Fresh(place / "b")))
     frame.unpersist()
     return Figure("write", statistics.median(taken["ours"]), statistics.median(taken["parquet"]), "ms", 0.9)
 
@@ -85,7 +85,7 @@ def of_vectors(spark: SparkSession, place: Path, rows: int, rounds: int, parts: 
     frame = vectors(spark, max(rows // VECTORS_PER_ROW, 1), parts).cache()
     frame.count()
     told = {"vectors": f"v:{DIMENSION}"}
-    taken = in_turn(rounds, ours=ours(frame, Fresh(place / "a"), **told), parquet=parquet(frame, Fresh(place / "b")))
+    taken = warmed(rounds, ours=ours(frame, Fresh(place / "a"), **told), parquet=parquet(frame, Fresh(place / "b")))
     frame.unpersist()
     return Figure(f"write vectors of {DIMENSION}", statistics.median(taken["ours"]), statistics.median(taken["parquet"]), "ms", 0.3)
 
@@ -96,7 +96,7 @@ def small(spark: SparkSession, place: Path, rows: int, rounds: int, parts: int) 
     table = ty.Table.create(place / "small", frame.toArrow().schema, durability="os")
     handle = SparkTable(spark, table)
     there = str(place / "small-parquet")
-    taken = in_turn(rounds, ours=lambda: handle.append(frame), parquet=lambda: frame.write.mode("append").parquet(there))
+    taken = warmed(rounds, ours=lambda: handle.append(frame), parquet=lambda: frame.write.mode("append").parquet(there))
     return Figure(f"append of {SMALL} rows", statistics.median(taken["ours"]), statistics.median(taken["parquet"]), "ms", 0.2)
 
 
@@ -105,7 +105,7 @@ def small_through_the_source(spark: SparkSession, place: Path, rows: int, rounds
     frame = spark.createDataFrame(readings(spark, SMALL, 1).toArrow())
     there, that = str(place / "through"), str(place / "through-parquet")
     write = frame.write.format("tiltyard").mode("append").options(durability="os")
-    taken = in_turn(rounds, ours=lambda: write.save(there), parquet=lambda: frame.write.mode("append").parquet(that))
+    taken = warmed(rounds, ours=lambda: write.save(there), parquet=lambda: frame.write.mode("append").parquet(that))
     name = f"append of {SMALL} rows, data source"
     return Figure(name, statistics.median(taken["ours"]), statistics.median(taken["parquet"]), "ms", None)
 
