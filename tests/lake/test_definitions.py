@@ -22,7 +22,8 @@ def test_a_new_table_is_there_with_the_commit_and_not_before(site: Site, lake: L
         assert tx.tables() == ["a", "b", "sales.new"]
         assert other.tables() == lake.tables() == ["a", "b"]
         for path in sorted(site.files(".lance/_versions") - before):
-            assert site.root is not None
+            if site.root is None:
+                pytest.skip("looks at files on this machine")
             with pytest.raises((ValueError, OSError)):
                 lance.dataset(str(site.root / path.partition("/")[0]))
         with pytest.raises(NotFound):
@@ -250,7 +251,8 @@ def test_of_two_renames_of_one_table_one_wins(lake: Lake) -> None:
 
 
 def test_a_table_that_is_there_can_be_registered(site: Site, lake: Lake) -> None:
-    assert site.root is not None
+    if site.root is None:
+        pytest.skip("looks at files on this machine")
     uri = str(site.root.parent / "elsewhere.lance")
     lance.write_dataset(numbers(1), uri)
     lance.write_dataset(numbers(2), uri, mode="append")

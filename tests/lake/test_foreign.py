@@ -63,7 +63,7 @@ def test_what_does_not_go_together_with_a_foreign_commit_is_refused(lake: Lake) 
     tx = lake.transaction()
     tx.table("a").update({"id": "id + 1"})
     tx.table("b").append(numbers(2))
-    lance.dataset(uri_of(lake, "a")).update({"id": "id + 10"})
+    stock(lake, "a").update({"id": "id + 10"})
     with pytest.raises(ConflictError):
         tx.commit()
     assert both(lake) == ([11], [1])
@@ -85,7 +85,7 @@ def test_foreign_upkeep_does_not_break_a_read(site: Site, lake: Lake) -> None:
     tx = lake.transaction(isolation="serializable")
     assert ids(tx.table("a")) == [1, 2]
     tx.table("b").append(numbers(2))
-    lance.dataset(uri_of(lake, "a")).optimize.compact_files()
+    stock(lake, "a").optimize.compact_files()
     assert site.open().table("a").version > 2
     tx.commit()
     assert both(lake) == ([1, 2], [1, 2])
@@ -186,7 +186,7 @@ def test_a_number_of_several_tables_that_was_taken_puts_the_table_apart(site: Si
         tx.create_table("c", numbers(1))
     assert ids(site.open().table("b")) == [1, 2, 3]
     assert ids(lake.snapshot(1).table("a")) == [1], "what was before can still be read"
-    assert ids(lance.dataset(uri_of(lake, "a"))) == [1, 99], "nothing of theirs was touched"
+    assert ids(stock(lake, "a")) == [1, 99], "nothing of theirs was touched"
     assert any("staged" in path for path in site.files(f"staged/{transaction}")), "and nothing of ours"
 
 

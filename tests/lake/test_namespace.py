@@ -23,7 +23,7 @@ from lance_namespace import (
     UnsupportedOperationError,
 )
 
-from tests.support.lakes import InterposedRecords, Site, add_to_both, both, foreign_append, ids, numbers, through, uri_of
+from tests.support.lakes import InterposedRecords, Site, add_to_both, both, foreign_append, ids, numbers, stock, through, uri_of
 from tiltyard.errors import NotFound
 from tiltyard.lake import Lake
 from tiltyard.lakes.namespace import LakeNamespace
@@ -120,7 +120,7 @@ def test_what_pylance_commits_is_decided_in_the_catalog(site: Site, lake: Lake) 
     dataset.update({"id": "id + 10"}, where="id = 1")
     dataset.delete("id = 2")
     dataset.create_scalar_index("id", "BTREE")
-    assert ids(lake.table("a")) == ids(lance.dataset(uri_of(lake, "a"))) == [11]
+    assert ids(lake.table("a")) == ids(stock(lake, "a")) == [11]
     entries = [(step.author, step.changes[0].operations) for step in lake.history(4)]
     assert entries == [("a client", (operation,)) for operation in ("CreateIndex", "Delete", "Update", "Append")]
     assert not [path for path in site.files("_versions/") if ".manifest-" in path], "nothing staged is left"

@@ -29,7 +29,8 @@ def _ids(lake: Lake, name: str) -> list[int]:
 
 
 def _data_files(site: Site) -> int:
-    assert site.root is not None
+    if site.root is None:
+        pytest.skip("looks at files on this machine")
     return sum("_versions" not in path.parts and path.suffix == ".lance" and path.is_file() for path in site.root.rglob("data/*"))
 
 
@@ -106,7 +107,7 @@ def test_where_the_pieces_of_a_new_table_lie(site: Site, tmp_path: Path) -> None
     lake = site.open()
     task = lake.new_table_task("n", rows(1).schema)
     piece = _written(task, 1)
-    assert str(tmp_path) in task.uri
+    assert task.uri.startswith(str(site.root) if site.root is not None else site.uri)
     assert task.discard([piece], all_of_token=True) == 1
     assert lake.create_table_from_pieces("n", task, []).count_rows() == 0
 

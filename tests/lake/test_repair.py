@@ -7,10 +7,9 @@ from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 
-import lance
 import pytest
 
-from tests.support.lakes import Site, add_to_both, both, foreign_append, ids, numbers, stores_through, two_tables, uri_of
+from tests.support.lakes import Site, add_to_both, both, foreign_append, ids, numbers, stock, stores_through, two_tables, uri_of
 from tiltyard.catalog.codec import name_key
 from tiltyard.catalog.records import Writes
 from tiltyard.errors import CorruptTable, InvalidInput, NotFound
@@ -61,7 +60,7 @@ def assert_sound(site: Site, lake: Lake) -> None:
     other = site.open()
     assert other.check().problems == ()
     for name in other.tables():
-        assert ids(lance.dataset(uri_of(lake, name))) == ids(other.table(name))
+        assert ids(stock(lake, name)) == ids(other.table(name))
     with other.transaction() as tx:
         add_to_both(tx, 1000)
     assert 1000 in ids(lake.table("a"))

@@ -13,6 +13,7 @@ from tests.lake import (
     test_definitions,
     test_foreign,
     test_kills,
+    test_namespace,
     test_serializable,
     test_snapshots,
     test_transactions,
@@ -47,6 +48,10 @@ CASES: list[Callable[..., None]] = [
     test_snapshots.test_history_says_who_changed_which_tables_together,
     test_snapshots.test_tags_name_cuts,
     test_foreign.test_a_reader_past_the_lake_is_behind_but_never_torn_inside_one_table,
+    test_foreign.test_foreign_upkeep_does_not_break_a_read,
+    test_namespace.test_pylance_opens_tables_at_the_catalogs_version,
+    test_namespace.test_what_pylance_commits_is_decided_in_the_catalog,
+    test_namespace.test_many_clients_at_once_lose_nothing,
 ]
 CHOSEN: dict[str, tuple[Callable[..., None], dict[str, Any]]] = {
     "killed at every step": (test_kills.test_killed_at_every_step, {"tables": 2}),

@@ -11,7 +11,19 @@ from typing import Any
 import lance
 import pytest
 
-from tests.support.lakes import InterposedRecords, LosingRecords, Site, add_to_both, both, ids, numbers, stores_through, through, two_tables
+from tests.support.lakes import (
+    InterposedRecords,
+    LosingRecords,
+    Site,
+    add_to_both,
+    both,
+    ids,
+    numbers,
+    stock,
+    stores_through,
+    through,
+    two_tables,
+)
 from tiltyard.errors import ConflictError, HistoryUnavailable, InvalidInput, NotFound, StorageError, TiltyardError
 from tiltyard.interfaces import ObjectStore
 from tiltyard.lake import Lake
@@ -45,7 +57,7 @@ def assert_whole(lake: Lake) -> None:
     for name in lake.tables():
         report = lake.table(name).check()
         assert report.ok, report.problems
-        assert ids(lance.dataset(lake.table(name).uri)) == ids(lake.table(name))
+        assert ids(stock(lake, name)) == ids(lake.table(name))
 
 
 def assert_nothing_left_over(site: Site, lake: Lake) -> None:

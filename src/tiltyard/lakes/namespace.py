@@ -212,7 +212,13 @@ class LakeNamespace(LanceNamespace):
         except NotFound:
             raise TableVersionNotFoundError(f"Version {version} of {head.name} is not there.") from None
         facts: dict[str, Any] = {"manifest_size": info.size, "timestamp_millis": int(info.modified.timestamp() * 1000)}
-        return TableVersion(version=version, manifest_path=f"{place.lance_uri.rstrip('/')}/{path}", **facts)
+        return TableVersion(version=version, manifest_path=f"{_within_store(place.lance_uri).rstrip('/')}/{path}", **facts)
+
+
+def _within_store(uri: str) -> str:
+    """Where something is in its bucket, which is how pylance names it; on a local disk the path is all there is."""
+    _, mark, rest = uri.partition("://")
+    return rest.partition("/")[2] if mark else uri
 
 
 def _typed(kind: type[R], request: R | Mapping[str, Any]) -> R:
