@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from importlib import import_module
@@ -75,6 +76,8 @@ def enable(
     """
     connect = type(spark).__module__.startswith("pyspark.sql.connect")
     notices: list[str] = []
+    if not connect:
+        _same_python(spark)
     spark.dataSource.register(TiltyardSource)
     if connect and rule:
         notices.append("no rule: a Connect client cannot reach the optimizer, so scans read all columns asked for and Spark filters")
@@ -89,6 +92,14 @@ def enable(
         if not on:
             notices.append("views stay at the version of their first use: call refresh() for newer ones")
     return Enabled(spark.version, connect, True, on, views, tuple(notices), spark, target)
+
+
+def _same_python(spark: SparkSession) -> None:
+    """On one machine, workers run the Python that runs this, unless somebody chose another: Spark's own choice is any ``python3``."""
+    context = spark.sparkContext
+    chosen = os.environ.get("PYSPARK_PYTHON") or context.getConf().get("spark.pyspark.python")
+    if not chosen and str(context.master).startswith("local"):
+        context.pythonExec = sys.executable
 
 
 def _install(spark: SparkSession, notices: list[str]) -> bool:
