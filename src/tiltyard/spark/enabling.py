@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from importlib import import_module
@@ -15,6 +14,7 @@ from tiltyard.spark.rule import TESTED, install, remove
 from tiltyard.spark.source import TiltyardSource
 from tiltyard.spark.target import Target
 from tiltyard.spark.views import lake_options, make_views
+from tiltyard.spark.work import same_python
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -76,8 +76,7 @@ def enable(
     """
     connect = type(spark).__module__.startswith("pyspark.sql.connect")
     notices: list[str] = []
-    if not connect:
-        _same_python(spark)
+    same_python(spark)
     spark.dataSource.register(TiltyardSource)
     if connect and rule:
         notices.append("no rule: a Connect client cannot reach the optimizer, so scans read all columns asked for and Spark filters")
@@ -92,14 +91,6 @@ def enable(
         if not on:
             notices.append("views stay at the version of their first use: call refresh() for newer ones")
     return Enabled(spark.version, connect, True, on, views, tuple(notices), spark, target)
-
-
-def _same_python(spark: SparkSession) -> None:
-    """On one machine, workers run the Python that runs this, unless somebody chose another: Spark's own choice is any ``python3``."""
-    context = spark.sparkContext
-    chosen = os.environ.get("PYSPARK_PYTHON") or context.getConf().get("spark.pyspark.python")
-    if not chosen and str(context.master).startswith("local"):
-        context.pythonExec = sys.executable
 
 
 def _install(spark: SparkSession, notices: list[str]) -> bool:

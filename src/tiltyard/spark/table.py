@@ -21,7 +21,7 @@ from tiltyard.spark.merging import SparkMerge, SparkMergePlan, merge_plan
 from tiltyard.spark.types import arrow_schema
 from tiltyard.spark.updating import update_rows
 from tiltyard.spark.upserting import merge
-from tiltyard.spark.work import Work, small_rows, wanted_schema
+from tiltyard.spark.work import Work, same_python, small_rows, wanted_schema
 
 OnDuplicate = Literal["error", "allow"]
 
@@ -41,6 +41,7 @@ class SparkTable:
     """
 
     def __init__(self, session: SparkSession, table: ty.Table, work: Work | None = None) -> None:
+        same_python(session)
         self.session = session
         self.table = table
         self.work = work or Work()

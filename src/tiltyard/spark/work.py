@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -58,6 +60,16 @@ class Work:
 def is_connect(spark: SparkSession) -> bool:
     """Whether the session is a client of a Spark that runs elsewhere."""
     return type(spark).__module__.startswith("pyspark.sql.connect")
+
+
+def same_python(spark: SparkSession) -> None:
+    """On one machine, workers run the Python that runs this, unless somebody chose another: Spark's own choice is any ``python3``."""
+    if is_connect(spark):
+        return
+    context = spark.sparkContext
+    chosen = os.environ.get("PYSPARK_PYTHON") or context.getConf().get("spark.pyspark.python")
+    if not chosen and str(context.master).startswith("local"):
+        context.pythonExec = sys.executable
 
 
 def estimated_bytes(df: DataFrame) -> int:

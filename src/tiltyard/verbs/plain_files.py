@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
@@ -19,6 +19,10 @@ from tiltyard.verbs.place import Place
 
 if TYPE_CHECKING:
     from lance.file import LanceFileWriter
+
+
+_ROWS_AT_ONCE: Final = 1 << 17
+_BYTES_AT_ONCE: Final = 16 * 1024**2
 
 
 @dataclass(slots=True)
@@ -40,10 +44,29 @@ class _Files:
         self._major, self._minor = (int(part) for part in data_version.split("."))
         self._ids = leaf_ids(fields, (self._major, self._minor))
         self._open: _File | None = None
+        self._waiting: list[pa.RecordBatch] = []
         self.names: list[str] = []
         self.fragments: list[DataFragment] = []
 
     def add(self, batch: pa.RecordBatch, limits: FileLimits) -> None:
+        """Small batches wait for each other: to encode them one by one takes twice as long."""
+        self._waiting.append(batch)
+        rows, size = sum(one.num_rows for one in self._waiting), sum(one.nbytes for one in self._waiting)
+        if rows >= min(_ROWS_AT_ONCE, limits.max_rows_per_file) or size >= min(_BYTES_AT_ONCE, limits.max_bytes_per_file):
+            self._add_waiting(limits)
+
+    def finish(self, limits: FileLimits) -> None:
+        self._add_waiting(limits)
+        self.end()
+
+    def _add_waiting(self, limits: FileLimits) -> None:
+        waiting, self._waiting = self._waiting, []
+        if len(waiting) > 1:
+            waiting = pa.Table.from_batches(waiting).combine_chunks().to_batches()
+        for batch in waiting:
+            self._add(batch, limits)
+
+    def _add(self, batch: pa.RecordBatch, limits: FileLimits) -> None:
         while batch.num_rows:
             file = self._open or self._begin()
             part = batch.slice(0, limits.max_rows_per_file - file.rows)
@@ -102,7 +125,7 @@ def write_plain(
     try:
         for batch in batches:
             files.add(batch, limits)
-        files.end()
+        files.finish(limits)
         # By whoever wrote them: he who commits may be on another machine, where there is nothing to be synced.
         place.store.sync([f"data/{name}" for name in files.names])
     except BaseException:
