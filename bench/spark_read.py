@@ -9,13 +9,9 @@ collected but for a few rows: whole scans go to Spark's ``noop`` sink.
 
 from __future__ import annotations
 
-import argparse
-import json
 import statistics
 import sys
-import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -24,22 +20,13 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
 import tiltyard as ty
-from bench.commit import Figure, in_turn
+from bench.commit import Figure
+from bench.spark_session import arguments, session, show, warmed
 from tiltyard.spark import enable
 
 SEED = 7
 ROWS_PER_FILE = 1 << 20
 Case = tuple[str, Callable[[DataFrame], object], float]
-
-SETTINGS = {
-    "spark.ui.enabled": "false",
-    "spark.driver.host": "127.0.0.1",
-    "spark.driver.bindAddress": "127.0.0.1",
-    "spark.driver.memory": "2g",
-    "spark.sql.shuffle.partitions": "4",
-    "spark.sql.session.timeZone": "UTC",
-    "spark.ui.showConsoleProgress": "false",
-}
 
 
 def batches(rows: int) -> Iterator[pa.Table]:
@@ -74,13 +61,6 @@ def make(rows: int, place: Path) -> None:
             table.append(part)
     assert table is not None
     table.create_index("id", "BTREE")
-
-
-def warmed(rounds: int, **works: Callable[[], object]) -> dict[str, list[float]]:
-    """Milliseconds of each, in turn, after one run that does not count: Spark compiles a query when it first sees it."""
-    for work in works.values():
-        work()
-    return in_turn(rounds, **works)
 
 
 def to_nowhere(frame: DataFrame) -> None:
@@ -122,37 +102,14 @@ def measure(spark: SparkSession, place: Path, rows: int, rounds: int, only: str)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
-    parser.add_argument("--rows", type=int, default=1_000_000)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--cores", type=int, default=2)
+    parser = arguments(__doc__, 1_000_000, 5)
     parser.add_argument("--only", default="", help="cases with this in their name")
     parser.add_argument("--no-rule", action="store_true", help="without the optimizer's rule")
-    parser.add_argument("--json", action="store_true")
-    parser.add_argument("--check", action="store_true")
     options = parser.parse_args()
-    builder = SparkSession.builder.master(f"local[{options.cores}]")
-    for key, value in SETTINGS.items():
-        builder = builder.config(key, value)
-    figures = []
-    with tempfile.TemporaryDirectory(prefix="tiltyard-bench-") as directory:
-        make(options.rows, Path(directory))
-        spark = builder.config("spark.local.dir", directory).getOrCreate()
-        spark.sparkContext.setLogLevel("ERROR")
+    with session(options.cores) as (spark, place):
+        make(options.rows, place)
         print(enable(spark, rule=not options.no_rule), file=sys.stderr)
-        for one in measure(spark, Path(directory), options.rows, options.rounds, options.only):
-            figures.append(one)
-            if not options.json:
-                verdict = "met" if one.met else "MISSED"
-                line = (
-                    f"{one.name:<32} {one.ours:9.1f} {one.unit} {one.against:9.1f} {one.unit} {one.ratio:7.2f} {one.target:6.2f}  {verdict}"
-                )
-                print(line, flush=True)
-        spark.stop()
-    if options.json:
-        print(json.dumps([{**asdict(one), "ratio": one.ratio, "met": one.met} for one in figures], indent=2))
-    if options.check and not all(one.met for one in figures):
-        sys.exit(1)
+        show(measure(spark, place, options.rows, options.rounds, options.only), options)
 
 
 if __name__ == "__main__":

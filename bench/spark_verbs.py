@@ -9,14 +9,9 @@ file for both sides.
 
 from __future__ import annotations
 
-import argparse
-import json
 import shutil
 import statistics
-import sys
-import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
 from pathlib import Path
 
 import pyarrow as pa
@@ -25,7 +20,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 import tiltyard as ty
 from bench.commit import Figure, timed
-from bench.spark_read import ROWS_PER_FILE, SETTINGS, batches
+from bench.spark_read import ROWS_PER_FILE, batches
+from bench.spark_session import arguments, session, show
 from tiltyard.spark import SparkMerge, SparkTable
 
 AIM = 1.0
@@ -97,34 +93,10 @@ def measure(spark: SparkSession, place: Path, rounds: int) -> Iterator[Figure]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
-    parser.add_argument("--rows", type=int, default=100_000, help="rows to merge, into ten times as many")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--cores", type=int, default=2)
-    parser.add_argument("--json", action="store_true")
-    parser.add_argument("--check", action="store_true")
-    options = parser.parse_args()
-    builder = SparkSession.builder.master(f"local[{options.cores}]")
-    for key, value in SETTINGS.items():
-        builder = builder.config(key, value)
-    figures = []
-    with tempfile.TemporaryDirectory(prefix="tiltyard-bench-") as directory:
-        make(options.rows, Path(directory))
-        spark = builder.config("spark.local.dir", directory).getOrCreate()
-        spark.sparkContext.setLogLevel("ERROR")
-        for one in measure(spark, Path(directory), options.rounds):
-            figures.append(one)
-            if not options.json:
-                verdict = "no aim" if one.met is None else "met" if one.met else "MISSED"
-                print(
-                    f"{one.name:<28} {one.ours:9.1f} ms {one.against:9.1f} ms {one.ratio:7.2f} {one.target or 0:6.2f}  {verdict}",
-                    flush=True,
-                )
-        spark.stop()
-    if options.json:
-        print(json.dumps([{**asdict(one), "ratio": one.ratio, "met": one.met} for one in figures], indent=2))
-    if options.check and not all(one.met is not False for one in figures):
-        sys.exit(1)
+    options = arguments(__doc__, 100_000, 3, "to merge, into ten times as many").parse_args()
+    with session(options.cores) as (spark, place):
+        make(options.rows, place)
+        show(measure(spark, place, options.rounds), options)
 
 
 if __name__ == "__main__":

@@ -9,21 +9,16 @@ one run that does not count; ratios are of medians. Neither side flushes to disk
 
 from __future__ import annotations
 
-import argparse
-import json
 import shutil
 import statistics
-import sys
-import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
 import tiltyard as ty
 from bench.commit import Figure
-from bench.spark_read import SETTINGS, warmed
+from bench.spark_session import arguments, session, show, warmed
 from tiltyard.spark import enable
 from tiltyard.spark.table import SparkTable
 
@@ -120,34 +115,12 @@ def measure(spark: SparkSession, place: Path, rows: int, rounds: int, parts: int
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
-    parser.add_argument("--rows", type=int, default=1_000_000)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--cores", type=int, default=2)
+    parser = arguments(__doc__, 1_000_000, 5)
     parser.add_argument("--only", default="", help="cases with this in their name: write, vectors, small")
-    parser.add_argument("--json", action="store_true")
-    parser.add_argument("--check", action="store_true")
     options = parser.parse_args()
-    builder = SparkSession.builder.master(f"local[{options.cores}]")
-    for key, value in SETTINGS.items():
-        builder = builder.config(key, value)
-    figures = []
-    with tempfile.TemporaryDirectory(prefix="tiltyard-bench-") as directory:
-        spark = builder.config("spark.local.dir", directory).getOrCreate()
-        spark.sparkContext.setLogLevel("ERROR")
+    with session(options.cores) as (spark, place):
         enable(spark)
-        for one in measure(spark, Path(directory), options.rows, options.rounds, options.cores, options.only):
-            figures.append(one)
-            if not options.json:
-                verdict = {True: "met", False: "MISSED", None: "no aim"}[one.met]
-                print(
-                    f"{one.name:<34} {one.ours:9.1f} ms {one.against:9.1f} ms {one.ratio:7.2f} {one.target or '':>6}  {verdict}", flush=True
-                )
-        spark.stop()
-    if options.json:
-        print(json.dumps([{**asdict(one), "ratio": one.ratio, "met": one.met} for one in figures], indent=2))
-    if options.check and any(one.met is False for one in figures):
-        sys.exit(1)
+        show(measure(spark, place, options.rows, options.rounds, options.cores, options.only), options)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import time
 import uuid
 from collections.abc import Collection
@@ -118,7 +117,8 @@ class _Run:
                 # Whatever it was: a run begins anew from what the lake is now, so nothing of it rests on what was overtaken.
                 if attempt > self.spec.retries:
                     raise
-            time.sleep(random.uniform(0, min(WAIT * 2**attempt, LONGEST_WAIT)))
+            runtime = self.lake.catalog.runtime
+            runtime.clock.sleep(runtime.random.uniform(0, min(WAIT * 2**attempt, LONGEST_WAIT)))
         raise AssertionError("the loop above returns or raises")
 
     def _attempt(self) -> ty.LakeCommit | None:
@@ -161,7 +161,7 @@ class _Run:
             try:
                 return tx.commit()
             except ty.OutcomeUnknown:
-                time.sleep(WAIT)
+                self.lake.catalog.runtime.clock.sleep(WAIT)
         return tx.commit()
 
     def _complete(self, commit: ty.LakeCommit) -> None:
