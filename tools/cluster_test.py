@@ -101,7 +101,8 @@ def _workers(url: str, count: int, scratch: Path) -> Iterator[None]:
         yield
         return
     kept = scratch / f"worker-{count}"
-    worker = ["org.apache.spark.deploy.worker.Worker", url, "--host", HOST, "--cores", "1", "--memory", "700m", "--webui-port", "0"]
+    host = f"127.0.0.{count}"  # each of its own: a second attempt at a task is never made on the host of the first
+    worker = ["org.apache.spark.deploy.worker.Worker", url, "--host", host, "--cores", "1", "--memory", "700m", "--webui-port", "0"]
     with process(f"worker-{count}", [*worker, "--work-dir", str(kept)], scratch), _workers(url, count - 1, scratch):
         yield
 
@@ -134,6 +135,16 @@ def run_pipelines(url: str, directory: Path, passes: int, readings: int) -> bool
     return True
 
 
+def run_speculation(url: str, directory: Path) -> bool:
+    """Tasks that are run twice at the same time."""
+    command = [sys.executable, str(ROOT / "tools" / "speculation.py"), url, str(directory / "speculation")]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment(directory), timeout=600, check=False)
+    print(done.stdout, end="", flush=True)
+    if done.returncode != 0:
+        print(done.stderr[-3000:])
+    return done.returncode == 0
+
+
 def executors_used(directory: Path) -> int:
     """How many workers had an executor: each keeps a directory of it."""
     return sum(any(one.glob("app-*/*")) for one in directory.glob("worker-*") if one.is_dir())
@@ -163,7 +174,8 @@ def main() -> int:
         directory = Path(temporary)
         with cluster(directory) as url:
             print(f"a cluster of {WORKERS} workers at {url}", flush=True)
-            fine = run_pipelines(url, directory, given.passes, given.readings) and check(directory, given.passes, given.readings)
+            fine = run_speculation(url, directory)
+            fine = run_pipelines(url, directory, given.passes, given.readings) and check(directory, given.passes, given.readings) and fine
             used = executors_used(directory)
             print(f"{used} of {WORKERS} workers had executors; {time.monotonic() - began:.0f} s")
     return 0 if fine and used == WORKERS else 1

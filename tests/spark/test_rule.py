@@ -106,11 +106,11 @@ def test_small_tables_are_broadcast(ruled: SparkSession, place: Path) -> None:
 def test_other_rules_and_sessions_are_left_alone(spark: SparkSession, place: Path) -> None:
     first, second = enable(spark), enable(spark)
     assert first == second
-    assert spark._jsparkSession.experimental().extraOptimizations().size() == 1
+    assert spark._jsparkSession.experimental().extraOptimizations().size() == 2
     again = SparkSession.getActiveSession()
     assert again is not None
     assert enable(again).rule
-    assert spark._jsparkSession.experimental().extraOptimizations().size() == 1, "the same session by another object"
+    assert spark._jsparkSession.experimental().extraOptimizations().size() == 2, "the same session by another object"
     other = spark.newSession()
     assert "where" not in _plan(_read(other, place).filter("id = 1"))
     off = enable(spark, rule=False)
@@ -127,7 +127,7 @@ def test_another_minor_of_spark_reads_without_the_rule(spark: SparkSession, monk
 
 
 def test_a_spark_that_is_another_inside_reads_without_the_rule(spark: SparkSession, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tiltyard.spark.rule._source", lambda: "package tiltyard; public class NarrowScans extends NotThere {}")
+    monkeypatch.setattr("tiltyard.spark.rule._source", lambda name: "package tiltyard; public class NarrowScans extends NotThere {}")
     other = spark.newSession()
     told = enable(other)
     assert not told.rule

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -17,7 +18,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 import tiltyard as ty
 from tests.support.commits import files_below
 from tiltyard.errors import AlreadyExists, InvalidInput, KeyConflict, OutcomeUnknown
-from tiltyard.spark import writing
+from tiltyard.spark import enable, writing
 from tiltyard.spark.doubt import committing
 from tiltyard.spark.options import Options
 from tiltyard.spark.source import TiltyardSource
@@ -290,3 +291,17 @@ def test_an_empty_data_frame(tmp_path: Path) -> None:
     replacing = _writer(tmp_path / "t", overwrite=True)
     replacing.commit([])
     assert table.refresh().version == 2
+
+
+def test_threads_write_after_they_enabled_the_session(spark: SparkSession, tmp_path: Path) -> None:
+    """Spark finds a source to write to by the session of the thread; a thread of Python's begins without one."""
+    frame = spark.range(10)
+
+    def write(number: int) -> None:
+        enable(spark, rule=False)
+        frame.write.format("tiltyard").mode("append").save(str(tmp_path / "t"))
+
+    ty.Table.create(tmp_path / "t", pa.schema([pa.field("id", pa.int64())]))
+    with ThreadPoolExecutor(3) as pool:
+        list(pool.map(write, range(3)))
+    assert ty.Table.open(tmp_path / "t").count_rows() == 30

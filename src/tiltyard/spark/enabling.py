@@ -63,7 +63,7 @@ def enable(
     *,
     storage_options: Mapping[str, Any] | None = None,
 ) -> Enabled:
-    """Makes a session know Tiltyard. Safe to call again.
+    """Makes a session know Tiltyard. Safe to call again, and to be called in each thread that writes by the data source.
 
     Args:
         spark: a classic or a Connect session.
@@ -77,6 +77,10 @@ def enable(
     connect = type(spark).__module__.startswith("pyspark.sql.connect")
     notices: list[str] = []
     same_python(spark)
+    if not connect:
+        # Spark looks for a source to write to in the session of the thread, and a new thread has none.
+        jvm: Any = spark.sparkContext._jvm
+        jvm.SparkSession.setActiveSession(spark._jsparkSession)
     spark.dataSource.register(TiltyardSource)
     if connect and rule:
         notices.append("no rule: a Connect client cannot reach the optimizer, so scans read all columns asked for and Spark filters")

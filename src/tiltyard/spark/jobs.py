@@ -11,6 +11,7 @@ import pyarrow as pa
 import tiltyard as ty
 from tiltyard.errors import TiltyardError
 from tiltyard.spark.convert import batch_converter
+from tiltyard.spark.hand_over import unmeasured
 from tiltyard.spark.types import spark_schema
 from tiltyard.spark.work import Work
 
@@ -42,7 +43,8 @@ def results(df: DataFrame, function: Callable[[Batches], Any]) -> list[Any]:
         if made is not None:
             yield pa.RecordBatch.from_arrays([pa.array([pickle.dumps(made)], pa.binary())], schema=_RESULT)
 
-    rows = df.mapInArrow(run, "result binary").collect()
+    with unmeasured(df.sparkSession, df.schema):
+        rows = df.mapInArrow(run, "result binary").collect()
     found = [pickle.loads(bytes(row.result)) for row in rows]  # our own workers made it, a moment ago
     for one in found:
         if isinstance(one, TiltyardError):

@@ -1,4 +1,7 @@
-"""The optimizer's rule: compiled when a session asks for it, by the compiler that is among Spark's own jars."""
+"""The optimizer's rules: compiled when a session asks for them, by the compiler that is among Spark's own jars.
+
+``NarrowScans`` has a plan read only what it needs. ``UnmeasuredWrites`` has Spark hand rows to our writers without measuring each.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from importlib.resources import files
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Final
 
+from tiltyard.spark.hand_over import BatchRows
 from tiltyard.spark.planner import Planner
 
 if TYPE_CHECKING:
@@ -15,7 +19,8 @@ if TYPE_CHECKING:
 TESTED: Final = ("4.3",)
 """Minor releases of Spark whose inside is known to be what the rule expects."""
 
-_CLASS: Final = "tiltyard.NarrowScans"
+_SCANS: Final = "NarrowScans"
+_WRITES: Final = "UnmeasuredWrites"
 _lock: Final = Lock()
 _installed: Final[dict[str, Rule]] = {}
 """By the session's own id: Python may hold several objects for one session."""
@@ -23,11 +28,11 @@ _installed: Final[dict[str, Rule]] = {}
 
 @dataclass(frozen=True, eq=False)
 class Rule:
-    """The rule in one session.
+    """The rules in one session.
 
     Attributes:
-        planner: what decides; it counts what it answered and says why it declined.
-        instance: the object in the JVM.
+        planner: what decides about scans; it counts what it answered and says why it declined.
+        instance: the object in the JVM that does.
     """
 
     planner: Planner
@@ -75,13 +80,13 @@ def _install(spark: SparkSession) -> Rule:
     jvm: Any = context._jvm
     ensure_callback_server_started(context._gateway)  # type: ignore[no-untyped-call]  # Spark left it so
     planner = Planner(context.defaultParallelism)
-    arguments = jvm.java.util.ArrayList()
-    arguments.add(planner)
-    instance = _compiled(jvm).getConstructors()[0].newInstance(arguments.toArray())
+    scans = _made(jvm, _SCANS, planner)
+    writes = _made(jvm, _WRITES, spark._jsparkSession.sparkContext(), BatchRows())
     rules = _others(spark)
-    rules.add(instance)
+    rules.add(scans)
+    rules.add(writes)
     _set_rules(spark, rules)
-    return Rule(planner, instance)
+    return Rule(planner, scans)
 
 
 def _others(spark: SparkSession) -> Any:
@@ -89,7 +94,7 @@ def _others(spark: SparkSession) -> Any:
     jvm: Any = spark.sparkContext._jvm
     there, kept = spark._jsparkSession.experimental().extraOptimizations(), jvm.java.util.ArrayList()
     for index in range(there.size()):
-        if there.apply(index).getClass().getName() != _CLASS:
+        if not there.apply(index).getClass().getName().startswith("tiltyard."):
             kept.add(there.apply(index))
     return kept
 
@@ -101,14 +106,16 @@ def _set_rules(spark: SparkSession, rules: Any) -> None:
     assign(jvm.scala.jdk.javaapi.CollectionConverters.asScala(rules).toSeq())
 
 
-def _compiled(jvm: Any) -> Any:
-    """The class in the JVM; about a second."""
-    loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
+def _made(jvm: Any, name: str, *arguments: Any) -> Any:
+    """An object of a class of ours in the JVM, compiled now: about a second for the first."""
     compiler = jvm.org.codehaus.janino.SimpleCompiler()
-    compiler.setParentClassLoader(loader)
-    compiler.cook(_source())
-    return compiler.getClassLoader().loadClass(_CLASS)
+    compiler.setParentClassLoader(jvm.java.lang.Thread.currentThread().getContextClassLoader())
+    compiler.cook(_source(name))
+    given = jvm.java.util.ArrayList()
+    for one in arguments:
+        given.add(one)
+    return compiler.getClassLoader().loadClass(f"tiltyard.{name}").getConstructors()[0].newInstance(given.toArray())
 
 
-def _source() -> str:
-    return (files("tiltyard.spark") / "java" / "NarrowScans.java").read_text()
+def _source(name: str) -> str:
+    return (files("tiltyard.spark") / "java" / f"{name}.java").read_text()

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from tiltyard.errors import InvalidInput
 from tiltyard.spark.convert import batch_converter
+from tiltyard.spark.local_rows import local_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -87,7 +88,9 @@ def small_rows(df: DataFrame, work: Work, wanted: pa.Schema | None) -> pa.Table 
     """
     if not work.driver_bytes or estimated_bytes(df) > work.driver_bytes:
         return None
-    rows = df.limit(work.driver_rows + 1).toArrow()
+    rows = local_rows(df, work.driver_rows)
+    if rows is None:
+        rows = df.limit(work.driver_rows + 1).toArrow()
     return as_wanted(rows, wanted) if rows.num_rows <= work.driver_rows else None
 
 

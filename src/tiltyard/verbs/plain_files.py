@@ -45,14 +45,17 @@ class _Files:
         self._ids = leaf_ids(fields, (self._major, self._minor))
         self._open: _File | None = None
         self._waiting: list[pa.RecordBatch] = []
+        self._waiting_rows = self._waiting_bytes = 0
         self.names: list[str] = []
         self.fragments: list[DataFragment] = []
 
     def add(self, batch: pa.RecordBatch, limits: FileLimits) -> None:
         """Small batches wait for each other: to encode them one by one takes twice as long."""
         self._waiting.append(batch)
-        rows, size = sum(one.num_rows for one in self._waiting), sum(one.nbytes for one in self._waiting)
-        if rows >= min(_ROWS_AT_ONCE, limits.max_rows_per_file) or size >= min(_BYTES_AT_ONCE, limits.max_bytes_per_file):
+        self._waiting_rows += batch.num_rows
+        self._waiting_bytes += batch.nbytes
+        enough = self._waiting_bytes >= min(_BYTES_AT_ONCE, limits.max_bytes_per_file)
+        if enough or self._waiting_rows >= min(_ROWS_AT_ONCE, limits.max_rows_per_file):
             self._add_waiting(limits)
 
     def finish(self, limits: FileLimits) -> None:
@@ -61,6 +64,7 @@ class _Files:
 
     def _add_waiting(self, limits: FileLimits) -> None:
         waiting, self._waiting = self._waiting, []
+        self._waiting_rows = self._waiting_bytes = 0
         if len(waiting) > 1:
             waiting = pa.Table.from_batches(waiting).combine_chunks().to_batches()
         for batch in waiting:
