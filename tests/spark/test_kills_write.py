@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 PROVE = os.environ.get("TILTYARD_PROVE") == "1"
 WITH_DRIVER = POINTS if PROVE else ("after the version",)
 ROWS = 40
+STREAMED = [(point, upserts) for number, point in enumerate(POINTS) for upserts in (False, True) if PROVE or number % 2 == upserts]
+"""Where a stream's worker dies, and whether it appends or upserts: both everywhere, or in turn."""
 FAILED = (PySparkException, Py4JError)
 """What a job ends with when one of its processes is gone."""
 
@@ -102,11 +104,11 @@ def _files(tmp_path: Path) -> tuple[Path, list[int]]:
     return source, list(range(20))
 
 
-@pytest.mark.parametrize("point", POINTS)
-def test_a_worker_dies_during_a_streaming_write(session: SparkSession, tmp_path: Path, point: str) -> None:
+@pytest.mark.parametrize(("point", "upserts"), STREAMED)
+def test_a_worker_dies_during_a_streaming_write(session: SparkSession, tmp_path: Path, point: str, upserts: bool) -> None:
     source, ids = _files(tmp_path)
     path, note, log = tmp_path / "t", tmp_path / "note", tmp_path / "log"
-    upsert = {"mode": "upsert", "primary_key": "id"} if POINTS.index(point) % 2 else {}
+    upsert = {"mode": "upsert", "primary_key": "id"} if upserts else {}
     with pytest.raises(FAILED):
         stream_write(session, str(source), str(path), str(log), {**upsert, "kill_at": point, "kill_note": str(note)})
     assert note.read_text() == point

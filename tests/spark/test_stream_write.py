@@ -155,10 +155,12 @@ def test_complete_mode_replaces_what_is_there(tmp_path: Path) -> None:
     assert (_ids(path), _nothing_else(path) or len(files_below(path, "data"))) == ([3], 2)
 
 
+@pytest.mark.parametrize("stable", [True, False])
 @pytest.mark.parametrize("keyed", [True, False])
-def test_upserts(tmp_path: Path, keyed: bool) -> None:
+def test_upserts(tmp_path: Path, keyed: bool, stable: bool) -> None:
     path = tmp_path / "t"
     how: dict[str, Any] = {"mode": "upsert", "primary_key": "id"} if keyed else {"mode": "upsert", "on": "id"}
+    how["stable_row_ids"] = stable
     _send(path, 0, rows(1, 2), **how)
     _send(path, 1, rows(2, s="two"), rows(3), **how)
     ty.Table.open(path).update({"s": "'later'"}, where="id = 2")
@@ -173,6 +175,46 @@ def test_upserts(tmp_path: Path, keyed: bool) -> None:
     _send(path, 2, rows(9, s="b"), rows(9, s="a"), newest_by="s", **how)
     assert ty.Table.open(path).to_arrow(filter="id = 9")["s"].to_pylist() == ["b"]
     assert ty.distributed.last_done(ty.Table.open(path), "q") == 2
+
+
+def test_the_files_that_tasks_wrote_for_an_upsert_are_the_tables(tmp_path: Path) -> None:
+    """The driver looks for the keys, and for nothing else."""
+    path = tmp_path / "t"
+    how: dict[str, Any] = {"mode": "upsert", "primary_key": "id"}
+    _send(path, 0, rows(1, 2, 3), **how)
+    writer = _writer(path, **how)
+    sent = [writer.write(iter(part.to_batches())) for part in (rows(2, s="two"), rows(4))]
+    _writer(path, **how).commit(sent, 1)
+    table = ty.Table.open(path)
+    paths = {file.path for fragment in table.fragments for file in fragment.files}
+    assert {name for one in sent for name in one.piece.paths} < paths
+    assert table.to_arrow().sort_by("id")["s"].to_pylist() == ["1", "two", "3", "4"]
+    assert _nothing_else(path)
+    assert table.check().ok
+
+
+def test_an_upsert_of_some_columns_leaves_the_others(tmp_path: Path) -> None:
+    path = tmp_path / "t"
+    ty.Table.create(path, pa.table({"id": pa.array([1, 2]), "s": ["1", "2"], "more": ["a", "b"]}), primary_key=["id"])
+    _send(path, 0, rows(2, s="two"), rows(3), mode="upsert")
+    assert ty.Table.open(path).to_arrow().sort_by("id").to_pylist() == [
+        {"id": 1, "s": "1", "more": "a"},
+        {"id": 2, "s": "two", "more": "b"},
+        {"id": 3, "s": "3", "more": None},
+    ]
+
+
+def test_an_upsert_carried_over_what_others_did_meanwhile(tmp_path: Path) -> None:
+    path = tmp_path / "t"
+    how: dict[str, Any] = {"mode": "upsert", "primary_key": "id"}
+    _send(path, 0, rows(1, 2, 3), **how)
+    writer = _writer(path, **how)
+    sent = [writer.write(iter(rows(2, 4, s="new").to_batches()))]
+    ty.Table.open(path).delete("id = 1")
+    ty.Table.open(path).merge(rows(4, s="theirs"), "id").when_not_matched_insert_all().execute()
+    _writer(path, **how).commit(sent, 1)
+    table = ty.Table.open(path)
+    assert table.to_arrow().sort_by("id").to_pylist() == [{"id": 2, "s": "new"}, {"id": 3, "s": "3"}, {"id": 4, "s": "new"}]
 
 
 def test_the_newest_row_of_each_key() -> None:

@@ -9,12 +9,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 
 import tiltyard as ty
-from tiltyard.distributed import Piece, WriteTask
+from tiltyard.distributed import Piece, Pinned, RowChange, RowPlan, WriteTask, pack_rows
 from tiltyard.errors import AlreadyCommitted, AlreadyExists, InvalidInput
 from tiltyard.spark.doubt import committing
 from tiltyard.spark.exactly_once import is_done, source_of
@@ -138,21 +139,49 @@ class TiltyardStreamWriter(DataSourceStreamArrowWriter):
             table.append_pieces(pieces, **how)
 
     def _merge(self, table: ty.Table, task: WriteTask, pieces: Sequence[Piece], told: dict[str, Any]) -> None:
-        rows = task.read(_first_of_each_part(pieces)).select(self.columns.names)
-        on = list(self.on or table.primary_key)
+        chosen, how = _first_of_each_part(pieces), {**told, "retries": self.how.retries}
+        on = tuple(self.on or table.primary_key)
+        if set(self.columns.names) == set(table.schema.names) and not table.scan_task().stable:
+            rows = task.read(chosen, [*dict.fromkeys([*on, *filter(None, [self.newest_by])])])
+            if self.newest_by is None or newest(rows, on, self.newest_by).num_rows == rows.num_rows:
+                with committing(task.token):
+                    table.change_rows(_Upsert(rows, chosen), self._plan(on), **how)
+                return
+        self._merge_here(table, task.read(chosen).select(self.columns.names), on, how)
+        # The rows are in files of the merge's own by now; if it failed, Spark sends the batch again.
+        task.discard(pieces, all_of_token=True)
+
+    def _plan(self, on: tuple[str, ...]) -> RowPlan:
+        return RowPlan(matched=True, on=on, inserting=True, updated=frozenset(self.columns.names))
+
+    def _merge_here(self, table: ty.Table, rows: pa.Table, on: Sequence[str], how: dict[str, Any]) -> None:
+        """By the driver: rows that give some columns only, keep their ids, or of which some are older than others of the batch."""
         if self.newest_by is not None:
             rows = newest(rows, on, self.newest_by)
         if rows.num_rows:
-            merge = table.merge(rows, on).when_matched_update_all().when_not_matched_insert_all()
-            merge.execute(retries=self.how.retries, **told)
-        # The rows are in files of the merge's own by now; if it failed, Spark sends the batch again.
-        task.discard(pieces, all_of_token=True)
+            table.merge(rows, list(on)).when_matched_update_all().when_not_matched_insert_all().execute(**how)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         """Removes what was written, unless a commit was begun and nobody knows how it ended."""
         sent = [one for one in messages if isinstance(one, Sent)]
         if sent:
             discard_unless_committed(self.target, sent[0].task, [one.piece for one in sent])
+
+
+class _Upsert:
+    """Every row of a batch becomes a row of the table, in the files that the tasks wrote: only its keys are looked for, by the driver."""
+
+    def __init__(self, keys: pa.Table, pieces: Sequence[Piece]) -> None:
+        self.keys, self.pieces = keys, [one for one in pieces if one.rows]
+
+    def __call__(self, pinned: Pinned) -> RowChange:
+        assert pinned.key_reader is not None
+        keys = pinned.checked_keys(pinned.key_reader.of(self.keys))
+        found = pinned.match_task(keys).find()
+        new = np.ones(keys.num_rows, np.bool_)
+        new[found.rows] = False
+        counts = {"inserted": int(new.sum()), "updated": len(found.addresses), "deleted": 0}
+        return RowChange(pack_rows(found.addresses), self.pieces, (), keys.filter(pa.array(new)), counts, distinct=True)
 
 
 def _first_of_each_part(pieces: Sequence[Piece]) -> list[Piece]:

@@ -154,8 +154,12 @@ class WriteTask:
         size = sum(file.size for one in fragments for file in one.files)
         return Piece(self.token, fragments, match.fields, count, size, self.data_format, self.version, part, keys)
 
-    def read(self, pieces: Iterable[Piece | None]) -> pa.Table:
-        """The rows of pieces, committed or not, with the columns of the task; null where a piece lacks one.
+    def read(self, pieces: Iterable[Piece | None], columns: Sequence[str] | None = None) -> pa.Table:
+        """The rows of pieces, committed or not; null where a piece lacks a column.
+
+        Args:
+            pieces: which; None among them is passed over.
+            columns: names of columns; all of the task's if not given.
 
         Raises:
             UnsupportedFeature: there are columns that are stored in another form than they are given in, such as blobs.
@@ -164,7 +168,12 @@ class WriteTask:
         if not is_plain(self.fields, self.data_format):
             raise UnsupportedFeature("Pieces with such columns cannot be read by themselves.", feature="reading pieces")
         schema = arrow_from_fields(self.fields)
-        parts = [read_plain(place, path, schema) for one in pieces if one is not None for path in one.paths]
+        if columns is not None:
+            schema = pa.schema([schema.field(name) for name in columns])
+        parts = []
+        for one in filter(None, pieces):
+            there = [field.name for field in one.fields if field.parent_id < 0]
+            parts += [read_plain(place, path, schema, there) for path in one.paths]
         return pa.concat_tables([schema.empty_table(), *parts])
 
     def discard(self, pieces: Iterable[Piece | None] = (), *, all_of_token: bool = False) -> int:

@@ -138,14 +138,16 @@ def write_plain(
     return tuple(files.fragments)
 
 
-def read_plain(place: Place, name: str, schema: pa.Schema) -> pa.Table:
-    """All rows of a file that ``write_plain`` wrote, under a schema that has its columns and perhaps more."""
+def read_plain(place: Place, name: str, schema: pa.Schema, there: Sequence[str]) -> pa.Table:
+    """All rows of a file that ``write_plain`` wrote, under a schema; ``there`` are the columns that the file has."""
     from lance.file import LanceFileReader
 
     with lance_errors(place, "read rows"):
-        found = LanceFileReader(f"{place.lance_uri}/data/{name}", place.lance_options()).read_all().to_table()
-    columns = [found.column(one.name) if one.name in found.schema.names else pa.nulls(found.num_rows, one.type) for one in schema]
-    return pa.table([column.cast(one.type) for column, one in zip(columns, schema, strict=True)], schema=schema)
+        columns = [one.name for one in schema if one.name in there]
+        reader = LanceFileReader(f"{place.lance_uri}/data/{name}", place.lance_options(), columns=columns)
+        found = reader.read_all().to_table()
+    values = [found.column(one.name) if one.name in there else pa.nulls(found.num_rows, one.type) for one in schema]
+    return pa.table([value.cast(one.type) for value, one in zip(values, schema, strict=True)], schema=schema)
 
 
 def file_prefix(token: str) -> str:
