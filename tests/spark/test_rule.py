@@ -126,6 +126,12 @@ def test_another_minor_of_spark_reads_without_the_rule(spark: SparkSession, monk
     assert "made for Spark 9.9" in str(told)
 
 
+def test_an_old_spark_is_refused(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tiltyard.spark.enabling.OLDEST", (99, 0))
+    with pytest.raises(ty.UnsupportedFeature, match=r"Use Spark 99\.0 or later"):
+        enable(spark)
+
+
 def test_a_spark_that_is_another_inside_reads_without_the_rule(spark: SparkSession, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tiltyard.spark.rule._source", lambda name: "package tiltyard; public class NarrowScans extends NotThere {}")
     other = spark.newSession()

@@ -11,7 +11,25 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 import tiltyard as ty
-from tiltyard.spark import enable
+from tiltyard.spark import SparkTable, Work, enable
+
+
+def written_and_changed(spark: SparkSession, lake: ty.Lake, place: Path) -> list[list[object]]:
+    """What is left after the verbs, all of them in executors."""
+    spark.range(10).selectExpr("id", "cast(id as string) s").write.format("tiltyard").mode("append").save(str(place / "t"))
+    table = SparkTable.for_path(spark, place / "t", work=Work(driver_bytes=0, driver_table_rows=0))
+    table.append(spark.range(10, 12).selectExpr("id", "'new' s"))
+    table.merge(
+        spark.range(9, 13).selectExpr("id", "'merged' s"), on="id"
+    ).when_matched_update_all().when_not_matched_insert_all().execute()
+    table.update({"s": "concat(s, '!')"}, "id = 0")
+    table.delete("id between 2 and 8")
+    table.add_columns({"twice": "id * 2"})
+    table.compact()
+    table.create_index("id", "BTREE")
+    with lake.transaction() as tx:
+        tx.spark(spark).write(spark.range(7, 8).selectExpr("id", "1.5D v"), "orders")
+    return [list(row) for row in table.to_df().orderBy("id").collect()]
 
 
 def main(place: Path) -> None:
@@ -38,6 +56,8 @@ def main(place: Path) -> None:
     told.refresh()
     seen["after"] = spark.sql("select count(*) c from orders").collect()[0].c
     seen["pinned"] = frame.count()
+    seen["verbs"] = written_and_changed(spark, lake, place)
+    seen["transaction"] = lake.table("orders").count_rows()
     print("SEEN " + json.dumps(seen), flush=True)
     spark.stop()
     os._exit(0)  # the server of a local Connect session does not always end by itself

@@ -6,10 +6,10 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import tiltyard as ty
-from tiltyard.errors import InvalidInput
+from tiltyard.errors import InvalidInput, UnsupportedFeature
 from tiltyard.spark.rule import TESTED, install, remove
 from tiltyard.spark.source import TiltyardSource
 from tiltyard.spark.target import Target
@@ -18,6 +18,9 @@ from tiltyard.spark.work import same_python
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+OLDEST: Final = (4, 2)
+"""The first release whose sources in Python read and write as this one needs it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +76,11 @@ def enable(
 
     Returns:
         what is on now, and what is not and why.
+
+    Raises:
+        UnsupportedFeature: this Spark is too old.
     """
+    _refuse_old(spark.version)
     connect = type(spark).__module__.startswith("pyspark.sql.connect")
     notices: list[str] = []
     same_python(spark)
@@ -95,6 +102,16 @@ def enable(
         if not on:
             notices.append("views stay at the version of their first use: call refresh() for newer ones")
     return Enabled(spark.version, connect, True, on, views, tuple(notices), spark, target)
+
+
+def _refuse_old(version: str) -> None:
+    if tuple(int(part) for part in version.split(".")[:2]) < OLDEST:
+        oldest = ".".join(map(str, OLDEST))
+        raise UnsupportedFeature(
+            f"This is Spark {version}; its sources in Python are not what Tiltyard needs.",
+            feature="an old Spark",
+            advice=f"Use Spark {oldest} or later.",
+        )
 
 
 def _install(spark: SparkSession, notices: list[str]) -> bool:

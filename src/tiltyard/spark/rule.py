@@ -16,7 +16,7 @@ from tiltyard.spark.planner import Planner
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-TESTED: Final = ("4.3",)
+TESTED: Final = ("4.2", "4.3")
 """Minor releases of Spark whose inside is known to be what the rule expects."""
 
 _SCANS: Final = "NarrowScans"

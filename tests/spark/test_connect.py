@@ -1,4 +1,4 @@
-"""A Connect session reads the same, without the rule, and says so."""
+"""A Connect session reads and writes the same, without the rule, and says so."""
 
 from __future__ import annotations
 
@@ -25,3 +25,6 @@ def test_a_connect_session(tmp_path: Path) -> None:
     assert seen["views"] == ["orders"]
     assert (seen["rows"], seen["counted"], seen["by_name"]) == ([2, 3], 3, 6)
     assert (seen["after"], seen["pinned"]) == (4, 3)
+    merged = [[one, "merged", 2 * one] for one in range(9, 13)]
+    assert seen["verbs"] == [[0, "0!", 0], [1, "1", 2], *merged]
+    assert seen["transaction"] == 5
