@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import datetime
 import decimal
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from threading import Thread
 from typing import Any, cast
@@ -112,6 +112,31 @@ def test_other_threads_know_nothing_of_it(ruled: SparkSession, tmp_path: Path) -
     thread.start()
     thread.join()
     assert seen == [(str(FIXED_ROWS), str(2**31 - 1))]
+    assert _properties(ruled) == (None, None)
+
+
+def test_what_a_write_left_is_not_kept_by_a_job_after_it(ruled: SparkSession, tmp_path: Path) -> None:
+    numbers = ruled.range(0, 25_000, 1, 1).selectExpr("cast(id as string) s")
+    numbers.write.format("tiltyard").mode("append").save(str(tmp_path / "t"))
+    assert _largest(numbers) == VARYING_ROWS
+    assert _properties(ruled) == (None, None)
+    numbers.write.format("tiltyard").mode("append").save(str(tmp_path / "t"))
+    enable(ruled, rule=False)
+    assert _properties(ruled) == (None, None)
+
+
+def test_rows_that_other_functions_make_are_measured(ruled: SparkSession, tmp_path: Path) -> None:
+    """What comes out is narrow, what goes in may be large."""
+
+    def embed(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            yield pa.RecordBatch.from_pydict({"n": [batch.num_rows]})
+
+    images = ruled.range(0, 25_000, 1, 1).selectExpr("cast(cast(id as string) as binary) image")
+    made = images.mapInArrow(embed, "n long")
+    sizes = results(made, lambda batches: [one for batch in batches for one in batch.column("n").to_pylist()])
+    assert sizes == [[10_000, 10_000, 5_000]]
+    made.write.format("tiltyard").mode("append").save(str(tmp_path / "t"))
     assert _properties(ruled) == (None, None)
 
 

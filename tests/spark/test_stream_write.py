@@ -15,6 +15,7 @@ from pyspark.sql import types as st
 
 import tiltyard as ty
 from tests.support.commits import files_below
+from tiltyard.distributed import Found, MatchTask
 from tiltyard.errors import InvalidInput, KeyConflict
 from tiltyard.spark.exactly_once import source_of
 from tiltyard.spark.options import Options
@@ -215,6 +216,62 @@ def test_an_upsert_carried_over_what_others_did_meanwhile(tmp_path: Path) -> Non
     _writer(path, **how).commit(sent, 1)
     table = ty.Table.open(path)
     assert table.to_arrow().sort_by("id").to_pylist() == [{"id": 2, "s": "new"}, {"id": 3, "s": "3"}, {"id": 4, "s": "new"}]
+
+
+def test_a_column_that_is_added_between_two_runs_of_an_upsert_keeps_its_values(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "t"
+    how: dict[str, Any] = {"mode": "upsert", "primary_key": "id"}
+    _send(path, 0, rows(1, 2), **how)
+    searched: list[int] = []
+    known = MatchTask.find
+
+    def find(task: MatchTask) -> Found:
+        searched.append(1)
+        found = known(task)
+        if len(searched) == 1:
+            ty.Table.open(path).add_columns({"w": "id * 100"})
+        return found
+
+    monkeypatch.setattr(MatchTask, "find", find)
+    _send(path, 1, rows(1, 3, s="new"), **how)
+    assert ty.Table.open(path).to_arrow().sort_by("id").to_pylist() == [
+        {"id": 1, "s": "new", "w": 100},
+        {"id": 2, "s": "2", "w": 200},
+        {"id": 3, "s": "new", "w": None},
+    ]
+    assert searched == [1], "the files were of no use any more"
+    assert ty.Table.open(path).check().ok
+
+
+@pytest.mark.parametrize("parts", [(rows(1, s="new"),), (rows(1, s="new"), rows(1, s="a"))], ids=["one", "two"])
+def test_an_upsert_changes_all_rows_of_a_key(tmp_path: Path, parts: tuple[pa.Table, ...]) -> None:
+    """Whether or not the batch has the key twice, and whatever way it therefore takes."""
+    path = tmp_path / "t"
+    ty.Table.create(path, rows(1, 1, 2))
+    _send(path, 0, *parts, mode="upsert", on="id", newest_by="s")
+    table = ty.Table.open(path)
+    assert table.to_arrow().sort_by("id").to_pylist() == [{"id": 1, "s": "new"}, {"id": 1, "s": "new"}, {"id": 2, "s": "2"}]
+    assert table.check().ok
+
+
+def test_an_upsert_into_a_table_that_was_made_anew_meanwhile(tmp_path: Path) -> None:
+    """The files lie where the table was; the rows get to where it is."""
+    lake = ty.Lake.open(tmp_path / "lake")
+    lake.create_table("t", rows(1), primary_key=["id"])
+    given = Options({"lake": str(tmp_path / "lake"), "table": "t", "query_id": "q", "mode": "upsert"})
+    tasks = TiltyardStreamWriter(given, SCHEMA, False)
+    sent = [tasks.write(iter(rows(2).to_batches()))]
+    lake.drop_table("t")
+    lake.create_table("t", rows(9), primary_key=["id"])
+    TiltyardStreamWriter(given, SCHEMA, False).commit(sent, 0)
+    assert sorted(lake.table("t").to_arrow()["id"].to_pylist()) == [2, 9]
+    assert lake.check().ok
+
+
+def test_a_batch_without_rows_leaves_nothing_of_an_upsert(tmp_path: Path) -> None:
+    path = tmp_path / "t"
+    _send(path, 0, rows(), mode="upsert", primary_key="id")
+    assert (files_below(path, "data"), ty.Table.open(path).version) == (set(), 1)
 
 
 def test_the_newest_row_of_each_key() -> None:

@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 import tiltyard as ty
+from tests.support.commits import files_below
 from tests.support.spark_tables import EVERYWHERE, SEED, content, rows, table
 from tiltyard.spark import SparkTable, Work
 
@@ -50,6 +51,29 @@ def test_a_merge_in_executors_is_what_the_table_does_itself(spark: SparkSession,
     assert there.check().ok
     assert there.history(1)[0].message == "spark"
     assert _untouched_ids(there, here) if stable else True
+
+
+@pytest.mark.parametrize("name", ["upsert", "two clauses"])
+def test_all_rows_of_one_key_are_changed(spark: SparkSession, tmp_path: Path, name: str) -> None:
+    """Without a primary key a table may have several rows of one key; none of them is lost."""
+    given, source = rows(0, 40, SEED), rows(30, 50, SEED + 1)
+    tables = []
+    for place in ("here", "there"):
+        tables.append(ty.Table.create(tmp_path / place, given))
+        tables[-1].append(given.slice(25, 10))
+    expected = PLANS[name](tables[0].merge(source, "id")).execute()
+    done = PLANS[name](SparkTable(spark, tables[1], EVERYWHERE).merge(as_frame(spark, source), on="id")).execute()
+    assert done.rows == expected.rows
+    assert _sorted(tables[1]) == _sorted(tables[0])
+    assert files_below(tmp_path / "there", "data") == {file.path for version in (1, 2, 3) for file in _files(tmp_path / "there", version)}
+
+
+def _sorted(one: ty.Table) -> list[str]:
+    return sorted(map(repr, one.to_arrow().to_pylist()))
+
+
+def _files(place: Path, version: int) -> list[Any]:
+    return [file for fragment in ty.Table.open(place, version=version).fragments for file in fragment.files]
 
 
 def _untouched_ids(there: ty.Table, here: ty.Table) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import pickle
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
@@ -14,7 +14,7 @@ import pytest
 
 import tiltyard as ty
 from tests.support.commits import files_below, rows
-from tiltyard.distributed import Piece, WriteTask
+from tiltyard.distributed import Piece, RowChange, RowPlan, WriteTask
 from tiltyard.errors import AlreadyExists, InvalidInput, KeyConflict, RetryableConflict
 from tiltyard.verbs import pieces as piece_module
 
@@ -278,3 +278,42 @@ def test_what_is_no_piece(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="no piece"):
         table.append_pieces([rows(1)])
     assert table.append_pieces([]).version == 2
+
+
+@pytest.mark.parametrize("kind", ["append", "overwrite", "change"])
+def test_files_that_lie_elsewhere_become_part_of_no_table(tmp_path: Path, kind: str) -> None:
+    """Two tables of the same columns: only where the files lie tells the pieces apart."""
+    mine, other = ty.Table.create(tmp_path / "mine", rows(1), durability="os"), ty.Table.create(tmp_path / "other", rows(1))
+    task = other.write_task(overwrite=True, schema=rows(1).schema) if kind == "overwrite" else other.write_task()
+    piece = task.write(rows(2))
+    ways: dict[str, Callable[[], object]] = {
+        "append": lambda: mine.append_pieces([piece]),
+        "overwrite": lambda: mine.overwrite_pieces(task, [piece]),
+        "change": lambda: mine.change_rows(lambda _: RowChange({}, [piece], (), None, {"inserted": 1}), RowPlan(inserting=True)),
+    }
+    with pytest.raises(InvalidInput, match="the table is at"):
+        ways[kind]()
+    assert (_ids(mine), mine.latest_version()) == ([1], 1)
+    assert piece.paths[0] in files_below(tmp_path / "other", "data")
+
+
+def test_a_table_may_be_named_in_several_ways(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    ty.Table.create("t", rows(1))
+    for write, commit in (
+        ("t", tmp_path / "t"),
+        (tmp_path / "t", "t"),
+        (f"file://{tmp_path}/t", "./t/"),
+        (f"{tmp_path}/t/", tmp_path / "t"),
+    ):
+        ty.Table.open(commit).append_pieces([ty.Table.open(write).write_task().write(rows(2))])
+    assert ty.Table.open("t").count_rows() == 5
+
+
+def test_reading_columns_of_pieces(tmp_path: Path) -> None:
+    table = ty.Table.create(tmp_path / "t", pa.table({"id": [1], "v": ["a"], "w": [0.5]}))
+    task = table.write_task()
+    both = [task.write(pa.table({"id": [2, 3]})), None, task.write(pa.table({"id": [4], "v": ["b"]}))]
+    assert task.read(both, ["v"]).to_pylist() == [{"v": None}, {"v": None}, {"v": "b"}]
+    assert task.read(both, ["v", "id"])["id"].to_pylist() == [2, 3, 4]
+    assert task.read(both).column_names == ["id", "v", "w"]

@@ -66,7 +66,9 @@ def enable(
     *,
     storage_options: Mapping[str, Any] | None = None,
 ) -> Enabled:
-    """Makes a session know Tiltyard. Safe to call again, and to be called in each thread that writes by the data source.
+    """Makes a session know Tiltyard, and makes it the active one of this thread.
+
+    Safe to call again, and to be called in each thread that writes by the data source.
 
     Args:
         spark: a classic or a Connect session.

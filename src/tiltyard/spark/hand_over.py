@@ -8,6 +8,7 @@ limit of bytes.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
@@ -31,7 +32,7 @@ from pyspark.sql.types import (
 )
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 FIXED_ROWS: Final = 10_000
 """Rows of a batch if all columns have a width: what Spark has too."""
@@ -40,7 +41,10 @@ VARYING_ROWS: Final = 2_000
 
 _ROWS: Final = "spark.sql.execution.arrow.maxRecordsPerBatch"
 _BYTES: Final = "spark.sql.execution.arrow.maxBytesPerBatch"
+_OURS: Final = "tiltyard.unmeasured"
 _UNMEASURED: Final = str(2**31 - 1)
+_PYTHON: Final = re.compile(r"\b\w*(?:InArrow|InPandas|EvalPython)\w*\b(?! read_our_table\()")
+"""Nodes of a plan that hand rows to Python."""
 _FIXED: Final = (BooleanType, DateType, DayTimeIntervalType, NullType, NumericType, TimestampNTZType, TimestampType, YearMonthIntervalType)
 _TEXT: Final = (StringType, CharType, VarcharType)
 
@@ -66,14 +70,18 @@ def _rows(kind: DataType) -> int | None:
 
 
 @contextmanager
-def unmeasured(spark: SparkSession, schema: StructType) -> Iterator[None]:
-    """Jobs of this thread, meanwhile, hand rows of a schema over unmeasured; unless somebody set the size of batches."""
-    rows = rows_of_batches(schema)
-    session: Any = getattr(spark, "_jsparkSession", None)
-    if rows is None or session is None or any(session.sessionState().conf().contains(key) for key in (_ROWS, _BYTES)):
+def unmeasured(df: DataFrame) -> Iterator[None]:
+    """Jobs of this thread, meanwhile, hand the rows of a data frame over unmeasured.
+
+    Unless somebody set the size of batches, or other functions in Python take part in making the rows: what goes into those is not known.
+    """
+    rows = rows_of_batches(df.schema)
+    plan: Any = getattr(df, "_jdf", None)
+    if rows is None or plan is None or _chosen(df.sparkSession) or _python_inside(plan):
         yield
         return
-    context: Any = spark.sparkContext
+    measured_again(df.sparkSession)
+    context: Any = df.sparkSession.sparkContext
     before = {key: context.getLocalProperty(key) for key in (_ROWS, _BYTES)}
     try:
         context.setLocalProperty(_ROWS, str(rows))
@@ -82,6 +90,24 @@ def unmeasured(spark: SparkSession, schema: StructType) -> Iterator[None]:
     finally:
         for key, value in before.items():
             context.setLocalProperty(key, value)
+
+
+def _chosen(spark: SparkSession) -> bool:
+    conf = spark._jsparkSession.sessionState().conf()
+    return any(conf.contains(key) for key in (_ROWS, _BYTES))
+
+
+def _python_inside(frame: Any) -> bool:
+    """Whether functions in Python make the rows, other than those of ours that read a table."""
+    return _PYTHON.search(frame.queryExecution().optimizedPlan().toString()) is not None
+
+
+def measured_again(spark: SparkSession) -> None:
+    """Takes back what the rule left in this thread after a write."""
+    context: Any = spark.sparkContext
+    if context.getLocalProperty(_OURS) is not None:
+        for key in (_ROWS, _BYTES, _OURS):
+            context.setLocalProperty(key, None)
 
 
 class BatchRows:

@@ -43,7 +43,7 @@ def results(df: DataFrame, function: Callable[[Batches], Any]) -> list[Any]:
         if made is not None:
             yield pa.RecordBatch.from_arrays([pa.array([pickle.dumps(made)], pa.binary())], schema=_RESULT)
 
-    with unmeasured(df.sparkSession, df.schema):
+    with unmeasured(df):
         rows = df.mapInArrow(run, "result binary").collect()
     found = [pickle.loads(bytes(row.result)) for row in rows]  # our own workers made it, a moment ago
     for one in found:
@@ -86,7 +86,7 @@ def scan_frame(
             wanted = wanted.append(pa.field(ROW_ID, pa.int64(), nullable=False))
     groups = scan.groups(work.tasks(spark))
 
-    def run(batches: Iterable[pa.RecordBatch]) -> Batches:
+    def read_our_table(batches: Iterable[pa.RecordBatch]) -> Batches:  # the plan shows this name, and "hand_over" looks for it
         for number in group_numbers(iter(batches)):
             reader = scan.scan(columns, groups[number], row_address=places, row_id=places and scan.stable)
             renamed = pa.schema([one.with_name(_NAMES.get(one.name, one.name)) for one in reader.schema])
@@ -97,7 +97,7 @@ def scan_frame(
 
     if not groups:
         return spark.createDataFrame([], told)
-    return per_group(spark, groups).mapInArrow(run, told)
+    return per_group(spark, groups).mapInArrow(read_our_table, told)
 
 
 _NAMES: Final = {"_rowaddr": ADDRESS, "_rowid": ROW_ID}

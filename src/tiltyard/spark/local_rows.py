@@ -27,10 +27,21 @@ def local_rows(df: DataFrame, most: int) -> pa.Table | None:
         return None
     from pyspark.errors import PySparkException
 
+    # This Spark is another inside, or its end of the socket failed: a job will do.
+    failures = (
+        PySparkException,
+        import_module("py4j.protocol").Py4JError,
+        pa.ArrowException,
+        OSError,
+        TypeError,
+        AttributeError,
+        ImportError,
+    )
     try:
-        return _fetched(df, frame, plan)
-    except (PySparkException, import_module("py4j.protocol").Py4JError, TypeError):  # this Spark is another inside: a job will do
+        rows = _fetched(df, frame, plan)
+    except failures:
         return None
+    return rows if rows.num_rows == plan.rows().size() else None  # a socket that was closed early looks like the end
 
 
 def _fetched(df: DataFrame, frame: Any, plan: Any) -> pa.Table:

@@ -10,7 +10,7 @@ from importlib.resources import files
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Final
 
-from tiltyard.spark.hand_over import BatchRows
+from tiltyard.spark.hand_over import BatchRows, measured_again
 from tiltyard.spark.planner import Planner
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ TESTED: Final = ("4.2", "4.3")
 
 _SCANS: Final = "NarrowScans"
 _WRITES: Final = "UnmeasuredWrites"
+_OURS: Final = (f"tiltyard.{_SCANS}", f"tiltyard.{_WRITES}")
 _lock: Final = Lock()
 _installed: Final[dict[str, Rule]] = {}
 """By the session's own id: Python may hold several objects for one session."""
@@ -62,6 +63,7 @@ def remove(spark: SparkSession) -> None:
     with _lock:
         if _installed.pop(_key(spark), None) is not None:
             _set_rules(spark, _others(spark))
+            measured_again(spark)
 
 
 def rule_of(spark: SparkSession) -> Rule | None:
@@ -94,7 +96,7 @@ def _others(spark: SparkSession) -> Any:
     jvm: Any = spark.sparkContext._jvm
     there, kept = spark._jsparkSession.experimental().extraOptimizations(), jvm.java.util.ArrayList()
     for index in range(there.size()):
-        if not there.apply(index).getClass().getName().startswith("tiltyard."):
+        if there.apply(index).getClass().getName() not in _OURS:
             kept.add(there.apply(index))
     return kept
 

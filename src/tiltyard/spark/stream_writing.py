@@ -9,7 +9,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
@@ -21,6 +20,7 @@ from tiltyard.spark.doubt import committing
 from tiltyard.spark.exactly_once import is_done, source_of
 from tiltyard.spark.fitting import new_columns, table_columns
 from tiltyard.spark.options import Options
+from tiltyard.spark.replacing import fit, replacing
 from tiltyard.spark.target import Target
 from tiltyard.spark.write_options import STREAM_WRITE, WriteOptions
 from tiltyard.spark.writing import check_same_key, converted, discard_unless_committed, existing_table, part_of_task
@@ -139,27 +139,33 @@ class TiltyardStreamWriter(DataSourceStreamArrowWriter):
             table.append_pieces(pieces, **how)
 
     def _merge(self, table: ty.Table, task: WriteTask, pieces: Sequence[Piece], told: dict[str, Any]) -> None:
-        chosen, how = _first_of_each_part(pieces), {**told, "retries": self.how.retries}
-        on = tuple(self.on or table.primary_key)
-        if set(self.columns.names) == set(table.schema.names) and not table.scan_task().stable:
-            rows = task.read(chosen, [*dict.fromkeys([*on, *filter(None, [self.newest_by])])])
-            if self.newest_by is None or newest(rows, on, self.newest_by).num_rows == rows.num_rows:
-                with committing(task.token):
-                    table.change_rows(_Upsert(rows, chosen), self._plan(on), **how)
+        chosen = [one for one in _first_of_each_part(pieces) if one.rows]
+        on, how = tuple(self.on or table.primary_key), {**told, "retries": self.how.retries}
+        with committing(task.token):
+            if chosen and self._merged_by_files(table, task, chosen, on, how):
                 return
-        self._merge_here(table, task.read(chosen).select(self.columns.names), on, how)
+        if chosen:
+            self._merge_rows(table, task.read(chosen).select(self.columns.names), on, how)
         # The rows are in files of the merge's own by now; if it failed, Spark sends the batch again.
         task.discard(pieces, all_of_token=True)
 
-    def _plan(self, on: tuple[str, ...]) -> RowPlan:
-        return RowPlan(matched=True, on=on, inserting=True, updated=frozenset(self.columns.names))
+    def _merged_by_files(self, table: ty.Table, task: WriteTask, pieces: list[Piece], on: tuple[str, ...], how: dict[str, Any]) -> bool:
+        """By the files that the tasks wrote, if they can stay as they are; the driver reads keys only."""
+        rows = task.read(pieces, [*dict.fromkeys([*on, *filter(None, [self.newest_by])])])
+        if self.newest_by is not None and newest(rows, on, self.newest_by).num_rows < rows.num_rows:
+            return False
+        plan = RowPlan(matched=True, on=on, inserting=True, updated=frozenset(self.columns.names))
+        try:
+            table.change_rows(_Upsert(rows, pieces, task.uri), plan, **how)
+        except _NotByFiles:
+            return False
+        return True
 
-    def _merge_here(self, table: ty.Table, rows: pa.Table, on: Sequence[str], how: dict[str, Any]) -> None:
-        """By the driver: rows that give some columns only, keep their ids, or of which some are older than others of the batch."""
+    def _merge_rows(self, table: ty.Table, rows: pa.Table, on: Sequence[str], how: dict[str, Any]) -> None:
+        """By the driver: rows that give some columns only, keep their ids, replace several each, or are older than others of the batch."""
         if self.newest_by is not None:
             rows = newest(rows, on, self.newest_by)
-        if rows.num_rows:
-            table.merge(rows, list(on)).when_matched_update_all().when_not_matched_insert_all().execute(**how)
+        table.merge(rows, list(on)).when_matched_update_all().when_not_matched_insert_all().execute(**how)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         """Removes what was written, unless a commit was begun and nobody knows how it ended."""
@@ -168,20 +174,27 @@ class TiltyardStreamWriter(DataSourceStreamArrowWriter):
             discard_unless_committed(self.target, sent[0].task, [one.piece for one in sent])
 
 
+class _NotByFiles(Exception):
+    """The rows have to be merged one by one. No error of ours: with one of those the files would be removed."""
+
+
 class _Upsert:
     """Every row of a batch becomes a row of the table, in the files that the tasks wrote: only its keys are looked for, by the driver."""
 
-    def __init__(self, keys: pa.Table, pieces: Sequence[Piece]) -> None:
-        self.keys, self.pieces = keys, [one for one in pieces if one.rows]
+    def __init__(self, keys: pa.Table, pieces: list[Piece], uri: str) -> None:
+        self.keys, self.pieces, self.uri = keys, pieces, uri
 
     def __call__(self, pinned: Pinned) -> RowChange:
+        # On each version anew: others may have added a column meanwhile, or made the table again elsewhere.
+        if pinned.write_task().uri != self.uri or not fit(pinned, self.pieces):
+            raise _NotByFiles
         assert pinned.key_reader is not None
         keys = pinned.checked_keys(pinned.key_reader.of(self.keys))
         found = pinned.match_task(keys).find()
-        new = np.ones(keys.num_rows, np.bool_)
-        new[found.rows] = False
-        counts = {"inserted": int(new.sum()), "updated": len(found.addresses), "deleted": 0}
-        return RowChange(pack_rows(found.addresses), self.pieces, (), keys.filter(pa.array(new)), counts, distinct=True)
+        change = replacing(keys, self.pieces, found.rows, pack_rows(found.addresses), len(found.addresses))
+        if change is None:
+            raise _NotByFiles
+        return change
 
 
 def _first_of_each_part(pieces: Sequence[Piece]) -> list[Piece]:

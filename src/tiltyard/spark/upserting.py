@@ -15,6 +15,7 @@ from tiltyard.spark.convert import batch_converter
 from tiltyard.spark.expressions import as_column, mentioned
 from tiltyard.spark.jobs import ADDRESS, ROW_ID, Batches, group_numbers, per_group, results, scan_frame
 from tiltyard.spark.merging import Clause, SparkMergePlan
+from tiltyard.spark.replacing import fit, replacing
 from tiltyard.spark.row_jobs import ACTION, KEY, SOURCE_ROW, VALUE, Action, changed
 from tiltyard.spark.types import arrow_schema, spark_schema
 from tiltyard.spark.work import Work, is_connect, small_rows, wanted_schema
@@ -47,7 +48,7 @@ def merge(
     )
     upsert = _Upsert(spark, source, given, plan, work)
     joined = _Joined(spark, source, given, plan, work)
-    return table.change_rows(lambda pinned: upsert(pinned) if upsert.does(pinned) else joined(pinned), rules, **how)
+    return table.change_rows(lambda pinned: (upsert(pinned) if upsert.does(pinned) else None) or joined(pinned), rules, **how)
 
 
 def _assigned(plan: SparkMergePlan, given: list[str]) -> set[str]:
@@ -97,25 +98,28 @@ class _Upsert:
     def __init__(self, spark: SparkSession, source: DataFrame, given: pa.Schema, plan: SparkMergePlan, work: Work) -> None:
         self.spark, self.source, self.given, self.plan, self.work = spark, source, given, plan, work
         self.written: tuple[WriteTask, list[Piece], pa.Table] | None = None
+        self.in_vain = False
 
     def does(self, pinned: Pinned) -> bool:
         whole = set(self.given.names) == set(pinned.schema.names)
-        return self.plan.is_upsert() and whole and not pinned.stable
+        return self.plan.is_upsert() and whole and not pinned.stable and not self.in_vain
 
-    def __call__(self, pinned: Pinned) -> RowChange:
-        pieces, keys = self._pieces(pinned)
+    def __call__(self, pinned: Pinned) -> RowChange | None:
+        """The change; None where it has to be worked out by a join."""
+        task, pieces, keys = self._pieces(pinned)
         self.work.begin("looking for keys")
-        rows, taken, updated = _found(self.spark, pinned.match_task(keys), self.work)
-        new = np.ones(keys.num_rows, np.bool_)
-        new[rows] = False
-        counts = {"inserted": int(new.sum()), "updated": updated, "deleted": 0}
-        self.work.begin("committing")
-        return RowChange(taken, pieces, (), keys.filter(pa.array(new)), counts, distinct=True)
+        change = replacing(keys, pieces, *_found(self.spark, pinned.match_task(keys), self.work))
+        if change is None:
+            self.in_vain = True
+            task.discard(pieces, all_of_token=True)
+        else:
+            self.work.begin("committing")
+        return change
 
-    def _pieces(self, pinned: Pinned) -> tuple[list[Piece], pa.Table]:
+    def _pieces(self, pinned: Pinned) -> tuple[WriteTask, list[Piece], pa.Table]:
         task = pinned.write_task()
-        if self.written is not None and self.written[0].fields == task.fields and self.written[0].data_format == task.data_format:
-            return self.written[1:]
+        if self.written is not None and fit(pinned, self.written[1]):
+            return self.written
         self.work.begin("writing rows")
         key = pinned.key_reader
         assert key is not None
@@ -142,7 +146,7 @@ class _Upsert:
             task.discard((), all_of_token=True)
             raise
         self.written = task, [piece for piece, _ in made if piece.rows], keys
-        return self.written[1:]
+        return self.written
 
 
 def _found(spark: SparkSession, match: MatchTask, work: Work) -> tuple[Any, dict[int, bytes], int]:

@@ -37,7 +37,7 @@ from tiltyard.verbs.mem_wal import check_progress, commit_progress
 from tiltyard.verbs.merge_rules import merge_key, primary_free, refuse_second_key, update_of, with_row_ids
 from tiltyard.verbs.parts_match import MatchTask, match_task
 from tiltyard.verbs.parts_scan import ScanTask, scan_task
-from tiltyard.verbs.pieces import Piece, WriteTask, append_task, remove_leftovers, remove_pieces
+from tiltyard.verbs.pieces import Piece, WriteTask, append_task, check_place, remove_leftovers, remove_pieces
 from tiltyard.verbs.place import Place
 from tiltyard.verbs.rerun import Execution, RerunPolicy, run_verb
 from tiltyard.verbs.struck import Addresses, Rows, Struck, discard_files, strike_out
@@ -227,6 +227,7 @@ def change_rows(
         check_progress(manifest, plan.generations)
         key = _checked_plan(manifest, plan)
         change = worker(Pinned(place, manifest, key, run.after))
+        check_place(place, change.pieces)
         latest[:] = [change]
         for piece in change.pieces:
             written.setdefault(piece.token, []).append(piece)
@@ -339,9 +340,10 @@ def _live(place: Place, manifest: Manifest, taken: Mapping[int, bytes]) -> Rows:
 
 
 def _fragments(manifest: Manifest, change: RowChange) -> tuple[DataFragment, ...]:
+    known = {one.id: one for one in manifest.fields}
+    data_format = manifest.data_format.version if manifest.data_format else ""
     for piece in change.pieces:
-        known = {one.id: one for one in manifest.fields}
-        if any(known.get(one.id) != one for one in piece.fields):
+        if piece.data_format != data_format or any(known.get(one.id) != one for one in piece.fields):
             raise InvalidInput(f"A piece was written for other columns than version {manifest.version} has.", argument="pieces")
     if not has_stable_row_ids(manifest):
         return tuple(one for piece in change.pieces for one in piece.fragments)

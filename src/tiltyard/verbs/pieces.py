@@ -57,6 +57,7 @@ class Piece:
         version: the version that its task was made at.
         part: what part of the rows it is, if its writer said so: of several pieces of one part only the first is committed.
         keys: the primary keys of its rows, unless they are too many to travel.
+        place: the table's directory that its files lie in.
     """
 
     token: str
@@ -68,6 +69,7 @@ class Piece:
     version: int = 0
     part: str | None = None
     keys: pa.Table | None = field(default=None, repr=False, compare=False)
+    place: str = field(default="", repr=False)
 
     @property
     def paths(self) -> tuple[str, ...]:
@@ -140,7 +142,7 @@ class WriteTask:
         place = open_place(self.uri, storage_options=self.storage_options, durability=self.durability)
         rows = _as_rows(data)
         if rows is None:
-            return Piece(self.token, (), self.fields, 0, 0, self.data_format, self.version, part)
+            return Piece(self.token, (), self.fields, 0, 0, self.data_format, self.version, part, place=place.lance_uri)
         match = self._match(rows.schema)
         rows = conformed(rows, match.schema, match.check_not_null)
         passing = PassingKeys(self.key) if self.key is not None else None
@@ -152,7 +154,7 @@ class WriteTask:
             keys = None
         count = sum(one.physical_rows for one in fragments)
         size = sum(file.size for one in fragments for file in one.files)
-        return Piece(self.token, fragments, match.fields, count, size, self.data_format, self.version, part, keys)
+        return Piece(self.token, fragments, match.fields, count, size, self.data_format, self.version, part, keys, place.lance_uri)
 
     def read(self, pieces: Iterable[Piece | None], columns: Sequence[str] | None = None) -> pa.Table:
         """The rows of pieces, committed or not; null where a piece lacks a column.
@@ -289,6 +291,17 @@ def _with_schema(
     )  # fmt: skip
     primary = primary_key_of(task)
     return replace(task, key=check_comparable(task, primary) if primary is not None and with_keys else None)
+
+
+def check_place(place: Place, pieces: Iterable[Piece]) -> None:
+    """Refuses files that lie elsewhere: a table may have been made anew, under its name, since they were written."""
+    for piece in pieces:
+        if piece.place != place.lance_uri:
+            raise InvalidInput(
+                f"A piece was written to {redact(piece.place)}, and the table is at {redact(place.lance_uri)}.",
+                argument="pieces",
+                advice="Make a new write task and write the rows again.",
+            )
 
 
 # ---- files that nobody wants -----------------------------------------------------------------------------------------------

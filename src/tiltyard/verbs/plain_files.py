@@ -143,7 +143,7 @@ def read_plain(place: Place, name: str, schema: pa.Schema, there: Sequence[str])
     from lance.file import LanceFileReader
 
     with lance_errors(place, "read rows"):
-        columns = [one.name for one in schema if one.name in there]
+        columns = [one.name for one in schema if one.name in there] or [*there[:1]]  # one of them, for how many rows there are
         reader = LanceFileReader(f"{place.lance_uri}/data/{name}", place.lance_options(), columns=columns)
         found = reader.read_all().to_table()
     values = [found.column(one.name) if one.name in there else pa.nulls(found.num_rows, one.type) for one in schema]

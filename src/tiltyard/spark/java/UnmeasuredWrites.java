@@ -13,12 +13,13 @@ import org.apache.spark.sql.execution.datasources.v2.WriteToDataSourceV2;
 import org.apache.spark.sql.internal.SQLConf;
 
 import scala.Option;
+import scala.collection.Iterator;
 
 /**
  * Has Spark not measure its batches after each row on their way to our writers: that takes longer than to write them.
  *
- * It changes no plan. What holds for the jobs of a plan is in properties of the thread that runs it; the next plan of that thread
- * that is no write of ours takes them back. How many rows a batch has instead is decided in Python.
+ * It changes no plan. What holds for the jobs of a plan is in properties of the thread that runs it; the next plan that this session
+ * optimizes in that thread, and that is no write of ours, takes them back. How many rows a batch has instead is decided in Python.
  */
 public final class UnmeasuredWrites extends Rule {
 
@@ -42,7 +43,7 @@ public final class UnmeasuredWrites extends Rule {
 
     public TreeNode apply(TreeNode plan) {
         LogicalPlan query = written((LogicalPlan) plan);
-        String rows = query == null || chosen() ? "" : rowsOf(query);
+        String rows = query == null || chosen() || pythonInside(query) ? "" : rowsOf(query);
         if (!rows.isEmpty()) {
             set(rows, UNMEASURED, "true");
         } else if (context.getLocalProperty(OURS) != null) {
@@ -69,6 +70,20 @@ public final class UnmeasuredWrites extends Rule {
     /** Whether somebody set the size of batches for the session: then that is the size. */
     private static boolean chosen() {
         return SQLConf.get().contains(ROWS) || SQLConf.get().contains(BYTES);
+    }
+
+    /** Whether functions in Python take part in making the rows: what goes into those is not known. */
+    private static boolean pythonInside(LogicalPlan plan) {
+        String name = plan.getClass().getSimpleName();
+        if (name.contains("InArrow") || name.contains("InPandas") || name.contains("EvalPython")) {
+            return true;
+        }
+        for (Iterator all = plan.children().iterator(); all.hasNext();) {
+            if (pythonInside((LogicalPlan) all.next())) {
+                return true;
+            }
+        }
+        return false;
     }
 
     /** What a plan writes to a table of ours; null if it does not. */
