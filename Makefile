@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test lint format types proto proto-check lock bench bench-verbs bench-lake bench-spark cluster-test prove coverage mutants clean
+.PHONY: help venv demo test lint format types proto proto-check lock bench bench-verbs bench-lake bench-spark cluster-test prove prove-spark coverage mutants clean
 
 help: ## Show this help
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -68,10 +68,13 @@ bench-lake: $(STAMP) ## Measure what the catalog of a lake costs
 bench-spark: $(STAMP) ## Measure Spark on Lance tables against Spark on Parquet
 	$(BIN)/python -m bench.spark $(ARGS)
 
-cluster-test: $(STAMP) ## Run the example pipeline on a Spark cluster of two workers on this machine
+cluster-test: $(STAMP) ## Run the example pipeline, and tasks that are attempted twice at once, on a Spark cluster of two workers on this machine
 	$(BIN)/python -m tools.cluster_test $(ARGS)
 
-prove: $(STAMP) ## Run the simulator over a million seeds; ARGS="--count 20000" for fewer
+prove-spark: $(STAMP) ## Kill Spark's processes at every point of writes, merges and pipelines, and run all of their slow tests
+	TILTYARD_PROVE=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal tests/spark tests/pipeline
+
+prove: prove-spark ## Run that, and the simulator over a million seeds; ARGS="--count 20000" for fewer
 	$(BIN)/python -m tools.prove $(ARGS)
 
 clean: ## Remove .venv and caches

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable, Iterable, Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -91,25 +92,56 @@ def by_a_merge(spark: SparkSession, place: Path, frame: DataFrame) -> None:
     table.merge(frame, on="id").when_matched_update_all().when_not_matched_insert_all().execute()
 
 
-WAYS: dict[str, Callable[[SparkSession, Path, DataFrame], None]] = {"source": by_the_source, "append": by_the_handle, "merge": by_a_merge}
+def by_a_stream(spark: SparkSession, place: Path, frame: DataFrame) -> None:
+    """The frame is a stream here."""
+    write = frame.writeStream.format("tiltyard").option("mode", "upsert").option("on", "id").trigger(availableNow=True)
+    write.option("checkpointLocation", str(place.with_suffix(".log"))).start(str(place)).awaitTermination()
+
+
+WAYS: dict[str, Callable[[SparkSession, Path, DataFrame], None]] = {
+    "source": by_the_source,
+    "append": by_the_handle,
+    "merge": by_a_merge,
+    "stream": by_a_stream,
+}
+
+
+def source_of(spark: SparkSession, name: str, scratch: Path) -> DataFrame:
+    frame = rows(spark, ROWS)
+    if name != "stream":
+        return frame
+    files = scratch / "files"
+    if not files.exists():
+        frame.write.parquet(str(files))
+    return spark.readStream.schema(frame.schema).parquet(str(files))
+
+
+def unnamed(table: ty.Table, place: Path) -> int:
+    """How many data files there are that the version does not name."""
+    named = {file.path for fragment in table.fragments for file in fragment.files}
+    return sum(one.name not in named for one in (place / "data").iterdir())
 
 
 def tried(spark: SparkSession, scratch: Path, name: str, *, at_end: bool) -> bool:
     """One write with a task that was run twice; whether each row is there once."""
     place, meeting = scratch / f"{name}-{at_end}", scratch / f"{name}-{at_end}-meeting"
     by_the_source(spark, place, rows(spark, 0))
-    WAYS[name](spark, place, slowed(rows(spark, ROWS), meeting, at_end=at_end))
+    WAYS[name](spark, place, slowed(source_of(spark, name, scratch), meeting, at_end=at_end))
     table = ty.Table.open(place)
     ids = sorted(table.to_arrow(["id"])["id"].to_pylist())
     attempts = len(list(meeting.iterdir()))
     once = ids == list(range(2 * ROWS))
-    named = {file.path for fragment in table.fragments for file in fragment.files}
-    unnamed = {one.name for one in (place / "data").iterdir()} - named
     when = "after its last row" if at_end else "before its first row"
-    print(
-        f"{name}, {when}: {attempts} attempts, {len(ids):,} rows, {'each once' if once else 'WRONG'}, {len(unnamed)} files left", flush=True
-    )
+    told = "each once" if once else "WRONG"
+    print(f"{name}, {when}: {attempts} attempts, {len(ids):,} rows, {told}, {unnamed(table, place)} files left", flush=True)
     return once and attempts >= 2
+
+
+def cleaned(place: Path) -> bool:
+    """Whether cleanup finds what an attempt left that ended after the commit. By then all of them have ended."""
+    table = ty.Table.open(place)
+    table.cleanup(keep_versions=1, grace=timedelta(0))
+    return unnamed(table, place) == 0 and table.check().ok
 
 
 def main() -> int:
@@ -121,6 +153,7 @@ def main() -> int:
     enable(spark)
     fine = [tried(spark, given.scratch, name, at_end=at_end) for name in WAYS for at_end in (False, True)]
     spark.stop()
+    fine += [cleaned(given.scratch / f"{name}-{at_end}") for name in WAYS for at_end in (False, True)]
     return 0 if all(fine) else 1
 
 

@@ -228,7 +228,10 @@ def test_a_key_that_comes_twice_is_not_tried_again(bench: Bench, spark: SparkSes
     assert tries.count("planned") == 1
 
 
-def test_a_table_that_is_followed(bench: Bench, spark: SparkSession) -> None:
+@pytest.mark.parametrize("by", ["driver", "executors"])
+def test_a_table_that_is_followed(bench: Bench, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, by: str) -> None:
+    if by == "executors":
+        monkeypatch.setattr("tiltyard.pipeline.sources.DRIVER_ROWS", 0)
     """The usual incremental table: which groups changed, by the change feed; what they are now, by a snapshot."""
     spec = PipelineSpec(
         "totals",

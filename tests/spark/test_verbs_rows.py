@@ -133,6 +133,22 @@ def test_tables_of_a_lake_by_name(spark: SparkSession, tmp_path: Path) -> None:
         on.write(spark.range(5), "a", mode="ignore")  # type: ignore[arg-type]  # what is tried here
 
 
+def test_a_long_feed_is_read_in_parts_and_in_order(spark: SparkSession, tmp_path: Path) -> None:
+    lake = ty.Lake.open(tmp_path / "lake", durability="os")
+    lake.create_table("t", pa.table({"id": [0], "n": [0]}), stable_row_ids=True)
+    table = lake.table("t")
+    for number in range(1, 8):
+        table.append(pa.table({"id": [number], "n": [number]}))
+        table.update({"n": "n + 10"}, where=f"id = {number - 1}")
+    table.add_columns({"twice": "2 * n"})
+    table.delete("id = 3")
+    expected = [(row["id"], row["n"], row["twice"], row["_change"], row["_version"]) for row in table.changes(0).read_all().to_pylist()]
+    for one in (table, lake.snapshot().table("t")):
+        frame = SparkTable(spark, one).changes(0)
+        assert frame.rdd.getNumPartitions() > 1
+        assert [(row.id, row.n, row.twice, row["_change"], row["_version"]) for row in frame.collect()] == expected
+
+
 def test_history_and_changes_are_data_frames(spark: SparkSession, tmp_path: Path) -> None:
     made = ty.Table.create(str(tmp_path / "t"), pa.table({"id": [1, 2]}), durability="os", message="first")
     made.append(pa.table({"id": [3]}), message="second")
@@ -143,4 +159,5 @@ def test_history_and_changes_are_data_frames(spark: SparkSession, tmp_path: Path
     changed = {(row.id, row["_change"], row["_version"]) for row in on.changes(1).collect()}
     assert changed == {(3, "insert", 2), (1, "delete", 3)}
     assert on.changes(1, 2).count() == 1
+    assert on.changes(3).count() == 0
     assert [row.id for row in on.to_df(version=1).orderBy("id").collect()] == [1, 2]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import pairwise
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -219,6 +220,10 @@ def test_versions_that_are_not_there(tmp_path: Path) -> None:
     for wrong in ((3, 2), (-1, 2), (True, 2), ("1", 2)):
         with pytest.raises(InvalidInput):
             table.changes(*wrong)
+    with pytest.raises(InvalidInput, match="to_version 3 comes after columns_of 2"):
+        table.changes(1, 3, columns_of=2)
+    with pytest.raises(NotFound, match="yet"):
+        table.changes(1, 3, columns_of=9)
     table.cleanup(keep_versions=2)
     with pytest.raises(HistoryUnavailable) as caught:
         table.changes(2)
@@ -310,6 +315,9 @@ def test_a_random_history_can_be_played_again(tmp_path: Path, stable: bool, seed
     operations = {one.version: one.operation for one in table.history()}
     feed = _told(table, 0)
     assert [one[1] for one in feed] == sorted(one[1] for one in feed)
+    cuts = [0, *sorted(Random(seed).sample(range(1, table.version), 3)), table.version]
+    parts = [table.changes(*ends, old_values=True, columns_of=table.version).read_all() for ends in pairwise(cuts)]
+    assert pa.concat_tables(parts).equals(table.changes(0, old_values=True).read_all()), f"read in parts, cut at {cuts}"
     state: dict[int, int] = {}
     for version in table.versions():
         before = dict(state)

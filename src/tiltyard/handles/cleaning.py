@@ -46,7 +46,9 @@ class Cleaning(Handle):
         policy = Policy(older_than, keep_versions, frozenset(keep), grace)
         return cleanup_table(self._place, self._main, self.version, policy, dry_run=dry_run, progress=progress)
 
-    def changes(self, from_version: int, to_version: int | None = None, *, old_values: bool = False) -> pa.RecordBatchReader:
+    def changes(
+        self, from_version: int, to_version: int | None = None, *, old_values: bool = False, columns_of: int | None = None
+    ) -> pa.RecordBatchReader:
         """What changed after one version up to another, as a stream of rows.
 
         The rows have the columns of ``to_version``; what a row is too old to have is null. ``_change`` is ``"insert"``, ``"update"`` or
@@ -58,10 +60,12 @@ class Cleaning(Handle):
             from_version: the version to begin after; 0 for the whole history.
             to_version: the last version; by default this handle's.
             old_values: whether there is a column ``_old`` that has the values before each update.
+            columns_of: a later version, to show the rows with its columns instead: then the feeds of parts of a history, one after the
+                other, are the feed of all of it.
 
         Raises:
             HistoryUnavailable: a version that is needed was cleaned up.
             NotFound: there is no such version yet.
         """
         last = self.version if to_version is None else to_version
-        return changes_between(self._place, from_version, last, self._scheme, old_values=old_values)
+        return changes_between(self._place, from_version, last, self._scheme, old_values=old_values, columns_of=columns_of)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Protocol
 
 import pyarrow as pa
 
@@ -31,6 +31,8 @@ class LakeTable(Table):
     """A table of a lake. Each verb is a transaction of its own, decided in the lake's catalog."""
 
     name: str = ""
+    in_transaction: ClassVar[bool] = False
+    """Whether only its transaction can see its newest version."""
 
     def cleanup(self, **_: Any) -> NoReturn:
         """Not here: snapshots of the lake may need what this table alone does not."""
@@ -45,6 +47,8 @@ class Owner(Protocol):
 
 class TransactionTable(LakeTable):
     """A table inside a transaction: at the version the transaction began with, plus the transaction's own writes."""
+
+    in_transaction: ClassVar[bool] = True
 
     def __init__(self, owner: Owner, name: str, place: StagedPlace, file: ManifestFile, scheme: Scheme) -> None:
         self._owner = owner

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 DRIVER_ROWS: Final = 100_000
-"""Tables of at most so many rows are read by the driver."""
+"""Tables of at most so many rows, and as many changes, are read by the driver."""
 
 DEFAULTS: Final[Mapping[str, Mapping[str, str]]] = {
     "csv": {"mode": "FAILFAST", "header": "true"},
@@ -89,11 +89,24 @@ def _table(spark: SparkSession, portion: TablePortion, sight: ty.LakeSnapshot) -
         rows = _all_rows(spark, table) if portion.whole else frame_of(spark, table.to_arrow(limit=0))
         return rows.select("*", sql.lit("insert").alias("_change"), sql.lit(portion.last).cast("bigint").alias("_version"))
     try:
-        return frame_of(spark, table.changes(portion.first, portion.last).read_all())
+        return _changed_rows(spark, table, portion.first, portion.last)
     except ty.HistoryUnavailable as error:
         raise error.advised(
             f"sources.{portion.source.name} had not read them: give it another name to begin anew, with all rows."
         ) from None
+
+
+def _changed_rows(spark: SparkSession, table: ty.LakeTable, first: int, last: int) -> DataFrame:
+    """Few changes by the driver, many by executors."""
+    feed, found, count = table.changes(first, last), [], 0
+    for batch in feed:
+        found.append(batch)
+        count += batch.num_rows
+        if count > DRIVER_ROWS:
+            from tiltyard.spark import SparkTable
+
+            return SparkTable(spark, table).changes(first, last)
+    return frame_of(spark, pa.Table.from_batches(found, feed.schema))
 
 
 def _all_rows(spark: SparkSession, table: ty.LakeTable) -> DataFrame:

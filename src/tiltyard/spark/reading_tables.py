@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -39,7 +40,7 @@ def data_frame(
 
 
 def _at(table: ty.Table, **when: Any) -> ty.Table:
-    if isinstance(table, ty.LakeTable) and type(table) is not ty.LakeTable:
+    if isinstance(table, ty.LakeTable) and table.in_transaction:
         raise UnsupportedFeature(
             "Inside a transaction a table has one version.", feature="versions in a transaction", advice="Read it outside of it."
         )
@@ -61,25 +62,37 @@ def history_frame(spark: SparkSession, table: ty.Table, limit: int | None) -> Da
     return spark.createDataFrame(rows, columns)
 
 
-def changes_frame(spark: SparkSession, table: ty.Table, since: int, until: int | None, *, old_values: bool = False) -> DataFrame:
-    """The change feed of some versions, in order, read by one executor when it is asked for."""
+def changes_frame(
+    spark: SparkSession, table: ty.Table, since: int, until: int | None, tasks: int, *, old_values: bool = False
+) -> DataFrame:
+    """The change feed of some versions, in order; executors read some versions each, when it is asked for."""
     last = table.version if until is None else until
     feed = table.changes(since, last, old_values=old_values)
     told = spark_schema(feed.schema)
-    if isinstance(table, ty.LakeTable) and type(table) is not ty.LakeTable:  # nobody else can see these versions
+    if isinstance(table, ty.LakeTable) and table.in_transaction:  # nobody else can see these versions
         convert = batch_converter(feed.schema, expected_batches(told))
         return spark.createDataFrame(pa.Table.from_batches([convert(one) for one in feed], expected_batches(told)), told)
     uri, branch, options = table.uri, table.branch, _options(table)
-    return per_group(spark, [0]).mapInArrow(_feed(uri, branch, options, since, last, told, old_values=old_values), told)
+    parts = _parted(since, last, tasks)
+    return per_group(spark, parts).mapInArrow(_feed(uri, branch, options, parts, last, told, old_values=old_values), told)
+
+
+def _parted(since: int, last: int, most: int) -> list[tuple[int, int]]:
+    """The versions after one up to another, in so many ranges at most, about equally long."""
+    count = max(min(most, last - since), 1)
+    ends = [since + (last - since) * number // count for number in range(count + 1)]
+    return list(pairwise(ends))
 
 
 def _feed(
-    uri: str, branch: str | None, options: dict[str, str] | None, since: int, last: int, told: StructType, *, old_values: bool
-) -> Any:
+    uri: str, branch: str | None, options: dict[str, str] | None, parts: list[tuple[int, int]], last: int, told: StructType, *,
+    old_values: bool,
+) -> Any:  # fmt: skip
     def run(batches: Iterable[pa.RecordBatch]) -> Batches:
         wanted = expected_batches(told)
-        for _ in group_numbers(iter(batches)):
-            feed = ty.Table.open(uri, branch=branch, version=last, storage_options=options).changes(since, last, old_values=old_values)
+        for number in group_numbers(iter(batches)):
+            table = ty.Table.open(uri, branch=branch, version=last, storage_options=options)
+            feed = table.changes(*parts[number], old_values=old_values, columns_of=last)
             convert = batch_converter(feed.schema, wanted)
             for batch in feed:
                 yield convert(batch)

@@ -105,7 +105,7 @@ class SparkTable:
         """Rows that were inserted, updated or deleted after a version; see ``Table.changes``."""
         from tiltyard.spark.reading_tables import changes_frame
 
-        return changes_frame(self.session, self.table.refresh(), since, until, **options)
+        return changes_frame(self.session, self.table.refresh(), since, until, self.work.tasks(self.session), **options)
 
     # ---- rows that come ------------------------------------------------------------------------------------------------------------
 

@@ -44,33 +44,40 @@ OLD: Final = "_old"
 Places: TypeAlias = dict[int, BitMap]
 
 
-def changes_between(place: Place, first: int, last: int, scheme: Scheme, *, old_values: bool = False) -> pa.RecordBatchReader:
-    """The feed of all versions after ``first`` up to ``last``.
+def changes_between(
+    place: Place, first: int, last: int, scheme: Scheme, *, old_values: bool = False, columns_of: int | None = None
+) -> pa.RecordBatchReader:
+    """The feed of all versions after ``first`` up to ``last``, with the columns of that one or of a later one.
 
     Raises:
         NotFound: there is no such version yet.
         HistoryUnavailable: a version that is needed was cleaned up.
         InvalidInput: the order is wrong, or a column has a name of the feed's own.
     """
+    shown_at = last if columns_of is None else columns_of
     _check_range(place, first, last)
-    newest = place.load(last, scheme).manifest
+    if shown_at != last:
+        _check_range(place, last, shown_at, "columns_of")
+    newest = place.load(shown_at, scheme).manifest
     columns = _columns(newest)
     shown = [*columns, pa.field(CHANGE, pa.string(), False), pa.field(VERSION, pa.uint64(), False)]
     if old_values:
         shown.append(pa.field(OLD, pa.struct(list(columns))))
     schema = pa.schema(shown)
-    operations = {version: _operation(place, version, scheme) for version in range(first + 1, last + 1)}
+    operations = {version: _operation(place, version, scheme) for version in range(first + 1, shown_at + 1)}
     overwrites = [version for version, operation in operations.items() if isinstance(operation, Overwrite)]
-    feed = _Feed(place, scheme, Rendering(newest, columns, overwrites), schema, operations)
+    told = {version: operation for version, operation in operations.items() if version <= last}
+    feed = _Feed(place, scheme, Rendering(newest, columns, overwrites), schema, told)
     return pa.RecordBatchReader.from_batches(schema, feed.batches(first))
 
 
-def _check_range(place: Place, first: int, last: int) -> None:
-    for name, value in (("from_version", first), ("to_version", last)):
+def _check_range(place: Place, first: int, last: int, what: str = "to_version") -> None:
+    for name, value in (("from_version", first), (what, last)):
         if isinstance(value, bool) or not isinstance(value, int) or value < 0:
             raise InvalidInput(f"{name} is a version, or 0 for the time before the first.", argument=name)
     if first > last:
-        raise InvalidInput(f"from_version {first} comes after to_version {last}.", argument="from_version")
+        earlier = "from_version" if what == "to_version" else "to_version"
+        raise InvalidInput(f"{earlier} {first} comes after {what} {last}.", argument=earlier)
     there = {one.version for one in place.log.versions()}
     if last not in there and (not there or last > max(there)):
         raise NotFound(f"{place.store.uri} has no version {last} yet.", name=str(last))
