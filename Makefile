@@ -68,10 +68,10 @@ bench-lake: $(STAMP) ## Measure what the catalog of a lake costs
 bench-spark: $(STAMP) ## Measure Spark on Lance tables against Spark on Parquet
 	$(BIN)/python -m bench.spark $(ARGS)
 
-cluster-test: $(STAMP) ## Run the example pipeline, and tasks that are attempted twice at once, on a Spark cluster of two workers on this machine
+cluster-test: $(STAMP) ## Run the example pipeline and speculative tasks on a Spark cluster of two workers on this machine
 	$(BIN)/python -m tools.cluster_test $(ARGS)
 
-prove-spark: $(STAMP) ## Kill Spark's processes at every point of writes, merges and pipelines, and run all of their slow tests
+prove-spark: $(STAMP) ## Run all tests of Spark and pipelines, the slow ones too: processes killed at every point
 	TILTYARD_PROVE=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal tests/spark tests/pipeline
 
 prove: prove-spark ## Run that, and the simulator over a million seeds; ARGS="--count 20000" for fewer

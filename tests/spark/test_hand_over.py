@@ -178,6 +178,22 @@ def test_other_rows_are_not_of_the_driver(spark: SparkSession) -> None:
     assert local_rows(_given(spark).where("i < 0"), 10) is None, "none at all"
 
 
+@pytest.mark.parametrize("fault", ["early end", "broken batch", "closed"])
+def test_where_fetching_fails_a_job_does_it(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str) -> None:
+    """A socket that is closed early looks like the end of the rows: none may be lost by that."""
+    frame = _given(spark)
+
+    def fetched(*_: Any) -> pa.Table:
+        if fault == "early end":
+            return frame.toArrow().slice(0, 1)
+        raise pa.ArrowInvalid("cut off") if fault == "broken batch" else ConnectionResetError
+
+    monkeypatch.setattr("tiltyard.spark.local_rows._fetched", fetched)
+    assert local_rows(frame, 10) is None
+    table = SparkTable(spark, ty.Table.create(tmp_path / "t", frame.toArrow().schema))
+    assert table.append(frame).rows == {"inserted": 2}
+
+
 def test_a_small_append_runs_no_job(spark: SparkSession, tmp_path: Path) -> None:
     frame = _given(spark)
     table = SparkTable(spark, ty.Table.create(tmp_path / "t", frame.toArrow().schema))

@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -21,32 +21,35 @@ COMMITS = 20 if os.environ.get("TILTYARD_PROVE") == "1" else 6
 ROWS = 50
 
 
-def _beside(*arguments: object) -> subprocess.Popen[bytes]:
+def _beside(*arguments: object, **pipes: Any) -> subprocess.Popen[bytes]:
     root = Path(__file__).parents[2]
     paths = os.pathsep.join([str(root / "src"), str(root)])
     command = [sys.executable, "-m", "tests.support.spark_beside", *map(str, arguments)]
-    return subprocess.Popen(command, env={**os.environ, "PYTHONPATH": paths}, cwd=root)
+    return subprocess.Popen(command, env={**os.environ, "PYTHONPATH": paths}, cwd=root, **pipes)
 
 
 def test_the_ledger_of_four_writers_balances(spark: SparkSession, tmp_path: Path) -> None:
     spark.dataSource.register(KilledSource)  # the source as it is: nobody is killed here
-    path, stop = tmp_path / "t", tmp_path / "stop"
+    path, compacted = tmp_path / "t", tmp_path / "compacted"
     ty.Table.create(path, pa.schema([("id", pa.int64()), ("s", pa.string())]))
     one_writer = COMMITS * ROWS
     other = start(tmp_path / "other", {"do": "appends", "path": str(path), "first": one_writer, "commits": COMMITS, "rows": ROWS})
-    plain = _beside("pylance", path, 2 * one_writer, COMMITS, ROWS)
-    compactor = _beside("compactor", path, stop)
+    compactor = _beside("compactor", path, compacted, stdin=subprocess.PIPE)
+    assert compactor.stdin is not None
+    plain = _beside("pylance", path, 2 * one_writer, COMMITS, ROWS, stdout=compactor.stdin)
     try:
         for number in range(COMMITS):
             batch_write(spark, str(path), number * ROWS, ROWS, {})
+            compactor.stdin.write(b"\n")
+            compactor.stdin.flush()
         assert plain.wait(timeout=300) == 0
         assert other.wait(timeout=300) == 0, (tmp_path / "other" / "log.txt").read_text()[-2000:]
     finally:
-        stop.touch()
+        compactor.stdin.close()
         assert compactor.wait(timeout=120) == 0
     table = ty.Table.open(path)
     assert sorted(table.to_arrow()["id"].to_pylist()) == list(range(3 * one_writer))
     assert table.check().ok
     made = [entry.operation for entry in table.history()]
     assert made.count("Append") == 3 * COMMITS
-    assert int(stop.read_text()) > 0
+    assert int(compacted.read_text()) > 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-import time
+from contextlib import suppress
 from pathlib import Path
 
 import lance
@@ -14,25 +14,23 @@ from tiltyard.errors import ContentionError, RetryableConflict
 
 
 def append_by_pylance(path: str, first: int, commits: int, rows: int) -> None:
-    """A plain writer, which knows nothing of us. It looks for a conflict itself and tries again."""
+    """A plain writer, which knows nothing of us. It looks for a conflict itself and tries again; each commit is a line of output."""
     for number in range(commits):
         begin = first + number * rows
         ids = range(begin, begin + rows)
         lance.write_dataset(pa.table({"id": pa.array(ids, pa.int64()), "s": [str(one) for one in ids]}), path, mode="append")
+        print(number, flush=True)
 
 
-def compact_until(path: str, stop: str) -> None:
-    """Compacts as long as others write; how often it got through is in the file it was told to watch."""
+def compact_beside(path: str, told: str) -> None:
+    """Compacts once for each line that others send, while they write on; how often it got through is in a file in the end."""
     done = 0
-    while not Path(stop).exists():
-        try:
-            table = ty.Table.open(path)
-            before = table.version
+    for _ in sys.stdin:
+        table = ty.Table.open(path)
+        before = table.version
+        with suppress(RetryableConflict, ContentionError):  # the writers come first
             done += table.compact().version > before
-        except (RetryableConflict, ContentionError):
-            pass  # the writers come first
-        time.sleep(0.05)
-    Path(stop).write_text(str(done))
+    Path(told).write_text(str(done))
 
 
 if __name__ == "__main__":
@@ -40,4 +38,4 @@ if __name__ == "__main__":
     if what == "pylance":
         append_by_pylance(path, *map(int, more))
     else:
-        compact_until(path, *more)
+        compact_beside(path, *more)

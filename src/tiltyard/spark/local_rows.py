@@ -27,20 +27,10 @@ def local_rows(df: DataFrame, most: int) -> pa.Table | None:
         return None
     from pyspark.errors import PySparkException
 
-    # This Spark is another inside, or its end of the socket failed: a job will do.
-    failures = (
-        PySparkException,
-        import_module("py4j.protocol").Py4JError,
-        pa.ArrowException,
-        OSError,
-        TypeError,
-        AttributeError,
-        ImportError,
-    )
     try:
         rows = _fetched(df, frame, plan)
-    except failures:
-        return None
+    except (PySparkException, import_module("py4j.protocol").Py4JError, pa.ArrowException, OSError):
+        return None  # the JVM or its end of the socket failed: a job does the same, or says what is wrong
     return rows if rows.num_rows == plan.rows().size() else None  # a socket that was closed early looks like the end
 
 
