@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import lance
 import pyarrow as pa
 import pytest
 
@@ -35,7 +34,7 @@ def test_commits_of_plain_pylance_are_adopted(site: Site, lake: Lake, how: str) 
     uri = uri_of(lake, "a")
     foreign_append(uri, 7)
     foreign_append(uri, 8)
-    lance.dataset(uri).delete("id = 8")
+    stock(lake, "a").delete("id = 8")
     if how == "open the table":
         assert ids(lake.table("a")) == [1, 7]
     elif how == "open the lake":
@@ -267,7 +266,7 @@ def test_a_number_of_a_single_table_goes_to_the_foreign_writer_and_ours_comes_af
     through(lake, lambda records: Racing(records, lambda: foreign_append(uri, 99)))
     result = table.append(numbers(2))
     assert result.version == 3
-    assert ids(lake.table("a")) == ids(site.open().table("a")) == ids(lance.dataset(uri)) == [1, 2, 99]
+    assert ids(lake.table("a")) == ids(site.open().table("a")) == ids(stock(lake, "a")) == [1, 2, 99]
     assert lake.outcome(result.transaction_id) == site.open().outcome(result.transaction_id)
     assert lake.outcome(result.transaction_id).__class__.__name__ == "Committed"
     assert sum(one.voided for one in lake.history()) == 1

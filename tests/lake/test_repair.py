@@ -9,7 +9,19 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.lakes import Site, add_to_both, both, foreign_append, ids, numbers, stock, stores_through, two_tables, uri_of
+from tests.support.lakes import (
+    Site,
+    add_to_both,
+    both,
+    directory_of,
+    foreign_append,
+    ids,
+    numbers,
+    stock,
+    stores_through,
+    two_tables,
+    uri_of,
+)
 from tiltyard.catalog.codec import name_key
 from tiltyard.catalog.records import Writes
 from tiltyard.errors import CorruptTable, InvalidInput, NotFound
@@ -76,7 +88,7 @@ def test_ours_stays(site: Site, lake: Lake, foreign: tuple[int, ...]) -> None:
     assert both(lake.snapshot(2)) == ([1, 2], [1, 2])
     # Theirs can still be read: put back where it was, a copy of the table shows it.
     assert len(report.set_aside) == len(foreign)
-    uri = Path(uri_of(lake, "a"))
+    uri = directory_of(lake, "a")
     assert all((uri / path).is_file() for path in report.set_aside)
     assert len([one for one in report.files if one.startswith("data/")]) == len(foreign)
     assert_sound(site, lake)
@@ -105,7 +117,7 @@ def test_theirs_stays(site: Site, lake: Lake, foreign: tuple[int, ...]) -> None:
     assert lake.history()[0].changes[0].kind == "adopt"
     assert isinstance(lake.outcome(transaction), Committed)
     (data,) = [one for one in report.files if one.startswith("data/")]
-    uri = Path(uri_of(lake, "a"))
+    uri = directory_of(lake, "a")
     lake.cleanup(grace=timedelta(0))
     assert (uri / f"{data}.lance").is_file(), "our rows are still there for somebody to bring back"
     assert (uri / report.set_aside[0]).is_file()
@@ -214,7 +226,7 @@ def test_small_repairs_need_no_decision(site: Site, lake: Lake) -> None:
 def test_a_quarantine_whose_cause_is_gone(site: Site, lake: Lake) -> None:
     """Somebody removed the foreign version by hand."""
     taken(site, lake)
-    newest = min(Path(uri_of(lake, "a"), "_versions").glob("*.manifest"))
+    newest = min((directory_of(lake, "a") / "_versions").glob("*.manifest"))
     newest.unlink()
     report = lake.repair("a")
     assert [one.split(":")[0] for one in report.done] == ["finished 1 version", "lifted the quarantine"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -93,16 +93,31 @@ def stock(lake: Lake, name: str) -> lance.LanceDataset:
     return lance.dataset(uri_of(lake, name), storage_options=dict(options) if options else None)
 
 
-def uri_of(lake: Lake, name: str) -> str:
+class Located(str):
+    """The URI of a table, and with it the keys to its store."""
+
+    options: Mapping[str, Any] | None = None
+
+
+def uri_of(lake: Lake, name: str) -> Located:
     """Where a table lives, asked of the catalog alone, so that nothing is finished or adopted on the way."""
-    return lake._where.uri_of(lake.catalog.cut(lake.branch).tables[name.replace(".", "$")].location)
+    uri = Located(lake._where.uri_of(lake.catalog.cut(lake.branch).tables[name.replace(".", "$")].location))
+    uri.options = lake._where.storage_options
+    return uri
+
+
+def directory_of(lake: Lake, name: str) -> Path:
+    """The same for tests that look at files."""
+    uri = uri_of(lake, name)
+    if "://" in uri:
+        pytest.skip("looks at files on this machine")
+    return Path(uri)
 
 
 def foreign_append(uri: str, *values: int) -> None:
     """A commit of a writer that does not know the lake."""
-    if "://" in uri:
-        pytest.skip("a stranger who has no key to the store")
-    lance.write_dataset(numbers(*values), uri, mode="append")
+    options = uri.options if isinstance(uri, Located) else None
+    lance.write_dataset(numbers(*values), str(uri), mode="append", storage_options=dict(options) if options else None)
 
 
 def prompt_runtime() -> Runtime:
