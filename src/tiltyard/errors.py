@@ -12,6 +12,7 @@
     +-- CorruptTable                 the bytes are wrong; restore the file or another version
     +-- UnsupportedFeature           a newer writer made this; upgrade
     +-- UnsafeStore                  use another store or a lock: this one overwrites
+    +-- OwnershipError               open the lake that owns it, or rebuild its catalog
     +-- NotFound                     (also LookupError) no such table, version, tag or object
     +-- AlreadyExists                the name is taken
     +-- AlreadyCommitted             nothing: the same piece of work was committed before
@@ -385,6 +386,24 @@ class UnsafeStore(TiltyardError):
     def __init__(self, what: str, *, store: str = "", advice: str | None = None) -> None:
         super().__init__(what, advice=advice)
         self.store = store
+
+
+class OwnershipError(TiltyardError):
+    """A root, catalog or directory belongs to another lake, or to one whose catalog is gone. Nothing was changed.
+
+    Attributes:
+        root: where the tables are.
+        lake: id of the lake that it belongs to; empty where nobody knows.
+        catalog: the catalog of that lake, without credentials; empty where nobody knows.
+    """
+
+    kind = "ownership"
+
+    def __init__(self, what: str, *, root: str = "", lake: str = "", catalog: str = "", advice: str | None = None) -> None:
+        super().__init__(what, advice=advice)
+        self.root = root
+        self.lake = lake
+        self.catalog = catalog
 
 
 class NotFound(TiltyardError, LookupError):

@@ -12,6 +12,7 @@ from typing import Any, Literal, TypeVar
 
 from tiltyard.catalog.catalog import Catalog
 from tiltyard.catalog.ledger import adopt, decided_in_lake
+from tiltyard.catalog.marks import Marks, branch_id_of
 from tiltyard.catalog.publishing import COMMITTED, StaleError
 from tiltyard.catalog.records import Records
 from tiltyard.catalog.values import MAIN, Change, Cut, Isolation, Publication, Snapshot, TableHead
@@ -23,7 +24,7 @@ from tiltyard.lakes.forks import forked
 from tiltyard.lakes.handles import LakeTable, ReadingTable
 from tiltyard.lakes.keeping import Keeping
 from tiltyard.lakes.names import full_name, shown
-from tiltyard.lakes.opening import Where, open_where
+from tiltyard.lakes.opening import Where, open_where, settle_owner
 from tiltyard.lakes.piecework import LakePieces
 from tiltyard.lakes.recovery import is_certain, recover
 from tiltyard.lakes.refs import LakeBranches, LakeTags
@@ -147,18 +148,14 @@ class Lake(Keeping, LakePieces, LakeDoor):
 
         Raises:
             NotFound: there is no lake, and ``create`` is false.
+            OwnershipError: the root belongs to another lake, or the catalog to another root; the catalog of the root is gone.
             UnsupportedFeature: a newer release made it.
         """
         runtime = runtime or system_runtime()
         where, records = open_where(uri, root, catalog, storage_options, durability, runtime, create=create)
         try:
             lake = cls(where, records, runtime, author or _somebody())
-            facts = lake.catalog.describe()
-            if facts is None:
-                if not create:
-                    raise NotFound(f"There is no lake at {records.url}.", name=records.url, advice="Use `tiltyard lake init`.")
-                facts = lake.catalog.initialize({"root": where.stated_root})
-            lake._where = where.with_root(facts.get("root"))
+            lake._where = settle_owner(where, lake.catalog, create=create)
             recover(lake)
         except BaseException:
             records.close()
@@ -185,7 +182,7 @@ class Lake(Keeping, LakePieces, LakeDoor):
         head = self._head(cut, name)
         finish_before(cut, head, self.place_of(head, self.branch))
         head = forked(self, head, self.branch)
-        place = self.place_of(head, self.branch)
+        place = self.place_of(head, self.branch, cut.snapshot)
         if not head.quarantine:
             head = adopt(self.catalog, place.store, head, self.branch)
         scheme = Scheme(head.naming)
@@ -248,10 +245,27 @@ class Lake(Keeping, LakePieces, LakeDoor):
             raise NotFound(f"There is no table {name!r} in the lake.", name=name, advice="See lake.tables().")
         return head
 
-    def place_of(self, head: TableHead, branch: str) -> Place:
-        """Where a table lives, with its versions decided in the catalog."""
+    @property
+    def id(self) -> str:
+        """Tells this lake from every other one; all that it makes carries it."""
+        return self._where.lake
+
+    def place_of(self, head: TableHead, branch: str, base: int = 0, transaction: str = "") -> Place:
+        """Where a table lives, with its versions decided in the catalog.
+
+        Args:
+            head: the table.
+            branch: the lake's branch.
+            base: the snapshot that whoever writes there has seen.
+            transaction: the lake transaction that decides; none for single verbs.
+        """
         there = self.plain_place_of(head).on_branch(head.branch)
-        return there.decided_by(decided_in_lake(self.catalog, head, there.uri, branch, self.author))
+        place = there.decided_by(decided_in_lake(self.catalog, head, there.uri, branch, self.author))
+        return replace(place, stamp=self.marks_of(head, branch, base, transaction).stamp)
+
+    def marks_of(self, head: TableHead, branch: str, base: int = 0, transaction: str = "") -> Marks:
+        """What all that is committed to a table carries."""
+        return Marks(self.id, head.id, head.name, branch, branch_id_of(head, branch), base, self.author, transaction)
 
     def plain_place_of(self, head: TableHead) -> Place:
         """Where a table lives, as those see it who know nothing of the lake."""

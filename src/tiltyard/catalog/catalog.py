@@ -83,6 +83,15 @@ class Catalog:
         known = self.records.get([LAKE]).get(LAKE) or self.records.transact([LAKE, tip_key(MAIN)], [], make)
         return check_format(known, self.records.url)
 
+    def amend(self, facts: Mapping[str, Any]) -> Body:
+        """Changes what the lake says of itself; a fact that is None goes."""
+
+        def change(found: Found) -> Writes[Body]:
+            body = {key: value for key, value in {**found.get(LAKE, {}), **facts}.items() if value is not None or key == "root"}
+            return Writes(body, {LAKE: body})
+
+        return self.records.transact([LAKE], [], change)
+
     def describe(self) -> Body | None:
         """What the lake says of itself; None where there is none."""
         known = self.records.get([LAKE]).get(LAKE)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from tiltyard.catalog.catalog import Catalog, Pending
+from tiltyard.catalog.marks import without_marks
 from tiltyard.catalog.publishing import AbortedError, StaleError
 from tiltyard.catalog.staging import STAGED, UPKEEP
 from tiltyard.catalog.values import MAIN, Change, Moved, Publication, Step, TableHead
@@ -69,7 +70,7 @@ class LakeLedger:
             self.lake_branch,
             author=self.author,
             message=transaction.message,
-            properties=transaction.properties,
+            properties=without_marks(transaction.properties),
         )
         try:
             done = self.catalog.publish(publication)

@@ -13,6 +13,7 @@ from tiltyard.catalog.codec import (
     TAGS,
     cut_key,
     cuts_prefix,
+    ended_key,
     head_to_body,
     name_key,
     snapshots_prefix,
@@ -24,6 +25,7 @@ from tiltyard.catalog.records import Body, Found, Writes
 from tiltyard.catalog.values import MAIN, Cut
 from tiltyard.errors import AlreadyExists, ExpectedVersionMismatch, InvalidInput, NotFound
 from tiltyard.lakes.forks import fast_forward
+from tiltyard.lakes.journal import note_branch, note_tag
 from tiltyard.lakes.names import check_ref
 
 if TYPE_CHECKING:
@@ -98,7 +100,9 @@ class LakeTags:
                 raise NotFound(f"Branch {shot.branch!r} was deleted meanwhile.", name=shot.branch)
             return Writes(_tag(name, body), {key: body})
 
-        return self._records.transact([key], [tip, floor_key(shot.branch)], decide)
+        made = self._records.transact([key], [tip, floor_key(shot.branch)], decide)
+        note_tag(self._lake, made)
+        return made
 
     def delete(self, name: str) -> None:
         """Takes a name away; the snapshot stays until the lake is cleaned up.
@@ -108,12 +112,12 @@ class LakeTags:
         """
         key = TAGS + name
 
-        def decide(found: Found) -> Writes[None]:
+        def decide(found: Found) -> Writes[LakeTag]:
             if key not in found:
                 raise NotFound(f"There is no tag {name!r} in the lake.", name=name, advice="See lake.tags.list().")
-            return Writes(None, delete=[key])
+            return Writes(_tag(name, found[key]), delete=[key])
 
-        self._records.transact([key], [], decide)
+        note_tag(self._lake, self._records.transact([key], [], decide), deleted=True)
 
 
 def _tag(name: str, body: Body) -> LakeTag:
@@ -163,7 +167,9 @@ class LakeBranches:
             check_not_forgotten(found, shot.branch, shot.id)
             return Writes(_branch(name, body), put)
 
-        return self._records.transact([key, tip], [floor_key(shot.branch)], decide)
+        made = self._records.transact([key, tip], [floor_key(shot.branch)], decide)
+        note_branch(self._lake, made)
+        return made
 
     def _fresh_id(self) -> str:
         return self._lake.catalog.runtime.random.uuid()[:8]
@@ -185,12 +191,13 @@ class LakeBranches:
         prefixes = [table_key(name, ""), name_key(name, ""), snapshots_prefix(name), cuts_prefix(name)]
         keys = [BRANCHES + name, tip_key(name), *(key for key, _ in self._records.scan(prefixes))]
 
-        def decide(found: Found) -> Writes[None]:
+        def decide(found: Found) -> Writes[LakeBranch]:
             if BRANCHES + name not in found:
                 raise NotFound(f"There is no branch {name!r} in the lake.", name=name)
-            return Writes(None, delete=keys)
+            gone = _branch(name, found[BRANCHES + name])
+            return Writes(gone, ended_lines(self._lake, gone), delete=keys)
 
-        self._records.transact(keys, [], decide)
+        note_branch(self._lake, self._records.transact(keys, [], decide), deleted=True)
 
     def fast_forward(self, name: str) -> LakeCommit:
         """Brings main to where a branch is, in one commit; the branch then begins anew from there.
@@ -220,9 +227,12 @@ class LakeBranches:
                     actual=int(found[tip]["snapshot"]) if tip in found else None,
                 )
             start = {key: body, tip: {"snapshot": cut.snapshot, "at": now}}
-            return Writes(_branch(name, body), {**put, **start}, [one for one in old if one not in put])
+            ended = ended_lines(self._lake, _branch(name, found[key]))
+            return Writes(_branch(name, body), {**put, **start, **ended}, [one for one in old if one not in put])
 
-        return self._records.transact([key, tip, *{*old, *put}], [], decide)
+        begun = self._records.transact([key, tip, *{*old, *put}], [], decide)
+        note_branch(self._lake, begun)
+        return begun
 
     def _heads(self, name: str, cut: Cut) -> dict[str, Body]:
         put: dict[str, Body] = {cut_key(name, cut.snapshot // BUCKET): {"tables": list(map(head_to_body, cut.tables.values()))}}
@@ -230,6 +240,11 @@ class LakeBranches:
             put[table_key(name, head.id)] = head_to_body(head)
             put[name_key(name, head.name)] = {"table": head.id, "location": head.location}
         return put
+
+
+def ended_lines(lake: Lake, gone: LakeBranch) -> dict[str, Body]:
+    """The record that a line of history has ended: the proof without which no cleanup removes the tables' own branches of it."""
+    return {ended_key(gone.name, gone.id): {"at": lake.catalog.runtime.clock.now().isoformat()}}
 
 
 def _branch(name: str, body: Body) -> LakeBranch:

@@ -41,6 +41,11 @@ class Touched:
         return self.place is not None and bool(self.place.staging.private)
 
     @property
+    def defines(self) -> bool:
+        """Whether the transaction makes, takes in, renames or drops it."""
+        return self.head is None or self.dropped or bool(self.former)
+
+    @property
     def newest(self) -> int:
         assert self.place is not None
         return max(one.version for one in self.place.staging.private.values())

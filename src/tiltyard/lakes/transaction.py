@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Self
 from tiltyard.catalog.catalog import Catalog
 from tiltyard.catalog.ledger import adopt
 from tiltyard.catalog.publishing import COMMITTED, AbortedError, Published, StaleError, is_alone
-from tiltyard.catalog.staging import StagedPlace, staged_place
+from tiltyard.catalog.staging import StagedPlace, remove_owner, staged_place, write_owner
 from tiltyard.catalog.values import Cut, Expectation, Isolation, Moved, Publication, TableHead
 from tiltyard.errors import (
     AlreadyExists,
@@ -30,6 +30,7 @@ from tiltyard.format.names import Scheme
 from tiltyard.lakes.finishing import finish, finish_before
 from tiltyard.lakes.forks import forked
 from tiltyard.lakes.handles import TransactionTable
+from tiltyard.lakes.journal import note_names
 from tiltyard.lakes.mismatch import mismatch
 from tiltyard.lakes.names import directory_of, full_name, shown
 from tiltyard.lakes.recovery import is_certain
@@ -168,7 +169,7 @@ class LakeTransaction(TransactionDoor):
         assert touched.head is not None
         finish_before(self._cut, touched.head, self._lake.place_of(touched.head, self._branch))
         head = touched.head = forked(self._lake, touched.head, self._branch)
-        place = self._lake.place_of(head, self._branch)
+        place = self._lake.place_of(head, self._branch, self.base, self.id)
         scheme = Scheme(head.naming)
         staged = staged_place(place, self.id, head.version, scheme)
         touched.file = staged.load(head.version, scheme, lazily=True)
@@ -242,10 +243,12 @@ class LakeTransaction(TransactionDoor):
             self._by_name[full] = touched
         with touched.lock:
             head = TableHead(identity, full, touched.location, 0, 0)
-            staged = staged_place(self._lake.place_of(head, self._branch), self.id, 0, Scheme.V2)
+            staged = staged_place(self._lake.place_of(head, self._branch, self.base, self.id), self.id, 0, Scheme.V2)
             try:
+                write_owner(staged, self._lake.marks_of(head, self._branch, self.base, self.id))
                 _, file = make(staged)
             except BaseException:
+                remove_owner(staged)
                 with self._lock:
                     self._by_name.pop(full, None)
                     if before is not None:
@@ -519,6 +522,8 @@ class LakeTransaction(TransactionDoor):
             seconds=self._catalog.runtime.clock.monotonic() - started,
         )
         self._state = "committed"
+        if ours and any(one.defines for one in self._by_name.values()):
+            note_names(self._lake, self._branch, done.snapshot, self.id)
         if ours:
             self._give_names(written)
         else:
