@@ -29,7 +29,7 @@ from tiltyard.catalog.codec import (
     transaction_key,
 )
 from tiltyard.catalog.cuts import Floor, cut_at, floor_from, floor_key
-from tiltyard.catalog.publishing import ABORTED, COMMITTED, Published, decide, locks
+from tiltyard.catalog.publishing import ABORTED, COMMITTED, IN_DOUBT, Published, decide, locks
 from tiltyard.catalog.records import Body, Found, Records, Writes
 from tiltyard.catalog.values import MAIN, Cut, Publication, Snapshot
 from tiltyard.errors import NotFound, TiltyardError, UnsupportedFeature
@@ -162,7 +162,8 @@ class Catalog:
             middle = (low + high + 1) // 2
             later = self.snapshot(middle, branch).at > moment
             low, high = (low, middle - 1) if later else (middle, high)
-        return low
+        found = self.records.get([snapshot_key(branch, low)]).get(snapshot_key(branch, low), {})
+        return int(found["base"]) if found.get("unknown") else low  # the one before a gap that a lost catalog left
 
     def floor(self, branch: str = MAIN) -> Floor:
         """Where the past begins: a cleanup may have forgotten what was before."""
@@ -204,7 +205,7 @@ class Catalog:
         now = self.runtime.clock.now().isoformat()
 
         def decide(found: Found) -> Writes[bool]:
-            if key in found:
+            if key in found and found[key]["state"] != IN_DOUBT:
                 return Writes(found[key]["state"] != COMMITTED)
             return Writes(True, {key: {"state": ABORTED, "at": now}})
 

@@ -29,6 +29,8 @@ from tiltyard.errors import CorruptTable, HistoryUnavailable, NotFound
 
 COMMITTED = "committed"
 ABORTED = "aborted"
+IN_DOUBT = "in doubt"
+"""Of a transaction found staged when a lost catalog was replaced: whether that one had committed it nobody can tell any more."""
 
 
 class StaleError(Exception):

@@ -140,6 +140,7 @@ class Snapshot:
         isolation: how it was checked.
         base: the snapshot it was built on.
         voided: a writer who does not know the catalog was faster, so that this step changed nothing in the end.
+        unknown: what it did is not known, since the catalog that had it was lost; nobody can read the tables as of this snapshot.
     """
 
     id: int
@@ -153,6 +154,7 @@ class Snapshot:
     isolation: Isolation = "snapshot"
     base: int = 0
     voided: bool = False
+    unknown: bool = False
 
     @property
     def tables(self) -> tuple[str, ...]:

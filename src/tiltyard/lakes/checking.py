@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from tiltyard.catalog.codec import GONE, TABLES, TRANSACTIONS, head_from_body, name_key
 from tiltyard.catalog.cuts import Line, read_line
 from tiltyard.catalog.ledger import maker_of
-from tiltyard.catalog.publishing import ABORTED, COMMITTED
+from tiltyard.catalog.publishing import ABORTED, COMMITTED, IN_DOUBT
 from tiltyard.catalog.records import Body
 from tiltyard.catalog.values import MAIN, Change, Snapshot, Step, TableHead
 from tiltyard.errors import CorruptTable, NotFound, TiltyardError
@@ -183,8 +183,8 @@ def _outcomes(lake: Lake, lines: list[Line], findings: _Findings) -> None:
     begins = {line.branch: line.begin for line in lines}
     for (branch, number), step in steps.items():
         told = known.get(step.transaction)
-        if step.voided:
-            continue  # undecided again, or committed later under another number
+        if step.voided or step.unknown:
+            continue  # undecided again, or committed later under another number; or lost with a catalog
         if told is None or told["state"] != COMMITTED:
             findings.add("I12", f"transaction {step.transaction} has a snapshot, but is said to be {_state(told)}", snapshot=number)
         elif (told["branch"], int(told["snapshot"])) != (branch, number):
@@ -196,7 +196,7 @@ def _outcomes(lake: Lake, lines: list[Line], findings: _Findings) -> None:
                 findings.add("I12", f"transaction {transaction} is said to be committed as a snapshot that is not there")
             elif made is not None and made.transaction != transaction:
                 findings.add("I12", f"transaction {transaction} is said to be committed as somebody else's snapshot", snapshot=made.id)
-        elif told["state"] not in (COMMITTED, ABORTED):
+        elif told["state"] not in (COMMITTED, ABORTED, IN_DOUBT):
             findings.add("I12", f"transaction {transaction} is said to be {told['state']}")
 
 

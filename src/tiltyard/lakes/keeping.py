@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, cast
 
+from tiltyard.lakes.backup import LakeBackup, backup_lake
 from tiltyard.lakes.checking import LakeCheckReport, check_lake
 from tiltyard.lakes.needs import Retention
 from tiltyard.lakes.repairing import Keep, LakeRepairReport, repair_table
@@ -61,6 +63,18 @@ class Keeping:
             progress: called with how many of how many tables are done.
         """
         return cleanup_lake(self._lake, Retention(older_than, keep_snapshots), grace, dry_run=dry_run, progress=progress)
+
+    def backup(self, path: str | os.PathLike[str], *, progress: Progress | None = None) -> LakeBackup:
+        """Writes all that the catalog knows into one file, as of one moment, while others go on writing; ``Lake.restore`` reads it.
+
+        The tables are not in it: copy them by other means, or keep them where they are. A file of that name is replaced once the new
+        one is whole.
+
+        Args:
+            path: a local file.
+            progress: called with how many of how many records are done.
+        """
+        return backup_lake(self._lake, path, progress=progress)
 
     def check(self, *, tables: bool = True, progress: Progress | None = None) -> LakeCheckReport:
         """Is the lake sound: does its catalog hold together, does it agree with the tables, and is each of them sound?

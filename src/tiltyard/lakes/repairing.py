@@ -136,7 +136,7 @@ def _keep_theirs(lake: Lake, head: TableHead, store: ExternalStore, pending: lis
     finish(lake.catalog, [([one for one in pending if one not in lost], store)])
     data = {one.path: plain.get(one.staged) for one in lost}
     aside = _set_aside(lake, plain, data)
-    _take_back(lake, head, lost)
+    take_back(lake, head, lost)
     for one in lost:
         plain.delete(one.staged)
     now = lake.catalog.cut(lake.branch).by_id(head.id)
@@ -146,7 +146,7 @@ def _keep_theirs(lake: Lake, head: TableHead, store: ExternalStore, pending: lis
     return LakeRepairReport(shown(head.name), "theirs", now.version, lost[0].transaction, aside, _only_in([*data.values()], theirs))
 
 
-def _take_back(lake: Lake, head: TableHead, lost: list[Pending]) -> None:
+def take_back(lake: Lake, head: TableHead, lost: list[Pending]) -> None:
     """Writes into the snapshot that our versions never took effect, and puts every head and cut that shows them where they were before."""
     catalog = lake.catalog
     record = catalog.transaction(lost[0].transaction)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
 from tiltyard.catalog.catalog import Catalog
 from tiltyard.catalog.ledger import adopt
+from tiltyard.catalog.marks import Says
 from tiltyard.catalog.publishing import COMMITTED, AbortedError, Published, StaleError, is_alone
 from tiltyard.catalog.staging import StagedPlace, remove_owner, staged_place, write_owner
 from tiltyard.catalog.values import Cut, Expectation, Isolation, Moved, Publication, TableHead
@@ -123,6 +124,10 @@ class LakeTransaction(TransactionDoor):
     def base(self) -> int:
         return self._cut.snapshot
 
+    @property
+    def _says(self) -> str:
+        return Says(self._message, self._properties, self._key).to_text()
+
     def __repr__(self) -> str:
         return f"LakeTransaction({self.id}, {self._state}, base={self.base})"
 
@@ -169,7 +174,7 @@ class LakeTransaction(TransactionDoor):
         assert touched.head is not None
         finish_before(self._cut, touched.head, self._lake.place_of(touched.head, self._branch))
         head = touched.head = forked(self._lake, touched.head, self._branch)
-        place = self._lake.place_of(head, self._branch, self.base, self.id)
+        place = self._lake.place_of(head, self._branch, self.base, self.id, self._says)
         scheme = Scheme(head.naming)
         staged = staged_place(place, self.id, head.version, scheme)
         touched.file = staged.load(head.version, scheme, lazily=True)
@@ -243,7 +248,8 @@ class LakeTransaction(TransactionDoor):
             self._by_name[full] = touched
         with touched.lock:
             head = TableHead(identity, full, touched.location, 0, 0)
-            staged = staged_place(self._lake.place_of(head, self._branch, self.base, self.id), self.id, 0, Scheme.V2)
+            place = self._lake.place_of(head, self._branch, self.base, self.id, self._says)
+            staged = staged_place(place, self.id, 0, Scheme.V2)
             try:
                 write_owner(staged, self._lake.marks_of(head, self._branch, self.base, self.id))
                 _, file = make(staged)
@@ -523,7 +529,7 @@ class LakeTransaction(TransactionDoor):
         )
         self._state = "committed"
         if ours and any(one.defines for one in self._by_name.values()):
-            note_names(self._lake, self._branch, done.snapshot, self.id)
+            note_names(self._lake, self._branch, done.snapshot, self.id, self._says)
         if ours:
             self._give_names(written)
         else:
