@@ -35,8 +35,11 @@ from tiltyard.catalog.values import MAIN, Cut, Publication, Snapshot
 from tiltyard.errors import NotFound, TiltyardError, UnsupportedFeature
 from tiltyard.interfaces import Runtime
 
-FORMAT: Final = 1
-"""What the records of a lake mean. A higher number than this one is refused."""
+FORMAT: Final = 2
+"""What the records of a lake mean. A higher number than this one is refused.
+
+1: no marks. 2: the root is claimed, and all that the lake makes carries its marks; ``Lake.upgrade`` makes a 1 a 2.
+"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -148,7 +148,7 @@ def _write(target: str, data: bytes) -> None:
     try:
         temporary = write_temporary(directory or "/", data, durable=True)
         try:
-            os.replace(temporary, target)
+            Path(temporary).replace(target)
         except BaseException:
             Path(temporary).unlink(missing_ok=True)
             raise

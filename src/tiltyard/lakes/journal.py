@@ -9,7 +9,8 @@ Below the root, each file a JSON object, written after the catalog has decided, 
        "as_of": M, "tables": {FULL_NAME: {"id": ID, "location": L, "version": V, "branch": TABLE_BRANCH | null, "home": LAKE_BRANCH,
        "naming": "v2"}}}
 
-  ``says`` is the mark of that name. ``tables`` is the whole lake branch right after snapshot ``as_of``, which is ``snapshot`` or a later one. Of two files of one branch the
+  ``says`` is the mark of that name.
+  ``tables`` is the whole lake branch right after snapshot ``as_of``, which is ``snapshot`` or a later one. Of two files of one branch the
   one with the higher ``as_of`` knows more. The file's name alone proves that the transaction was committed.
 - ``_tiltyard/lake/tags/<name>.json``: ``{"format": 1, "lake", "name", "snapshot", "branch", "created", "deleted": false}``.
 - ``_tiltyard/lake/branches/<name>.json``: ``{"format": 1, "lake", "name", "id", "origin", "snapshot", "created", "deleted": false}``.

@@ -10,6 +10,7 @@ from tiltyard.lakes.backup import LakeBackup, backup_lake
 from tiltyard.lakes.checking import LakeCheckReport, check_lake
 from tiltyard.lakes.needs import Retention
 from tiltyard.lakes.repairing import Keep, LakeRepairReport, repair_table
+from tiltyard.lakes.upgrade import LakeUpgradeReport, upgrade_lake
 from tiltyard.lakes.upkeep import GRACE, LakeCleanupReport, Progress, cleanup_lake
 
 if TYPE_CHECKING:
@@ -75,6 +76,16 @@ class Keeping:
             progress: called with how many of how many records are done.
         """
         return backup_lake(self._lake, path, progress=progress)
+
+    def upgrade(self, *, dry_run: bool = False, progress: Progress | None = None) -> LakeUpgradeReport:
+        """Makes a lake of an earlier release one of today: claims its root and lets its tables say whose they are. Others may work
+        meanwhile, with this release; an earlier one cannot open the lake any more. Doing it twice does no harm.
+
+        Args:
+            dry_run: only says what would be done.
+            progress: called with how many of how many tables are done.
+        """
+        return upgrade_lake(self._lake, dry_run=dry_run, progress=progress or (lambda done, total: None))
 
     def check(self, *, tables: bool = True, progress: Progress | None = None) -> LakeCheckReport:
         """Is the lake sound: does its catalog hold together, does it agree with the tables, and is each of them sound?

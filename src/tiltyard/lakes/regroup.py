@@ -12,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from itertools import pairwise
 
 from tiltyard.lakes.found import FoundVersion, LineKey
 
@@ -84,7 +85,7 @@ def _in_order(chains: Iterable[Sequence[str]], ranks: Mapping[str, tuple[datetim
     after: dict[str, list[str]] = defaultdict(list)
     waits: dict[str, int] = dict.fromkeys(ranks, 0)
     for chain in chains:
-        for before, name in zip(chain, chain[1:], strict=False):
+        for before, name in pairwise(chain):
             after[before].append(name)
             waits[name] += 1
     ready = [(ranks[name], name) for name, number in waits.items() if not number]
