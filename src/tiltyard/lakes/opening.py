@@ -168,6 +168,14 @@ def _at(place: str, root: str) -> str:
     return inside or place
 
 
+def _seen_from(where: Where, root: str) -> CatalogId:
+    """The same catalog, as the claim on another root has it."""
+    kind, at = where.catalog.kind, where.catalog.at
+    if kind == "postgresql" or not where.home or os.path.isabs(at) or "://" in at:  # noqa: PTH117
+        return where.catalog
+    return CatalogId(kind, _at(resolved(f"{where.home.rstrip('/')}/{at}"), root))
+
+
 def _check_root(where: Where, *, create: bool) -> None:
     """Refuses a catalog that is not that of the root before it is opened, since opening one makes one.
 
@@ -263,7 +271,7 @@ def _checked_root(where: Where, catalog: Catalog, facts: Body) -> Where:
             return replace(where, beside=True) if where.home else where.with_root(None)
         known = where.home
     elif where.beside or not where.root or resolved(str(known)) == resolved(where.root):
-        return replace(where, root=str(known), beside=False)
+        return replace(where, root=str(known), beside=False, catalog=_seen_from(where, str(known)))
     claim = read_claim(where.root_store())
     old = replace(where, root=str(known))
     if claim is None or claim.lake != str(facts["id"]) or read_claim(old.root_store()) is not None:
