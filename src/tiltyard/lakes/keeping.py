@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, cast
 
@@ -44,6 +45,7 @@ class Keeping:
         keep_snapshots: int | None = None,
         dry_run: bool = False,
         grace: timedelta = GRACE,
+        include_unknown: Sequence[str] = (),
         progress: Progress | None = None,
     ) -> LakeCleanupReport:
         """Removes old snapshots with all that only they need, and what dead transactions left. Others may read and write meanwhile.
@@ -52,15 +54,21 @@ class Keeping:
         is given; with neither, no snapshot goes. The newest of each branch always stays, as do those that a tag names and those that a
         branch began at. A transaction that was built on a snapshot that went gets ``HistoryUnavailable``.
 
+        A directory is deleted only if its own mark says that this lake made it, and a record of the catalog that nobody needs it. All
+        others that no snapshot shows are ``orphans`` of the report, and stay.
+
         Args:
             older_than: how old a snapshot has to be.
             keep_snapshots: how many of the newest stay.
             dry_run: only says what would go.
             grace: how long a transaction may be silent before it is given up; if it goes on all the same it is refused. Files that
                 nobody has named yet wait for seven days at least. Zero, for a lake that nobody else uses, waits for nothing.
+            include_unknown: directories to delete although nothing proves that they are this lake's, by the names that ``orphans`` of an
+                earlier report gives them. One that belongs to another lake is refused.
             progress: called with how many of how many tables are done.
         """
-        return cleanup_lake(self._lake, Retention(older_than, keep_snapshots), grace, dry_run=dry_run, progress=progress)
+        retention = Retention(older_than, keep_snapshots)
+        return cleanup_lake(self._lake, retention, grace, dry_run=dry_run, progress=progress, include_unknown=include_unknown)
 
     def check(self, *, tables: bool = True, progress: Progress | None = None) -> LakeCheckReport:
         """Is the lake sound: does its catalog hold together, does it agree with the tables, and is each of them sound?
