@@ -46,6 +46,7 @@ class Keeping:
         dry_run: bool = False,
         grace: timedelta = GRACE,
         include_unknown: Sequence[str] = (),
+        pin_snapshots: bool = False,
         progress: Progress | None = None,
     ) -> LakeCleanupReport:
         """Removes old snapshots with all that only they need, and what dead transactions left. Others may read and write meanwhile.
@@ -65,10 +66,14 @@ class Keeping:
                 nobody has named yet wait for seven days at least. Zero, for a lake that nobody else uses, waits for nothing.
             include_unknown: directories to delete although nothing proves that they are this lake's, by the names that ``orphans`` of an
                 earlier report gives them. One that belongs to another lake is refused.
+            pin_snapshots: leaves a Lance tag at each version that a kept snapshot needs, so that a cleanup of lancedb or pylance leaves
+                it as well; a small file for each. Without it only what tags and branches of the lake need is safe from those.
             progress: called with how many of how many tables are done.
         """
         retention = Retention(older_than, keep_snapshots)
-        return cleanup_lake(self._lake, retention, grace, dry_run=dry_run, progress=progress, include_unknown=include_unknown)
+        return cleanup_lake(
+            self._lake, retention, grace, dry_run=dry_run, progress=progress, include_unknown=include_unknown, pin_snapshots=pin_snapshots
+        )
 
     def check(self, *, tables: bool = True, progress: Progress | None = None) -> LakeCheckReport:
         """Is the lake sound: does its catalog hold together, does it agree with the tables, and is each of them sound?

@@ -90,6 +90,12 @@ def directories(root: Place) -> dict[str, list[ObjectInfo]]:
 
 def known_locations(lake: Lake) -> set[str]:
     """Locations of all tables that any snapshot shows, and the directories below the root that these are."""
+    found = table_locations(lake)
+    return found | as_directories(lake, found)
+
+
+def table_locations(lake: Lake) -> set[str]:
+    """Locations of all tables that any snapshot shows, as the catalog has them."""
     found: set[str] = set()
     for branch in (MAIN, *lake.branches):
         line = read_line(lake.catalog.records, branch)
@@ -97,7 +103,7 @@ def known_locations(lake: Lake) -> set[str]:
             found.update(head.location for head in heads.values())
         for _, heads, changed in line.cuts():
             found.update(heads[table].location for table in changed if table in heads)
-    return found | as_directories(lake, found)
+    return found
 
 
 def as_directories(lake: Lake, locations: Iterable[str]) -> set[str]:

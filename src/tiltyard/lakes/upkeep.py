@@ -21,6 +21,7 @@ from tiltyard.catalog.values import MAIN, TableHead
 from tiltyard.errors import InvalidInput, TiltyardError
 from tiltyard.interfaces import KeepsTemporaries, ObjectInfo
 from tiltyard.lakes.claim import TABLE_DIRECTORY
+from tiltyard.lakes.journal import complete_journal
 from tiltyard.lakes.locations import resolved
 from tiltyard.lakes.names import shown
 from tiltyard.lakes.needs import Key, Need, Needs, Retention, needs_of
@@ -36,6 +37,7 @@ from tiltyard.lakes.orphans import (
     orphan_of,
     removable,
 )
+from tiltyard.lakes.pins import mend_pins, pin_kept
 from tiltyard.lakes.recovery import recover
 from tiltyard.lakes.sweeping import Silent, Sweep, drop_detached, drop_staged, sweep
 from tiltyard.verbs.cleanup import CleanupReport, cleanup_table, deletions
@@ -135,7 +137,14 @@ def _names(include: Iterable[str]) -> frozenset[str]:
 
 
 def cleanup_lake(
-    lake: Lake, retention: Retention, grace: timedelta, *, dry_run: bool, progress: Progress | None, include_unknown: Iterable[str] = ()
+    lake: Lake,
+    retention: Retention,
+    grace: timedelta,
+    *,
+    dry_run: bool,
+    progress: Progress | None,
+    include_unknown: Iterable[str] = (),
+    pin_snapshots: bool = False,
 ) -> LakeCleanupReport:
     """See ``Lake.cleanup``."""
     if not isinstance(grace, timedelta) or grace < timedelta(0):
@@ -144,6 +153,7 @@ def cleanup_lake(
     work = _Work(lake, retention, grace, dry_run, lake.catalog.runtime.clock.now(), include=_names(include_unknown))
     _decide(work)
     _forget(work)
+    _pin(work, pin_snapshots)
     _sweep(work)
     _clean_tables(work, progress or (lambda done, total: None))
     _remove_directories(work)
@@ -208,6 +218,18 @@ def _proved(work: _Work) -> list[str]:
         elif files := list(work.lake.root_place().store.list(f"{location}/")):
             work.orphans[location] = orphan_of(location, files, owner, reason)
     return proved
+
+
+def _pin(work: _Work, pin_snapshots: bool) -> None:
+    """Tags for foreign cleanups, before the tables are cleaned up: what nothing refers to any more goes with the rest."""
+    if work.dry_run:
+        return
+    try:
+        mend_pins(work.lake)
+        pin_kept(work.lake, work.needs.tables.values(), wanted=pin_snapshots)
+        complete_journal(work.lake)
+    except TiltyardError as error:
+        work.skipped["pins"] = str(error)
 
 
 # ---- transactions ----------------------------------------------------------------------------------------------------------------
