@@ -11,9 +11,9 @@ from typing import Any, Literal, TypeVar
 from tiltyard.catalog.catalog import Catalog
 from tiltyard.catalog.ledger import adopt, decided_in_lake
 from tiltyard.catalog.marks import Marks, branch_id_of
-from tiltyard.catalog.publishing import COMMITTED, IN_DOUBT, StaleError
+from tiltyard.catalog.publishing import COMMITTED, IN_DOUBT
 from tiltyard.catalog.records import Records
-from tiltyard.catalog.values import MAIN, Change, Cut, Isolation, Publication, Snapshot, TableHead
+from tiltyard.catalog.values import MAIN, Cut, Isolation, Snapshot, TableHead
 from tiltyard.errors import AlreadyExists, ConflictError, ContentionError, ExpectedVersionMismatch, InvalidInput, NotFound, TiltyardError
 from tiltyard.format.names import Scheme
 from tiltyard.interfaces import Runtime, system_runtime
@@ -23,13 +23,15 @@ from tiltyard.lakes.handles import LakeTable, ReadingTable
 from tiltyard.lakes.keeping import Keeping
 from tiltyard.lakes.names import full_name, shown
 from tiltyard.lakes.opening import Where, open_where, settle_owner
+from tiltyard.lakes.orphans import find_again
 from tiltyard.lakes.piecework import LakePieces
 from tiltyard.lakes.recovering import Recoverable, somebody
 from tiltyard.lakes.recovery import is_certain, recover
 from tiltyard.lakes.refs import LakeBranches, LakeTags
+from tiltyard.lakes.registering import register
 from tiltyard.lakes.spark_door import LakeDoor
 from tiltyard.lakes.transaction import LakeTransaction
-from tiltyard.storage import Durability, local_path
+from tiltyard.storage import Durability
 from tiltyard.transaction.backoff import wait_before
 from tiltyard.verbs.history import parse_moment
 from tiltyard.verbs.outcome import Committed, NotCommitted, Outcome, Unknown
@@ -217,25 +219,10 @@ class Lake(Keeping, Recoverable, LakePieces, LakeDoor):
 
         Raises:
             NotFound: there is no table at the URI.
-            AlreadyExists: the name is taken.
+            AlreadyExists: the name is taken, or the directory is a table of this lake already, under whatever spelling.
+            InvalidInput: it lies in a table of this lake, or the other way round.
         """
-        full = full_name(name)
-        text = os.fspath(uri)
-        location = text if "://" in text else local_path(text)
-        place = open_place(location, storage_options=self._where.storage_options, durability=self._where.durability)
-        version, scheme = place.head()
-        place.load(version, scheme)
-        for head in self.catalog.cut(self.branch).tables.values():
-            if self._where.uri_of(head.location).rstrip("/") == location.rstrip("/"):
-                raise AlreadyExists(f"The table at {location} is in the lake already, as {shown(head.name)!r}.", name=shown(head.name))
-        change = Change(
-            self.catalog.runtime.random.uuid(), "register", full, version, version, location=location, naming=scheme.value
-        )  # fmt: skip
-        publication = Publication(self.catalog.runtime.random.uuid(), (change,), self.branch, author=self.author)
-        try:
-            self.catalog.publish(publication)
-        except StaleError:
-            raise AlreadyExists(f"There is a table {name!r} in the lake already.", name=name) from None
+        register(self, name, uri)
         return self.table(name)
 
     def _head(self, cut: Cut, name: str) -> TableHead:
@@ -273,6 +260,24 @@ class Lake(Keeping, Recoverable, LakePieces, LakeDoor):
         home = where.uri_of(head.location)
         return open_place(home, storage_options=where.storage_options, durability=where.durability, runtime=self.catalog.runtime)
 
+    @property
+    def where(self) -> Where:
+        """Where the tables live, and how they are reached."""
+        return self._where
+
+    @where.setter
+    def where(self, where: Where) -> None:
+        self._where = where
+
+    @property
+    def root_uri(self) -> str:
+        """Where the tables live that the lake makes."""
+        return self._where.root
+
+    def uri_of(self, location: str) -> str:
+        """The URI of a table's location."""
+        return self._where.uri_of(location)
+
     def root_place(self) -> Place:
         """The directory below which tables live that the lake made."""
         where = self._where
@@ -297,6 +302,8 @@ class Lake(Keeping, Recoverable, LakePieces, LakeDoor):
             idempotency_key: a transaction whose key was committed before does nothing and returns what the first one came to.
             properties: more for the history, as text.
         """
+        if self._where.lost:
+            find_again(self, needed=True)
         return LakeTransaction(self, isolation, message, idempotency_key, properties, self.branch)
 
     def run(self, work: Callable[[LakeTransaction], T], *, retries: int = 5, **options: Any) -> T | None:

@@ -24,6 +24,7 @@ NAMESPACES: Final = "namespace/"
 GONE: Final = "gone/"
 ENDED: Final = "ended/"
 PLACES: Final = "place/"
+PINS: Final = "pin/"
 
 
 def tip_key(branch: str) -> str:
@@ -80,6 +81,11 @@ def ended_key(branch: str, identity: str) -> str:
 def place_key(location: str) -> str:
     """Says which table is registered at a location, of which only the digest fits into every database."""
     return PLACES + hashlib.sha256(location.encode()).hexdigest()
+
+
+def pin_key(identity: str) -> str:
+    """Notes that tables have tags for something in the lake, or are about to get them."""
+    return PINS + identity
 
 
 def transaction_key(transaction: str) -> str:

@@ -16,6 +16,7 @@ from tiltyard.errors import CorruptTable, NotFound, TiltyardError
 from tiltyard.format.names import Scheme
 from tiltyard.interfaces import ObjectStore
 from tiltyard.lakes.names import shown
+from tiltyard.lakes.orphans import Orphan, find_orphans
 from tiltyard.lakes.recovery import recover
 from tiltyard.transaction.floor import read_floor
 from tiltyard.transaction.log import VersionLog
@@ -53,6 +54,7 @@ class LakeCheckReport:
         transactions: how many the catalog knows the outcome of.
         tables: what the check of each table found, by name.
         problems: all that does not hold; none in a sound lake.
+        orphans: directories below the root that the catalog does not know. Those that are tables are problems, too.
     """
 
     url: str
@@ -60,6 +62,7 @@ class LakeCheckReport:
     transactions: int
     tables: Mapping[str, CheckReport]
     problems: tuple[LakeProblem, ...]
+    orphans: tuple[Orphan, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -67,13 +70,14 @@ class LakeCheckReport:
 
     def to_dict(self) -> dict[str, Any]:
         tables = {name: report.to_dict() for name, report in self.tables.items()}
-        return {"ok": self.ok, **asdict(self), "tables": tables}
+        return {"ok": self.ok, **asdict(self), "tables": tables, "orphans": [orphan.to_dict() for orphan in self.orphans]}
 
 
 @dataclass(slots=True)
 class _Findings:
     problems: list[LakeProblem] = field(default_factory=list)
     tables: dict[str, CheckReport] = field(default_factory=dict)
+    orphans: list[Orphan] = field(default_factory=list)
     snapshots: int = 0
     transactions: int = 0
 
@@ -93,11 +97,13 @@ def check_lake(lake: Lake, *, tables: bool, progress: Progress | None) -> LakeCh
     _outcomes(lake, lines, findings)
     _pending(lake, findings)
     _directories(lake, findings)
+    _orphans(lake, findings)
     stores = _Stores(lake)
     for line in lines:
         _all_or_nothing(line, stores, findings)
     _tables(lake, lines, stores, findings, tables, progress or (lambda done, total: None))
-    return LakeCheckReport(lake.url, findings.snapshots, findings.transactions, findings.tables, tuple(findings.problems))
+    problems, orphans = tuple(findings.problems), tuple(findings.orphans)
+    return LakeCheckReport(lake.url, findings.snapshots, findings.transactions, findings.tables, problems, orphans)
 
 
 # ---- the catalog by itself -------------------------------------------------------------------------------------------------------
@@ -233,6 +239,15 @@ def _directories(lake: Lake, findings: _Findings) -> None:
     for key, body in found.items():
         if key.startswith(TABLES) and GONE + str(body["location"]) in found:
             findings.add("catalog", f"a cleanup has given its directory up: {body['location']}", str(body["name"]))
+
+
+def _orphans(lake: Lake, findings: _Findings) -> None:
+    """P12: every table below the root is in the catalog."""
+    findings.orphans = find_orphans(lake)
+    for orphan in findings.orphans:
+        if orphan.is_table:
+            advice = "run `tiltyard lake rebuild`, or register it" if orphan.lake == lake.id else "nothing deletes it"
+            findings.add("P12", f"{orphan.path} (owner: {orphan.owner}): {orphan.reason}; {advice}")
 
 
 # ---- the catalog and the tables --------------------------------------------------------------------------------------------------

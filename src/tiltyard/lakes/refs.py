@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tiltyard.catalog.codec import (
     BRANCHES,
@@ -16,6 +16,7 @@ from tiltyard.catalog.codec import (
     ended_key,
     head_to_body,
     name_key,
+    pin_key,
     snapshots_prefix,
     table_key,
     tip_key,
@@ -27,6 +28,7 @@ from tiltyard.errors import AlreadyExists, ExpectedVersionMismatch, InvalidInput
 from tiltyard.lakes.forks import fast_forward
 from tiltyard.lakes.journal import note_branch, note_tag
 from tiltyard.lakes.names import check_ref
+from tiltyard.lakes.pins import check_pinned, pinned, release_pin
 
 if TYPE_CHECKING:
     from tiltyard.lake import Lake
@@ -88,8 +90,11 @@ class LakeTags:
             NotFound: there is no such snapshot.
         """
         key = TAGS + check_ref(name, "tag")
+        if name in self:
+            raise AlreadyExists(f"There is a tag {name!r} in the lake already.", name=name)
         shot = self._lake.snapshot(at)
-        body = {"snapshot": shot.id, "branch": shot.branch, "created": self._lake.catalog.runtime.clock.now().isoformat()}
+        pin = self._lake.catalog.runtime.random.uuid()[:8]
+        body = {"snapshot": shot.id, "branch": shot.branch, "created": self._lake.catalog.runtime.clock.now().isoformat(), "pin": pin}
         tip = tip_key(shot.branch)
 
         def decide(found: Found) -> Writes[LakeTag]:
@@ -98,9 +103,11 @@ class LakeTags:
             check_not_forgotten(found, shot.branch, shot.id)
             if tip not in found:
                 raise NotFound(f"Branch {shot.branch!r} was deleted meanwhile.", name=shot.branch)
+            check_pinned(found, pin)
             return Writes(_tag(name, body), {key: body})
 
-        made = self._records.transact([key], [tip, floor_key(shot.branch)], decide)
+        with pinned(self._lake, "tag", name, pin, shot.cut):
+            made = self._records.transact([key], [tip, floor_key(shot.branch), pin_key(pin)], decide)
         note_tag(self._lake, made)
         return made
 
@@ -112,12 +119,14 @@ class LakeTags:
         """
         key = TAGS + name
 
-        def decide(found: Found) -> Writes[LakeTag]:
+        def decide(found: Found) -> Writes[Body]:
             if key not in found:
                 raise NotFound(f"There is no tag {name!r} in the lake.", name=name, advice="See lake.tags.list().")
-            return Writes(_tag(name, found[key]), delete=[key])
+            return Writes(found[key], delete=[key])
 
-        note_tag(self._lake, self._records.transact([key], [], decide), deleted=True)
+        gone = self._records.transact([key], [], decide)
+        note_tag(self._lake, _tag(name, gone), deleted=True)
+        release_pin(self._lake, str(gone.get("pin", "")))
 
 
 def _tag(name: str, body: Body) -> LakeTag:
@@ -158,16 +167,18 @@ class LakeBranches:
         shot = self._lake.snapshot(at)
         now = self._lake.catalog.runtime.clock.now().isoformat()
         key, tip = BRANCHES + name, tip_key(name)
-        body = {"origin": shot.branch, "snapshot": shot.id, "created": now, "id": self._fresh_id()}
+        body: dict[str, Any] = {"origin": shot.branch, "snapshot": shot.id, "created": now, "id": self._fresh_id()}
         put: dict[str, Body] = {key: body, tip: {"snapshot": shot.id, "at": now}, **self._heads(name, shot._cut)}
 
         def decide(found: Found) -> Writes[LakeBranch]:
             if key in found or tip in found:
                 raise AlreadyExists(f"There is a branch {name!r} in the lake already.", name=name)
             check_not_forgotten(found, shot.branch, shot.id)
+            check_pinned(found, body["id"])
             return Writes(_branch(name, body), put)
 
-        made = self._records.transact([key, tip], [floor_key(shot.branch)], decide)
+        with pinned(self._lake, "branch", name, body["id"], shot.cut):
+            made = self._records.transact([key, tip], [floor_key(shot.branch), pin_key(body["id"])], decide)
         note_branch(self._lake, made)
         return made
 
@@ -197,7 +208,9 @@ class LakeBranches:
             gone = _branch(name, found[BRANCHES + name])
             return Writes(gone, ended_lines(self._lake, gone), delete=keys)
 
-        note_branch(self._lake, self._records.transact(keys, [], decide), deleted=True)
+        gone = self._records.transact(keys, [], decide)
+        note_branch(self._lake, gone, deleted=True)
+        release_pin(self._lake, gone.id)
 
     def fast_forward(self, name: str) -> LakeCommit:
         """Brings main to where a branch is, in one commit; the branch then begins anew from there.
@@ -213,7 +226,9 @@ class LakeBranches:
         before, cut = self[name], self._lake.catalog.cut(MAIN)
         key, tip = BRANCHES + name, tip_key(name)
         now = self._lake.catalog.runtime.clock.now().isoformat()
-        body = {"origin": MAIN, "snapshot": cut.snapshot, "created": before.created.isoformat(), "id": self._fresh_id()}
+        body: dict[str, Any] = {
+            "origin": MAIN, "snapshot": cut.snapshot, "created": before.created.isoformat(), "id": self._fresh_id(),
+        }  # fmt: skip
         prefixes = [table_key(name, ""), name_key(name, ""), snapshots_prefix(name), cuts_prefix(name)]
         old = [one for one, _ in self._records.scan(prefixes)]
         put = self._heads(name, cut)
@@ -226,12 +241,15 @@ class LakeBranches:
                     expected=at,
                     actual=int(found[tip]["snapshot"]) if tip in found else None,
                 )
+            check_pinned(found, body["id"])
             start = {key: body, tip: {"snapshot": cut.snapshot, "at": now}}
             ended = ended_lines(self._lake, _branch(name, found[key]))
             return Writes(_branch(name, body), {**put, **start, **ended}, [one for one in old if one not in put])
 
-        begun = self._records.transact([key, tip, *{*old, *put}], [], decide)
+        with pinned(self._lake, "branch", name, body["id"], cut):
+            begun = self._records.transact([key, tip, *{*old, *put}], [pin_key(body["id"])], decide)
         note_branch(self._lake, begun)
+        release_pin(self._lake, before.id)
         return begun
 
     def _heads(self, name: str, cut: Cut) -> dict[str, Body]:
