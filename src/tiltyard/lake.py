@@ -182,10 +182,10 @@ class Lake(Keeping, Recoverable, LakePieces, LakeDoor):
         cut = self.catalog.cut(self.branch)
         head = self._head(cut, name)
         finish_before(cut, head, self.place_of(head, self.branch))
-        head = forked(self, head, self.branch)
-        place = self.place_of(head, self.branch, cut.snapshot)
+        origin, head = head, forked(self, head, self.branch, cut.line)
+        place = self.place_of(head, self.branch, origin, cut.snapshot)
         if not head.quarantine:
-            head = adopt(self.catalog, place.store, head, self.branch)
+            head = adopt(self.catalog, place.store, head, self.branch, cut.line, origin)
         scheme = Scheme(head.naming)
         opened = LakeTable(place, place.load(head.version, scheme, lazily=True), scheme)
         opened.name = shown(head.name)
@@ -236,18 +236,28 @@ class Lake(Keeping, Recoverable, LakePieces, LakeDoor):
         """Tells this lake from every other one; all that it makes carries it."""
         return self._where.lake
 
-    def place_of(self, head: TableHead, branch: str, base: int = 0, transaction: str = "", says: str = "") -> Place:
+    def place_of(
+        self,
+        head: TableHead,
+        branch: str,
+        origin: TableHead | None = None,
+        base: int = 0,
+        transaction: str = "",
+        says: str = "",
+    ) -> Place:
         """Where a table lives, with its versions decided in the catalog.
 
         Args:
-            head: the table.
-            branch: the lake's branch.
+            head: the table, forked if it is to be written to.
+            branch: of the lake.
+            origin: the table as the catalog has it, where it was forked for that.
             base: the snapshot that whoever writes there has seen.
             transaction: the lake transaction that decides; none for single verbs.
             says: what its author says of it.
         """
         there = self.plain_place_of(head).on_branch(head.branch)
-        place = there.decided_by(decided_in_lake(self.catalog, head, there.uri, branch, self.author))
+        fork = origin if origin is not None and origin.branch != head.branch else None
+        place = there.decided_by(decided_in_lake(self.catalog, head, there.uri, branch, self.author, fork))
         return replace(place, stamp=self.marks_of(head, branch, base, transaction, says).stamp)
 
     def marks_of(self, head: TableHead, branch: str, base: int = 0, transaction: str = "", says: str = "") -> Marks:

@@ -199,7 +199,7 @@ def _check_header(source: str, header: Any) -> None:
 
 def _records(source: str, lines: list[bytes]) -> dict[str, Body]:
     try:
-        records = {key: body for key, body in map(json.loads, lines) if isinstance(body, dict)}
+        records: dict[str, Body] = {key: body for key, body in map(json.loads, lines) if isinstance(body, dict)}
         check_keys(records)
     except (TypeError, ValueError, RecursionError, InvalidInput):
         raise _corrupt(source, "its records cannot be read") from None

@@ -9,7 +9,7 @@ from tiltyard.catalog.catalog import Pending
 from tiltyard.catalog.codec import TAGS
 from tiltyard.catalog.cuts import Line, read_line
 from tiltyard.catalog.forgetting import forget, give_up_below
-from tiltyard.catalog.ledger import maker_of
+from tiltyard.catalog.ledger import foreign_maker, maker_of
 from tiltyard.catalog.values import MAIN, TableHead
 from tiltyard.errors import CorruptTable, NotFound
 from tiltyard.interfaces import ObjectStore
@@ -35,7 +35,7 @@ def settle_pending(work: Reconstruction) -> None:
         taken = [pending for pending in going if _is_foreign(store, pending, _maker(work, pending))]
         lake.catalog.settle([pending for pending in going if pending not in taken])
         if taken and taken[0].alone:
-            lake.catalog.void(taken[0])
+            lake.catalog.void(taken[0], foreign_maker(store, taken[0].version, taken[0].path))
         elif taken:
             take_back(lake, head, [pending for pending in going if pending.version >= taken[0].version])
             work.unknown.append(

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime
 
-from tiltyard.catalog.codec import BRANCHES, TAGS, cuts_prefix, name_key, snapshots_prefix, table_key, tip_key
+from tiltyard.catalog.codec import BRANCHES, TAGS, head_to_body, tip_key
 from tiltyard.catalog.cuts import body_of, named_cut_key
+from tiltyard.catalog.forwarding import branch_prefixes, line_records
+from tiltyard.catalog.lines import bodies_of, root_body, root_key
 from tiltyard.catalog.records import Body
 from tiltyard.catalog.values import MAIN, Cut
 from tiltyard.errors import NotFound
+from tiltyard.lakes.fast_forward import root_of
 from tiltyard.lakes.reconstruct import Reconstruction
 from tiltyard.lakes.refs import LakeBranch, ended_lines
 
@@ -26,9 +29,8 @@ def end_deleted_branches(work: Reconstruction) -> None:
 def _end(work: Reconstruction, branch: LakeBranch) -> None:
     name = branch.name
     records = work.lake.catalog.records
-    prefixes = [table_key(name, ""), name_key(name, ""), snapshots_prefix(name), cuts_prefix(name)]
     tags = [TAGS + tag.name for tag in work.lake.tags.list() if tag.branch == name]
-    keys = [BRANCHES + name, tip_key(name), *tags, *(key for key, _ in records.scan(prefixes))]
+    keys = [BRANCHES + name, tip_key(name), root_key(name), *tags, *(key for key, _ in records.scan(branch_prefixes(name)))]
     work.put(ended_lines(work.lake, branch), keys)
 
 
@@ -58,9 +60,17 @@ def begin_branches(work: Reconstruction, since: datetime | None) -> Iterable[str
 
 def _begin(work: Reconstruction, branch: LakeBranch, cut: Cut) -> None:
     at = branch.created.isoformat()
-    body = {"origin": branch.origin, "snapshot": branch.snapshot, "created": at, "id": branch.id}
-    records: dict[str, Body] = {BRANCHES + branch.name: body, tip_key(branch.name): {"snapshot": branch.snapshot, "at": at}}
-    work.put({**records, **work.lake.branches._heads(branch.name, cut)})
+    body = {"origin": branch.origin, "origin_line": cut.line, "snapshot": branch.snapshot, "created": at, "id": branch.id}
+    heads = left_main = bodies_of(cut)
+    if branch.origin != MAIN:
+        left_main = [head_to_body(head) for head in root_of(work.lake, work.lake.branches[branch.origin]).values()]
+    records: dict[str, Body] = {
+        BRANCHES + branch.name: body,
+        tip_key(branch.name): {"snapshot": branch.snapshot, "at": at, "line": branch.id},
+        root_key(branch.name): root_body(branch.id, left_main),
+        **line_records(branch.name, branch.snapshot, heads),
+    }
+    work.put(records)
 
 
 def restore_tags(work: Reconstruction, since: datetime | None) -> None:
@@ -70,12 +80,16 @@ def restore_tags(work: Reconstruction, since: datetime | None) -> None:
         known = there.get(name)
         if tag is None:
             work.put({}, [TAGS + name] if known is not None else [])
-        elif known == tag or (known is None and since is not None and tag.created <= since):
+        elif (known is not None and (known.snapshot, known.branch) == (tag.snapshot, tag.branch)) or (
+            known is None and since is not None and tag.created <= since
+        ):
             continue
         elif tag.branch not in work.lake.branches or known_cut(work, tag.branch, tag.snapshot) is None:
             work.unknown.append(f"what tag {name} named: snapshot {tag.snapshot} of {tag.branch} is not known")
         else:
-            work.put({TAGS + name: {"snapshot": tag.snapshot, "branch": tag.branch, "created": tag.created.isoformat()}})
+            line = work.lake.catalog.cut(tag.branch).line
+            body = {"snapshot": tag.snapshot, "branch": tag.branch, "created": tag.created.isoformat(), "line": line}
+            work.put({TAGS + name: body})
 
 
 def known_cut(work: Reconstruction, branch: str, snapshot: int) -> Cut | None:
@@ -88,5 +102,5 @@ def known_cut(work: Reconstruction, branch: str, snapshot: int) -> Cut | None:
         if names.as_of == snapshot:
             heads = [head for head in names.tables.values() if head.location not in work.absent]
             work.put({named_cut_key(branch, snapshot): body_of(heads)})
-            return Cut(branch, snapshot, {head.name: head for head in heads})
+            return Cut(branch, snapshot, {head.name: head for head in heads}, line=work.lake.catalog.cut(branch).line)
     return None

@@ -12,19 +12,22 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
-from tiltyard.catalog.codec import head_from_body, snapshot_key, snapshot_to_body, table_key, tip_key
+from tiltyard.catalog.codec import head_from_body, place_key, snapshot_key, snapshot_to_body, table_key, tip_key
 from tiltyard.catalog.ledger import FOREIGN
+from tiltyard.catalog.lines import owns, table_branch
 from tiltyard.catalog.marks import TABLE_ID, TABLE_NAME, Owner, Says
 from tiltyard.catalog.publishing import StaleError
 from tiltyard.catalog.records import Body, Writes
-from tiltyard.catalog.values import Change, Publication, Snapshot, Step, TableHead
+from tiltyard.catalog.values import Change, Kind, Publication, Snapshot, Step, TableHead
 from tiltyard.errors import InvalidInput
 from tiltyard.interfaces import Clock
-from tiltyard.lakes.forks import line_of
+from tiltyard.lakes.claim import TABLE_DIRECTORY
 from tiltyard.lakes.found import FoundLine, FoundVersion, LineKey
+from tiltyard.lakes.locations import resolved
 from tiltyard.lakes.names import full_name, shown
 from tiltyard.lakes.noted import Noted, NotedNames
 from tiltyard.lakes.regroup import Evidence, Group, certain, group
+from tiltyard.verbs.refs import Branches
 
 if TYPE_CHECKING:
     from tiltyard.lake import Lake
@@ -79,7 +82,8 @@ class Reconstruction:
         id: the lake's.
         noted: what the journal says.
         lines: what was read of each line of versions.
-        own: for each branch of the lake the name of the tables' own branches that it writes to.
+        own: for each branch of the lake the id of its line of history.
+        forks: for each version that a branch of the lake has not forked yet, the branch of the table that it does.
         homes: for each of them the branch of the lake that goes on there.
         heads: for each branch the tables as they are by now, by id.
         new: directories of tables that the catalog does not know, and whose they are.
@@ -95,7 +99,8 @@ class Reconstruction:
     absent: set[str] = field(default_factory=set)
     new: dict[str, Owner] = field(default_factory=dict)
     not_taken: dict[str, str] = field(default_factory=dict)
-    own: dict[str, str | None] = field(default_factory=dict)
+    own: dict[str, str] = field(default_factory=dict)
+    forks: dict[tuple[str, str | None, int, str], str] = field(default_factory=dict)
     lines: dict[LineKey, FoundLine] = field(default_factory=dict)
     homes: dict[LineKey, str] = field(default_factory=dict)
     heads: dict[str, dict[str, TableHead]] = field(default_factory=dict)
@@ -115,10 +120,25 @@ class Reconstruction:
 
 
 def home_of(work: Reconstruction, branch: str, head: TableHead) -> LineKey:
-    """The line of versions that a branch of the lake writes to, for one table of it."""
-    own = work.own[branch] if branch in work.own else work.own.setdefault(branch, line_of(work.lake, branch))
-    is_home = head.branch == own or (head.branch is None and head.home == branch)
-    return head.location, head.branch if is_home else own
+    """The line of versions that a branch of the lake writes to, for one table of it: its own, or the one it forks when it first writes."""
+    line = work.own[branch] if branch in work.own else work.own.setdefault(branch, work.lake.catalog.cut(branch).line)
+    if owns(head, branch, line):
+        return head.location, head.branch
+    key = (head.location, head.branch, head.version, branch)
+    if key not in work.forks:
+        work.forks[key] = _fork(work, head, branch, line)
+    return head.location, work.forks[key]
+
+
+def _fork(work: Reconstruction, head: TableHead, branch: str, line: str) -> str:
+    """The branch of a table that a line of the lake has forked at a head, or would fork."""
+    branches = Branches(work.lake.plain_place_of(head))
+    there, number = set(branches), 1
+    while (name := table_branch(branch, line, number)) in there:
+        if (branches[name].parent_branch, branches[name].parent_version) == (head.branch, head.version):
+            break
+        number += 1
+    return name
 
 
 # ---- one branch of the lake ------------------------------------------------------------------------------------------------------
@@ -216,10 +236,8 @@ def _skip_to(work: Reconstruction, branch: str, number: int) -> None:
     """Leaves out numbers that the lost catalog may have given away, each with a record that nobody knows what it was."""
     tip = work.lake.catalog.records.get([tip_key(branch)])[tip_key(branch)]
     first, at = int(tip["snapshot"]) + 1, datetime.fromisoformat(tip["at"])
-    records: dict[str, Body] = {
-        snapshot_key(branch, lost): snapshot_to_body(Snapshot(lost, branch, at, "", (), message=LOST, base=first - 1, unknown=True))
-        for lost in range(first, number + 1)
-    }
+    gap = Snapshot(first, branch, at, "", (), message=LOST, base=first - 1, unknown=True, line=str(tip.get("line") or ""))
+    records: dict[str, Body] = {snapshot_key(branch, lost): snapshot_to_body(replace(gap, id=lost)) for lost in range(first, number + 1)}
     if records:
         work.put({**records, tip_key(branch): {**tip, "snapshot": number}})
         what = f"snapshot {first}" if first == number else f"snapshots {first} to {number}"
@@ -276,9 +294,21 @@ def _store(work: Reconstruction, publication: Publication) -> None:
             work.heads[branch].pop(change.table, None)
         else:
             work.heads[branch][change.table] = head_from_body(body)
+    _note_places(work, publication)
     tables = tuple(sorted(shown(change.name) for change in publication.changes))
     foreign = all(change.kind == "adopt" for change in publication.changes)
     work.adopted.append(AdoptedSnapshot(done.snapshot, branch, publication.transaction, tables, foreign))
+
+
+def _note_places(work: Reconstruction, publication: Publication) -> None:
+    """Notes where tables were registered, so that nobody registers them a second time."""
+    places: dict[str, Body] = {}
+    for change in publication.changes:
+        if change.kind == "register" and not TABLE_DIRECTORY.fullmatch(change.location):
+            location = resolved(work.lake.uri_of(change.location))
+            body = {"table": change.table, "transaction": publication.transaction, "location": location}
+            places[place_key(location)] = {**body, "at": work.lake.catalog.runtime.clock.now().isoformat()}
+    work.put(places)
 
 
 def _renamed(work: Reconstruction, publication: Publication, taken: set[str]) -> Publication:
@@ -310,7 +340,7 @@ def _table_changes(work: Reconstruction, branch: str, unit: _Unit) -> list[Chang
         if versions[0].version > head.version + 1:
             gone = f"versions {head.version + 1} to {versions[0].version - 1} of {shown(head.name)}"
             work.unknown.append(f"who made {gone}: they were cleaned up since")
-        kind = "write" if unit.group is not None and not unit.group.is_foreign else "adopt"
+        kind: Kind = "write" if unit.group is not None and not unit.group.is_foreign else "adopt"
         changes.append(Change(head.id, kind, head.name, head.version, 0, steps, branch=key[1]))
     return changes
 
@@ -355,6 +385,7 @@ def _with_names(work: Reconstruction, branch: str, names: NotedNames | None, cha
             if noted.location in work.absent:
                 continue
             done[table] = Change(
-                table, "register", noted.name, noted.version, noted.version, (), noted.location, noted.naming, noted.branch
+                table, "register", noted.name, noted.version, noted.version, (), noted.location, noted.naming, noted.branch,
+                base_transaction=noted.transaction,
             )  # fmt: skip
     return list(done.values())

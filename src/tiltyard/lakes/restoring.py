@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tiltyard.catalog.catalog import FORMAT, check_format
 from tiltyard.catalog.codec import LAKE, tip_key
+from tiltyard.catalog.lines import new_line
 from tiltyard.catalog.memory_records import MemoryRecords
 from tiltyard.catalog.records import Body, Found, Records, Writes
 from tiltyard.catalog.values import MAIN
@@ -37,6 +38,9 @@ if TYPE_CHECKING:
 
 TRIES: Final = 5
 """How often the catalog that is replaced may change while it is."""
+
+_LINE_MEMBERS: Final = ("line", "owner", "origin_line")
+"""Members of records that hold the id of a line of history."""
 
 Make = Callable[..., "Lake"]
 """Makes a lake of where it is, its records, a runtime and an author."""
@@ -142,7 +146,7 @@ def rebuild_lake(target: Target, make: Make, progress: Progress) -> LakeRecovery
         _refuse_taken(where, records, claim.lake, replacing=target.replace)
         now = _now(target)
         body = {"format": FORMAT, "id": claim.lake, "created": claim.created or now, "root": where.stated_root, "rebuilt": now}
-        start: dict[str, Body] = {LAKE: body, tip_key(MAIN): {"snapshot": 0, "at": claim.created or now}}
+        start: dict[str, Body] = {LAKE: body, tip_key(MAIN): {"snapshot": 0, "at": claim.created or now, "line": new_line(claim.lake)}}
         work = _begun(target, where, start, make)
         _reconstruct(work, progress, None)
         return _stored(work, where, records, target, make)
@@ -224,6 +228,9 @@ def _reconstruct(work: Reconstruction, progress: Progress, since: datetime | Non
         place_staged(work)
         catch_up(work, branch)
     restore_tags(work, since)
+    for location, owner in work.new.items():
+        if (location, None) not in work.lines:
+            work.not_taken[location] = f"it was made on branch {owner.branch}, which is not known"
     forget_unreadable(work)
 
 
@@ -231,7 +238,7 @@ def _reconstruct(work: Reconstruction, progress: Progress, since: datetime | Non
 
 
 def _stored(work: Reconstruction, where: Where, records: Records, target: Target, make: Make) -> LakeRecoveryReport:
-    made = dict(work.lake.catalog.records.scan([""]))
+    made = _renewed(dict(work.lake.catalog.records.scan([""])), target.runtime.random.uuid())
     _replace(records, made)
     claim = Claim(work.id, where.catalog, str(made[LAKE].get("created", "")))
     store = where.root_store()
@@ -251,6 +258,22 @@ def _stored(work: Reconstruction, where: Where, records: Records, target: Target
         work.not_taken,
         tuple(dict.fromkeys(work.unknown)),
     )
+
+
+def _renewed(made: Mapping[str, Body], uuid: str) -> dict[str, Body]:
+    """The same records with main as another line of history, so that whatever is open on the lost catalog's is refused."""
+    tip = made[tip_key(MAIN)]
+    old, new = str(tip.get("line") or new_line(str(made[LAKE]["id"]))), new_line(uuid)
+
+    def renew(value: Any, key: str = "") -> Any:
+        if isinstance(value, Mapping):
+            return {name: renew(member, name) for name, member in value.items()}
+        if isinstance(value, list):
+            return [renew(member) for member in value]
+        return new if key in _LINE_MEMBERS and value == old else value
+
+    renewed = {key: renew(body) for key, body in made.items()}
+    return {**renewed, tip_key(MAIN): {**renewed[tip_key(MAIN)], "line": new}}
 
 
 def _replace(records: Records, made: Mapping[str, Body]) -> None:
