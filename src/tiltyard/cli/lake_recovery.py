@@ -71,6 +71,8 @@ def upgrade(session: LakeSession, dry_run: DryRun = False) -> None:
     facts = [("claim", "the root gets a file that says whose it is")] if report.claimed else []
     facts += [("table", f"{name} gets a version that says whose it is") for name in report.marked[:SHOWN_AT_MOST]]
     facts += [("directory", f"{name} gets a file that says whose it is") for name in report.owned[:SHOWN_AT_MOST]]
+    facts += [("branch", f"the records of {name} get what they lack") for name in report.filled[:SHOWN_AT_MOST]]
+    facts += [("pin", f"the versions of {name} get Lance tags") for name in report.pinned[:SHOWN_AT_MOST]]
     facts += [("skipped", f"{name}: {why}") for name, why in report.skipped.items()]
     word = "dry run" if dry_run else "upgraded" if report.changed else "nothing to do"
     line = f"{session.shown_uri}: format {report.before}" + (f" to {report.after}" if report.after != report.before else "")

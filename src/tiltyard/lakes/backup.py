@@ -54,6 +54,7 @@ class LakeBackup:
         snapshots: the newest snapshot of each branch.
         records: how many records there are.
         bytes: size of the file.
+        digest: tells it from every other one.
     """
 
     path: str
@@ -63,6 +64,7 @@ class LakeBackup:
     snapshots: Mapping[str, int]
     records: int
     bytes: int
+    digest: str
 
     def to_dict(self) -> dict[str, Any]:
         return {**asdict(self), "created": self.created.isoformat()}
@@ -216,6 +218,7 @@ def _described(path: str, header: Mapping[str, Any], size: int) -> LakeBackup:
             {str(branch): int(number) for branch, number in header["snapshots"].items()},
             int(header["records"]),
             size,
+            str(header["sha256"]),
         )
     except (KeyError, TypeError, ValueError, AttributeError):
         raise _corrupt(path, "its header lacks something") from None

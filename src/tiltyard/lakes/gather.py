@@ -102,10 +102,14 @@ def read_branch(work: Reconstruction, branch: str, progress: Progress) -> None:
             wanted.append(((location, None), TableHead(owner.table, owner.name, location, 0, 0, home=branch), False))
     wanted += [((head.location, head.branch), head, True) for head in _registered(work, branch, {key for key, _, _ in wanted})]
     for done, (key, head, is_known) in enumerate(wanted, 1):
-        if key not in work.lines:
+        if key not in work.lines and key[0] not in work.not_taken:
             store = work.lake.plain_place_of(head).on_branch(key[1]).store
             found = work.lines[key] = read_versions(store, key, head.version)
             work.unknown += [f"{shown(head.name)}: {problem}" for problem in found.problems]
+            if key[0] in work.new and not _is_used(work, head, found):
+                work.not_taken[key[0]] = "no version of it was committed through the lake, and the journal does not have it"
+                del work.lines[key]
+                continue
             if is_known and not found.present:
                 work.missing.append(_called(head, branch))
                 work.absent.add(head.location)
@@ -114,6 +118,13 @@ def read_branch(work: Reconstruction, branch: str, progress: Progress) -> None:
                 work.unknown.append(f"{what}: the newest one found is {max(found.present)}")
         work.homes.setdefault(key, branch)
         progress(done, len(wanted))
+
+
+def _is_used(work: Reconstruction, head: TableHead, found: FoundLine) -> bool:
+    """Whether anything but the word of its directory tells that a table was part of the lake."""
+    if any(work.is_ours(version) for version in (*found.versions, *found.staged)):
+        return True
+    return any(head.id in names.tables for notes in work.noted.names.values() for names in notes)
 
 
 def _called(head: TableHead, branch: str) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable
+from dataclasses import replace
 from datetime import datetime
 
 from tiltyard.catalog.codec import BRANCHES, TAGS, head_to_body, tip_key
@@ -10,11 +12,13 @@ from tiltyard.catalog.cuts import body_of, named_cut_key
 from tiltyard.catalog.forwarding import branch_prefixes, line_records
 from tiltyard.catalog.lines import bodies_of, root_body, root_key
 from tiltyard.catalog.records import Body
-from tiltyard.catalog.values import MAIN, Cut
+from tiltyard.catalog.values import MAIN, Cut, TableHead
 from tiltyard.errors import NotFound
 from tiltyard.lakes.fast_forward import root_of
+from tiltyard.lakes.pins import pin_name
 from tiltyard.lakes.reconstruct import Reconstruction
 from tiltyard.lakes.refs import LakeBranch, ended_lines
+from tiltyard.verbs.refs import Tags
 
 
 def end_deleted_branches(work: Reconstruction) -> None:
@@ -49,7 +53,7 @@ def begin_branches(work: Reconstruction, since: datetime | None) -> Iterable[str
             break
         for branch in ready:
             waiting.remove(branch)
-            cut = known_cut(work, branch.origin, branch.snapshot)
+            cut = known_cut(work, branch.origin, branch.snapshot, "branch", branch.name)
             if cut is None:
                 work.unknown.append(f"what branch {branch.name} began with: snapshot {branch.snapshot} of {branch.origin} is not known")
             else:
@@ -84,7 +88,7 @@ def restore_tags(work: Reconstruction, since: datetime | None) -> None:
             known is None and since is not None and tag.created <= since
         ):
             continue
-        elif tag.branch not in work.lake.branches or known_cut(work, tag.branch, tag.snapshot) is None:
+        elif tag.branch not in work.lake.branches or known_cut(work, tag.branch, tag.snapshot, "tag", name) is None:
             work.unknown.append(f"what tag {name} named: snapshot {tag.snapshot} of {tag.branch} is not known")
         else:
             line = work.lake.catalog.cut(tag.branch).line
@@ -92,15 +96,38 @@ def restore_tags(work: Reconstruction, since: datetime | None) -> None:
             work.put({TAGS + name: body})
 
 
-def known_cut(work: Reconstruction, branch: str, snapshot: int) -> Cut | None:
-    """All tables as of a snapshot that has its old number: as the catalog has it, or as somebody wrote it down; None where nobody did."""
+def known_cut(work: Reconstruction, branch: str, snapshot: int, kind: str, name: str) -> Cut | None:
+    """All tables as of a snapshot that has its old number: as the catalog has it, as somebody wrote it down, or as Lance tags in the
+    tables have it; None where nobody did.
+
+    Args:
+        work: the catalog so far.
+        branch: of the lake.
+        snapshot: of that branch.
+        kind: ``"tag"`` or ``"branch"``, of what needs it.
+        name: what that is called.
+    """
     try:
         return work.lake.catalog.cut_at(snapshot, branch)
     except NotFound:
         pass
-    for names in work.names(branch):
-        if names.as_of == snapshot:
-            heads = [head for head in names.tables.values() if head.location not in work.absent]
-            work.put({named_cut_key(branch, snapshot): body_of(heads)})
-            return Cut(branch, snapshot, {head.name: head for head in heads}, line=work.lake.catalog.cut(branch).line)
-    return None
+    found = next((names.tables.values() for names in work.names(branch) if names.as_of == snapshot), None)
+    heads = list(found) if found is not None else _pinned(work, kind, name)
+    heads = [head for head in heads if head.location not in work.absent and head.location not in work.not_taken]
+    if not heads:
+        return None
+    work.put({named_cut_key(branch, snapshot): body_of(heads)})
+    return Cut(branch, snapshot, {head.name: head for head in heads}, line=work.lake.catalog.cut(branch).line)
+
+
+def _pinned(work: Reconstruction, kind: str, name: str) -> list[TableHead]:
+    """Tables as the Lance tags have them that a tag or a branch of the lake left; none where there are such of several of that name."""
+    heads = {head.location: head for notes in work.noted.names.values() for names in notes for head in names.tables.values()}
+    heads |= {head.location: head for found in work.heads.values() for head in found.values()}
+    prefix = pin_name(kind, name, "")
+    by_pin: dict[str, list[TableHead]] = defaultdict(list)
+    for head in heads.values():
+        for pin, tag in Tags(work.lake.plain_place_of(head)).items():
+            if pin.startswith(prefix) and "-" not in pin[len(prefix) :]:
+                by_pin[pin].append(replace(head, version=tag.version, data_version=tag.version, branch=tag.branch, refused=0))
+    return next(iter(by_pin.values())) if len(by_pin) == 1 else []

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from tiltyard.catalog.codec import head_from_body, place_key, snapshot_key, snapshot_to_body, table_key, tip_key
 from tiltyard.catalog.ledger import FOREIGN
 from tiltyard.catalog.lines import owns, table_branch
-from tiltyard.catalog.marks import TABLE_ID, TABLE_NAME, Owner, Says
+from tiltyard.catalog.marks import TABLE_NAME, Owner, Says
 from tiltyard.catalog.publishing import StaleError
 from tiltyard.catalog.records import Body, Writes
 from tiltyard.catalog.values import Change, Kind, Publication, Snapshot, Step, TableHead
@@ -350,8 +350,9 @@ def _creation(work: Reconstruction, key: LineKey, versions: Sequence[FoundVersio
     noted = next(
         (head for notes in work.noted.names.values() for names in notes for head in names.tables.values() if head.location == key[0]), None
     )
-    identity = noted.id if noted is not None else config.get(TABLE_ID, "")
-    name = noted.name if noted is not None else _checked(config.get(TABLE_NAME, ""), identity)
+    owner = work.new[key[0]]
+    identity = noted.id if noted is not None else owner.table
+    name = noted.name if noted is not None else _checked(config.get(TABLE_NAME, owner.name), identity)
     if noted is None:
         work.unknown.append(f"whether {shown(name)} was renamed or dropped after it was made: the journal does not have it")
     return Change(identity, "create", name, 0, 0, steps, key[0], versions[-1].naming)

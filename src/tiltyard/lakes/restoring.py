@@ -21,7 +21,7 @@ from tiltyard.catalog.records import Body, Found, Records, Writes
 from tiltyard.catalog.values import MAIN
 from tiltyard.errors import AlreadyExists, ContentionError, OwnershipError
 from tiltyard.interfaces import Runtime
-from tiltyard.lakes.backup import is_lakes, read_backup, tips_of
+from tiltyard.lakes.backup import TIPS, is_lakes, read_backup, tips_of
 from tiltyard.lakes.claim import Claim, make_claim, read_claim, refuse_other_lake, replace_claim
 from tiltyard.lakes.found import directories
 from tiltyard.lakes.gather import place_staged, read_branch, sort_directories
@@ -41,6 +41,9 @@ TRIES: Final = 5
 
 _LINE_MEMBERS: Final = ("line", "owner", "origin_line")
 """Members of records that hold the id of a line of history."""
+
+REBUILT: Final = "files"
+"""What a catalog was recovered from that was rebuilt; for a restored one the digest of its backup."""
 
 Make = Callable[..., "Lake"]
 """Makes a lake of where it is, its records, a runtime and an author."""
@@ -116,12 +119,12 @@ def restore_lake(target: Target, backup: str | os.PathLike[str], make: Make, pro
 
     where, records = _opened(target, str(stated) if stated else None, check)
     try:
-        _refuse_taken(where, records, taken.lake, replacing=target.replace)
-        body = {**facts, "root": where.stated_root, "restored": _now(target)}
+        _refuse_taken(where, records, taken.lake, taken.digest, replacing=target.replace)
+        body = {**facts, "root": where.stated_root}
         work = _begun(target, where, {**known, LAKE: body}, make)
         settle_pending(work)
         _reconstruct(work, progress, taken.created)
-        return _stored(work, where, records, target, make)
+        return _stored(work, where, records, taken.digest, target, make)
     finally:
         records.close()
 
@@ -143,13 +146,13 @@ def rebuild_lake(target: Target, make: Make, progress: Progress) -> LakeRecovery
     where, records = _opened(target, None, check)
     try:
         claim = owners[0]
-        _refuse_taken(where, records, claim.lake, replacing=target.replace)
+        _refuse_taken(where, records, claim.lake, REBUILT, replacing=target.replace)
         now = _now(target)
-        body = {"format": FORMAT, "id": claim.lake, "created": claim.created or now, "root": where.stated_root, "rebuilt": now}
+        body = {"format": FORMAT, "id": claim.lake, "created": claim.created or now, "root": where.stated_root}
         start: dict[str, Body] = {LAKE: body, tip_key(MAIN): {"snapshot": 0, "at": claim.created or now, "line": new_line(claim.lake)}}
         work = _begun(target, where, start, make)
         _reconstruct(work, progress, None)
-        return _stored(work, where, records, target, make)
+        return _stored(work, where, records, REBUILT, target, make)
     finally:
         records.close()
 
@@ -179,9 +182,9 @@ def _opened(target: Target, root: str | None, check: Callable[[Where], None]) ->
         raise
 
 
-def _refuse_taken(where: Where, records: Records, lake: str, *, replacing: bool) -> None:
+def _refuse_taken(where: Where, records: Records, lake: str, source: str, *, replacing: bool) -> None:
     """Refuses to write over a catalog that somebody may use, unless asked to; and over that of another lake in any case."""
-    found = {key: body for key, body in records.scan([LAKE, tip_key(MAIN), "table/"]) if is_lakes(key, body)}
+    found = {key: body for key, body in records.scan([LAKE, TIPS, "table/"]) if is_lakes(key, body)}
     if LAKE not in found:
         return
     facts = check_format(found[LAKE], records.url)
@@ -196,7 +199,8 @@ def _refuse_taken(where: Where, records: Records, lake: str, *, replacing: bool)
     claim = read_claim(where.root_store())
     is_used = claim is None or claim.catalog == where.catalog
     is_empty = not any(tips_of(found).values()) and not any(key.startswith("table/") for key in found)
-    if is_used and not is_empty and not replacing:
+    is_mine = facts.get("recovered", {}) == {"from": source, "snapshots": tips_of(found)}  # an earlier try, and nothing happened since
+    if is_used and not is_empty and not is_mine and not replacing:
         raise AlreadyExists(
             f"There is a catalog of this lake at {records.url}.",
             name=records.url,
@@ -230,15 +234,16 @@ def _reconstruct(work: Reconstruction, progress: Progress, since: datetime | Non
     restore_tags(work, since)
     for location, owner in work.new.items():
         if (location, None) not in work.lines:
-            work.not_taken[location] = f"it was made on branch {owner.branch}, which is not known"
+            work.not_taken.setdefault(location, f"it was made on branch {owner.branch}, which is not known")
     forget_unreadable(work)
 
 
 # ---- storing it --------------------------------------------------------------------------------------------------------------------
 
 
-def _stored(work: Reconstruction, where: Where, records: Records, target: Target, make: Make) -> LakeRecoveryReport:
+def _stored(work: Reconstruction, where: Where, records: Records, source: str, target: Target, make: Make) -> LakeRecoveryReport:
     made = _renewed(dict(work.lake.catalog.records.scan([""])), target.runtime.random.uuid())
+    made[LAKE] = {**made[LAKE], "recovered": {"from": source, "snapshots": tips_of(made)}}
     _replace(records, made)
     claim = Claim(work.id, where.catalog, str(made[LAKE].get("created", "")))
     store = where.root_store()
