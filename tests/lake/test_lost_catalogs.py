@@ -15,7 +15,9 @@ from tests.support.lakes import Site, add_to_both, both, directory_of, foreign_a
 from tests.support.lost_catalogs import all_contents, contents, lose_catalog, rebuild, restore, whole
 from tiltyard.errors import ConflictError, CorruptTable, NotFound, OwnershipError
 from tiltyard.lake import Lake
+from tiltyard.lakes import finishing
 from tiltyard.lakes.restoring import LakeRecoveryReport
+from tiltyard.storage import external
 from tiltyard.verbs.outcome import Committed, NotCommitted, Unknown
 
 Bring = Callable[[Site], LakeRecoveryReport]
@@ -147,9 +149,7 @@ class Dead(BaseException):
 
 def die_after(lake: Lake, finished: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Lets only so many versions of one transaction get their final names."""
-    from tiltyard.lakes import finishing
-
-    plain, done = finishing.finalize, [0]
+    plain, done = external.finalize, [0]
 
     def finalize(*arguments: Any) -> Any:
         if done[0] >= finished:

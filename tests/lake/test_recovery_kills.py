@@ -16,6 +16,7 @@ from tiltyard.errors import CorruptTable, NotFound
 from tiltyard.lake import Lake
 from tiltyard.lakes import finishing
 from tiltyard.lakes.backup import read_backup
+from tiltyard.storage import external
 
 PROVE = bool(os.environ.get("TILTYARD_PROVE"))
 LEAST_STEPS = {"backup": 5, "restore": 10, "rebuild": 10, "upgrade": 40}
@@ -43,7 +44,7 @@ def _prepared(site: Site, name: str, file: Path, tmp_path: Path, monkeypatch: py
     lake.create_table("c", numbers(1))
     if name in ("restore", "rebuild"):
         with monkeypatch.context() as patched:
-            plain = finishing.finalize
+            plain = external.finalize
             calls = iter([plain, _die])
             patched.setattr(finishing, "finalize", lambda *given: next(calls)(*given))
             half = lake.transaction()

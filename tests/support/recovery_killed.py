@@ -22,6 +22,7 @@ from tests.support.lost_catalogs import lose_catalog
 from tiltyard.catalog.open import open_records
 from tiltyard.catalog.records import Writes
 from tiltyard.lake import Lake
+from tiltyard.storage import open_store
 
 
 def command(name: str, uri: str, arguments: dict[str, Any], file: Path) -> None:
@@ -37,10 +38,9 @@ def command(name: str, uri: str, arguments: dict[str, Any], file: Path) -> None:
 
 def run_child(name: str, uri: str, arguments: dict[str, Any], file: Path, deadly: int | None, names: Path) -> None:
     steps = Steps(deadly, names)
-    plain_store = places.open_store
 
     def stepping_store(*given: Any, **more: Any) -> Any:
-        return SteppingStore(plain_store(*given, **more), steps)
+        return SteppingStore(open_store(*given, **more), steps)
 
     def stepping_records(*given: Any, **more: Any) -> Any:
         return SteppingRecords(open_records(*given, **more), steps)

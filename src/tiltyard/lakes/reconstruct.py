@@ -150,6 +150,8 @@ class _Unit:
 
     group: Group | None
     names: NotedNames | None
+    is_followed: bool = False
+    """Of a single version of a foreign writer: whether the lake wrote to the table after it, so that it adopted that version before."""
 
     @property
     def at(self) -> datetime:
@@ -162,7 +164,7 @@ class _Unit:
         least = 0 if self.group is None or self.group.is_foreign else self.group.base + 1
         if self.names is not None:
             least = max(least, self.names.snapshot)
-        return Evidence(lines, least, exact, self.group is None or not self.group.is_foreign, exact is not None)
+        return Evidence(lines, least, exact, self.group is None or not self.group.is_foreign or self.is_followed, exact is not None)
 
 
 def catch_up(work: Reconstruction, branch: str) -> None:
@@ -173,7 +175,7 @@ def catch_up(work: Reconstruction, branch: str) -> None:
     groups = _settle_contradictions(work, group(lines, work.is_ours))
     noted = [names for names in work.names(branch) if names.as_of > tip]
     units = _units(work, branch, groups, noted)
-    evidence = [unit.evidence() for unit in units]
+    evidence = [unit.evidence() for unit in _followed(units)]
     sure = certain(evidence, tip)
     told = [tag.snapshot for tag in work.noted.tags.values() if tag is not None and tag.branch == branch]
     told += [begun.snapshot for begun in work.noted.branches.values() if begun is not None and begun.origin == branch]
@@ -217,6 +219,19 @@ def _units(work: Reconstruction, branch: str, groups: Sequence[Group], noted: Se
         units += [_Unit(found, None) for found in before]
         units.append(_Unit(mine if mine is not None and names.as_of == names.snapshot else None, names))
     return [*units, *(_Unit(found, None) for found in rest)]
+
+
+def _followed(units: Sequence[_Unit]) -> list[_Unit]:
+    """The same units, with it noted which foreign versions the lake has adopted for certain, in a snapshot of their own."""
+    later: set[LineKey] = set()
+    noted = []
+    for unit in reversed(units):
+        found = unit.group
+        single = found is not None and found.is_foreign and len(found.versions) == 1
+        noted.append(replace(unit, is_followed=single and found is not None and set(found.parts) <= later))
+        if found is not None and not found.is_foreign:
+            later |= set(found.parts)
+    return noted[::-1]
 
 
 def _is_within(found: Group, names: NotedNames, known: Iterable[str]) -> bool:

@@ -168,7 +168,7 @@ class Evidence:
         lines: the lines of versions that it is in.
         least: its number was at least this.
         exact: its number, where somebody wrote it down; None where nobody did.
-        is_counted: whether it was one snapshot for certain; versions of a foreign writer may have been adopted in several.
+        is_counted: whether it was one snapshot for certain; versions of a foreign writer may have been adopted in several, or not at all.
         is_placed: whether it is known to have come right after all before it and before all after it.
     """
 
@@ -182,27 +182,27 @@ class Evidence:
 def certain(evidence: Sequence[Evidence], known: int) -> int:
     """How many commits, from the first on, had the numbers that follow the known one, as far as anybody can tell.
 
-    A commit has its number for certain if its place is forced by what it shares with others, and if no later one tells of a snapshot in
-    between that nobody has found.
+    A commit has its number for certain if its place is forced by what it shares with others, and if nothing tells of a snapshot that
+    nobody has found: where that one was is not known, so all since the last number that was written down are in question.
 
     Args:
         evidence: of all commits of one branch, in order.
         known: the newest snapshot that was known before.
     """
-    sure = 0  # so many are proven by one that had seen the snapshot right before it
+    sure, limit = 0, len(evidence)
     for place, found in enumerate(evidence):
         number = known + place + 1
         if found.least > number or (found.exact is not None and found.exact != number):
-            return sure
+            return min(sure, limit)
         first = place
         while first > 0 and not _is_after(found, evidence[first - 1], known + first):
             first -= 1
         if first < place:  # it may have come before some of those; which of their numbers is whose is not known
-            return min(first, place)
-        if found.least == number or found.exact == number:
+            limit = min(limit, first)
+        if found.exact == number:
             sure = place + 1
     uncounted = next((place for place in range(sure, len(evidence)) if not evidence[place].is_counted), len(evidence))
-    return max(sure, uncounted)
+    return min(limit, uncounted)
 
 
 def _is_after(found: Evidence, before: Evidence, number: int) -> bool:
