@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, cast
 
+from tiltyard.catalog.expiry import OUTCOMES
 from tiltyard.lakes.checking import LakeCheckReport, check_lake
 from tiltyard.lakes.needs import Retention
 from tiltyard.lakes.repairing import Keep, LakeRepairReport, repair_table
-from tiltyard.lakes.upkeep import GRACE, LakeCleanupReport, Progress, cleanup_lake
+from tiltyard.lakes.upkeep import GRACE, LakeCleanupReport, Outcomes, Progress, cleanup_lake
 
 if TYPE_CHECKING:
     from tiltyard.lake import Lake
@@ -47,6 +48,8 @@ class Keeping:
         grace: timedelta = GRACE,
         include_unknown: Sequence[str] = (),
         pin_snapshots: bool = False,
+        keep_outcomes: timedelta = OUTCOMES,
+        keep_keys: timedelta = OUTCOMES,
         progress: Progress | None = None,
     ) -> LakeCleanupReport:
         """Removes old snapshots with all that only they need, and what dead transactions left. Others may read and write meanwhile.
@@ -68,12 +71,16 @@ class Keeping:
                 earlier report gives them. One that belongs to another lake is refused.
             pin_snapshots: leaves a Lance tag at each version that a kept snapshot needs, so that a cleanup of lancedb or pylance leaves
                 it as well; a small file for each. Without it only what tags and branches of the lake need is safe from those.
+            keep_outcomes: how long ``outcome`` of a committed transaction can be asked for; after that it is ``Unknown``, and a
+                transaction that was begun before is refused.
+            keep_keys: how long an idempotency key holds; after that a transaction with that key is committed anew.
             progress: called with how many of how many tables are done.
         """
         retention = Retention(older_than, keep_snapshots)
         return cleanup_lake(
-            self._lake, retention, grace, dry_run=dry_run, progress=progress, include_unknown=include_unknown, pin_snapshots=pin_snapshots
-        )
+            self._lake, retention, grace, dry_run=dry_run, progress=progress, include_unknown=include_unknown, pin_snapshots=pin_snapshots,
+            outcomes=Outcomes(keep_outcomes, keep_keys),
+        )  # fmt: skip
 
     def check(self, *, tables: bool = True, progress: Progress | None = None) -> LakeCheckReport:
         """Is the lake sound: does its catalog hold together, does it agree with the tables, and is each of them sound?
