@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import getpass
 import os
-import socket
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -14,7 +12,7 @@ from tiltyard.catalog.catalog import Catalog
 from tiltyard.catalog.expiry import expired_among
 from tiltyard.catalog.ledger import adopt, decided_in_lake
 from tiltyard.catalog.marks import Marks, branch_id_of
-from tiltyard.catalog.publishing import COMMITTED
+from tiltyard.catalog.publishing import COMMITTED, IN_DOUBT
 from tiltyard.catalog.records import Records
 from tiltyard.catalog.values import MAIN, Cut, Isolation, Snapshot, TableHead
 from tiltyard.errors import AlreadyExists, ConflictError, ContentionError, ExpectedVersionMismatch, InvalidInput, NotFound, TiltyardError
@@ -28,6 +26,7 @@ from tiltyard.lakes.names import full_name, shown
 from tiltyard.lakes.opening import Where, open_where, settle_owner
 from tiltyard.lakes.orphans import find_again
 from tiltyard.lakes.piecework import LakePieces
+from tiltyard.lakes.recovering import Recoverable, somebody
 from tiltyard.lakes.recovery import is_certain, recover
 from tiltyard.lakes.refs import LakeBranches, LakeTags
 from tiltyard.lakes.registering import register
@@ -89,7 +88,7 @@ class LakeSnapshot:
         return opened
 
 
-class Lake(Keeping, LakePieces, LakeDoor):
+class Lake(Keeping, Recoverable, LakePieces, LakeDoor):
     """Many tables under one catalog. Opened by ``Lake.open``; safe to share between threads.
 
     Example:
@@ -157,7 +156,7 @@ class Lake(Keeping, LakePieces, LakeDoor):
         runtime = runtime or system_runtime()
         where, records = open_where(uri, root, catalog, storage_options, durability, runtime, create=create)
         try:
-            lake = cls(where, records, runtime, author or _somebody())
+            lake = cls(where, records, runtime, author or somebody())
             lake._where = settle_owner(where, lake.catalog, create=create)
             recover(lake)
         except BaseException:
@@ -184,10 +183,10 @@ class Lake(Keeping, LakePieces, LakeDoor):
         cut = self.catalog.cut(self.branch)
         head = self._head(cut, name)
         finish_before(cut, head, self.place_of(head, self.branch))
-        head = forked(self, head, self.branch)
-        place = self.place_of(head, self.branch, cut.snapshot)
+        origin, head = head, forked(self, head, self.branch, cut.line)
+        place = self.place_of(head, self.branch, origin, cut.snapshot)
         if not head.quarantine:
-            head = adopt(self.catalog, place.store, head, self.branch)
+            head = adopt(self.catalog, place.store, head, self.branch, cut.line, origin)
         scheme = Scheme(head.naming)
         opened = LakeTable(place, place.load(head.version, scheme, lazily=True), scheme)
         opened.name = shown(head.name)
@@ -238,22 +237,33 @@ class Lake(Keeping, LakePieces, LakeDoor):
         """Tells this lake from every other one; all that it makes carries it."""
         return self._where.lake
 
-    def place_of(self, head: TableHead, branch: str, base: int = 0, transaction: str = "") -> Place:
+    def place_of(
+        self,
+        head: TableHead,
+        branch: str,
+        origin: TableHead | None = None,
+        base: int = 0,
+        transaction: str = "",
+        says: str = "",
+    ) -> Place:
         """Where a table lives, with its versions decided in the catalog.
 
         Args:
-            head: the table.
-            branch: the lake's branch.
+            head: the table, forked if it is to be written to.
+            branch: of the lake.
+            origin: the table as the catalog has it, where it was forked for that.
             base: the snapshot that whoever writes there has seen.
             transaction: the lake transaction that decides; none for single verbs.
+            says: what its author says of it.
         """
         there = self.plain_place_of(head).on_branch(head.branch)
-        place = there.decided_by(decided_in_lake(self.catalog, head, there.uri, branch, self.author))
-        return replace(place, stamp=self.marks_of(head, branch, base, transaction).stamp)
+        fork = origin if origin is not None and origin.branch != head.branch else None
+        place = there.decided_by(decided_in_lake(self.catalog, head, there.uri, branch, self.author, fork))
+        return replace(place, stamp=self.marks_of(head, branch, base, transaction, says).stamp)
 
-    def marks_of(self, head: TableHead, branch: str, base: int = 0, transaction: str = "") -> Marks:
+    def marks_of(self, head: TableHead, branch: str, base: int = 0, transaction: str = "", says: str = "") -> Marks:
         """What all that is committed to a table carries."""
-        return Marks(self.id, head.id, head.name, branch, branch_id_of(head, branch), base, self.author, transaction)
+        return Marks(self.id, head.id, head.name, branch, branch_id_of(head, branch), base, self.author, transaction, says)
 
     def plain_place_of(self, head: TableHead) -> Place:
         """Where a table lives, as those see it who know nothing of the lake."""
@@ -355,6 +365,8 @@ class Lake(Keeping, LakePieces, LakeDoor):
             return Unknown("it is not committed yet; its writer may still be at work")
         if known["state"] == COMMITTED:
             return Committed(int(known["snapshot"]))
+        if known["state"] == IN_DOUBT:
+            return Unknown("it was staged when the catalog was lost; give_up=True makes sure that it is never committed")
         return NotCommitted(f"it was {known['state']}")
 
     # ---- reading several tables ------------------------------------------------------------------------------------------------
@@ -410,14 +422,6 @@ class Lake(Keeping, LakePieces, LakeDoor):
         other = Lake(self._where, self.catalog.records, self.catalog.runtime, self.author, branch)
         other._where = self._where
         return other
-
-
-def _somebody() -> str:
-    try:
-        user = getpass.getuser()
-    except (OSError, KeyError):
-        user = "somebody"
-    return f"{user}@{socket.gethostname()}"
 
 
 def _shown(snapshot: Snapshot) -> Snapshot:

@@ -13,7 +13,9 @@ Three kinds, each of which any Lance writer keeps or never sees:
 - **Transaction properties of every version** committed through the lake: ``tiltyard.lake.id``, ``tiltyard.lake.transaction`` (the lake
   transaction that decides about it; for a single verb the version's own), ``tiltyard.lake.branch`` (lake branch),
   ``tiltyard.lake.branch.id`` (its id as far as the table's own branch tells it, ``lake-<branch>-<id>``; empty for main and for a table that
-  was made on the branch), ``tiltyard.lake.base`` (a snapshot of that branch it was built on or after), ``tiltyard.lake.author``.
+  was made on the branch), ``tiltyard.lake.base`` (a snapshot of that branch it was built on or after), ``tiltyard.lake.author``, and
+  ``tiltyard.lake.says`` (what the author of a transaction over several tables says of it, as JSON: ``message``, ``properties``, and the
+  idempotency ``key``, without which a restored catalog would let the same work be committed twice).
 
 The snapshot's own number is decided under the locks of the catalog, after the version's bytes are staged, so no version can carry it. A
 rebuild derives it: versions with one ``tiltyard.lake.transaction`` are one snapshot; snapshots of a branch are ordered by the versions of
@@ -25,7 +27,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from tiltyard.catalog.values import TableHead
@@ -49,6 +51,7 @@ BRANCH: Final = PREFIX + "branch"
 BRANCH_ID: Final = PREFIX + "branch.id"
 BASE: Final = PREFIX + "base"
 AUTHOR: Final = PREFIX + "author"
+SAYS: Final = PREFIX + "says"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +67,7 @@ class Marks:
         base: the snapshot the writer has seen.
         author: who writes.
         transaction: the lake transaction; empty for a single verb, whose own id it is then.
+        says: what its author says of it, see ``Says``; empty where that is nothing.
     """
 
     lake: str
@@ -74,6 +78,7 @@ class Marks:
     base: int = 0
     author: str = ""
     transaction: str = ""
+    says: str = ""
 
     def config(self) -> dict[str, str]:
         """For the first version of a table."""
@@ -88,6 +93,7 @@ class Marks:
             BRANCH_ID: self.branch_id,
             BASE: str(self.base),
             AUTHOR: self.author,
+            **({SAYS: self.says} if self.says else {}),
         }
 
     def stamp(self, mine: Transaction) -> Transaction:
@@ -102,6 +108,38 @@ class Marks:
 
 
 Stamp = Callable[[Transaction], Transaction]
+
+
+@dataclass(frozen=True, slots=True)
+class Says:
+    """What the author of a lake transaction says of it.
+
+    Attributes:
+        message, properties: for the history.
+        key: the idempotency key; None for a transaction without one.
+    """
+
+    message: str = ""
+    properties: Mapping[str, str] = field(default_factory=dict)
+    key: str | None = None
+
+    def to_text(self) -> str:
+        """As one JSON text; empty where nothing is said."""
+        members = {"message": self.message, "properties": dict(self.properties), "key": self.key}
+        told = {name: value for name, value in members.items() if value or (name == "key" and value is not None)}
+        return json.dumps(told, separators=(",", ":")) if told else ""
+
+    @classmethod
+    def from_text(cls, text: str) -> Says:
+        """Reads that back; whatever is not of that form says nothing."""
+        try:
+            members = json.loads(text) if text else {}
+            message, properties, key = members.get("message", ""), members.get("properties", {}), members.get("key")
+        except (ValueError, AttributeError, RecursionError):
+            return cls()
+        if not isinstance(properties, dict) or not all(isinstance(value, str) for value in (message, *properties.values())):
+            return cls()
+        return cls(message, properties, key if isinstance(key, str) else None)
 
 
 def branch_id_of(head: TableHead, branch: str) -> str:
@@ -208,6 +246,7 @@ class VersionMarks:
     branch_id: str
     base: int
     author: str
+    says: Says = field(default_factory=Says)
 
     @classmethod
     def of(cls, made: Transaction) -> VersionMarks | None:
@@ -223,4 +262,5 @@ class VersionMarks:
             said.get(BRANCH_ID, ""),
             int(base) if base.isascii() and base.isdecimal() else 0,
             said.get(AUTHOR, ""),
+            Says.from_text(said.get(SAYS, "")),
         )

@@ -5,10 +5,11 @@ Below the root, each file a JSON object, written after the catalog has decided, 
 - ``_tiltyard/lake/names/<branch>/<snapshot, 20 digits>-<transaction>.json``, one for every commit that
   creates, registers, renames or drops::
 
-      {"format": 1, "lake": ID, "branch": NAME, "branch_id": ID, "snapshot": N, "transaction": ID, "at": TIME, "author": WHO,
+      {"format": 1, "lake": ID, "branch": NAME, "branch_id": ID, "snapshot": N, "transaction": ID, "at": TIME, "author": WHO, "says": TEXT,
        "as_of": M, "tables": {FULL_NAME: {"id": ID, "location": L, "version": V, "branch": TABLE_BRANCH | null, "home": LAKE_BRANCH,
        "naming": "v2"}}}
 
+  ``says`` is the mark of that name.
   ``tables`` is the whole lake branch right after snapshot ``as_of``, which is ``snapshot`` or a later one. Of two files of one branch the
   one with the higher ``as_of`` knows more. The file's name alone proves that the transaction was committed.
 - ``_tiltyard/lake/tags/<name>.json``: ``{"format": 1, "lake", "name", "snapshot", "branch", "created", "deleted": false}``.
@@ -28,6 +29,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from tiltyard.catalog.codec import BRANCHES
+from tiltyard.catalog.marks import Says
 from tiltyard.catalog.values import MAIN, Cut
 from tiltyard.errors import NotFound, TiltyardError
 from tiltyard.interfaces import ObjectStore
@@ -62,11 +64,11 @@ def names_path(branch: str, snapshot: int, transaction: str) -> str:
     return f"{NAMES}{branch}/{snapshot:020d}-{transaction}.json"
 
 
-def note_names(lake: Lake, branch: str, snapshot: int, transaction: str) -> None:
+def note_names(lake: Lake, branch: str, snapshot: int, transaction: str, says: str = "") -> None:
     """Writes down what tables are called, after a commit that changed it."""
     try:
         cut = lake.catalog.cut(branch)
-        _put(lake, names_path(branch, snapshot, transaction), _names_body(lake, cut, snapshot, transaction))
+        _put(lake, names_path(branch, snapshot, transaction), {**_names_body(lake, cut, snapshot, transaction), "says": says})
     except TiltyardError as error:
         _log.warning("snapshot %s is committed, but the journal of names could not be written: %s", snapshot, error)
 
@@ -159,7 +161,8 @@ def complete_journal(lake: Lake) -> None:
         for snapshot in lake.catalog.history(branch):
             if not snapshot.voided and any(change.kind in DEFINING for change in snapshot.changes):
                 if (branch, snapshot.transaction) not in there:
-                    note_names(lake, branch, snapshot.id, snapshot.transaction)
+                    says = Says(snapshot.message, snapshot.properties, _key_of(lake, snapshot.transaction)).to_text()
+                    note_names(lake, branch, snapshot.id, snapshot.transaction, says)
                 break
     for tag in lake.tags.list():
         if not _says(store, f"{TAGS}{tag.name}.json", tag.snapshot, tag.branch):
@@ -167,6 +170,11 @@ def complete_journal(lake: Lake) -> None:
     for one in lake.branches.list():
         if not _says(store, f"{BRANCH_FILES}{one.name}.json", one.snapshot, one.id):
             note_branch(lake, one)
+
+
+def _key_of(lake: Lake, transaction: str) -> str | None:
+    key = (lake.catalog.transaction(transaction) or {}).get("key")
+    return key if isinstance(key, str) else None
 
 
 def _says(store: ObjectStore, path: str, snapshot: int, other: str) -> bool:

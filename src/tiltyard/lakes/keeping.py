@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, cast
 
 from tiltyard.catalog.expiry import OUTCOMES
+from tiltyard.lakes.backup import LakeBackup, backup_lake
 from tiltyard.lakes.checking import LakeCheckReport, check_lake
 from tiltyard.lakes.needs import Retention
 from tiltyard.lakes.repairing import Keep, LakeRepairReport, repair_table
+from tiltyard.lakes.upgrade import LakeUpgradeReport, upgrade_lake
 from tiltyard.lakes.upkeep import GRACE, LakeCleanupReport, Outcomes, Progress, cleanup_lake
 
 if TYPE_CHECKING:
@@ -81,6 +84,28 @@ class Keeping:
             self._lake, retention, grace, dry_run=dry_run, progress=progress, include_unknown=include_unknown, pin_snapshots=pin_snapshots,
             outcomes=Outcomes(keep_outcomes, keep_keys),
         )  # fmt: skip
+
+    def backup(self, path: str | os.PathLike[str], *, progress: Progress | None = None) -> LakeBackup:
+        """Writes all that the catalog knows into one file, as of one moment, while others go on writing; ``Lake.restore`` reads it.
+
+        The tables are not in it: copy them by other means, or keep them where they are. A file of that name is replaced once the new
+        one is whole.
+
+        Args:
+            path: a local file.
+            progress: called with how many of how many records are done.
+        """
+        return backup_lake(self._lake, path, progress=progress)
+
+    def upgrade(self, *, dry_run: bool = False, progress: Progress | None = None) -> LakeUpgradeReport:
+        """Makes a lake of an earlier release one of today: claims its root and lets its tables say whose they are. Others may work
+        meanwhile, with this release; an earlier one cannot open the lake any more. Doing it twice does no harm.
+
+        Args:
+            dry_run: only says what would be done.
+            progress: called with how many of how many tables are done.
+        """
+        return upgrade_lake(self._lake, dry_run=dry_run, progress=progress or (lambda done, total: None))
 
     def check(self, *, tables: bool = True, progress: Progress | None = None) -> LakeCheckReport:
         """Is the lake sound: does its catalog hold together, does it agree with the tables, and is each of them sound?

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
@@ -96,8 +96,14 @@ def open_where(
     runtime: Runtime,
     *,
     create: bool = True,
+    check: Callable[[Where], None] | None = None,
 ) -> tuple[Where, Records]:
     """The catalog at a URI, and what is known of where its tables live.
+
+    Args:
+        uri, root, catalog, storage_options, durability, runtime: as for ``Lake.open``.
+        create: whether a catalog is made where there is none.
+        check: looks at the root before a catalog is made there; refuses one that is not that of the root by default.
 
     Raises:
         InvalidInput: no catalog is known for the URI.
@@ -116,36 +122,42 @@ def open_where(
         beside = _sqlite_directory(text) if scheme == "sqlite" else ""
         at = stated or beside
         where = Where(at, stated is None and bool(beside), beside, storage_options=storage_options, durability=durability)
-        return _opened(where, text, create, runtime)
+        return _opened(where, text, create, runtime, check)
     home = _absolute(text)
     where = Where(stated or home, stated is None, home, storage_options=storage_options, durability=durability)
     if catalog == "manifest" or (catalog is None and (scheme not in ("", "file") or _has_manifest(home, where))):
-        return _opened_manifest(where, home, create, runtime)
+        return _opened_manifest(where, home, create, runtime, check)
     if scheme not in ("", "file"):
         raise InvalidInput(f"A SQLite catalog needs a local directory, not {redact(text)}.", argument="catalog")
-    return _opened(where, f"sqlite:///{local_path(home)}/{CATALOG_FILE}", create, runtime)
+    return _opened(where, f"sqlite:///{local_path(home)}/{CATALOG_FILE}", create, runtime, check)
 
 
-def _opened(where: Where, url: str, create: bool, runtime: Runtime) -> tuple[Where, Records]:
+def _opened(where: Where, url: str, create: bool, runtime: Runtime, check: Callable[[Where], None] | None) -> tuple[Where, Records]:
     """The records of a database, which is not made before it is known that the root is free or belongs to it."""
     if url.startswith("sqlite:"):
         path = os.path.realpath(_sqlite_path(url))
         where = replace(where, catalog=CatalogId("sqlite", _at(path, where.root)))
-        if not Path(path).is_file():
+        if check is None and not Path(path).is_file():
             _check_root(where, create=create)
             if not create:
                 raise NotFound(f"There is no lake at {redact(path)}.", name=redact(path), advice="Use `tiltyard lake init`.")
     else:
         where = replace(where, catalog=CatalogId("postgresql", shown_database(url)))
+    if check is not None:
+        check(where)
     return where, open_records(url, runtime=runtime, durability=where.durability)
 
 
-def _opened_manifest(where: Where, home: str, create: bool, runtime: Runtime) -> tuple[Where, Records]:
+def _opened_manifest(
+    where: Where, home: str, create: bool, runtime: Runtime, check: Callable[[Where], None] | None
+) -> tuple[Where, Records]:
     from tiltyard.catalog.manifest_records import ManifestRecords
 
     place = f"{home.rstrip('/')}/{MANIFEST_TABLE}"
     where = replace(where, catalog=CatalogId("manifest", _at(resolved(place), where.root)))
-    if _second_catalog(where) and read_claim(where.root_store()) is None:
+    if check is not None:
+        check(where)
+    elif _second_catalog(where) and read_claim(where.root_store()) is None:
         _check_root(where, create=create)
     return where, ManifestRecords(home, runtime=runtime, storage_options=where.storage_options, durability=where.durability)
 
@@ -154,6 +166,14 @@ def _at(place: str, root: str) -> str:
     """Where a catalog is, as its claim has it."""
     inside = below(place, resolved(root)) if root else None
     return inside or place
+
+
+def _seen_from(where: Where, root: str) -> CatalogId:
+    """The same catalog, as the claim on another root has it."""
+    kind, at = where.catalog.kind, where.catalog.at
+    if kind == "postgresql" or not where.home or os.path.isabs(at) or "://" in at:  # noqa: PTH117
+        return where.catalog
+    return CatalogId(kind, _at(resolved(f"{where.home.rstrip('/')}/{at}"), root))
 
 
 def _check_root(where: Where, *, create: bool) -> None:
@@ -251,7 +271,7 @@ def _checked_root(where: Where, catalog: Catalog, facts: Body) -> Where:
             return replace(where, beside=True) if where.home else where.with_root(None)
         known = where.home
     elif where.beside or not where.root or resolved(str(known)) == resolved(where.root):
-        return replace(where, root=str(known), beside=False)
+        return replace(where, root=str(known), beside=False, catalog=_seen_from(where, str(known)))
     claim = read_claim(where.root_store())
     old = replace(where, root=str(known))
     if claim is None or claim.lake != str(facts["id"]) or read_claim(old.root_store()) is not None:

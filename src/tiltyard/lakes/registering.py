@@ -18,8 +18,10 @@ from tiltyard.catalog.values import Change, Publication, TableHead
 from tiltyard.errors import AlreadyExists, InvalidInput
 from tiltyard.lakes.journal import note_names
 from tiltyard.lakes.locations import is_within, resolved
+from tiltyard.lakes.mismatch import mismatch
 from tiltyard.lakes.names import full_name, shown
 from tiltyard.lakes.orphans import find_again, known_locations
+from tiltyard.transaction.succession import transaction_id
 from tiltyard.verbs.place import open_place
 
 if TYPE_CHECKING:
@@ -36,17 +38,19 @@ def register(lake: Lake, name: str, uri: str | os.PathLike[str]) -> None:
     where = lake.where
     place = open_place(location, storage_options=where.storage_options, durability=where.durability)
     version, scheme = place.head()
-    place.load(version, scheme)
+    made_by = transaction_id(place.load(version, scheme))
     _refuse_overlap(lake, location)
     cut = lake.catalog.cut(lake.branch)
     table, transaction = lake.catalog.runtime.random.uuid(), lake.catalog.runtime.random.uuid()
     _take(lake, location, table, transaction)
-    change = Change(table, "register", full, version, version, location=location, naming=scheme.value)
-    publication = Publication(transaction, (change,), lake.branch, author=lake.author, base=cut.snapshot)
+    change = Change(table, "register", full, version, version, location=location, naming=scheme.value, base_transaction=made_by)
+    publication = Publication(transaction, (change,), lake.branch, author=lake.author, base=cut.snapshot, line=cut.line)
     try:
         done = lake.catalog.publish(publication)
-    except StaleError:
+    except StaleError as stale:
         _release(lake, location, transaction)
+        if stale.moved[0].kind == "line":
+            raise mismatch(lake.catalog, lake.branch, cut.snapshot, transaction, stale.moved[0]) from None
         raise AlreadyExists(f"There is a table {name!r} in the lake already.", name=name) from None
     except AbortedError:
         raise AlreadyExists(f"The directory {location} was registered by somebody else at the same time.", name=location) from None

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 from tiltyard.catalog.codec import transaction_key
 from tiltyard.catalog.expiry import expired_among
 from tiltyard.catalog.ledger import maker_of
-from tiltyard.catalog.publishing import COMMITTED
+from tiltyard.catalog.publishing import COMMITTED, IN_DOUBT
 from tiltyard.catalog.staging import STAGED, detached_number
 from tiltyard.errors import CorruptTable, NotFound, TiltyardError
 from tiltyard.format.manifest_file import decode_manifest_file
@@ -110,7 +110,9 @@ def sweep(
             _add(found, [file for file in files if file.path not in waiting], dead=False)
             continue
         silent = Silent(transaction, tuple(dict.fromkeys(file.where for file in files)), max(file.modified for file in files))
-        if state is None and now - silent.since < grace:
+        if state == IN_DOUBT:
+            found.held.append(_held(silent, "whether it was committed was lost with the catalog; see `tiltyard lake outcome`"))
+        elif state is None and now - silent.since < grace:
             found.held.append(_held(silent, "it may still be at work"))
             continue
         if state is None and lost is None:

@@ -18,6 +18,7 @@ from tiltyard.catalog.codec import ENDED
 from tiltyard.catalog.cuts import Line, read_line
 from tiltyard.catalog.expiry import OUTCOMES, expire
 from tiltyard.catalog.forgetting import condemn, forget, give_up_below
+from tiltyard.catalog.lines import LINE_DIGITS
 from tiltyard.catalog.records import GivesSpaceBack
 from tiltyard.catalog.values import MAIN, TableHead
 from tiltyard.errors import InvalidInput, TiltyardError
@@ -313,17 +314,25 @@ def _drop_lines(work: Work, location: str) -> None:
     there = [name for name in branches if _OWN_LINE.fullmatch(name)]
     if not there:
         return
-    # Read after the tables' branches: each of them is made for a branch of the lake that was there before.
-    alive = {f"lake-{one.name}-{one.id}" for one in work.lake.branches.list()}
-    ended = work.lake.catalog.records.get([ENDED + name.removeprefix("lake-") for name in there])
-    for name in there:
-        if name not in alive and (location, name) not in work.needs.tables:
-            if ENDED + name.removeprefix("lake-") not in ended:
-                _report_line(work, location, head, name)
-                continue
+    # Read after the tables' branches: each of them is made for a line of the lake that was there before.
+    alive = {one.id for one in work.lake.branches.list()} | {work.lake.catalog.cut(MAIN).line}
+    ended = {key[-LINE_DIGITS:] for key, _ in work.lake.catalog.records.scan([ENDED])}
+    going = [name for name in there if name[-LINE_DIGITS:] not in alive and (location, name) not in work.needs.tables]
+    for name in [name for name in going if name[-LINE_DIGITS:] not in ended]:
+        going.remove(name)
+        _report_line(work, location, head, name)
+    parents = {name: branches[name].parent_branch for name in there}
+    while going:
+        used = {parent for name, parent in parents.items() if parent is not None}
+        ends = [name for name in going if name not in used]  # what others were forked from goes after them, and stays with them
+        if not ends:
+            return
+        for name in ends:
             if not work.dry_run:
                 branches.delete(name, force=True)
             work.dropped.append(f"{location} branch {name}")
+            del parents[name]
+        going = [name for name in going if name not in ends]
 
 
 def _report_line(work: Work, location: str, head: TableHead, name: str) -> None:
