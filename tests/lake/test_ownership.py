@@ -39,7 +39,7 @@ from tiltyard.lake import Lake
 from tiltyard.lakes.claim import CLAIM, read_claim
 from tiltyard.lakes.journal import entries, read_entry
 from tiltyard.lakes.locations import resolved
-from tiltyard.lakes.orphans import FOREIGN_LAKE, UNMARKED, UNRECORDED
+from tiltyard.lakes.orphans import FOREIGN_LAKE, PINNED, UNMARKED, UNRECORDED
 from tiltyard.storage import open_store
 from tiltyard.transaction.log import VersionLog
 from tiltyard.verbs.outcome import Committed, NotCommitted, Unknown
@@ -458,7 +458,59 @@ def test_a_restored_catalog_deletes_nothing_that_came_later(site: Site, tmp_path
     assert after[folder.name] == before[folder.name]
     assert ids(lance.dataset(str(folder))) == [1, 2, 3]
     assert ids(lance.dataset(str(directory_of(lake, "a") / "tree" / f"lake-b-{line.id}"))) == [1, 2, 66]
+    assert {one.path for one in lake.check().orphans} == set(orphans)
     assert both(lake) == ([1, 2], [1, 2]), "what the files have beyond the catalog is adopted"
+
+
+def test_a_dropped_table_that_a_lost_branch_revived_is_kept(site: Site, tmp_path: Path) -> None:
+    lake = two_tables(site.open())
+    lake.drop_table("a")
+    lake.table("b").append(numbers(2))
+    restore = copy_catalog(site, tmp_path)
+    lake = site.open()
+    lake.branches.create("b", at=1)
+    lake.on_branch("b").table("a").append(numbers(66))
+    folder = directory_of(lake.on_branch("b"), "a")
+    restore()
+    age(local(site))
+    lake = site.open()
+    report = lake.cleanup(keep_snapshots=1, grace=NOBODY_ELSE)
+    assert report.dropped == ()
+    assert PINNED in {one.reason for one in report.orphans}
+    assert ids(lance.dataset(str(folder))) == [1]
+    lake.cleanup(keep_snapshots=1, grace=NOBODY_ELSE)
+    report = lake.cleanup(include_unknown=[folder.name])
+    assert report.dropped == (folder.name,)
+    assert not any(one.is_file() for one in folder.rglob("*"))
+
+
+def test_an_orphaned_branch_of_a_table_goes_by_name(tmp_path: Path) -> None:
+    site = Site("sqlite", str(tmp_path / "lake"), tmp_path / "lake", {"catalog": "sqlite"})
+    two_tables(site.open())
+    restore = copy_catalog(site, tmp_path)
+    site.open().branches.create("b")
+    site.open().on_branch("b").table("a").append(numbers(66))
+    restore()
+    lake = site.open()
+    (orphan,) = lake.check().orphans
+    with pytest.raises(InvalidInput, match="no orphan"):
+        lake.cleanup(include_unknown=["nothing"])
+    assert lake.cleanup(include_unknown=[orphan.path]).orphans == ()
+    assert lake.check().orphans == ()
+    assert both(lake) == ([1], [1])
+
+
+def test_an_owner_file_that_was_never_finished_goes(tmp_path: Path) -> None:
+    lake = two_tables(Lake.open(tmp_path / "lake"))
+    begun = tmp_path / "lake" / "00112233aabb_half.lance" / "_tiltyard" / ".tmpowner"
+    begun.parent.mkdir(parents=True)
+    begun.write_bytes(b"{")
+    lake.cleanup()
+    assert begun.exists(), "its writer may be at work"
+    age(tmp_path / "lake")
+    lake.cleanup()
+    assert not begun.exists()
+    assert both(lake) == ([1], [1])
 
 
 def test_a_transaction_that_the_catalog_lost_is_not_given_up(tmp_path: Path) -> None:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from tiltyard.catalog.forgetting import condemn, condemned, emptied, reprieve
+from tiltyard.catalog.marks import OWNER_FILE
 from tiltyard.errors import InvalidInput, TiltyardError
 from tiltyard.interfaces import KeepsTemporaries, ObjectInfo
 from tiltyard.lakes.claim import TABLE_DIRECTORY
 from tiltyard.lakes.locations import resolved
-from tiltyard.lakes.orphans import Judge, known_locations, orphan_of, removable
+from tiltyard.lakes.orphans import Judge, find_orphans, known_locations, orphan_of, removable
 from tiltyard.verbs.cleanup import deletions
 from tiltyard.verbs.cleanup_plan import GRACE as FILE_GRACE
 from tiltyard.verbs.place import Place
@@ -33,7 +34,7 @@ def proved(work: Work) -> list[str]:
         if not TABLE_DIRECTORY.fullmatch(location) or location in work.needed_directories:
             continue
         owner = judge.owner(location)
-        reason = judge.not_ours(location, owner, head.id)
+        reason = judge.not_ours(location, owner, head.id) or judge.pinned_by_others(location)
         if not reason:
             found.append(location)
         elif files := list(work.lake.root_place().store.list(f"{location}/")):
@@ -42,8 +43,10 @@ def proved(work: Work) -> list[str]:
 
 
 def remove_directories(work: Work) -> None:
+    """Removes directories that are proved to be dead, and those that the caller named."""
     lake = work.lake
-    asked = _asked_for(work)
+    _remove_unfinished(work)
+    asked = sorted(name for name in work.include if name in work.orphans and TABLE_DIRECTORY.fullmatch(name))
     abandoned = [directory for directory, files in work.strange.items() if _is_abandoned(work, directory, files)]
     if work.dry_run:
         work.dropped += [*proved(work), *abandoned, *asked]
@@ -70,24 +73,47 @@ def remove_directories(work: Work) -> None:
         work.dropped.append(directory)
 
 
-def _asked_for(work: Work) -> list[str]:
-    """Orphans that the caller named.
+def check_asked(lake: Lake, include: Collection[str]) -> None:
+    """Looks at the orphans that the caller wants to be deleted, before anything is changed.
 
     Raises:
         InvalidInput: one is no orphan, or another lake's.
     """
-    for name in sorted(work.include):
-        orphan = work.orphans.get(name)
-        if orphan is None or not TABLE_DIRECTORY.fullmatch(name):
-            known = ", ".join(list(work.orphans)[:3]) or "none"
+    if not include:
+        return
+    orphans = {orphan.path: orphan for orphan in find_orphans(lake)}
+    for name in sorted(include):
+        orphan = orphans.get(name)
+        if orphan is None:
+            known = ", ".join(list(orphans)[:3]) or "none"
             raise InvalidInput(f"{name[:80]!r} is no orphan of this lake.", argument="include_unknown", advice=f"There is: {known}.")
-        if orphan.lake not in ("", work.lake.id):
+        if orphan.lake not in ("", lake.id):
             raise InvalidInput(
                 f"{name} belongs to lake {orphan.lake[:8]}, and is not deleted here.",
                 argument="include_unknown",
                 advice="Open that lake and drop the table there, or remove the directory by hand.",
             )
-    return sorted(work.include)
+
+
+def _remove_unfinished(work: Work) -> None:
+    """Removes owner files that their writer died over: nothing else is in such a directory, so nothing says whose it would have been."""
+    root = work.lake.root_place()
+    if work.dry_run or not isinstance(root.store, KeepsTemporaries):
+        return
+    begun: dict[str, list[ObjectInfo]] = {}
+    for info in root.store.temporary(""):
+        directory = info.path.partition("/")[0]
+        if TABLE_DIRECTORY.fullmatch(directory):
+            begun.setdefault(directory, []).append(info)
+    for directory, files in begun.items():
+        old = work.now - max(info.modified for info in files) >= file_grace(work.grace)
+        if (
+            old
+            and all(info.path.startswith(f"{directory}/{OWNER_FILE.partition('/')[0]}/") for info in files)
+            and not _has_files(root, directory)
+        ):
+            for info in files:
+                root.store.delete(info.path)
 
 
 def _spelled_out(lake: Lake, directories: Iterable[str]) -> list[str]:

@@ -7,18 +7,15 @@ repeated, and a cleanup that died is ended by the next one.
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
-from tiltyard.catalog.codec import ENDED
 from tiltyard.catalog.cuts import Line, read_line
 from tiltyard.catalog.expiry import OUTCOMES, expire
 from tiltyard.catalog.forgetting import condemn, forget, give_up_below
-from tiltyard.catalog.lines import LINE_DIGITS
 from tiltyard.catalog.records import GivesSpaceBack
 from tiltyard.catalog.values import MAIN, TableHead
 from tiltyard.errors import InvalidInput, TiltyardError
@@ -27,18 +24,20 @@ from tiltyard.lakes.journal import complete_journal
 from tiltyard.lakes.names import shown
 from tiltyard.lakes.needs import Key, Need, Needs, Retention, needs_of
 from tiltyard.lakes.orphans import (
-    LOST_LINE,
     Candidate,
     Judge,
+    Lines,
     Orphan,
     as_directories,
     committed_beyond,
     directories,
     known_locations,
+    lost_line,
+    own_lines,
 )
 from tiltyard.lakes.pins import mend_pins, pin_kept
 from tiltyard.lakes.recovery import recover
-from tiltyard.lakes.removal import file_grace, proved, remove_directories
+from tiltyard.lakes.removal import check_asked, file_grace, proved, remove_directories
 from tiltyard.lakes.sweeping import Silent, Sweep, drop_detached, drop_staged, sweep
 from tiltyard.verbs.cleanup import CleanupReport, cleanup_table
 from tiltyard.verbs.cleanup_plan import Policy
@@ -50,8 +49,6 @@ if TYPE_CHECKING:
 GRACE: Final = timedelta(days=1)
 """How long a transaction may be silent before it is given up."""
 
-_OWN_LINE: Final = re.compile(r"lake-.+-[0-9a-f]{8}", re.ASCII)
-"""A branch of a table that a branch of the lake made."""
 
 Progress = Callable[[int, int], object]
 """Is told how many of how many tables are done."""
@@ -167,8 +164,10 @@ def cleanup_lake(
     """See ``Lake.cleanup``."""
     if not isinstance(grace, timedelta) or grace < timedelta(0):
         raise InvalidInput("grace is a timedelta from zero on.", argument="grace")
+    include = _names(include_unknown)
+    check_asked(lake, include)
     recover(lake)
-    work = Work(lake, retention, grace, dry_run, lake.catalog.runtime.clock.now(), include=_names(include_unknown))
+    work = Work(lake, retention, grace, dry_run, lake.catalog.runtime.clock.now(), include=include)
     _decide(work)
     _forget(work)
     _pin(work, pin_snapshots)
@@ -311,16 +310,17 @@ def _drop_lines(work: Work, location: str) -> None:
     """Removes branches of a table that a branch of the lake made which is gone."""
     head = next(need.head for (where, _), need in work.needs.tables.items() if where == location)
     branches = Branches(work.lake.plain_place_of(head))
-    there = [name for name in branches if _OWN_LINE.fullmatch(name)]
+    there = own_lines(branches)
     if not there:
         return
     # Read after the tables' branches: each of them is made for a line of the lake that was there before.
-    alive = {one.id for one in work.lake.branches.list()} | {work.lake.catalog.cut(MAIN).line}
-    ended = {key[-LINE_DIGITS:] for key, _ in work.lake.catalog.records.scan([ENDED])}
-    going = [name for name in there if name[-LINE_DIGITS:] not in alive and (location, name) not in work.needs.tables]
-    for name in [name for name in going if name[-LINE_DIGITS:] not in ended]:
-        going.remove(name)
-        _report_line(work, location, head, name)
+    lines = Lines.of(work.lake)
+    going = [name for name in there if not lines.is_alive(name) and (location, name) not in work.needs.tables]
+    for name in [name for name in going if not lines.is_ended(name)]:
+        orphan = lost_line(work.lake, head, name)
+        if orphan.path not in work.include:
+            going.remove(name)
+            work.orphans[orphan.path] = orphan
     parents = {name: branches[name].parent_branch for name in there}
     while going:
         used = {parent for name, parent in parents.items() if parent is not None}
@@ -333,13 +333,6 @@ def _drop_lines(work: Work, location: str) -> None:
             work.dropped.append(f"{location} branch {name}")
             del parents[name]
         going = [name for name in going if name not in ends]
-
-
-def _report_line(work: Work, location: str, head: TableHead, name: str) -> None:
-    """No record says that the lake's branch has ended, so its tables stay: the catalog may be older than they are."""
-    path = f"{location}/tree/{name}"
-    files = list(work.lake.plain_place_of(head).on_branch(name).store.list(""))
-    work.orphans[path] = Orphan(path, sum(info.size for info in files), LOST_LINE, work.lake.id, head.id, head.name, is_table=True)
 
 
 def _expire(work: Work, outcomes: Outcomes) -> None:
