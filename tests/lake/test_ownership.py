@@ -36,7 +36,7 @@ from tiltyard.catalog.codec import transaction_key
 from tiltyard.catalog.marks import OWNER_FILE, Owner, VersionMarks, owner_of
 from tiltyard.errors import AlreadyExists, HistoryUnavailable, InvalidInput, OutcomeUnknown, OwnershipError, TiltyardError
 from tiltyard.lake import Lake
-from tiltyard.lakes.claim import CLAIM, read_claim
+from tiltyard.lakes.claim import CLAIM, make_claim, read_claim
 from tiltyard.lakes.journal import entries, read_entry
 from tiltyard.lakes.locations import resolved
 from tiltyard.lakes.orphans import FOREIGN_LAKE, PINNED, UNMARKED, UNRECORDED
@@ -75,36 +75,29 @@ def copy_catalog(site: Site, tmp_path: Path) -> Copy:
     """A copy of the catalog as it is now; called, it puts the catalog back to it."""
     for lake in site.opened:
         lake.close()
-    root = local(site)
+    root, copy = local(site), tmp_path / "copy"
     if site.kind == "sqlite":
-        copy = tmp_path / "copy.db"
         source, target = sqlite3.connect(root / "catalog.db"), sqlite3.connect(copy)
         source.backup(target)
         source.close()
         target.close()
+    elif site.kind == "manifest":
+        shutil.copytree(root / "__manifest", copy)
+    else:
+        with psycopg.connect(site.uri) as connection:
+            rows = connection.execute("SELECT key, body FROM tiltyard_records").fetchall()
 
-        def back() -> None:
-            lose_catalog(site)
-            shutil.copy(copy, root / "catalog.db")
-
-        return back
-    if site.kind == "manifest":
-        shutil.copytree(root / "__manifest", tmp_path / "copy")
-
-        def back() -> None:
-            lose_catalog(site)
-            shutil.copytree(tmp_path / "copy", root / "__manifest")
-
-        return back
-    with psycopg.connect(site.uri) as connection:
-        rows = connection.execute("SELECT key, body FROM tiltyard_records").fetchall()
-
-    def back() -> None:
+    def restore() -> None:
         lose_catalog(site)
-        with psycopg.connect(site.uri) as connection, connection.cursor() as cursor:
-            cursor.executemany("INSERT INTO tiltyard_records (key, body) VALUES (%s, %s)", rows)
+        if site.kind == "sqlite":
+            shutil.copy(copy, root / "catalog.db")
+        elif site.kind == "manifest":
+            shutil.copytree(copy, root / "__manifest")
+        else:
+            with psycopg.connect(site.uri) as connection, connection.cursor() as cursor:
+                cursor.executemany("INSERT INTO tiltyard_records (key, body) VALUES (%s, %s)", rows)
 
-    return back
+    return restore
 
 
 def lose_catalog(site: Site) -> None:
@@ -303,7 +296,7 @@ def test_of_lakes_that_are_made_at_once_over_one_root_one_is(tmp_path: Path) -> 
     for turn in range(3):
         root = tmp_path / f"data{turn}"
         urls = [f"sqlite:///{tmp_path}/{turn}-{number}.db" for number in range(4)]
-        results = together(*(lambda url=url, root=root: Lake.open(url, root=root) for url in urls))  # type: ignore[misc]
+        results = together(*(lambda url=url, root=root: Lake.open(url, root=root) for url in urls))
         made = [one for one in results if isinstance(one, Lake)]
         assert len(made) == 1, results
         assert all(isinstance(one, Lake | OwnershipError) for one in results), results
@@ -311,6 +304,24 @@ def test_of_lakes_that_are_made_at_once_over_one_root_one_is(tmp_path: Path) -> 
         assert claim is not None
         assert claim.lake == made[0].id
         made[0].close()
+
+
+def test_a_lake_that_is_made_right_before_ours_keeps_the_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The claim decides, not the look before it."""
+    first: list[Lake] = []
+
+    def late(*args: Any) -> Any:
+        if not first:
+            first.append(None)  # type: ignore[arg-type]
+            first[0] = Lake.open(f"sqlite:///{tmp_path}/first.db", root=tmp_path / "data")
+        return make_claim(*args)
+
+    monkeypatch.setattr("tiltyard.lakes.opening.make_claim", late)
+    with pytest.raises(OwnershipError, match=r"first\.db"):
+        Lake.open(f"sqlite:///{tmp_path}/second.db", root=tmp_path / "data")
+    claim = read_claim(first[0].root_place().store)
+    assert claim is not None
+    assert claim.lake == first[0].id
 
 
 def test_one_lake_that_is_made_by_several_at_once_is_one_lake(site: Site) -> None:
@@ -402,11 +413,21 @@ def test_of_two_that_register_a_directory_at_once_one_does(site: Site, tmp_path:
     lance.write_dataset(numbers(1), str(there))
     site.open().branches.create("b")
     handles = [site.open(), site.open().on_branch("b"), site.open()]
-    results = together(*(lambda lake=lake, n=n: lake.register_table(f"t{n}", there) for n, lake in enumerate(handles)))  # type: ignore[misc]
+    results = together(*(lambda lake=lake, n=n: lake.register_table(f"t{n}", there) for n, lake in enumerate(handles)))
     won = [one for one in results if not isinstance(one, Exception)]
     assert len(won) == 1, results
     assert all(isinstance(one, AlreadyExists) for one in results if isinstance(one, Exception)), results
     assert sum(len(site.open().on_branch(branch).tables()) for branch in ("main", "b")) == 1
+
+
+def test_a_directory_that_is_registered_right_before_ours_is_taken(tmp_path: Path) -> None:
+    lake, other = Lake.open(tmp_path / "lake"), Lake.open(tmp_path / "lake")
+    there = tmp_path / "t.lance"
+    lance.write_dataset(numbers(1), str(there))
+    through(lake, lambda inner: InterposedRecords(inner, lambda: other.register_table("theirs", there), match="place/"))
+    with pytest.raises(AlreadyExists, match="same time"):
+        lake.register_table("ours", there)
+    assert other.tables() == ["theirs"]
 
 
 def test_whoever_died_while_he_registered_keeps_nobody_out(tmp_path: Path) -> None:
@@ -780,7 +801,7 @@ def test_sqlite_gives_space_back(tmp_path: Path) -> None:
         for part in range(8):
             keys = {f"transaction/{part}-{n}": {"state": "committed", "snapshot": 1, "branch": "main", "at": "2020-01-01T00:00:00+00:00",
                     "filler": "x" * 900} for n in range(400)}  # fmt: skip
-            lake.catalog.records.transact([], [], lambda found, keys=keys: Writes(None, keys))  # type: ignore[misc]
+            lake.catalog.records.transact([], [], lambda found, keys=keys: Writes(None, keys))
         lake.catalog.records.scan(["lake"])
         with sqlite3.connect(tmp_path / "lake" / "catalog.db") as connection:
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
