@@ -11,6 +11,8 @@ from tiltyard.cli.lake import SHOWN_AT_MOST, LakeSession, app, lake_command
 from tiltyard.cli.options import DryRun
 from tiltyard.cli.told import Told, count, size
 
+__all__ = ["app"]  # the same as in `lake`, with these commands added
+
 File = Annotated[str, typer.Argument(metavar="FILE", help="The backup: a local file.")]
 Replace = Annotated[bool, typer.Option("--replace", help="Put it in the place of a catalog that is there.")]
 

@@ -18,7 +18,7 @@ from tiltyard.format.manifest_file import ManifestFile, decode_manifest_file
 from tiltyard.format.names import Scheme, parse_manifest_name
 from tiltyard.interfaces import ObjectStore
 from tiltyard.transaction.log import VERSIONS, VersionLog
-from tiltyard.transaction.transaction import MESSAGE_PROPERTY, Transaction
+from tiltyard.transaction.transaction import Transaction
 
 _TREE: Final = "/tree/"
 _COUNTED: Final = re.compile(r"([0-9]{1,18})-(.+)", re.ASCII)
@@ -210,7 +210,7 @@ def _version(file: ManifestFile, made: Transaction | None, path: str, staged: st
         str(manifest.writer or ""),
         None if made is None else VersionMarks.of(made),
         "" if made is None else made.message,
-        {name: value for name, value in said.items() if name != MESSAGE_PROPERTY},
+        said,
         manifest.config,
         scheme.value,
     )

@@ -12,7 +12,9 @@ from tiltyard.catalog.marks import Owner, owner_of
 from tiltyard.catalog.publishing import COMMITTED, IN_DOUBT
 from tiltyard.catalog.records import Body
 from tiltyard.catalog.values import MAIN, TableHead
+from tiltyard.lakes.claim import TABLE_DIRECTORY
 from tiltyard.lakes.found import Directory, FoundLine, LineKey, read_versions
+from tiltyard.lakes.locations import resolved
 from tiltyard.lakes.names import shown
 from tiltyard.lakes.reconstruct import Progress, Reconstruction, home_of
 from tiltyard.lakes.regroup import contested, last_staged, staged_transactions
@@ -26,12 +28,14 @@ UNMARKED = "it carries no mark of a lake; register it if it belongs here"
 def sort_directories(work: Reconstruction, found: Mapping[str, Directory]) -> None:
     """Tells tables that the lake made, and the catalog does not know, from all other directories, which are not taken in."""
     known, locations = _known(work)
+    heads = [head for notes in work.noted.names.values() for names in notes for head in names.tables.values()]
+    locations |= {head.location for head in heads if not TABLE_DIRECTORY.fullmatch(head.location)}
     noted = {names.transaction: names for notes in work.noted.names.values() for names in notes}
     listed = {table for names in noted.values() for table in names.tables}
     by_id: dict[str, list[str]] = defaultdict(list)
     owners: dict[str, Owner] = {}
     for name in sorted(found):
-        if name in locations:
+        if name in locations or resolved(work.lake.uri_of(name)) in locations:
             continue
         owner = owner_of(work.lake.plain_place_of(TableHead("", "", name, 0, 0)).store)
         why = _refusal(work, owner, known)
@@ -103,10 +107,22 @@ def read_branch(work: Reconstruction, branch: str, progress: Progress) -> None:
             found = work.lines[key] = read_versions(store, key, head.version)
             work.unknown += [f"{shown(head.name)}: {problem}" for problem in found.problems]
             if is_known and not found.present:
-                work.missing.append(shown(head.name) if branch == MAIN else f"{shown(head.name)}@{branch}")
+                work.missing.append(_called(head, branch))
                 work.absent.add(head.location)
+            elif is_known and head.version > max(found.present) and not _is_waiting(work, head):
+                what = f"version {head.version} of {_called(head, branch)}, which the catalog has"
+                work.unknown.append(f"{what}: the newest one found is {max(found.present)}")
         work.homes.setdefault(key, branch)
         progress(done, len(wanted))
+
+
+def _called(head: TableHead, branch: str) -> str:
+    return shown(head.name) if branch == MAIN else f"{shown(head.name)}@{branch}"
+
+
+def _is_waiting(work: Reconstruction, head: TableHead) -> bool:
+    """Whether the version of a head is committed and has yet to get its final name."""
+    return any(pending.version == head.version for pending in work.lake.catalog.pending(head.id, head.branch))
 
 
 def _registered(work: Reconstruction, branch: str, read: set[LineKey]) -> list[TableHead]:

@@ -382,7 +382,7 @@ def _with_names(work: Reconstruction, branch: str, names: NotedNames | None, cha
             done[table] = Change(table, "rename", noted.name, head.version, 0, steps, branch=kept, former=head.name)
     for table, noted in names.tables.items():
         if table not in heads and table not in done:
-            if noted.location in work.absent:
+            if noted.location in work.absent or noted.location in work.not_taken:
                 continue
             done[table] = Change(
                 table, "register", noted.name, noted.version, noted.version, (), noted.location, noted.naming, noted.branch,

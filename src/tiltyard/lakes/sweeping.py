@@ -112,7 +112,8 @@ def sweep(
         silent = Silent(transaction, tuple(dict.fromkeys(file.where for file in files)), max(file.modified for file in files))
         if state == IN_DOUBT:
             found.held.append(_held(silent, "whether it was committed was lost with the catalog; see `tiltyard lake outcome`"))
-        elif state is None and now - silent.since < grace:
+            continue
+        if state is None and now - silent.since < grace:
             found.held.append(_held(silent, "it may still be at work"))
             continue
         if state is None and lost is None:
