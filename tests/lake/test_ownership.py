@@ -9,6 +9,7 @@ import sqlite3
 import time
 from collections.abc import Callable
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,7 @@ from tests.support.lakes import (
 from tiltyard.catalog import marks
 from tiltyard.catalog.codec import transaction_key
 from tiltyard.catalog.marks import OWNER_FILE, Owner, VersionMarks, owner_of
+from tiltyard.catalog.records import Writes
 from tiltyard.errors import AlreadyExists, HistoryUnavailable, InvalidInput, OutcomeUnknown, OwnershipError, TiltyardError
 from tiltyard.lake import Lake
 from tiltyard.lakes.claim import CLAIM, make_claim, read_claim
@@ -442,8 +444,6 @@ def test_whoever_died_while_he_registered_keeps_nobody_out(tmp_path: Path) -> No
         lake.register_table("t", there)
     key = next(key for key, _ in lake.catalog.records.scan(["place/"]))
     body = dict(lake.catalog.records.get([key])[key])
-    from tiltyard.catalog.records import Writes
-
     lake.catalog.records.transact([key], [], lambda found: Writes(None, {key: {**body, "at": "2020-01-01T00:00:00+00:00"}}))
     assert ids(lake.register_table("t", there)) == [1]
     assert lake.catalog.records.get([transaction_key(str(body["transaction"]))]), "the one that died can never come back"
@@ -614,6 +614,29 @@ def test_a_table_whose_maker_died_at_any_step_goes_in_the_end(site: Site) -> Non
     with pytest.raises(TiltyardError):
         open_one.commit()
     assert lake.tables() == ["a", "b"]
+
+
+def test_a_table_of_a_branch_that_ended_goes(site: Site) -> None:
+    """It was committed, and its files say so; that nobody needs it any more is a record, too."""
+    lake = two_tables(site.open())
+    lake.branches.create("b")
+    lake.on_branch("b").create_table("aside", numbers(1))
+    lake.on_branch("b").create_table("home", numbers(1))
+    aside, home = directory_of(lake.on_branch("b"), "aside"), directory_of(lake.on_branch("b"), "home")
+    lake.on_branch("b").drop_table("aside")
+    lake.branches.fast_forward("b")
+    lake.on_branch("b").create_table("other", numbers(1))
+    other = directory_of(lake.on_branch("b"), "other")
+    lake.branches.delete("b")
+    assert lake.check().problems == ()
+    age(local(site))
+    lake.cleanup(keep_outcomes=NOBODY_ELSE, keep_keys=NOBODY_ELSE, dry_run=True)
+    report = lake.cleanup(keep_snapshots=1)
+    assert set(report.dropped) >= {aside.name, other.name}
+    assert home.name not in report.dropped
+    assert report.orphans == ()
+    assert ids(lake.table("home")) == [1]
+    assert lake.check().ok
 
 
 def test_a_rolled_back_creation_leaves_nothing(site: Site) -> None:
@@ -796,13 +819,10 @@ def test_an_expired_transaction_is_not_committed_twice(site: Site) -> None:
 
 def test_sqlite_gives_space_back(tmp_path: Path) -> None:
     with two_tables(Lake.open(tmp_path / "lake", durability="os")) as lake:
-        from tiltyard.catalog.records import Writes
-
+        old = {"state": "committed", "snapshot": 1, "branch": "main", "at": "2020-01-01T00:00:00+00:00", "filler": "x" * 900}
         for part in range(8):
-            keys = {f"transaction/{part}-{n}": {"state": "committed", "snapshot": 1, "branch": "main", "at": "2020-01-01T00:00:00+00:00",
-                    "filler": "x" * 900} for n in range(400)}  # fmt: skip
-            lake.catalog.records.transact([], [], lambda found, keys=keys: Writes(None, keys))
-        lake.catalog.records.scan(["lake"])
+            writes = Writes(None, {f"transaction/{part}-{number}": old for number in range(400)})
+            lake.catalog.records.transact([], [], partial(lambda made, _: made, writes))
         with sqlite3.connect(tmp_path / "lake" / "catalog.db") as connection:
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         before = (tmp_path / "lake" / "catalog.db").stat().st_size

@@ -293,7 +293,10 @@ def _directories(lake: Lake, findings: _Findings) -> None:
 
 def _orphans(lake: Lake, findings: _Findings) -> None:
     """P12: every table below the root is in the catalog."""
-    findings.orphans = find_orphans(lake)
+    try:
+        findings.orphans = find_orphans(lake)
+    except TiltyardError as error:
+        findings.add("P12", f"the directories below the root cannot be compared with the catalog: {error}")
     for orphan in findings.orphans:
         if orphan.is_table:
             advice = "run `tiltyard lake rebuild`, or register it" if orphan.lake == lake.id else "nothing deletes it"

@@ -135,6 +135,8 @@ class Candidate:
     directory: str
     owner: Owner
     condemned: bool = False
+    ended: bool = False
+    """Whether it was committed, to a branch of the lake that has ended since."""
 
 
 class Judge:
@@ -143,6 +145,7 @@ class Judge:
     def __init__(self, lake: Lake) -> None:
         self._lake = lake
         self._committed: frozenset[str] | None = None
+        self._lines: Lines | None = None
 
     def judge(self, found: Mapping[str, Sequence[ObjectInfo]]) -> tuple[dict[str, Candidate], list[Orphan]]:
         """What is known of directories that no snapshot shows."""
@@ -159,20 +162,21 @@ class Judge:
         for directory, files in found.items():
             owner = owners[directory]
             condemned = gone_key(directory) in records
-            state = None if owner is None else records.get(transaction_key(owner.transaction), {}).get("state")
+            known = {} if owner is None else records.get(transaction_key(owner.transaction), {})
             if owner is not None and owner.transaction in expired:
-                state = COMMITTED
-            reason = self._reason(directory, owner, files, condemned, state)
+                known = {"state": COMMITTED, "line": owner.line}
+            ended = bool(known.get("line")) and str(known["line"]) in self.lines().ended and not self.pinned_by_others(directory)
+            reason = self._reason(directory, owner, files, condemned or ended, known.get("state"))
             if reason or owner is None:
                 orphans.append(orphan_of(directory, files, owner, reason))
             else:
-                candidates[directory] = Candidate(directory, owner, condemned)
+                candidates[directory] = Candidate(directory, owner, condemned, ended)
         return candidates, orphans
 
-    def _reason(self, directory: str, owner: Owner | None, files: Sequence[ObjectInfo], condemned: bool, state: str | None) -> str:
-        """Why a directory is left alone; empty where it need not be."""
+    def _reason(self, directory: str, owner: Owner | None, files: Sequence[ObjectInfo], dead: bool, state: str | None) -> str:
+        """Why a directory is left alone; empty where it need not be. ``dead``: a record says that nobody needs it."""
         reason = self.not_ours(directory, owner)
-        if reason or condemned or owner is None:
+        if reason or dead or owner is None:
             return reason
         if state == COMMITTED:
             return FORGOTTEN
@@ -196,6 +200,12 @@ class Judge:
 
     def owner(self, directory: str) -> Owner | None:
         return owner_of(self._lake.plain_place_of(TableHead("", "", directory, 0, 0)).store)
+
+    def lines(self) -> Lines:
+        """Lines of the lake's history."""
+        if self._lines is None:
+            self._lines = Lines.of(self._lake)
+        return self._lines
 
     def committed(self) -> frozenset[str]:
         """Transactions that the journal beside the tables knows to be committed, whatever the catalog says."""

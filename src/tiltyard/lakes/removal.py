@@ -122,9 +122,13 @@ def _spelled_out(lake: Lake, directories: Iterable[str]) -> list[str]:
 
 
 def _never_committed(work: Work, directory: str) -> bool:
-    """Sees to it that the transaction which made a directory can never be committed: the record that its deletion rests on."""
-    transaction = work.candidates[directory].owner.transaction
-    return not transaction or work.lake.catalog.abort(transaction)
+    """Sees to it that the transaction which made a directory can never be committed: the record that its deletion rests on.
+
+    For a table of a branch that has ended, that is such a record.
+    """
+    candidate = work.candidates[directory]
+    transaction = candidate.owner.transaction
+    return candidate.ended or not transaction or work.lake.catalog.abort(transaction)
 
 
 def _has_files(root: Place, directory: str) -> bool:

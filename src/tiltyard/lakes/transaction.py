@@ -257,7 +257,7 @@ class LakeTransaction(TransactionDoor):
             place = self._lake.place_of(head, self._branch, None, self.base, self.id, self._says)
             staged = staged_place(place, self.id, 0, Scheme.V2)
             try:
-                write_owner(staged, self._lake.marks_of(head, self._branch, self.base, self.id))
+                write_owner(staged, self._lake.marks_of(head, self._branch, self.base, self.id), self._cut.line)
                 _, file = make(staged)
             except BaseException:
                 remove_owner(staged)
