@@ -4,7 +4,8 @@ Three kinds, each of which any Lance writer keeps or never sees:
 
 - **Owner file**, ``_tiltyard/owner.json`` in the directory of every table that the lake makes, written before the first data file::
 
-      {"format": 1, "lake": ID, "table": ID, "name": FULL_NAME, "transaction": ID, "branch": NAME, "base": SNAPSHOT, "at": TIME}
+      {"format": 1, "lake": ID, "table": ID, "name": FULL_NAME, "transaction": ID, "branch": NAME, "base": SNAPSHOT, "at": TIME,
+       "line": ID}
 
   ``transaction`` is the lake transaction that decides whether there is a table at all. It is empty for a table of pieces, which no
   transaction has been begun for yet; then only the catalog's ``gone/`` record can say that there never will be one.
@@ -103,8 +104,9 @@ class Marks:
             operation = replace(operation, config_upsert_values={**(operation.config_upsert_values or {}), **self.config()})
         return replace(mine, operation=operation, properties={**mine.properties, **self.properties(mine.uuid)})
 
-    def owner(self, at: str) -> Owner:
-        return Owner(self.lake, self.table, self.name, self.transaction, self.branch, self.base, at)
+    def owner(self, at: str, line: str) -> Owner:
+        """For the directory of a new table."""
+        return Owner(self.lake, self.table, self.name, self.transaction, self.branch, self.base, at, line)
 
 
 Stamp = Callable[[Transaction], Transaction]
@@ -167,6 +169,7 @@ class Owner:
         transaction: the lake transaction that makes it; empty where that is not known.
         branch, base: the lake's branch, and the snapshot its maker had seen.
         at: when it was begun.
+        line: id of the line of the lake's history that it is made on; empty where that is not known.
     """
 
     lake: str
@@ -176,6 +179,7 @@ class Owner:
     branch: str = ""
     base: int = 0
     at: str = ""
+    line: str = ""
 
     def to_bytes(self) -> bytes:
         members = {
@@ -187,6 +191,7 @@ class Owner:
             "branch": self.branch,
             "base": self.base,
             "at": self.at,
+            "line": self.line,
         }
         return json.dumps(members, separators=(",", ":")).encode()
 
@@ -213,13 +218,13 @@ def parse_owner(data: bytes) -> Owner:
     """
     try:
         members: Any = json.loads(data)
-        text = {key: members.get(key, "") for key in ("lake", "table", "name", "transaction", "branch", "at")}
+        text = {key: members.get(key, "") for key in ("lake", "table", "name", "transaction", "branch", "at", "line")}
         base = members.get("base", 0)
     except (ValueError, AttributeError) as error:
         raise CorruptTable(OWNER_FILE, "it is no owner file") from error
     if not text["lake"] or not all(isinstance(value, str) for value in text.values()) or not isinstance(base, int):
         raise CorruptTable(OWNER_FILE, "it is no owner file")
-    return Owner(text["lake"], text["table"], text["name"], text["transaction"], text["branch"], base, text["at"])
+    return Owner(text["lake"], text["table"], text["name"], text["transaction"], text["branch"], base, text["at"], text["line"])
 
 
 def _from_config(store: ObjectStore) -> Owner | None:

@@ -293,9 +293,9 @@ class StagedPlace(Place):
             remove_owner(self)
 
 
-def write_owner(place: Place, marks: Marks) -> None:
+def write_owner(place: Place, marks: Marks, line: str) -> None:
     """Says whose a new table's directory is, before anything else is in it."""
-    place.store.put(OWNER_FILE, marks.owner(place.runtime.clock.now().isoformat()).to_bytes())
+    place.store.put(OWNER_FILE, marks.owner(place.runtime.clock.now().isoformat(), line).to_bytes())
 
 
 def remove_owner(place: Place) -> None:

@@ -7,12 +7,15 @@ copy has no record of what came later. What is not proved is an orphan. It is re
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from tiltyard.catalog.codec import gone_key, transaction_key
+from tiltyard.catalog.codec import ENDED, gone_key, pin_key, transaction_key
 from tiltyard.catalog.cuts import read_line
+from tiltyard.catalog.expiry import expired_among
+from tiltyard.catalog.lines import LINE_DIGITS
 from tiltyard.catalog.marks import OWNER_FILE, Owner, VersionMarks, owner_of
 from tiltyard.catalog.publishing import COMMITTED
 from tiltyard.catalog.values import MAIN, TableHead
@@ -25,6 +28,7 @@ from tiltyard.lakes.locations import below, resolved
 from tiltyard.lakes.names import shown
 from tiltyard.transaction.log import VERSIONS, VersionLog
 from tiltyard.verbs.place import Place
+from tiltyard.verbs.refs import Branches, Tags
 
 if TYPE_CHECKING:
     from tiltyard.lake import Lake
@@ -34,7 +38,13 @@ FOREIGN_LAKE: Final = "it belongs to another lake"
 COPIED: Final = "its mark is that of another directory: it was copied"
 UNRECORDED: Final = "it is a table of this lake that the catalog has no record of: was the catalog restored from a copy, or made anew?"
 FORGOTTEN: Final = "its transaction was committed, but no snapshot shows the table"
+PINNED: Final = "a tag or branch of the lake that the catalog has no record of needs it"
 LOST_LINE: Final = "a branch of a table for a branch of the lake that the catalog has no record of"
+
+_PIN: Final = re.compile(r"tiltyard-(?:tag|branch)-.+-[0-9a-f]{8}", re.ASCII)
+"""A tag in a table for something in the lake; see ``lakes/pins.py``."""
+_OWN_LINE: Final = re.compile(r"lake-.+-[0-9a-f]{8}", re.ASCII)
+"""A branch of a table that a branch of the lake made."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,14 +106,16 @@ def known_locations(lake: Lake) -> set[str]:
 
 def table_locations(lake: Lake) -> set[str]:
     """Locations of all tables that any snapshot shows, as the catalog has them."""
-    found: set[str] = set()
-    for branch in (MAIN, *lake.branches):
-        line = read_line(lake.catalog.records, branch)
-        for heads in line.named.values():
-            found.update(head.location for head in heads.values())
-        for _, heads, changed in line.cuts():
-            found.update(heads[table].location for table in changed if table in heads)
-    return found
+    return {head.location for branch in (MAIN, *lake.branches) for head in _all_heads(lake, branch)}
+
+
+def _all_heads(lake: Lake, branch: str) -> Iterator[TableHead]:
+    """Every head that any snapshot of a branch of the lake shows."""
+    line = read_line(lake.catalog.records, branch)
+    for heads in line.named.values():
+        yield from heads.values()
+    for _, heads_now, changed in line.cuts():
+        yield from (heads_now[table] for table in changed if table in heads_now)
 
 
 def as_directories(lake: Lake, locations: Iterable[str]) -> set[str]:
@@ -123,6 +135,8 @@ class Candidate:
     directory: str
     owner: Owner
     condemned: bool = False
+    ended: bool = False
+    """Whether it was committed, to a branch of the lake that has ended since."""
 
 
 class Judge:
@@ -131,6 +145,7 @@ class Judge:
     def __init__(self, lake: Lake) -> None:
         self._lake = lake
         self._committed: frozenset[str] | None = None
+        self._lines: Lines | None = None
 
     def judge(self, found: Mapping[str, Sequence[ObjectInfo]]) -> tuple[dict[str, Candidate], list[Orphan]]:
         """What is known of directories that no snapshot shows."""
@@ -138,23 +153,30 @@ class Judge:
         asked = [gone_key(directory) for directory in found]
         asked += [transaction_key(owner.transaction) for owner in owners.values() if owner is not None and owner.transaction]
         records = self._lake.catalog.records.get(asked) if asked else {}
+        unknown = {
+            owner.transaction for owner in owners.values() if owner is not None and transaction_key(owner.transaction) not in records
+        }
+        expired = expired_among(self._lake.catalog, unknown - {""})
         candidates: dict[str, Candidate] = {}
         orphans: list[Orphan] = []
         for directory, files in found.items():
             owner = owners[directory]
             condemned = gone_key(directory) in records
-            state = records.get(transaction_key(owner.transaction), {}).get("state") if owner is not None else None
-            reason = self._reason(directory, owner, files, condemned, state)
+            known = {} if owner is None else records.get(transaction_key(owner.transaction), {})
+            if owner is not None and owner.transaction in expired:
+                known = {"state": COMMITTED, "line": owner.line}
+            ended = bool(known.get("line")) and str(known["line"]) in self.lines().ended and not self.pinned_by_others(directory)
+            reason = self._reason(directory, owner, files, condemned or ended, known.get("state"))
             if reason or owner is None:
                 orphans.append(orphan_of(directory, files, owner, reason))
             else:
-                candidates[directory] = Candidate(directory, owner, condemned)
+                candidates[directory] = Candidate(directory, owner, condemned, ended)
         return candidates, orphans
 
-    def _reason(self, directory: str, owner: Owner | None, files: Sequence[ObjectInfo], condemned: bool, state: str | None) -> str:
-        """Why a directory is left alone; empty where it need not be."""
+    def _reason(self, directory: str, owner: Owner | None, files: Sequence[ObjectInfo], dead: bool, state: str | None) -> str:
+        """Why a directory is left alone; empty where it need not be. ``dead``: a record says that nobody needs it."""
         reason = self.not_ours(directory, owner)
-        if reason or condemned or owner is None:
+        if reason or dead or owner is None:
             return reason
         if state == COMMITTED:
             return FORGOTTEN
@@ -170,8 +192,20 @@ class Judge:
         matches = bool(owner.table) and directory.startswith(owner.table.replace("-", "")[:12] + "_")
         return "" if matches and table in ("", owner.table) else COPIED
 
+    def pinned_by_others(self, directory: str) -> str:
+        """Why a dropped table stays though its mark is ours: somebody pinned it whom a restored catalog does not know; empty if not."""
+        tags = [name for name in Tags(self._lake.plain_place_of(TableHead("", "", directory, 0, 0))) if _PIN.fullmatch(name)]
+        known = self._lake.catalog.records.get([pin_key(name.rpartition("-")[2]) for name in tags]) if tags else {}
+        return PINNED if any(pin_key(name.rpartition("-")[2]) not in known for name in tags) else ""
+
     def owner(self, directory: str) -> Owner | None:
         return owner_of(self._lake.plain_place_of(TableHead("", "", directory, 0, 0)).store)
+
+    def lines(self) -> Lines:
+        """Lines of the lake's history."""
+        if self._lines is None:
+            self._lines = Lines.of(self._lake)
+        return self._lines
 
     def committed(self) -> frozenset[str]:
         """Transactions that the journal beside the tables knows to be committed, whatever the catalog says."""
@@ -218,14 +252,57 @@ def committed_beyond(places: Iterable[tuple[Place, int]], lake_id: str) -> set[s
     return found
 
 
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """Lines of the lake's history that there are, and those that ended for certain, by their ids."""
+
+    alive: frozenset[str]
+    ended: frozenset[str]
+
+    @classmethod
+    def of(cls, lake: Lake) -> Lines:
+        alive = {branch.id for branch in lake.branches.list()} | {lake.catalog.cut(MAIN).line}
+        return cls(frozenset(alive), frozenset(key[-LINE_DIGITS:] for key, _ in lake.catalog.records.scan([ENDED])))
+
+    def is_alive(self, name: str) -> bool:
+        return name[-LINE_DIGITS:] in self.alive
+
+    def is_ended(self, name: str) -> bool:
+        return name[-LINE_DIGITS:] in self.ended
+
+
+def own_lines(branches: Iterable[str]) -> list[str]:
+    """Those among a table's own branches that a branch of the lake made."""
+    return [name for name in branches if _OWN_LINE.fullmatch(name)]
+
+
+def lost_line(lake: Lake, head: TableHead, name: str) -> Orphan:
+    """A table's branch for a line that the catalog has no record of: it may be older than they are."""
+    files = lake.plain_place_of(head).on_branch(name).store.list("")
+    path = f"{head.location}/tree/{name}"
+    return Orphan(path, sum(info.size for info in files), LOST_LINE, lake.id, head.id, head.name, is_table=True)
+
+
+def _lost_lines(lake: Lake) -> list[Orphan]:
+    heads = {head.location: head for branch in (MAIN, *lake.branches) for head in lake.catalog.cut(branch).tables.values()}
+    there = {location: own_lines(Branches(lake.plain_place_of(head))) for location, head in heads.items()}
+    needed = {(head.location, head.branch) for branch in (MAIN, *lake.branches) for head in _all_heads(lake, branch)}
+    lines = Lines.of(lake)
+    return [
+        lost_line(lake, heads[location], name)
+        for location, names in there.items()
+        for name in names
+        if not lines.is_alive(name) and not lines.is_ended(name) and (location, name) not in needed
+    ]
+
+
 def find_orphans(lake: Lake) -> list[Orphan]:
-    """What a check reports: directories that no snapshot shows and that nothing proves to be rubbish of this lake."""
+    """What a check reports: what no snapshot shows and nothing proves to be rubbish of this lake."""
     found = directories(lake.root_place())  # before the catalog is read: whatever is committed by then is known to it
     known = known_locations(lake)
     strange = {directory: files for directory, files in found.items() if directory not in known}
-    if not strange:
-        return []
-    return sorted(Judge(lake).judge(strange)[1], key=lambda orphan: orphan.path)
+    orphans = Judge(lake).judge(strange)[1] if strange else []
+    return sorted([*orphans, *_lost_lines(lake)], key=lambda orphan: orphan.path)
 
 
 def find_again(lake: Lake, *, needed: bool = False) -> None:

@@ -44,7 +44,8 @@ class LakePieces:
         """
         lake = cast("Lake", self)
         full = full_name(name)
-        if full in lake.catalog.cut(lake.branch).tables:
+        cut = lake.catalog.cut(lake.branch)
+        if full in cut.tables:
             raise AlreadyExists(f"There is a table {shown(full)!r} in the lake already.", name=shown(full))
         identity = lake.catalog.runtime.random.uuid()
         head = TableHead(identity, full, directory_of(full, identity), 0, 0)
@@ -52,7 +53,7 @@ class LakePieces:
         new = NewTable(primary_key, stable_row_ids, data_format=data_format, config=dict(config or {}))
         how = Writing(FileLimits(max_rows_per_file, max_bytes_per_file), on_duplicate)
         task = create_task(place, schema, new, how.limits, with_keys=on_duplicate == "error")
-        write_owner(place, lake.marks_of(head, lake.branch))
+        write_owner(place, lake.marks_of(head, lake.branch, cut.snapshot), cut.line)
         return replace(task, table_id=identity)
 
     def create_table_from_pieces(self, name: str, task: WriteTask, pieces: Iterable[Piece | None], **options: Any) -> LakeTable:
