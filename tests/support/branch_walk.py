@@ -235,7 +235,7 @@ class Walk:
             kept.changes.append(_written(token, row, next(self.numbers)))
         else:
             tx.drop_table(name)
-            kept.changes.append(lambda line: line.tables.pop(token) and None)
+            kept.changes.append(_dropped(token))
         if what == "again":
             new, stamp = next(self.numbers), next(self.numbers)
             tx.create_table(name, numbers(row))
@@ -383,6 +383,13 @@ def _written(token: int, row: int, stamp: int) -> Change:
     def apply(line: Line) -> None:
         before = line.tables[token]
         line.tables[token] = replace(before, rows=before.rows | {row}, stamp=stamp)
+
+    return apply
+
+
+def _dropped(token: int) -> Change:
+    def apply(line: Line) -> None:
+        del line.tables[token]
 
     return apply
 
