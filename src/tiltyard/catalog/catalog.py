@@ -29,7 +29,7 @@ from tiltyard.catalog.codec import (
     transaction_key,
 )
 from tiltyard.catalog.cuts import Floor, cut_at, floor_from, floor_key
-from tiltyard.catalog.publishing import ABORTED, COMMITTED, Published, decide, locks
+from tiltyard.catalog.publishing import ABORTED, COMMITTED, Published, decide, locks, names_of
 from tiltyard.catalog.records import Body, Found, Records, Writes
 from tiltyard.catalog.values import MAIN, Cut, Publication, Snapshot
 from tiltyard.errors import NotFound, TiltyardError, UnsupportedFeature
@@ -103,7 +103,7 @@ class Catalog:
         # The prefix of one branch's tip may begin that of another's.
         prefix = f"{TABLES}{branch}/"
         heads = [head_from_body(body) for key, body in found.items() if key.startswith(prefix)]
-        return Cut(branch, int(tip["snapshot"]), {head.name: head for head in heads}, _unfinished(found))
+        return Cut(branch, int(tip["snapshot"]), {head.name: head for head in heads}, _unfinished(found), names_of(tip))
 
     def cut_at(self, snapshot: int, branch: str = MAIN) -> Cut:
         """All tables as they were right after a snapshot.

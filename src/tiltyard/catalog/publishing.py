@@ -23,7 +23,7 @@ from tiltyard.catalog.codec import (
     tip_key,
     transaction_key,
 )
-from tiltyard.catalog.records import Found, Writes
+from tiltyard.catalog.records import Body, Found, Writes
 from tiltyard.catalog.values import Change, Moved, Publication, Snapshot, TableHead
 from tiltyard.errors import CorruptTable, HistoryUnavailable, NotFound
 
@@ -71,7 +71,8 @@ def locks(publication: Publication) -> tuple[list[str], list[str]]:
     if publication.key is not None:
         exclusive.append(idempotency_key(publication.key))
     written = set(exclusive)
-    shared = [key for one in publication.reads if (key := table_key(branch, one.table)) not in written]
+    looked_at = [*(table_key(branch, one.table) for one in publication.reads), *(name_key(branch, name) for name in publication.absent)]
+    shared = [key for key in looked_at if key not in written]
     return exclusive, [*shared, *(gone_key(one.location) for one in publication.changes if one.location)]
 
 
@@ -88,12 +89,13 @@ def decide(publication: Publication, found: Found, now: datetime) -> Writes[Publ
         return Writes(before)
     if any(one.location and gone_key(one.location) in found for one in publication.changes):
         raise AbortedError  # a cleanup took the new table for one that nobody finished
-    moved = [*_moved_writes(publication, found), *_moved_reads(publication, found)]
-    if moved:
-        raise StaleError(moved)
     tip = found.get(tip_key(publication.branch))
     if tip is None:
         raise NotFound(f"There is no branch {publication.branch!r} in the lake.", name=publication.branch)
+    # What was read comes first: whoever rests on it is to look again, even where a write could not be carried over.
+    moved = [*_moved_reads(publication, found), *_moved_names(publication, found, tip), *_moved_writes(publication, found)]
+    if moved:
+        raise StaleError(moved)
     snapshot = Snapshot(
         id=int(tip["snapshot"]) + 1,
         branch=publication.branch,
@@ -110,7 +112,11 @@ def decide(publication: Publication, found: Found, now: datetime) -> Writes[Publ
     if publication.key is not None:
         done["key"] = publication.key
     put: dict[str, Any] = {
-        tip_key(publication.branch): {"snapshot": snapshot.id, "at": snapshot.at.isoformat()},
+        tip_key(publication.branch): {
+            "snapshot": snapshot.id,
+            "at": snapshot.at.isoformat(),
+            "names": snapshot.id if any(map(changes_names, publication.changes)) else names_of(tip),
+        },
         transaction_key(publication.transaction): done,
         snapshot_key(publication.branch, snapshot.id): snapshot_to_body(snapshot),
     }
@@ -170,8 +176,30 @@ def _moved_reads(publication: Publication, found: Found) -> Iterable[Moved]:
             yield Moved(read.table, read.name, "read", read.base, None)
             continue
         head = head_from_body(body)
-        if head.data_version != read.data_version:
+        changed = (read.level == "rows" and head.data_version != read.data_version) or (read.level == "table" and head.version != read.base)
+        if changed:
             yield Moved(read.table, read.name, "read", read.base, head.version, head)
+        elif head.name != read.name:
+            yield Moved(read.table, read.name, "name", read.base, head.version, head)
+
+
+def _moved_names(publication: Publication, found: Found, tip: Body) -> Iterable[Moved]:
+    for name in publication.absent:
+        holder = found.get(name_key(publication.branch, name))
+        if holder is not None:
+            yield Moved(str(holder.get("table", "")), name, "name", 0, None)
+    if publication.names is not None and names_of(tip) != publication.names:
+        yield Moved("", "", "name", publication.names, names_of(tip))
+
+
+def changes_names(change: Change) -> bool:
+    """Whether the list of all names is another one after a change."""
+    return bool(change.kind in ("create", "register", "drop", "rename") or change.former)
+
+
+def names_of(tip: Body) -> int:
+    """The snapshot that last changed a name. Where a tip does not say, each step to it may have been one."""
+    return int(tip.get("names", tip["snapshot"]))
 
 
 def _named_as_now(change: Change, branch: str, found: Found) -> Change:
