@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from tiltyard.catalog.codec import (
     BRANCHES,
@@ -30,10 +30,18 @@ from tiltyard.catalog.codec import (
 )
 from tiltyard.catalog.cuts import Floor, cut_at, floor_from, floor_key
 from tiltyard.catalog.publishing import ABORTED, COMMITTED, Published, decide, locks, names_of
-from tiltyard.catalog.records import Body, Found, Records, Writes
+from tiltyard.catalog.records import Body, Decide, Found, Records, Writes
 from tiltyard.catalog.values import MAIN, Cut, Publication, Snapshot
-from tiltyard.errors import NotFound, TiltyardError, UnsupportedFeature
+from tiltyard.errors import ContentionError, NotFound, StorageError, TiltyardError, UnsupportedFeature
 from tiltyard.interfaces import Runtime
+from tiltyard.transaction.backoff import wait_before
+
+T = TypeVar("T")
+
+BOOKKEEPING: Final = 4
+"""How often bookkeeping is tried that others or a lost answer got in the way of."""
+BOOKKEEPING_WAIT: Final = 0.05
+"""Seconds; what the wait between two of these tries grows from."""
 
 FORMAT: Final = 1
 """What the records of a lake mean. A higher number than this one is refused."""
@@ -199,7 +207,7 @@ class Catalog:
                 return Writes(found[key]["state"] != COMMITTED)
             return Writes(True, {key: {"state": ABORTED, "at": now}})
 
-        return self.records.transact([key], [], decide)
+        return self._keep_trying([key], decide)
 
     # ---- versions on their way to their final name -----------------------------------------------------------------------------
 
@@ -212,7 +220,7 @@ class Catalog:
         """Notes that versions have their final names."""
         keys = [one.key for one in finished]
         if keys:
-            self.records.transact(keys, [], lambda found: Writes(None, delete=[key for key in keys if key in found]))
+            self._keep_trying(keys, lambda found: Writes(None, delete=[key for key in keys if key in found]))
 
     def void(self, pending: Pending) -> None:
         """Gives a number up to a writer that does not know the catalog and had taken the name: nobody has seen ours.
@@ -231,7 +239,7 @@ class Catalog:
                 return Writes(None)
             return Writes(None, {at: snapshot_to_body(replace(snapshot_from_body(found[at]), voided=True))}, gone)
 
-        self.records.transact([*gone, at], [], decide)
+        self._keep_trying([*gone, at], decide)
 
     def quarantine(self, pending: Pending, why: str) -> None:
         """Stops all writing to a table until somebody decides."""
@@ -241,7 +249,19 @@ class Catalog:
             news = key in found and found[key].get("quarantine") != why
             return Writes(None, {key: {**found[key], "quarantine": why}} if news else {})
 
-        self.records.transact([key], [], decide)
+        self._keep_trying([key], decide)
+
+    def _keep_trying(self, keys: Sequence[str], decide: Decide[T]) -> T:
+        """Does bookkeeping that may be done twice, so that neither a lost answer nor a busy catalog leaves it open."""
+        for attempt in range(BOOKKEEPING):
+            try:
+                return self.records.transact(keys, [], decide)
+            except (StorageError, ContentionError) as error:
+                if isinstance(error, StorageError) and not error.maybe_applied:
+                    raise
+                last = error
+            self.runtime.clock.sleep(wait_before(attempt, BOOKKEEPING_WAIT, self.runtime))
+        raise last
 
 
 def _unfinished(found: Found) -> dict[tuple[str, str | None], int]:

@@ -31,7 +31,7 @@ from tiltyard.lakes.finishing import finish, finish_before
 from tiltyard.lakes.forks import forked
 from tiltyard.lakes.handles import TransactionTable
 from tiltyard.lakes.mismatch import mismatch
-from tiltyard.lakes.names import directory_of, full_name, shown
+from tiltyard.lakes.names import check_idempotency_key, directory_of, full_name, shown
 from tiltyard.lakes.read_set import Names, ReadSet
 from tiltyard.lakes.recovery import is_certain
 from tiltyard.lakes.spark_door import TransactionDoor
@@ -105,7 +105,7 @@ class LakeTransaction(TransactionDoor):
         self._catalog: Catalog = lake.catalog
         self._isolation: Isolation = isolation
         self._message = message or ""
-        self._key = key
+        self._key = check_idempotency_key(key)
         self._properties = properties_with_message(properties, None)
         self._branch = branch
         self._cut: Cut = lake.catalog.cut(branch)
@@ -124,6 +124,11 @@ class LakeTransaction(TransactionDoor):
     @property
     def base(self) -> int:
         return self._cut.snapshot
+
+    @property
+    def in_doubt(self) -> bool:
+        """Whether it is not known what became of it; ``commit`` finds out."""
+        return self._state == "in doubt"
 
     def __repr__(self) -> str:
         return f"LakeTransaction({self.id}, {self._state}, base={self.base})"
