@@ -156,7 +156,7 @@ class SqlRecords:
 
         def attempt() -> T:
             with self._connected() as connection:
-                return self._guarded(connection, work, first=True)
+                return self._guarded(connection, work)
 
         return self._persist(attempt)
 
@@ -165,7 +165,7 @@ class SqlRecords:
 
         def attempt() -> T:
             with self._turn(), self._connected() as connection, self._in_line():
-                self._guarded(connection, self._database.begin, first=True)
+                self._guarded(connection, self._database.begin)
                 try:
                     result, wrote = self._guarded(connection, work)
                 except BaseException:
@@ -198,12 +198,8 @@ class SqlRecords:
             if last.pause:
                 clock.sleep(patience.wait(tries - 1, self._runtime))
 
-    def _guarded(self, connection: Connection, work: Callable[[Connection], T], *, first: bool = False) -> T:
-        """Does work and puts what the driver raises into our words.
-
-        Args:
-            first: nothing was written on this connection before, so if it is dead, be it for long, a new one will do.
-        """
+    def _guarded(self, connection: Connection, work: Callable[[Connection], T]) -> T:
+        """Does work and puts what the driver raises into our words. If the connection is lost, nothing of it was applied: another one will do."""
         try:
             return work(connection)
         except DBAPIError as error:
@@ -211,7 +207,7 @@ class SqlRecords:
         except connection.dialect.loaded_dbapi.Error as error:
             failure = self._database.failure(error)
         # Raised out here, so that the driver's words, which may quote a record, are not chained to it.
-        raise self._problem(failure, first=first)
+        raise self._problem(failure, again=True)
 
     def _commit(self, connection: Connection, *, wrote: bool) -> None:
         # Straight through the driver, whose answer tells a commit from a server that ended the transaction the other way.
@@ -227,9 +223,9 @@ class SqlRecords:
             cursor.close()
         _roll_back(connection)
         # Where nothing was written there is nothing to be in doubt about: it is looked at once more, as by any other read.
-        raise self._problem(failure, first=not wrote, committing=wrote)
+        raise self._problem(failure, again=not wrote, committing=wrote)
 
-    def _problem(self, failure: Failure, *, first: bool = False, committing: bool = False) -> Exception:
+    def _problem(self, failure: Failure, *, again: bool = False, committing: bool = False) -> Exception:
         if failure.trouble is Trouble.BUSY:
             return _Again(f"others hold its locks ({failure.code})", pause=True)
         lost = failure.trouble is Trouble.LOST
@@ -242,7 +238,7 @@ class SqlRecords:
             transient=failure.transient,
             advice=_UNKNOWN if unknown else f"{_NOTHING} {failure.advice}".strip(),
         )
-        return _Again("the connection was lost", lost=error) if first and lost else error
+        return _Again("the connection was lost", lost=error) if again and lost else error
 
     @contextmanager
     def _connected(self) -> Iterator[Connection]:
