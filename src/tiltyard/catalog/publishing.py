@@ -155,7 +155,7 @@ def _moved_writes(publication: Publication, found: Found) -> Iterable[Moved]:
             yield Moved(change.table, change.former or change.name, "incompatible", change.base, None)
             continue
         head = head_from_body(body)
-        if change.former and head.name != change.former:
+        if head.name != (change.former or change.name) and (change.former or change.kind == "drop"):
             yield Moved(change.table, change.former, "incompatible", change.base, head.version, head)
         elif head.version != change.base:
             yield Moved(change.table, head.name, "write", change.base, head.version, head)

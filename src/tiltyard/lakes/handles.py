@@ -116,7 +116,7 @@ class TransactionTable(LakeTable):
             self._owner.note_read(self._table, "table")  # that it failed says something of what is there
             raise
         if result.version <= before.manifest.version:
-            self._owner.note_read(self._table, "table")  # nothing was written that would be compared with what others did
+            self._owner.note_read(self._table, "rows")  # nothing was written that would be compared with what others did
         return result
 
     @property

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from tiltyard.catalog.catalog import Catalog
+from tiltyard.catalog.publishing import changes_names
 from tiltyard.catalog.values import Moved, Snapshot
 from tiltyard.errors import ExpectedVersionMismatch
 from tiltyard.lakes.names import shown
@@ -27,13 +28,12 @@ def mismatch(catalog: Catalog, branch: str, base: int, transaction: str, moved: 
     by = [
         {"transaction": one.transaction, "author": one.author, "operation": ", ".join(done), "message": one.message}
         for one in reversed(later)
-        if (done := _done_to(one, moved.table))
+        if (done := _done_to(one, moved))
     ]
     name = shown(moved.name)
-    where = "is gone, or its name is taken" if moved.actual is None else f"is at version {moved.actual}"
     last = f", last by {by[-1]['operation']} of {by[-1]['author'] or 'somebody'}" if by else ""
     return ExpectedVersionMismatch(
-        f"{name} {where}; transaction {transaction} was built on {moved.expected}{last}.",
+        f"{_what(moved, transaction)}{last}.",
         table=name,
         expected=moved.expected,
         actual=moved.actual,
@@ -46,5 +46,18 @@ def mismatch(catalog: Catalog, branch: str, base: int, transaction: str, moved: 
     )
 
 
-def _done_to(snapshot: Snapshot, table: str) -> list[str]:
-    return [operation for change in snapshot.changes if change.table == table for operation in (change.operations or (change.kind,))]
+def _what(moved: Moved, transaction: str) -> str:
+    name = shown(moved.name)
+    if moved.kind != "name":
+        where = "is gone, or its name is taken" if moved.actual is None else f"is at version {moved.actual}"
+        return f"{name} {where}; transaction {transaction} was built on {moved.expected}"
+    if not name:
+        return f"Tables were made, dropped or renamed since transaction {transaction} listed them"
+    if moved.head is not None:
+        return f"{name} is called {shown(moved.head.name)} by now; transaction {transaction} used it as {name}"
+    return f"There is a table {name} by now; transaction {transaction} found none"
+
+
+def _done_to(snapshot: Snapshot, moved: Moved) -> list[str]:
+    changes = [change for change in snapshot.changes if (change.table == moved.table if moved.table else changes_names(change))]
+    return [operation for change in changes for operation in (change.operations or (change.kind,))]

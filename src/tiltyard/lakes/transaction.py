@@ -309,9 +309,10 @@ class LakeTransaction(TransactionDoor):
     def staged(self, name: str) -> StagedPlace:
         """Where a table's versions of this transaction are made."""
         self.table(name)
-        place = self._touch(full_name(name)).place
-        assert place is not None
-        return place
+        touched = self._touch(full_name(name))
+        self._reads.note(touched.id, "table")
+        assert touched.place is not None
+        return touched.place
 
     def take_in(self, head: TableHead) -> None:
         """Has a table that was made on another branch of the lake."""
