@@ -41,9 +41,11 @@ class Winner:
     operation: str
     writer: str = ""
     message: str = ""
+    author: str = ""
+    """Who committed it, where a lake's history says so."""
 
     def __str__(self) -> str:
-        by = f" by {self.writer}" if self.writer else ""
+        by = f" by {self.author or self.writer}" if self.author or self.writer else ""
         return f"version {self.version} ({self.operation}{by})"
 
 
@@ -121,9 +123,16 @@ class ConflictError(TiltyardError):
         executions: how many times the operation was worked out and tried, each time on a newer version.
         attempts: how many times the last of these tried to create a version.
         transaction_id: of the last of these, for ``Table.why``; empty where it did not get as far as a transaction.
+        table: in a transaction over several tables, which one; empty otherwise.
+        expected, actual: the versions of that table that we built on and that it is at.
+        by: who moved that table: the transactions' ids, authors, operations and messages.
     """
 
     kind = "conflict"
+    table: str = ""
+    expected: int | None = None
+    actual: int | None = None
+    by: tuple[dict[str, Any], ...] = ()
 
     def __init__(
         self,

@@ -22,6 +22,7 @@ from tiltyard.lakes.finishing import finish_before
 from tiltyard.lakes.forks import forked
 from tiltyard.lakes.handles import LakeTable, ReadingTable
 from tiltyard.lakes.keeping import Keeping
+from tiltyard.lakes.mismatch import mismatch
 from tiltyard.lakes.names import full_name, shown
 from tiltyard.lakes.opening import Where, open_where
 from tiltyard.lakes.piecework import LakePieces
@@ -31,6 +32,7 @@ from tiltyard.lakes.running import run
 from tiltyard.lakes.spark_door import LakeDoor
 from tiltyard.lakes.transaction import LakeTransaction
 from tiltyard.storage import Durability, local_path
+from tiltyard.transaction.succession import transaction_id
 from tiltyard.verbs.history import parse_moment
 from tiltyard.verbs.outcome import Committed, NotCommitted, Outcome, Unknown
 from tiltyard.verbs.place import Place, open_place
@@ -181,10 +183,10 @@ class Lake(Keeping, LakePieces, LakeDoor):
         cut = self.catalog.cut(self.branch)
         head = self._head(cut, name)
         finish_before(cut, head, self.place_of(head, self.branch))
-        head = forked(self, head, self.branch)
-        place = self.place_of(head, self.branch)
+        origin, head = head, forked(self, head, self.branch, cut.line)
+        place = self.place_of(head, self.branch, origin)
         if not head.quarantine:
-            head = adopt(self.catalog, place.store, head, self.branch)
+            head = adopt(self.catalog, place.store, head, self.branch, cut.line, origin)
         scheme = Scheme(head.naming)
         opened = LakeTable(place, place.load(head.version, scheme, lazily=True), scheme)
         opened.name = shown(head.name)
@@ -225,17 +227,23 @@ class Lake(Keeping, LakePieces, LakeDoor):
         location = text if "://" in text else local_path(text)
         place = open_place(location, storage_options=self._where.storage_options, durability=self._where.durability)
         version, scheme = place.head()
-        place.load(version, scheme)
-        for head in self.catalog.cut(self.branch).tables.values():
+        made_by = transaction_id(place.load(version, scheme))
+        cut = self.catalog.cut(self.branch)
+        for head in cut.tables.values():
             if self._where.uri_of(head.location).rstrip("/") == location.rstrip("/"):
                 raise AlreadyExists(f"The table at {location} is in the lake already, as {shown(head.name)!r}.", name=shown(head.name))
         change = Change(
-            self.catalog.runtime.random.uuid(), "register", full, version, version, location=location, naming=scheme.value
+            self.catalog.runtime.random.uuid(), "register", full, version, version, location=location, naming=scheme.value,
+            base_transaction=made_by,
         )  # fmt: skip
-        publication = Publication(self.catalog.runtime.random.uuid(), (change,), self.branch, author=self.author)
+        publication = Publication(
+            self.catalog.runtime.random.uuid(), (change,), self.branch, author=self.author, base=cut.snapshot, line=cut.line
+        )
         try:
             self.catalog.publish(publication)
-        except StaleError:
+        except StaleError as stale:
+            if stale.moved[0].kind == "line":
+                raise mismatch(self.catalog, self.branch, cut.snapshot, publication.transaction, stale.moved[0]) from None
             raise AlreadyExists(f"There is a table {name!r} in the lake already.", name=name) from None
         return self.table(name)
 
@@ -245,10 +253,17 @@ class Lake(Keeping, LakePieces, LakeDoor):
             raise NotFound(f"There is no table {name!r} in the lake.", name=name, advice="See lake.tables().")
         return head
 
-    def place_of(self, head: TableHead, branch: str) -> Place:
-        """Where a table lives, with its versions decided in the catalog."""
+    def place_of(self, head: TableHead, branch: str, origin: TableHead | None = None) -> Place:
+        """Where a table lives, with its versions decided in the catalog.
+
+        Args:
+            head: the table, forked if it is to be written to.
+            branch: of the lake.
+            origin: the table as the catalog has it, where it was forked for that.
+        """
         there = self.plain_place_of(head).on_branch(head.branch)
-        return there.decided_by(decided_in_lake(self.catalog, head, there.uri, branch, self.author))
+        fork = origin if origin is not None and origin.branch != head.branch else None
+        return there.decided_by(decided_in_lake(self.catalog, head, there.uri, branch, self.author, fork))
 
     def plain_place_of(self, head: TableHead) -> Place:
         """Where a table lives, as those see it who know nothing of the lake."""
@@ -283,9 +298,7 @@ class Lake(Keeping, LakePieces, LakeDoor):
         """
         return LakeTransaction(self, isolation, message, idempotency_key, properties, self.branch)
 
-    def run(
-        self, work: Callable[[LakeTransaction], T], *, retries: int = 5, deadline: float | None = None, **options: Any
-    ) -> T | None:
+    def run(self, work: Callable[[LakeTransaction], T], *, retries: int = 5, deadline: float | None = None, **options: Any) -> T | None:
         """Runs a function inside a transaction, and again in a fresh one when others were in the way; what the function returned.
 
         A catalog that cannot be reached, such as a server that restarts, is waited for. Where the answer to a commit was lost, the

@@ -97,7 +97,10 @@ TABLE: dict[str, Use] = {
 """They tell of more than that: of indices, fragments, versions, history."""
 
 BLIND: dict[str, tuple[Use, str]] = {
-    "append": (lambda t: t.append(numbers(7)), "what it writes is the same whatever is there; carried over others, keys are compared again"),
+    "append": (
+        lambda t: t.append(numbers(7)),
+        "what it writes is the same whatever is there; carried over others, keys are compared again",
+    ),
     "overwrite": (lambda t: t.overwrite(numbers(7)), "what it writes is the same whatever is there; it is never carried over a change"),
     "uri": (lambda t: t.uri, "never changes for a table, and which table it is was read with the name"),
     "name": (lambda t: t.name, "what the caller asked for"),

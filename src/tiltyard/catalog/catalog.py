@@ -29,6 +29,7 @@ from tiltyard.catalog.codec import (
     transaction_key,
 )
 from tiltyard.catalog.cuts import Floor, cut_at, floor_from, floor_key
+from tiltyard.catalog.lines import is_line, line_in, new_line
 from tiltyard.catalog.publishing import ABORTED, COMMITTED, Published, decide, locks, names_of
 from tiltyard.catalog.records import Body, Decide, Found, Records, Writes
 from tiltyard.catalog.values import MAIN, Cut, Publication, Snapshot
@@ -49,7 +50,10 @@ FORMAT: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """A version that was committed and has not got its final name yet."""
+    """A version that was committed and has not got its final name yet.
+
+    ``line`` (of the lake's history) and ``location`` (of the table) are empty in records of earlier releases.
+    """
 
     table: str
     lake_branch: str
@@ -59,6 +63,8 @@ class Pending:
     staged: str
     transaction: str
     alone: bool
+    line: str = ""
+    location: str = ""
 
     @property
     def key(self) -> str:
@@ -86,7 +92,7 @@ class Catalog:
             if LAKE in found:
                 return Writes(found[LAKE])
             body = {"format": FORMAT, "id": self.runtime.random.uuid(), "created": now, **facts}
-            return Writes(body, {LAKE: body, tip_key(MAIN): {"snapshot": 0, "at": now}})
+            return Writes(body, {LAKE: body, tip_key(MAIN): {"snapshot": 0, "at": now, "line": new_line(body["id"])}})
 
         known = self.records.get([LAKE]).get(LAKE) or self.records.transact([LAKE, tip_key(MAIN)], [], make)
         return check_format(known, self.records.url)
@@ -111,7 +117,8 @@ class Catalog:
         # The prefix of one branch's tip may begin that of another's.
         prefix = f"{TABLES}{branch}/"
         heads = [head_from_body(body) for key, body in found.items() if key.startswith(prefix)]
-        return Cut(branch, int(tip["snapshot"]), {head.name: head for head in heads}, _unfinished(found), names_of(tip))
+        line = line_in(tip, self.records, branch)
+        return Cut(branch, int(tip["snapshot"]), {head.name: head for head in heads}, _unfinished(found), line, names_of(tip))
 
     def cut_at(self, snapshot: int, branch: str = MAIN) -> Cut:
         """All tables as they were right after a snapshot.
@@ -123,15 +130,23 @@ class Catalog:
         # Looked at last: a version that is not among these by now has its name for good.
         return replace(cut, unfinished=_unfinished(dict(self.records.scan([PENDING]))))
 
-    def keep_cut(self, branch: str, snapshot: int) -> None:
-        """Writes a cut down at the end of each bucket, so that later ones need not be put together from the beginning. Advice only."""
+    def keep_cut(self, branch: str, snapshot: int, line: str) -> None:
+        """Writes a cut down at the end of each bucket, so that later ones need not be put together from the beginning. Advice only.
+
+        Nothing is written where the branch is another line of history by then.
+        """
         bucket = (snapshot + 1) // BUCKET
         if (snapshot + 1) % BUCKET:
             return
         with suppress(TiltyardError):  # whatever goes wrong here, the snapshot is committed
             tables = [head_to_body(head) for head in self.cut_at(snapshot, branch).tables.values()]
-            key = cut_key(branch, bucket)
-            self.records.transact([key], [], lambda found: Writes(None, {} if key in found else {key: {"tables": tables}}))
+            key, begin = cut_key(branch, bucket), BRANCHES + branch
+
+            def decide(found: Found) -> Writes[None]:
+                other = branch != MAIN and str(found.get(begin, {}).get("id")) != line
+                return Writes(None, {} if key in found or other else {key: {"tables": tables}})
+
+            self.records.transact([key], [] if branch == MAIN else [begin], decide)
 
     # ---- history ---------------------------------------------------------------------------------------------------------------
 
@@ -185,7 +200,7 @@ class Catalog:
         now = self.runtime.clock.now()
         done = self.records.transact(exclusive, shared, lambda found: decide(publication, found, now))
         if not done.replayed:
-            self.keep_cut(publication.branch, done.snapshot)
+            self.keep_cut(publication.branch, done.snapshot, publication.line)
         return done
 
     def transaction(self, transaction: str) -> Body | None:
@@ -218,14 +233,22 @@ class Catalog:
 
     def settle(self, finished: Iterable[Pending]) -> None:
         """Notes that versions have their final names."""
-        keys = [one.key for one in finished]
-        if keys:
-            self._keep_trying(keys, lambda found: Writes(None, delete=[key for key in keys if key in found]))
+        staged = {one.key: one.staged for one in finished}
 
-    def void(self, pending: Pending) -> None:
+        def decide(found: Found) -> Writes[None]:
+            return Writes(None, delete=[key for key, path in staged.items() if key in found and found[key]["staged"] == path])
+
+        if staged:
+            self._keep_trying([*staged], decide)
+
+    def void(self, pending: Pending, maker: str) -> None:
         """Gives a number up to a writer that does not know the catalog and had taken the name: nobody has seen ours.
 
-        The transaction is then undecided again, and may be published on top of theirs.
+        The transaction is then undecided again, and may be published on top of theirs. Heads that name the version name theirs now.
+
+        Args:
+            pending: our version.
+            maker: the table's own transaction that made theirs.
         """
         mine = transaction_key(pending.transaction)
         done = self.transaction(pending.transaction)
@@ -233,35 +256,45 @@ class Catalog:
             return
         at = snapshot_key(pending.lake_branch, int(done["snapshot"]))
         gone = [pending.key, mine, *([idempotency_key(done["key"])] if "key" in done else [])]
+        heads = [key for key, _ in self.records.scan([TABLES]) if key.endswith(f"/{pending.table}")]
 
         def decide(found: Found) -> Writes[None]:
-            if at not in found or any(key not in found for key in gone):
+            if any(key not in found for key in gone) or found[pending.key]["staged"] != pending.staged:
                 return Writes(None)
-            return Writes(None, {at: snapshot_to_body(replace(snapshot_from_body(found[at]), voided=True))}, gone)
+            put = {key: {**found[key], "transaction": maker} for key in heads if key in found and _names(found[key], pending)}
+            if at in found and found[at]["transaction"] == pending.transaction:
+                put[at] = snapshot_to_body(replace(snapshot_from_body(found[at]), voided=True))
+            return Writes(None, put, gone)  # where the snapshot is gone, so is the line that it was on
 
-        self._keep_trying([*gone, at], decide)
+        self._keep_trying([*gone, at, *heads], decide)
 
     def quarantine(self, pending: Pending, why: str) -> None:
-        """Stops all writing to a table until somebody decides."""
-        key = table_key(pending.lake_branch, pending.table)
+        """Stops all writing to a table until somebody decides. Another line of that name, or branch of the table, is left alone."""
+        key, tip = table_key(pending.lake_branch, pending.table), tip_key(pending.lake_branch)
 
         def decide(found: Found) -> Writes[None]:
-            news = key in found and found[key].get("quarantine") != why
+            ours = key in found and found[key].get("branch") == pending.branch and is_line(found, pending.lake_branch, pending.line)
+            news = ours and found[key].get("quarantine") != why
             return Writes(None, {key: {**found[key], "quarantine": why}} if news else {})
 
-        self._keep_trying([key], decide)
+        self._keep_trying([key], decide, [tip])
 
-    def _keep_trying(self, keys: Sequence[str], decide: Decide[T]) -> T:
+    def _keep_trying(self, keys: Sequence[str], decide: Decide[T], shared: Sequence[str] = ()) -> T:
         """Does bookkeeping that may be done twice, so that neither a lost answer nor a busy catalog leaves it open."""
         for attempt in range(BOOKKEEPING):
             try:
-                return self.records.transact(keys, [], decide)
+                return self.records.transact(keys, shared, decide)
             except (StorageError, ContentionError) as error:
                 if isinstance(error, StorageError) and not error.maybe_applied:
                     raise
                 last = error
             self.runtime.clock.sleep(wait_before(attempt, BOOKKEEPING_WAIT, self.runtime))
         raise last
+
+
+def _names(body: Body, pending: Pending) -> bool:
+    """Whether a table's head names a version that was pending."""
+    return (body.get("branch"), int(body["version"])) == (pending.branch, pending.version)
 
 
 def _unfinished(found: Found) -> dict[tuple[str, str | None], int]:

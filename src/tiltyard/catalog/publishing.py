@@ -23,6 +23,7 @@ from tiltyard.catalog.codec import (
     tip_key,
     transaction_key,
 )
+from tiltyard.catalog.lines import differs, is_line, moved_line
 from tiltyard.catalog.records import Body, Found, Writes
 from tiltyard.catalog.values import Change, Moved, Publication, Snapshot, TableHead
 from tiltyard.errors import CorruptTable, HistoryUnavailable, NotFound
@@ -92,10 +93,13 @@ def decide(publication: Publication, found: Found, now: datetime) -> Writes[Publ
     tip = found.get(tip_key(publication.branch))
     if tip is None:
         raise NotFound(f"There is no branch {publication.branch!r} in the lake.", name=publication.branch)
+    if not is_line(found, publication.branch, publication.line):
+        raise StaleError([moved_line(publication.branch, publication.base, tip)])
     # What was read comes first: whoever rests on it is to look again, even where a write could not be carried over.
     moved = [*_moved_reads(publication, found), *_moved_names(publication, found, tip), *_moved_writes(publication, found)]
     if moved:
         raise StaleError(moved)
+    line = str(tip.get("line") or publication.line)
     snapshot = Snapshot(
         id=int(tip["snapshot"]) + 1,
         branch=publication.branch,
@@ -107,15 +111,18 @@ def decide(publication: Publication, found: Found, now: datetime) -> Writes[Publ
         properties=dict(publication.properties),
         isolation=publication.isolation,
         base=publication.base,
+        line=line,
     )
-    done: dict[str, Any] = {"state": COMMITTED, "snapshot": snapshot.id, "branch": publication.branch, "at": snapshot.at.isoformat()}
+    at = snapshot.at.isoformat()
+    done: dict[str, Any] = {"state": COMMITTED, "snapshot": snapshot.id, "branch": publication.branch, "line": line, "at": at}
     if publication.key is not None:
         done["key"] = publication.key
     put: dict[str, Any] = {
         tip_key(publication.branch): {
             "snapshot": snapshot.id,
-            "at": snapshot.at.isoformat(),
-            "names": snapshot.id if any(map(changes_names, publication.changes)) else names_of(tip),
+            "at": at,
+            "line": line,
+            "names": _names_after(publication, tip, snapshot.id),
         },
         transaction_key(publication.transaction): done,
         snapshot_key(publication.branch, snapshot.id): snapshot_to_body(snapshot),
@@ -124,7 +131,7 @@ def decide(publication: Publication, found: Found, now: datetime) -> Writes[Publ
         put[idempotency_key(publication.key)] = {"transaction": publication.transaction, "snapshot": snapshot.id}
     delete: list[str] = []
     for change in publication.changes:
-        _apply(change, publication, found, put, delete)
+        _apply(change, replace(publication, line=line), found, put, delete)
     return Writes(Published(snapshot.id, publication.transaction), put, [key for key in delete if key not in put])
 
 
@@ -159,6 +166,8 @@ def _moved_writes(publication: Publication, found: Found) -> Iterable[Moved]:
             yield Moved(change.table, change.former, "incompatible", change.base, head.version, head)
         elif head.version != change.base:
             yield Moved(change.table, head.name, "write", change.base, head.version, head)
+        elif differs(change, head, branch, publication.line):
+            yield Moved(change.table, head.name, "replaced", change.base, head.version, head)
         elif head.quarantine and change.kind != "drop":
             raise CorruptTable(head.name, head.quarantine, advice="Run `tiltyard lake repair`.")
         elif (change.read or change.base) < head.refused:
@@ -197,6 +206,10 @@ def changes_names(change: Change) -> bool:
     return bool(change.kind in ("create", "register", "drop", "rename") or change.former)
 
 
+def _names_after(publication: Publication, tip: Body, snapshot: int) -> int:
+    return snapshot if any(map(changes_names, publication.changes)) else names_of(tip)
+
+
 def names_of(tip: Body) -> int:
     """The snapshot that last changed a name. Where a tip does not say, each step to it may have been one."""
     return int(tip.get("names", tip["snapshot"]))
@@ -208,7 +221,7 @@ def _named_as_now(change: Change, branch: str, found: Found) -> Change:
     return change if body is None or change.former else replace(change, name=str(body["name"]))
 
 
-def new_head(change: Change, branch: str) -> TableHead:
+def new_head(change: Change, branch: str, line: str) -> TableHead:
     """The head that the creation of a table leaves behind."""
     content = max((step.version for step in change.steps if step.content), default=0)
     return TableHead(
@@ -220,6 +233,22 @@ def new_head(change: Change, branch: str) -> TableHead:
         naming=change.naming,
         branch=change.branch,
         home=branch,
+        transaction=change.steps[-1].transaction if change.steps else change.base_transaction,
+        owner=change.owner or line,
+    )
+
+
+def next_head(change: Change, before: TableHead, line: str) -> TableHead:
+    """The head that a change leaves behind of a table that was there."""
+    content = max((step.version for step in change.steps if step.content), default=0)
+    return replace(
+        before,
+        name=change.name,
+        version=change.version,
+        data_version=max(before.data_version, content),
+        branch=change.branch or before.branch,
+        transaction=change.steps[-1].transaction if change.steps else before.transaction,
+        owner=line if change.steps and line else before.owner,
     )
 
 
@@ -230,15 +259,11 @@ def _apply(change: Change, publication: Publication, found: Found, put: dict[str
     if change.kind == "drop":
         delete += [key, name_key(branch, str(found[key]["name"]))]
         return
-    content = max((step.version for step in change.steps if step.content), default=0)
     if change.kind in ("create", "register"):
-        head = new_head(change, branch)
+        head = new_head(change, branch, publication.line)
     else:
         before = head_from_body(found[key])
-        name = change.name if change.former else before.name
-        head = replace(
-            before, name=name, version=change.version, data_version=max(before.data_version, content), branch=change.branch or before.branch
-        )
+        head = next_head(change if change.former else replace(change, name=before.name), before, publication.line)
     put[key] = head_to_body(head)
     if change.former:
         delete.append(name_key(branch, change.former))
@@ -255,4 +280,6 @@ def _apply(change: Change, publication: Publication, found: Found, put: dict[str
                 "staged": step.staged,
                 "transaction": publication.transaction,
                 "alone": is_alone(publication),
+                "line": publication.line,
+                "location": head.location,
             }

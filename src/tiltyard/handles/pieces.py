@@ -125,9 +125,7 @@ class PieceVerbs(Handle):
         policy = RerunPolicy(retry_policy(max_retries), retries, deadline)
         described = properties_with_message(properties, message)
         return self._commit(
-            lambda: overwrite_pieces(
-                *self._blind(), self._scheme, task, pieces, on_duplicate, described, policy, leftovers=leftovers
-            )
+            lambda: overwrite_pieces(*self._blind(), self._scheme, task, pieces, on_duplicate, described, policy, leftovers=leftovers)
         )
 
     def discard_pieces(self, pieces: Iterable[Piece | None], *, leftovers: bool = False) -> int:

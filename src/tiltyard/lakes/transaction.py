@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from types import TracebackType
@@ -30,13 +30,14 @@ from tiltyard.format.names import Scheme
 from tiltyard.lakes.finishing import finish, finish_before
 from tiltyard.lakes.forks import forked
 from tiltyard.lakes.handles import TransactionTable
-from tiltyard.lakes.mismatch import mismatch
+from tiltyard.lakes.mismatch import mismatch, name_table
 from tiltyard.lakes.names import check_idempotency_key, directory_of, full_name, shown
 from tiltyard.lakes.read_set import Names, ReadSet
 from tiltyard.lakes.recovery import is_certain
 from tiltyard.lakes.spark_door import TransactionDoor
-from tiltyard.lakes.touched import Touched
+from tiltyard.lakes.touched import Touched, rearrange
 from tiltyard.transaction.backoff import wait_before
+from tiltyard.transaction.succession import transaction_id
 from tiltyard.verbs.data import properties_with_message
 from tiltyard.verbs.piece_commits import create_from_pieces
 from tiltyard.verbs.pieces import Piece, WriteTask
@@ -118,6 +119,7 @@ class LakeTransaction(TransactionDoor):
         self._attempts = 0
         self._doubted = False
         self._alone = False
+        self._publish_by: Callable[[Publication], Published] | None = None
         self.id = lake.catalog.runtime.random.uuid()
         self.result: LakeCommit | None = None
 
@@ -163,16 +165,20 @@ class LakeTransaction(TransactionDoor):
                 raise NotFound(f"There is no table {shown(full)!r} in the lake.", name=shown(full), advice="See lake.tables().")
             if isinstance(found, Touched):
                 return found
-            return self._by_name.setdefault(full, Touched(found.id, full, head=found, base=found.version, location=found.location))
+            fresh = Touched(found.id, full, head=found, base=found.version, ground=found, location=found.location)
+            return self._by_name.setdefault(full, fresh)
 
     def _open(self, touched: Touched) -> None:
         assert touched.head is not None
         finish_before(self._cut, touched.head, self._lake.place_of(touched.head, self._branch))
-        head = touched.head = forked(self._lake, touched.head, self._branch)
-        place = self._lake.place_of(head, self._branch)
+        head = touched.head = forked(self._lake, touched.head, self._branch, self._cut.line)
+        place = self._lake.place_of(head, self._branch, touched.ground)
         scheme = Scheme(head.naming)
         staged = staged_place(place, self.id, head.version, scheme)
         touched.file = staged.load(head.version, scheme, lazily=True)
+        if touched.ground is not None and touched.ground.branch == head.branch:
+            # Finishing it may have given the number to a foreign writer's version: what was read is what counts.
+            touched.ground = replace(touched.ground, transaction=transaction_id(touched.file))
         touched.place = staged
         touched.handle = TransactionTable(self, touched.id, shown(touched.name), staged, touched.file, scheme)
 
@@ -314,12 +320,23 @@ class LakeTransaction(TransactionDoor):
         assert touched.place is not None
         return touched.place
 
-    def take_in(self, head: TableHead) -> None:
-        """Has a table that was made on another branch of the lake."""
+    def publish_through(self, publish: Callable[[Publication], Published]) -> None:
+        """Has another step of the catalog decide, which does more than publish. Nothing is carried over others' commits then."""
+        self._publish_by = publish
+
+    def rearrange(self, names: Mapping[str, str], dropped: Collection[str], taken_in: Iterable[TableHead]) -> None:
+        """Moves names as a set, so that no order among them matters: swapped ones, and those of tables that go or come at the same time.
+
+        Args:
+            names: new full names by tables' ids.
+            dropped: ids of tables that go.
+            taken_in: tables that are there already, on another branch of the lake; the owner of each is who may write to it afterwards.
+        """
+        heads = {head.id: head for head in self._cut.tables.values()}
         with self._lock:
-            if self._names.find(head.name, self._by_name) is not None:
-                raise AlreadyExists(f"There is a table {shown(head.name)!r} on this branch already.", name=shown(head.name))
-            self._by_name[head.name] = Touched(head.id, head.name, location=head.location, taken_in=head)
+            for table in (*names, *dropped):
+                self._touch(heads[table].name)
+            rearrange(self._by_name, heads, names, dropped, taken_in)
 
     # ---- the end ---------------------------------------------------------------------------------------------------------------
 
@@ -398,7 +415,7 @@ class LakeTransaction(TransactionDoor):
             try:
                 if not self._doubted:
                     self._look_for_foreign()
-                done = self._catalog.publish(publication)
+                done = (self._publish_by or self._catalog.publish)(publication)
                 if done.transaction == self.id or is_certain(self._lake, done.transaction):
                     return done
             except StaleError as stale:
@@ -450,8 +467,9 @@ class LakeTransaction(TransactionDoor):
     def _publication(self) -> Publication:
         changes = tuple(change for touched in self._by_name.values() if (change := touched.change()) is not None)
         publication = Publication(
-            self.id, changes, self._branch, (), self._key, self._lake.author, self._message, self._properties, self._isolation, self.base
-        )
+            self.id, changes, self._branch, (), self._key, self._lake.author, self._message, self._properties,
+            self._isolation, self.base, self._cut.line,
+        )  # fmt: skip
         if self._isolation != "serializable" or not changes:
             return publication  # a cut is consistent by itself: a transaction that only reads has its place right after its base
         reads = self._reads
@@ -468,9 +486,11 @@ class LakeTransaction(TransactionDoor):
                 store.inner.head(first)  # past the ledger: what is committed and not finished yet, publishing finds out
             except NotFound:
                 continue
-            head = self._catalog.cut(self._branch).by_id(touched.id)
-            if head is not None:
-                adopt(self._catalog, store, head, self._branch)
+            cut = self._catalog.cut(self._branch)
+            head = cut.by_id(touched.id)
+            if head is not None and cut.line == self._cut.line:
+                there = replace(head, branch=touched.head.branch)  # it may be forked for this line and nothing committed there yet
+                adopt(self._catalog, store, there, self._branch, cut.line, head)
 
     # ---- when others were faster -----------------------------------------------------------------------------------------------
 
@@ -487,15 +507,20 @@ class LakeTransaction(TransactionDoor):
                 raise self._mismatch(moved)
             assert touched.place is not None
             assert touched.file is not None
-            touched.place.replay(touched.file, moved.head.version)
+            try:
+                touched.place.replay(touched.file, moved.head.version)
+            except ConflictError as error:
+                raise name_table(error, self._catalog, self._branch, self.base, moved) from None
             first = touched.head.version if touched.head is not None else 0
             self._rebased[shown(moved.name)] = tuple(range(first + 1, moved.head.version + 1))
-            touched.base = moved.head.version
+            touched.base, touched.ground = moved.head.version, moved.head
 
     def _can_follow(self, touched: Touched, moved: Moved) -> bool:
         if touched.place is None or touched.handle is None or touched.head is None or moved.head is None:
             return False
         if touched.dropped or touched.former or not touched.wrote:
+            return False
+        if self._publish_by is not None or moved.head.branch != touched.head.branch:
             return False
         # What was read of it is compared in the catalog, before anything is carried over.
         changed = moved.head.data_version != touched.head.data_version

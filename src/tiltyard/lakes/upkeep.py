@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tiltyard.catalog.cuts import Line, read_line
 from tiltyard.catalog.forgetting import condemn, condemned, emptied, forget, give_up_below, reprieve
+from tiltyard.catalog.lines import LINE_DIGITS
 from tiltyard.catalog.values import MAIN, TableHead
 from tiltyard.errors import InvalidInput, TiltyardError
 from tiltyard.interfaces import ObjectInfo
@@ -255,13 +256,21 @@ def _drop_lines(work: _Work, location: str) -> None:
     there = [name for name in branches if _OWN_LINE.fullmatch(name)]
     if not there:
         return
-    # Read after the tables' branches: each of them is made for a branch of the lake that was there before.
-    alive = {f"lake-{one.name}-{one.id}" for one in work.lake.branches.list()}
-    for name in there:
-        if name not in alive and (location, name) not in work.needs.tables:
+    # Read after the tables' branches: each of them is made for a line of the lake that was there before.
+    alive = {one.id for one in work.lake.branches.list()} | {work.lake.catalog.cut(MAIN).line}
+    going = [name for name in there if name[-LINE_DIGITS:] not in alive and (location, name) not in work.needs.tables]
+    parents = {name: branches[name].parent_branch for name in there}
+    while going:
+        used = {parent for name, parent in parents.items() if parent is not None}
+        ends = [name for name in going if name not in used]  # what others were forked from goes after them, and stays with them
+        if not ends:
+            return
+        for name in ends:
             if not work.dry_run:
                 branches.delete(name, force=True)
             work.dropped.append(f"{location} branch {name}")
+            del parents[name]
+        going = [name for name in going if name not in ends]
 
 
 # ---- directories -----------------------------------------------------------------------------------------------------------------
