@@ -199,7 +199,7 @@ class SqlRecords:
                 clock.sleep(patience.wait(tries - 1, self._runtime))
 
     def _guarded(self, connection: Connection, work: Callable[[Connection], T]) -> T:
-        """Does work and puts what the driver raises into our words. If the connection is lost, nothing of it was applied: another one will do."""
+        """Does work and puts what the driver raises into our words. If the connection is lost, nothing was applied."""
         try:
             return work(connection)
         except DBAPIError as error:

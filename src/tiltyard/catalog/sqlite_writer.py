@@ -20,7 +20,7 @@ def writer_of(database: Path) -> str:
     Only reads: to ask the file itself one would have to open and close it, and closing it gives up all locks of this very process.
     """
     try:
-        shared = os.stat(f"{database}-shm")
+        shared = Path(f"{database}-shm").stat()
         held = _LOCKS.read_text()
     except OSError:
         return ""

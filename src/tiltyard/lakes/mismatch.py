@@ -58,7 +58,7 @@ def _what(moved: Moved, transaction: str) -> str:
 
 
 def moved_by(catalog: Catalog, branch: str, base: int, table: str) -> list[dict[str, Any]]:
-    """Who changed a table, or without one the names of tables, after a snapshot, the oldest first: transactions, authors, operations and messages."""
+    """Who changed a table after a snapshot, or any name where no table is given, the oldest first."""
     later = [one for one in catalog.history(branch, limit=_LOOKED_AT) if one.id > base]
     return [
         {"transaction": one.transaction, "author": one.author, "operation": ", ".join(done), "message": one.message}
@@ -110,4 +110,4 @@ def name_table(error: ConflictError, catalog: Catalog, branch: str, base: int, m
 
 def _done_to(snapshot: Snapshot, table: str) -> list[str]:
     changes = [change for change in snapshot.changes if (change.table == table if table else changes_names(change))]
-    return [operation for change in changes for operation in (change.operations or (change.kind,))]
+    return [operation for change in changes for operation in ((change.kind,) if changes_names(change) else change.operations)]

@@ -83,7 +83,7 @@ class ExternalStore(WrapperStore):
 
         Raises:
             CorruptTable: the bytes of a claim are gone, or somebody else's stand in their place and cannot stay there.
-            StorageError: the store or the ledger failed. Whoever calls this has written nothing of its own, so it is never ``maybe_applied``.
+            StorageError: the store or the ledger failed; never ``maybe_applied``, since who calls this has written nothing of its own.
         """
         claims = self.ledger.unfinished()
         try:
