@@ -174,8 +174,9 @@ def test_it_reads_nothing_but_the_name(indexed_lake: Lake, name: str) -> None:
         (lambda t: t.overwrite_pieces(t.write_task(overwrite=True, schema=numbers(1).schema), []), "rows"),
     ],
     ids=[
-        "an append of nothing, a version like others", "a delete that commits nothing", "a refused append", "an append that reads on the way", "row ids", "row addresses", "a filter by row id",
-        "some rows", "a plain filter", "pieces", "pieces that overwrite",
+        "an append of nothing, a version like others", "a delete that commits nothing", "a refused append",
+        "an append that reads on the way", "row ids", "row addresses", "a filter by row id", "some rows", "a plain filter", "pieces",
+        "pieces that overwrite",
     ],
 )  # fmt: skip
 def test_how_closely_it_looked(indexed_lake: Lake, use: Use, level: ReadLevel) -> None:
@@ -202,7 +203,7 @@ Noted = tuple[dict[str, ReadLevel], tuple[str, ...], bool]
 
 def noted(lake: Lake, tx: LakeTransaction) -> Noted:
     heads = lake.catalog.cut().tables
-    levels = {name: level for name, head in heads.items() if (level := tx._reads.level(head.id)) != "nothing"}
+    levels: dict[str, ReadLevel] = {name: level for name, head in heads.items() if (level := tx._reads.level(head.id)) != "nothing"}
     return levels, tx._reads.absent, tx._reads.names is not None
 
 
@@ -327,10 +328,10 @@ def test_what_breaks_a_read(site: Site, lake: Lake, change: str) -> None:
         except ExpectedVersionMismatch as error:
             failed[name] = error
     assert set(failed) == broken
-    for error in failed.values():
-        assert error.retryable
-        assert error.cause in ("read", "name")
-        assert len(str(error)) < 300
+    for told in failed.values():
+        assert told.retryable
+        assert told.cause in ("read", "name")
+        assert len(str(told)) < 300
     plain.commit()
     assert ids(lake.table("b")) == [1, 9], "a snapshot transaction counts on nothing that it read"
 

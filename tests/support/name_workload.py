@@ -62,7 +62,8 @@ class Doing:
 
     tx: LakeTransaction
     random: Random
-    element: int
+    own: Append
+    """What it appends to the rows, if it does: said before it begins, since it may die over it."""
     seen: list[AnyOp] = field(default_factory=list)
 
     def look(self, name: str) -> str | None:
@@ -91,9 +92,9 @@ class Doing:
         self.seen += [Define(name, None), Define(to, table)]
 
     def append(self) -> None:
-        row = self.random.randrange(ROWS)
-        self.tx.table(TABLE).update({"items": f"items || ' {self.element}'"}, where=f"row = {row}", mode="rows")
-        self.seen.append(Append(f"{TABLE}/{row}", self.element))
+        row = self.own.key.partition("/")[2]
+        self.tx.table(TABLE).update({"items": f"items || ' {self.own.element}'"}, where=f"row = {row}", mode="rows")
+        self.seen.append(self.own)
 
     def read(self) -> bool:
         row = self.random.randrange(ROWS)
@@ -149,12 +150,12 @@ KINDS: tuple[Callable[[Doing], None], ...] = (
 )  # fmt: skip
 
 
-def run_one(lake: Lake, isolation: Any, who: str, random: Random, element: int) -> tuple[Outcome, Doing | None]:
+def run_one(lake: Lake, isolation: Any, who: str, random: Random, own: Append) -> tuple[Outcome, Doing | None]:
     kind = random.choice(KINDS)
     doing = None
     try:
         tx = lake.transaction(isolation=isolation, message=who)
-        doing = Doing(tx, random, element)
+        doing = Doing(tx, random, own)
         with tx:
             kind(doing)
     except ty.errors.OutcomeUnknown:
@@ -173,8 +174,9 @@ def main(address: str, root: str, file: str, name: str, seed: str, isolation: st
         lake.catalog.records = FaultyRecords(lake.catalog.records, random)
         recorder = Recorder(name, lines.write, time.monotonic_ns)
         for number in range(int(count)):
-            index = recorder.begin([])
-            outcome, doing = run_one(lake, isolation, f"{name}/{index}", random, int(name.removeprefix("p")) * 1_000_000 + number)
+            own = Append(f"{TABLE}/{random.randrange(ROWS)}", int(name.removeprefix("p")) * 1_000_000 + number)
+            index = recorder.begin([own])
+            outcome, doing = run_one(lake, isolation, f"{name}/{index}", random, own)
             seen = doing.seen if doing is not None else []
             recorder.end(index, outcome, seen, base=doing.tx.base if doing is not None else None)
 

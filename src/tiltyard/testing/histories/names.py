@@ -116,6 +116,8 @@ class _Resolving:
             return  # nobody knows where it stood
         chain = self.chains[name]
         place = self._place(transaction, chain, seen)
+        if place is not None and self._unchanged(transaction, name, chain, place):
+            return
         if place is not None:
             yield Read(key_of(name), tuple(state.element for state in chain[:place]))
             return
@@ -132,7 +134,18 @@ class _Resolving:
             # A name that stands for the same as before, whatever it stood for in between, is no change to a serial order.
             places.insert(0, _count(chain, step.snapshot - 1))
         places += sorted(range(len(chain) + 1), key=lambda place: abs(place - places[-1]))
-        return next((place for place in places if (chain[place - 1].value if place else None) in seen), None)
+        return next((place for place in places if _value(chain, place) in seen), None)
+
+    def _unchanged(self, transaction: Transaction, name: str, chain: list[_State], place: int) -> bool:
+        """Whether the transaction changed a name that stood for the same as when it looked, whatever it stood for in between.
+
+        No state was passed over then, and under snapshots nothing else follows from the look.
+        """
+        step = self.step_of.get(transaction.name)
+        if self.isolation != "snapshot" or step is None or name not in step.names:
+            return False
+        before = _count(chain, step.snapshot - 1)
+        return before != place and _value(chain, before) == _value(chain, place)
 
     def _changes(self, transaction: Transaction, own: Mapping[str, str | None]) -> Iterator[Append]:
         step = self.step_of.get(transaction.name)
@@ -149,6 +162,10 @@ class _Resolving:
             return dict(own)
         at = {name: self.chains[name][: _count(self.chains[name], transaction.base)] for name in own}
         return {name: table for name, table in own.items() if table != (at[name][-1].value if at[name] else None)}
+
+
+def _value(chain: list[_State], place: int) -> str | None:
+    return chain[place - 1].value if place else None
 
 
 def _count(chain: list[_State], snapshot: int) -> int:
