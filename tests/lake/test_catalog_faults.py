@@ -238,8 +238,9 @@ def test_run_ends_with_its_deadline(tmp_path: Path, postgres_url: str) -> None:
             assert longest - 3 < clock.monotonic() - began < longest + 3
 
 
+@pytest.mark.parametrize("cuts", [1, 4])
 @pytest.mark.parametrize("cut", ["before", "after"])
-def test_run_finds_out_what_became_of_a_commit(cut: Any, tmp_path: Path, postgres_url: str) -> None:
+def test_run_finds_out_what_became_of_a_commit(cut: Any, cuts: int, tmp_path: Path, postgres_url: str) -> None:
     """A real connection, cut at the COMMIT: the function is run once, and its rows are there once."""
     with fresh_database(postgres_url) as url:
         given = conninfo_to_dict(url)
@@ -253,12 +254,11 @@ def test_run_finds_out_what_became_of_a_commit(cut: Any, tmp_path: Path, postgre
                 def work(tx: LakeTransaction) -> str:
                     tx.table("a").append(numbers(2))
                     runs.append(1)
-                    proxy.cut = cut
-                    threading.Timer(0.3, lambda: setattr(proxy, "cut", "never")).start()
+                    proxy.cut, proxy.most = cut, proxy.cuts + cuts
                     return "done"
 
                 assert lake.run(work) == "done"
-                assert proxy.cuts >= 1
+                assert proxy.cuts == cuts
                 assert runs == [1]
                 assert ids(lake.table("a")) == [1, 2]
         finally:

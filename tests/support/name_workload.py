@@ -63,7 +63,7 @@ class Doing:
     tx: LakeTransaction
     random: Random
     own: Append
-    """What it appends to the rows, if it does: said before it begins, since it may die over it."""
+    """What it appends to the rows, if it does."""
     seen: list[AnyOp] = field(default_factory=list)
 
     def look(self, name: str) -> str | None:
@@ -150,8 +150,13 @@ KINDS: tuple[Callable[[Doing], None], ...] = (
 )  # fmt: skip
 
 
-def run_one(lake: Lake, isolation: Any, who: str, random: Random, own: Append) -> tuple[Outcome, Doing | None]:
-    kind = random.choice(KINDS)
+APPENDING = (Doing.rows_by_a_name, Doing.rows_by_the_list)
+"""Kinds that append to the rows, and change nothing else. They say so before they begin, since they may die over it."""
+
+
+def run_one(
+    lake: Lake, isolation: Any, who: str, kind: Callable[[Doing], None], random: Random, own: Append
+) -> tuple[Outcome, Doing | None]:
     doing = None
     try:
         tx = lake.transaction(isolation=isolation, message=who)
@@ -175,8 +180,9 @@ def main(address: str, root: str, file: str, name: str, seed: str, isolation: st
         recorder = Recorder(name, lines.write, time.monotonic_ns)
         for number in range(int(count)):
             own = Append(f"{TABLE}/{random.randrange(ROWS)}", int(name.removeprefix("p")) * 1_000_000 + number)
-            index = recorder.begin([own])
-            outcome, doing = run_one(lake, isolation, f"{name}/{index}", random, own)
+            kind = random.choice(KINDS)
+            index = recorder.begin([own] if kind in APPENDING else [])
+            outcome, doing = run_one(lake, isolation, f"{name}/{index}", kind, random, own)
             seen = doing.seen if doing is not None else []
             recorder.end(index, outcome, seen, base=doing.tx.base if doing is not None else None)
 
