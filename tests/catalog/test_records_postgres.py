@@ -249,9 +249,8 @@ class TestForm:
         for durability in ("fsync", "os"):
             records = open_records(url, durability=durability)
             assert isinstance(records, SqlRecords)
-            settings: list[str] = []
-            records._transaction(lambda c: (settings.append(c.exec_driver_sql("SHOW synchronous_commit").scalar_one()), False))  # noqa: B023
-            assert settings == ["on" if durability == "fsync" else "off"]
+            setting = records._transaction(lambda c: (c.exec_driver_sql("SHOW synchronous_commit").scalar_one(), False))
+            assert setting == ("on" if durability == "fsync" else "off")
             records.close()
 
 
