@@ -24,8 +24,8 @@ from tiltyard.lakes.transaction import LakeTransaction
 PROVE = bool(os.environ.get("TILTYARD_PROVE"))
 STEPS = 400 if PROVE else 70
 SEEDS = range(50) if PROVE else range(2)
-LONGEST_SEARCH = 12
-"""Seeds after which a planted mistake should have been found."""
+SEARCHED = (6, 5, 3, 7, 9, 1, 2, 0, 4, 8)
+"""Seeds of the walks that look for a planted mistake, those that find the most first."""
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -107,7 +107,7 @@ PLANTED: list[Callable[[pytest.MonkeyPatch], None]] = [
 @pytest.mark.parametrize("plant", PLANTED)
 def test_each_mistake_is_found_when_it_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, plant: Callable[..., None]) -> None:
     plant(monkeypatch)
-    for seed in range(LONGEST_SEARCH):
+    for seed in SEARCHED:
         here = Site("sqlite", str(tmp_path / f"lake{seed}"), tmp_path / f"lake{seed}", {"catalog": "sqlite"})
         try:
             Walk(here, seed).run(STEPS)
@@ -116,4 +116,4 @@ def test_each_mistake_is_found_when_it_is_made_again(tmp_path: Path, monkeypatch
             return
         finally:
             here.close()
-    pytest.fail(f"{plant.__name__} was not found by {LONGEST_SEARCH} walks")
+    pytest.fail(f"{plant.__name__} was not found by {len(SEARCHED)} walks")

@@ -291,6 +291,16 @@ def test_what_both_changed_is_refused_and_named(site: Site, lake: Lake, on_main:
     sound(lake)
 
 
+def test_names_that_main_has_already_are_no_reason_to_stay_away(lake: Lake) -> None:
+    """Both renamed a table to the same name: there is nothing to publish, and the branch begins anew all the same."""
+    lake.branches.create("side")
+    lake.on_branch("side").rename_table("a", "c")
+    lake.rename_table("a", "c")
+    lake.table("c").append(numbers(2))
+    lake.branches.fast_forward("side")
+    assert rows(lake, "side") == rows(lake) == {"b": [1], "c": [1, 2]}
+
+
 # ---- branches of branches --------------------------------------------------------------------------------------------------------
 
 

@@ -107,7 +107,8 @@ class Walk:
             *[self.commit] * 4,
             *[self.fast_forward] * 3,
             *[self.define] * 3,
-            *[self.branch] * 2,
+            *[self.branch] * 3,
+            *[self.remake] * 2,
             self.end_branch,
             self.keep_handle,
             self.use_handle,
@@ -158,8 +159,10 @@ class Walk:
 
     # ---- single verbs ----------------------------------------------------------------------------------------------------------
 
-    def _choose(self) -> tuple[str, Line]:
+    def _choose(self, rather: str = MAIN) -> tuple[str, Line]:
+        """A line; ``rather`` in the place of main."""
         branch = self.random.choice([*self.lines])
+        branch = rather if branch == MAIN else branch
         return branch, self.lines[branch]
 
     def append(self) -> None:
@@ -181,7 +184,7 @@ class Walk:
         self.lines[branch].tables[token] = Table(name, frozenset({row}), next(self.numbers))
 
     def define(self) -> None:
-        branch, line = self._choose()
+        branch, line = self._choose(rather=self.random.choice([*self.lines]))
         free = [name for name in NAMES if name not in line.shown()]
         what = self.random.choice(["create", "drop", "rename", "swap"])
         if what == "create" and free:
@@ -232,7 +235,7 @@ class Walk:
             kept.changes.append(_written(token, row, next(self.numbers)))
         else:
             tx.drop_table(name)
-            kept.changes.append(lambda line: line.tables.pop(token) and None)
+            kept.changes.append(_dropped(token))
         if what == "again":
             new, stamp = next(self.numbers), next(self.numbers)
             tx.create_table(name, numbers(row))
@@ -286,7 +289,7 @@ class Walk:
     def branch(self) -> None:
         free = [name for name in BRANCHES if name not in self.lines]
         if free:
-            origin, line = self._choose()
+            origin, line = self._choose(rather=self.random.choice([*self.lines]))
             name = self.random.choice(free)
             self._note(f"branch {name} of {origin}")
             self._on(origin).branches.create(name)
@@ -303,6 +306,17 @@ class Walk:
                 del self.lines[name]
             else:
                 assert "is based on" in str(refused), refused
+
+    def remake(self) -> None:
+        """Deletes a branch and makes another one of that name at once, so that many numbers agree."""
+        there = [name for name in self.lines if name != MAIN]
+        if there:
+            name = self.random.choice(there)
+            self._note(f"remake {name}")
+            if self._refused(lambda: self.lake.branches.delete(name)) is None:
+                self.lake.branches.create(name)
+                main = self.lines[MAIN].tables
+                self.lines[name] = Line(next(self.numbers), dict(main), dict(main))
 
     def fast_forward(self) -> None:
         there = [name for name in self.lines if name != MAIN]
@@ -369,6 +383,13 @@ def _written(token: int, row: int, stamp: int) -> Change:
     def apply(line: Line) -> None:
         before = line.tables[token]
         line.tables[token] = replace(before, rows=before.rows | {row}, stamp=stamp)
+
+    return apply
+
+
+def _dropped(token: int) -> Change:
+    def apply(line: Line) -> None:
+        del line.tables[token]
 
     return apply
 

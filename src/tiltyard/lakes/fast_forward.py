@@ -154,15 +154,19 @@ def _taken_in(head: TableHead, there: Cut, main: Cut) -> TableHead:
 
 
 def _difference(root: Heads, there: Cut, main: Cut) -> _Difference:
-    now = {head.id: head for head in there.tables.values()}
+    now = {head.id: head for head in sorted(there.tables.values(), key=lambda head: head.name)}
     have = {head.id: head for head in main.tables.values()}
     both = {table: (root[table], head) for table, head in now.items() if table in root}
     return _Difference(
         written={table: pair for table, pair in both.items() if not same_version(*pair)},
-        renamed={table: pair for table, pair in both.items() if pair[0].name != pair[1].name},
+        renamed={table: pair for table, pair in both.items() if pair[1].name not in (pair[0].name, _name(have.get(table)))},
         made={table: head for table, head in now.items() if table not in root and not _has(have.get(table), head)},
         dropped={table: head for table, head in root.items() if table not in now and table in have},
     )
+
+
+def _name(head: TableHead | None) -> str:
+    return "" if head is None else head.name
 
 
 def _has(have: TableHead | None, head: TableHead) -> bool:
@@ -203,10 +207,10 @@ def _moved(lake: Lake, there: Cut, before: TableHead, now: TableHead | None) -> 
     by = moved_by(lake.catalog, MAIN, 0, before.id if now is None else now.id)
     last = f", last by {by[-1]['operation']} of {by[-1]['author'] or 'somebody'}" if by else ""
     renamed = f" as {shown(now.name)}" if now is not None and now.name != before.name else ""
-    where = "is gone from" if now is None else f"is at version {now.version}{renamed} on"
+    where = "gone" if now is None else f"at version {now.version}{renamed}"
     since = f"was at {before.version} when branch {there.branch!r} began" if before.version else f"is new on branch {there.branch!r}"
     return ExpectedVersionMismatch(
-        f"{name} {where} main{last}; it {since}.",
+        f"{name} was changed on main{last}: there it is {where}; it {since}.",
         table=name,
         expected=before.version,
         actual=None if now is None else now.version,

@@ -409,7 +409,7 @@ class LakeTransaction(TransactionDoor):
         while True:
             publication = self._publication()
             self._alone = is_alone(publication)
-            if not publication.changes and not publication.reads and publication.key is None:
+            if not publication.changes and not publication.reads and publication.key is None and self._publish_by is None:
                 return Published(self.base, self.id)
             self._attempts += 1
             try:
