@@ -15,7 +15,7 @@ from tiltyard.catalog.marks import Marks, branch_id_of
 from tiltyard.catalog.publishing import COMMITTED, IN_DOUBT
 from tiltyard.catalog.records import Records
 from tiltyard.catalog.values import MAIN, Cut, Isolation, Snapshot, TableHead
-from tiltyard.errors import AlreadyExists, ConflictError, ContentionError, ExpectedVersionMismatch, InvalidInput, NotFound, TiltyardError
+from tiltyard.errors import AlreadyExists, ExpectedVersionMismatch, InvalidInput, NotFound, TiltyardError
 from tiltyard.format.names import Scheme
 from tiltyard.interfaces import Runtime, system_runtime
 from tiltyard.lakes.finishing import finish_before
@@ -30,18 +30,15 @@ from tiltyard.lakes.recovering import Recoverable, somebody
 from tiltyard.lakes.recovery import is_certain, recover
 from tiltyard.lakes.refs import LakeBranches, LakeTags
 from tiltyard.lakes.registering import register
+from tiltyard.lakes.running import run
 from tiltyard.lakes.spark_door import LakeDoor
 from tiltyard.lakes.transaction import LakeTransaction
 from tiltyard.storage import Durability
-from tiltyard.transaction.backoff import wait_before
 from tiltyard.verbs.history import parse_moment
 from tiltyard.verbs.outcome import Committed, NotCommitted, Outcome, Unknown
 from tiltyard.verbs.place import Place, open_place
 
 T = TypeVar("T")
-
-RUN_WAIT = 0.025
-"""Seconds; what the wait between two runs of a transaction grows from."""
 
 
 class LakeSnapshot:
@@ -310,37 +307,33 @@ class Lake(Keeping, Recoverable, LakePieces, LakeDoor):
             isolation: ``"snapshot"`` refuses two writes to the same rows; ``"serializable"`` also a write that rests on something read
                 which others changed.
             message: a sentence for the history.
-            idempotency_key: a transaction whose key was committed before does nothing and returns what the first one came to.
+            idempotency_key: a transaction whose key was committed before does nothing and returns what the first one came to. A text of
+                1 to 1,000 bytes.
             properties: more for the history, as text.
         """
         if self._where.lost:
             find_again(self, needed=True)
         return LakeTransaction(self, isolation, message, idempotency_key, properties, self.branch)
 
-    def run(self, work: Callable[[LakeTransaction], T], *, retries: int = 5, **options: Any) -> T | None:
+    def run(self, work: Callable[[LakeTransaction], T], *, retries: int = 5, deadline: float | None = None, **options: Any) -> T | None:
         """Runs a function inside a transaction, and again in a fresh one when others were in the way; what the function returned.
+
+        A catalog that cannot be reached, such as a server that restarts, is waited for. Where the answer to a commit was lost, the
+        catalog is asked what became of it, and the function is not run again before that is known.
 
         Args:
             work: called with the transaction; what it does outside of it happens each time.
-            retries: how often it is run again.
+            retries: how often it is run again after a conflict.
+            deadline: seconds after which nothing is begun again. Without one a catalog that cannot be reached is waited for a minute.
             options: those of ``transaction``. Where a transaction with the same ``idempotency_key`` was committed before, the function is
                 not called at all, and None comes back.
+
+        Raises:
+            ConflictError, ContentionError: others were in the way, too often or for good.
+            StorageError: the catalog could not be reached for so long. Nothing was written.
+            OutcomeUnknown: nor could it be asked what became of the commit.
         """
-        runtime = self.catalog.runtime
-        key = options.get("idempotency_key")
-        if key is not None and (before := self.catalog.with_key(key)) is not None and is_certain(self, str(before["transaction"])):
-            return None
-        for attempt in range(retries + 1):
-            try:
-                with self.transaction(**options) as tx:
-                    result = work(tx)
-            except (ConflictError, ContentionError) as error:
-                if not error.retryable or attempt == retries:
-                    raise
-                runtime.clock.sleep(wait_before(attempt, RUN_WAIT, runtime))
-            else:
-                return result
-        raise InvalidInput(f"retries is 0 or more, not {retries}.", argument="retries")
+        return run(self, work, retries, deadline, options)
 
     def outcome(self, transaction_id: str, *, give_up: bool = False) -> Outcome:
         """What became of a transaction whose commit ended without an answer. ``version`` of the answer is the lake's snapshot.

@@ -63,7 +63,7 @@ def _one_name_after_the_other(patch: pytest.MonkeyPatch) -> None:
     def rearrange(self: LakeTransaction, names: Any, dropped: Any, taken_in: Any) -> None:
         heads = {head.id: head for head in self.cut.tables.values()}
         for head in taken_in:
-            if head.name in self._names():
+            if self._names.find(head.name, self._by_name) is not None:
                 raise AlreadyExists(f"There is a table {head.name}.", name=head.name)
             self._by_name[head.name] = Touched(head.id, head.name, location=head.location, taken_in=head)
         for table, name in names.items():

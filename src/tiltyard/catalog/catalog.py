@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from tiltyard.catalog.codec import (
     BRANCHES,
@@ -30,11 +30,19 @@ from tiltyard.catalog.codec import (
 )
 from tiltyard.catalog.cuts import Floor, cut_at, floor_from, floor_key
 from tiltyard.catalog.lines import is_line, line_in, new_line
-from tiltyard.catalog.publishing import ABORTED, COMMITTED, IN_DOUBT, Published, decide, locks
-from tiltyard.catalog.records import Body, Found, Records, Writes
+from tiltyard.catalog.publishing import ABORTED, COMMITTED, IN_DOUBT, Published, decide, locks, names_of
+from tiltyard.catalog.records import Body, Decide, Found, Records, Writes
 from tiltyard.catalog.values import MAIN, Cut, Publication, Snapshot
-from tiltyard.errors import NotFound, TiltyardError, UnsupportedFeature
+from tiltyard.errors import ContentionError, NotFound, StorageError, TiltyardError, UnsupportedFeature
 from tiltyard.interfaces import Runtime
+from tiltyard.transaction.backoff import wait_before
+
+T = TypeVar("T")
+
+BOOKKEEPING: Final = 4
+"""How often bookkeeping is tried that others or a lost answer got in the way of."""
+BOOKKEEPING_WAIT: Final = 0.05
+"""Seconds; what the wait between two of these tries grows from."""
 
 FORMAT: Final = 2
 """What the records of a lake mean. A higher number than this one is refused.
@@ -122,7 +130,7 @@ class Catalog:
         prefix = f"{TABLES}{branch}/"
         heads = [head_from_body(body) for key, body in found.items() if key.startswith(prefix)]
         line = line_in(tip, self.records, branch)
-        return Cut(branch, int(tip["snapshot"]), {head.name: head for head in heads}, _unfinished(found), line)
+        return Cut(branch, int(tip["snapshot"]), {head.name: head for head in heads}, _unfinished(found), line, names_of(tip))
 
     def cut_at(self, snapshot: int, branch: str = MAIN) -> Cut:
         """All tables as they were right after a snapshot.
@@ -227,7 +235,7 @@ class Catalog:
                 return Writes(found[key]["state"] != COMMITTED)
             return Writes(True, {key: {"state": ABORTED, "at": now}})
 
-        return self.records.transact([key], [], decide)
+        return self._keep_trying([key], decide)
 
     # ---- versions on their way to their final name -----------------------------------------------------------------------------
 
@@ -244,7 +252,7 @@ class Catalog:
             return Writes(None, delete=[key for key, path in staged.items() if key in found and found[key]["staged"] == path])
 
         if staged:
-            self.records.transact([*staged], [], decide)
+            self._keep_trying([*staged], decide)
 
     def void(self, pending: Pending, maker: str) -> None:
         """Gives a number up to a writer that does not know the catalog and had taken the name: nobody has seen ours.
@@ -271,7 +279,7 @@ class Catalog:
                 put[at] = snapshot_to_body(replace(snapshot_from_body(found[at]), voided=True))
             return Writes(None, put, gone)  # where the snapshot is gone, so is the line that it was on
 
-        self.records.transact([*gone, at, *heads], [], decide)
+        self._keep_trying([*gone, at, *heads], decide)
 
     def quarantine(self, pending: Pending, why: str) -> None:
         """Stops all writing to a table until somebody decides. Another line of that name, or branch of the table, is left alone."""
@@ -282,7 +290,19 @@ class Catalog:
             news = ours and found[key].get("quarantine") != why
             return Writes(None, {key: {**found[key], "quarantine": why}} if news else {})
 
-        self.records.transact([key], [tip], decide)
+        self._keep_trying([key], decide, [tip])
+
+    def _keep_trying(self, keys: Sequence[str], decide: Decide[T], shared: Sequence[str] = ()) -> T:
+        """Does bookkeeping that may be done twice, so that neither a lost answer nor a busy catalog leaves it open."""
+        for attempt in range(BOOKKEEPING):
+            try:
+                return self.records.transact(keys, shared, decide)
+            except (StorageError, ContentionError) as error:
+                if isinstance(error, StorageError) and not error.maybe_applied:
+                    raise
+                last = error
+            self.runtime.clock.sleep(wait_before(attempt, BOOKKEEPING_WAIT, self.runtime))
+        raise last
 
 
 def _names(body: Body, pending: Pending) -> bool:

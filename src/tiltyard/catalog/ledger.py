@@ -227,6 +227,10 @@ def adopt(catalog: Catalog, store: ObjectStore, head: TableHead, lake_branch: st
                 raise HistoryUnavailable(f"{head.name} was dropped from the lake.", read_version=head.version) from None
             head, origin = moved.head, None
             continue
+        except StorageError as error:
+            if not error.maybe_applied:
+                raise
+            continue  # whoever adopts them anew finds out whether they are adopted
         newest = max((one.version for one in steps if one.content), default=0)
         return replace(head, version=found[0], data_version=max(head.data_version, newest), transaction=steps[-1].transaction)
     raise StorageError(f"{head.name}: others commit faster than their versions can be adopted.", name=head.name, transient=True)

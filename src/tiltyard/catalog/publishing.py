@@ -24,7 +24,7 @@ from tiltyard.catalog.codec import (
     transaction_key,
 )
 from tiltyard.catalog.lines import differs, is_line, moved_line
-from tiltyard.catalog.records import Found, Writes
+from tiltyard.catalog.records import Body, Found, Writes
 from tiltyard.catalog.values import Change, Moved, Publication, Snapshot, TableHead
 from tiltyard.errors import CorruptTable, HistoryUnavailable, NotFound
 
@@ -78,7 +78,8 @@ def locks(publication: Publication) -> tuple[list[str], list[str]]:
     if publication.key is not None:
         exclusive.append(idempotency_key(publication.key))
     written = set(exclusive)
-    shared = [key for one in publication.reads if (key := table_key(branch, one.table)) not in written]
+    looked_at = [*(table_key(branch, one.table) for one in publication.reads), *(name_key(branch, name) for name in publication.absent)]
+    shared = [key for key in looked_at if key not in written]
     return exclusive, [*shared, *(gone_key(one.location) for one in publication.changes if one.location)]
 
 
@@ -103,7 +104,8 @@ def decide(publication: Publication, found: Found, now: datetime) -> Writes[Publ
         raise StaleError([moved_line(publication.branch, publication.base, tip)])
     if publication.base < int(tip.get("expired", 0)) and not _tells_by_itself(publication):
         raise ExpiredError
-    moved = [*_moved_writes(publication, found), *_moved_reads(publication, found)]
+    # What was read comes first: whoever rests on it is to look again, even where a write could not be carried over.
+    moved = [*_moved_reads(publication, found), *_moved_names(publication, found, tip), *_moved_writes(publication, found)]
     if moved:
         raise StaleError(moved)
     line = str(tip.get("line") or publication.line)
@@ -125,7 +127,13 @@ def decide(publication: Publication, found: Found, now: datetime) -> Writes[Publ
     if publication.key is not None:
         done["key"] = publication.key
     put: dict[str, Any] = {
-        tip_key(publication.branch): {**tip, "snapshot": snapshot.id, "at": at, "line": line},
+        tip_key(publication.branch): {
+            **tip,
+            "snapshot": snapshot.id,
+            "at": at,
+            "line": line,
+            "names": _names_after(publication, tip, snapshot.id),
+        },
         transaction_key(publication.transaction): done,
         snapshot_key(publication.branch, snapshot.id): snapshot_to_body(snapshot),
     }
@@ -171,7 +179,7 @@ def _moved_writes(publication: Publication, found: Found) -> Iterable[Moved]:
             yield Moved(change.table, change.former or change.name, "incompatible", change.base, None)
             continue
         head = head_from_body(body)
-        if change.former and head.name != change.former:
+        if head.name != (change.former or change.name) and (change.former or change.kind == "drop"):
             yield Moved(change.table, change.former, "incompatible", change.base, head.version, head)
         elif head.version != change.base:
             yield Moved(change.table, head.name, "write", change.base, head.version, head)
@@ -194,8 +202,34 @@ def _moved_reads(publication: Publication, found: Found) -> Iterable[Moved]:
             yield Moved(read.table, read.name, "read", read.base, None)
             continue
         head = head_from_body(body)
-        if head.data_version != read.data_version:
+        changed = (read.level == "rows" and head.data_version != read.data_version) or (read.level == "table" and head.version != read.base)
+        if changed:
             yield Moved(read.table, read.name, "read", read.base, head.version, head)
+        elif head.name != read.name:
+            yield Moved(read.table, read.name, "name", read.base, head.version, head)
+
+
+def _moved_names(publication: Publication, found: Found, tip: Body) -> Iterable[Moved]:
+    for name in publication.absent:
+        holder = found.get(name_key(publication.branch, name))
+        if holder is not None:
+            yield Moved(str(holder.get("table", "")), name, "name", 0, None)
+    if publication.names is not None and names_of(tip) != publication.names:
+        yield Moved("", "", "name", publication.names, names_of(tip))
+
+
+def changes_names(change: Change) -> bool:
+    """Whether the list of all names is another one after a change."""
+    return bool(change.kind in ("create", "register", "drop", "rename") or change.former)
+
+
+def _names_after(publication: Publication, tip: Body, snapshot: int) -> int:
+    return snapshot if any(map(changes_names, publication.changes)) else names_of(tip)
+
+
+def names_of(tip: Body) -> int:
+    """The snapshot that last changed a name. Where a tip does not say, each step to it may have been one."""
+    return int(tip.get("names", tip["snapshot"]))
 
 
 def _named_as_now(change: Change, branch: str, found: Found) -> Change:

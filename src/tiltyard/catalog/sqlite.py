@@ -15,6 +15,7 @@ from sqlalchemy.pool import QueuePool
 from tiltyard.catalog.database import Failure, Trouble
 from tiltyard.catalog.migrations import RECORDS
 from tiltyard.catalog.patience import Patience
+from tiltyard.catalog.sqlite_writer import writer_of
 from tiltyard.errors import InvalidInput, StorageError
 from tiltyard.storage.files import storage_error, sync_parent
 from tiltyard.storage.local import Durability
@@ -50,7 +51,7 @@ class Sqlite:
     """An SQLite file with a write-ahead log: readers see the last commit and wait for nobody, one writer at a time."""
 
     # Waiting is ours and not SQLite's, whose own waits grow to 100 ms, many times what a commit takes.
-    patience = Patience(first=0.001, longest=0.02, attempts=1_000_000, seconds=60.0)
+    patience = Patience(first=0.001, longest=0.02, attempts=1_000_000, seconds=10.0)
     one_writer = True
     lock_all = ""
     among: ColumnElement[bool] = _AMONG
@@ -90,6 +91,9 @@ class Sqlite:
 
     def delete(self, connection: Connection, keys: Collection[str]) -> None:
         _driver(connection).executemany(_DELETE, [(key,) for key in sorted(keys)])
+
+    def holder(self, engine: Engine) -> str:
+        return writer_of(self.path)
 
     def failure(self, error: BaseException | None) -> Failure:
         code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)

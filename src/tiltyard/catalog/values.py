@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Literal
+from typing import Final, Literal, get_args
 
 Isolation = Literal["snapshot", "serializable"]
 Kind = Literal["create", "write", "drop", "rename", "adopt", "register"]
+ReadLevel = Literal["nothing", "name", "rows", "table"]
+
+READ_LEVELS: Final[tuple[ReadLevel, ...]] = get_args(ReadLevel)
+"""How closely a transaction may look at a table, the closest last; see ``lakes/read_set.py``."""
 
 MAIN = "main"
 """The line of history that is no branch."""
@@ -57,6 +61,7 @@ class Cut:
         tables: by full name.
         unfinished: by table's id and its own branch, the lowest version that was committed and may not have its final name yet.
         line: id of the line of history, which tells it from others that had or will have the name of the branch.
+        names: the snapshot that last created, dropped, renamed or registered a table.
     """
 
     branch: str
@@ -64,6 +69,7 @@ class Cut:
     tables: Mapping[str, TableHead]
     unfinished: Mapping[tuple[str, str | None], int] = field(default_factory=dict)
     line: str = ""
+    names: int = 0
 
     def is_unfinished(self, head: TableHead) -> bool:
         """Whether what stands under the name of this version may still be somebody else's."""
@@ -177,12 +183,19 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class Expectation:
-    """What a transaction counts on for one table it read."""
+    """What a transaction counts on for one table it read.
+
+    Attributes:
+        table, name: which one, and what it was called.
+        base, data_version: the versions that it had.
+        level: how closely it was looked at, which decides which of these must be as they were.
+    """
 
     table: str
     name: str
     base: int
     data_version: int
+    level: ReadLevel = "rows"
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,6 +208,8 @@ class Publication:
         reads: tables that must not have changed, beside those.
         key: an idempotency key; a transaction that has the key of a committed one is that one.
         line: id of the line of history it was built on; empty where that is not compared.
+        absent: names that no table may have got.
+        names: the snapshot that must still be the last one to have changed a name; None where that does not matter.
     """
 
     transaction: str
@@ -208,6 +223,8 @@ class Publication:
     isolation: Isolation = "snapshot"
     base: int = 0
     line: str = ""
+    absent: tuple[str, ...] = ()
+    names: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,14 +236,15 @@ class Moved:
         kind: ``write`` for one the transaction writes to, ``read`` for one it read, ``incompatible`` for one that was dropped, renamed
             or whose name is taken, ``foreign`` for one whose number a writer took that does not know the catalog, ``replaced`` for one
             that has the number, but not the version or branch of the table that was built on, ``line`` where the whole branch of the
-            lake is another one than that (``name`` is its name, ``expected`` and ``actual`` are snapshots).
+            lake is another one than that (``name`` is its name, ``expected`` and ``actual`` are snapshots), ``name`` for a name that was
+            read and stands for another table or for none by now; with an empty name for the list of all names.
         expected, actual: versions; ``actual`` is None where the table is gone.
         head: where it is now.
     """
 
     table: str
     name: str
-    kind: Literal["write", "read", "incompatible", "foreign", "replaced", "line"]
+    kind: Literal["write", "read", "incompatible", "foreign", "replaced", "line", "name"]
     expected: int
     actual: int | None
     head: TableHead | None = None

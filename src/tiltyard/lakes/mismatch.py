@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from tiltyard.catalog.catalog import Catalog
+from tiltyard.catalog.publishing import changes_names
 from tiltyard.catalog.values import Moved, Snapshot
 from tiltyard.errors import ConflictError, ExpectedVersionMismatch, fit
 from tiltyard.lakes.names import shown
@@ -28,11 +29,9 @@ def mismatch(catalog: Catalog, branch: str, base: int, transaction: str, moved: 
         return _another_line(transaction, moved)
     by = moved_by(catalog, branch, base, moved.table)
     name = shown(moved.name)
-    where = "is gone, or its name is taken" if moved.actual is None else f"is at version {moved.actual}"
-    where = f"has another version {moved.actual}" if moved.kind == "replaced" else where
     last = f", last by {by[-1]['operation']} of {by[-1]['author'] or 'somebody'}" if by else ""
     return ExpectedVersionMismatch(
-        f"{name} {where}; transaction {transaction} was built on {moved.expected}{last}.",
+        f"{_what(moved, transaction)}{last}.",
         table=name,
         expected=moved.expected,
         actual=moved.actual,
@@ -45,8 +44,21 @@ def mismatch(catalog: Catalog, branch: str, base: int, transaction: str, moved: 
     )
 
 
+def _what(moved: Moved, transaction: str) -> str:
+    name = shown(moved.name)
+    if moved.kind != "name":
+        where = "is gone, or its name is taken" if moved.actual is None else f"is at version {moved.actual}"
+        where = f"has another version {moved.actual}" if moved.kind == "replaced" else where
+        return f"{name} {where}; transaction {transaction} was built on {moved.expected}"
+    if not name:
+        return f"Tables were made, dropped or renamed since transaction {transaction} listed them"
+    if moved.head is not None:
+        return f"{name} is called {shown(moved.head.name)} by now; transaction {transaction} used it as {name}"
+    return f"There is a table {name} by now; transaction {transaction} found none"
+
+
 def moved_by(catalog: Catalog, branch: str, base: int, table: str) -> list[dict[str, Any]]:
-    """Who changed a table after a snapshot, the oldest first: transactions, authors, operations and messages."""
+    """Who changed a table after a snapshot, or any name where no table is given, the oldest first."""
     later = [one for one in catalog.history(branch, limit=_LOOKED_AT) if one.id > base]
     return [
         {"transaction": one.transaction, "author": one.author, "operation": ", ".join(done), "message": one.message}
@@ -97,4 +109,5 @@ def name_table(error: ConflictError, catalog: Catalog, branch: str, base: int, m
 
 
 def _done_to(snapshot: Snapshot, table: str) -> list[str]:
-    return [operation for change in snapshot.changes if change.table == table for operation in (change.operations or (change.kind,))]
+    changes = [change for change in snapshot.changes if (change.table == table if table else changes_names(change))]
+    return [operation for change in changes for operation in ((change.kind,) if changes_names(change) else change.operations)]

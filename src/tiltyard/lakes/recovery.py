@@ -9,7 +9,7 @@ from typing import cast
 
 from tiltyard.catalog.catalog import Pending
 from tiltyard.catalog.values import TableHead
-from tiltyard.errors import CorruptTable, NotFound, StorageError
+from tiltyard.errors import ContentionError, CorruptTable, NotFound, StorageError
 from tiltyard.lakes.base import LakeBase
 from tiltyard.lakes.finishing import finish
 from tiltyard.storage.external import ExternalStore
@@ -48,7 +48,7 @@ def recover(lake: LakeBase) -> int:
             store = cast(ExternalStore, lake.place_of(head, branch).store)
             finish(lake.catalog, [(versions, store)], alone=versions[0].alone)
             done += len(versions)
-        except (CorruptTable, NotFound, StorageError) as error:
+        except (ContentionError, CorruptTable, NotFound, StorageError) as error:
             _log.warning("version %s of table %s is not finished: %s", versions[0].version, table, error)
     return done
 

@@ -15,7 +15,7 @@ from tiltyard.catalog.ledger import adopt
 from tiltyard.catalog.marks import Says
 from tiltyard.catalog.publishing import COMMITTED, AbortedError, ExpiredError, Published, StaleError, is_alone
 from tiltyard.catalog.staging import StagedPlace, remove_owner, staged_place, write_owner
-from tiltyard.catalog.values import Cut, Expectation, Isolation, Moved, Publication, TableHead
+from tiltyard.catalog.values import Cut, Isolation, Moved, Publication, ReadLevel, TableHead
 from tiltyard.errors import (
     AlreadyExists,
     ConflictError,
@@ -34,7 +34,8 @@ from tiltyard.lakes.forks import forked
 from tiltyard.lakes.handles import TransactionTable
 from tiltyard.lakes.journal import note_names
 from tiltyard.lakes.mismatch import mismatch, name_table
-from tiltyard.lakes.names import directory_of, full_name, shown
+from tiltyard.lakes.names import check_idempotency_key, directory_of, full_name, shown
+from tiltyard.lakes.read_set import Names, ReadSet
 from tiltyard.lakes.recovery import is_certain
 from tiltyard.lakes.spark_door import TransactionDoor
 from tiltyard.lakes.touched import Touched, rearrange
@@ -108,10 +109,12 @@ class LakeTransaction(TransactionDoor):
         self._catalog: Catalog = lake.catalog
         self._isolation: Isolation = isolation
         self._message = message or ""
-        self._key = key
+        self._key = check_idempotency_key(key)
         self._properties = properties_with_message(properties, None)
         self._branch = branch
         self._cut: Cut = lake.catalog.cut(branch)
+        self._reads = ReadSet(self._cut)
+        self._names = Names(self._cut, self._reads)
         self._state: State = "open"
         self._lock = threading.RLock()
         self._by_name: dict[str, Touched] = {}
@@ -131,6 +134,11 @@ class LakeTransaction(TransactionDoor):
     def _says(self) -> str:
         return Says(self._message, self._properties, self._key).to_text()
 
+    @property
+    def in_doubt(self) -> bool:
+        """Whether it is not known what became of it; ``commit`` finds out."""
+        return self._state == "in doubt"
+
     def __repr__(self) -> str:
         return f"LakeTransaction({self.id}, {self._state}, base={self.base})"
 
@@ -139,14 +147,8 @@ class LakeTransaction(TransactionDoor):
     def tables(self) -> list[str]:
         """Names of all tables as this transaction sees them."""
         self.check_open()
-        return sorted(shown(name) for name in self._names())
-
-    def _names(self) -> set[str]:
-        hidden = {one.former for one in self._by_name.values() if one.former} | {
-            one.name for one in self._by_name.values() if one.dropped and one.head is not None
-        }
-        made = {name for name, one in self._by_name.items() if not one.dropped}
-        return ({*self._cut.tables} - hidden) | made
+        with self._lock:
+            return sorted(shown(name) for name in self._names.list(self._by_name))
 
     def table(self, name: str) -> TransactionTable:
         """A table as this transaction sees it; the same handle however often it is asked for.
@@ -165,13 +167,13 @@ class LakeTransaction(TransactionDoor):
     def _touch(self, full: str) -> Touched:
         with self._lock:
             self.check_open()
-            touched = self._by_name.get(full)
-            if touched is not None and not touched.dropped:
-                return touched
-            head = self._cut.tables.get(full)
-            if full not in self._names() or head is None:
+            found = self._names.find(full, self._by_name)
+            if found is None:
                 raise NotFound(f"There is no table {shown(full)!r} in the lake.", name=shown(full), advice="See lake.tables().")
-            return self._by_name.setdefault(full, Touched(head.id, full, head=head, base=head.version, ground=head, location=head.location))
+            if isinstance(found, Touched):
+                return found
+            fresh = Touched(found.id, full, head=found, base=found.version, ground=found, location=found.location)
+            return self._by_name.setdefault(full, fresh)
 
     def _open(self, touched: Touched) -> None:
         assert touched.head is not None
@@ -185,7 +187,7 @@ class LakeTransaction(TransactionDoor):
             # Finishing it may have given the number to a foreign writer's version: what was read is what counts.
             touched.ground = replace(touched.ground, transaction=transaction_id(touched.file))
         touched.place = staged
-        touched.handle = TransactionTable(self, shown(touched.name), staged, touched.file, scheme)
+        touched.handle = TransactionTable(self, touched.id, shown(touched.name), staged, touched.file, scheme)
 
     def create_table(
         self,
@@ -244,7 +246,7 @@ class LakeTransaction(TransactionDoor):
         full = full_name(name)
         with self._lock:
             self.check_open()
-            if full in self._names():
+            if self._names.find(full, self._by_name) is not None:
                 raise AlreadyExists(f"There is a table {shown(full)!r} in the lake already.", name=shown(full))
             identity = table_id or self._catalog.runtime.random.uuid()
             touched = Touched(identity, full, location=directory_of(full, identity))
@@ -268,7 +270,7 @@ class LakeTransaction(TransactionDoor):
                         self._by_name[full] = before
                 raise
             touched.place, touched.file = staged, file
-            touched.handle = TransactionTable(self, shown(full), staged, file, Scheme.V2)
+            touched.handle = TransactionTable(self, identity, shown(full), staged, file, Scheme.V2)
             return touched.handle
 
     def drop_table(self, name: str) -> None:
@@ -299,7 +301,7 @@ class LakeTransaction(TransactionDoor):
         old, new = full_name(name), full_name(to)
         touched = self._touch(old)
         with touched.lock, self._lock:
-            if new in self._names():
+            if self._names.find(new, self._by_name) is not None:
                 raise AlreadyExists(f"There is a table {shown(new)!r} in the lake already.", name=shown(new))
             before = self._by_name.get(new)
             if before is not None:
@@ -316,14 +318,17 @@ class LakeTransaction(TransactionDoor):
 
     @property
     def cut(self) -> Cut:
+        """All tables as the base has them: whoever looks at it has read the names and versions of all."""
+        self._reads.note_everything()
         return self._cut
 
     def staged(self, name: str) -> StagedPlace:
         """Where a table's versions of this transaction are made."""
         self.table(name)
-        place = self._touch(full_name(name)).place
-        assert place is not None
-        return place
+        touched = self._touch(full_name(name))
+        self._reads.note(touched.id, "table")
+        assert touched.place is not None
+        return touched.place
 
     def publish_through(self, publish: Callable[[Publication], Published]) -> None:
         """Has another step of the catalog decide, which does more than publish. Nothing is carried over others' commits then."""
@@ -349,6 +354,10 @@ class LakeTransaction(TransactionDoor):
         """Raises for a transaction that is used up: nothing it would say holds any more."""
         if self._state != "open":
             raise InvalidInput(f"The transaction {self.id} is {self._state}; begin another one.", argument="transaction")
+
+    def note_read(self, table: str, level: ReadLevel) -> None:
+        """Has a table in the read set: from a handle, which was asked for it."""
+        self._reads.note(table, level)
 
     def __enter__(self) -> Self:
         self.check_open()
@@ -478,20 +487,15 @@ class LakeTransaction(TransactionDoor):
         return Published(int(known["snapshot"]), self.id) if known is not None and known["state"] == COMMITTED else None
 
     def _publication(self) -> Publication:
-        changes, reads = [], []
-        for touched in self._by_name.values():
-            change = touched.change()
-            if change is not None:
-                changes.append(change)
-            handle, head = touched.handle, touched.head
-            if self._isolation == "serializable" and head is not None and handle is not None and handle.was_read:
-                reads.append(Expectation(head.id, head.name, head.version, head.data_version))
-        if not changes:
-            reads = []  # a cut is consistent by itself: a transaction that only reads has its place right after its base
-        return Publication(
-            self.id, tuple(changes), self._branch, tuple(reads), self._key, self._lake.author, self._message, self._properties,
+        changes = tuple(change for touched in self._by_name.values() if (change := touched.change()) is not None)
+        publication = Publication(
+            self.id, changes, self._branch, (), self._key, self._lake.author, self._message, self._properties,
             self._isolation, self.base, self._cut.line,
         )  # fmt: skip
+        if self._isolation != "serializable" or not changes:
+            return publication  # a cut is consistent by itself: a transaction that only reads has its place right after its base
+        reads = self._reads
+        return replace(publication, reads=reads.expectations(), absent=reads.absent, names=reads.names)
 
     def _look_for_foreign(self) -> None:
         """Adopts versions of writers that do not know the catalog, so that ours are not given numbers that are taken."""
@@ -540,10 +544,9 @@ class LakeTransaction(TransactionDoor):
             return False
         if self._publish_by is not None or moved.head.branch != touched.head.branch:
             return False
+        # What was read of it is compared in the catalog, before anything is carried over.
         changed = moved.head.data_version != touched.head.data_version
         strict = self._isolation == "serializable" and changed
-        if strict and touched.handle.was_read:
-            return False
         return touched.place.can_replay(blind_only=strict)
 
     def _mismatch(self, moved: Moved) -> ExpectedVersionMismatch:
