@@ -68,7 +68,10 @@ VERBS: dict[str, tuple[Callable[[ty.Table], object], dict[int, bytes | None]]] =
         ),
         {**BEGIN, 1: b"one", 5: b"five"},
     ),
-    "compact": (lambda table: (table.delete("id = 0"), table.append(rows((7, LARGE))), table.compact()), {1: LARGE, 2: None, 3: MIDDLE, 4: b"", 7: LARGE}),
+    "compact": (
+        lambda table: (table.delete("id = 0"), table.append(rows((7, LARGE))), table.compact()),
+        {1: LARGE, 2: None, 3: MIDDLE, 4: b"", 7: LARGE},
+    ),
 }  # fmt: skip
 
 
