@@ -192,6 +192,21 @@ class LocalStore:
         except OSError as error:
             raise files.storage_error("delete", path, self.uri, error) from error
 
+    def remove_empty(self, prefix: str, before: datetime) -> None:
+        """Whoever is about to write into such a directory makes it again: ``rmdir`` never takes a file with it."""
+        # Ages first: a directory changes when one below it goes.
+        ages = {directory: files.changed_at(directory) for directory, _, _ in os.walk(self._base + check_prefix(prefix), topdown=False)}
+        for directory, age in ages.items():
+            if age is None or age > before.timestamp():
+                continue
+            try:
+                os.rmdir(directory)
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                    raise files.storage_error("remove the directory", prefix, self.uri, error) from error
+
     def sync(self, paths: Iterable[str]) -> None:
         if not self._durable:
             return
