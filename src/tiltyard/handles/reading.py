@@ -56,3 +56,11 @@ class Reading(Handle):
         with lance_errors(self._place, "read rows"):
             reader = self.lance.scanner(columns=chosen, filter=condition, **scan).to_reader()
         return translated(self._place, reader)
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        """The rows for whatever reads Arrow streams: polars, DuckDB, pandas, DataFusion, ``pyarrow.table(table)``."""
+        return self.scan().__arrow_c_stream__(requested_schema)
+
+    def __arrow_c_schema__(self) -> object:
+        """The schema of these rows."""
+        return self.schema.__arrow_c_schema__()

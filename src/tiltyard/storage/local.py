@@ -1,6 +1,6 @@
 """A directory of the local (or a network) file system as an object store."""
 # System calls on strings, counted: see files.py.
-# ruff: noqa: PTH100, PTH102, PTH105, PTH108, PTH112, PTH113, PTH116, PTH123, PTH208
+# ruff: noqa: PTH100, PTH102, PTH105, PTH106, PTH108, PTH112, PTH113, PTH116, PTH123, PTH208
 
 from __future__ import annotations
 
