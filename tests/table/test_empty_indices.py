@@ -19,7 +19,15 @@ SCHEMA = pa.schema(
         pa.field("l", pa.list_(pa.int64())),
     ]
 )
-KINDS = [("id", "BTREE"), ("id", "BITMAP"), ("s.x", "BITMAP"), ("id", "ZONEMAP"), ("id", "BLOOMFILTER"), ("t", "NGRAM"), ("l", "LABEL_LIST")]
+KINDS = [
+    ("id", "BTREE"),
+    ("id", "BITMAP"),
+    ("s.x", "BITMAP"),
+    ("id", "ZONEMAP"),
+    ("id", "BLOOMFILTER"),
+    ("t", "NGRAM"),
+    ("l", "LABEL_LIST"),
+]
 
 
 def _rows(*numbers: int) -> pa.Table:
