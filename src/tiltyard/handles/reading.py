@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from tiltyard.format.legacy import has_sure_counts
 from tiltyard.handles.base import Handle
 from tiltyard.verbs.arguments import chosen_columns, sql_condition
 from tiltyard.verbs.deletions import check_deletions
@@ -30,7 +31,7 @@ class Reading(Handle):
 
     def count_rows(self, filter: str | None = None) -> int:
         """How many rows there are; without a filter this reads no data."""
-        if filter is None:
+        if filter is None and has_sure_counts(self._file.manifest):
             return self._file.manifest.fragments.live_rows()
         condition = sql_condition(filter)
         with lance_errors(self._place, "count rows"):
