@@ -73,7 +73,7 @@ def _numbers(fragment: pb.DataFragment) -> str | None:
 
 def _is_uncounted(fragment: pb.DataFragment) -> bool:
     """Whether it is one of the first data format, whose writers did not count: readers ask the files."""
-    return all(file.file_major_version == 0 for file in fragment.files)
+    return bool(fragment.files) and all(file.file_major_version == 0 for file in fragment.files)
 
 
 def _files(fragment: pb.DataFragment, base_ids: frozenset[int] | None, source: str) -> str | None:
