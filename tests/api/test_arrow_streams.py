@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pandas as pd
 import pyarrow as pa
 
 import tiltyard as ty
@@ -17,7 +16,6 @@ def test_a_table_is_a_stream_of_its_rows(tmp_path: Path) -> None:
     assert pa.table(table) == ROWS
     assert pa.schema(table) == ROWS.schema
     assert pa.RecordBatchReader.from_stream(table).read_all() == ROWS
-    assert pd.DataFrame(pa.table(table).to_pandas()).shape == (3, 2)
 
 
 def test_the_stream_stays_at_the_version_of_the_handle(tmp_path: Path) -> None:
