@@ -77,6 +77,14 @@ class KeepsTemporaries(Protocol):
         """All files of that kind below ``prefix``, which no listing shows."""
 
 
+@runtime_checkable
+class HasDirectories(Protocol):
+    """A store in which directories stay when their last file is gone."""
+
+    def remove_empty(self, prefix: str, before: datetime) -> None:
+        """Removes the directory ``prefix`` and those below it, where there is nothing in them since a moment or longer."""
+
+
 class CommitHandler(Protocol):
     """Who may create a version: creates ``path`` for at most one of any number of callers.
 

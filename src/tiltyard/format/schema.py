@@ -100,6 +100,11 @@ def is_legacy_blob(field: pa.Field) -> bool:
     return field.metadata is not None and BLOB_KEY in field.metadata and not isinstance(field.type, pa.BaseExtensionType)
 
 
+def has_legacy_blobs(field: pa.Field) -> bool:
+    """Whether a column, or something in it, is marked as blobs in the first form."""
+    return is_legacy_blob(field) or any(map(has_legacy_blobs, member_fields(field.type)))
+
+
 def _blob_v2(field: pa.Field, path: str) -> pa.Field:
     if not is_legacy_blob(field) or pa.types.is_struct(field.type):
         return field

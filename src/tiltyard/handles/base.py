@@ -19,6 +19,7 @@ from tiltyard.format.schema import arrow_from_fields
 from tiltyard.format.values import BasePath, DataFragment, IndexMetadata
 from tiltyard.transaction.commit import CommitResult
 from tiltyard.verbs.attempts import LOST, keep_attempt
+from tiltyard.verbs.auto_cleanup import clean_up_when_due
 from tiltyard.verbs.place import Place
 from tiltyard.verbs.refs import Branches, Tags
 from tiltyard.verbs.write import Appending
@@ -174,7 +175,13 @@ class Handle:
             keep_attempt(place, read.manifest.config, error)
             raise
         self._move(place.trusted(file))
+        if file.manifest.config and result.version > read.manifest.version:
+            self._committed(file.manifest.config, result.version)
         return result
+
+    def _committed(self, config: Mapping[str, str], version: int) -> None:
+        """What a table's config asks for after a commit."""
+        clean_up_when_due(self._place, self._main, config, version)
 
     def _cleaned_up(self, file: ManifestFile) -> HistoryUnavailable | None:
         """The error for a verb that needs rows of a version which is gone; None where it is still there, or no table is."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
+from tiltyard.format.legacy import has_sure_counts
 from tiltyard.format.manifest_file import ManifestFile
 from tiltyard.handles.base import Handle
 from tiltyard.verbs.arguments import chosen_columns, sql_condition
@@ -48,8 +49,9 @@ class Reading(Handle):
 
     def count_rows(self, filter: str | None = None) -> int:
         """How many rows there are; without a filter this reads no data."""
-        if filter is None:
-            return self._data()[1].manifest.fragments.live_rows()
+        manifest = self._data()[1].manifest
+        if filter is None and has_sure_counts(manifest):
+            return manifest.fragments.live_rows()
         condition = sql_condition(filter)
         place, dataset = self._for_scan(None, condition, {})
         with lance_errors(place, "count rows"):
@@ -77,3 +79,11 @@ class Reading(Handle):
         with lance_errors(place, "read rows"):
             reader = dataset.scanner(columns=chosen, filter=condition, **scan).to_reader()
         return translated(place, reader)
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        """The rows for whatever reads Arrow streams: polars, DuckDB, pandas, DataFusion, ``pyarrow.table(table)``."""
+        return self.scan().__arrow_c_stream__(requested_schema)
+
+    def __arrow_c_schema__(self) -> object:
+        """The schema of these rows."""
+        return self.schema.__arrow_c_schema__()

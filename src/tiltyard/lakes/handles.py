@@ -32,6 +32,9 @@ class LakeTable(Table):
         """Not here: snapshots of the lake may need what this table alone does not."""
         raise _not_here("cleanup", "Use lake.cleanup().")
 
+    def _committed(self, config: Mapping[str, str], version: int) -> None:
+        """No automatic cleanup either, for the same reason."""
+
 
 class Owner(Protocol):
     """What a handle asks of its transaction."""

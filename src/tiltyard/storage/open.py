@@ -36,8 +36,13 @@ _CLIENT_KEYS = frozenset(
 )
 """Options about the connection, which obstore takes apart from those about the store."""
 
-_PYLANCE_ONLY = frozenset({"download_retry_count", "expires_at_millis", "refresh_offset_millis", "lance_aimd_disabled"})
-"""Options that steer pylance's own reader and mean nothing to us."""
+_PYLANCE_ONLY = frozenset({"download_retry_count", "expires_at_millis", "refresh_offset_millis", "dynamodb_endpoint", "use_opendal"})
+"""Options that steer pylance alone and mean nothing to us; those that begin with ``lance_`` too."""
+
+_HEADERS = "headers."
+_REQUEST_TIMEOUT = "request_timeout"
+_VENDORS = ("aws_", "google_", "azure_storage_", "azure_")
+_ALIASES = {"endpoint_url": "endpoint", "bucket_name": "bucket", "session_token": "token"}
 
 _MAX_RETRIES = "client_max_retries"
 _RETRY_TIMEOUT = "client_retry_timeout"
@@ -156,13 +161,32 @@ def _split_options(options: dict[str, Any]) -> tuple[dict[str, Any], dict[str, A
         text = str(value).lower() if isinstance(value, bool) else str(value)
         if key in _CLIENT_KEYS:
             client[key] = text
+        elif key == _REQUEST_TIMEOUT:
+            client["timeout"] = f"{text}s" if text.isdecimal() else text
+        elif key.startswith(_HEADERS):
+            client.setdefault("default_headers", {})[name[len(_HEADERS) :]] = text
         elif key == _MAX_RETRIES:
             retry["max_retries"] = _number(name, text)
         elif key == _RETRY_TIMEOUT:
             retry["retry_timeout"] = timedelta(seconds=_number(name, text))
-        elif key not in _PYLANCE_ONLY:
-            config[key] = text
+        elif key not in _PYLANCE_ONLY and not key.startswith("lance_"):
+            _add_once(config, key, text)
     return config, client, retry
+
+
+def _add_once(config: dict[str, Any], key: str, text: str) -> None:
+    """An option that several spellings name, such as ``region`` and ``aws_region``, counts once; two values for it are refused."""
+    other = next((known for known in config if _canonical(known) == _canonical(key)), None)
+    if other is None:
+        config[key] = text
+    elif config[other] != text:
+        what = f"The storage options {other} and {key} are one, and say different things."
+        raise InvalidInput(what, argument="storage_options", advice="Leave one of them out.")
+
+
+def _canonical(key: str) -> str:
+    plain = next((key[len(vendor) :] for vendor in _VENDORS if key.startswith(vendor)), key)
+    return _ALIASES.get(plain, plain)
 
 
 def _number(name: str, text: str) -> int:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from datetime import datetime
 from typing import TypeVar
 
-from tiltyard.interfaces import KeepsTemporaries, ObjectInfo, ObjectStore
+from tiltyard.interfaces import HasDirectories, KeepsTemporaries, ObjectInfo, ObjectStore
 
 T = TypeVar("T")
 Request = Callable[[ObjectStore], T]
@@ -64,6 +65,10 @@ class WrapperStore:
 
     def temporary(self, prefix: str) -> Iterator[ObjectInfo]:
         return self._call("list", prefix, lambda store: iter(tuple(store.temporary(prefix)) if isinstance(store, KeepsTemporaries) else ()))
+
+    def remove_empty(self, prefix: str, before: datetime) -> None:
+        if isinstance(self.inner, HasDirectories):  # nobody's data: not a request that could be counted or fail on an object store
+            self.inner.remove_empty(prefix, before)
 
     def delete(self, path: str) -> None:
         self._call("delete", path, lambda store: store.delete(path))

@@ -27,6 +27,7 @@ from tiltyard.errors import (
     complete,
 )
 from tiltyard.format.flags import Feature, check_writable
+from tiltyard.format.legacy import check_carried_over
 from tiltyard.format.manifest import Manifest
 from tiltyard.format.manifest_file import ManifestFile, encode_manifest_file
 from tiltyard.format.names import Scheme
@@ -234,6 +235,7 @@ class Committer:
             return mine
         base = race.head.manifest
         check_writable(base.reader_flags, base.writer_flags)
+        check_carried_over(base)
         check_field_ids(race.transaction, base, race.rebased_over)
         check_not_done(race.transaction.properties, base.config)
         restored = self._restored(race)

@@ -12,6 +12,7 @@ import pyarrow as pa
 from tiltyard.errors import CorruptTable, InvalidInput, NotFound, StorageError, TiltyardError
 from tiltyard.format.flags import Feature
 from tiltyard.format.hint import HINT_PATH, decode_hint
+from tiltyard.format.legacy import has_sure_counts
 from tiltyard.format.manifest import Manifest, decode_indices
 from tiltyard.format.manifest_file import decode_manifest_file
 from tiltyard.format.names import VersionName, parse_manifest_name
@@ -274,7 +275,8 @@ def _same_as_before(fragment: DataFragment, file: DataFile, findings: _Findings,
         f"{file.base_id}:{file.path}", (fragment.physical_rows, file.fields, file.column_indices)
     )
     alive = [(a, b) for a, b in zip(fields, file.fields, strict=False) if TOMBSTONE not in (a, b)]
-    if rows != fragment.physical_rows or columns != file.column_indices or any(a != b for a, b in alive):
+    recounted = rows != fragment.physical_rows and not fragment.is_legacy  # whose first writers miscounted
+    if recounted or columns != file.column_indices or any(a != b for a, b in alive):
         findings.add("I2", f"another version says otherwise of the rows or columns of {file.path}", version)
 
 
@@ -334,13 +336,13 @@ def _pylance_agrees(place: Place, manifest: Manifest, findings: _Findings) -> No
     except TiltyardError as error:
         findings.add("I13", f"pylance cannot open {uri}: {error}", manifest.version)
         return
-    if counted != manifest.fragments.live_rows():
+    if counted != manifest.fragments.live_rows() and has_sure_counts(manifest):
         findings.add("I13", f"pylance counts {counted} rows, we {manifest.fragments.live_rows()}", manifest.version)
 
 
 def _pylance_validates(place: Place, manifest: Manifest, findings: _Findings) -> None:
     """I2, at the newest version that was looked at: the data files hold as many rows as the manifest says."""
-    if not findings.pylance_sees:
+    if not findings.pylance_sees or not has_sure_counts(manifest):  # then the files are right and the manifest is not
         return
     try:
         check_deletions(place, manifest)

@@ -10,15 +10,16 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
 from typing import Any, Final
 
 from tiltyard.errors import ContentionError
 from tiltyard.format.names import VersionName
-from tiltyard.interfaces import ObjectStore
+from tiltyard.interfaces import HasDirectories, ObjectStore
 from tiltyard.transaction.log import TRANSACTIONS
 from tiltyard.transaction.operations import Restore
 from tiltyard.verbs.attempts import OLD_RECORD, old_attempts
-from tiltyard.verbs.cleanup_leftovers import Leftover, leftovers
+from tiltyard.verbs.cleanup_leftovers import TREE, Leftover, leftovers
 from tiltyard.verbs.cleanup_plan import (
     Claims,
     Policy,
@@ -46,6 +47,9 @@ LOOKS: Final = 100
 
 AT_ONCE: Final = 16
 """Files that are deleted at a time: on an object store each takes a while."""
+
+EMPTIED: Final = ("_indices/", "_deletions/", "_refs/", "_tiltyard/", TREE)
+"""Where directories come and go. Others every commit needs."""
 
 Progress = Callable[[int, int], object]
 """Is told how many of how many files are deleted."""
@@ -232,6 +236,17 @@ class _Work:
             progress(done, total)
         if journal is not None:
             journal.end({one.path for one in held})
+        self._remove_directories([one.path for one in removed])
+
+    def _remove_directories(self, removed: Sequence[str]) -> None:
+        """Directories that nothing is left in: those whose files went just now, and others that nobody used during the time of grace."""
+        store = self.place.store
+        if not isinstance(store, HasDirectories):
+            return
+        for directory in sorted({"/".join(path.split("/")[:2]) + "/" for path in removed if path.count("/") > 1}):
+            store.remove_empty(directory, datetime.max.replace(tzinfo=UTC))
+        for directory in EMPTIED:
+            store.remove_empty(directory, self.place.runtime.clock.now() - self.policy.grace)
 
     def _keep_referred(self) -> None:
         """Tags and branches that came since we looked. Later ones will see the record, which is there by now."""

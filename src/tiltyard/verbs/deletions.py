@@ -8,6 +8,7 @@ from typing import Final
 
 from pyroaring import BitMap
 
+from tiltyard.format.codec import MAX_FRAGMENT_ROWS
 from tiltyard.format.deletions import decode_deletions
 from tiltyard.format.manifest import Manifest
 from tiltyard.format.values import BasePath, DataFragment, DeletionFile
@@ -64,11 +65,12 @@ def _read(
 
 
 def read_deletions(store: ObjectStore, path: str, fragment: DataFragment, deletion: DeletionFile) -> BitMap:
-    """The offsets in one file, compared with all that the manifest says of them."""
+    """The offsets in one file, compared with all that the manifest says of them, as far as its writer could count."""
+    counted = not fragment.is_legacy
     return decode_deletions(
         store.get(path),
         bitmap=deletion.bitmap,
-        physical_rows=fragment.physical_rows,
-        expected_count=deletion.deleted_rows,
+        physical_rows=fragment.physical_rows if counted else MAX_FRAGMENT_ROWS,
+        expected_count=deletion.deleted_rows if counted else None,
         source=path,
     )

@@ -22,6 +22,7 @@ from tiltyard.transaction.operations import CreateIndex
 from tiltyard.transaction.touched import SINGLETONS
 from tiltyard.transaction.transaction import Transaction
 from tiltyard.verbs.delete import Committed
+from tiltyard.verbs.empty_bitmap import empty_bitmap
 from tiltyard.verbs.lance import lance_errors
 from tiltyard.verbs.parts_scan import ScanTask, scan_task
 from tiltyard.verbs.place import Place, open_place
@@ -220,8 +221,8 @@ def _is_on(index: IndexMetadata, column: str, manifest: Manifest) -> bool:
 
 def build_segment(place: Place, manifest: Manifest, build: Build, name: str, fragments: Sequence[int]) -> IndexMetadata:
     """Writes the files of one segment over some fragments of a version."""
-    if build.kind == "BITMAP" and not fragments:  # the one kind that pylance cannot build of nothing, beside a commit of its own
-        raise InvalidInput("A BITMAP index cannot be built without rows.", argument="index_type", advice="Add rows first, or use BTREE.")
+    if build.kind == "BITMAP" and not fragments:
+        return empty_bitmap(place, manifest, build.column, name)
     dataset = dataset_at(place, manifest)
     made = _built(place, dataset, build, _working_name(place, manifest, build, name), fragments)
     # Of text, what is there now is only the first step.

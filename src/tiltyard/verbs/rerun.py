@@ -13,6 +13,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from tiltyard.errors import ExpectedVersionMismatch, InvalidInput, RetryableConflict, TiltyardError
+from tiltyard.format.legacy import check_carried_over
 from tiltyard.format.manifest_file import ManifestFile
 from tiltyard.format.names import Scheme
 from tiltyard.format.values import DataFragment
@@ -113,6 +114,7 @@ def run_verb(
         RetryableConflict: the last one, ``executions`` telling how many runs there were.
         TiltyardError: whatever else a run ended in, which is not repeated.
     """
+    check_carried_over(read.manifest)
     clock = place.runtime.clock
     end = None if policy.deadline is None else clock.monotonic() + policy.deadline
     conflict: RetryableConflict | None = None

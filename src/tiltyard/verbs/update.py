@@ -28,7 +28,7 @@ from tiltyard.transaction.files import new_files
 from tiltyard.transaction.operations import Update, UpdateMode
 from tiltyard.transaction.rebase import fragments_of
 from tiltyard.transaction.transaction import Transaction
-from tiltyard.verbs.blobs import has_blobs
+from tiltyard.verbs.blobs import blob_reading, has_blobs, with_binary_blobs
 from tiltyard.verbs.casts import cast
 from tiltyard.verbs.data import FileLimits, write_into
 from tiltyard.verbs.delete import Committed, nothing_done
@@ -116,6 +116,12 @@ def _assigned(manifest: Manifest, assignment: Assignment) -> list[Field]:
 
 
 def _in_place(place: Place, manifest: Manifest, assignment: Assignment, assigned: list[Field]) -> bool:
+    schema = arrow_from_fields(manifest.fields, {})
+    if blobs := [field.name for field in assigned if has_blobs(schema.field(field.name))]:
+        if assignment.mode == "columns":
+            what = f"Blobs of column {blobs[0]!r} cannot be rewritten in place."
+            raise UnsupportedFeature(what, feature="update of blobs in place", writing=True, advice="Use mode='rows'.")
+        return False
     if assignment.mode != "auto":
         return assignment.mode == "columns"
     columns = sum(1 for field in manifest.fields if field.parent_id < 0)
@@ -133,9 +139,7 @@ def _in_place(place: Place, manifest: Manifest, assignment: Assignment, assigned
 
 def _rewrite_rows(place: Place, manifest: Manifest, assignment: Assignment, assigned: list[Field], limits: FileLimits) -> Made | None:
     stable = has_stable_row_ids(manifest)
-    schema = arrow_from_fields(manifest.fields, {})
-    if any(map(has_blobs, schema)):
-        raise UnsupportedFeature("Rows with blobs cannot be moved.", feature="update of blobs", writing=True, advice="Use mode='columns'.")
+    schema = with_binary_blobs(arrow_from_fields(manifest.fields, {}))
     dataset = dataset_at(place, manifest)
     addresses, ids = Addresses(), Addresses()
     stream = _new_rows(place, dataset, schema, assignment, addresses, ids if stable else None)
@@ -162,7 +166,13 @@ def _new_rows(
     """The matching rows with their new values; where they were is noted on the way."""
     columns = {name: assignment.values.get(name, _quoted(name)) for name in schema.names}
     with lance_errors(place, "work out new values"):
-        scanner = dataset.scanner(columns=columns, filter=assignment.where, with_row_address=True, with_row_id=ids is not None)
+        scanner = dataset.scanner(
+            columns=columns,
+            filter=assignment.where,
+            with_row_address=True,
+            with_row_id=ids is not None,
+            **blob_reading(schema),
+        )
         for batch in scanner.to_batches():
             if not batch.num_rows:
                 continue

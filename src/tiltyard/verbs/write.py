@@ -185,9 +185,8 @@ def append_rows(
         check_writable(manifest.reader_flags, manifest.writer_flags)
         place.ensure_safe()
         match = appending.match(source.rows.schema)
-        if manifest.data_format is not None:
-            check_encodable(match.fields, file_version(manifest.data_format.version))
-        data_version = manifest.data_format.version if manifest.data_format else ""
+        data_version = manifest.data_format.version if manifest.data_format else "0.1"  # the first, which did not say so
+        check_encodable(match.fields, file_version(data_version))
 
         def write() -> tuple[DataFragment, ...]:
             rows = conformed(source.rows, match.schema, match.check_not_null)
