@@ -21,6 +21,7 @@ from tiltyard.errors import (
     HistoryUnavailable,
     NotFound,
     OutcomeUnknown,
+    RetryableConflict,
     StorageError,
     TiltyardError,
     Winner,
@@ -48,6 +49,7 @@ from tiltyard.transaction.singletons import stamped_reuse
 from tiltyard.transaction.succession import fits, with_parent
 from tiltyard.transaction.transaction import Transaction
 from tiltyard.transaction.vectors import Vectors, base_out_of_reach
+from tiltyard.transaction.window import Window, unreadable
 
 SECTION_LENGTH_BYTES: Final = 4
 TICK_NS: Final = 1_000
@@ -96,6 +98,8 @@ class _Race:
     attempts: int = 0
     confirmed: bool = False
     """Whether the version we read was found to be the one that is there."""
+    seen: int = 0
+    """The head when we last looked."""
     newest: int = 0
     """The highest version we know of, whatever a listing says."""
     looked: float = 0.0
@@ -169,7 +173,12 @@ class Committer:
             race.carrier = Carrier(transaction, read.manifest, vectors, keys, reuse, _rows=dict(rows or {}))
             if unverified:
                 race.carrier.check_rows()
-            return self._run(race, policy, self._attempt)
+            try:
+                return self._run(race, policy, self._attempt)
+            except RetryableConflict as conflict:
+                # What comes later in the window may forbid to re-execute what this one commit would allow.
+                conflict.window = Window(transaction, race.head).judge(self.log, race.seen, race.scheme)
+                raise
 
     @contextmanager
     def _withdrawing(self, race: _Race) -> Iterator[None]:
@@ -304,7 +313,7 @@ class Committer:
             found = self.log.head()
         if found is not None:
             race.scheme = found[1]  # names may have been migrated since we opened the table
-        head = max(found[0] if found else 0, race.newest)
+        head = race.seen = max(found[0] if found else 0, race.newest)
         if not race.confirmed or head < checked:
             self._confirm(race, head)
         return head
@@ -454,9 +463,4 @@ def _read_for(race: _Race, version: int, head: int) -> Iterator[None]:
 
 
 def _unreadable(version: int, head: int, race: _Race, why: str) -> HistoryUnavailable:
-    return HistoryUnavailable(
-        f"Version {version}, between read version {race.transaction.read_version} and head {head}, cannot be read: {why}",
-        read_version=race.transaction.read_version,
-        missing=[version],
-        head=head,
-    )
+    return unreadable(version, head, race.transaction.read_version, why)

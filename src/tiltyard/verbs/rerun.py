@@ -20,6 +20,8 @@ from tiltyard.interfaces import Clock
 from tiltyard.transaction import observers
 from tiltyard.transaction.backoff import RetryPolicy, wait_before
 from tiltyard.transaction.commit import CommitResult
+from tiltyard.transaction.succession import transaction_id
+from tiltyard.transaction.window import Window
 from tiltyard.verbs.bases import Target
 from tiltyard.verbs.data import discard
 from tiltyard.verbs.input import Rows, as_rows
@@ -141,7 +143,7 @@ def run_verb(
                 raise conflict
             observers.rerun(conflict, executions=executions, wait=wait)
             clock.sleep(wait)
-            read, scheme = _newest(place, conflict)
+            read, scheme = _latest(place, conflict)
     finally:
         conflict = None  # its traceback knows this frame, and with it all the rows: the two would keep each other alive
 
@@ -151,11 +153,25 @@ def _may_run_again(conflict: RetryableConflict) -> bool:
     return conflict.retryable and not isinstance(conflict, ExpectedVersionMismatch)
 
 
-def _newest(place: Place, conflict: RetryableConflict) -> tuple[ManifestFile, Scheme]:
+def _latest(place: Place, conflict: RetryableConflict) -> tuple[ManifestFile, Scheme]:
+    """The version to re-execute on: the head, if no commit since the refused one's read version rules a re-execution out.
+
+    Raises:
+        RetryableConflict: the one given, where the table was replaced or cut back: the verb was not meant for what is there now.
+        IncompatibleConflict: a commit that the re-execution would stand on does not go together with what was refused.
+        HistoryUnavailable: such a commit cannot be read.
+    """
     version, scheme = place.head()
     if any(winner.version > version for winner in conflict.winners):
-        raise conflict  # the table was replaced or cut back since, and the verb was not meant for what is there now
-    return place.load(version, scheme), scheme
+        raise conflict
+    read = place.load(version, scheme)
+    if isinstance(conflict.window, Window):
+        if version < conflict.window.judged.manifest.version:
+            raise conflict
+        judged = conflict.window.judge(place.log, version, scheme).judged
+        if transaction_id(judged) != transaction_id(read):
+            raise conflict
+    return read, scheme
 
 
 class Source:
