@@ -67,7 +67,7 @@ class ColumnVerbs(Handle):
             IncompatibleConflict: the table was replaced or set back, or columns were dropped or renamed meanwhile.
         """
         values = new_values(columns, on=on, read_columns=read_columns, schema=schema, batch_size=batch_size)
-        found = None if checkpoint is None else Checkpoint(checkpoint, f"{self._place.uri} {values.what}")
+        found = None if checkpoint is None else Checkpoint(checkpoint, f"{self._place.uri} {values.work}")
         adding, files = Adding(values, progress), ColumnFiles(self._place, found)
         policy = RerunPolicy(retry_policy(max_retries), retries, deadline)
         described = properties_with_message(properties, message)
