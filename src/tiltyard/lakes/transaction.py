@@ -390,6 +390,7 @@ class LakeTransaction(TransactionDoor):
             try:
                 if not self._doubted:
                     self._look_for_foreign()
+                    self._look_for_files()
                 done = self._catalog.publish(publication)
                 if done.transaction == self.id or is_certain(self._lake, done.transaction):
                     return done
@@ -469,6 +470,12 @@ class LakeTransaction(TransactionDoor):
             head = self._catalog.cut(self._branch).by_id(touched.id)
             if head is not None:
                 adopt(self._catalog, store, head, self._branch)
+
+    def _look_for_files(self) -> None:
+        """A cleanup whose clock is days ahead may have taken what we wrote for orphans."""
+        for touched in self._by_name.values():
+            if touched.place is not None and touched.wrote and not touched.dropped:
+                touched.place.check_files()
 
     # ---- when others were faster -----------------------------------------------------------------------------------------------
 

@@ -38,7 +38,7 @@ from tiltyard.transaction.apply import Creation, Stamp, apply, create
 from tiltyard.transaction.backoff import LONGEST_WAIT, RetryPolicy, wait_before
 from tiltyard.transaction.carrier import Carrier
 from tiltyard.transaction.field_meaning import check_field_ids, meet_schema
-from tiltyard.transaction.files import new_files
+from tiltyard.transaction.files import LOOK_AFTER, check_there, new_files
 from tiltyard.transaction.keys import WrittenKeys
 from tiltyard.transaction.landing import Landing
 from tiltyard.transaction.lateness import Lateness
@@ -104,7 +104,10 @@ class _Race:
     """The highest version we know of, whatever a listing says."""
     looked: float = 0.0
     """When we last looked which version is the newest."""
-    synced: bool = False
+    begun: float = 0.0
+    """When the work began that our new files come from."""
+    files: list[str] | None = None
+    """Our new files, once they have reached the disk."""
     announced: dict[str, Transaction | None] = field(default_factory=dict)
     """Transaction files of ours that may be there, so that they must be withdrawn, and what they tell of for certain."""
     dropped_fields: frozenset[int] = frozenset()
@@ -167,7 +170,8 @@ class Committer:
             OutcomeUnknown: the store left open whether the commit was applied.
             StorageError: the store failed before anything was committed.
         """
-        race = _Race(transaction, read, scheme, self.runtime.clock.monotonic(), counts=counts or {})
+        started = self.runtime.clock.monotonic()
+        race = _Race(transaction, read, scheme, started, counts=counts or {}, begun=started if policy.begun is None else policy.begun)
         with self._withdrawing(race):
             vectors = Vectors(self.log.store, self.runtime.random, self.open_base)
             race.carrier = Carrier(transaction, read.manifest, vectors, keys, reuse, _rows=dict(rows or {}))
@@ -250,6 +254,7 @@ class Committer:
         self._announce(race, manifest, transaction, inline)
         self.lateness.check_ground(transaction, race.scheme)
         data, made = encode_manifest_file(manifest, inline, race.head)
+        self._look_for_files(race)
         created = self.landing.create(transaction, manifest.version, race.scheme, data)
         if created.winner is not None:
             race.newest = manifest.version
@@ -273,12 +278,18 @@ class Committer:
 
     def _sync(self, race: _Race) -> None:
         """The files reach the disk before anything names them, once however often the race is run."""
-        if not race.synced:
+        if race.files is None:
             store = self.log.store
             files = new_files(race.transaction.operation, race.carrier.read if race.carrier else None)
             listed = [name for path in files if path.endswith("/") for name in (path + one for one in store.names(path))]
-            store.sync([*(path for path in files if not path.endswith("/")), *listed])
-            race.synced = True
+            files = [*(path for path in files if not path.endswith("/")), *listed]
+            store.sync(files)
+            race.files = files
+
+    def _look_for_files(self, race: _Race) -> None:
+        """Makes sure that our new files are there, right before a version names them."""
+        ask = self.runtime.clock.monotonic() - race.begun >= LOOK_AFTER
+        check_there(self.log.store, race.files or [], race.transaction.operation.name, ask=ask)
 
     def _catch_up(self, race: _Race, carrier: Carrier) -> ManifestFile | None:
         """Goes over all versions since the one last checked. Gives our own where it turns out to be among them already.
@@ -413,11 +424,14 @@ class Committer:
         observers.committed(race.transaction, attempts=race.attempts, version=result.version, seconds=result.seconds)
         return result, made
 
-    def create_table(self, transaction: Transaction, creation: Creation, scheme: Scheme) -> tuple[CommitResult, ManifestFile]:
-        """Commits the first version of a table.
+    def create_table(
+        self, transaction: Transaction, creation: Creation, scheme: Scheme, *, begun: float | None = None
+    ) -> tuple[CommitResult, ManifestFile]:
+        """Commits the first version of a table; ``begun`` as in a policy.
 
         Raises:
             AlreadyExists: there is a table, or somebody was faster.
+            StorageError: the store failed, or files of ours are gone, before anything was committed.
             OutcomeUnknown: the store left open whether the table was made.
         """
         operation = transaction.operation
@@ -425,13 +439,15 @@ class Committer:
         manifest = create(operation, creation, self._stamp(transaction, None))
         inline = transaction.to_bytes()
         data, made = encode_manifest_file(manifest, inline)
-        race = _Race(transaction, made, scheme, self.runtime.clock.monotonic())
+        started = self.runtime.clock.monotonic()
+        race = _Race(transaction, made, scheme, started, begun=started if begun is None else begun)
 
         def attempt(race: _Race) -> ManifestFile:
             if self.log.head() is not None:
                 raise AlreadyExists.table(self.log.store.uri)
             self._sync(race)
             self._announce(race, manifest, transaction, inline)
+            self._look_for_files(race)
             created = self.landing.create(transaction, manifest.version, scheme, data)
             if created.winner is not None:
                 raise AlreadyExists.table(self.log.store.uri)

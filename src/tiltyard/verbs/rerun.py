@@ -66,11 +66,13 @@ class Execution:
         read: the version to build on.
         scheme: how the table's manifests are named.
         after: the conflict that made this run necessary; None in the first one.
+        begun: when the first execution began, which may have written files that this one commits.
     """
 
     read: ManifestFile
     scheme: Scheme
     after: RetryableConflict | None
+    begun: float
     _race: RetryPolicy
     _clock: Clock
     _end: float | None
@@ -79,9 +81,9 @@ class Execution:
     def policy(self) -> RetryPolicy:
         """Bounds for the commit loop, if it begins now."""
         if self._end is None:
-            return self._race
+            return replace(self._race, begun=self.begun)
         left = max(self._end - self._clock.monotonic(), 0.0)
-        return RetryPolicy(self._race.max_retries, left if self._race.deadline is None else min(left, self._race.deadline))
+        return RetryPolicy(self._race.max_retries, left if self._race.deadline is None else min(left, self._race.deadline), self.begun)
 
 
 class StreamSpentError(Exception):
@@ -116,7 +118,8 @@ def run_verb(
         TiltyardError: whatever else a run ended in, which is not repeated.
     """
     clock = place.runtime.clock
-    end = None if policy.deadline is None else clock.monotonic() + policy.deadline
+    first = clock.monotonic()
+    end = None if policy.deadline is None else first + policy.deadline
     conflict: RetryableConflict | None = None
     executions = 0
     try:
@@ -124,7 +127,7 @@ def run_verb(
             executions += 1
             begun = clock.monotonic()
             try:
-                result, made = execute(Execution(read, scheme, conflict, policy.race, clock, end))
+                result, made = execute(Execution(read, scheme, conflict, first, policy.race, clock, end))
                 return replace(result, executions=executions), made
             except StreamSpentError:
                 assert conflict is not None
