@@ -118,12 +118,11 @@ def forbidden(mine: Operation | Transaction, theirs: Operation | Transaction, *,
     """
     ours = mine.operation if isinstance(mine, Transaction) else mine
     others = theirs.operation if isinstance(theirs, Transaction) else theirs
-    for rule in rules_for(ours.name, others.name):
-        if rule.then is Outcome.INCOMPATIBLE:
-            found = CONDITIONS[rule.when].holds(ours, others, context)
-            if found is not None:
-                reason = _sentence(mine, theirs, context, rule.why, found)
-                return Incompatible(reason, rule, found.fragments, found.rows, found.names)
+    for rule in (rule for rule in rules_for(ours.name, others.name) if rule.then is Outcome.INCOMPATIBLE):
+        found = CONDITIONS[rule.when].holds(ours, others, context)
+        if found is not None:
+            reason = _sentence(mine, theirs, context, rule.why, found)
+            return Incompatible(reason, rule, found.fragments, found.rows, found.names)
     return None
 
 
