@@ -132,6 +132,14 @@ def _delete(*ids: int) -> Callable[[State], State]:
     return lambda state: state.with_rows([row for row in state.rows if row["id"] not in ids])
 
 
+def _delete_where(column: str, value: object) -> Callable[[State], State]:
+    def model(state: State) -> State:
+        state.need(column)
+        return state.with_rows([row for row in state.rows if row[column] != value])
+
+    return model
+
+
 def _set(column: str, value: Callable[[Row], Any], *ids: int) -> Callable[[State], State]:
     def model(state: State) -> State:
         state.need(column)
@@ -253,7 +261,7 @@ VERBS: Final = (
     Deed("append", lambda t: t.append(rows_of(20, 21)), _append(20, 21)),
     Deed("append pieces", _pieces, _append(22, 23)),
     Deed("delete", lambda t: t.delete("id = 3"), _delete(3)),
-    Deed("delete by value", lambda t: t.delete("a = 50"), lambda s: (s.need("a"), s.with_rows([r for r in s.rows if r["a"] != 50]))[1]),
+    Deed("delete by value", lambda t: t.delete("a = 50"), _delete_where("a", 50)),
     Deed("update", lambda t: t.update({"a": "7"}, where="id IN (1, 5)"), _set("a", lambda _: 7, 1, 5)),
     Deed("merge", lambda t: _merging(t, 3, 24), _merge(3, 24)),
     Deed("overwrite", lambda t: t.overwrite(rows_of(3, 60, factor=4)), _overwrite(3, 60, factor=4)),
