@@ -89,7 +89,7 @@ class TiltyardError(Exception):
 
     def __reduce__(self) -> tuple[Any, ...]:
         # The usual way calls the class with the finished message, which is not what the constructors take.
-        return _revive, (type(self), self.args, dict(vars(self)))
+        return _revive, (type(self), self.args, {name: value for name, value in vars(self).items() if name != "_window"})
 
 
 def _revive(kind: type[TiltyardError], args: tuple[Any, ...], facts: dict[str, Any]) -> TiltyardError:
@@ -165,6 +165,16 @@ class RetryableConflict(ConflictError):
     kind = "retryable-conflict"
     retryable = True
     default_advice = "Refresh the table and run the operation again."
+    _window: Any = None
+
+    @property
+    def window(self) -> Any:
+        """What was to be committed and how far the commits since were judged, for a re-execution in this process; else None."""
+        return self._window
+
+    @window.setter
+    def window(self, window: Any) -> None:
+        self._window = window
 
 
 class ExpectedVersionMismatch(RetryableConflict):

@@ -26,7 +26,7 @@ from tiltyard.storage.handlers import ConditionalPutHandler
 from tiltyard.storage.wrapper import Request, T, WrapperStore
 from tiltyard.transaction.backoff import RetryPolicy
 from tiltyard.transaction.commit import CommitResult, Committer
-from tiltyard.transaction.files import new_files
+from tiltyard.transaction.files import LOOK_AFTER, check_there, new_files
 from tiltyard.transaction.keys import WrittenKeys
 from tiltyard.transaction.log import TRANSACTIONS, VERSIONS
 from tiltyard.transaction.operations import Append, CreateIndex, Operation, ReserveFragments, Rewrite, UpdateBases, UpdateMemWalState
@@ -188,6 +188,8 @@ class Recorded:
     scheme: Scheme
     keys: WrittenKeys | None = None
     reuse: Any = None
+    at: float = 0.0
+    """When it was committed here, on the monotonic clock."""
 
     @property
     def operation(self) -> Operation:
@@ -209,12 +211,15 @@ class RecordingCommitter(Committer):
         # What it was carried over is part of what it says now, and must not be taken for its own.
         below = file.manifest.version - 1
         ground = read if read.manifest.version == below else self.log.load(below, scheme)
-        self.recorded.append(Recorded(replace(settled, properties=plain), ground, scheme, more.get("keys"), more.get("reuse")))
+        at = self.runtime.clock.monotonic()
+        self.recorded.append(Recorded(replace(settled, properties=plain), ground, scheme, more.get("keys"), more.get("reuse"), at))
         return done, file
 
-    def create_table(self, transaction: Transaction, creation: Any, scheme: Scheme) -> tuple[CommitResult, ManifestFile]:
-        done, file = Committer.create_table(self, transaction, creation, scheme)
-        self.recorded.append(Recorded(transaction, file, scheme))
+    def create_table(
+        self, transaction: Transaction, creation: Any, scheme: Scheme, *, begun: float | None = None
+    ) -> tuple[CommitResult, ManifestFile]:
+        done, file = Committer.create_table(self, transaction, creation, scheme, begun=begun)
+        self.recorded.append(Recorded(transaction, file, scheme, at=self.runtime.clock.monotonic()))
         return done, file
 
 
@@ -280,6 +285,17 @@ class StagedPlace(Place):
             found.update(dict.fromkeys(new_files(one.operation, base)))
             found[TRANSACTIONS + one.transaction.file_name] = None
         return list(found)
+
+    def check_files(self) -> None:
+        """Makes sure that what the transaction wrote is there, before the catalog names it.
+
+        Raises:
+            StorageError: a file is gone.
+        """
+        recorded = self.committer.recorded
+        if recorded:
+            ask = self.runtime.clock.monotonic() - min(one.at for one in recorded) >= LOOK_AFTER
+            check_there(self.staging.inner, [path for path in self.new_files() if not path.endswith("/")], "transaction", ask=ask)
 
     def throw_away(self) -> None:
         """Removes everything the transaction wrote, after it was certain that it is not committed."""

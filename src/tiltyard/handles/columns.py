@@ -68,7 +68,7 @@ class ColumnVerbs(Handle):
         """
         values = new_values(columns, on=on, read_columns=read_columns, schema=schema, batch_size=batch_size)
         place, _ = self._data()
-        found = None if checkpoint is None else Checkpoint(checkpoint, f"{place.uri} {values.what}")
+        found = None if checkpoint is None else Checkpoint(checkpoint, f"{place.uri} {values.work}")
         adding, files = Adding(values, progress), ColumnFiles(place, found)
         policy = RerunPolicy(retry_policy(max_retries), retries, deadline)
         described = properties_with_message(properties, message)

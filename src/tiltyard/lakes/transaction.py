@@ -425,6 +425,7 @@ class LakeTransaction(TransactionDoor):
             try:
                 if not self._doubted:
                     self._look_for_foreign()
+                    self._look_for_files()
                 done = (self._publish_by or self._catalog.publish)(publication)
                 if done.transaction == self.id or is_certain(self._lake, done.transaction):
                     return done
@@ -513,6 +514,12 @@ class LakeTransaction(TransactionDoor):
             if head is not None and cut.line == self._cut.line:
                 there = replace(head, branch=touched.head.branch)  # it may be forked for this line and nothing committed there yet
                 adopt(self._catalog, store, there, self._branch, cut.line, head)
+
+    def _look_for_files(self) -> None:
+        """A cleanup whose clock is days ahead may have taken what we wrote for orphans."""
+        for touched in self._by_name.values():
+            if touched.place is not None and touched.wrote and not touched.dropped:
+                touched.place.check_files()
 
     # ---- when others were faster -----------------------------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Literal
 
@@ -222,6 +222,17 @@ class LocalStore:
                 raise files.storage_error("flush", path, self.uri, error) from error
         for directory, path in directories.items():
             self._settle(directory, path, maybe_applied=False)
+
+    def missing(self, paths: Iterable[str]) -> Sequence[str]:
+        gone = []
+        for path in paths:
+            try:
+                os.stat(self._base + check_path(path))
+            except _ABSENT:
+                gone.append(path)
+            except OSError:
+                continue  # nobody can say that it is not there
+        return gone
 
     # steps of a write
 

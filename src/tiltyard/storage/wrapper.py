@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import TypeVar
 
-from tiltyard.interfaces import HasDirectories, KeepsTemporaries, ObjectInfo, ObjectStore
+from tiltyard.interfaces import HasDirectories, KeepsTemporaries, ObjectInfo, ObjectStore, SeesFiles
 
 T = TypeVar("T")
 Request = Callable[[ObjectStore], T]
@@ -72,6 +72,9 @@ class WrapperStore:
 
     def delete(self, path: str) -> None:
         self._call("delete", path, lambda store: store.delete(path))
+
+    def missing(self, paths: Iterable[str]) -> Sequence[str] | None:
+        return self.inner.missing(paths) if isinstance(self.inner, SeesFiles) else None
 
     def sync(self, paths: Iterable[str]) -> None:
         wanted = tuple(paths)

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from tiltyard.errors import CorruptTable, InvalidInput
+import pyarrow as pa
+
+from tiltyard.errors import CorruptTable, InvalidInput, UnsupportedFeature
 from tiltyard.format.flags import check_writable
 from tiltyard.format.manifest import Manifest
 from tiltyard.format.manifest_file import ManifestFile
@@ -19,8 +21,10 @@ from tiltyard.transaction.operations import Operation, UpdateBases, UpdateConfig
 from tiltyard.transaction.transaction import Transaction
 from tiltyard.verbs.columns import find_field, tree_of
 from tiltyard.verbs.delete import Committed
+from tiltyard.verbs.keys import check_comparable, distinct_keys, key_batches, primary_key_of
 from tiltyard.verbs.place import ANYWHERE, Place
 from tiltyard.verbs.rerun import Execution, RerunPolicy, run_verb
+from tiltyard.verbs.struck import dataset_at
 
 _LAID_OUT: Final = ("lance-encoding:blob", "lance-encoding:packed", "packed", "ARROW:extension:")
 """Field metadata by which files are written and read: it cannot change under files that are there."""
@@ -59,9 +63,30 @@ def update_field(
         for key in sorted(written):
             if key.startswith(_LAID_OUT) and said.get(key) != field.metadata.get(key):
                 raise InvalidInput(f"{key!r} says how the column is stored, which cannot change.", argument="values")
-        return _readable(UpdateConfig(field_metadata_updates={field.id: update}), manifest)
+        operation = _readable(UpdateConfig(field_metadata_updates={field.id: update}), manifest)
+        _check_declared_key(place, manifest, operation)
+        return operation
 
     return _commit(place, read, scheme, plan, properties, policy)
+
+
+def _check_declared_key(place: Place, manifest: Manifest, operation: UpdateConfig) -> None:
+    """Refuses a primary key that rows of the version are not told apart by. Keys of types that nobody can compare are taken as they are.
+
+    Raises:
+        KeyConflict: naming duplicate keys.
+    """
+    made = update_config(operation, manifest)
+    key = primary_key_of(made)
+    if key is None or key == primary_key_of(manifest) or not len(manifest.fragments):
+        return
+    try:
+        check_comparable(made, key)
+    except UnsupportedFeature:
+        return
+    keys = list(key_batches(place, dataset_at(place, manifest), key))
+    if keys:
+        distinct_keys(pa.concat_tables(keys), f"Version {manifest.version} has", UpdateConfig.name)
 
 
 def _readable(operation: UpdateConfig, manifest: Manifest) -> UpdateConfig:
