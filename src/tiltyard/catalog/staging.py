@@ -227,7 +227,7 @@ class StagedPlace(Place):
 
     @cached_property
     def committer(self) -> RecordingCommitter:
-        return RecordingCommitter(self.log, self.handler, self.runtime, WRITER, self.trusted, self.open_base)
+        return RecordingCommitter(self.log, self.handler, self.runtime, WRITER, self.trusted, self.open_base, self.digests)
 
     def lance_version(self, version: int) -> int:
         return self.staging.lance_version(version)

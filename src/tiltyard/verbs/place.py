@@ -20,6 +20,7 @@ from tiltyard.storage import Durability, lance_uri, open_store
 from tiltyard.storage.handlers import ensure_usable, handler_for
 from tiltyard.transaction.commit import Committer
 from tiltyard.transaction.log import VersionLog
+from tiltyard.verbs.digests import FileDigests
 
 ANYWHERE: Final = "*"
 """As an allowed base: wherever the manifest says."""
@@ -53,7 +54,12 @@ class Place:
 
     @cached_property
     def committer(self) -> Committer:
-        return Committer(self.log, self.handler, self.runtime, WRITER, self.trusted, self.open_base)
+        return Committer(self.log, self.handler, self.runtime, WRITER, self.trusted, self.open_base, self.digests)
+
+    @cached_property
+    def digests(self) -> FileDigests:
+        """Digests of files that were written here and are not committed yet."""
+        return FileDigests(self.store)
 
     def open_base(self, base: BasePath) -> ObjectStore:
         """The store of another place that holds files of this table."""
