@@ -29,7 +29,7 @@ from tiltyard.transaction.files import new_files
 from tiltyard.transaction.keys import WrittenKeys
 from tiltyard.transaction.log import TRANSACTIONS, VERSIONS
 from tiltyard.transaction.operations import Append, CreateIndex, Operation, ReserveFragments, Rewrite, UpdateBases, UpdateMemWalState
-from tiltyard.transaction.succession import PARENT
+from tiltyard.transaction.succession import without_marks
 from tiltyard.transaction.transaction import Transaction
 from tiltyard.verbs.place import WRITER, Place
 
@@ -204,11 +204,10 @@ class RecordingCommitter(Committer):
     ) -> tuple[CommitResult, ManifestFile]:
         done, file = Committer.commit(self, transaction, read, scheme, policy, **more)
         settled = self.log.transaction_of(file)
-        plain = {name: value for name, value in settled.properties.items() if name != PARENT}
         # What it was carried over is part of what it says now, and must not be taken for its own.
         below = file.manifest.version - 1
         ground = read if read.manifest.version == below else self.log.load(below, scheme)
-        self.recorded.append(Recorded(replace(settled, properties=plain), ground, scheme, more.get("keys"), more.get("reuse")))
+        self.recorded.append(Recorded(without_marks(settled), ground, scheme, more.get("keys"), more.get("reuse")))
         return done, file
 
     def create_table(self, transaction: Transaction, creation: Any, scheme: Scheme) -> tuple[CommitResult, ManifestFile]:

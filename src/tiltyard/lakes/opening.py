@@ -14,6 +14,8 @@ from tiltyard.errors import InvalidInput, NotFound
 from tiltyard.interfaces import Runtime
 from tiltyard.redact import redact
 from tiltyard.storage import Durability, local_path
+from tiltyard.verbs.isolated import ReadLimits, read_limits
+from tiltyard.verbs.place import Verify, check_verify
 
 CATALOG_FILE: Final = "catalog.db"
 """The SQLite catalog inside the directory of an embedded lake."""
@@ -34,6 +36,12 @@ class Where:
     beside: bool
     storage_options: Mapping[str, Any] | None = field(default=None, repr=False)
     durability: Durability = "fsync"
+    verify: Verify | None = None
+    isolate: bool | ReadLimits = False
+
+    def __post_init__(self) -> None:
+        check_verify(self.verify)
+        read_limits(self.isolate)
 
     @property
     def stated_root(self) -> str | None:

@@ -46,7 +46,7 @@ from tiltyard.transaction.log import TRANSACTIONS, Committed, VersionLog
 from tiltyard.transaction.once import check_not_done, marks_in
 from tiltyard.transaction.operations import KeyExistenceFilter, Overwrite, Restore
 from tiltyard.transaction.singletons import stamped_reuse
-from tiltyard.transaction.succession import fits, with_parent
+from tiltyard.transaction.succession import fits, to_be_sealed, with_parent
 from tiltyard.transaction.transaction import Transaction
 from tiltyard.transaction.vectors import Vectors, base_out_of_reach
 
@@ -423,7 +423,7 @@ class Committer:
         assert isinstance(operation, Overwrite)
         transaction = Taken(self.digests).added_to(transaction, None)
         manifest = create(operation, creation, self._stamp(transaction, None))
-        inline = transaction.to_bytes()
+        inline = to_be_sealed(transaction).to_bytes()
         data, made = encode_manifest_file(manifest, inline)
         race = _Race(transaction, made, scheme, self.runtime.clock.monotonic())
 

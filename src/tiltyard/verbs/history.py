@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from tiltyard.errors import InvalidInput, NotFound
 from tiltyard.format.digests import DIGESTS
 from tiltyard.format.names import Scheme
+from tiltyard.format.seal import SEAL
 from tiltyard.transaction.log import VersionLog
 from tiltyard.transaction.succession import PARENT
 from tiltyard.verbs.place import Place
@@ -55,7 +56,9 @@ def describe(log: VersionLog, version: int, scheme: Scheme) -> HistoryEntry:
         read_version=transaction.read_version if transaction else None,
         writer=str(manifest.writer or ""),
         message=transaction.message if transaction else "",
-        properties={key: value for key, value in transaction.properties.items() if key not in (PARENT, DIGESTS)} if transaction else {},
+        properties={key: value for key, value in transaction.properties.items() if key not in (PARENT, SEAL, DIGESTS)}
+        if transaction
+        else {},
         rows=manifest.fragments.live_rows(),
         fragments=len(manifest.fragments),
     )

@@ -214,7 +214,7 @@ class WriteTask:
             return write_plain(place, rows, match.fields, self.data_format, self.limits, self.token)
         if self.kind == "append":
             # A handle that finds the version by the number pylance knows it by: inside a transaction that is another one than ours.
-            dataset = partial(open_dataset, place, self.lance_version)
+            dataset = partial(open_dataset, place, self.lance_version, writing=True)
             made = write_into(place, rows, match.fields, self.data_format, dataset, self.limits)
         else:
             made = write_new(place, rows, self.data_format, self.limits, replacing=self.kind == "overwrite")
