@@ -130,20 +130,17 @@ def check_table(
         directory: tuple(paths) for directory, paths in itertools.groupby(sorted(present), lambda path: path[: path.rfind("/") + 1])
     }
     _detached(place, present, findings)
-    latest: Manifest | None = None
     findings.data = DataCheck(place) if data else None
-    for name in there:
-        if name.version in wanted:
-            latest = _one_version(place, name, present, findings)
-    if findings.data is not None:
-        findings.data.run(progress)
-        for text, version in findings.data.damaged:
-            findings.add("I14", text, version)
-    if latest is not None:
-        _indices_agree(place, latest, data, findings)
-        _unique_keys(place, latest, findings)
-        _pylance_validates(place, latest, findings)
-        _blobs_are_there(place, latest, present, findings)
+    manifests = [_one_version(place, name, present, findings) for name in there if name.version in wanted]
+    if _is_intact(findings, progress):
+        for manifest in filter(None, manifests):
+            _pylance_agrees(place, manifest, findings)
+        latest = manifests[-1] if manifests else None
+        if latest is not None:
+            _indices_agree(place, latest, data, findings)
+            _unique_keys(place, latest, findings)
+            _pylance_validates(place, latest, findings)
+            _blobs_are_there(place, latest, present, findings)
     complete = wanted == {name.version for name in there} and not findings.problems and findings.orphans_known
     orphans = sorted(present - findings.named) if complete else []
     report = CheckReport(
@@ -152,6 +149,19 @@ def check_table(
     if findings.data is None:
         return report
     return replace(report, data=True, verified=findings.data.verified, unverified=findings.data.unverified)
+
+
+def _is_intact(findings: _Findings, progress: Progress | None) -> bool:
+    """I14. What is known to be damaged is not given to pylance, which may die of it."""
+    check = findings.data
+    if check is None:
+        return True
+    check.run(progress)
+    for text, version in check.damaged:
+        findings.add("I14", text, version)
+    if check.damaged:
+        findings.not_checked.append("I4, I13: rows are not read while files are damaged")
+    return not check.damaged
 
 
 def _gapless(place: Place, there: list[VersionName], findings: _Findings) -> None:
@@ -260,7 +270,6 @@ def _one_version(place: Place, name: VersionName, present: set[str], findings: _
             findings.add("I2", f"the base of fragment {fragment.id} cannot be opened: {error}", version)
     _indices(manifest, present, outside, findings)
     _row_ids(manifest, findings)
-    _pylance_agrees(place, manifest, findings)
     return manifest
 
 

@@ -112,8 +112,9 @@ def _differs(dataset: LanceDataset, index: IndexMetadata, name: str, everything:
 def _of_a_row(dataset: LanceDataset, name: str, fragment: int) -> str | None:
     """A condition that holds for a row of a fragment."""
     column = quoted(name)
+    inside: Any = dataset.get_fragment(fragment)
     rows = dataset.scanner(
-        columns={"value": column}, filter=f"{column} IS NOT NULL", fragments=[dataset.get_fragment(fragment)], limit=1,
+        columns={"value": column}, filter=f"{column} IS NOT NULL", fragments=[inside], limit=1,
         use_scalar_index=False,
     ).to_table()  # fmt: skip
     if not rows.num_rows:
