@@ -59,7 +59,9 @@ def of_all_types(root: Path) -> ty.Table:
     """A column of each type that data files of the default format can hold, half of the values null."""
     columns = {"id": pa.array(range(20), pa.int64())}
     for name, kind in STORABLE.items():
-        fields, _ = fields_from_arrow(pa.schema([pa.field("c", kind), pa.field("after", pa.int64())]), primary_key=None, file_version=(2, 2))
+        fields, _ = fields_from_arrow(
+            pa.schema([pa.field("c", kind), pa.field("after", pa.int64())]), primary_key=None, file_version=(2, 2)
+        )
         with suppress(InvalidInput):
             check_encodable(fields, (2, 2))
             columns[name] = sample(kind, 20)

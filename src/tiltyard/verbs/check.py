@@ -133,9 +133,12 @@ def check_table(
     findings.data = DataCheck(place) if data else None
     manifests = [_one_version(place, name, present, findings) for name in there if name.version in wanted]
     if _is_intact(findings, progress):
-        for manifest in filter(None, manifests):
-            _pylance_agrees(place, manifest, findings)
         latest = manifests[-1] if manifests else None
+        counted = manifests if place.limits is None else [latest]  # a child for each version would take long
+        if len(counted) < len(manifests):
+            findings.not_checked.append("I13 for older versions: each would be counted in a process of its own")
+        for manifest in filter(None, counted):
+            _pylance_agrees(place, manifest, findings)
         if latest is not None:
             _indices_agree(place, latest, data, findings)
             _unique_keys(place, latest, findings)
