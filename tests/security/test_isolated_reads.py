@@ -134,9 +134,9 @@ def test_damaged_files_never_reach_this_process(root: Path) -> None:
 
 def test_too_many_rows_for_this_process(root: Path) -> None:
     table = ty.Table.open(root, isolate=ty.ReadLimits(memory=1 << 30))
-    table.lance._limits = ty.ReadLimits(memory=100)  # type: ignore[attr-defined]
+    table.lance._limits = ty.ReadLimits(memory=100)
     with pytest.raises(InvalidInput, match="isolate allows"):
-        table.lance._bounded(iter([ids(*range(50))]))  # type: ignore[attr-defined]
+        table.lance._bounded(iter([ids(*range(50))]))
 
 
 def test_an_abandoned_scan_leaves_no_process(root: Path) -> None:
@@ -184,7 +184,7 @@ def test_limits_that_make_no_sense(root: Path, isolate: Any) -> None:
         ty.Table.open(root, isolate=isolate)
     for wrong in ({"memory": 0}, {"memory": True}, {"seconds": 0}, {"seconds": "1"}):
         with pytest.raises(InvalidInput):
-            ty.ReadLimits(**wrong)  # type: ignore[arg-type]
+            ty.ReadLimits(**wrong)
 
 
 def test_lakes_hand_the_options_on(tmp_path: Path) -> None:

@@ -245,7 +245,7 @@ class Committer:
             transaction = race.taken.added_to(transaction, base)
         reuse = None if carrier.reuse is None else stamped_reuse(carrier.reuse, base.version)
         manifest = apply(transaction.operation, base, self._stamp(transaction, base), restored=restored, reuse=reuse)
-        inline = with_parent(transaction, race.head).to_bytes()
+        inline = to_be_sealed(with_parent(transaction, race.head)).to_bytes()
         self._announce(race, manifest, transaction, inline)
         self.lateness.check_ground(transaction, race.scheme)
         data, made = encode_manifest_file(manifest, inline, race.head)

@@ -30,7 +30,7 @@ _STAMP: Final = Stamp(0, WriterVersion("", ""), "")
 def with_parent(transaction: Transaction, base: ManifestFile) -> Transaction:
     """The transaction with the id of the one that made the version it is put on, for the copy inside the manifest."""
     parent = transaction_id(base)
-    return to_be_sealed(replace(transaction, properties={**transaction.properties, PARENT: parent}) if parent else transaction)
+    return replace(transaction, properties={**transaction.properties, PARENT: parent}) if parent else transaction
 
 
 def to_be_sealed(transaction: Transaction) -> Transaction:
