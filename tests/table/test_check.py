@@ -28,6 +28,7 @@ from tiltyard.format.values import BasePath, DataFragment
 from tiltyard.storage.local import LocalStore
 from tiltyard.storage.memory import MemoryStore
 from tiltyard.transaction.log import VersionLog
+from tiltyard.transaction.succession import to_be_sealed
 from tiltyard.transaction.transaction import Transaction
 
 
@@ -50,10 +51,12 @@ def _broken(root: Path) -> set[str]:
 
 
 def _rewrite(root: Path, version: int, change: Callable[[Manifest], Manifest], transaction: bytes | None = None) -> None:
-    """Writes a version's file anew with something else in it."""
+    """Writes a version's file anew with something else in it, and with the digest that belongs to it."""
     log = VersionLog(LocalStore(root))
     file = log.load(version, Scheme.V2)
-    data, _ = encode_manifest_file(change(file.manifest), transaction or file.transaction)
+    inline = transaction or file.transaction
+    assert inline is not None
+    data, _ = encode_manifest_file(change(file.manifest), to_be_sealed(Transaction.from_bytes(inline)).to_bytes())
     log.store.put(log.path(version, Scheme.V2), data)
 
 
