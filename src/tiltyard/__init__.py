@@ -49,6 +49,7 @@ from tiltyard.verbs.check import CheckReport, Problem
 from tiltyard.verbs.cleanup import CleanedFile, CleanupReport
 from tiltyard.verbs.history import HistoryEntry
 from tiltyard.verbs.index_list import IndexInfo
+from tiltyard.verbs.isolated import ReadLimits
 from tiltyard.verbs.merge_plan import MergeBuilder
 from tiltyard.verbs.outcome import Committed, NotCommitted, Unknown
 from tiltyard.verbs.why import Explanation
@@ -97,6 +98,7 @@ __all__ = [
     "OutcomeUnknown",
     "OwnershipError",
     "Problem",
+    "ReadLimits",
     "Rebase",
     "Retry",
     "RetryableConflict",

@@ -35,8 +35,9 @@ from tiltyard.lakes.spark_door import LakeDoor
 from tiltyard.lakes.transaction import LakeTransaction
 from tiltyard.storage import Durability
 from tiltyard.verbs.history import parse_moment
+from tiltyard.verbs.isolated import ReadLimits
 from tiltyard.verbs.outcome import Committed, NotCommitted, Outcome, Unknown
-from tiltyard.verbs.place import Place, open_place
+from tiltyard.verbs.place import Place, Verify, open_place
 
 T = TypeVar("T")
 
@@ -130,6 +131,8 @@ class Lake(Keeping, Recoverable, LakePieces, LakeDoor):
         durability: Durability = "fsync",
         author: str | None = None,
         create: bool = True,
+        verify: Verify | None = None,
+        isolate: bool | ReadLimits = False,
         runtime: Runtime | None = None,
     ) -> Lake:
         """Opens a lake, and makes an empty one where there is none.
@@ -143,6 +146,8 @@ class Lake(Keeping, Recoverable, LakePieces, LakeDoor):
             durability: ``"fsync"`` survives power loss, ``"os"`` leaves it to the operating system.
             author: who commits, for the history; user and machine by default.
             create: whether a lake is made where there is none.
+            verify: as for ``Table.open``: ``"read"`` compares files with their digests before rows of them are handed out.
+            isolate: as for ``Table.open``: whether rows are decoded in a child process with a memory limit.
             runtime: time and chance; tests own them.
 
         Raises:
@@ -153,6 +158,7 @@ class Lake(Keeping, Recoverable, LakePieces, LakeDoor):
         runtime = runtime or system_runtime()
         where, records = open_where(uri, root, catalog, storage_options, durability, runtime, create=create)
         try:
+            where = replace(where, verify=verify, isolate=isolate)
             lake = cls(where, records, runtime, author or somebody())
             lake._where = settle_owner(where, lake.catalog, create=create)
             recover(lake)
@@ -266,7 +272,10 @@ class Lake(Keeping, Recoverable, LakePieces, LakeDoor):
         """Where a table lives, as those see it who know nothing of the lake."""
         where = self._where
         home = where.uri_of(head.location)
-        return open_place(home, storage_options=where.storage_options, durability=where.durability, runtime=self.catalog.runtime)
+        return open_place(
+            home, storage_options=where.storage_options, durability=where.durability, runtime=self.catalog.runtime,
+            verify=where.verify, isolate=where.isolate,
+        )  # fmt: skip
 
     @property
     def where(self) -> Where:

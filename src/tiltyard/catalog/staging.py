@@ -30,7 +30,7 @@ from tiltyard.transaction.files import LOOK_AFTER, check_there, new_files
 from tiltyard.transaction.keys import WrittenKeys
 from tiltyard.transaction.log import TRANSACTIONS, VERSIONS
 from tiltyard.transaction.operations import Append, CreateIndex, Operation, ReserveFragments, Rewrite, UpdateBases, UpdateMemWalState
-from tiltyard.transaction.succession import PARENT
+from tiltyard.transaction.succession import without_marks
 from tiltyard.transaction.transaction import Transaction
 from tiltyard.verbs.place import WRITER, Place
 
@@ -207,12 +207,11 @@ class RecordingCommitter(Committer):
     ) -> tuple[CommitResult, ManifestFile]:
         done, file = Committer.commit(self, transaction, read, scheme, policy, **more)
         settled = self.log.transaction_of(file)
-        plain = {name: value for name, value in settled.properties.items() if name != PARENT}
         # What it was carried over is part of what it says now, and must not be taken for its own.
         below = file.manifest.version - 1
         ground = read if read.manifest.version == below else self.log.load(below, scheme)
         at = self.runtime.clock.monotonic()
-        self.recorded.append(Recorded(replace(settled, properties=plain), ground, scheme, more.get("keys"), more.get("reuse"), at))
+        self.recorded.append(Recorded(without_marks(settled), ground, scheme, more.get("keys"), more.get("reuse"), at))
         return done, file
 
     def create_table(
@@ -233,7 +232,7 @@ class StagedPlace(Place):
 
     @cached_property
     def committer(self) -> RecordingCommitter:
-        return RecordingCommitter(self.log, self.handler, self.runtime, WRITER, self.trusted, self.open_base, self.stamp)
+        return RecordingCommitter(self.log, self.handler, self.runtime, WRITER, self.trusted, self.open_base, self.stamp, self.digests)
 
     def lance_version(self, version: int) -> int:
         return self.staging.lance_version(version)

@@ -326,11 +326,13 @@ def _branch(branch: Any) -> dict[str, Any]:
 
 @lake_command(app)
 def check(
-    session: LakeSession, shallow: Annotated[bool, typer.Option("--shallow", help="Not every version of every table.")] = False
+    session: LakeSession,
+    shallow: Annotated[bool, typer.Option("--shallow", help="Not every version of every table.")] = False,
+    data: Annotated[bool, typer.Option("--data", help="Read every file, too, and compare it with its digest.")] = False,
 ) -> None:
     """Is the lake sound? Exit code 0: yes, 1: no, 2: it could not be looked at."""
     with session.opened() as lake, session.output.progress("checking tables") as progress:
-        report = lake.check(tables=not shallow, progress=progress)
+        report = lake.check(tables=not shallow, data=data, progress=progress)
     facts = [("snapshots", str(report.snapshots)), ("transactions", str(report.transactions)), ("tables", str(len(report.tables)))]
     facts += [("orphan", f"{one.path} ({size(one.bytes)}, {one.owner}): {one.reason}") for one in report.orphans[:SHOWN_AT_MOST]]
     rows = [(one.invariant, one.table or "-", "-" if one.snapshot is None else str(one.snapshot), one.text) for one in report.problems]

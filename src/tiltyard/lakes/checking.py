@@ -82,14 +82,16 @@ class _Findings:
     orphans: list[Orphan] = field(default_factory=list)
     snapshots: int = 0
     transactions: int = 0
+    data: bool = False
+    """Whether files are compared with their digests."""
 
     def add(self, invariant: str, text: str, table: str = "", snapshot: int | None = None) -> None:
         self.problems.append(LakeProblem(invariant, text, shown(table), snapshot))
 
 
-def check_lake(lake: Lake, *, tables: bool, progress: Progress | None) -> LakeCheckReport:
+def check_lake(lake: Lake, *, tables: bool, data: bool = False, progress: Progress | None) -> LakeCheckReport:
     """See ``Lake.check``."""
-    findings = _Findings()
+    findings = _Findings(data=data)
     recover(lake)  # the one read after which catalog and store have to agree
     lines = _lines(lake, findings)
     for line in lines:
@@ -425,7 +427,7 @@ def _table(lake: Lake, branch: str, head: TableHead, name: str, stores: _Stores,
     if at_home and newest is not None and newest[0] > head.version and not head.quarantine and _moved_not(lake, branch, head):
         findings.add("I10", f"versions up to {newest[0]} were committed past the catalog; whoever opens the table adopts them", head.name)
     if deep and not head.quarantine:
-        report = findings.tables[name] = check_table(lake.place_of(head, branch))
+        report = findings.tables[name] = check_table(lake.place_of(head, branch), data=findings.data)
         for problem in report.problems:
             at = "" if problem.version is None else f" (version {problem.version})"
             findings.add(problem.invariant, problem.text + at, head.name)

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, cast
 
 from tiltyard.catalog.expiry import OUTCOMES
+from tiltyard.errors import InvalidInput
 from tiltyard.lakes.backup import LakeBackup, backup_lake
 from tiltyard.lakes.checking import LakeCheckReport, check_lake
 from tiltyard.lakes.needs import Retention
@@ -107,16 +108,22 @@ class Keeping:
         """
         return upgrade_lake(self._lake, dry_run=dry_run, progress=progress or (lambda done, total: None))
 
-    def check(self, *, tables: bool = True, progress: Progress | None = None) -> LakeCheckReport:
+    def check(self, *, tables: bool = True, data: bool = False, progress: Progress | None = None) -> LakeCheckReport:
         """Is the lake sound: does its catalog hold together, does it agree with the tables, and is each of them sound?
 
         What was committed and not finished is finished first, as any reader would. Others may work meanwhile.
 
         Args:
             tables: whether every version of every table is checked, too, which reads all their metadata.
+            data: whether all files of these are read and compared with their digests, as ``Table.check`` does.
             progress: called with how many of how many tables are done.
+
+        Raises:
+            InvalidInput: ``data`` without ``tables``.
         """
-        return check_lake(self._lake, tables=tables, progress=progress)
+        if data and not tables:
+            raise InvalidInput("The data of tables is checked only with the tables.", argument="data", advice="Leave tables=False out.")
+        return check_lake(self._lake, tables=tables, data=data, progress=progress)
 
     def repair(self, table: str, *, keep: Keep | None = None) -> LakeRepairReport:
         """Puts a table right that nobody may write to because a writer who does not know the catalog took the number of a version that

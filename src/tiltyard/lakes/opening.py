@@ -30,6 +30,8 @@ from tiltyard.lakes.claim import (
 from tiltyard.lakes.locations import below, resolved, shown_database
 from tiltyard.redact import redact
 from tiltyard.storage import Durability, local_path, open_store
+from tiltyard.verbs.isolated import ReadLimits, read_limits
+from tiltyard.verbs.place import Verify, check_verify
 
 CATALOG_FILE: Final = "catalog.db"
 """The SQLite catalog inside the directory of an embedded lake."""
@@ -60,6 +62,12 @@ class Where:
     lost: str = ""
     storage_options: Mapping[str, Any] | None = field(default=None, repr=False)
     durability: Durability = "fsync"
+    verify: Verify | None = None
+    isolate: bool | ReadLimits = False
+
+    def __post_init__(self) -> None:
+        check_verify(self.verify)
+        read_limits(self.isolate)
 
     @property
     def stated_root(self) -> str | None:

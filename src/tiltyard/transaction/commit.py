@@ -38,6 +38,7 @@ from tiltyard.transaction import observers
 from tiltyard.transaction.apply import Creation, Stamp, apply, create
 from tiltyard.transaction.backoff import LONGEST_WAIT, RetryPolicy, wait_before
 from tiltyard.transaction.carrier import Carrier
+from tiltyard.transaction.digests import NO_DIGESTS, Digests, Taken
 from tiltyard.transaction.field_meaning import check_field_ids, meet_schema
 from tiltyard.transaction.files import LOOK_AFTER, check_there, new_files
 from tiltyard.transaction.keys import WrittenKeys
@@ -47,7 +48,7 @@ from tiltyard.transaction.log import TRANSACTIONS, Committed, VersionLog
 from tiltyard.transaction.once import check_not_done, marks_in
 from tiltyard.transaction.operations import KeyExistenceFilter, Overwrite, Restore
 from tiltyard.transaction.singletons import stamped_reuse
-from tiltyard.transaction.succession import fits, with_parent
+from tiltyard.transaction.succession import fits, to_be_sealed, with_parent
 from tiltyard.transaction.transaction import Transaction
 from tiltyard.transaction.vectors import Vectors, base_out_of_reach
 from tiltyard.transaction.window import Window, unreadable
@@ -94,6 +95,8 @@ class _Race:
     head: ManifestFile
     scheme: Scheme
     started: float
+    taken: Taken | None = None
+    """Digests of the files it brings; None where others made them."""
     carrier: Carrier | None = None
     """Takes the operation over other commits; the creation of a table has none to go over."""
     attempts: int = 0
@@ -131,6 +134,8 @@ class Committer:
     """Opens the store of a base, for deletion files that lie there."""
     stamp: Callable[[Transaction], Transaction] = lambda mine: mine
     """Adds what every commit of this committer says of itself."""
+    digests: Digests = NO_DIGESTS
+    """Takes the digests of new files, which the transaction keeps."""
 
     @property
     def landing(self) -> Landing:
@@ -164,7 +169,7 @@ class Committer:
             reuse: for a Rewrite, the entry that lets other indices follow later. It has no place in a transaction.
             rows: for a Delete or Update, the rows it takes from each fragment, where the caller knows them.
             counts: for the result, how many rows the verb changed.
-            unverified: whether nobody has looked yet if the operation's deletion files hold what it says.
+            unverified: whether others made the files: their deletion files are read before they are believed, and no digests are taken.
 
         Raises:
             ConflictError: a commit in between does not go together with this one.
@@ -177,7 +182,8 @@ class Committer:
         started = self.runtime.clock.monotonic()
         race = _Race(transaction, read, scheme, started, counts=counts or {}, begun=started if policy.begun is None else policy.begun)
         with self._withdrawing(race):
-            vectors = Vectors(self.log.store, self.runtime.random, self.open_base)
+            vectors = Vectors(self.log.store, self.runtime.random, self.open_base, self.digests.note)
+            race.taken = None if unverified else Taken(self.digests)
             race.carrier = Carrier(transaction, read.manifest, vectors, keys, reuse, _rows=dict(rows or {}))
             if unverified:
                 race.carrier.check_rows()
@@ -253,9 +259,11 @@ class Committer:
         check_not_done(race.transaction.properties, base.config)
         restored = self._restored(race)
         transaction = carrier.settled(base)
+        if race.taken is not None:
+            transaction = race.taken.added_to(transaction, base)
         reuse = None if carrier.reuse is None else stamped_reuse(carrier.reuse, base.version)
         manifest = apply(transaction.operation, base, self._stamp(transaction, base), restored=restored, reuse=reuse)
-        inline = with_parent(transaction, race.head).to_bytes()
+        inline = to_be_sealed(with_parent(transaction, race.head)).to_bytes()
         self._announce(race, manifest, transaction, inline)
         self.lateness.check_ground(transaction, race.scheme)
         data, made = encode_manifest_file(manifest, inline, race.head)
@@ -442,8 +450,9 @@ class Committer:
         transaction = self.stamp(transaction)
         operation = transaction.operation
         assert isinstance(operation, Overwrite)
+        transaction = Taken(self.digests).added_to(transaction, None)
         manifest = create(operation, creation, self._stamp(transaction, None))
-        inline = transaction.to_bytes()
+        inline = to_be_sealed(transaction).to_bytes()
         data, made = encode_manifest_file(manifest, inline)
         started = self.runtime.clock.monotonic()
         race = _Race(transaction, made, scheme, started, begun=started if begun is None else begun)

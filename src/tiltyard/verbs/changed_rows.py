@@ -61,7 +61,7 @@ class Side:
 
     @cached_property
     def _vectors(self) -> Vectors:
-        return Vectors(self.place.store, self.place.runtime.random, self.place.open_base)
+        return Vectors(self.place.store, self.place.runtime.random, self.place.open_base, self.place.digests.note)
 
     def deleted(self, fragment: DataFragment) -> BitMap:
         with _there(self):

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from tiltyard.errors import InvalidInput, NotFound
+from tiltyard.format.digests import DIGESTS
 from tiltyard.format.names import Scheme
+from tiltyard.format.seal import SEAL
 from tiltyard.transaction.log import VersionLog
 from tiltyard.transaction.succession import PARENT
 from tiltyard.transaction.transaction import LAKE_MARKS
@@ -37,7 +39,7 @@ class HistoryEntry:
 
 def _is_authors(key: str) -> bool:
     """Whether a property of a transaction is what its author said, and not what an engine notes for itself."""
-    return key != PARENT and not key.startswith(LAKE_MARKS)
+    return key not in (PARENT, SEAL, DIGESTS) and not key.startswith(LAKE_MARKS)
 
 
 def moment(timestamp_ns: int) -> datetime:

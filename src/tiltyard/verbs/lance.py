@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 import pyarrow as pa
 
 from tiltyard.errors import CorruptTable, InvalidInput, NotFound, StorageError, TiltyardError
 from tiltyard.redact import redact, secret_values
+from tiltyard.verbs.isolated import IsolatedDataset
 from tiltyard.verbs.place import Place
 
 if TYPE_CHECKING:
@@ -32,8 +33,16 @@ _STORE: Final = re.compile(r"LanceError\(IO\)|generic \S+ error", re.IGNORECASE)
 _DATA_FILE: Final = re.compile(r"data/\S+\.(?:lance|blob)")
 
 
-def open_dataset(place: Place, version: int) -> lance.LanceDataset:
-    """pylance's own handle on this version."""
+def open_dataset(place: Place, version: int, *, writing: bool = False) -> lance.LanceDataset:
+    """pylance's own handle on this version; one whose reads are done in a child process, where the place asks for that.
+
+    Args:
+        place: the table.
+        version: the version.
+        writing: whether files are written through it, which decodes none.
+    """
+    if place.limits is not None and not writing:
+        return cast("lance.LanceDataset", IsolatedDataset(place, place.lance_version(version), place.limits))
     import lance  # takes a moment to load, and opening a table does not need it
 
     with lance_errors(place, f"open version {version}"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import pyarrow as pa
 
@@ -13,6 +13,7 @@ from tiltyard.format.manifest import Manifest
 from tiltyard.transaction.apply import has_stable_row_ids
 from tiltyard.verbs.columns import quoted
 from tiltyard.verbs.deletions import check_deletions
+from tiltyard.verbs.isolated import IsolatedDataset, ReadLimits
 from tiltyard.verbs.lance import lance_errors, translated
 from tiltyard.verbs.place import Place, open_place
 from tiltyard.verbs.struck import ADDRESS, ROW_ID
@@ -36,6 +37,7 @@ class ScanTask:
         fragments: ids and live rows of all fragments.
         stable: whether rows keep their ids when they move.
         storage_options: as for pylance.
+        limits: bounds of the child process that rows are read in, if they are.
     """
 
     uri: str
@@ -44,6 +46,7 @@ class ScanTask:
     fragments: tuple[tuple[int, int], ...]
     stable: bool
     storage_options: Mapping[str, str] | None = field(default=None, repr=False)
+    limits: ReadLimits | None = None
 
     @property
     def rows(self) -> int:
@@ -60,6 +63,8 @@ class ScanTask:
 
     def dataset(self) -> LanceDataset:
         """pylance's handle, kept open in this process."""
+        if self.limits is not None:
+            return cast("LanceDataset", IsolatedDataset(self._place(), self.number, self.limits))
         options = tuple(sorted(self.storage_options.items())) if self.storage_options else None
         return _opened(self.uri, self.number, self.identity, options)
 
@@ -132,4 +137,5 @@ def scan_task(place: Place, manifest: Manifest) -> ScanTask:
         tuple((one.id, one.live_rows) for one in manifest.fragments),
         has_stable_row_ids(manifest),
         place.lance_options(),
+        place.limits,
     )

@@ -22,7 +22,7 @@ from tiltyard.transaction.operations import Append, Overwrite
 from tiltyard.transaction.transaction import Transaction
 from tiltyard.verbs.keys import AnyKeys, Key, check_comparable, distinct_keys, key_of_fields, primary_key_of
 from tiltyard.verbs.lance import lance_errors
-from tiltyard.verbs.pieces import Piece, WriteTask, check_place, remove_leftovers, remove_pieces
+from tiltyard.verbs.pieces import Piece, WriteTask, check_place, remove_leftovers, remove_pieces, take_over_digests
 from tiltyard.verbs.place import Place
 from tiltyard.verbs.rerun import Committed, Execution, RerunPolicy, run_verb
 from tiltyard.verbs.write import NewTable, OnDuplicate, checked_keys, commit_rows, inserted, kept_key
@@ -89,6 +89,7 @@ def append_pieces(
     """Adds the rows of pieces."""
     work = settled(pieces)
     check_place(place, work.kept)
+    take_over_digests(place, work.kept)
 
     def execute(run: Execution) -> Committed:
         manifest = run.read.manifest
@@ -118,6 +119,7 @@ def overwrite_pieces(
     work = settled(pieces)
     _check_own(task, work)
     check_place(place, work.kept)
+    take_over_digests(place, work.kept)
 
     def execute(run: Execution) -> Committed:
         manifest = run.read.manifest
@@ -148,6 +150,7 @@ def create_from_pieces(
     work = settled(pieces)
     _check_own(task, work)
     check_place(place, work.kept)
+    take_over_digests(place, work.kept)
     new = task.new or NewTable()
     if place.log.head() is not None:
         raise AlreadyExists.table(place.store.uri)

@@ -109,7 +109,7 @@ class Struck:
 
 def strike_out(place: Place, manifest: Manifest, rows: Rows) -> Struck:
     """Writes deletion files for rows of a version that are live in it."""
-    vectors = Vectors(place.store, place.runtime.random, place.open_base)
+    vectors = Vectors(place.store, place.runtime.random, place.open_base, place.digests.note)
     updated, removed = [], []
     for number, fragment in fragments_of(manifest, rows).items():
         deleted = vectors.of(fragment, manifest.base_paths) | rows[number]

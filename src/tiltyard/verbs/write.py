@@ -164,7 +164,7 @@ class Appending:
         """pylance's handle on a version with our fields, which need not be this one: only the schema tells it how to write."""
         found = self.dataset
         if found is None:
-            found = self.dataset = open_dataset(place, version)
+            found = self.dataset = open_dataset(place, version, writing=True)
         return found
 
 
