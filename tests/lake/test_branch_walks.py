@@ -24,7 +24,7 @@ from tiltyard.lakes.transaction import LakeTransaction
 PROVE = bool(os.environ.get("TILTYARD_PROVE"))
 STEPS = 400 if PROVE else 70
 SEEDS = range(50) if PROVE else range(2)
-SEARCHED = (6, 5, 3, 7, 9, 1, 2, 0, 4, 8)
+SEARCHED = (6, 14, 5, 3, 7, 9, 1, 2, 0, 4, 8)
 """Seeds of the walks that look for a planted mistake, those that find the most first."""
 
 
