@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
@@ -93,7 +94,8 @@ def _problem(bench: Bench, verb: Deed, winners: Sequence[Deed], root: Path, erro
         # A fresh handle cannot say it any more (a column that it names is gone); a stale one could, before one of the winners.
         base = bench.after(())
         assert base is not None
-        possible += [in_turn(base[1], [*winners[:at], verb, *winners[at:]]) for at in range(len(winners))]
+        late = replace(verb, model=verb.late or verb.model)
+        possible += [in_turn(base[1], [*winners[:at], late, *winners[at:]]) for at in range(len(winners) + 1)]
     replaced = [deed.name for deed in winners if deed.name in REPLACED]
     if replaced and verb.name not in ("overwrite", "restore", "config"):
         return f"committed on a table after {replaced[0]}"
