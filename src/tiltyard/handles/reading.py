@@ -32,8 +32,8 @@ class Reading(Handle):
         """How many rows there are; without a filter this reads no data."""
         if filter is None:
             return self._file.manifest.fragments.live_rows()
-        condition = sql_condition(filter)
-        with lance_errors(self._place, "count rows"):
+        condition = sql_condition(filter, self.schema)
+        with lance_errors(self._place, "count rows", self.version):
             return int(self.lance.count_rows(condition))
 
     def to_arrow(self, columns: Sequence[str] | Mapping[str, str] | None = None, filter: str | None = None, **scan: Any) -> pa.Table:
@@ -44,15 +44,15 @@ class Reading(Handle):
             filter: a SQL condition.
             scan: anything else pylance's scanner takes, such as ``limit`` or ``with_row_id``.
         """
-        chosen, condition = chosen_columns(columns), sql_condition(filter)
-        with lance_errors(self._place, "read rows"):
+        chosen, condition = chosen_columns(columns, self.schema), sql_condition(filter, self.schema)
+        with lance_errors(self._place, "read rows", self.version):
             return self.lance.to_table(columns=chosen, filter=condition, **scan)
 
     def scan(
         self, columns: Sequence[str] | Mapping[str, str] | None = None, filter: str | None = None, **scan: Any
     ) -> pa.RecordBatchReader:
         """The rows as a stream of batches."""
-        chosen, condition = chosen_columns(columns), sql_condition(filter)
-        with lance_errors(self._place, "read rows"):
+        chosen, condition = chosen_columns(columns, self.schema), sql_condition(filter, self.schema)
+        with lance_errors(self._place, "read rows", self.version):
             reader = self.lance.scanner(columns=chosen, filter=condition, **scan).to_reader()
-        return translated(self._place, reader)
+        return translated(self._place, reader, self.version)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from tiltyard.errors import InvalidInput
 from tiltyard.transaction.backoff import RetryPolicy
+from tiltyard.verbs.expressions import condition, expressions
 
 
-def chosen_columns(columns: Sequence[str] | Mapping[str, str] | None) -> list[str] | dict[str, str] | None:
-    """Names of columns, or names with SQL expressions; one name may stand alone."""
+def chosen_columns(columns: Sequence[str] | Mapping[str, str] | None, schema: pa.Schema) -> list[str] | dict[str, str] | None:
+    """Names of columns, or names with SQL expressions over a schema; one name may stand alone."""
     if columns is None:
         return None
     if isinstance(columns, str):
@@ -22,13 +24,14 @@ def chosen_columns(columns: Sequence[str] | Mapping[str, str] | None) -> list[st
     for part in [*chosen, *chosen.values()] if isinstance(chosen, dict) else chosen:
         if not isinstance(part, str):
             raise InvalidInput(f"Columns are named by text, not {part!r}.", argument="columns")
-    return chosen
+    return expressions(chosen, schema) if isinstance(chosen, dict) else chosen
 
 
-def sql_condition(filter: str | None) -> str | None:
+def sql_condition(filter: str | None, schema: pa.Schema) -> str | None:
+    """The condition of a read, over a schema."""
     if filter is not None and not isinstance(filter, str | pc.Expression):
         raise InvalidInput(f"A filter is a SQL condition as text, not a {type(filter).__name__}.", argument="filter")
-    return filter
+    return condition(filter, schema, "filter") if isinstance(filter, str) else filter
 
 
 def sql_where(where: object) -> str:

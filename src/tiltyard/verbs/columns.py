@@ -137,7 +137,7 @@ def scanned(
     place: Place, dataset: LanceDataset, fragment: int, columns: list[str] | Mapping[str, str], batch_size: int | None = None
 ) -> pa.RecordBatchReader:
     """The live rows of one fragment in order, with columns given by name or as SQL expressions by name; others may come after them."""
-    with lance_errors(place, "read columns"):
+    with lance_errors(place, "read columns", dataset.version):
         chosen: Any = list(columns)
         if isinstance(columns, Mapping) and columns:
             chosen = dict(columns)
@@ -148,7 +148,7 @@ def scanned(
         # An expression over no column is no scan for pylance; one over the row's address is.
         bare = not columns or isinstance(chosen, dict)
         scanner = dataset.scanner(columns=chosen, fragments=[one], with_row_address=bare, batch_size=batch_size)
-        return translated(place, scanner.to_reader())
+        return translated(place, scanner.to_reader(), dataset.version)
 
 
 # ---- files -----------------------------------------------------------------------------------------------------------------

@@ -270,7 +270,7 @@ def _built(place: Place, dataset: LanceDataset, build: Build, working_name: str,
         told = build.progress
         options["progress_callback"] = lambda event: told(event.stage, event.completed or 0, event.total)
     try:
-        with lance_errors(place, "write index"):
+        with lance_errors(place, "build index", dataset.version):
             return dataset.create_index_uncommitted(
                 build.column, kind, name=working_name, replace=True, train=bool(fragments), fragment_ids=list(fragments), **options
             )
@@ -284,7 +284,7 @@ def _merged(place: Place, dataset: LanceDataset, staged: Sequence[Any], name: st
     """Segments as one."""
     parts = [as_metadata(one, name) for one in staged]
     try:
-        with lance_errors(place, "write index"):
+        with lance_errors(place, "build index", dataset.version):
             made = as_metadata(dataset.merge_existing_index_segments(list(staged)), name)
     except TiltyardError as error:
         discard_segments(place, parts, error)

@@ -32,6 +32,7 @@ from tiltyard.verbs.blobs import has_blobs
 from tiltyard.verbs.casts import cast
 from tiltyard.verbs.data import FileLimits, write_into
 from tiltyard.verbs.delete import Committed, nothing_done
+from tiltyard.verbs.expressions import condition, expressions
 from tiltyard.verbs.in_place import with_values
 from tiltyard.verbs.input import conformed
 from tiltyard.verbs.lance import lance_errors
@@ -160,9 +161,11 @@ def _new_rows(
     place: Place, dataset: LanceDataset, schema: pa.Schema, assignment: Assignment, addresses: Addresses, ids: Addresses | None
 ) -> Iterator[pa.RecordBatch]:
     """The matching rows with their new values; where they were is noted on the way."""
-    columns = {name: assignment.values.get(name, _quoted(name)) for name in schema.names}
-    with lance_errors(place, "work out new values"):
-        scanner = dataset.scanner(columns=columns, filter=assignment.where, with_row_address=True, with_row_id=ids is not None)
+    given = expressions(assignment.values, dataset.schema, "values")
+    columns = {name: given.get(name, _quoted(name)) for name in schema.names}
+    with lance_errors(place, "work out new values", dataset.version):
+        where = condition(assignment.where, dataset.schema)
+        scanner = dataset.scanner(columns=columns, filter=where, with_row_address=True, with_row_id=ids is not None)
         for batch in scanner.to_batches():
             if not batch.num_rows:
                 continue
@@ -219,10 +222,11 @@ def _rewrite_columns(place: Place, manifest: Manifest, assignment: Assignment) -
 def _values_by_fragment(place: Place, dataset: LanceDataset, schema: pa.Schema, assignment: Assignment) -> Iterator[tuple[int, pa.Table]]:
     """For each fragment with matching rows their addresses and new values."""
     names = list(assignment.values)
-    columns = dict(assignment.values)
+    columns = expressions(assignment.values, dataset.schema, "values")
+    where = condition(assignment.where, dataset.schema)
     for fragment in dataset.get_fragments():
-        with lance_errors(place, "work out new values"):
-            found = dataset.scanner(columns=columns, filter=assignment.where, fragments=[fragment], with_row_address=True).to_table()
+        with lance_errors(place, "work out new values", dataset.version):
+            found = dataset.scanner(columns=columns, filter=where, fragments=[fragment], with_row_address=True).to_table()
         if found.num_rows:
             arrays = [_fitting(found.column(name).combine_chunks(), schema.field(name)) for name in names]
             yield fragment.fragment_id, pa.table([found.column(ADDRESS), *arrays], names=[ADDRESS, *names])
