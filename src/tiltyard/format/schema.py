@@ -80,6 +80,9 @@ def _one_field(field: pa.Field, parent_id: int, field_id: int, path: str, file_v
     if file_version >= (2, 2):
         field = _blob_v2(field, path)
     logical, raw = field_logical_type(field, path)
+    if "\0" in field.name or "\0" in logical:
+        what = "name" if "\0" in field.name else "type"
+        raise InvalidInput(f"the {what} of column {path[:60]!r} holds a NUL character.", argument=path, advice="Remove it.")
     metadata = _text_metadata(raw, f"column {path}")
     value = Field(
         name=field.name,

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tiltyard.errors import InvalidInput
+from tiltyard.format.text import check_text
 from tiltyard.transaction.backoff import RetryPolicy
 from tiltyard.verbs.expressions import condition, expressions
 
@@ -24,6 +25,8 @@ def chosen_columns(columns: Sequence[str] | Mapping[str, str] | None, schema: pa
     for part in [*chosen, *chosen.values()] if isinstance(chosen, dict) else chosen:
         if not isinstance(part, str):
             raise InvalidInput(f"Columns are named by text, not {part!r}.", argument="columns")
+    for name in chosen:
+        check_text(name, "The name of a column", "columns")
     return expressions(chosen, schema) if isinstance(chosen, dict) else chosen
 
 

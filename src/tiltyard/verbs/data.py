@@ -13,6 +13,7 @@ import pyarrow as pa
 from tiltyard.errors import InvalidInput, OutcomeUnknown, StorageError, TiltyardError, UnsupportedFeature
 from tiltyard.format.field_ids import leaf_ids
 from tiltyard.format.schema import BLOB_KEY
+from tiltyard.format.text import check_encodes, check_text
 from tiltyard.format.values import DataFile, DataFragment, Field
 from tiltyard.interfaces import Randomness
 from tiltyard.transaction.transaction import MESSAGE_PROPERTY
@@ -198,6 +199,8 @@ def properties_with_message(properties: Mapping[str, str] | None, message: str |
     if properties is not None and not isinstance(properties, Mapping):
         raise InvalidInput(f"Properties are a mapping, not {type(properties).__name__}.", argument="properties")
     found = {str(key): str(value) for key, value in (properties or {}).items()}
+    for key, value in found.items():
+        check_encodes(check_text(key, "The name of a property", "properties") + value, "A property", "properties")
     if message is not None:
-        found[MESSAGE_PROPERTY] = message
+        found[MESSAGE_PROPERTY] = check_encodes(message, "The message", "message")
     return found

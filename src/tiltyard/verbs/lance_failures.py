@@ -28,6 +28,8 @@ from tiltyard.verbs.place import Place
 
 _DECODERS: Final = frozenset({"lance-encoding", "lance-file", "lance-arrow"})
 """Parts of pylance that turn bytes of a file into rows."""
+_STORES: Final = frozenset({"", "lance-io"})
+"""Where errors of a store come from; pylance gives some of them no class."""
 _DAMAGED: Final = "Encountered corrupt file"
 _DATA_FILE: Final = re.compile(r"data/\S+\.(?:lance|blob)")
 _MISSING: Final = "it is missing"
@@ -51,7 +53,7 @@ def failure(place: Place, doing: str, error: BaseException, version: int | None)
         return NotFound(text)
     if not writing and _is_damage(error, kind):
         return _corrupt(place, error)
-    if is_panic(error) or kind == "IO" or (not kind and isinstance(error, OSError | RuntimeError)):
+    if is_panic(error) or kind == "IO" or (not kind and isinstance(error, OSError | RuntimeError) and crate_of(error) in _STORES):
         return StorageError(text, advice="Nothing was committed." if writing else None)
     return InvalidInput(text, advice="Nothing was committed." if writing else None)
 

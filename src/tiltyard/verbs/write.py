@@ -20,6 +20,7 @@ from tiltyard.format.manifest_file import ManifestFile
 from tiltyard.format.names import Scheme
 from tiltyard.format.schema import arrow_from_fields, fields_from_arrow
 from tiltyard.format.schema_match import SchemaMatch, match_schema
+from tiltyard.format.text import check_encodes, check_text
 from tiltyard.format.values import DataFormat, DataFragment, Field
 from tiltyard.transaction.apply import Creation
 from tiltyard.transaction.keys import WrittenKeys
@@ -55,6 +56,7 @@ class NewTable:
         for key, value in self.config.items():
             if not isinstance(key, str) or not isinstance(value, str):
                 raise InvalidInput(f"Config is text by text, not {key!r}: {value!r}.", argument="config")
+            check_encodes(check_text(key, "The name of a setting", "config") + value, "A setting", "config")
         if self.data_format not in DATA_FORMATS:
             raise InvalidInput(
                 f"Data format {self.data_format!r} cannot be written.",
