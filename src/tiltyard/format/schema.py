@@ -53,9 +53,9 @@ def fields_from_arrow(
     Raises:
         InvalidInput: a type, name or key that a table cannot hold; ``argument`` is the column path.
     """
+    _check_top_level(schema)  # before the key: a name with a dot would be looked for inside a column
     if primary_key:
         schema = with_primary_key(schema, primary_key)
-    _check_top_level(schema)
     fields: list[Field] = []
     # Depth first by hand: a stack of (field, parent's id, names above), so that depth is ours to bound.
     stack: list[tuple[pa.Field, int, tuple[str, ...]]] = [(field, ROOT, (field.name,)) for field in reversed(list(schema))]

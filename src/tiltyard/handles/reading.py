@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from tiltyard.handles.base import Handle
-from tiltyard.verbs.arguments import chosen_columns, sql_condition
+from tiltyard.verbs.arguments import chosen_columns, scan_options, sql_condition
 from tiltyard.verbs.deletions import check_deletions
 from tiltyard.verbs.lance import lance_errors, open_dataset, translated
 
@@ -44,6 +44,7 @@ class Reading(Handle):
             filter: a SQL condition.
             scan: anything else pylance's scanner takes, such as ``limit`` or ``with_row_id``.
         """
+        scan_options(scan)
         chosen, condition = chosen_columns(columns, self.schema), sql_condition(filter, self.schema)
         with lance_errors(self._place, "read rows", self.version):
             return self.lance.to_table(columns=chosen, filter=condition, **scan)
@@ -52,6 +53,7 @@ class Reading(Handle):
         self, columns: Sequence[str] | Mapping[str, str] | None = None, filter: str | None = None, **scan: Any
     ) -> pa.RecordBatchReader:
         """The rows as a stream of batches."""
+        scan_options(scan)
         chosen, condition = chosen_columns(columns, self.schema), sql_condition(filter, self.schema)
         with lance_errors(self._place, "read rows", self.version):
             reader = self.lance.scanner(columns=chosen, filter=condition, **scan).to_reader()

@@ -114,7 +114,7 @@ def fitting(column: pa.Array, wanted: pa.Field, argument: str) -> pa.Array:
     try:
         found = cast(column, wanted.type)
     except (pa.ArrowException, OverflowError) as error:
-        what = f"A value of {wanted.name!r} does not fit {wanted.type}: {str(error)[:100]}"
+        what = f"A value of {wanted.name!r} does not fit {wanted.type}: {str(error)[:100].rstrip('. ')}."
         raise InvalidInput(what, argument=argument, advice="Nothing was committed.") from error
     if not wanted.nullable and found.null_count:
         raise InvalidInput(f"A value of {wanted.name!r} is null, and the column takes none.", argument=argument)

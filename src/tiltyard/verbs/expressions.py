@@ -25,6 +25,7 @@ _FORMAT: Final = "2.2"
 _UNPARSED: Final = ("Invalid user input: Error parsing statement: ", "Invalid user input: Error tokenizing statement: ")
 """How a refusal of the parser begins; what follows repeats the text."""
 _UNKNOWN: Final = re.compile(r"Invalid user input: Schema error: No field named (.+?)\.(?: |,|$)", re.DOTALL)
+_NO_MEMBER: Final = re.compile(r"Invalid user input: Error during planning: Field (.+?) not found in struct(?:,|$)", re.DOTALL)
 _MOST_PREFIXES: Final = 100
 """Beginnings of a text that are tried to find out how far it can be understood."""
 _REASON: Final = 110
@@ -127,6 +128,8 @@ def _refused(
         known = ", ".join(dataset.schema.names)
         what = f"{argument}: there is no column {name!r}, which {shown(text)} names."
         return InvalidInput(what, argument=argument, advice=f"Columns are {known if len(known) <= 100 else known[:97] + '...'}.")
+    if member := _NO_MEMBER.match(said):
+        return InvalidInput(f"{argument}: there is no column {member[1][:80]!r} in {shown(text)}.", argument=argument)
     if is_panic(problem):
         return InvalidInput(f"{argument}: {shown(text)} uses SQL that pylance does not support.", argument=argument)
     reason = reason_of(problem, f"({text}\n)")

@@ -86,6 +86,8 @@ def parse_moment(value: str | datetime) -> datetime:
     """A moment, or ISO 8601 text; without a zone it is local time."""
     if isinstance(value, datetime):
         return value
+    if not isinstance(value, str):
+        raise InvalidInput(f"A point in time is a datetime or text, not {value!r}.", argument="timestamp")
     try:
         return datetime.fromisoformat(value)
     except ValueError as error:

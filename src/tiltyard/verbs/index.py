@@ -21,6 +21,7 @@ from tiltyard.transaction.applying.coverage import indices_of
 from tiltyard.transaction.operations import CreateIndex
 from tiltyard.transaction.touched import SINGLETONS
 from tiltyard.transaction.transaction import Transaction
+from tiltyard.verbs.columns import find_field, tree_of
 from tiltyard.verbs.delete import Committed
 from tiltyard.verbs.lance import lance_errors
 from tiltyard.verbs.parts_scan import ScanTask, scan_task
@@ -157,6 +158,7 @@ def create_index(
         taken = named(manifest, name)
         if taken and not new.replace:
             raise AlreadyExists(f"There is an index {name!r} already.", name=name, advice="Pass replace=True, or another name.")
+        find_field(tree_of(manifest), new.build.column, "column")
         if runner is None or new.build.kind in VECTOR:  # the parts of a vector index share what they learn from all rows
             made = build_segment(place, manifest, new.build, name, [one.id for one in manifest.fragments])
         else:
@@ -269,15 +271,10 @@ def _built(place: Place, dataset: LanceDataset, build: Build, working_name: str,
     if build.progress is not None:
         told = build.progress
         options["progress_callback"] = lambda event: told(event.stage, event.completed or 0, event.total)
-    try:
-        with lance_errors(place, "build index", dataset.version):
-            return dataset.create_index_uncommitted(
-                build.column, kind, name=working_name, replace=True, train=bool(fragments), fragment_ids=list(fragments), **options
-            )
-    except StorageError as error:
-        if "not enough rows" in str(error).lower():
-            raise InvalidInput(f"{build.kind} needs more rows to be trained: {error}", argument="index_type") from error
-        raise
+    with lance_errors(place, "build index", dataset.version):
+        return dataset.create_index_uncommitted(
+            build.column, kind, name=working_name, replace=True, train=bool(fragments), fragment_ids=list(fragments), **options
+        )
 
 
 def _merged(place: Place, dataset: LanceDataset, staged: Sequence[Any], name: str) -> IndexMetadata:

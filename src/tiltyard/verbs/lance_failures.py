@@ -48,7 +48,7 @@ def failure(place: Place, doing: str, error: BaseException, version: int | None)
     if version is not None and (found := _looked(place, version)) is not None:
         return found
     kind = class_of(error)
-    text = redact(f"pylance could not {doing} of {place.store.uri}: {reason_of(error)}", secret_values(place.storage_options or {}))
+    text = redact(f"Could not {doing} of {place.store.uri}: {reason_of(error).rstrip('. ')}.", secret_values(place.storage_options or {}))
     if doing.startswith("open") and (isinstance(error, FileNotFoundError) or kind == "Not found"):
         return NotFound(text)
     if not writing and _is_damage(error, kind):

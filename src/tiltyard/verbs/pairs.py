@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tiltyard.errors import UnsupportedFeature
+from tiltyard.errors import InvalidInput, UnsupportedFeature
 from tiltyard.format.schema import is_legacy_blob
 from tiltyard.verbs.blobs import has_blobs
 from tiltyard.verbs.expressions import bracketed, checked
@@ -126,7 +126,11 @@ class Sides:
         """Refuses a condition that is not one expression over columns of both sides, whether or not any rows match."""
         both = {"source": self.source.schema, "target": self.schema}
         fields = {side: [_bare(one) for one in schema if self._can_be_named(one.name)] for side, schema in both.items()}
-        checked(condition, pa.schema([pa.field(side, pa.struct(members)) for side, members in fields.items()]), "condition")
+        try:
+            checked(condition, pa.schema([pa.field(side, pa.struct(members)) for side, members in fields.items()]), "condition")
+        except InvalidInput as error:
+            known = ", ".join(member.name for member in fields["target"])[:100]
+            raise error.advised(f"Write source.NAME and target.NAME; columns are {known}.") from error
 
     def _can_be_named(self, name: str) -> bool:
         """Whether conditions may be about a column: it is one of the table's, and no blob."""

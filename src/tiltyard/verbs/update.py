@@ -179,7 +179,7 @@ def _fitting(column: pa.Array, field: pa.Field) -> pa.Array:
     try:
         return cast(column, field.type)
     except pa.ArrowException as error:
-        what = f"A new value of {field.name!r} does not fit its type {field.type}: {error}"
+        what = f"A new value of {field.name!r} does not fit its type {field.type}: {str(error).rstrip('. ')}."
         raise InvalidInput(what, argument="values", advice="Nothing was committed. Cast it in the expression.") from error
 
 
