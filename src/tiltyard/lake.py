@@ -17,6 +17,7 @@ from tiltyard.catalog.records import Records
 from tiltyard.catalog.values import MAIN, Change, Cut, Isolation, Publication, Snapshot, TableHead
 from tiltyard.errors import AlreadyExists, ConflictError, ContentionError, ExpectedVersionMismatch, InvalidInput, NotFound, TiltyardError
 from tiltyard.format.names import Scheme
+from tiltyard.format.text import check_text
 from tiltyard.interfaces import Runtime, system_runtime
 from tiltyard.lakes.finishing import finish_before
 from tiltyard.lakes.forks import forked
@@ -152,7 +153,7 @@ class Lake(Keeping, LakePieces, LakeDoor):
         runtime = runtime or system_runtime()
         where, records = open_where(uri, root, catalog, storage_options, durability, runtime, create=create)
         try:
-            lake = cls(where, records, runtime, author or _somebody())
+            lake = cls(where, records, runtime, check_text(author, "The author", "author") if author else _somebody())
             facts = lake.catalog.describe()
             if facts is None:
                 if not create:

@@ -23,6 +23,7 @@ from tiltyard.format.logical_types import (
     fixed_list_levels,
     member_fields,
 )
+from tiltyard.format.text import check_text
 from tiltyard.format.values import EMPTY_BYTES, Field
 
 BLOB_KEY: Final = b"lance-encoding:blob"
@@ -131,7 +132,9 @@ def _check_unique(names: Sequence[str], path: str) -> None:
 def _text_metadata(raw: Mapping[bytes, bytes], owner: str) -> dict[str, bytes]:
     """Metadata is text in tables, and other readers refuse or mangle what is not."""
     try:
-        return {key.decode(): value.decode().encode() for key, value in raw.items()}
+        return {
+            check_text(key.decode(), f"A key in the metadata of {owner}", "schema"): value.decode().encode() for key, value in raw.items()
+        }
     except UnicodeDecodeError:
         raise InvalidInput(f"the metadata of {owner} is not UTF-8 text.", advice="Encode binary values, for example as base64.") from None
 

@@ -13,7 +13,7 @@ from tiltyard.catalog.records import Records
 from tiltyard.errors import InvalidInput, NotFound
 from tiltyard.interfaces import Runtime
 from tiltyard.redact import redact
-from tiltyard.storage import Durability, local_path
+from tiltyard.storage import Durability, address_of, local_path
 
 CATALOG_FILE: Final = "catalog.db"
 """The SQLite catalog inside the directory of an embedded lake."""
@@ -74,9 +74,9 @@ def open_where(
         InvalidInput: no catalog is known for the URI.
         NotFound: there is no such file, and none may be made.
     """
-    text = os.fspath(uri)
+    text = address_of(uri)
     scheme = text.partition("://")[0].partition("+")[0].lower() if "://" in text else ""
-    stated = None if root is None else _absolute(os.fspath(root))
+    stated = None if root is None else _absolute(address_of(root, "root"))
     if stated is not None and redact(stated) != stated:  # the catalog remembers it, and everybody who opens the lake reads that
         raise InvalidInput("The root of a lake must not hold credentials.", argument="root", advice="Pass them in storage_options.")
     if catalog not in (None, "sqlite", "manifest"):

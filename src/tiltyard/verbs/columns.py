@@ -18,6 +18,7 @@ from tiltyard.format.flags import check_writable
 from tiltyard.format.keys import primary_key_fields
 from tiltyard.format.manifest import Manifest
 from tiltyard.format.schema import RESERVED_NAMES, arrow_from_fields
+from tiltyard.format.text import check_text
 from tiltyard.format.values import DataFile, DataFragment, Field
 from tiltyard.verbs.blobs import has_blobs
 from tiltyard.verbs.casts import cast
@@ -90,6 +91,7 @@ def check_new_name(name: object, siblings: Iterable[str], argument: str) -> str:
     if "." in name or "`" in name or name in RESERVED_NAMES:  # stock readers cannot ask for a name with a backtick
         advice = "Names hold no dot and no backtick; some are reserved."
         raise InvalidInput(f"A column cannot be called {name[:60]!r}.", argument=argument, advice=advice)
+    check_text(name, "The name of a column", argument)
     if name in siblings:
         raise InvalidInput(f"There is a column {name[:60]!r} already.", argument=argument, advice="Choose another name.")
     return name

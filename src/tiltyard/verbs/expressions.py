@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 from tiltyard.errors import InvalidInput, TiltyardError
+from tiltyard.format.text import check_text
 from tiltyard.verbs.lance_text import is_panic, reason_of
 from tiltyard.verbs.sql_text import Token, expression_tokens, refusal, shown
 
@@ -64,7 +65,8 @@ def checked(text: str, schema: pa.Schema, argument: str = "where") -> None:
 def expressions(columns: Mapping[str, str], schema: pa.Schema, argument: str = "columns") -> dict[str, str]:
     """Expressions by name, as pylance is to be given them. Raises what ``condition`` raises."""
     encoded = _bytes(schema)
-    for text in columns.values():
+    for name, text in columns.items():
+        check_text(name, "The name of a column", argument)
         _try(text, encoded, argument, False)
     return {name: bracketed(text, argument) for name, text in columns.items()}
 

@@ -16,6 +16,7 @@ from tiltyard.format.manifest import Manifest
 from tiltyard.format.manifest_file import ManifestFile
 from tiltyard.format.names import Scheme
 from tiltyard.format.roaring import encode_roaring
+from tiltyard.format.text import check_text
 from tiltyard.format.values import IndexFile, IndexMetadata
 from tiltyard.transaction.applying.coverage import indices_of
 from tiltyard.transaction.operations import CreateIndex
@@ -136,6 +137,7 @@ class NewIndex:
 def check_name(name: object) -> None:
     if not isinstance(name, str) or not name or name.startswith("__"):
         raise InvalidInput(f"{name!r} is no name for an index.", argument="name", advice="Use text that does not begin with '__'.")
+    check_text(name, "The name of an index", "name")
 
 
 # ---- the verbs -------------------------------------------------------------------------------------------------------------
