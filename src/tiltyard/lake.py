@@ -151,6 +151,8 @@ class Lake(Keeping, LakePieces, LakeDoor):
             UnsupportedFeature: a newer release made it.
         """
         runtime = runtime or system_runtime()
+        if author is not None and not isinstance(author, str):
+            raise InvalidInput(f"The author is text, not {author!r}.", argument="author")
         where, records = open_where(uri, root, catalog, storage_options, durability, runtime, create=create)
         try:
             lake = cls(where, records, runtime, check_text(author, "The author", "author") if author else _somebody())
@@ -295,6 +297,8 @@ class Lake(Keeping, LakePieces, LakeDoor):
             options: those of ``transaction``. Where a transaction with the same ``idempotency_key`` was committed before, the function is
                 not called at all, and None comes back.
         """
+        if not callable(work):
+            raise InvalidInput(f"run takes a function of a transaction, not {work!r}.", argument="work")
         runtime = self.catalog.runtime
         key = options.get("idempotency_key")
         if key is not None and (before := self.catalog.with_key(key)) is not None and is_certain(self, str(before["transaction"])):
@@ -362,6 +366,8 @@ class Lake(Keeping, LakePieces, LakeDoor):
 
     def history(self, limit: int | None = None) -> Sequence[Snapshot]:
         """Who changed which tables together, newest first."""
+        if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int)):
+            raise InvalidInput(f"limit is a number, not {limit!r}.", argument="limit")
         return [_shown(one) for one in self.catalog.history(self.branch, limit)]
 
     @property
@@ -380,6 +386,8 @@ class Lake(Keeping, LakePieces, LakeDoor):
         Raises:
             NotFound: there is no such branch.
         """
+        if not isinstance(branch, str):
+            raise InvalidInput(f"A branch is named by text, not {branch!r}.", argument="branch")
         if branch != MAIN:
             self.branches[branch]
         other = Lake(self._where, self.catalog.records, self.catalog.runtime, self.author, branch)

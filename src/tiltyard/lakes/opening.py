@@ -13,7 +13,7 @@ from tiltyard.catalog.records import Records
 from tiltyard.errors import InvalidInput, NotFound
 from tiltyard.interfaces import Runtime
 from tiltyard.redact import redact
-from tiltyard.storage import Durability, address_of, local_path
+from tiltyard.storage import Durability, address_of, local_path, refuse_file
 
 CATALOG_FILE: Final = "catalog.db"
 """The SQLite catalog inside the directory of an embedded lake."""
@@ -79,6 +79,8 @@ def open_where(
     stated = None if root is None else _absolute(address_of(root, "root"))
     if stated is not None and redact(stated) != stated:  # the catalog remembers it, and everybody who opens the lake reads that
         raise InvalidInput("The root of a lake must not hold credentials.", argument="root", advice="Pass them in storage_options.")
+    if durability not in ("fsync", "os"):
+        raise InvalidInput(f"No such durability: {durability!r}.", argument="durability", advice="Use 'fsync' or 'os'.")
     if catalog not in (None, "sqlite", "manifest"):
         raise InvalidInput(f"catalog is 'sqlite' or 'manifest', not {catalog!r}.", argument="catalog")
     if scheme in _SQL:
@@ -89,6 +91,7 @@ def open_where(
         if not create and scheme == "sqlite":
             _require(_sqlite_path(text))
         return where, open_records(text, runtime=runtime, durability=durability)
+    refuse_file(text, "A lake")
     home = _absolute(text)
     where = Where(stated or home, stated is None, storage_options, durability)
     if catalog == "manifest" or (catalog is None and (scheme not in ("", "file") or _has_manifest(home))):

@@ -175,6 +175,8 @@ class LakeBranches:
             NotFound: there is no such branch.
             InvalidInput: a tag or another branch is based on it.
         """
+        if name == MAIN:
+            raise InvalidInput("main is the line of history that is there from the beginning; it stays.", argument="name")
         self[name]
         used = [f"tag {one.name!r}" for one in self._lake.tags.list() if one.branch == name]
         used += [f"branch {one.name!r}" for one in self.list() if one.origin == name]

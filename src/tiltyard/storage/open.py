@@ -98,7 +98,7 @@ def lance_uri(uri: str | os.PathLike[str]) -> str:
     return text
 
 
-def refuse_file(uri: str) -> None:
+def refuse_file(uri: str, what: str = "A table") -> None:
     """Refuses to make a directory where a file is, or below one.
 
     Raises:
@@ -108,7 +108,7 @@ def refuse_file(uri: str) -> None:
         return
     path = Path(local_path(uri))
     if path.is_file():
-        raise AlreadyExists(f"{path} is a file.", name=str(path), advice="A table is a directory; choose another path.")
+        raise AlreadyExists(f"{path} is a file.", name=str(path), advice=f"{what} is a directory; choose another path.")
     if (above := next((parent for parent in path.parents if parent.is_file()), None)) is not None:
         raise InvalidInput(f"{above} is a file, so nothing can be made below it.", argument="uri", advice="Choose another path.")
 
