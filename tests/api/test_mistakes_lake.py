@@ -17,6 +17,9 @@ from tiltyard.errors import AlreadyExists, InvalidInput, NotFound, StorageError,
 
 ROWS = pa.table({"id": pa.array([1, 2, 3], pa.int64()), "n": pa.array([1, 1, 2], pa.int64()), "s": ["a", "b", "7"]})
 
+Lake: Any = ty.Lake
+"""Not typed: what a type checker would find is tried, too."""
+
 
 @dataclass
 class Desk:
@@ -32,7 +35,7 @@ CATALOGS = ["sqlite", "manifest"] if os.environ.get("TILTYARD_PROVE") else ["sql
 @pytest.fixture(scope="module", params=CATALOGS)
 def desk(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Desk:
     home = tmp_path_factory.mktemp("mistakes")
-    lake = ty.Lake.open(home / "lake", catalog=request.param)
+    lake = Lake.open(home / "lake", catalog=request.param)
     lake.create_table("orders", ROWS)
     lake.create_table("stock", ROWS)
     lake.branches.create("side")
@@ -59,18 +62,16 @@ def ended(desk: Desk) -> Any:
 
 
 MISTAKES = [
-    Mistake("open a file", lambda d: ty.Lake.open(d.beside / "file"), AlreadyExists, "file"),
-    Mistake("open below a file", lambda d: ty.Lake.open(d.beside / "file" / "x"), InvalidInput, "file"),
-    Mistake("open None", lambda d: ty.Lake.open(None), InvalidInput, "None"),
-    Mistake("open the empty text", lambda d: ty.Lake.open(""), InvalidInput, "empty"),
-    Mistake("open an unknown scheme", lambda d: ty.Lake.open("mysql://h/db"), InvalidInput, "mysql"),
-    Mistake("open what is not there", lambda d: ty.Lake.open(d.beside / "nope", create=False), NotFound, "nope"),
-    Mistake("an unknown catalog", lambda d: ty.Lake.open(d.beside / "x", catalog="mongo"), InvalidInput, "mongo"),
-    Mistake("an unknown durability", lambda d: ty.Lake.open(d.beside / "x", durability="fast"), InvalidInput, "fast"),
-    Mistake("an author that is a number", lambda d: ty.Lake.open(d.beside / "x", author=5), InvalidInput, "5"),
-    Mistake(
-        "a server that is down", lambda d: ty.Lake.open("postgresql://u:hush@127.0.0.1:9/db", root=d.beside), StorageError, "127.0.0.1:9"
-    ),
+    Mistake("open a file", lambda d: Lake.open(d.beside / "file"), AlreadyExists, "file"),
+    Mistake("open below a file", lambda d: Lake.open(d.beside / "file" / "x"), InvalidInput, "file"),
+    Mistake("open None", lambda d: Lake.open(None), InvalidInput, "None"),
+    Mistake("open the empty text", lambda d: Lake.open(""), InvalidInput, "empty"),
+    Mistake("open an unknown scheme", lambda d: Lake.open("mysql://h/db"), InvalidInput, "mysql"),
+    Mistake("open what is not there", lambda d: Lake.open(d.beside / "nope", create=False), NotFound, "nope"),
+    Mistake("an unknown catalog", lambda d: Lake.open(d.beside / "x", catalog="mongo"), InvalidInput, "mongo"),
+    Mistake("an unknown durability", lambda d: Lake.open(d.beside / "x", durability="fast"), InvalidInput, "fast"),
+    Mistake("an author that is a number", lambda d: Lake.open(d.beside / "x", author=5), InvalidInput, "5"),
+    Mistake("a server that is down", lambda d: Lake.open("postgresql://u:hush@127.0.0.1:9/db", root=d.beside), StorageError, "127.0.0.1:9"),
     Mistake("an unknown table", lambda d: d.lake.table("order"), NotFound, "'order'"),
     Mistake("a table that is a number", lambda d: d.lake.table(5), InvalidInput, "5"),
     Mistake("an unknown table inside", inside(lambda tx: tx.table("order")), NotFound, "'order'"),

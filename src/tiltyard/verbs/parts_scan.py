@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
@@ -121,6 +122,20 @@ def _opened(uri: str, number: int, identity: str, options: tuple[tuple[str, str]
 @lru_cache(maxsize=_DATASETS)
 def _named(uri: str, options: tuple[tuple[str, str], ...] | None) -> Place:
     return open_place(uri, storage_options=dict(options) if options else None)
+
+
+@contextmanager
+def reading_errors(uri: str, version: int, storage_options: Mapping[str, str] | None = None) -> Iterator[None]:
+    """Errors of pylance while a version is read, as errors of Tiltyard and without credentials.
+
+    Args:
+        uri: where the table is.
+        version: what pylance calls the version.
+        storage_options: as for pylance.
+    """
+    options = tuple(sorted(storage_options.items())) if storage_options else None
+    with lance_errors(_named(uri, options), "read rows", version):
+        yield
 
 
 def scan_task(place: Place, manifest: Manifest) -> ScanTask:
