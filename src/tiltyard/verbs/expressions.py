@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from tiltyard.errors import InvalidInput, TiltyardError
 from tiltyard.format.text import check_text
-from tiltyard.verbs.lance_text import is_panic, reason_of
+from tiltyard.verbs.lance_text import is_interrupt, is_panic, reason_of
 from tiltyard.verbs.sql_text import Token, expression_tokens, refusal, shown
 
 if TYPE_CHECKING:
@@ -85,7 +85,9 @@ def _empty(schema: bytes) -> LanceDataset | None:
     try:
         rows = pa.ipc.read_schema(pa.py_buffer(schema)).empty_table()
         return lance.write_dataset(rows, "memory://", data_storage_version=_FORMAT)
-    except (ValueError, OSError, RuntimeError, pa.ArrowException):
+    except (ValueError, OSError, RuntimeError, pa.ArrowException) as error:
+        if is_interrupt(error):
+            raise KeyboardInterrupt from error
         return None  # then the text is only looked at, and in brackets
 
 
@@ -108,6 +110,8 @@ def _planned(dataset: LanceDataset, sql: str, is_condition: bool) -> BaseExcepti
     except (TiltyardError, MemoryError):
         raise
     except (ValueError, TypeError, OSError, RuntimeError, LookupError, pa.ArrowException) as error:
+        if is_interrupt(error):
+            raise KeyboardInterrupt from error
         return error
     except BaseException as error:
         if not is_panic(error):

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from tiltyard.errors import TiltyardError
 from tiltyard.verbs.lance_failures import failure
-from tiltyard.verbs.lance_text import is_panic
+from tiltyard.verbs.lance_text import is_interrupt, is_panic
 from tiltyard.verbs.place import Place
 
 if TYPE_CHECKING:
@@ -39,6 +39,8 @@ def lance_errors(place: Place, doing: str, version: int | None = None) -> Iterat
     except (TiltyardError, MemoryError):
         raise
     except (pa.ArrowException, ValueError, TypeError, AttributeError, LookupError, ArithmeticError, OSError, RuntimeError) as error:
+        if is_interrupt(error):
+            raise KeyboardInterrupt from error
         raise failure(place, doing, error, version) from error
     except BaseException as error:
         if not is_panic(error):

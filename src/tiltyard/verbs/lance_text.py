@@ -24,6 +24,7 @@ _WORDY: Final = re.compile(
 )
 _NESTED: Final = re.compile(r"LanceError\(\w+\): ")
 _DEBUGGED: Final = re.compile(r"\(\w+ \{")
+_INTERRUPTED: Final = "External error: KeyboardInterrupt:"
 _ABORTED: Final = "Task was aborted"
 
 
@@ -32,6 +33,11 @@ def is_panic(error: BaseException) -> bool:
     if type(error).__name__ == "PanicException":
         return True
     return (isinstance(error, RuntimeError) and str(error) == _ABORTED) or class_of(error).startswith("task ")
+
+
+def is_interrupt(error: BaseException) -> bool:
+    """Whether this is Ctrl-C. Pressed while a stream is read, it comes back as an error of the stream with that name as its whole text."""
+    return isinstance(error, Exception) and str(error).strip() == _INTERRUPTED
 
 
 def class_of(error: BaseException) -> str:
