@@ -17,6 +17,7 @@ from tiltyard.catalog.records import Records
 from tiltyard.catalog.values import MAIN, Cut, Isolation, Snapshot, TableHead
 from tiltyard.errors import AlreadyExists, ExpectedVersionMismatch, InvalidInput, NotFound, TiltyardError
 from tiltyard.format.names import Scheme
+from tiltyard.format.text import check_text
 from tiltyard.interfaces import Runtime, system_runtime
 from tiltyard.lakes.finishing import finish_before
 from tiltyard.lakes.forks import forked
@@ -156,10 +157,12 @@ class Lake(Keeping, Recoverable, LakePieces, LakeDoor):
             UnsupportedFeature: a newer release made it.
         """
         runtime = runtime or system_runtime()
+        if author is not None and not isinstance(author, str):
+            raise InvalidInput(f"The author is text, not {author!r}.", argument="author")
         where, records = open_where(uri, root, catalog, storage_options, durability, runtime, create=create)
         try:
             where = replace(where, verify=verify, isolate=isolate)
-            lake = cls(where, records, runtime, author or somebody())
+            lake = cls(where, records, runtime, check_text(author, "The author", "author") if author else somebody())
             lake._where = settle_owner(where, lake.catalog, create=create)
             recover(lake)
         except BaseException:
@@ -342,6 +345,8 @@ class Lake(Keeping, Recoverable, LakePieces, LakeDoor):
             StorageError: the catalog could not be reached for so long. Nothing was written.
             OutcomeUnknown: nor could it be asked what became of the commit.
         """
+        if not callable(work):
+            raise InvalidInput(f"run takes a function of a transaction, not {work!r}.", argument="work")
         return run(self, work, retries, deadline, options)
 
     def outcome(self, transaction_id: str, *, give_up: bool = False) -> Outcome:
@@ -401,6 +406,8 @@ class Lake(Keeping, Recoverable, LakePieces, LakeDoor):
 
     def history(self, limit: int | None = None) -> Sequence[Snapshot]:
         """Who changed which tables together, newest first."""
+        if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int)):
+            raise InvalidInput(f"limit is a number, not {limit!r}.", argument="limit")
         return [_shown(one) for one in self.catalog.history(self.branch, limit)]
 
     @property
@@ -419,6 +426,8 @@ class Lake(Keeping, Recoverable, LakePieces, LakeDoor):
         Raises:
             NotFound: there is no such branch.
         """
+        if not isinstance(branch, str):
+            raise InvalidInput(f"A branch is named by text, not {branch!r}.", argument="branch")
         if branch != MAIN:
             self.branches[branch]
         other = Lake(self._where, self.catalog.records, self.catalog.runtime, self.author, branch)

@@ -22,6 +22,7 @@ from tiltyard.handles.settings import SettingVerbs
 from tiltyard.handles.upkeep import Upkeep
 from tiltyard.interfaces import CommitHandler
 from tiltyard.storage import Durability
+from tiltyard.verbs.arguments import version_number
 from tiltyard.verbs.data import FileLimits, properties_with_message
 from tiltyard.verbs.history import parse_moment, version_at
 from tiltyard.verbs.isolated import ReadLimits
@@ -213,6 +214,8 @@ class Table(Reading, RowVerbs, PieceVerbs, PartVerbs, ColumnVerbs, SettingVerbs,
     ) -> Table:
         if sum(given is not None for given in (version, tag, timestamp)) > 1:
             raise InvalidInput("Give one of version, tag and timestamp.", argument="version")
+        if version is not None:
+            version_number(version)
         if tag is not None:
             if branch is not None:
                 raise InvalidInput("A tag names its branch itself.", argument="branch", advice="Leave branch out.")

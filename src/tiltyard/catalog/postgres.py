@@ -129,7 +129,7 @@ class Postgres:
         state = getattr(error, "sqlstate", None)
         if state is None or state.startswith(_LOST):
             advice = "See that the server runs and lets you in, then try again."
-            return Failure(Trouble.LOST, state or type(error).__name__, transient=True, advice=advice)
+            return Failure(Trouble.LOST, state or "no answer", transient=True, advice=advice)
         if state in _BUSY:
             return Failure(Trouble.BUSY, state, transient=True)
         return Failure(Trouble.FAILED, state, transient=state.startswith(_TRANSIENT))

@@ -10,7 +10,7 @@ import pyarrow as pa
 from tiltyard.format.legacy import has_sure_counts
 from tiltyard.format.manifest_file import ManifestFile
 from tiltyard.handles.base import Handle
-from tiltyard.verbs.arguments import chosen_columns, sql_condition
+from tiltyard.verbs.arguments import chosen_columns, scan_options, sql_condition
 from tiltyard.verbs.deletions import check_deletions
 from tiltyard.verbs.lance import lance_errors, open_dataset, translated
 from tiltyard.verbs.place import Place
@@ -52,9 +52,9 @@ class Reading(Handle):
         manifest = self._data()[1].manifest
         if filter is None and has_sure_counts(manifest):
             return manifest.fragments.live_rows()
-        condition = sql_condition(filter)
+        condition = sql_condition(filter, self.schema)
         place, dataset = self._for_scan(None, condition, {})
-        with lance_errors(place, "count rows"):
+        with lance_errors(place, "count rows", manifest.version):
             return int(dataset.count_rows(condition))
 
     def to_arrow(self, columns: Sequence[str] | Mapping[str, str] | None = None, filter: str | None = None, **scan: Any) -> pa.Table:
@@ -65,20 +65,23 @@ class Reading(Handle):
             filter: a SQL condition.
             scan: anything else pylance's scanner takes, such as ``limit`` or ``with_row_id``.
         """
-        chosen, condition = chosen_columns(columns), sql_condition(filter)
+        scan_options(scan)
+        chosen, condition = chosen_columns(columns, self.schema), sql_condition(filter, self.schema)
         place, dataset = self._for_scan(chosen, condition, scan)
-        with lance_errors(place, "read rows"):
+        with lance_errors(place, "read rows", self._data()[1].manifest.version):
             return dataset.to_table(columns=chosen, filter=condition, **scan)
 
     def scan(
         self, columns: Sequence[str] | Mapping[str, str] | None = None, filter: str | None = None, **scan: Any
     ) -> pa.RecordBatchReader:
         """The rows as a stream of batches."""
-        chosen, condition = chosen_columns(columns), sql_condition(filter)
+        scan_options(scan)
+        chosen, condition = chosen_columns(columns, self.schema), sql_condition(filter, self.schema)
         place, dataset = self._for_scan(chosen, condition, scan)
-        with lance_errors(place, "read rows"):
+        version = self._data()[1].manifest.version
+        with lance_errors(place, "read rows", version):
             reader = dataset.scanner(columns=chosen, filter=condition, **scan).to_reader()
-        return translated(place, reader)
+        return translated(place, reader, version)
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         """The rows for whatever reads Arrow streams: polars, DuckDB, pandas, DataFusion, ``pyarrow.table(table)``."""

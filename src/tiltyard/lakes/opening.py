@@ -29,7 +29,7 @@ from tiltyard.lakes.claim import (
 )
 from tiltyard.lakes.locations import below, resolved, shown_database
 from tiltyard.redact import redact
-from tiltyard.storage import Durability, local_path, open_store
+from tiltyard.storage import Durability, address_of, local_path, open_store, refuse_file
 from tiltyard.verbs.isolated import ReadLimits, read_limits
 from tiltyard.verbs.place import Verify, check_verify
 
@@ -117,11 +117,13 @@ def open_where(
         InvalidInput: no catalog is known for the URI.
         NotFound: there is no such file, and none may be made.
     """
-    text = os.fspath(uri)
+    text = address_of(uri)
     scheme = text.partition("://")[0].partition("+")[0].lower() if "://" in text else ""
-    stated = None if root is None else _absolute(os.fspath(root))
+    stated = None if root is None else _absolute(address_of(root, "root"))
     if stated is not None and redact(stated) != stated:  # the catalog remembers it, and everybody who opens the lake reads that
         raise InvalidInput("The root of a lake must not hold credentials.", argument="root", advice="Pass them in storage_options.")
+    if durability not in ("fsync", "os"):
+        raise InvalidInput(f"No such durability: {durability!r}.", argument="durability", advice="Use 'fsync' or 'os'.")
     if catalog not in (None, "sqlite", "manifest"):
         raise InvalidInput(f"catalog is 'sqlite' or 'manifest', not {catalog!r}.", argument="catalog")
     if scheme in _SQL:
@@ -131,6 +133,7 @@ def open_where(
         at = stated or beside
         where = Where(at, stated is None and bool(beside), beside, storage_options=storage_options, durability=durability)
         return _opened(where, text, create, runtime, check)
+    refuse_file(text, "A lake")
     home = _absolute(text)
     where = Where(stated or home, stated is None, home, storage_options=storage_options, durability=durability)
     if catalog == "manifest" or (catalog is None and (scheme not in ("", "file") or _has_manifest(home, where))):

@@ -240,6 +240,8 @@ class LakeBranches:
             InvalidInput: a tag or another branch is based on it.
             ContentionError: others write to it all the time.
         """
+        if name == MAIN:
+            raise InvalidInput("main is the line of history that is there from the beginning; it stays.", argument="name")
         for _ in range(_TRIES):
             gone = self[name]
             if self._delete(name, gone):

@@ -41,6 +41,7 @@ from tiltyard.lakes.spark_door import TransactionDoor
 from tiltyard.lakes.touched import Touched, rearrange
 from tiltyard.transaction.backoff import wait_before
 from tiltyard.transaction.succession import transaction_id
+from tiltyard.transaction.transaction import MESSAGE_PROPERTY
 from tiltyard.verbs.data import properties_with_message
 from tiltyard.verbs.piece_commits import create_from_pieces
 from tiltyard.verbs.pieces import Piece, WriteTask
@@ -108,7 +109,7 @@ class LakeTransaction(TransactionDoor):
         self._lake = lake
         self._catalog: Catalog = lake.catalog
         self._isolation: Isolation = isolation
-        self._message = message or ""
+        self._message = properties_with_message(None, message).get(MESSAGE_PROPERTY, "")
         self._key = check_idempotency_key(key)
         self._properties = properties_with_message(properties, None)
         self._branch = branch

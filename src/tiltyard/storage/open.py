@@ -7,13 +7,14 @@ import os
 import threading
 from collections.abc import Mapping
 from datetime import timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 from obstore.exceptions import BaseError
 from obstore.store import AzureStore, GCSStore, S3Store
 
-from tiltyard.errors import InvalidInput
+from tiltyard.errors import AlreadyExists, InvalidInput
 from tiltyard.interfaces import ObjectStore
 from tiltyard.redact import redact, secret_values
 from tiltyard.storage.cloud import CloudStore, Place
@@ -72,6 +73,21 @@ def open_store(
     return _open_cloud(text, scheme, dict(storage_options or {}))
 
 
+def address_of(uri: object, argument: str = "uri") -> str:
+    """An address as callers give it, as text.
+
+    Raises:
+        InvalidInput: it is no path and no text, is empty, or holds what no path can.
+    """
+    if not isinstance(uri, str | os.PathLike) or not isinstance(text := os.fspath(uri), str):
+        raise InvalidInput(f"An address is a path or text, not {uri!r}.", argument=argument)
+    if not text.strip():
+        raise InvalidInput("The address is empty.", argument=argument, advice="Name a directory, or s3://, gs:// or az://.")
+    if "\0" in text or any("\ud800" <= letter <= "\udfff" for letter in text):
+        raise InvalidInput(f"{text[:60]!r} is no address that every reader of a table can take.", argument=argument)
+    return text
+
+
 def lance_uri(uri: str | os.PathLike[str]) -> str:
     """The URI under which pylance finds the same place. A ``memory://`` store is invisible to pylance: ``InvalidInput``."""
     text = os.fspath(uri)
@@ -85,6 +101,21 @@ def lance_uri(uri: str | os.PathLike[str]) -> str:
     if scheme == "gcs":
         return "gs" + text[len(scheme) :]
     return text
+
+
+def refuse_file(uri: str, what: str = "A table") -> None:
+    """Refuses to make a directory where a file is, or below one.
+
+    Raises:
+        AlreadyExists, InvalidInput: naming the file.
+    """
+    if _scheme(uri) not in ("", "file"):
+        return
+    path = Path(local_path(uri))
+    if path.is_file():
+        raise AlreadyExists(f"{path} is a file.", name=str(path), advice=f"{what} is a directory; choose another path.")
+    if (above := next((parent for parent in path.parents if parent.is_file()), None)) is not None:
+        raise InvalidInput(f"{above} is a file, so nothing can be made below it.", argument="uri", advice="Choose another path.")
 
 
 def local_path(uri: str) -> str:

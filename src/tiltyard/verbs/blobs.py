@@ -90,7 +90,7 @@ def missing_blobs(place: Place, manifest: Manifest, present: set[str]) -> Iterat
 def _beside(place: Place, version: int, column: str) -> set[tuple[int, int]]:
     """Fragment and number of each file that the descriptions of a column point to."""
     found: set[tuple[int, int]] = set()
-    with lance_errors(place, "read blob descriptions"):
+    with lance_errors(place, "read blob descriptions", version):
         for batch in open_dataset(place, version).scanner(columns=[column], with_row_address=True).to_batches():
             described = batch.column(column)
             kinds, numbers = (pc.struct_field(described, name) for name in ("kind", "blob_id"))

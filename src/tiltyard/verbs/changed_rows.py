@@ -88,7 +88,7 @@ class Side:
 
     def take(self, ids: Ids, columns: Sequence[str]) -> pa.Table:
         """Rows in the order of their ids."""
-        with _there(self), lance_errors(self.place, f"read rows of version {self.manifest.version}"):
+        with _there(self), lance_errors(self.place, f"read rows of version {self.manifest.version}", self.manifest.version):
             if not columns:
                 return pa.table({"": pa.nulls(len(ids))}).select([])
             return self._dataset._take_rows(pa.array(ids), columns=list(columns))

@@ -422,7 +422,7 @@ def _pylance_agrees(place: Place, manifest: Manifest, findings: _Findings) -> No
         findings.pylance_sees = False
         return
     try:
-        with lance_errors(place, "count rows"):
+        with lance_errors(place, "count rows", manifest.version):
             counted = open_dataset(place, manifest.version).count_rows()
     except TiltyardError as error:
         findings.add("I13", f"pylance cannot open {uri}: {error}", manifest.version)
@@ -437,7 +437,7 @@ def _pylance_validates(place: Place, manifest: Manifest, findings: _Findings) ->
         return
     try:
         check_deletions(place, manifest)
-        with lance_errors(place, "validate data files"):
+        with lance_errors(place, "validate data files", manifest.version):
             open_dataset(place, manifest.version).validate()  # type: ignore[no-untyped-call]
     except TiltyardError as error:
         findings.add("I2", str(error), manifest.version)

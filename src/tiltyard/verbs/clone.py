@@ -15,6 +15,7 @@ from tiltyard.format.manifest_file import ManifestFile, encode_manifest_file
 from tiltyard.format.names import Scheme
 from tiltyard.format.values import BasePath
 from tiltyard.interfaces import ObjectStore
+from tiltyard.storage import refuse_file
 from tiltyard.storage.transfer import transfer
 from tiltyard.transaction.apply import Stamp, clone
 from tiltyard.transaction.applying.coverage import indices_of
@@ -64,6 +65,7 @@ def clone_table(source: Place, file: ManifestFile, target: Place, how: Cloning, 
     """
     if target.log.head() is not None:
         raise AlreadyExists.table(target.store.uri)
+    refuse_file(target.uri)
     target.ensure_safe()
     begun = target.runtime.clock.monotonic()
     version = file.manifest.version

@@ -18,6 +18,7 @@ from tiltyard.format.flags import check_writable
 from tiltyard.format.keys import primary_key_fields
 from tiltyard.format.manifest import Manifest
 from tiltyard.format.schema import RESERVED_NAMES, arrow_from_fields
+from tiltyard.format.text import check_text
 from tiltyard.format.values import DataFile, DataFragment, Field
 from tiltyard.transaction.vectors import Vectors
 from tiltyard.verbs.blobs import has_blobs
@@ -91,6 +92,7 @@ def check_new_name(name: object, siblings: Iterable[str], argument: str) -> str:
     if "." in name or "`" in name or name in RESERVED_NAMES:  # stock readers cannot ask for a name with a backtick
         advice = "Names hold no dot and no backtick; some are reserved."
         raise InvalidInput(f"A column cannot be called {name[:60]!r}.", argument=argument, advice=advice)
+    check_text(name, "The name of a column", argument)
     if name in siblings:
         raise InvalidInput(f"There is a column {name[:60]!r} already.", argument=argument, advice="Choose another name.")
     return name
@@ -115,7 +117,7 @@ def fitting(column: pa.Array, wanted: pa.Field, argument: str) -> pa.Array:
     try:
         found = cast(column, wanted.type)
     except (pa.ArrowException, OverflowError) as error:
-        what = f"A value of {wanted.name!r} does not fit {wanted.type}: {str(error)[:100]}"
+        what = f"A value of {wanted.name!r} does not fit {wanted.type}: {str(error)[:100].rstrip('. ')}."
         raise InvalidInput(what, argument=argument, advice="Nothing was committed.") from error
     if not wanted.nullable and found.null_count:
         raise InvalidInput(f"A value of {wanted.name!r} is null, and the column takes none.", argument=argument)
@@ -138,7 +140,7 @@ def scanned(
     place: Place, dataset: LanceDataset, fragment: int, columns: list[str] | Mapping[str, str], batch_size: int | None = None
 ) -> pa.RecordBatchReader:
     """The live rows of one fragment in order, with columns given by name or as SQL expressions by name; others may come after them."""
-    with lance_errors(place, "read columns"):
+    with lance_errors(place, "read columns", dataset.version):
         chosen: Any = list(columns)
         if isinstance(columns, Mapping) and columns:
             chosen = dict(columns)
@@ -149,7 +151,7 @@ def scanned(
         # An expression over no column is no scan for pylance; one over the row's address is.
         bare = not columns or isinstance(chosen, dict)
         scanner = dataset.scanner(columns=chosen, fragments=[one], with_row_address=bare, batch_size=batch_size)
-        return translated(place, scanner.to_reader())
+        return translated(place, scanner.to_reader(), dataset.version)
 
 
 # ---- files -----------------------------------------------------------------------------------------------------------------

@@ -158,7 +158,7 @@ def _planned(dataset: LanceDataset, manifest: Manifest, compaction: Compaction) 
 
 
 def _written_elsewhere(place: Place, manifest: Manifest, compaction: Compaction, runner: CompactRunner) -> list[_Group]:
-    with lance_errors(place, "plan the compaction"):
+    with lance_errors(place, "plan the compaction", manifest.version):
         tasks = _planned(dataset_at(place, manifest), manifest, compaction)
     groups = [_group(one, manifest) for one in run_tasks(scan_task(place, manifest), tasks, runner)] if tasks else []
     if len(groups) < len(tasks):
@@ -171,7 +171,7 @@ def _written(place: Place, manifest: Manifest, compaction: Compaction) -> list[_
     running: list[Future[Any]] = []
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         try:
-            with lance_errors(place, "compact fragments"):
+            with lance_errors(place, "compact fragments", manifest.version):
                 tasks = _planned(dataset, manifest, compaction)
                 running += [pool.submit(one.execute, dataset) for one in tasks]
                 fragments_of(manifest, [fragment.id for one in tasks for fragment in one.fragments])  # decoded while pylance writes

@@ -16,6 +16,7 @@ from tiltyard.errors import InvalidInput, OutcomeUnknown, StorageError, Tiltyard
 from tiltyard.format.digests import DIGESTS
 from tiltyard.format.field_ids import leaf_ids
 from tiltyard.format.schema import BLOB_KEY
+from tiltyard.format.text import check_encodes, check_text
 from tiltyard.format.values import DataFile, DataFragment, Field
 from tiltyard.interfaces import Randomness
 from tiltyard.transaction.transaction import MESSAGE_PROPERTY
@@ -218,6 +219,8 @@ def properties_with_message(properties: Mapping[str, str] | None, message: str |
     found = {str(key): str(value) for key, value in (properties or {}).items()}
     if DIGESTS in found:
         raise InvalidInput(f"The property {DIGESTS} is Tiltyard's own.", argument="properties", advice="Choose another name.")
+    for key, value in found.items():
+        check_encodes(check_text(key, "The name of a property", "properties") + value, "A property", "properties")
     if message is not None:
-        found[MESSAGE_PROPERTY] = message
+        found[MESSAGE_PROPERTY] = check_encodes(message, "The message", "message")
     return found

@@ -81,8 +81,6 @@ def version_at(place: Place, when: datetime) -> tuple[int, Scheme]:
     Raises:
         NotFound: the table is younger, or what it was then has been cleaned up.
     """
-    if when.tzinfo is None:
-        when = when.astimezone()
     for name in reversed(place.log.versions()):
         # Looked through from the newest on, not halved: clocks of writers differ, so time stamps need not ascend.
         if moment(place.log.peek(name.version, name.scheme).manifest.timestamp_ns) <= when:
@@ -93,9 +91,11 @@ def version_at(place: Place, when: datetime) -> tuple[int, Scheme]:
 def parse_moment(value: str | datetime) -> datetime:
     """A moment, or ISO 8601 text; without a zone it is local time."""
     if isinstance(value, datetime):
-        return value
+        return value if value.tzinfo is not None else value.astimezone()
+    if not isinstance(value, str):
+        raise InvalidInput(f"A point in time is a datetime or text, not {value!r}.", argument="timestamp")
     try:
-        return datetime.fromisoformat(value)
+        return parse_moment(datetime.fromisoformat(value))
     except ValueError as error:
         raise InvalidInput(
             f"{value[:40]!r} is not a point in time.", argument="timestamp", advice="Write it like 2026-11-15T08:00:00+00:00."

@@ -20,6 +20,7 @@ from tiltyard.format.manifest import Manifest
 from tiltyard.format.schema import arrow_from_fields
 from tiltyard.format.values import DataFragment
 from tiltyard.verbs.columns import Batches, FilesAt, check_new_names, fitting, fitting_batch, scanned
+from tiltyard.verbs.expressions import expressions
 from tiltyard.verbs.input import as_rows
 from tiltyard.verbs.lance import lance_errors
 
@@ -79,14 +80,15 @@ class Expressions:
         check_new_names(at.manifest, self.names)
         types = {name: value.type for name, value in self.constants.items()}
         if self.sql:
-            with lance_errors(at.kept.place, "work out new columns"):
-                found = at.dataset.scanner(columns=dict(self.sql), with_row_address=True).to_reader().schema
+            sql = expressions(self.sql, at.dataset.schema)
+            with lance_errors(at.kept.place, "work out new columns", at.dataset.version):
+                found = at.dataset.scanner(columns=sql, with_row_address=True).to_reader().schema
             types |= {name: found.field(name).type for name in self.sql}
         return pa.schema([pa.field(name, types[name]) for name in self.names])
 
     def batches(self, at: FilesAt, fragment: DataFragment) -> Batches:
         schema = self.schema(at)
-        for batch in scanned(at.kept.place, at.dataset, fragment.id, self.sql):
+        for batch in scanned(at.kept.place, at.dataset, fragment.id, expressions(self.sql, at.dataset.schema)):
             columns = [
                 pa.repeat(self.constants[name], batch.num_rows) if name in self.constants else batch.column(name) for name in self.names
             ]

@@ -16,7 +16,7 @@ from tiltyard.format.refs import branch_root
 from tiltyard.format.safe_paths import check_base
 from tiltyard.format.values import BasePath, WriterVersion
 from tiltyard.interfaces import CommitHandler, ObjectStore, Runtime, system_runtime
-from tiltyard.storage import Durability, lance_uri, open_store
+from tiltyard.storage import Durability, address_of, lance_uri, open_store
 from tiltyard.storage.handlers import ensure_usable, handler_for
 from tiltyard.transaction.commit import Committer
 from tiltyard.transaction.log import VersionLog
@@ -190,7 +190,7 @@ def open_place(
     runtime: Runtime | None = None,
 ) -> Place:
     """The place at a URI. A store or runtime given here replaces the usual one; the simulator and fault tests do that."""
-    text = os.fspath(uri)
+    text = address_of(uri)
     check_verify(verify)
     store = store or open_store(text, storage_options=storage_options, durability=durability)
     return Place(

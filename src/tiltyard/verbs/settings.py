@@ -14,6 +14,7 @@ from tiltyard.format.manifest_file import ManifestFile
 from tiltyard.format.names import Scheme
 from tiltyard.format.safe_paths import check_base
 from tiltyard.format.schema import arrow_from_fields
+from tiltyard.format.text import check_encodes, check_text
 from tiltyard.format.values import BasePath
 from tiltyard.storage import lance_uri
 from tiltyard.transaction.applying.maps import update_config
@@ -37,6 +38,7 @@ def changes(values: object, replace: bool, argument: str) -> UpdateMap:
     for key, value in values.items():
         if not isinstance(key, str) or not key or not (value is None or isinstance(value, str)):
             raise InvalidInput(f"Settings are texts by key, not {key!r}: {value!r}.", argument=argument)
+        check_encodes(check_text(key, "The name of a setting", argument) + (value or ""), "A setting", argument)
         if replace and value is None:
             raise InvalidInput(f"{key!r} is None: what is not named goes anyway.", argument=argument)
     if not values and not replace:

@@ -19,6 +19,7 @@ from tiltyard.format.values import DataFragment
 from tiltyard.transaction.rebase import fragments_of
 from tiltyard.transaction.vectors import Vectors
 from tiltyard.verbs.deletions import check_deletions
+from tiltyard.verbs.expressions import condition
 from tiltyard.verbs.lance import lance_errors, open_dataset
 from tiltyard.verbs.place import Place
 
@@ -84,8 +85,9 @@ def matching_rows(place: Place, manifest: Manifest, where: str) -> dict[int, Bit
     """The live rows of a version that a condition holds for."""
     found = Addresses()
     dataset = dataset_at(place, manifest)
-    with lance_errors(place, "find rows"):
-        found.add(dataset.scanner(columns=[], filter=where, with_row_address=True, batch_size=_BATCH).to_table().column(ADDRESS))
+    sql = condition(where, dataset.schema)
+    with lance_errors(place, "find rows", manifest.version):
+        found.add(dataset.scanner(columns=[], filter=sql, with_row_address=True, batch_size=_BATCH).to_table().column(ADDRESS))
     return found.by_fragment()
 
 

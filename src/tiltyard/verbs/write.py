@@ -20,7 +20,9 @@ from tiltyard.format.manifest_file import ManifestFile
 from tiltyard.format.names import Scheme
 from tiltyard.format.schema import arrow_from_fields, fields_from_arrow
 from tiltyard.format.schema_match import SchemaMatch, match_schema
+from tiltyard.format.text import check_encodes, check_text
 from tiltyard.format.values import DataFormat, DataFragment, Field
+from tiltyard.storage import refuse_file
 from tiltyard.transaction.apply import Creation
 from tiltyard.transaction.keys import WrittenKeys
 from tiltyard.transaction.operations import Append, Overwrite
@@ -55,6 +57,7 @@ class NewTable:
         for key, value in self.config.items():
             if not isinstance(key, str) or not isinstance(value, str):
                 raise InvalidInput(f"Config is text by text, not {key!r}: {value!r}.", argument="config")
+            check_encodes(check_text(key, "The name of a setting", "config") + value, "A setting", "config")
         if self.data_format not in DATA_FORMATS:
             raise InvalidInput(
                 f"Data format {self.data_format!r} cannot be written.",
@@ -86,6 +89,7 @@ def create_table(place: Place, data: Any, new: NewTable, properties: Mapping[str
     """Makes a table of these rows, or an empty one of a schema."""
     if place.log.head() is not None:
         raise AlreadyExists.table(place.store.uri)
+    refuse_file(place.uri)
     place.ensure_safe()
     fields, metadata, rows = _as_schema(as_rows(data), new.primary_key, new.data_format)
     seen = _Distinct.of(fields, how, rows)
