@@ -1,0 +1,184 @@
+"""One number, one walk: the steps of a seed, how a walk is run, told and made shorter."""
+
+from __future__ import annotations
+
+import logging
+import traceback
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from random import Random
+from typing import Final
+
+from tests.lakewalk import branch_deeds, catalog_deeds, foreign_deeds, table_deeds, transaction_deeds, upkeep_deeds
+from tests.lakewalk.acting import DEEDS, Walk
+from tests.lakewalk.faults import directed_classes
+from tests.lakewalk.watching import Watcher
+from tests.lakewalk.world import Broken, World
+from tiltyard.testing.faults import Killed
+
+LENGTH: Final = 60
+"""Steps of a walk. Long enough for a table to be made, branched, dropped and cleaned up; short enough to stay cheap."""
+READ_EVERY: Final = 20
+CHECK_AT_END: Final = True
+MODULES: Final = (branch_deeds, catalog_deeds, foreign_deeds, table_deeds, transaction_deeds, upkeep_deeds)
+
+Step = tuple[str, int]
+"""An action, and the seed of all its choices."""
+
+
+@dataclass(slots=True)
+class Ended:
+    """How a walk ended.
+
+    Attributes:
+        seed: of the walk.
+        steps: all of them up to the failure.
+        trace: what each came to.
+        broken: the promise that does not hold; empty where all do.
+    """
+
+    seed: int
+    steps: list[Step]
+    trace: list[str]
+    broken: str = ""
+    done: Counter[str] = field(default_factory=Counter)
+
+
+def kind_of(seed: int, postgres: bool) -> str:
+    """Most walks are over SQLite, which is the fastest; a share over the others."""
+    if seed % 40 == 13:
+        return "manifest"
+    return "postgres" if postgres and seed % 20 == 7 else "sqlite"
+
+
+def steps_of(seed: int, length: int = LENGTH, only: Sequence[str] = ()) -> list[Step]:
+    random = Random(seed)
+    names = [name for name in DEEDS if not only or name in only]
+    weights = [DEEDS[name].weight for name in names]
+    return [(random.choices(names, weights)[0], random.randrange(1 << 30)) for _ in range(length)]
+
+
+def run_nested(walk: Walk, seed: int) -> str:
+    """What somebody else does between two calls, and a look at the lake right then."""
+    random = Random(seed)
+    names = [name for name in DEEDS if DEEDS[name].nested]
+    name = random.choices(names, [DEEDS[one].weight for one in names])[0]
+    lazily = random.random() < 0.7
+    before, walk.lazily = walk.lazily, True
+    try:
+        walk.watcher.look(lazily=True)
+        told = DEEDS[name].run(walk, random)
+        walk.watcher.look(lazily=lazily)
+    finally:
+        walk.lazily = before
+    return f"[meanwhile {name} {told}]"
+
+
+def run_steps(seed: int, steps: Sequence[Step], *, postgres: str | None = None, faults: bool = True, strict: bool = True) -> Ended:
+    """Walks, and stops at the first promise that does not hold."""
+    ended = Ended(seed, [], [])
+    world = World(seed, postgres=postgres)
+    kind = kind_of(seed, postgres is not None)
+    try:
+        with directed_classes():
+            walk = Walk(world, Watcher(world), faults=faults, strict=strict)
+            world.add_site(kind, inside=kind != "postgres")
+            world.add_site("sqlite", inside=False)
+            for number, step in enumerate(steps):
+                ended.steps.append(step)
+                _step(walk, step, number, ended)
+                if ended.broken:
+                    break
+            else:
+                _last_look(walk, ended)
+    finally:
+        world.close()
+    return ended
+
+
+def _step(walk: Walk, step: Step, number: int, ended: Ended) -> None:
+    name, seed = step
+    random = Random(seed)
+    walk.world.clock.advance(1)
+    walk.notes.clear()
+
+    def run() -> None:
+        told = DEEDS[name].run(walk, random)
+        ended.trace.append(f"{name}: {told} {' '.join(walk.notes)}".rstrip())
+        ended.done[name] += 1
+        ended.done[f"{name} {_ending(told)}"] += 1
+        for note in walk.notes:
+            ended.done["meanwhile"] += 1
+            ended.done[f"meanwhile {note.split()[1]}"] += 1
+        walk.world.stamp()
+        walk.watcher.look(lazily=random.random() < 0.3)
+        if number % READ_EVERY == READ_EVERY - 1:
+            for site in walk.world.sites:
+                walk.watcher.read_all(site)
+
+    _guarded(run, step, ended)
+
+
+def _ending(told: str) -> str:
+    words = told.split()
+    return " ".join(words[-2:]) if len(words) > 1 and words[-2] == "refused" else words[-1] if words else ""
+
+
+def _last_look(walk: Walk, ended: Ended) -> None:
+    def run() -> None:
+        walk.watcher.look()
+        for site in walk.world.sites:
+            walk.watcher.read_all(site)
+
+    _guarded(run, ("the end", 0), ended)
+
+
+def _guarded(run: Callable[[], None], step: Step, ended: Ended) -> None:
+    try:
+        run()
+    except Broken as error:
+        ended.broken = str(error)
+        ended.trace.append(f"{step[0]}: BROKEN {error}")
+    except (Exception, Killed) as error:  # noqa: BLE001 - whatever else comes out is a failure, too, and is told with its place
+        where = "".join(traceback.format_exception(error)[-3:])
+        ended.broken = f"{type(error).__name__} in {step[0]}: {error}"
+        ended.trace.append(f"{step[0]}: {where}")
+
+
+def run_seed(seed: int, length: int = LENGTH, *, postgres: str | None = None, only: Sequence[str] = (), strict: bool = True) -> Ended:
+    return run_steps(seed, steps_of(seed, length, only), postgres=postgres, strict=strict)
+
+
+def kind_of_failure(broken: str) -> str:
+    """The words of a failure without its names and numbers, to tell whether a shorter walk fails in the same way."""
+    return " ".join("".join(" " if not letter.isalpha() else letter for letter in broken).split()[:6])
+
+
+def shrunk(ended: Ended, *, postgres: str | None = None, tries: int = 150) -> Ended:
+    """The same failure with fewer steps, as far as so many tries lead."""
+    best = ended
+    size = max(len(best.steps) // 2, 1)
+    while tries > 0 and size:
+        at = 0
+        while at < len(best.steps) and tries > 0:
+            fewer = best.steps[:at] + best.steps[at + size :]
+            tries -= 1
+            again = run_steps(best.seed, fewer, postgres=postgres)
+            if again.broken and kind_of_failure(again.broken) == kind_of_failure(ended.broken):
+                best = again
+            else:
+                at += size
+        size //= 2
+    return best
+
+
+def described(ended: Ended) -> str:
+    lines = [f"seed {ended.seed}, {len(ended.steps)} steps: {ended.broken or 'all promises hold'}"]
+    lines += [f"  {number:3} {text}" for number, text in enumerate(ended.trace, 1)]
+    return "\n".join(lines)
+
+
+def be_quiet() -> None:
+    """Conflicts and deaths are logged; here they are made by the thousand."""
+    logging.getLogger("tiltyard").setLevel(logging.CRITICAL)
