@@ -13,8 +13,8 @@ import lance
 
 from tests.lakewalk.acting import Walk, deed, fresh_name, told
 from tests.lakewalk.disk import Version, as_old_as_they_are
-from tests.lakewalk.model import MAIN, Foreign, by_token, registered
-from tests.lakewalk.world import DONE, Broken, Site, numbers, pick
+from tests.lakewalk.model import Foreign, by_token, registered
+from tests.lakewalk.world import Broken, Site, numbers, pick
 
 
 def _at_home(walk: Walk, site: Site) -> Iterator[tuple[str, str, str]]:
@@ -103,7 +103,7 @@ def register(walk: Walk, random: Random) -> str:
     process = walk.process(site, random)
     again, inside = random.random() < 0.5, random.random() < 0.3
     line, plan = walk.line(site, random), walk.plan(random, 4, process)
-    known = [one for one in sorted(walk.world.outside) if walk.world.outside[one][0] == site.name]
+    known = [one for one in sorted(walk.world.outside) if walk.world.outside[one] == site.name]
     if again and known:
         directory = pick(random, known)
     else:
@@ -111,14 +111,12 @@ def register(walk: Walk, random: Random) -> str:
         home = site.root if inside else walk.world.base / "outside"
         directory = str(home / f"theirs{min(rows)}.lance")
         lance.write_dataset(numbers(rows), directory)
-        walk.world.outside[directory] = (site.name, walk.world.token("outside"))
-    name, token = fresh_name(site.state.lines[line].tables, random), walk.world.outside[directory][1]
+        walk.world.outside[directory] = site.name
+    name, token = fresh_name(site.state.lines[line].tables, random), walk.world.token("outside")
     found = frozenset(int(one) for one in lance.dataset(directory).to_table()["id"].to_pylist())
     effect = registered(line, name, token, found, directory)
     uri = _spelt(directory, random, walk.world.base)
     end, result = walk.act(site, process, effect, lambda: walk.lake_on(process, line).register_table(name, uri), plan)
-    if end == DONE and (line != MAIN or again):
-        site.odd = site.odd or "one directory on two lines"
     return f"{site.name} {line} {name} {'again ' if again else ''}{told(end, result)}"
 
 

@@ -229,11 +229,12 @@ def with_tables(state: State, line: str, tables: Content) -> State:
 
 
 def registered(line: str, name: str, token: str, rows: Rows, outside: str) -> Effect:
-    """A table that was there is taken in; a directory can be in the lake once."""
+    """A table that was there is taken in; a directory can be in the lake once, on whichever line."""
 
     def effect(state: State) -> State | None:
         tables = state.lines[line].tables if line in state.lines else None
-        if tables is None or name in tables or any(tab.outside == outside for tab in tables.values()):
+        everywhere = [tab for there in state.lines.values() for tab in there.tables.values()]
+        if tables is None or name in tables or any(tab.outside == outside for tab in everywhere):
             return None
         return with_tables(state, line, {**tables, name: Tab(token, rows, outside)})
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from pathlib import Path
 from random import Random
 
 from tests.lakewalk.acting import Walk, deed, told
@@ -36,6 +37,9 @@ def cleanup(walk: Walk, random: Random) -> str:
 
 def release(walk: Walk, site: Site, older: timedelta | None, keep: int | None) -> None:
     """What a cleanup may take is not asked for any more."""
+    there = {version.directory for heads in site.heads.values() for version in heads.values()}
+    for version in [one for one in site.shadow if one.directory in site.known - there]:
+        del site.shadow[version]  # dropped, by a catalog that knows the table
     if older is None and keep is None:
         return
     now = walk.world.clock.now()
@@ -67,6 +71,8 @@ def judge(walk: Walk, site: Site, ok: bool, problems: list[str], *, interrupted:
     missing = site.broken & heads
     if ok and missing:
         raise Broken(f"{site.name}: check says ok, but the files of {sorted(missing)} are gone")
+    if ok and site.hidden and site.shadow:
+        raise Broken(f"{site.name}: check says ok, but its catalog hides {sorted({Path(one.directory).name for one in site.shadow})}")
     if not ok and not missing and not site.odd and not interrupted and walk.depth == 0 and not site.state.pending:
         raise Broken(f"{site.name}: check raises a false alarm: {problems[:4]}")
 

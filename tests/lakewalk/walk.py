@@ -19,7 +19,8 @@ from tiltyard.testing.faults import Killed
 
 LENGTH: Final = 60
 """Steps of a walk. Long enough for a table to be made, branched, dropped and cleaned up; short enough to stay cheap."""
-READ_EVERY: Final = 20
+LOOK_EVERY: Final = 10
+READ_EVERY: Final = 30
 CHECK_AT_END: Final = True
 MODULES: Final = (branch_deeds, catalog_deeds, foreign_deeds, table_deeds, transaction_deeds, upkeep_deeds)
 
@@ -112,7 +113,7 @@ def _step(walk: Walk, step: Step, number: int, ended: Ended) -> None:
             ended.done["meanwhile"] += 1
             ended.done[f"meanwhile {note.split()[1]}"] += 1
         walk.world.stamp()
-        walk.watcher.look(lazily=random.random() < 0.3)
+        walk.watcher.look(lazily=random.random() < 0.3, all_lakes=number % LOOK_EVERY == 0)
         if number % READ_EVERY == READ_EVERY - 1:
             for site in walk.world.sites:
                 walk.watcher.read_all(site)
@@ -127,7 +128,7 @@ def _ending(told: str) -> str:
 
 def _last_look(walk: Walk, ended: Ended) -> None:
     def run() -> None:
-        walk.watcher.look()
+        walk.watcher.look(all_lakes=True)
         for site in walk.world.sites:
             walk.watcher.read_all(site)
 

@@ -45,15 +45,17 @@ class Watcher:
 
     # ---- what is there --------------------------------------------------------------------------------------------------------------
 
-    def look(self, *, lazily: bool = False) -> None:
+    def look(self, *, lazily: bool = False, all_lakes: bool = False) -> None:
         """Compares every lake with its model, and narrows the model down to what is seen.
 
         Args:
             lazily: leaves versions alone that are committed and not finished, as a process does that never reads them.
+            all_lakes: looks also where nobody did anything since the last look.
         """
         for site in self._world.sites:
-            if not site.lost:
+            if not site.lost and (all_lakes or site.looked != site.moves):
                 self._compare(site, self._sights(site, lazily))
+                site.looked = site.moves if not lazily else -1
         self.guard()
 
     def _sights(self, site: Site, lazily: bool) -> dict[str, Sight]:
@@ -188,7 +190,12 @@ class Watcher:
         for tag, versions in site.tags.items():
             for version in versions:
                 yield version, f"tag {tag}"
-        yield from site.shadow.items()
+        heads = [version for found in site.heads.values() for version in found.values()]
+        for version, why in list(site.shadow.items()):
+            if any(one.root == version.root and one.number >= version.number for one in heads):
+                del site.shadow[version]  # the catalog has it again
+            else:
+                yield version, why
 
     def _all_there(self, version: Version, why: str) -> None:
         known = self._rows.get(version)

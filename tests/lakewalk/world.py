@@ -96,7 +96,11 @@ class Site:
         kept: for each line's token its snapshots by number.
         tags: versions that each tag needs.
         broken: (line, table) tokens whose files were gone when an old catalog was put back, through nobody's fault.
+        shadow: versions that the catalog may not know of, since it is an old copy or a new one, with why they are needed.
+        known: directories that a catalog knew when it was put back.
+        hidden: the catalog was made anew over tables that are not in it.
         moves: counts deeds.
+        looked: how many there were at the last look.
         lost: the catalog is gone.
         calm: for each branch where main was when it began, as long as that can be said.
         odd: why ``check`` may complain though nothing is missing; empty where it must be content.
@@ -115,7 +119,11 @@ class Site:
     shadow: dict[Version, str] = field(default_factory=dict)
     copies: list[Saved] = field(default_factory=list)
     broken: set[tuple[str, str]] = field(default_factory=set)
+    known: set[str] = field(default_factory=set)
+    gone_tags: set[str] = field(default_factory=set)
+    hidden: bool = False
     moves: int = 0
+    looked: int = -1
     lost: bool = False
     odd: str = ""
     calm: dict[str, object] = field(default_factory=dict)
@@ -148,7 +156,7 @@ class World:
         self.runtime = Runtime(self.clock, SeededRandomness(seed))
         self.postgres = postgres
         self.sites: list[Site] = []
-        self.outside: dict[str, tuple[str, str]] = {}
+        self.outside: dict[str, str] = {}
         self.strays: dict[str, str] = {}
         self.done: Counter[str] = Counter()
         self.rows = 0
