@@ -42,7 +42,9 @@ class Walk:
     # ---- who and where --------------------------------------------------------------------------------------------------------------
 
     def site(self, random: Random) -> Site:
-        found: Site = pick(random, [site for site in self.world.sites if not site.lost])
+        """One of the lakes, the first of them more often, so that much happens in one place."""
+        alive = [site for site in self.world.sites if not site.lost]
+        found: Site = alive[0] if random.random() < 0.5 else pick(random, alive)
         return found
 
     def process(self, site: Site, random: Random) -> Process:

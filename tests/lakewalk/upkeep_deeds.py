@@ -27,6 +27,8 @@ def cleanup(walk: Walk, random: Random) -> str:
     keep = random.choice([None, None, 1, 3])
     grace = random.choice([timedelta(days=1), timedelta(days=1), timedelta(hours=1)])
     plan = walk.plan(random, 40, process)
+    if random.random() < 0.4 and not walk.depth:
+        pass_time(walk, random)
     release(walk, site, older, keep)
     end, result = walk.act(
         site, process, lambda state: state, lambda: process.lake.cleanup(older_than=older, keep_snapshots=keep, grace=grace), plan, must=True

@@ -24,6 +24,21 @@ READ_EVERY: Final = 30
 CHECK_AT_END: Final = True
 MODULES: Final = (branch_deeds, catalog_deeds, foreign_deeds, table_deeds, transaction_deeds, upkeep_deeds)
 
+_LINES = (
+    "create_table 3 write_rows 8 drop_table 2 rename_table 2 hold_table 3 use_held 5 begin 7 work 10 commit 8 rollback 1 several 2 "
+    "create_branch 7 delete_branch 2 recreate_branch 6 fast_forward 9 create_tag 2 delete_tag 1 cleanup 3 check 2 pass_time 1 reopen 2 repair 1"
+)
+_CATALOGS = (
+    "create_table 6 write_rows 6 drop_table 3 several 2 begin 2 work 3 commit 3 create_branch 3 recreate_branch 1 fast_forward 2 create_tag 2 "
+    "copy_catalog 5 put_back_copy 5 lose_catalog 3 open_lost 4 register_lost 5 other_door 4 cleanup 10 check 5 pass_time 5 reopen 2 stray 1"
+)
+_FOREIGN = (
+    "create_table 4 write_rows 8 drop_table 2 rename_table 1 begin 4 work 6 commit 5 hold_table 2 use_held 3 several 2 create_branch 3 "
+    "fast_forward 3 create_tag 2 foreign_write 9 foreign_cleanup 3 register 6 stray 2 other_table 1 cleanup 6 check 4 pass_time 3 reopen 2"
+)
+THEMES: Final = {"all": "", "lines": _LINES, "catalogs": _CATALOGS, "foreign": _FOREIGN}
+"""What walks are about. Those about everything rarely do enough of one thing in a row; each seed has one of these."""
+
 Step = tuple[str, int]
 """An action, and the seed of all its choices."""
 
@@ -53,10 +68,16 @@ def kind_of(seed: int, postgres: bool) -> str:
     return "postgres" if postgres and seed % 20 == 7 else "sqlite"
 
 
-def steps_of(seed: int, length: int = LENGTH, only: Sequence[str] = ()) -> list[Step]:
+def theme_of(seed: int) -> str:
+    return list(THEMES)[seed % len(THEMES)]
+
+
+def steps_of(seed: int, length: int = LENGTH, without: Sequence[str] = ()) -> list[Step]:
     random = Random(seed)
-    names = [name for name in DEEDS if not only or name in only]
-    weights = [DEEDS[name].weight for name in names]
+    words = THEMES[theme_of(seed)].split()
+    chosen = dict(zip(words[::2], map(int, words[1::2]), strict=True)) or {name: one.weight for name, one in DEEDS.items()}
+    names = [name for name in chosen if name not in without]
+    weights = [chosen[name] for name in names]
     return [(random.choices(names, weights)[0], random.randrange(1 << 30)) for _ in range(length)]
 
 
@@ -85,7 +106,8 @@ def run_steps(seed: int, steps: Sequence[Step], *, postgres: str | None = None, 
         with directed_classes():
             walk = Walk(world, Watcher(world), faults=faults, strict=strict)
             world.add_site(kind, inside=kind != "postgres")
-            world.add_site("sqlite", inside=False)
+            if theme_of(seed) in ("all", "catalogs"):
+                world.add_site("sqlite", inside=False)
             for number, step in enumerate(steps):
                 ended.steps.append(step)
                 _step(walk, step, number, ended)
@@ -147,8 +169,8 @@ def _guarded(run: Callable[[], None], step: Step, ended: Ended) -> None:
         ended.trace.append(f"{step[0]}: {where}")
 
 
-def run_seed(seed: int, length: int = LENGTH, *, postgres: str | None = None, only: Sequence[str] = (), strict: bool = True) -> Ended:
-    return run_steps(seed, steps_of(seed, length, only), postgres=postgres, strict=strict)
+def run_seed(seed: int, length: int = LENGTH, *, postgres: str | None = None, without: Sequence[str] = (), strict: bool = True) -> Ended:
+    return run_steps(seed, steps_of(seed, length, without), postgres=postgres, strict=strict)
 
 
 def kind_of_failure(broken: str) -> str:
