@@ -13,7 +13,7 @@ from tests.lakewalk.watching import Watcher
 from tests.lakewalk.world import KILLED, REFUSED, Process, Site, World, pick
 from tiltyard.lake import Lake
 
-NAMES: Final = ("a", "b", "c", "sales.d")
+NAMES: Final = ("a", "b", "sales.c")
 BRANCHES: Final = ("x", "y")
 TAGS: Final = ("t1", "t2")
 PROCESSES: Final = 2
@@ -64,6 +64,18 @@ class Walk:
         lines = sorted(site.state.lines)
         return MAIN if random.random() < 0.4 else str(pick(random, lines))
 
+    def branch(self, site: Site, random: Random) -> str:
+        """The name of a branch, there or not; one that somebody is at work on more often."""
+        busy = {one.draft.line for process in site.processes for one in process.open}
+        busy |= {one.line for process in site.processes for one in process.held}
+        chosen = sorted(busy - {MAIN}) if random.random() < 0.6 else []
+        return str(pick(random, chosen or BRANCHES))
+
+    def side(self, site: Site, random: Random) -> str:
+        """A line to stay on for a while: a branch more often, if there is one."""
+        branches = sorted({*site.state.lines} - {MAIN})
+        return str(pick(random, branches)) if branches and random.random() < 0.65 else MAIN
+
     def lake_on(self, process: Process, line: str) -> Lake:
         return process.lake if line == MAIN else process.lake.on_branch(line)
 
@@ -78,12 +90,13 @@ class Walk:
 
     # ---- what happens meanwhile -----------------------------------------------------------------------------------------------------
 
-    def plan(self, random: Random, calls: int, process: Process | None = None) -> Plan | None:
+    def plan(self, random: Random, calls: int, process: Process | None = None, *, often: bool = False) -> Plan | None:
         """Somebody dies, or somebody else comes in between, at one of about so many calls; most often nothing happens.
 
         Chance is asked as often in any case, so that what follows does not depend on whether there is a plan.
         """
         chance, at, when, seed = random.random(), 1 + random.randrange(calls), random.random(), random.randrange(1 << 30)
+        chance /= 2 if often else 1
         if not self.faults or self.depth:
             return None
         if chance < 0.10:

@@ -44,7 +44,7 @@ def _main_heads(site: Site) -> object:
 def delete_branch(walk: Walk, random: Random) -> str:
     site = walk.site(random)
     process = walk.process(site, random)
-    name, plan = pick(random, BRANCHES), walk.plan(random, 4, process)
+    name, plan = walk.branch(site, random), walk.plan(random, 4, process)
     end, result = walk.act(site, process, branch_deleted(name), lambda: process.lake.branches.delete(name), plan, must=True)
     return f"{site.name} {name} {told(end, result)}"
 
@@ -54,7 +54,7 @@ def recreate_branch(walk: Walk, random: Random) -> str:
     """A branch goes, and another one comes under its name."""
     site = walk.site(random)
     process = walk.process(site, random)
-    name, token = pick(random, BRANCHES), walk.world.token("line")
+    name, token = walk.branch(site, random), walk.world.token("line")
     end, result = walk.act(site, process, branch_deleted(name), lambda: process.lake.branches.delete(name), must=True)
     if end != DONE:
         return f"{site.name} {name} {told(end, result)}"
@@ -67,7 +67,7 @@ def recreate_branch(walk: Walk, random: Random) -> str:
 def fast_forward(walk: Walk, random: Random) -> str:
     site = walk.site(random)
     process = walk.process(site, random)
-    name, plan = pick(random, BRANCHES), walk.plan(random, 25, process)
+    name, plan = walk.branch(site, random), walk.plan(random, 15, process, often=True)
     line = site.state.lines.get(name)
     calm = line is not None and line.token in site.calm and site.calm[line.token] == _main_heads(site)
     end, result = walk.act(site, process, fast_forwarded(name), lambda: process.lake.branches.fast_forward(name), plan)

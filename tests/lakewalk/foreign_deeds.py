@@ -67,6 +67,8 @@ def foreign_cleanup(walk: Walk, random: Random) -> str:
     if found is None:
         return "nothing there"
     line, token, directory = found
+    if site.state.pending:
+        return "not adopted yet"  # what was the head is nothing to them, and goes
     with as_old_as_they_are(directory, walk.world.clock.now()):
         try:
             lance.dataset(directory).cleanup_old_versions(older_than=timedelta(0), error_if_tagged_old_versions=False)
@@ -74,7 +76,8 @@ def foreign_cleanup(walk: Walk, random: Random) -> str:
             return f"{site.name} {line} {token} pylance refused: {type(error).__name__}"
     place = os.path.realpath(directory)  # noqa: PTH118
     for kept in site.kept.values():  # only what has a name is safe from others
-        for number in [key for key, one in kept.items() if any(version.directory == place for version in one.versions)]:
+        past = [key for key in kept if key != max(kept)]
+        for number in [key for key in past if any(version.directory == place for version in kept[key].versions)]:
             del kept[number]
     site.odd = site.odd or "others cleaned up"
     site.moves += 1
@@ -129,6 +132,7 @@ def stray(walk: Walk, random: Random) -> str:
     lance.write_dataset(numbers(rows), directory)
     walk.world.strays[directory] = f"somebody else's table below the root of {site.name}"
     walk.watcher.files(Version(directory, "", 1))
+    site.odd = site.odd or "somebody else's table below its root"
     return site.name
 
 

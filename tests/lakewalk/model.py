@@ -87,27 +87,33 @@ def empty_state() -> State:
     return State({MAIN: Line("main-0", {})})
 
 
-def adopted(state: State) -> State:
-    """With the oldest commit of a foreign writer in it; where its table is gone from the line, so is the commit."""
-    first, rest = state.pending[0], state.pending[1:]
-    line = state.lines.get(first.line)
-    there = by_token(line.tables).get(first.token) if line is not None else None
+def adopted(state: State, change: Foreign) -> State:
+    """With a commit of a foreign writer in it; where its table is gone from the line, so is the commit."""
+    rest = tuple(one for one in state.pending if one is not change)
+    line = state.lines.get(change.line)
+    there = by_token(line.tables).get(change.token) if line is not None else None
     if line is None or there is None:
         return replace(state, pending=rest)
     name, tab = there
-    rows = (frozenset() if first.replaced else tab.rows - first.remove) | first.add
-    return replace(with_tables(state, first.line, {**line.tables, name: replace(tab, rows=rows)}), pending=rest)
+    rows = (frozenset() if change.replaced else tab.rows - change.remove) | change.add
+    return replace(with_tables(state, change.line, {**line.tables, name: replace(tab, rows=rows)}), pending=rest)
 
 
 def expanded(states: Iterable[tuple[State, bool]]) -> list[tuple[State, bool]]:
-    """Together with all that follow from them when foreign commits are adopted."""
+    """Together with all that follow from them when foreign commits are adopted: table by table, each in its order, all or none of them."""
     found = []
     for state, counted in states:
-        found.append((state, counted))
-        while state.pending:
-            state = adopted(state)
-            found.append((state, counted))
+        reached = [state]
+        for where in dict.fromkeys((change.line, change.token) for change in state.pending):
+            reached += [_all_adopted(one, where) for one in reached]
+        found += [(one, counted) for one in reached]
     return found
+
+
+def _all_adopted(state: State, where: tuple[str, str]) -> State:
+    for change in [one for one in state.pending if (one.line, one.token) == where]:
+        state = adopted(state, change)
+    return state
 
 
 def nothing(state: State) -> State:

@@ -96,7 +96,7 @@ def hold_table(walk: Walk, random: Random) -> str:
     """Somebody opens a table and keeps the handle."""
     site = walk.site(random)
     process = walk.process(site, random)
-    line = walk.line(site, random)
+    line = walk.side(site, random)
     name = pick(random, walk.own(site, line))
     if name is None or len(process.held) >= HELD:
         return "nothing there"

@@ -13,7 +13,7 @@ from tiltyard.errors import NotFound
 def begin(walk: Walk, random: Random) -> str:
     site = walk.site(random)
     process = walk.process(site, random)
-    line = walk.line(site, random)
+    line = walk.side(site, random)
     serializable = random.random() < 0.4
     if len(process.open) >= OPEN:
         return "enough open"

@@ -73,8 +73,10 @@ def judge(walk: Walk, site: Site, ok: bool, problems: list[str], *, interrupted:
     missing = site.broken & heads
     if ok and missing:
         raise Broken(f"{site.name}: check says ok, but the files of {sorted(missing)} are gone")
-    if ok and site.hidden and site.shadow:
-        raise Broken(f"{site.name}: check says ok, but its catalog hides {sorted({Path(one.directory).name for one in site.shadow})}")
+    there = {version.directory for found in site.heads.values() for version in found.values()}
+    hidden = {one.directory for one in site.shadow if Path(one.directory).parent == site.root and one.directory not in site.known | there}
+    if ok and hidden:
+        raise Broken(f"{site.name}: check says ok, but its catalog hides {sorted(Path(one).name for one in hidden)}")
     if not ok and not missing and not site.odd and not interrupted and walk.depth == 0 and not site.state.pending:
         raise Broken(f"{site.name}: check raises a false alarm: {problems[:4]}")
 

@@ -26,7 +26,7 @@ MODULES: Final = (branch_deeds, catalog_deeds, foreign_deeds, table_deeds, trans
 
 _LINES = (
     "create_table 3 write_rows 8 drop_table 2 rename_table 2 hold_table 3 use_held 5 begin 7 work 10 commit 8 rollback 1 several 2 "
-    "create_branch 7 delete_branch 2 recreate_branch 6 fast_forward 9 create_tag 2 delete_tag 1 cleanup 3 check 2 pass_time 1 reopen 2 repair 1"
+    "create_branch 8 delete_branch 1 recreate_branch 7 fast_forward 9 create_tag 1 delete_tag 1 cleanup 3 check 2 pass_time 1 reopen 2 repair 1"
 )
 _CATALOGS = (
     "create_table 6 write_rows 6 drop_table 3 several 2 begin 2 work 3 commit 3 create_branch 3 recreate_branch 1 fast_forward 2 create_tag 2 "
