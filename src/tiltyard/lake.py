@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import getpass
 import os
-import socket
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -12,9 +10,10 @@ from typing import Any, Literal, TypeVar
 
 from tiltyard.catalog.catalog import Catalog
 from tiltyard.catalog.ledger import adopt, decided_in_lake
-from tiltyard.catalog.publishing import COMMITTED, StaleError
+from tiltyard.catalog.marks import Marks, branch_id_of
+from tiltyard.catalog.publishing import COMMITTED, IN_DOUBT
 from tiltyard.catalog.records import Records
-from tiltyard.catalog.values import MAIN, Change, Cut, Isolation, Publication, Snapshot, TableHead
+from tiltyard.catalog.values import MAIN, Cut, Isolation, Snapshot, TableHead
 from tiltyard.errors import AlreadyExists, ConflictError, ContentionError, ExpectedVersionMismatch, InvalidInput, NotFound, TiltyardError
 from tiltyard.format.names import Scheme
 from tiltyard.interfaces import Runtime, system_runtime
@@ -23,13 +22,16 @@ from tiltyard.lakes.forks import forked
 from tiltyard.lakes.handles import LakeTable, ReadingTable
 from tiltyard.lakes.keeping import Keeping
 from tiltyard.lakes.names import full_name, shown
-from tiltyard.lakes.opening import Where, open_where
+from tiltyard.lakes.opening import Where, open_where, settle_owner
+from tiltyard.lakes.orphans import find_again
 from tiltyard.lakes.piecework import LakePieces
+from tiltyard.lakes.recovering import Recoverable, somebody
 from tiltyard.lakes.recovery import is_certain, recover
 from tiltyard.lakes.refs import LakeBranches, LakeTags
+from tiltyard.lakes.registering import register
 from tiltyard.lakes.spark_door import LakeDoor
 from tiltyard.lakes.transaction import LakeTransaction
-from tiltyard.storage import Durability, local_path
+from tiltyard.storage import Durability
 from tiltyard.transaction.backoff import wait_before
 from tiltyard.verbs.history import parse_moment
 from tiltyard.verbs.outcome import Committed, NotCommitted, Outcome, Unknown
@@ -85,7 +87,7 @@ class LakeSnapshot:
         return opened
 
 
-class Lake(Keeping, LakePieces, LakeDoor):
+class Lake(Keeping, Recoverable, LakePieces, LakeDoor):
     """Many tables under one catalog. Opened by ``Lake.open``; safe to share between threads.
 
     Example:
@@ -147,18 +149,14 @@ class Lake(Keeping, LakePieces, LakeDoor):
 
         Raises:
             NotFound: there is no lake, and ``create`` is false.
+            OwnershipError: the root belongs to another lake, or the catalog to another root; the catalog of the root is gone.
             UnsupportedFeature: a newer release made it.
         """
         runtime = runtime or system_runtime()
         where, records = open_where(uri, root, catalog, storage_options, durability, runtime, create=create)
         try:
-            lake = cls(where, records, runtime, author or _somebody())
-            facts = lake.catalog.describe()
-            if facts is None:
-                if not create:
-                    raise NotFound(f"There is no lake at {records.url}.", name=records.url, advice="Use `tiltyard lake init`.")
-                facts = lake.catalog.initialize({"root": where.stated_root})
-            lake._where = where.with_root(facts.get("root"))
+            lake = cls(where, records, runtime, author or somebody())
+            lake._where = settle_owner(where, lake.catalog, create=create)
             recover(lake)
         except BaseException:
             records.close()
@@ -184,10 +182,10 @@ class Lake(Keeping, LakePieces, LakeDoor):
         cut = self.catalog.cut(self.branch)
         head = self._head(cut, name)
         finish_before(cut, head, self.place_of(head, self.branch))
-        head = forked(self, head, self.branch)
-        place = self.place_of(head, self.branch)
+        origin, head = head, forked(self, head, self.branch, cut.line)
+        place = self.place_of(head, self.branch, origin, cut.snapshot)
         if not head.quarantine:
-            head = adopt(self.catalog, place.store, head, self.branch)
+            head = adopt(self.catalog, place.store, head, self.branch, cut.line, origin)
         scheme = Scheme(head.naming)
         opened = LakeTable(place, place.load(head.version, scheme, lazily=True), scheme)
         opened.name = shown(head.name)
@@ -221,25 +219,10 @@ class Lake(Keeping, LakePieces, LakeDoor):
 
         Raises:
             NotFound: there is no table at the URI.
-            AlreadyExists: the name is taken.
+            AlreadyExists: the name is taken, or the directory is a table of this lake already, under whatever spelling.
+            InvalidInput: it lies in a table of this lake, or the other way round.
         """
-        full = full_name(name)
-        text = os.fspath(uri)
-        location = text if "://" in text else local_path(text)
-        place = open_place(location, storage_options=self._where.storage_options, durability=self._where.durability)
-        version, scheme = place.head()
-        place.load(version, scheme)
-        for head in self.catalog.cut(self.branch).tables.values():
-            if self._where.uri_of(head.location).rstrip("/") == location.rstrip("/"):
-                raise AlreadyExists(f"The table at {location} is in the lake already, as {shown(head.name)!r}.", name=shown(head.name))
-        change = Change(
-            self.catalog.runtime.random.uuid(), "register", full, version, version, location=location, naming=scheme.value
-        )  # fmt: skip
-        publication = Publication(self.catalog.runtime.random.uuid(), (change,), self.branch, author=self.author)
-        try:
-            self.catalog.publish(publication)
-        except StaleError:
-            raise AlreadyExists(f"There is a table {name!r} in the lake already.", name=name) from None
+        register(self, name, uri)
         return self.table(name)
 
     def _head(self, cut: Cut, name: str) -> TableHead:
@@ -248,16 +231,62 @@ class Lake(Keeping, LakePieces, LakeDoor):
             raise NotFound(f"There is no table {name!r} in the lake.", name=name, advice="See lake.tables().")
         return head
 
-    def place_of(self, head: TableHead, branch: str) -> Place:
-        """Where a table lives, with its versions decided in the catalog."""
+    @property
+    def id(self) -> str:
+        """Tells this lake from every other one; all that it makes carries it."""
+        return self._where.lake
+
+    def place_of(
+        self,
+        head: TableHead,
+        branch: str,
+        origin: TableHead | None = None,
+        base: int = 0,
+        transaction: str = "",
+        says: str = "",
+    ) -> Place:
+        """Where a table lives, with its versions decided in the catalog.
+
+        Args:
+            head: the table, forked if it is to be written to.
+            branch: of the lake.
+            origin: the table as the catalog has it, where it was forked for that.
+            base: the snapshot that whoever writes there has seen.
+            transaction: the lake transaction that decides; none for single verbs.
+            says: what its author says of it.
+        """
         there = self.plain_place_of(head).on_branch(head.branch)
-        return there.decided_by(decided_in_lake(self.catalog, head, there.uri, branch, self.author))
+        fork = origin if origin is not None and origin.branch != head.branch else None
+        place = there.decided_by(decided_in_lake(self.catalog, head, there.uri, branch, self.author, fork))
+        return replace(place, stamp=self.marks_of(head, branch, base, transaction, says).stamp)
+
+    def marks_of(self, head: TableHead, branch: str, base: int = 0, transaction: str = "", says: str = "") -> Marks:
+        """What all that is committed to a table carries."""
+        return Marks(self.id, head.id, head.name, branch, branch_id_of(head, branch), base, self.author, transaction, says)
 
     def plain_place_of(self, head: TableHead) -> Place:
         """Where a table lives, as those see it who know nothing of the lake."""
         where = self._where
         home = where.uri_of(head.location)
         return open_place(home, storage_options=where.storage_options, durability=where.durability, runtime=self.catalog.runtime)
+
+    @property
+    def where(self) -> Where:
+        """Where the tables live, and how they are reached."""
+        return self._where
+
+    @where.setter
+    def where(self, where: Where) -> None:
+        self._where = where
+
+    @property
+    def root_uri(self) -> str:
+        """Where the tables live that the lake makes."""
+        return self._where.root
+
+    def uri_of(self, location: str) -> str:
+        """The URI of a table's location."""
+        return self._where.uri_of(location)
 
     def root_place(self) -> Place:
         """The directory below which tables live that the lake made."""
@@ -283,6 +312,8 @@ class Lake(Keeping, LakePieces, LakeDoor):
             idempotency_key: a transaction whose key was committed before does nothing and returns what the first one came to.
             properties: more for the history, as text.
         """
+        if self._where.lost:
+            find_again(self, needed=True)
         return LakeTransaction(self, isolation, message, idempotency_key, properties, self.branch)
 
     def run(self, work: Callable[[LakeTransaction], T], *, retries: int = 5, **options: Any) -> T | None:
@@ -329,6 +360,8 @@ class Lake(Keeping, LakePieces, LakeDoor):
             return Unknown("it is not committed yet; its writer may still be at work")
         if known["state"] == COMMITTED:
             return Committed(int(known["snapshot"]))
+        if known["state"] == IN_DOUBT:
+            return Unknown("it was staged when the catalog was lost; give_up=True makes sure that it is never committed")
         return NotCommitted(f"it was {known['state']}")
 
     # ---- reading several tables ------------------------------------------------------------------------------------------------
@@ -384,14 +417,6 @@ class Lake(Keeping, LakePieces, LakeDoor):
         other = Lake(self._where, self.catalog.records, self.catalog.runtime, self.author, branch)
         other._where = self._where
         return other
-
-
-def _somebody() -> str:
-    try:
-        user = getpass.getuser()
-    except (OSError, KeyError):
-        user = "somebody"
-    return f"{user}@{socket.gethostname()}"
 
 
 def _shown(snapshot: Snapshot) -> Snapshot:

@@ -23,12 +23,15 @@ from tiltyard.catalog.codec import (
     tip_key,
     transaction_key,
 )
+from tiltyard.catalog.lines import differs, is_line, moved_line
 from tiltyard.catalog.records import Found, Writes
 from tiltyard.catalog.values import Change, Moved, Publication, Snapshot, TableHead
 from tiltyard.errors import CorruptTable, HistoryUnavailable, NotFound
 
 COMMITTED = "committed"
 ABORTED = "aborted"
+IN_DOUBT = "in doubt"
+"""Of a transaction found staged when a lost catalog was replaced: whether that one had committed it nobody can tell any more."""
 
 
 class StaleError(Exception):
@@ -88,12 +91,15 @@ def decide(publication: Publication, found: Found, now: datetime) -> Writes[Publ
         return Writes(before)
     if any(one.location and gone_key(one.location) in found for one in publication.changes):
         raise AbortedError  # a cleanup took the new table for one that nobody finished
-    moved = [*_moved_writes(publication, found), *_moved_reads(publication, found)]
-    if moved:
-        raise StaleError(moved)
     tip = found.get(tip_key(publication.branch))
     if tip is None:
         raise NotFound(f"There is no branch {publication.branch!r} in the lake.", name=publication.branch)
+    if not is_line(found, publication.branch, publication.line):
+        raise StaleError([moved_line(publication.branch, publication.base, tip)])
+    moved = [*_moved_writes(publication, found), *_moved_reads(publication, found)]
+    if moved:
+        raise StaleError(moved)
+    line = str(tip.get("line") or publication.line)
     snapshot = Snapshot(
         id=int(tip["snapshot"]) + 1,
         branch=publication.branch,
@@ -105,12 +111,14 @@ def decide(publication: Publication, found: Found, now: datetime) -> Writes[Publ
         properties=dict(publication.properties),
         isolation=publication.isolation,
         base=publication.base,
+        line=line,
     )
-    done: dict[str, Any] = {"state": COMMITTED, "snapshot": snapshot.id, "branch": publication.branch, "at": snapshot.at.isoformat()}
+    at = snapshot.at.isoformat()
+    done: dict[str, Any] = {"state": COMMITTED, "snapshot": snapshot.id, "branch": publication.branch, "line": line, "at": at}
     if publication.key is not None:
         done["key"] = publication.key
     put: dict[str, Any] = {
-        tip_key(publication.branch): {"snapshot": snapshot.id, "at": snapshot.at.isoformat()},
+        tip_key(publication.branch): {"snapshot": snapshot.id, "at": at, "line": line},
         transaction_key(publication.transaction): done,
         snapshot_key(publication.branch, snapshot.id): snapshot_to_body(snapshot),
     }
@@ -118,7 +126,7 @@ def decide(publication: Publication, found: Found, now: datetime) -> Writes[Publ
         put[idempotency_key(publication.key)] = {"transaction": publication.transaction, "snapshot": snapshot.id}
     delete: list[str] = []
     for change in publication.changes:
-        _apply(change, publication, found, put, delete)
+        _apply(change, replace(publication, line=line), found, put, delete)
     return Writes(Published(snapshot.id, publication.transaction), put, [key for key in delete if key not in put])
 
 
@@ -153,6 +161,8 @@ def _moved_writes(publication: Publication, found: Found) -> Iterable[Moved]:
             yield Moved(change.table, change.former, "incompatible", change.base, head.version, head)
         elif head.version != change.base:
             yield Moved(change.table, head.name, "write", change.base, head.version, head)
+        elif differs(change, head, branch, publication.line):
+            yield Moved(change.table, head.name, "replaced", change.base, head.version, head)
         elif head.quarantine and change.kind != "drop":
             raise CorruptTable(head.name, head.quarantine, advice="Run `tiltyard lake repair`.")
         elif (change.read or change.base) < head.refused:
@@ -180,7 +190,7 @@ def _named_as_now(change: Change, branch: str, found: Found) -> Change:
     return change if body is None or change.former else replace(change, name=str(body["name"]))
 
 
-def new_head(change: Change, branch: str) -> TableHead:
+def new_head(change: Change, branch: str, line: str) -> TableHead:
     """The head that the creation of a table leaves behind."""
     content = max((step.version for step in change.steps if step.content), default=0)
     return TableHead(
@@ -192,6 +202,22 @@ def new_head(change: Change, branch: str) -> TableHead:
         naming=change.naming,
         branch=change.branch,
         home=branch,
+        transaction=change.steps[-1].transaction if change.steps else change.base_transaction,
+        owner=change.owner or line,
+    )
+
+
+def next_head(change: Change, before: TableHead, line: str) -> TableHead:
+    """The head that a change leaves behind of a table that was there."""
+    content = max((step.version for step in change.steps if step.content), default=0)
+    return replace(
+        before,
+        name=change.name,
+        version=change.version,
+        data_version=max(before.data_version, content),
+        branch=change.branch or before.branch,
+        transaction=change.steps[-1].transaction if change.steps else before.transaction,
+        owner=line if change.steps and line else before.owner,
     )
 
 
@@ -202,15 +228,11 @@ def _apply(change: Change, publication: Publication, found: Found, put: dict[str
     if change.kind == "drop":
         delete += [key, name_key(branch, str(found[key]["name"]))]
         return
-    content = max((step.version for step in change.steps if step.content), default=0)
     if change.kind in ("create", "register"):
-        head = new_head(change, branch)
+        head = new_head(change, branch, publication.line)
     else:
         before = head_from_body(found[key])
-        name = change.name if change.former else before.name
-        head = replace(
-            before, name=name, version=change.version, data_version=max(before.data_version, content), branch=change.branch or before.branch
-        )
+        head = next_head(change if change.former else replace(change, name=before.name), before, publication.line)
     put[key] = head_to_body(head)
     if change.former:
         delete.append(name_key(branch, change.former))
@@ -227,4 +249,6 @@ def _apply(change: Change, publication: Publication, found: Found, put: dict[str
                 "staged": step.staged,
                 "transaction": publication.transaction,
                 "alone": is_alone(publication),
+                "line": publication.line,
+                "location": head.location,
             }

@@ -14,8 +14,9 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Final, cast
 
+from tiltyard.catalog.marks import OWNER_FILE, Marks
 from tiltyard.catalog.values import Step
-from tiltyard.errors import AlreadyExists, StorageError, TiltyardError, UnsupportedFeature
+from tiltyard.errors import AlreadyExists, NotFound, StorageError, TiltyardError, UnsupportedFeature
 from tiltyard.format.hint import HINT_PATH
 from tiltyard.format.manifest import Manifest
 from tiltyard.format.manifest_file import ManifestFile, decode_manifest_file, encode_manifest_file
@@ -227,7 +228,7 @@ class StagedPlace(Place):
 
     @cached_property
     def committer(self) -> RecordingCommitter:
-        return RecordingCommitter(self.log, self.handler, self.runtime, WRITER, self.trusted, self.open_base)
+        return RecordingCommitter(self.log, self.handler, self.runtime, WRITER, self.trusted, self.open_base, self.stamp)
 
     def lance_version(self, version: int) -> int:
         return self.staging.lance_version(version)
@@ -288,6 +289,20 @@ class StagedPlace(Place):
                 for file in [path + name for name in store.names(path)] if path.endswith("/") else [path]:
                     store.delete(file)
         self.staging.clear(published=False)
+        if not self.staging.base:
+            remove_owner(self)
+
+
+def write_owner(place: Place, marks: Marks) -> None:
+    """Says whose a new table's directory is, before anything else is in it."""
+    place.store.put(OWNER_FILE, marks.owner(place.runtime.clock.now().isoformat()).to_bytes())
+
+
+def remove_owner(place: Place) -> None:
+    """Takes that back where nothing else is left; whatever is left is somebody's, and cleanup has to know whose."""
+    with suppress(StorageError, NotFound):
+        if [info.path for info in place.store.list("")] == [OWNER_FILE]:
+            place.store.delete(OWNER_FILE)
 
 
 def staged_place(place: Place, transaction: str, base: int, scheme: Scheme) -> StagedPlace:

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 import tiltyard as ty
-from tiltyard.cli import bases, columns, conflicts, copies, indices, lake, refs, rows, run, settings, upkeep, why
+from tiltyard.cli import bases, columns, conflicts, copies, indices, lake_recovery, refs, rows, run, settings, upkeep, why
 from tiltyard.cli.facts import log_of, page, shown
 from tiltyard.cli.options import Tag, Version
 from tiltyard.cli.output import JsonOutput
@@ -81,7 +81,7 @@ def cat(
     session.output.cat(page(session.open(version=version, tag=tag), session.shown_uri, wanted, condition, limit))
 
 
-_LISTS = (indices.app, refs.tags, refs.branches, columns.app, settings.app, bases.app, conflicts.app, lake.app)
+_LISTS = (indices.app, refs.tags, refs.branches, columns.app, settings.app, bases.app, conflicts.app, lake_recovery.app)
 for part in (rows.app, upkeep.app, copies.app, why.app, run.app, *_LISTS):
     app.add_typer(part)
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import cast
 
 from tiltyard.catalog.catalog import Catalog, Pending
-from tiltyard.catalog.ledger import LakeLedger
+from tiltyard.catalog.ledger import LakeLedger, foreign_maker
 from tiltyard.catalog.values import Cut, TableHead
 from tiltyard.errors import CorruptTable
 from tiltyard.storage.external import Claim, ExternalStore, discard, finalize
@@ -37,7 +37,7 @@ def finish(catalog: Catalog, work: Sequence[tuple[Sequence[Pending], ExternalSto
             if foreign is False:
                 done.append((one, store))
             elif foreign and alone:
-                catalog.void(one)
+                catalog.void(one, foreign_maker(store, one.version, one.path))
                 voided.append(one)
             elif foreign:
                 apart.append((one, store))

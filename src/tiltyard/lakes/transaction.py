@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
 from tiltyard.catalog.catalog import Catalog
 from tiltyard.catalog.ledger import adopt
+from tiltyard.catalog.marks import Says
 from tiltyard.catalog.publishing import COMMITTED, AbortedError, Published, StaleError, is_alone
-from tiltyard.catalog.staging import StagedPlace, staged_place
+from tiltyard.catalog.staging import StagedPlace, remove_owner, staged_place, write_owner
 from tiltyard.catalog.values import Cut, Expectation, Isolation, Moved, Publication, TableHead
 from tiltyard.errors import (
     AlreadyExists,
@@ -30,12 +31,14 @@ from tiltyard.format.names import Scheme
 from tiltyard.lakes.finishing import finish, finish_before
 from tiltyard.lakes.forks import forked
 from tiltyard.lakes.handles import TransactionTable
-from tiltyard.lakes.mismatch import mismatch
+from tiltyard.lakes.journal import note_names
+from tiltyard.lakes.mismatch import mismatch, name_table
 from tiltyard.lakes.names import directory_of, full_name, shown
 from tiltyard.lakes.recovery import is_certain
 from tiltyard.lakes.spark_door import TransactionDoor
 from tiltyard.lakes.touched import Touched
 from tiltyard.transaction.backoff import wait_before
+from tiltyard.transaction.succession import transaction_id
 from tiltyard.verbs.data import properties_with_message
 from tiltyard.verbs.piece_commits import create_from_pieces
 from tiltyard.verbs.pieces import Piece, WriteTask
@@ -115,12 +118,17 @@ class LakeTransaction(TransactionDoor):
         self._attempts = 0
         self._doubted = False
         self._alone = False
+        self._publish_by: Callable[[Publication | None], Published] | None = None
         self.id = lake.catalog.runtime.random.uuid()
         self.result: LakeCommit | None = None
 
     @property
     def base(self) -> int:
         return self._cut.snapshot
+
+    @property
+    def _says(self) -> str:
+        return Says(self._message, self._properties, self._key).to_text()
 
     def __repr__(self) -> str:
         return f"LakeTransaction({self.id}, {self._state}, base={self.base})"
@@ -162,16 +170,19 @@ class LakeTransaction(TransactionDoor):
             head = self._cut.tables.get(full)
             if full not in self._names() or head is None:
                 raise NotFound(f"There is no table {shown(full)!r} in the lake.", name=shown(full), advice="See lake.tables().")
-            return self._by_name.setdefault(full, Touched(head.id, full, head=head, base=head.version, location=head.location))
+            return self._by_name.setdefault(full, Touched(head.id, full, head=head, base=head.version, ground=head, location=head.location))
 
     def _open(self, touched: Touched) -> None:
         assert touched.head is not None
         finish_before(self._cut, touched.head, self._lake.place_of(touched.head, self._branch))
-        head = touched.head = forked(self._lake, touched.head, self._branch)
-        place = self._lake.place_of(head, self._branch)
+        head = touched.head = forked(self._lake, touched.head, self._branch, self._cut.line)
+        place = self._lake.place_of(head, self._branch, touched.ground, self.base, self.id, self._says)
         scheme = Scheme(head.naming)
         staged = staged_place(place, self.id, head.version, scheme)
         touched.file = staged.load(head.version, scheme, lazily=True)
+        if touched.ground is not None and touched.ground.branch == head.branch:
+            # Finishing it may have given the number to a foreign writer's version: what was read is what counts.
+            touched.ground = replace(touched.ground, transaction=transaction_id(touched.file))
         touched.place = staged
         touched.handle = TransactionTable(self, shown(touched.name), staged, touched.file, scheme)
 
@@ -242,10 +253,13 @@ class LakeTransaction(TransactionDoor):
             self._by_name[full] = touched
         with touched.lock:
             head = TableHead(identity, full, touched.location, 0, 0)
-            staged = staged_place(self._lake.place_of(head, self._branch), self.id, 0, Scheme.V2)
+            place = self._lake.place_of(head, self._branch, None, self.base, self.id, self._says)
+            staged = staged_place(place, self.id, 0, Scheme.V2)
             try:
+                write_owner(staged, self._lake.marks_of(head, self._branch, self.base, self.id))
                 _, file = make(staged)
             except BaseException:
+                remove_owner(staged)
                 with self._lock:
                     self._by_name.pop(full, None)
                     if before is not None:
@@ -310,12 +324,35 @@ class LakeTransaction(TransactionDoor):
         assert place is not None
         return place
 
-    def take_in(self, head: TableHead) -> None:
-        """Has a table that was made on another branch of the lake."""
+    def publish_through(self, publish: Callable[[Publication | None], Published]) -> None:
+        """Has another step of the catalog decide, which does more than publish; it is called even where there is nothing to publish.
+
+        Nothing is carried over others' commits then.
+        """
+        self._publish_by = publish
+
+    def rearrange(self, names: Mapping[str, str], dropped: Collection[str], taken_in: Iterable[TableHead]) -> None:
+        """Moves names as a set, so that no order among them matters: swapped ones, and those of tables that go or come at the same time.
+
+        Args:
+            names: new full names by tables' ids.
+            dropped: ids of tables that go.
+            taken_in: tables that are there already, on another branch of the lake; the owner of each is who may write to it afterwards.
+        """
+        heads = {head.id: head for head in self._cut.tables.values()}
         with self._lock:
-            if head.name in self._names():
-                raise AlreadyExists(f"There is a table {shown(head.name)!r} on this branch already.", name=shown(head.name))
-            self._by_name[head.name] = Touched(head.id, head.name, location=head.location, taken_in=head)
+            for table in (*names, *dropped):
+                self._touch(heads[table].name)
+            moving = {touched.id: self._by_name.pop(name) for name, touched in [*self._by_name.items()] if touched.id in {*names, *dropped}}
+            for table in dropped:
+                moving[table].dropped = True
+                self._by_name[f"{heads[table].name} {table}"] = moving[table]
+            for table, name in names.items():
+                moving[table].former = heads[table].name if heads[table].name != name else ""
+                moving[table].name = name
+                self._by_name[name] = moving[table]
+            for head in taken_in:
+                self._by_name[head.name] = Touched(head.id, head.name, location=head.location, taken_in=head)
 
     # ---- the end ---------------------------------------------------------------------------------------------------------------
 
@@ -385,12 +422,12 @@ class LakeTransaction(TransactionDoor):
             publication = self._publication()
             self._alone = is_alone(publication)
             if not publication.changes and not publication.reads and publication.key is None:
-                return Published(self.base, self.id)
+                return Published(self._publish_by(None).snapshot if self._publish_by else self.base, self.id)
             self._attempts += 1
             try:
                 if not self._doubted:
                     self._look_for_foreign()
-                done = self._catalog.publish(publication)
+                done = (self._publish_by or self._catalog.publish)(publication)
                 if done.transaction == self.id or is_certain(self._lake, done.transaction):
                     return done
             except StaleError as stale:
@@ -452,7 +489,7 @@ class LakeTransaction(TransactionDoor):
             reads = []  # a cut is consistent by itself: a transaction that only reads has its place right after its base
         return Publication(
             self.id, tuple(changes), self._branch, tuple(reads), self._key, self._lake.author, self._message, self._properties,
-            self._isolation, self.base,
+            self._isolation, self.base, self._cut.line,
         )  # fmt: skip
 
     def _look_for_foreign(self) -> None:
@@ -466,9 +503,11 @@ class LakeTransaction(TransactionDoor):
                 store.inner.head(first)  # past the ledger: what is committed and not finished yet, publishing finds out
             except NotFound:
                 continue
-            head = self._catalog.cut(self._branch).by_id(touched.id)
-            if head is not None:
-                adopt(self._catalog, store, head, self._branch)
+            cut = self._catalog.cut(self._branch)
+            head = cut.by_id(touched.id)
+            if head is not None and cut.line == self._cut.line:
+                there = replace(head, branch=touched.head.branch)  # it may be forked for this line and nothing committed there yet
+                adopt(self._catalog, store, there, self._branch, cut.line, head)
 
     # ---- when others were faster -----------------------------------------------------------------------------------------------
 
@@ -485,15 +524,20 @@ class LakeTransaction(TransactionDoor):
                 raise self._mismatch(moved)
             assert touched.place is not None
             assert touched.file is not None
-            touched.place.replay(touched.file, moved.head.version)
+            try:
+                touched.place.replay(touched.file, moved.head.version)
+            except ConflictError as error:
+                raise name_table(error, self._catalog, self._branch, self.base, moved) from None
             first = touched.head.version if touched.head is not None else 0
             self._rebased[shown(moved.name)] = tuple(range(first + 1, moved.head.version + 1))
-            touched.base = moved.head.version
+            touched.base, touched.ground = moved.head.version, moved.head
 
     def _can_follow(self, touched: Touched, moved: Moved) -> bool:
         if touched.place is None or touched.handle is None or touched.head is None or moved.head is None:
             return False
         if touched.dropped or touched.former or not touched.wrote:
+            return False
+        if self._publish_by is not None or moved.head.branch != touched.head.branch:
             return False
         changed = moved.head.data_version != touched.head.data_version
         strict = self._isolation == "serializable" and changed
@@ -519,6 +563,8 @@ class LakeTransaction(TransactionDoor):
             seconds=self._catalog.runtime.clock.monotonic() - started,
         )
         self._state = "committed"
+        if ours and any(one.defines for one in self._by_name.values()):
+            note_names(self._lake, self._branch, done.snapshot, self.id, self._says)
         if ours:
             self._give_names(written)
         else:

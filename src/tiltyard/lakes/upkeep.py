@@ -14,13 +14,31 @@ from dataclasses import asdict, dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
+from tiltyard.catalog.codec import ENDED
 from tiltyard.catalog.cuts import Line, read_line
 from tiltyard.catalog.forgetting import condemn, condemned, emptied, forget, give_up_below, reprieve
+from tiltyard.catalog.lines import LINE_DIGITS
 from tiltyard.catalog.values import MAIN, TableHead
 from tiltyard.errors import InvalidInput, TiltyardError
-from tiltyard.interfaces import ObjectInfo
+from tiltyard.interfaces import KeepsTemporaries, ObjectInfo
+from tiltyard.lakes.claim import TABLE_DIRECTORY
+from tiltyard.lakes.journal import complete_journal
+from tiltyard.lakes.locations import resolved
 from tiltyard.lakes.names import shown
 from tiltyard.lakes.needs import Key, Need, Needs, Retention, needs_of
+from tiltyard.lakes.orphans import (
+    LOST_LINE,
+    Candidate,
+    Judge,
+    Orphan,
+    as_directories,
+    committed_beyond,
+    directories,
+    known_locations,
+    orphan_of,
+    removable,
+)
+from tiltyard.lakes.pins import mend_pins, pin_kept
 from tiltyard.lakes.recovery import recover
 from tiltyard.lakes.sweeping import Silent, Sweep, drop_detached, drop_staged, sweep
 from tiltyard.verbs.cleanup import CleanupReport, cleanup_table, deletions
@@ -35,8 +53,6 @@ if TYPE_CHECKING:
 GRACE: Final = timedelta(days=1)
 """How long a transaction may be silent before it is given up."""
 
-_DIRECTORY: Final = re.compile(r"[0-9a-f]{12}_[A-Za-z0-9_-]+\.lance", re.ASCII)
-"""What the directory of a table is called that a lake made. Nothing else below the root is touched."""
 _OWN_LINE: Final = re.compile(r"lake-.+-[0-9a-f]{8}", re.ASCII)
 """A branch of a table that a branch of the lake made."""
 
@@ -56,6 +72,7 @@ class LakeCleanupReport:
         kept: for each branch those below its floor that stay, each with the reasons.
         tables: what went of each table, by name.
         dropped: directories that went: of dropped tables, and of tables that were never committed.
+        orphans: directories that no snapshot shows and that nothing proves to be this lake's to delete; they stay.
         transactions: those that were given up, with all they had written.
         held: those that are not committed and are left alone for now.
         skipped: what could not be cleaned up, and why.
@@ -71,6 +88,7 @@ class LakeCleanupReport:
     transactions: tuple[Silent, ...]
     held: tuple[Silent, ...]
     skipped: Mapping[str, str]
+    orphans: tuple[Orphan, ...] = ()
 
     @property
     def bytes(self) -> int:
@@ -80,7 +98,8 @@ class LakeCleanupReport:
     def to_dict(self) -> dict[str, Any]:
         tables = {name: report.to_dict() for name, report in self.tables.items()}
         kept = {branch: {str(number): list(why) for number, why in found.items()} for branch, found in self.kept.items()}
-        return {**asdict(self), "tables": tables, "kept": kept, "bytes": self.bytes}
+        orphans = [orphan.to_dict() for orphan in self.orphans]
+        return {**asdict(self), "tables": tables, "kept": kept, "bytes": self.bytes, "orphans": orphans}
 
 
 @dataclass(slots=True)
@@ -94,23 +113,48 @@ class _Work:
     floors: dict[str, int] = field(default_factory=dict)
     reasons: dict[str, dict[int, list[str]]] = field(default_factory=dict)
     needs: Needs = field(default_factory=Needs)
+    include: frozenset[str] = frozenset()
+    """Orphans that the caller wants to be deleted, by name."""
     strange: dict[str, list[ObjectInfo]] = field(default_factory=dict)
-    """Directories below the root that no snapshot ever showed, with their files."""
+    """Directories of this lake that no snapshot shows, with their files."""
+    candidates: dict[str, Candidate] = field(default_factory=dict)
+    orphans: dict[str, Orphan] = field(default_factory=dict)
     swept: Sweep = field(default_factory=Sweep)
     quarantined: dict[Key, str] = field(default_factory=dict)
     tables: dict[str, CleanupReport] = field(default_factory=dict)
     dropped: list[str] = field(default_factory=list)
     skipped: dict[str, str] = field(default_factory=dict)
 
+    @property
+    def needed_directories(self) -> set[str]:
+        """Directories that snapshots need under another spelling: a dropped table that was registered again."""
+        return as_directories(self.lake, {location for location, _ in self.needs.tables})
 
-def cleanup_lake(lake: Lake, retention: Retention, grace: timedelta, *, dry_run: bool, progress: Progress | None) -> LakeCleanupReport:
+
+def _names(include: Iterable[str]) -> frozenset[str]:
+    if isinstance(include, str):
+        raise InvalidInput("include_unknown is a list of names.", argument="include_unknown")
+    return frozenset(include)
+
+
+def cleanup_lake(
+    lake: Lake,
+    retention: Retention,
+    grace: timedelta,
+    *,
+    dry_run: bool,
+    progress: Progress | None,
+    include_unknown: Iterable[str] = (),
+    pin_snapshots: bool = False,
+) -> LakeCleanupReport:
     """See ``Lake.cleanup``."""
     if not isinstance(grace, timedelta) or grace < timedelta(0):
         raise InvalidInput("grace is a timedelta from zero on.", argument="grace")
     recover(lake)
-    work = _Work(lake, retention, grace, dry_run, lake.catalog.runtime.clock.now())
+    work = _Work(lake, retention, grace, dry_run, lake.catalog.runtime.clock.now(), include=_names(include_unknown))
     _decide(work)
     _forget(work)
+    _pin(work, pin_snapshots)
     _sweep(work)
     _clean_tables(work, progress or (lambda done, total: None))
     _remove_directories(work)
@@ -157,14 +201,36 @@ def _forget(work: _Work) -> None:
     if work.dry_run:
         return
     catalog = work.lake.catalog
-    condemn(catalog, _ours(work.needs.vanished))  # before the snapshots go that tell of them
+    condemn(catalog, _proved(work))  # before the snapshots go that tell of them
     for line in work.lines:
         forget(catalog, line, work.floors[line.branch], work.needs.named.get(line.branch, {}))
 
 
-def _ours(locations: Iterable[str]) -> list[str]:
-    """Directories that the lake made. What was registered belongs to somebody else, who may go on using it."""
-    return [location for location in locations if _DIRECTORY.fullmatch(location)]
+def _proved(work: _Work) -> list[str]:
+    """Directories of dropped tables that this lake made, by their own mark. What was registered belongs to somebody else."""
+    judge, proved = Judge(work.lake), []
+    for location, head in work.needs.vanished.items():
+        if not TABLE_DIRECTORY.fullmatch(location) or location in work.needed_directories:
+            continue
+        owner = judge.owner(location)
+        reason = judge.not_ours(location, owner, head.id)
+        if not reason:
+            proved.append(location)
+        elif files := list(work.lake.root_place().store.list(f"{location}/")):
+            work.orphans[location] = orphan_of(location, files, owner, reason)
+    return proved
+
+
+def _pin(work: _Work, pin_snapshots: bool) -> None:
+    """Tags for foreign cleanups, before the tables are cleaned up: what nothing refers to any more goes with the rest."""
+    if work.dry_run:
+        return
+    try:
+        mend_pins(work.lake)
+        pin_kept(work.lake, work.needs.tables.values(), wanted=pin_snapshots)
+        complete_journal(work.lake)
+    except TiltyardError as error:
+        work.skipped["pins"] = str(error)
 
 
 # ---- transactions ----------------------------------------------------------------------------------------------------------------
@@ -172,28 +238,23 @@ def _ours(locations: Iterable[str]) -> list[str]:
 
 def _sweep(work: _Work) -> None:
     lake = work.lake
-    by_directory: dict[str, list[ObjectInfo]] = defaultdict(list)
-    for info in lake.root_place().store.list(""):
-        directory = info.path.partition("/")[0]
-        if _DIRECTORY.fullmatch(directory):
-            by_directory[directory].append(info)
-    known = _known_locations(lake) | set(work.needs.seen)
-    work.strange = {directory: files for directory, files in by_directory.items() if directory not in known}
+    found = directories(lake.root_place())
+    known = known_locations(lake) | set(work.needs.seen)
+    strange = {directory: files for directory, files in found.items() if directory not in known}
+    work.candidates, orphans = Judge(lake).judge(strange)
+    work.orphans.update((orphan.path, orphan) for orphan in orphans)
+    work.strange = {directory: strange[directory] for directory in work.candidates}
     places = {_called(need): lake.place_of(need.head, need.lake_branch) for need in work.needs.tables.values()}
     places |= {directory: lake.plain_place_of(TableHead("", "", directory, 0, 0)) for directory in work.strange}
-    work.swept = sweep(lake, places, work.grace, dry_run=work.dry_run)
+    work.swept = sweep(lake, places, work.grace, dry_run=work.dry_run, committed=lambda: _committed_unrecorded(work))
     work.skipped.update(work.swept.unreadable)
 
 
-def _known_locations(lake: Lake) -> set[str]:
-    """Directories of all tables that any snapshot shows as of now."""
-    found: set[str] = set()
-    for line in _read_lines(lake):
-        for heads in line.named.values():
-            found.update(head.location for head in heads.values())
-        for _, heads, changed in line.cuts():
-            found.update(heads[table].location for table in changed if table in heads)
-    return found
+def _committed_unrecorded(work: _Work) -> set[str]:
+    """Transactions that the files say are committed, of which a catalog that was restored from a copy has no record."""
+    lake = work.lake
+    heads = [(lake.plain_place_of(need.head).on_branch(need.head.branch), need.newest) for need in work.needs.tables.values()]
+    return committed_beyond(heads, lake.id) | Judge(lake).committed()
 
 
 # ---- tables ----------------------------------------------------------------------------------------------------------------------
@@ -255,13 +316,32 @@ def _drop_lines(work: _Work, location: str) -> None:
     there = [name for name in branches if _OWN_LINE.fullmatch(name)]
     if not there:
         return
-    # Read after the tables' branches: each of them is made for a branch of the lake that was there before.
-    alive = {f"lake-{one.name}-{one.id}" for one in work.lake.branches.list()}
-    for name in there:
-        if name not in alive and (location, name) not in work.needs.tables:
+    # Read after the tables' branches: each of them is made for a line of the lake that was there before.
+    alive = {one.id for one in work.lake.branches.list()} | {work.lake.catalog.cut(MAIN).line}
+    ended = {key[-LINE_DIGITS:] for key, _ in work.lake.catalog.records.scan([ENDED])}
+    going = [name for name in there if name[-LINE_DIGITS:] not in alive and (location, name) not in work.needs.tables]
+    for name in [name for name in going if name[-LINE_DIGITS:] not in ended]:
+        going.remove(name)
+        _report_line(work, location, head, name)
+    parents = {name: branches[name].parent_branch for name in there}
+    while going:
+        used = {parent for name, parent in parents.items() if parent is not None}
+        ends = [name for name in going if name not in used]  # what others were forked from goes after them, and stays with them
+        if not ends:
+            return
+        for name in ends:
             if not work.dry_run:
                 branches.delete(name, force=True)
             work.dropped.append(f"{location} branch {name}")
+            del parents[name]
+        going = [name for name in going if name not in ends]
+
+
+def _report_line(work: _Work, location: str, head: TableHead, name: str) -> None:
+    """No record says that the lake's branch has ended, so its tables stay: the catalog may be older than they are."""
+    path = f"{location}/tree/{name}"
+    files = list(work.lake.plain_place_of(head).on_branch(name).store.list(""))
+    work.orphans[path] = Orphan(path, sum(info.size for info in files), LOST_LINE, work.lake.id, head.id, head.name, is_table=True)
 
 
 # ---- directories -----------------------------------------------------------------------------------------------------------------
@@ -269,25 +349,66 @@ def _drop_lines(work: _Work, location: str) -> None:
 
 def _remove_directories(work: _Work) -> None:
     lake = work.lake
-    orphans = [directory for directory, files in work.strange.items() if _is_abandoned(work, directory, files)]
+    asked = _asked_for(work)
+    abandoned = [directory for directory, files in work.strange.items() if _is_abandoned(work, directory, files)]
     if work.dry_run:
-        work.dropped += [*_ours(work.needs.vanished), *orphans]
+        work.dropped += [*_proved(work), *abandoned, *asked]
         return
-    condemn(lake.catalog, orphans)
+    abandoned = [directory for directory in abandoned if _never_committed(work, directory)]
+    condemn(lake.catalog, [*abandoned, *asked, *_spelled_out(lake, asked)])
     # Whoever made a table there before that is seen now; whoever comes later is refused.
-    known = _known_locations(lake)
-    reprieve(lake.catalog, [directory for directory in orphans if directory in known])
-    root = lake.root_place()
+    known = known_locations(lake)
+    reprieve(lake.catalog, [directory for directory in (*abandoned, *asked, *_spelled_out(lake, asked)) if directory in known])
+    root, judge = lake.root_place(), Judge(lake)
     for directory, left in condemned(lake.catalog).items():
-        if (left or directory in work.strange) and directory not in known:
-            try:
-                _remove_directory(root, directory)
-            except TiltyardError as error:
-                work.skipped[directory] = str(error)
-                continue
-            if left:
-                _settle(work, directory)
-            work.dropped.append(directory)
+        if not (left or directory in work.strange) or directory in known or not TABLE_DIRECTORY.fullmatch(directory):
+            continue
+        try:
+            if directory not in asked and judge.not_ours(directory, judge.owner(directory)) and _has_files(root, directory):
+                continue  # what is condemned is ours by the catalog's word, but not by its own: it is among the orphans
+            _remove_directory(root, directory)
+        except TiltyardError as error:
+            work.skipped[directory] = str(error)
+            continue
+        if left:
+            _settle(work, directory)
+        work.orphans.pop(directory, None)
+        work.dropped.append(directory)
+
+
+def _asked_for(work: _Work) -> list[str]:
+    """Orphans that the caller named.
+
+    Raises:
+        InvalidInput: one is no orphan, or another lake's.
+    """
+    for name in sorted(work.include):
+        orphan = work.orphans.get(name)
+        if orphan is None or not TABLE_DIRECTORY.fullmatch(name):
+            known = ", ".join(list(work.orphans)[:3]) or "none"
+            raise InvalidInput(f"{name[:80]!r} is no orphan of this lake.", argument="include_unknown", advice=f"There is: {known}.")
+        if orphan.lake not in ("", work.lake.id):
+            raise InvalidInput(
+                f"{name} belongs to lake {orphan.lake[:8]}, and is not deleted here.",
+                argument="include_unknown",
+                advice="Open that lake and drop the table there, or remove the directory by hand.",
+            )
+    return sorted(work.include)
+
+
+def _spelled_out(lake: Lake, directories: Iterable[str]) -> list[str]:
+    """The same directories as somebody would register them."""
+    return [resolved(lake.uri_of(directory)) for directory in directories]
+
+
+def _never_committed(work: _Work, directory: str) -> bool:
+    """Sees to it that the transaction which made a directory can never be committed: the record that its deletion rests on."""
+    transaction = work.candidates[directory].owner.transaction
+    return not transaction or work.lake.catalog.abort(transaction)
+
+
+def _has_files(root: Place, directory: str) -> bool:
+    return next(iter(root.store.list(f"{directory}/")), None) is not None
 
 
 def _is_abandoned(work: _Work, directory: str, files: Sequence[ObjectInfo]) -> bool:
@@ -300,12 +421,13 @@ def _is_abandoned(work: _Work, directory: str, files: Sequence[ObjectInfo]) -> b
 
 
 def _remove_directory(root: Place, directory: str) -> None:
-    """Deletes all files of a table, versions first, so that nobody opens the rest."""
+    """Deletes all files of a table, and those that were being written."""
     paths = [info.path for info in root.store.list(f"{directory}/")]
-    for _ in deletions(root.store, [path for path in paths if path.endswith(".manifest")]):
-        pass
-    for _ in deletions(root.store, [path for path in paths if not path.endswith(".manifest")]):
-        pass
+    if isinstance(root.store, KeepsTemporaries):
+        paths += [info.path for info in root.store.temporary(f"{directory}/")]
+    for part in removable(paths, directory):
+        for _ in deletions(root.store, part):
+            pass
 
 
 def _settle(work: _Work, directory: str) -> None:
@@ -335,4 +457,5 @@ def _report(work: _Work) -> LakeCleanupReport:
         tuple(work.swept.given_up),
         tuple(work.swept.held),
         work.skipped,
+        tuple(sorted(work.orphans.values(), key=lambda orphan: orphan.path)),
     )

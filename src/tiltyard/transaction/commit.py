@@ -121,6 +121,8 @@ class Committer:
     """Raises for a version that must not be built upon, before anything is committed."""
     open_base: Callable[[BasePath], ObjectStore] = base_out_of_reach
     """Opens the store of a base, for deletion files that lie there."""
+    stamp: Callable[[Transaction], Transaction] = lambda mine: mine
+    """Adds what every commit of this committer says of itself."""
 
     @property
     def landing(self) -> Landing:
@@ -163,6 +165,7 @@ class Committer:
             OutcomeUnknown: the store left open whether the commit was applied.
             StorageError: the store failed before anything was committed.
         """
+        transaction = self.stamp(transaction)
         race = _Race(transaction, read, scheme, self.runtime.clock.monotonic(), counts=counts or {})
         with self._withdrawing(race):
             vectors = Vectors(self.log.store, self.runtime.random, self.open_base)
@@ -411,6 +414,7 @@ class Committer:
             AlreadyExists: there is a table, or somebody was faster.
             OutcomeUnknown: the store left open whether the table was made.
         """
+        transaction = self.stamp(transaction)
         operation = transaction.operation
         assert isinstance(operation, Overwrite)
         manifest = create(operation, creation, self._stamp(transaction, None))

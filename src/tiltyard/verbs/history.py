@@ -10,6 +10,7 @@ from tiltyard.errors import InvalidInput, NotFound
 from tiltyard.format.names import Scheme
 from tiltyard.transaction.log import VersionLog
 from tiltyard.transaction.succession import PARENT
+from tiltyard.transaction.transaction import LAKE_MARKS
 from tiltyard.verbs.place import Place
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -34,6 +35,11 @@ class HistoryEntry:
     fragments: int
 
 
+def _is_authors(key: str) -> bool:
+    """Whether a property of a transaction is what its author said, and not what an engine notes for itself."""
+    return key != PARENT and not key.startswith(LAKE_MARKS)
+
+
 def moment(timestamp_ns: int) -> datetime:
     return EPOCH + timedelta(microseconds=timestamp_ns // 1000)
 
@@ -54,7 +60,7 @@ def describe(log: VersionLog, version: int, scheme: Scheme) -> HistoryEntry:
         read_version=transaction.read_version if transaction else None,
         writer=str(manifest.writer or ""),
         message=transaction.message if transaction else "",
-        properties={key: value for key, value in transaction.properties.items() if key != PARENT} if transaction else {},
+        properties={key: value for key, value in transaction.properties.items() if _is_authors(key)} if transaction else {},
         rows=manifest.fragments.live_rows(),
         fragments=len(manifest.fragments),
     )

@@ -20,11 +20,16 @@ from tiltyard.storage import Durability, lance_uri, open_store
 from tiltyard.storage.handlers import ensure_usable, handler_for
 from tiltyard.transaction.commit import Committer
 from tiltyard.transaction.log import VersionLog
+from tiltyard.transaction.transaction import Transaction
 
 ANYWHERE: Final = "*"
 """As an allowed base: wherever the manifest says."""
 
 WRITER: Final = WriterVersion("tiltyard", installed_version("tiltyard"))
+
+
+def _unstamped(mine: Transaction) -> Transaction:
+    return mine
 
 
 @dataclass(frozen=True)
@@ -41,6 +46,8 @@ class Place:
     allowed_bases: tuple[str, ...] = ()
     outside: Callable[[str, ObjectStore], tuple[ObjectStore, CommitHandler]] | None = field(default=None, repr=False)
     """Where versions are decided outside the store: what to see a table's store through, and who creates its versions."""
+    stamp: Callable[[Transaction], Transaction] = field(default=_unstamped, repr=False)
+    """Adds what every commit made here says of itself."""
 
     @cached_property
     def log(self) -> VersionLog:
@@ -53,7 +60,7 @@ class Place:
 
     @cached_property
     def committer(self) -> Committer:
-        return Committer(self.log, self.handler, self.runtime, WRITER, self.trusted, self.open_base)
+        return Committer(self.log, self.handler, self.runtime, WRITER, self.trusted, self.open_base, self.stamp)
 
     def open_base(self, base: BasePath) -> ObjectStore:
         """The store of another place that holds files of this table."""
