@@ -45,7 +45,7 @@ def delete_branch(walk: Walk, random: Random) -> str:
     site = walk.site(random)
     process = walk.process(site, random)
     name, plan = walk.branch(site, random), walk.plan(random, 4, process)
-    end, result = walk.act(site, process, branch_deleted(name), lambda: process.lake.branches.delete(name), plan, must=True)
+    end, result = walk.act(site, process, branch_deleted(name), lambda: process.lake.branches.delete(name), plan)
     return f"{site.name} {name} {told(end, result)}"
 
 
@@ -55,7 +55,7 @@ def recreate_branch(walk: Walk, random: Random) -> str:
     site = walk.site(random)
     process = walk.process(site, random)
     name, token = walk.branch(site, random), walk.world.token("line")
-    end, result = walk.act(site, process, branch_deleted(name), lambda: process.lake.branches.delete(name), must=True)
+    end, result = walk.act(site, process, branch_deleted(name), lambda: process.lake.branches.delete(name))
     if end != DONE:
         return f"{site.name} {name} {told(end, result)}"
     effect = branch_created(name, token, MAIN, site.state.lines[MAIN].token, None)

@@ -14,6 +14,7 @@ from tests.lakewalk.acting import Walk, deed, told
 from tests.lakewalk.catalogs import SqliteShelf
 from tests.lakewalk.disk import Version
 from tests.lakewalk.model import MAIN, Foreign, Rows, State, empty_state, registered
+from tests.lakewalk.upkeep_deeds import judge
 from tests.lakewalk.world import Broken, Process, Saved, Site, pick
 from tiltyard.errors import TiltyardError
 from tiltyard.format.names import parse_manifest_name
@@ -42,7 +43,7 @@ def put_back_copy(walk: Walk, random: Random) -> str:
     saved: Saved = pick(random, site.copies)
     walk.watcher.look()
     site.forget_handles()
-    _cast_shadow(site, "it was live when an old catalog was put back")
+    cast_shadow(site, "it was live when an old catalog was put back")
     site.shelf.put_back(saved.copy)
     state = saved.states[0]
     site.states = [(_with_later(walk, site, saved, state), False)]
@@ -51,6 +52,7 @@ def put_back_copy(walk: Walk, random: Random) -> str:
     site.known = {version.directory for found in saved.heads.values() for version in found.values()}
     _note_what_is_gone(walk, site, state)
     site.lost, site.hidden, site.odd = False, False, "an old catalog"
+    site.before_loss = None
     site.calm.clear()
     site.moves += 1
     try:
@@ -61,7 +63,7 @@ def put_back_copy(walk: Walk, random: Random) -> str:
     return f"{site.name} back"
 
 
-def _cast_shadow(site: Site, why: str) -> None:
+def cast_shadow(site: Site, why: str) -> None:
     for line in site.state.lines.values():
         for token, version in site.heads.get(line.token, {}).items():
             if (line.token, token) not in site.broken:
@@ -114,7 +116,8 @@ def lose_catalog(walk: Walk, random: Random) -> str:
     if len(site.states) != 1 or site.state.pending or not any(line.tables for line in site.state.lines.values()):
         return "not now"
     site.forget_handles()
-    _cast_shadow(site, "its catalog was lost")
+    cast_shadow(site, "its catalog was lost")
+    site.before_loss = site.state
     site.shelf.lose()
     site.lost = True
     if sum(not one.lost for one in walk.world.sites) < 2:
@@ -124,7 +127,7 @@ def lose_catalog(walk: Walk, random: Random) -> str:
 
 @deed(3)
 def open_lost(walk: Walk, random: Random) -> str:
-    """A directory full of tables whose catalog is gone is not an empty lake."""
+    """A directory full of tables whose catalog is gone is no sound empty lake: it is refused, or a check says what is not in it."""
     site = pick(random, [one for one in walk.world.sites if one.lost and one.shadow])
     if site is None:
         return "nothing lost"
@@ -132,11 +135,10 @@ def open_lost(walk: Walk, random: Random) -> str:
         lake = walk.world.open(site)
     except TiltyardError as error:
         return f"{site.name} refused {type(error).__name__}"
-    if walk.strict:
-        lake.close()
-        raise Broken(f"{site.name}: its catalog is lost, and it was opened as an empty lake")
+    site.before_loss = site.state
     _begin_anew(site)
     site.processes.append(Process(lake))
+    judge(walk, site, lake.check().ok, [])
     return f"{site.name} done"
 
 

@@ -299,7 +299,9 @@ def fast_forwarded(name: str) -> Effect:
             return None
         after |= coming
         begun = replace(line, tables=dict(after), base=dict(after), fork=dict(after), origin=main.token)
-        return replace(state, lines={**state.lines, MAIN: replace(main, tables=after), name: begun})
+        # Those that were made from it stand on what it was before: whether it may be deleted now is not theirs to say any more.
+        others = {key: replace(one, origin="") if one.origin == line.token else one for key, one in state.lines.items()}
+        return replace(state, lines={**others, MAIN: replace(main, tables=after), name: begun})
 
     return effect
 

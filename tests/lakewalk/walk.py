@@ -10,11 +10,12 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Final
 
-from tests.lakewalk import branch_deeds, catalog_deeds, foreign_deeds, table_deeds, transaction_deeds, upkeep_deeds
-from tests.lakewalk.acting import DEEDS, Walk
+from tests.lakewalk import branch_deeds, catalog_deeds, foreign_deeds, recovery_deeds, table_deeds, transaction_deeds, upkeep_deeds
+from tests.lakewalk.acting import DEEDS, NAMES, Walk
 from tests.lakewalk.faults import directed_classes
+from tests.lakewalk.model import MAIN
 from tests.lakewalk.watching import Watcher
-from tests.lakewalk.world import Broken, World
+from tests.lakewalk.world import Broken, World, numbers
 from tiltyard.testing.faults import Killed
 
 LENGTH: Final = 60
@@ -22,7 +23,7 @@ LENGTH: Final = 60
 LOOK_EVERY: Final = 10
 READ_EVERY: Final = 30
 CHECK_AT_END: Final = True
-MODULES: Final = (branch_deeds, catalog_deeds, foreign_deeds, table_deeds, transaction_deeds, upkeep_deeds)
+MODULES: Final = (branch_deeds, catalog_deeds, foreign_deeds, recovery_deeds, table_deeds, transaction_deeds, upkeep_deeds)
 
 _LINES = (
     "create_table 3 write_rows 8 drop_table 2 rename_table 2 hold_table 3 use_held 5 begin 7 work 10 commit 8 rollback 1 several 2 "
@@ -30,7 +31,7 @@ _LINES = (
 )
 _CATALOGS = (
     "create_table 6 write_rows 6 drop_table 3 several 2 begin 2 work 3 commit 3 create_branch 3 recreate_branch 1 fast_forward 2 create_tag 2 "
-    "copy_catalog 5 put_back_copy 5 lose_catalog 3 open_lost 4 register_lost 5 other_door 4 cleanup 10 check 5 pass_time 5 reopen 2 stray 1"
+    "copy_catalog 4 put_back_copy 4 lose_catalog 3 open_lost 3 register_lost 4 other_door 4 back_up 3 recover_catalog 5 cleanup 10 check 5 pass_time 5 reopen 2 stray 1"
 )
 _FOREIGN = (
     "create_table 4 write_rows 8 drop_table 2 rename_table 1 begin 4 work 6 commit 5 hold_table 2 use_held 3 several 2 create_branch 3 "
@@ -108,6 +109,7 @@ def run_steps(seed: int, steps: Sequence[Step], *, postgres: str | None = None, 
             world.add_site(kind, inside=kind != "postgres")
             if theme_of(seed) in ("all", "catalogs"):
                 world.add_site("sqlite", inside=False)
+            _guarded(lambda: _begin(walk), ("the beginning", 0), ended)
             for number, step in enumerate(steps):
                 ended.steps.append(step)
                 _step(walk, step, number, ended)
@@ -118,6 +120,19 @@ def run_steps(seed: int, steps: Sequence[Step], *, postgres: str | None = None, 
     finally:
         world.close()
     return ended
+
+
+def _begin(walk: Walk) -> None:
+    """A lake with something in it, so that from the first step on there is something to lose."""
+    site = walk.world.sites[0]
+    process = walk.process(site, Random(0))
+    draft = walk.draft(site, MAIN)
+    for name in NAMES[:2]:
+        rows = walk.world.fresh_rows(2)
+        draft.create(name, walk.world.token("table"), rows)
+        process.lake.create_table(name, numbers(rows))
+    walk.world.perform(site, draft.effect, lambda: None)
+    walk.watcher.look(all_lakes=True)
 
 
 def _step(walk: Walk, step: Step, number: int, ended: Ended) -> None:
@@ -145,7 +160,7 @@ def _step(walk: Walk, step: Step, number: int, ended: Ended) -> None:
 
 def _ending(told: str) -> str:
     words = told.split()
-    return " ".join(words[-2:]) if len(words) > 1 and words[-2] == "refused" else words[-1] if words else ""
+    return " ".join(words[-2:]) if len(words) > 1 and words[-2] in ("refused", "not", "incomplete") else words[-1] if words else ""
 
 
 def _last_look(walk: Walk, ended: Ended) -> None:

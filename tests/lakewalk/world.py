@@ -99,6 +99,8 @@ class Site:
         shadow: versions that the catalog may not know of, since it is an old copy or a new one, with why they are needed.
         known: directories that a catalog knew when it was put back.
         hidden: the catalog was made anew over tables that are not in it.
+        before_loss: what the lake was when its catalog was lost, as long as nothing was done without it.
+        backups: files that the lake wrote.
         moves: counts deeds.
         looked: how many there were at the last look.
         lost: the catalog is gone.
@@ -122,6 +124,8 @@ class Site:
     known: set[str] = field(default_factory=set)
     gone_tags: set[str] = field(default_factory=set)
     hidden: bool = False
+    before_loss: State | None = None
+    backups: list[str] = field(default_factory=list)
     moves: int = 0
     looked: int = -1
     lost: bool = False
