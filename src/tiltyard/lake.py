@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import Any, Literal, TypeVar
 
 from tiltyard.catalog.catalog import Catalog
+from tiltyard.catalog.expiry import expired_among
 from tiltyard.catalog.ledger import adopt, decided_in_lake
 from tiltyard.catalog.marks import Marks, branch_id_of
 from tiltyard.catalog.publishing import COMMITTED, IN_DOUBT
@@ -346,12 +347,16 @@ class Lake(Keeping, Recoverable, LakePieces, LakeDoor):
 
         Args:
             transaction_id: ``LakeTransaction.id``, or ``CommitResult.transaction_id`` of a verb.
-            give_up: makes sure that one which is not committed by now never will be, so that there is always an answer.
+            give_up: makes sure that one which is not committed by now never will be, so that there is always an answer; but for one
+                whose record has expired, of which the answer stays ``Unknown``.
         """
         try:
-            if give_up:
-                self.catalog.abort(transaction_id)
             known = self.catalog.transaction(transaction_id)
+            if known is None and expired_among(self.catalog, [transaction_id]):
+                return Unknown("it was committed or decided long ago, and its record has expired")
+            if known is None and give_up:
+                self.catalog.abort(transaction_id)
+                known = self.catalog.transaction(transaction_id)
             if known is not None and known["state"] == COMMITTED and not is_certain(self, transaction_id):
                 known = None
         except TiltyardError as error:

@@ -25,6 +25,7 @@ GONE: Final = "gone/"
 ENDED: Final = "ended/"
 PLACES: Final = "place/"
 PINS: Final = "pin/"
+EXPIRED: Final = "expired/"
 
 
 def tip_key(branch: str) -> str:

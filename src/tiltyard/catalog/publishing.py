@@ -42,6 +42,10 @@ class StaleError(Exception):
         self.moved = tuple(moved)
 
 
+class ExpiredError(Exception):
+    """The transaction is so old that nobody can tell any more whether it was committed before; never reaches a user as it is."""
+
+
 class AbortedError(Exception):
     """Somebody took the transaction for dead and removed what it had staged; never reaches a user as it is."""
 
@@ -84,6 +88,7 @@ def decide(publication: Publication, found: Found, now: datetime) -> Writes[Publ
     Raises:
         StaleError: tables are not where it expects them.
         AbortedError: it was given up meanwhile.
+        ExpiredError: it was begun before snapshots whose transactions nobody remembers any more.
         NotFound: the branch is gone.
     """
     before = _decided_before(publication, found)
@@ -96,6 +101,8 @@ def decide(publication: Publication, found: Found, now: datetime) -> Writes[Publ
         raise NotFound(f"There is no branch {publication.branch!r} in the lake.", name=publication.branch)
     if not is_line(found, publication.branch, publication.line):
         raise StaleError([moved_line(publication.branch, publication.base, tip)])
+    if publication.base < int(tip.get("expired", 0)) and not _tells_by_itself(publication):
+        raise ExpiredError
     moved = [*_moved_writes(publication, found), *_moved_reads(publication, found)]
     if moved:
         raise StaleError(moved)
@@ -118,7 +125,7 @@ def decide(publication: Publication, found: Found, now: datetime) -> Writes[Publ
     if publication.key is not None:
         done["key"] = publication.key
     put: dict[str, Any] = {
-        tip_key(publication.branch): {"snapshot": snapshot.id, "at": at, "line": line},
+        tip_key(publication.branch): {**tip, "snapshot": snapshot.id, "at": at, "line": line},
         transaction_key(publication.transaction): done,
         snapshot_key(publication.branch, snapshot.id): snapshot_to_body(snapshot),
     }
@@ -128,6 +135,13 @@ def decide(publication: Publication, found: Found, now: datetime) -> Writes[Publ
     for change in publication.changes:
         _apply(change, replace(publication, line=line), found, put, delete)
     return Writes(Published(snapshot.id, publication.transaction), put, [key for key in delete if key not in put])
+
+
+def _tells_by_itself(publication: Publication) -> bool:
+    """Whether it needs no record to be known again: a single verb has its version, and what is adopted is there."""
+    if all(change.kind == "adopt" for change in publication.changes):
+        return True
+    return is_alone(publication) and publication.changes[0].steps[0].transaction == publication.transaction
 
 
 def _decided_before(publication: Publication, found: Found) -> Published | None:

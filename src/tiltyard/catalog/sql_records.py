@@ -112,6 +112,11 @@ class SqlRecords:
 
         return self._transaction(attempt)
 
+    def give_space_back(self) -> int:
+        """For a database that keeps the room of deleted records to itself."""
+        shrink = getattr(self._database, "shrink", None)
+        return int(shrink()) if shrink is not None else 0
+
     def close(self) -> None:
         process = self._processes.pop(os.getpid(), None)
         if process is not None:

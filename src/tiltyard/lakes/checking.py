@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from tiltyard.catalog.codec import GONE, TABLES, TRANSACTIONS, head_from_body, name_key
+from tiltyard.catalog.codec import GONE, TABLES, TRANSACTIONS, head_from_body, name_key, tip_key
 from tiltyard.catalog.cuts import Line, read_line
 from tiltyard.catalog.ledger import maker_of
 from tiltyard.catalog.lines import owns
@@ -204,11 +204,13 @@ def _outcomes(lake: Lake, lines: list[Line], findings: _Findings) -> None:
     findings.transactions = len(known)
     steps = {(line.branch, step.id): step for line in lines for step in line.steps}
     begins = {line.branch: line.begin for line in lines}
+    tips = lake.catalog.records.get([tip_key(line.branch) for line in lines]) if lines else {}
+    expired = {line.branch: int(tips.get(tip_key(line.branch), {}).get("expired", 0)) for line in lines}
     identities = {line.branch: line.identity for line in lines}
     for (branch, number), step in steps.items():
         told = known.get(step.transaction)
-        if step.voided or step.unknown:
-            continue  # undecided again, or committed later under another number; or lost with a catalog
+        if step.voided or step.unknown or (told is None and number <= expired[branch]):
+            continue  # undecided again, or committed later under another number; lost with a catalog, or expired
         if told is None or told["state"] != COMMITTED:
             findings.add("I12", f"transaction {step.transaction} has a snapshot, but is said to be {_state(told)}", snapshot=number)
         elif (told["branch"], int(told["snapshot"])) != (branch, number):

@@ -7,12 +7,13 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, cast
 
+from tiltyard.catalog.expiry import OUTCOMES
 from tiltyard.lakes.backup import LakeBackup, backup_lake
 from tiltyard.lakes.checking import LakeCheckReport, check_lake
 from tiltyard.lakes.needs import Retention
 from tiltyard.lakes.repairing import Keep, LakeRepairReport, repair_table
 from tiltyard.lakes.upgrade import LakeUpgradeReport, upgrade_lake
-from tiltyard.lakes.upkeep import GRACE, LakeCleanupReport, Progress, cleanup_lake
+from tiltyard.lakes.upkeep import GRACE, LakeCleanupReport, Outcomes, Progress, cleanup_lake
 
 if TYPE_CHECKING:
     from tiltyard.lake import Lake
@@ -50,6 +51,8 @@ class Keeping:
         grace: timedelta = GRACE,
         include_unknown: Sequence[str] = (),
         pin_snapshots: bool = False,
+        keep_outcomes: timedelta = OUTCOMES,
+        keep_keys: timedelta = OUTCOMES,
         progress: Progress | None = None,
     ) -> LakeCleanupReport:
         """Removes old snapshots with all that only they need, and what dead transactions left. Others may read and write meanwhile.
@@ -71,12 +74,16 @@ class Keeping:
                 earlier report gives them. One that belongs to another lake is refused.
             pin_snapshots: leaves a Lance tag at each version that a kept snapshot needs, so that a cleanup of lancedb or pylance leaves
                 it as well; a small file for each. Without it only what tags and branches of the lake need is safe from those.
+            keep_outcomes: how long ``outcome`` of a committed transaction can be asked for; after that it is ``Unknown``, and a
+                transaction that was begun before is refused.
+            keep_keys: how long an idempotency key holds; after that a transaction with that key is committed anew.
             progress: called with how many of how many tables are done.
         """
         retention = Retention(older_than, keep_snapshots)
         return cleanup_lake(
-            self._lake, retention, grace, dry_run=dry_run, progress=progress, include_unknown=include_unknown, pin_snapshots=pin_snapshots
-        )
+            self._lake, retention, grace, dry_run=dry_run, progress=progress, include_unknown=include_unknown, pin_snapshots=pin_snapshots,
+            outcomes=Outcomes(keep_outcomes, keep_keys),
+        )  # fmt: skip
 
     def backup(self, path: str | os.PathLike[str], *, progress: Progress | None = None) -> LakeBackup:
         """Writes all that the catalog knows into one file, as of one moment, while others go on writing; ``Lake.restore`` reads it.

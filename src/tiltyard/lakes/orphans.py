@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from tiltyard.catalog.codec import gone_key, transaction_key
 from tiltyard.catalog.cuts import read_line
+from tiltyard.catalog.expiry import expired_among
 from tiltyard.catalog.marks import OWNER_FILE, Owner, VersionMarks, owner_of
 from tiltyard.catalog.publishing import COMMITTED
 from tiltyard.catalog.values import MAIN, TableHead
@@ -138,12 +139,18 @@ class Judge:
         asked = [gone_key(directory) for directory in found]
         asked += [transaction_key(owner.transaction) for owner in owners.values() if owner is not None and owner.transaction]
         records = self._lake.catalog.records.get(asked) if asked else {}
+        unknown = {
+            owner.transaction for owner in owners.values() if owner is not None and transaction_key(owner.transaction) not in records
+        }
+        expired = expired_among(self._lake.catalog, unknown - {""})
         candidates: dict[str, Candidate] = {}
         orphans: list[Orphan] = []
         for directory, files in found.items():
             owner = owners[directory]
             condemned = gone_key(directory) in records
-            state = records.get(transaction_key(owner.transaction), {}).get("state") if owner is not None else None
+            state = None if owner is None else records.get(transaction_key(owner.transaction), {}).get("state")
+            if owner is not None and owner.transaction in expired:
+                state = COMMITTED
             reason = self._reason(directory, owner, files, condemned, state)
             if reason or owner is None:
                 orphans.append(orphan_of(directory, files, owner, reason))

@@ -13,6 +13,7 @@ than it is.
 
 from __future__ import annotations
 
+import hashlib
 import logging
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
@@ -136,6 +137,11 @@ def _put(lake: Lake, head: TableHead, name: str, version: int, size: int) -> Non
     lake.plain_place_of(head).store.put(tag_path(name), encode_tag(tag))
 
 
+def old_pin(key: str, body: Body) -> str:
+    """The pin of a tag that an earlier release made, which noted none."""
+    return hashlib.sha256(f"{key} {body['branch']} {body['snapshot']} {body['created']}".encode()).hexdigest()[:8]
+
+
 # ---- mending -----------------------------------------------------------------------------------------------------------------------------
 
 
@@ -148,7 +154,8 @@ def mend_pins(lake: Lake) -> None:
             _release_unless_used(lake, key.removeprefix(PIN_RECORDS))
     there: dict[str, set[str]] = {}
     for identity, (kind, name, branch, snapshot) in wanted.items():
-        if not identity or pin_key(identity) not in found:
+        if pin_key(identity) not in found:
+            _pin_late(lake, identity, kind, name, lake.catalog.cut_at(snapshot, branch))
             continue
         tag = pin_name(kind, name, identity)
         for head in lake.catalog.cut_at(snapshot, branch).tables.values():
@@ -158,11 +165,18 @@ def mend_pins(lake: Lake) -> None:
                 _write(lake, branch, head, tag)
 
 
+def _pin_late(lake: Lake, identity: str, kind: str, name: str, cut: Cut) -> None:
+    """Pins what an earlier release named, or a fast-forward that died before it could."""
+    make_pin(lake, kind, name, identity, cut)
+    if identity not in _wanted(dict(lake.catalog.records.scan([TAGS, BRANCHES]))):
+        release_pin(lake, identity)  # it went meanwhile
+
+
 def _wanted(found: Mapping[str, Body]) -> dict[str, tuple[str, str, str, int]]:
     wanted: dict[str, tuple[str, str, str, int]] = {}
     for key, body in found.items():
         if key.startswith(TAGS):
-            wanted[str(body.get("pin", ""))] = ("tag", key.removeprefix(TAGS), str(body["branch"]), int(body["snapshot"]))
+            wanted[str(body.get("pin") or old_pin(key, body))] = ("tag", key.removeprefix(TAGS), str(body["branch"]), int(body["snapshot"]))
         elif key.startswith(BRANCHES):
             wanted[str(body["id"])] = ("branch", key.removeprefix(BRANCHES), str(body["origin"]), int(body["snapshot"]))
     return wanted

@@ -28,7 +28,7 @@ from tiltyard.errors import AlreadyExists, ContentionError, InvalidInput, NotFou
 from tiltyard.lakes.fast_forward import fast_forward, root_of
 from tiltyard.lakes.journal import note_branch, note_names, note_tag
 from tiltyard.lakes.names import check_ref
-from tiltyard.lakes.pins import check_pinned, make_pin, pinned, release_pin
+from tiltyard.lakes.pins import check_pinned, make_pin, old_pin, pinned, release_pin
 
 if TYPE_CHECKING:
     from tiltyard.lake import Lake, LakeSnapshot
@@ -147,7 +147,7 @@ class LakeTags:
 
         gone = self._records.transact([key], [], decide)
         note_tag(self._lake, _tag(name, gone), deleted=True)
-        release_pin(self._lake, str(gone.get("pin", "")))
+        release_pin(self._lake, str(gone.get("pin") or old_pin(key, gone)))
 
 
 def _tag(name: str, body: Body) -> LakeTag:

@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
 from tiltyard.catalog.codec import TABLES, head_from_body, place_key
+from tiltyard.catalog.expiry import expired_among
 from tiltyard.catalog.publishing import COMMITTED, AbortedError, StaleError
 from tiltyard.catalog.records import Body, Found, Writes
 from tiltyard.catalog.values import Change, Publication, TableHead
@@ -111,10 +112,13 @@ def _take(lake: Lake, location: str, table: str, transaction: str) -> None:
 
 def _refuse_alive(lake: Lake, location: str, before: Body) -> None:
     """Leaves a directory to whoever registered it, unless he dropped it again or died over it."""
-    known = lake.catalog.transaction(str(before["transaction"]))
+    transaction = str(before["transaction"])
+    known = lake.catalog.transaction(transaction)
+    if known is None and expired_among(lake.catalog, [transaction]):
+        known = {"state": COMMITTED}
     if known is None:
         now = lake.catalog.runtime.clock.now()
-        if now - datetime.fromisoformat(str(before["at"])) < PATIENCE or not lake.catalog.abort(str(before["transaction"])):
+        if now - datetime.fromisoformat(str(before["at"])) < PATIENCE or not lake.catalog.abort(transaction):
             raise AlreadyExists(f"The directory {location} is being registered by somebody else.", name=location, advice="Try again.")
     elif known["state"] == COMMITTED and any(head.id == before["table"] for _, head in _heads(lake)):
         raise AlreadyExists(f"The table at {location} is in the lake already.", name=location)

@@ -15,6 +15,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
 from tiltyard.catalog.codec import transaction_key
+from tiltyard.catalog.expiry import expired_among
 from tiltyard.catalog.ledger import maker_of
 from tiltyard.catalog.publishing import COMMITTED, IN_DOUBT
 from tiltyard.catalog.staging import STAGED, detached_number
@@ -97,13 +98,15 @@ def sweep(
         for file in _staged(where, place.store, found):
             by_transaction[file.transaction].append(file)
     known = lake.catalog.records.get([transaction_key(one) for one in by_transaction]) if by_transaction else {}
+    unknown = [transaction for transaction in by_transaction if transaction_key(transaction) not in known]
+    expired = expired_among(lake.catalog, unknown)
     now = lake.catalog.runtime.clock.now()
     # Read after the transactions: what was committed by then is pending, or has its final name.
     waiting = {one.staged for one in lake.catalog.pending()}
     lost: Collection[str] | None = None
     for transaction, files in by_transaction.items():
         state = known.get(transaction_key(transaction), {}).get("state")
-        if state == COMMITTED:
+        if state == COMMITTED or transaction in expired:
             _add(found, [file for file in files if file.path not in waiting], dead=False)
             continue
         silent = Silent(transaction, tuple(dict.fromkeys(file.where for file in files)), max(file.modified for file in files))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Self
 from tiltyard.catalog.catalog import Catalog
 from tiltyard.catalog.ledger import adopt
 from tiltyard.catalog.marks import Says
-from tiltyard.catalog.publishing import COMMITTED, AbortedError, Published, StaleError, is_alone
+from tiltyard.catalog.publishing import COMMITTED, AbortedError, ExpiredError, Published, StaleError, is_alone
 from tiltyard.catalog.staging import StagedPlace, remove_owner, staged_place, write_owner
 from tiltyard.catalog.values import Cut, Expectation, Isolation, Moved, Publication, TableHead
 from tiltyard.errors import (
@@ -21,6 +21,7 @@ from tiltyard.errors import (
     ConflictError,
     ContentionError,
     ExpectedVersionMismatch,
+    HistoryUnavailable,
     InvalidInput,
     NotFound,
     OutcomeUnknown,
@@ -439,6 +440,8 @@ class LakeTransaction(TransactionDoor):
                     f"Transaction {self.id} was taken for dead and its files are gone.", operation="transaction", retryable=True,
                     advice="Run it again from the beginning.",
                 ) from None  # fmt: skip
+            except ExpiredError:
+                raise self._expired() from None
             except (StorageError, ContentionError) as error:
                 self._doubted |= isinstance(error, StorageError) and error.maybe_applied
                 if not self._doubted:
@@ -471,6 +474,16 @@ class LakeTransaction(TransactionDoor):
             uri=self._lake.url,
             advice="Call commit() again, or ask lake.outcome(id). Nothing was deleted.",
         )
+
+    def _expired(self) -> TiltyardError:
+        """For one begun before transactions whose records have expired: its own record may have been among them."""
+        what = f"Transaction {self.id} was begun at snapshot {self.base}, and outcomes of that time have expired"
+        if self._doubted:
+            return OutcomeUnknown(
+                f"{what}: whether it was committed is not known.", transaction_id=self.id, version=0, uri=self._lake.url,
+                advice="Look at the tables. Nothing was deleted.",
+            )  # fmt: skip
+        return HistoryUnavailable(f"{what}.", read_version=self.base, advice="Run it again from the beginning.")
 
     def _known(self) -> Published | None:
         known = self._catalog.transaction(self.id)

@@ -9,21 +9,21 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from tiltyard.catalog.codec import ENDED
 from tiltyard.catalog.cuts import Line, read_line
-from tiltyard.catalog.forgetting import condemn, condemned, emptied, forget, give_up_below, reprieve
+from tiltyard.catalog.expiry import OUTCOMES, expire
+from tiltyard.catalog.forgetting import condemn, forget, give_up_below
 from tiltyard.catalog.lines import LINE_DIGITS
+from tiltyard.catalog.records import GivesSpaceBack
 from tiltyard.catalog.values import MAIN, TableHead
 from tiltyard.errors import InvalidInput, TiltyardError
-from tiltyard.interfaces import KeepsTemporaries, ObjectInfo
-from tiltyard.lakes.claim import TABLE_DIRECTORY
+from tiltyard.interfaces import ObjectInfo
 from tiltyard.lakes.journal import complete_journal
-from tiltyard.lakes.locations import resolved
 from tiltyard.lakes.names import shown
 from tiltyard.lakes.needs import Key, Need, Needs, Retention, needs_of
 from tiltyard.lakes.orphans import (
@@ -35,16 +35,13 @@ from tiltyard.lakes.orphans import (
     committed_beyond,
     directories,
     known_locations,
-    orphan_of,
-    removable,
 )
 from tiltyard.lakes.pins import mend_pins, pin_kept
 from tiltyard.lakes.recovery import recover
+from tiltyard.lakes.removal import file_grace, proved, remove_directories
 from tiltyard.lakes.sweeping import Silent, Sweep, drop_detached, drop_staged, sweep
-from tiltyard.verbs.cleanup import CleanupReport, cleanup_table, deletions
-from tiltyard.verbs.cleanup_plan import GRACE as FILE_GRACE
+from tiltyard.verbs.cleanup import CleanupReport, cleanup_table
 from tiltyard.verbs.cleanup_plan import Policy
-from tiltyard.verbs.place import Place
 from tiltyard.verbs.refs import Branches
 
 if TYPE_CHECKING:
@@ -72,6 +69,8 @@ class LakeCleanupReport:
         kept: for each branch those below its floor that stay, each with the reasons.
         tables: what went of each table, by name.
         dropped: directories that went: of dropped tables, and of tables that were never committed.
+        expired: records of committed transactions that went, so that their outcome can no longer be asked for.
+        catalog_bytes: how much smaller the catalog's file is.
         orphans: directories that no snapshot shows and that nothing proves to be this lake's to delete; they stay.
         transactions: those that were given up, with all they had written.
         held: those that are not committed and are left alone for now.
@@ -89,6 +88,8 @@ class LakeCleanupReport:
     held: tuple[Silent, ...]
     skipped: Mapping[str, str]
     orphans: tuple[Orphan, ...] = ()
+    expired: int = 0
+    catalog_bytes: int = 0
 
     @property
     def bytes(self) -> int:
@@ -102,8 +103,21 @@ class LakeCleanupReport:
         return {**asdict(self), "tables": tables, "kept": kept, "bytes": self.bytes, "orphans": orphans}
 
 
+@dataclass(frozen=True, slots=True)
+class Outcomes:
+    """How long the outcome of a committed transaction can be asked for, and how long an idempotency key holds."""
+
+    keep: timedelta = OUTCOMES
+    keep_keys: timedelta = OUTCOMES
+
+    def __post_init__(self) -> None:
+        for argument, value in (("keep_outcomes", self.keep), ("keep_keys", self.keep_keys)):
+            if not isinstance(value, timedelta) or value < timedelta(0):
+                raise InvalidInput(f"{argument} is a timedelta from zero on.", argument=argument)
+
+
 @dataclass(slots=True)
-class _Work:
+class Work:
     lake: Lake
     retention: Retention
     grace: timedelta
@@ -124,6 +138,8 @@ class _Work:
     tables: dict[str, CleanupReport] = field(default_factory=dict)
     dropped: list[str] = field(default_factory=list)
     skipped: dict[str, str] = field(default_factory=dict)
+    expired: int = 0
+    freed: int = 0
 
     @property
     def needed_directories(self) -> set[str]:
@@ -146,18 +162,20 @@ def cleanup_lake(
     progress: Progress | None,
     include_unknown: Iterable[str] = (),
     pin_snapshots: bool = False,
+    outcomes: Outcomes | None = None,
 ) -> LakeCleanupReport:
     """See ``Lake.cleanup``."""
     if not isinstance(grace, timedelta) or grace < timedelta(0):
         raise InvalidInput("grace is a timedelta from zero on.", argument="grace")
     recover(lake)
-    work = _Work(lake, retention, grace, dry_run, lake.catalog.runtime.clock.now(), include=_names(include_unknown))
+    work = Work(lake, retention, grace, dry_run, lake.catalog.runtime.clock.now(), include=_names(include_unknown))
     _decide(work)
     _forget(work)
     _pin(work, pin_snapshots)
     _sweep(work)
     _clean_tables(work, progress or (lambda done, total: None))
-    _remove_directories(work)
+    remove_directories(work)
+    _expire(work, outcomes or Outcomes())
     return _report(work)
 
 
@@ -168,7 +186,7 @@ def _read_lines(lake: Lake) -> list[Line]:
     return [read_line(lake.catalog.records, branch) for branch in (MAIN, *lake.branches)]
 
 
-def _decide(work: _Work) -> None:
+def _decide(work: Work) -> None:
     """Which snapshots stay. After the floor is raised nobody names a snapshot below it, so by then all names are there to be seen."""
     lake = work.lake
     work.lines = _read_lines(lake)
@@ -197,31 +215,16 @@ def _named(lake: Lake) -> dict[str, dict[int, list[str]]]:
     return found
 
 
-def _forget(work: _Work) -> None:
+def _forget(work: Work) -> None:
     if work.dry_run:
         return
     catalog = work.lake.catalog
-    condemn(catalog, _proved(work))  # before the snapshots go that tell of them
+    condemn(catalog, proved(work))  # before the snapshots go that tell of them
     for line in work.lines:
         forget(catalog, line, work.floors[line.branch], work.needs.named.get(line.branch, {}))
 
 
-def _proved(work: _Work) -> list[str]:
-    """Directories of dropped tables that this lake made, by their own mark. What was registered belongs to somebody else."""
-    judge, proved = Judge(work.lake), []
-    for location, head in work.needs.vanished.items():
-        if not TABLE_DIRECTORY.fullmatch(location) or location in work.needed_directories:
-            continue
-        owner = judge.owner(location)
-        reason = judge.not_ours(location, owner, head.id)
-        if not reason:
-            proved.append(location)
-        elif files := list(work.lake.root_place().store.list(f"{location}/")):
-            work.orphans[location] = orphan_of(location, files, owner, reason)
-    return proved
-
-
-def _pin(work: _Work, pin_snapshots: bool) -> None:
+def _pin(work: Work, pin_snapshots: bool) -> None:
     """Tags for foreign cleanups, before the tables are cleaned up: what nothing refers to any more goes with the rest."""
     if work.dry_run:
         return
@@ -236,7 +239,7 @@ def _pin(work: _Work, pin_snapshots: bool) -> None:
 # ---- transactions ----------------------------------------------------------------------------------------------------------------
 
 
-def _sweep(work: _Work) -> None:
+def _sweep(work: Work) -> None:
     lake = work.lake
     found = directories(lake.root_place())
     known = known_locations(lake) | set(work.needs.seen)
@@ -250,7 +253,7 @@ def _sweep(work: _Work) -> None:
     work.skipped.update(work.swept.unreadable)
 
 
-def _committed_unrecorded(work: _Work) -> set[str]:
+def _committed_unrecorded(work: Work) -> set[str]:
     """Transactions that the files say are committed, of which a catalog that was restored from a copy has no record."""
     lake = work.lake
     heads = [(lake.plain_place_of(need.head).on_branch(need.head.branch), need.newest) for need in work.needs.tables.values()]
@@ -266,12 +269,7 @@ def _called(need: Need) -> str:
     return f"{name}@{other} {need.head.id[:8]}" if other else f"{name} {need.head.id[:8]}" if not need.tips else name
 
 
-def _file_grace(grace: timedelta) -> timedelta:
-    """How old a file must be that nobody names. Writers that announced nothing yet, and those that do not know us, count on days."""
-    return max(grace, FILE_GRACE) if grace else grace
-
-
-def _clean_tables(work: _Work, progress: Progress) -> None:
+def _clean_tables(work: Work, progress: Progress) -> None:
     for location in sorted({location for location, _ in work.needs.tables}):
         try:
             _drop_lines(work, location)  # first: they keep the versions that they began at
@@ -290,13 +288,13 @@ def _clean_tables(work: _Work, progress: Progress) -> None:
         progress(done, total)
 
 
-def _clean_table(work: _Work, need: Need, name: str) -> CleanupReport:
+def _clean_table(work: Work, need: Need, name: str) -> CleanupReport:
     lake = work.lake
     place, main = lake.place_of(need.head, need.lake_branch), lake.plain_place_of(need.head)
     going = frozenset(work.swept.paths[name])
     policy = Policy(
         keep=frozenset(need.keep),
-        grace=_file_grace(work.grace),
+        grace=file_grace(work.grace),
         before=need.before,
         dead=frozenset(work.swept.dead[name]),
         ignored=going,
@@ -309,7 +307,7 @@ def _clean_table(work: _Work, need: Need, name: str) -> CleanupReport:
     return report
 
 
-def _drop_lines(work: _Work, location: str) -> None:
+def _drop_lines(work: Work, location: str) -> None:
     """Removes branches of a table that a branch of the lake made which is gone."""
     head = next(need.head for (where, _), need in work.needs.tables.items() if where == location)
     branches = Branches(work.lake.plain_place_of(head))
@@ -337,107 +335,21 @@ def _drop_lines(work: _Work, location: str) -> None:
         going = [name for name in going if name not in ends]
 
 
-def _report_line(work: _Work, location: str, head: TableHead, name: str) -> None:
+def _report_line(work: Work, location: str, head: TableHead, name: str) -> None:
     """No record says that the lake's branch has ended, so its tables stay: the catalog may be older than they are."""
     path = f"{location}/tree/{name}"
     files = list(work.lake.plain_place_of(head).on_branch(name).store.list(""))
     work.orphans[path] = Orphan(path, sum(info.size for info in files), LOST_LINE, work.lake.id, head.id, head.name, is_table=True)
 
 
-# ---- directories -----------------------------------------------------------------------------------------------------------------
+def _expire(work: Work, outcomes: Outcomes) -> None:
+    catalog = work.lake.catalog
+    work.expired = expire(catalog, outcomes.keep, outcomes.keep_keys, work.now, dry_run=work.dry_run)
+    if not work.dry_run and isinstance(catalog.records, GivesSpaceBack):
+        work.freed = catalog.records.give_space_back()
 
 
-def _remove_directories(work: _Work) -> None:
-    lake = work.lake
-    asked = _asked_for(work)
-    abandoned = [directory for directory, files in work.strange.items() if _is_abandoned(work, directory, files)]
-    if work.dry_run:
-        work.dropped += [*_proved(work), *abandoned, *asked]
-        return
-    abandoned = [directory for directory in abandoned if _never_committed(work, directory)]
-    condemn(lake.catalog, [*abandoned, *asked, *_spelled_out(lake, asked)])
-    # Whoever made a table there before that is seen now; whoever comes later is refused.
-    known = known_locations(lake)
-    reprieve(lake.catalog, [directory for directory in (*abandoned, *asked, *_spelled_out(lake, asked)) if directory in known])
-    root, judge = lake.root_place(), Judge(lake)
-    for directory, left in condemned(lake.catalog).items():
-        if not (left or directory in work.strange) or directory in known or not TABLE_DIRECTORY.fullmatch(directory):
-            continue
-        try:
-            if directory not in asked and judge.not_ours(directory, judge.owner(directory)) and _has_files(root, directory):
-                continue  # what is condemned is ours by the catalog's word, but not by its own: it is among the orphans
-            _remove_directory(root, directory)
-        except TiltyardError as error:
-            work.skipped[directory] = str(error)
-            continue
-        if left:
-            _settle(work, directory)
-        work.orphans.pop(directory, None)
-        work.dropped.append(directory)
-
-
-def _asked_for(work: _Work) -> list[str]:
-    """Orphans that the caller named.
-
-    Raises:
-        InvalidInput: one is no orphan, or another lake's.
-    """
-    for name in sorted(work.include):
-        orphan = work.orphans.get(name)
-        if orphan is None or not TABLE_DIRECTORY.fullmatch(name):
-            known = ", ".join(list(work.orphans)[:3]) or "none"
-            raise InvalidInput(f"{name[:80]!r} is no orphan of this lake.", argument="include_unknown", advice=f"There is: {known}.")
-        if orphan.lake not in ("", work.lake.id):
-            raise InvalidInput(
-                f"{name} belongs to lake {orphan.lake[:8]}, and is not deleted here.",
-                argument="include_unknown",
-                advice="Open that lake and drop the table there, or remove the directory by hand.",
-            )
-    return sorted(work.include)
-
-
-def _spelled_out(lake: Lake, directories: Iterable[str]) -> list[str]:
-    """The same directories as somebody would register them."""
-    return [resolved(lake.uri_of(directory)) for directory in directories]
-
-
-def _never_committed(work: _Work, directory: str) -> bool:
-    """Sees to it that the transaction which made a directory can never be committed: the record that its deletion rests on."""
-    transaction = work.candidates[directory].owner.transaction
-    return not transaction or work.lake.catalog.abort(transaction)
-
-
-def _has_files(root: Place, directory: str) -> bool:
-    return next(iter(root.store.list(f"{directory}/")), None) is not None
-
-
-def _is_abandoned(work: _Work, directory: str, files: Sequence[ObjectInfo]) -> bool:
-    """Whether nobody is about to make a table in a directory, or will be refused if he is."""
-    swept = work.swept
-    if any(directory in one.tables for one in swept.held) or any(directory == where for where, _ in swept.unreadable):
-        return False
-    given_up = any(directory in one.tables for one in swept.given_up)
-    return given_up or work.now - max(info.modified for info in files) >= _file_grace(work.grace)
-
-
-def _remove_directory(root: Place, directory: str) -> None:
-    """Deletes all files of a table, and those that were being written."""
-    paths = [info.path for info in root.store.list(f"{directory}/")]
-    if isinstance(root.store, KeepsTemporaries):
-        paths += [info.path for info in root.store.temporary(f"{directory}/")]
-    for part in removable(paths, directory):
-        for _ in deletions(root.store, part):
-            pass
-
-
-def _settle(work: _Work, directory: str) -> None:
-    head = work.needs.seen.get(directory)
-    if head is not None:
-        work.lake.catalog.settle([one for one in work.lake.catalog.pending() if one.table == head.id])
-    emptied(work.lake.catalog, directory)
-
-
-def _report(work: _Work) -> LakeCleanupReport:
+def _report(work: Work) -> LakeCleanupReport:
     gone: dict[str, tuple[int, ...]] = {}
     kept: dict[str, dict[int, tuple[str, ...]]] = {}
     for line in work.lines:
@@ -458,4 +370,6 @@ def _report(work: _Work) -> LakeCleanupReport:
         tuple(work.swept.held),
         work.skipped,
         tuple(sorted(work.orphans.values(), key=lambda orphan: orphan.path)),
+        work.expired,
+        work.freed,
     )
