@@ -118,6 +118,7 @@ def lose_catalog(walk: Walk, random: Random) -> str:
     site.forget_handles()
     cast_shadow(site, "its catalog was lost")
     site.before_loss = site.state
+    site.heads, site.kept, site.tags = {}, {}, {}
     site.shelf.lose()
     site.lost = True
     if sum(not one.lost for one in walk.world.sites) < 2:

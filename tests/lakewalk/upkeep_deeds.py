@@ -47,7 +47,7 @@ def release(walk: Walk, site: Site, older: timedelta | None, keep: int | None) -
     now = walk.world.clock.now()
     for line in site.state.lines.values():
         kept = site.kept.get(line.token, {})
-        newest = max(kept, default=0)
+        newest = max(site.tips.get(line.token, 0), max(kept, default=0))
         for number in [one for one in kept if one != newest]:
             young = older is not None and now - kept[number].at <= older
             among = keep is not None and number > newest - keep

@@ -37,7 +37,11 @@ _FOREIGN = (
     "create_table 4 write_rows 8 drop_table 2 rename_table 1 begin 4 work 6 commit 5 hold_table 2 use_held 3 several 2 create_branch 3 "
     "fast_forward 3 create_tag 2 foreign_write 9 foreign_cleanup 3 register 6 stray 2 other_table 1 cleanup 6 check 4 pass_time 3 reopen 2"
 )
-THEMES: Final = {"all": "", "lines": _LINES, "catalogs": _CATALOGS, "foreign": _FOREIGN}
+_LOSSES = (
+    "create_table 5 write_rows 3 several 1 copy_catalog 4 put_back_copy 5 lose_catalog 3 open_lost 3 register_lost 4 other_door 4 "
+    "back_up 2 recover_catalog 4 cleanup 10 check 5 pass_time 3 drop_table 2 create_branch 3 fast_forward 3 create_tag 1"
+)
+THEMES: Final = {"all": "", "lines": _LINES, "catalogs": _CATALOGS, "foreign": _FOREIGN, "losses": _LOSSES}
 """What walks are about. Those about everything rarely do enough of one thing in a row; each seed has one of these."""
 
 Step = tuple[str, int]
@@ -73,9 +77,9 @@ def theme_of(seed: int) -> str:
     return list(THEMES)[seed % len(THEMES)]
 
 
-def steps_of(seed: int, length: int = LENGTH, without: Sequence[str] = ()) -> list[Step]:
+def steps_of(seed: int, length: int = LENGTH, without: Sequence[str] = (), deeds: str = "") -> list[Step]:
     random = Random(seed)
-    words = THEMES[theme_of(seed)].split()
+    words = (deeds or THEMES[theme_of(seed)]).split()
     chosen = dict(zip(words[::2], map(int, words[1::2]), strict=True)) or {name: one.weight for name, one in DEEDS.items()}
     names = [name for name in chosen if name not in without]
     weights = [chosen[name] for name in names]
@@ -107,7 +111,7 @@ def run_steps(seed: int, steps: Sequence[Step], *, postgres: str | None = None, 
         with directed_classes():
             walk = Walk(world, Watcher(world), faults=faults, strict=strict)
             world.add_site(kind, inside=kind != "postgres")
-            if theme_of(seed) in ("all", "catalogs"):
+            if theme_of(seed) in ("all", "catalogs", "losses"):
                 world.add_site("sqlite", inside=False)
             _guarded(lambda: _begin(walk), ("the beginning", 0), ended)
             for number, step in enumerate(steps):

@@ -117,6 +117,8 @@ class Watcher:
         if not fits:
             raise Broken(f"{site.name} is in no state that it may be in: {' | or: '.join(dict.fromkeys(reasons))[:1500]}")
         site.states = fits
+        for name, line in fits[0][0].lines.items():
+            site.tips[line.token] = sights[name].number
         if len({counted for _, counted in fits}) == 1:
             self._note(site, fits[0][0], sights)
 

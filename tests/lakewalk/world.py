@@ -94,6 +94,7 @@ class Site:
         ids: the catalog's id of each table by its token.
         heads: for each line the versions its tables were last seen at.
         kept: for each line's token its snapshots by number.
+        tips: the newest snapshot of each line, by the line's token.
         tags: versions that each tag needs.
         broken: (line, table) tokens whose files were gone when an old catalog was put back, through nobody's fault.
         shadow: versions that the catalog may not know of, since it is an old copy or a new one, with why they are needed.
@@ -117,6 +118,7 @@ class Site:
     ids: dict[str, str] = field(default_factory=dict)
     heads: dict[str, dict[str, Version]] = field(default_factory=dict)
     kept: dict[str, dict[int, Kept]] = field(default_factory=dict)
+    tips: dict[str, int] = field(default_factory=dict)
     tags: dict[str, tuple[Version, ...]] = field(default_factory=dict)
     shadow: dict[Version, str] = field(default_factory=dict)
     copies: list[Saved] = field(default_factory=list)
