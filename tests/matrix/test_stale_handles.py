@@ -50,6 +50,7 @@ def _all() -> Iterator[tuple[Setting, Winners]]:
             yield setting, (first, second)
 
 
+@pytest.mark.timeout(7200 if PROVE else 600)
 @pytest.mark.parametrize("number", range(len(VERBS)), ids=[verb.name for verb in VERBS])
 def test_a_stale_handle_does_what_a_fresh_one_would(benches: dict[Setting, Bench], number: int) -> None:
     verb = VERBS[number]
