@@ -174,7 +174,8 @@ class ExpectedVersionMismatch(RetryableConflict):
         table: which one.
         expected, actual: its versions; ``actual`` is None where the table is gone.
         cause: ``write`` if both wrote to it, ``read`` if we only read it, ``incompatible`` if it was dropped or renamed or its name is
-            taken, ``foreign`` if a writer that does not know the lake took the version.
+            taken, ``foreign`` if a writer that does not know the lake took the version, ``replaced`` if another version has the number,
+            ``line`` if the whole branch of the lake is another one (``expected`` and ``actual`` are snapshots then).
         by: who moved it: the transactions' ids, authors, operations and messages.
     """
 

@@ -160,8 +160,8 @@ def test_what_an_error_tells_of_a_commit(name: str) -> None:
         "operation": "Append",
         "read_version": 6,
         "winners": [
-            {"version": 7, "transaction_id": "uuid-7", "operation": "Append", "writer": "lance 14.0.2", "message": LONG},
-            {"version": 8, "transaction_id": "uuid-8", "operation": "Delete", "writer": "", "message": ""},
+            {"version": 7, "transaction_id": "uuid-7", "operation": "Append", "writer": "lance 14.0.2", "message": LONG, "author": ""},
+            {"version": 8, "transaction_id": "uuid-8", "operation": "Delete", "writer": "", "message": "", "author": ""},
         ],
         "fragments": [1, 2] if is_conflict else [],
         "sample": ["k", "b'\\x00'", "1", str(datetime.max)] if is_conflict else [],

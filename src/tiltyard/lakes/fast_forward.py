@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from tiltyard.catalog.forwarding import Forward, forward
 from tiltyard.catalog.lines import heads_of, new_line, owns, root_key, same_version
+from tiltyard.catalog.publishing import StaleError
 from tiltyard.catalog.staging import StagedPlace
 from tiltyard.catalog.values import MAIN, Cut, TableHead
 from tiltyard.errors import CorruptTable, ExpectedVersionMismatch, HistoryUnavailable, InvalidInput
@@ -20,7 +21,7 @@ from tiltyard.format.manifest_file import ManifestFile
 from tiltyard.format.names import Scheme
 from tiltyard.format.values import DataFile, DeletionFile, IndexMetadata
 from tiltyard.lakes.finishing import finish_before
-from tiltyard.lakes.mismatch import moved_by
+from tiltyard.lakes.mismatch import mismatch, moved_by
 from tiltyard.lakes.names import shown
 from tiltyard.storage.transfer import transfer
 from tiltyard.transaction.backoff import RetryPolicy
@@ -71,21 +72,30 @@ def fast_forward(lake: Lake, branch: str) -> LakeCommit:
         ExpectedVersionMismatch: a table was changed on main, too, or the branch was written to meanwhile. Nothing was committed.
         HistoryUnavailable: versions that would have to be brought were cleaned up.
     """
-    home = lake.on_branch(MAIN)
-    begun, there = lake.branches[branch], lake.catalog.cut(branch)
+    there = lake.catalog.cut(branch)
+    begun = lake.branches[branch]
     for head in there.tables.values():
         finish_before(there, head, lake.place_of(head, branch))  # what the step forgets must not be left for others to finish
-    random = lake.catalog.runtime.random
-    plan = Forward(branch, there.line, there.snapshot, new_line(random.uuid()), partial(_refuse_tagged, lake, branch))
+    fresh = new_line(lake.catalog.runtime.random.uuid())
+    plan = Forward(branch, there.line, there.snapshot, fresh, partial(_refuse_tagged, lake, branch))
     plan.check()
-    tx = home.transaction(message=f"fast-forward to branch {branch}")
+    tx = lake.on_branch(MAIN).transaction(message=f"fast-forward to branch {branch}")
     done_before = lake.catalog.with_key(f"forward/{begun.id}/{there.snapshot}") is not None  # by an earlier release, in two steps
     change = _Difference({}, {}, {}, {}) if done_before else _difference(root_of(lake, begun), there, tx.cut)
+    try:
+        return _commit(lake, tx, there, change, plan) if change else _begin_anew(lake, tx, plan)
+    except ExpectedVersionMismatch as error:
+        if error.cause != "line":
+            raise
+        raise _written_to(branch, error) from None
+
+
+def _commit(lake: Lake, tx: LakeTransaction, there: Cut, change: _Difference, plan: Forward) -> LakeCommit:
     tx.publish_through(partial(forward, lake.catalog, plan))
     with tx:
         _refuse_moved(lake, tx.cut, there, change)
         for before, head in change.written.values():
-            _bring(lake, tx, branch, before, head)
+            _bring(lake, tx, there.branch, before, head)
         tx.rearrange(
             {table: head.name for table, (_, head) in change.renamed.items()},
             change.dropped,
@@ -93,6 +103,29 @@ def fast_forward(lake: Lake, branch: str) -> LakeCommit:
         )
     assert tx.result is not None
     return tx.result
+
+
+def _begin_anew(lake: Lake, tx: LakeTransaction, plan: Forward) -> LakeCommit:
+    """Main has all of it: the branch follows what was committed there since."""
+    with tx:
+        try:
+            done = forward(lake.catalog, plan, None)
+        except StaleError as stale:
+            raise mismatch(lake.catalog, MAIN, tx.base, tx.id, stale.moved[0]) from None
+    assert tx.result is not None
+    return replace(tx.result, snapshot=done.snapshot)
+
+
+def _written_to(branch: str, error: ExpectedVersionMismatch) -> ExpectedVersionMismatch:
+    return ExpectedVersionMismatch(
+        f"Branch {branch!r} was written to, deleted or fast-forwarded by others while it was being brought to main.",
+        table="",
+        expected=error.expected or 0,
+        actual=error.actual,
+        cause="line",
+        operation="fast-forward",
+        advice="Nothing was committed. Fast-forward again.",
+    )
 
 
 def _refuse_tagged(lake: Lake, branch: str) -> None:
@@ -108,7 +141,7 @@ def _refuse_tagged(lake: Lake, branch: str) -> None:
 def root_of(lake: Lake, branch: LakeBranch) -> Heads:
     """Main's tables as they were when a branch, or the first of its ancestors, left main."""
     known = lake.catalog.records.get([root_key(branch.name)]).get(root_key(branch.name))
-    if known is not None:
+    if known is not None and known["line"] == branch.id:  # an earlier release leaves it to the next branch of that name
         return heads_of(known)
     if branch.origin != MAIN:  # an earlier release made it
         return root_of(lake, lake.branches[branch.origin])
@@ -121,15 +154,19 @@ def _taken_in(head: TableHead, there: Cut, main: Cut) -> TableHead:
 
 
 def _difference(root: Heads, there: Cut, main: Cut) -> _Difference:
-    now = {head.id: head for head in there.tables.values()}
+    now = {head.id: head for head in sorted(there.tables.values(), key=lambda head: head.name)}
     have = {head.id: head for head in main.tables.values()}
     both = {table: (root[table], head) for table, head in now.items() if table in root}
     return _Difference(
         written={table: pair for table, pair in both.items() if not same_version(*pair)},
-        renamed={table: pair for table, pair in both.items() if pair[0].name != pair[1].name},
+        renamed={table: pair for table, pair in both.items() if pair[1].name not in (pair[0].name, _name(have.get(table)))},
         made={table: head for table, head in now.items() if table not in root and not _has(have.get(table), head)},
         dropped={table: head for table, head in root.items() if table not in now and table in have},
     )
+
+
+def _name(head: TableHead | None) -> str:
+    return "" if head is None else head.name
 
 
 def _has(have: TableHead | None, head: TableHead) -> bool:
@@ -170,10 +207,10 @@ def _moved(lake: Lake, there: Cut, before: TableHead, now: TableHead | None) -> 
     by = moved_by(lake.catalog, MAIN, 0, before.id if now is None else now.id)
     last = f", last by {by[-1]['operation']} of {by[-1]['author'] or 'somebody'}" if by else ""
     renamed = f" as {shown(now.name)}" if now is not None and now.name != before.name else ""
-    where = "is gone from" if now is None else f"is at version {now.version}{renamed} on"
+    where = "gone" if now is None else f"at version {now.version}{renamed}"
     since = f"was at {before.version} when branch {there.branch!r} began" if before.version else f"is new on branch {there.branch!r}"
     return ExpectedVersionMismatch(
-        f"{name} {where} main{last}; it {since}.",
+        f"{name} was changed on main{last}: there it is {where}; it {since}.",
         table=name,
         expected=before.version,
         actual=None if now is None else now.version,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import cast
@@ -86,3 +87,32 @@ class Touched:
         if self.former:
             return built(kind="rename", name=self.name, base=self.base, read=head.version, steps=steps, branch=branch, former=self.former)
         return built(kind="write", name=self.name, base=self.base, read=head.version, steps=steps, branch=branch) if steps else None
+
+
+def rearrange(
+    by_name: dict[str, Touched],
+    heads: Mapping[str, TableHead],
+    names: Mapping[str, str],
+    dropped: Collection[str],
+    taken_in: Iterable[TableHead],
+) -> None:
+    """Moves names as a set, so that no order among them matters.
+
+    Args:
+        by_name: the tables of a transaction; all that move are among them.
+        heads: as its base has them, by tables' ids.
+        names: new full names by tables' ids.
+        dropped: ids of tables that go.
+        taken_in: tables that come.
+    """
+    going = {*names, *dropped}
+    moving = {touched.id: by_name.pop(name) for name, touched in [*by_name.items()] if touched.id in going}
+    for table in dropped:
+        moving[table].dropped = True
+        by_name[f"{heads[table].name} {table}"] = moving[table]
+    for table, name in names.items():
+        moving[table].former = heads[table].name if heads[table].name != name else ""
+        moving[table].name = name
+        by_name[name] = moving[table]
+    for head in taken_in:
+        by_name[head.name] = Touched(head.id, head.name, location=head.location, taken_in=head)

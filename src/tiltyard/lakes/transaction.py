@@ -37,7 +37,7 @@ from tiltyard.lakes.mismatch import mismatch, name_table
 from tiltyard.lakes.names import directory_of, full_name, shown
 from tiltyard.lakes.recovery import is_certain
 from tiltyard.lakes.spark_door import TransactionDoor
-from tiltyard.lakes.touched import Touched
+from tiltyard.lakes.touched import Touched, rearrange
 from tiltyard.transaction.backoff import wait_before
 from tiltyard.transaction.succession import transaction_id
 from tiltyard.verbs.data import properties_with_message
@@ -119,7 +119,7 @@ class LakeTransaction(TransactionDoor):
         self._attempts = 0
         self._doubted = False
         self._alone = False
-        self._publish_by: Callable[[Publication | None], Published] | None = None
+        self._publish_by: Callable[[Publication], Published] | None = None
         self.id = lake.catalog.runtime.random.uuid()
         self.result: LakeCommit | None = None
 
@@ -325,11 +325,8 @@ class LakeTransaction(TransactionDoor):
         assert place is not None
         return place
 
-    def publish_through(self, publish: Callable[[Publication | None], Published]) -> None:
-        """Has another step of the catalog decide, which does more than publish; it is called even where there is nothing to publish.
-
-        Nothing is carried over others' commits then.
-        """
+    def publish_through(self, publish: Callable[[Publication], Published]) -> None:
+        """Has another step of the catalog decide, which does more than publish. Nothing is carried over others' commits then."""
         self._publish_by = publish
 
     def rearrange(self, names: Mapping[str, str], dropped: Collection[str], taken_in: Iterable[TableHead]) -> None:
@@ -344,16 +341,7 @@ class LakeTransaction(TransactionDoor):
         with self._lock:
             for table in (*names, *dropped):
                 self._touch(heads[table].name)
-            moving = {touched.id: self._by_name.pop(name) for name, touched in [*self._by_name.items()] if touched.id in {*names, *dropped}}
-            for table in dropped:
-                moving[table].dropped = True
-                self._by_name[f"{heads[table].name} {table}"] = moving[table]
-            for table, name in names.items():
-                moving[table].former = heads[table].name if heads[table].name != name else ""
-                moving[table].name = name
-                self._by_name[name] = moving[table]
-            for head in taken_in:
-                self._by_name[head.name] = Touched(head.id, head.name, location=head.location, taken_in=head)
+            rearrange(self._by_name, heads, names, dropped, taken_in)
 
     # ---- the end ---------------------------------------------------------------------------------------------------------------
 
@@ -422,8 +410,8 @@ class LakeTransaction(TransactionDoor):
         while True:
             publication = self._publication()
             self._alone = is_alone(publication)
-            if not publication.changes and not publication.reads and publication.key is None:
-                return Published(self._publish_by(None).snapshot if self._publish_by else self.base, self.id)
+            if not publication.changes and not publication.reads and publication.key is None and self._publish_by is None:
+                return Published(self.base, self.id)
             self._attempts += 1
             try:
                 if not self._doubted:
