@@ -18,7 +18,7 @@ STAYS = (
     re.compile(r"_versions/latest_version_hint\.json"),
     re.compile(r"_refs/(tags|branches)/[^/]+\.json"),
     re.compile(r"_tiltyard/floor/[0-9]+-[0-9]+-[0-9a-f-]{36}\.json"),
-    re.compile(r"_tiltyard/digests/[0-9a-f-]{36}\.txt"),
+    re.compile(r"_tiltyard/digests/[0-9a-f-]{36}-[0-9]+\.txt"),
 )
 """What no version names and still is in its place: versions and what refers to them, advice, and what a cleanup has written down."""
 
