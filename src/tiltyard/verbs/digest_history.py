@@ -175,7 +175,7 @@ def keep_digests(store: ObjectStore, unique: str, gone: Collection[str], version
     new = {key: digest for key, digest in held.items() if key not in gone}
     before = {key: digest for found in records.values() for key, digest in found.items()}
     kept = {key: digest for key, digest in before.items() if key not in gone}
-    if new.items() <= kept.items() and len(records) < _MOST_RECORDS and 2 * len(kept) >= len(before):
+    if new.items() <= kept.items() and len(records) < _MOST_RECORDS and all(records.values()) and 2 * len(kept) >= len(before):
         return
     if new or kept:
         write_record(store, unique, {**kept, **new})
