@@ -19,7 +19,7 @@ STAYS = (
     re.compile(r"_refs/(tags|branches)/[^/]+\.json"),
     re.compile(r"_tiltyard/owner\.json"),
     re.compile(r"_tiltyard/floor/[0-9]+-[0-9]+-[0-9a-f-]{36}\.json"),
-    re.compile(r"_tiltyard/digests/[0-9a-f-]{36}\.txt"),
+    re.compile(r"_tiltyard/digests/[0-9a-f-]{36}-[0-9]+\.txt"),
 )
 """What no version names and still is in its place: versions, what refers to them, advice, the owner, what a cleanup wrote down."""
 

@@ -160,6 +160,20 @@ def test_a_record_of_digests_that_is_damaged_is_named(tmp_path: Path) -> None:
                 ty.Table.open(tmp_path / "t", verify="read").to_arrow()
 
 
+def test_a_record_that_was_never_written_to_its_end_says_nothing(tmp_path: Path) -> None:
+    """Its cleanup failed there, before it deleted a transaction; the next one takes it away."""
+    table = ty.Table.create(tmp_path / "t", ids(1), durability="os")
+    table.append(ids(2))
+    torn = tmp_path / "t" / RECORDS / "00000000-0000-4000-8000-000000000001-500.txt"
+    torn.parent.mkdir(parents=True)
+    torn.write_bytes(b"xxh3-128 0011223344556677\nab")
+    assert (table.check(data=True).ok, table.check(data=True).unverified) == (True, 0)
+    table.append(ids(3))
+    table.cleanup(keep_versions=1, grace=NOW)
+    assert not torn.exists()
+    assert (table.check(data=True).ok, table.check(data=True).unverified) == (True, 0)
+
+
 def test_records_are_merged_and_forget_what_is_gone(tmp_path: Path) -> None:
     table = ty.Table.create(tmp_path / "t", ids(1), durability="os")
     for number in range(2, 30):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final, TypeVar
@@ -19,6 +20,8 @@ T = TypeVar("T")
 RECORDS: Final = "_tiltyard/digests/"
 """Where digests lie whose transactions were cleaned up."""
 
+_NAME: Final = re.compile(r"[0-9a-f-]{36}-([0-9]{1,12})\.txt", re.ASCII)
+"""A record's name tells its size, so that one that was never written to its end is told from one that was damaged."""
 _MOST_RECORDS: Final = 4
 """Several cleanups at a time leave several records; so many are merged."""
 _AT_ONCE: Final = 64
@@ -128,23 +131,28 @@ def read_records(store: ObjectStore, known: Iterable[str] = ()) -> dict[str, dic
     seen = set(known)
     found: dict[str, dict[str, Digest]] = {}
     for name in store.names(RECORDS):
-        path = RECORDS + name
-        if path in seen or not name.endswith(".txt"):
+        path, stated = RECORDS + name, _NAME.fullmatch(name)
+        if path in seen or stated is None:
             continue
         try:
-            text = store.get(path).decode()
+            data = store.get(path)
         except NotFound:
             continue  # merged into another one meanwhile
+        if len(data) < int(stated[1]):
+            found[path] = {}  # torn: its cleanup failed here and deleted nothing, so the transactions still have all of it
+            continue
+        try:
+            found[path] = decode_digests(data.decode(), path)
         except UnicodeDecodeError as error:
             raise CorruptTable(path, "its list of digests is damaged") from error
-        found[path] = decode_digests(text, path)
     return found
 
 
 def write_record(store: ObjectStore, unique: str, digests: Mapping[str, Digest]) -> str:
     """Keeps digests under a name that nobody else has; returns it."""
-    path = f"{RECORDS}{unique}.txt"
-    store.put(path, encode_digests(digests).encode())
+    data = encode_digests(digests).encode()
+    path = f"{RECORDS}{unique}-{len(data)}.txt"
+    store.put(path, data)
     return path
 
 
@@ -167,7 +175,7 @@ def keep_digests(store: ObjectStore, unique: str, gone: Collection[str], version
     new = {key: digest for key, digest in held.items() if key not in gone}
     before = {key: digest for found in records.values() for key, digest in found.items()}
     kept = {key: digest for key, digest in before.items() if key not in gone}
-    if new.items() <= kept.items() and len(records) < _MOST_RECORDS and 2 * len(kept) >= len(before):
+    if new.items() <= kept.items() and len(records) < _MOST_RECORDS and all(records.values()) and 2 * len(kept) >= len(before):
         return
     if new or kept:
         write_record(store, unique, {**kept, **new})
