@@ -134,7 +134,8 @@ class TestLostConnections:
 class TestLocks:
     def test_a_deadlock_with_somebody_else_is_tried_again(self, url: str, other: psycopg.Connection[Any]) -> None:
         clock = ManualClock()
-        records = SqlRecords(Postgres(url), runtime=Runtime(clock, SeededRandomness(1)))
+        # With time enough for the circle to be closed, however slow the machine is.
+        records = SqlRecords(Postgres(url, lock_timeout=PATIENCE), runtime=Runtime(clock, SeededRandomness(1)))
         write(records, {"a": {"n": 0}, "between": {}, "c": {"n": 0}})
         # The server looks once, when somebody has waited for a while: so it has to be us who close the circle, and nobody else it finds.
         other.execute("SET deadlock_timeout = '1min'")

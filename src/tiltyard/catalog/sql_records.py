@@ -161,7 +161,7 @@ class SqlRecords:
 
         def attempt() -> T:
             with self._connected() as connection:
-                return self._guarded(connection, work)
+                return self._guarded(connection, work, first=True)
 
         return self._persist(attempt)
 
@@ -170,7 +170,7 @@ class SqlRecords:
 
         def attempt() -> T:
             with self._turn(), self._connected() as connection, self._in_line():
-                self._guarded(connection, self._database.begin)
+                self._guarded(connection, self._database.begin, first=True)
                 try:
                     result, wrote = self._guarded(connection, work)
                 except BaseException:
@@ -203,7 +203,7 @@ class SqlRecords:
             if last.pause:
                 clock.sleep(patience.wait(tries - 1, self._runtime))
 
-    def _guarded(self, connection: Connection, work: Callable[[Connection], T]) -> T:
+    def _guarded(self, connection: Connection, work: Callable[[Connection], T], *, first: bool = False) -> T:
         """Does work and puts what the driver raises into our words. If the connection is lost, nothing was applied."""
         try:
             return work(connection)
@@ -212,7 +212,8 @@ class SqlRecords:
         except connection.dialect.loaded_dbapi.Error as error:
             failure = self._database.failure(error)
         # Raised out here, so that the driver's words, which may quote a record, are not chained to it.
-        raise self._problem(failure, again=True)
+        # A file is not lost like a server: where it fails in the middle it says why, and trying at once does not help.
+        raise self._problem(failure, again=first or not self._database.one_writer)
 
     def _commit(self, connection: Connection, *, wrote: bool) -> None:
         # Straight through the driver, whose answer tells a commit from a server that ended the transaction the other way.
