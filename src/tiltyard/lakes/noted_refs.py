@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from datetime import datetime
 
-from tiltyard.catalog.codec import BRANCHES, TAGS, head_to_body, tip_key
+from tiltyard.catalog.codec import BRANCHES, TAGS, ended_key, head_to_body, tip_key
 from tiltyard.catalog.cuts import body_of, named_cut_key
 from tiltyard.catalog.forwarding import branch_prefixes, line_records
 from tiltyard.catalog.lines import bodies_of, root_body, root_key
@@ -28,6 +28,9 @@ def end_deleted_branches(work: Reconstruction) -> None:
             noted = work.noted.branches[branch.name]
             if noted is None or noted.id != branch.id:
                 _end(work, branch)
+    now = work.lake.catalog.runtime.clock.now().isoformat()
+    alive = {branch.id for branch in work.noted.branches.values() if branch is not None}
+    work.put({ended_key(name, line): {"at": now} for name, line in work.noted.ended if line not in alive})
 
 
 def _end(work: Reconstruction, branch: LakeBranch) -> None:
