@@ -14,6 +14,7 @@ from tiltyard.catalog.lines import bodies_of, root_body, root_key
 from tiltyard.catalog.records import Body
 from tiltyard.catalog.values import MAIN, Cut, TableHead
 from tiltyard.errors import NotFound
+from tiltyard.format.refs import Tag
 from tiltyard.lakes.fast_forward import root_of
 from tiltyard.lakes.pins import pin_name
 from tiltyard.lakes.reconstruct import Reconstruction
@@ -132,5 +133,12 @@ def _pinned(work: Reconstruction, kind: str, name: str) -> list[TableHead]:
     for head in heads.values():
         for pin, tag in Tags(work.lake.plain_place_of(head)).items():
             if pin.startswith(prefix) and "-" not in pin[len(prefix) :]:
-                by_pin[pin].append(replace(head, version=tag.version, data_version=tag.version, branch=tag.branch, refused=0))
+                by_pin[pin].append(_at(head, tag))
     return next(iter(by_pin.values())) if len(by_pin) == 1 else []
+
+
+def _at(head: TableHead, tag: Tag) -> TableHead:
+    """A table at the version of a Lance tag. Who made that one is not noted, and not compared then."""
+    return replace(
+        head, version=tag.version, data_version=tag.version, branch=tag.branch, refused=0, quarantine="", transaction=""
+    )  # fmt: skip
