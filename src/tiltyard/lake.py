@@ -361,7 +361,7 @@ class Lake(Keeping, Recoverable, LakePieces, LakeDoor):
             known = self.catalog.transaction(transaction_id)
             if known is None and expired_among(self.catalog, [transaction_id]):
                 return Unknown("it was committed or decided long ago, and its record has expired")
-            if known is None and give_up:
+            if give_up and (known is None or known["state"] == IN_DOUBT):
                 self.catalog.abort(transaction_id)
                 known = self.catalog.transaction(transaction_id)
             if known is not None and known["state"] == COMMITTED and not is_certain(self, transaction_id):

@@ -20,7 +20,7 @@ from tiltyard.storage import external
 
 PROVE = bool(os.environ.get("TILTYARD_PROVE"))
 LEAST_STEPS = {"backup": 5, "restore": 10, "rebuild": 10, "upgrade": 40}
-SAMPLES = 4
+SAMPLES = 3
 """How many of the steps are deadly by default; all of them are with TILTYARD_PROVE."""
 
 

@@ -97,7 +97,7 @@ def unmarked() -> Iterator[None]:
     """Lets lakes make tables and versions as the release before did: nothing says whose they are."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(Marks, "stamp", lambda self, mine: mine)
-        patched.setattr(tiltyard.lakes.transaction, "write_owner", lambda place, marks: None)
+        patched.setattr(tiltyard.lakes.transaction, "write_owner", lambda *given: None)
         patched.setattr(tiltyard.lakes.refs, "make_pin", lambda *given: None)
         patched.setattr(tiltyard.lakes.pins, "_write", lambda *given: None)
         yield

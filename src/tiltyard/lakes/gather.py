@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from tiltyard.catalog.codec import GONE, TRANSACTIONS, transaction_key
 from tiltyard.catalog.cuts import read_line
+from tiltyard.catalog.expiry import expired_among
 from tiltyard.catalog.marks import Owner, owner_of
 from tiltyard.catalog.publishing import COMMITTED, IN_DOUBT
 from tiltyard.catalog.records import Body
@@ -164,6 +165,8 @@ def place_staged(work: Reconstruction) -> None:
         work.lines[key] = _with_staged(work, line, committed - set(known))
     staged = [version for line in work.lines.values() for version in line.staged]
     doubted = staged_transactions(staged, {*known, *committed})
+    for name in expired_among(work.lake.catalog, list(doubted)):
+        del doubted[name]  # committed long ago; what is staged was only left behind
     now = work.lake.catalog.runtime.clock.now().isoformat()
     records: dict[str, Body] = {transaction_key(name): {"state": IN_DOUBT, "at": now} for name in doubted}
     work.put(records)

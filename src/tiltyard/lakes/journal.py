@@ -13,7 +13,8 @@ Below the root, each file a JSON object, written after the catalog has decided, 
   ``tables`` is the whole lake branch right after snapshot ``as_of``, which is ``snapshot`` or a later one. Of two files of one branch the
   one with the higher ``as_of`` knows more. The file's name alone proves that the transaction was committed.
 - ``_tiltyard/lake/tags/<name>.json``: ``{"format": 1, "lake", "name", "snapshot", "branch", "created", "deleted": false}``.
-- ``_tiltyard/lake/branches/<name>.json``: ``{"format": 1, "lake", "name", "id", "origin", "snapshot", "created", "deleted": false}``.
+- ``_tiltyard/lake/branches/<name>.json``: ``{"format": 1, "lake", "name", "id", "origin", "snapshot", "created", "ended": [ID],
+  "deleted": false}``; ``ended`` are lines that had the name before, which nobody needs any more.
   One that is deleted stays with ``"deleted": true``; a name that is used again is written anew.
 
 The journal is advice. Where it could not be written the commit stands all the same, and the next cleanup writes what is missing.
@@ -106,9 +107,24 @@ def note_tag(lake: Lake, tag: LakeTag, *, deleted: bool = False) -> None:
     _note(lake, f"{TAGS}{tag.name}.json", body)
 
 
-def note_branch(lake: Lake, branch: LakeBranch, *, deleted: bool = False) -> None:
-    """Writes down that a branch of the lake was made, began anew, or is gone."""
+def note_branch(lake: Lake, branch: LakeBranch, *, ended: str = "", deleted: bool = False) -> None:
+    """Writes down that a branch of the lake was made, began anew, or is gone.
+
+    Args:
+        lake: the lake.
+        branch: as it is now, or was.
+        ended: the line of that name that whoever writes this has ended.
+        deleted: whether it is gone.
+    """
+    path = f"{BRANCH_FILES}{branch.name}.json"
+    try:
+        known = (read_entry(lake.root_place().store, path) or {}).get("ended")
+    except TiltyardError as error:
+        _log.warning("the journal entry %s could not be read: %s", path, error)
+        known = None
+    before = {str(line) for line in known} if isinstance(known, list) else set()
     body = {
+        "ended": sorted(before | ({ended} if ended else set())),
         "name": branch.name,
         "id": branch.id,
         "origin": branch.origin,
@@ -116,7 +132,7 @@ def note_branch(lake: Lake, branch: LakeBranch, *, deleted: bool = False) -> Non
         "created": branch.created.isoformat(),
         "deleted": deleted,
     }
-    _note(lake, f"{BRANCH_FILES}{branch.name}.json", body)
+    _note(lake, path, body)
 
 
 def _note(lake: Lake, path: str, body: Mapping[str, Any]) -> None:

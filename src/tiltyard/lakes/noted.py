@@ -46,12 +46,14 @@ class Noted:
     Attributes:
         names: of each branch, the lowest snapshot first.
         tags, branches: those that are there, and names of those that were deleted.
+        ended: names and ids of lines of history that were deleted or began anew.
         unreadable: files that are no longer what they were.
     """
 
     names: Mapping[str, tuple[NotedNames, ...]]
     tags: Mapping[str, LakeTag | None]
     branches: Mapping[str, LakeBranch | None]
+    ended: tuple[tuple[str, str], ...] = ()
     unreadable: tuple[str, ...] = ()
 
 
@@ -67,9 +69,11 @@ def read_journal(root: ObjectStore, lake: str) -> Noted:
         elif body is None or body.get("lake") == lake:
             unreadable.append(entry.path)
     tags = {name: _tag(body) for name, body in _refs(root, TAGS, lake, unreadable)}
-    branches = {name: _branch(body) for name, body in _refs(root, BRANCH_FILES, lake, unreadable)}
+    noted = dict(_refs(root, BRANCH_FILES, lake, unreadable))
+    branches = {name: _branch(body) for name, body in noted.items()}
+    ended = [(name, str(line)) for name, body in noted.items() if isinstance(body.get("ended"), list) for line in body["ended"]]
     ordered = {branch: tuple(sorted(found, key=lambda one: (one.as_of, one.snapshot))) for branch, found in names.items()}
-    return Noted(ordered, tags, branches, tuple(unreadable))
+    return Noted(ordered, tags, branches, tuple(ended), tuple(unreadable))
 
 
 def _names(body: Mapping[str, Any]) -> NotedNames | None:

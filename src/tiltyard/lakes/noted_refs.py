@@ -7,13 +7,14 @@ from collections.abc import Iterable
 from dataclasses import replace
 from datetime import datetime
 
-from tiltyard.catalog.codec import BRANCHES, TAGS, head_to_body, tip_key
+from tiltyard.catalog.codec import BRANCHES, TAGS, ended_key, head_to_body, tip_key
 from tiltyard.catalog.cuts import body_of, named_cut_key
 from tiltyard.catalog.forwarding import branch_prefixes, line_records
 from tiltyard.catalog.lines import bodies_of, root_body, root_key
 from tiltyard.catalog.records import Body
 from tiltyard.catalog.values import MAIN, Cut, TableHead
 from tiltyard.errors import NotFound
+from tiltyard.format.refs import Tag
 from tiltyard.lakes.fast_forward import root_of
 from tiltyard.lakes.pins import pin_name
 from tiltyard.lakes.reconstruct import Reconstruction
@@ -28,6 +29,9 @@ def end_deleted_branches(work: Reconstruction) -> None:
             noted = work.noted.branches[branch.name]
             if noted is None or noted.id != branch.id:
                 _end(work, branch)
+    now = work.lake.catalog.runtime.clock.now().isoformat()
+    alive = {branch.id for branch in work.noted.branches.values() if branch is not None}
+    work.put({ended_key(name, line): {"at": now} for name, line in work.noted.ended if line not in alive})
 
 
 def _end(work: Reconstruction, branch: LakeBranch) -> None:
@@ -129,5 +133,12 @@ def _pinned(work: Reconstruction, kind: str, name: str) -> list[TableHead]:
     for head in heads.values():
         for pin, tag in Tags(work.lake.plain_place_of(head)).items():
             if pin.startswith(prefix) and "-" not in pin[len(prefix) :]:
-                by_pin[pin].append(replace(head, version=tag.version, data_version=tag.version, branch=tag.branch, refused=0))
+                by_pin[pin].append(_at(head, tag))
     return next(iter(by_pin.values())) if len(by_pin) == 1 else []
+
+
+def _at(head: TableHead, tag: Tag) -> TableHead:
+    """A table at the version of a Lance tag. Who made that one is not noted, and not compared then."""
+    return replace(
+        head, version=tag.version, data_version=tag.version, branch=tag.branch, refused=0, quarantine="", transaction=""
+    )  # fmt: skip

@@ -245,7 +245,7 @@ class LakeBranches:
         for _ in range(_TRIES):
             gone = self[name]
             if self._delete(name, gone):
-                note_branch(self._lake, gone, deleted=True)
+                note_branch(self._lake, gone, ended=gone.id, deleted=True)
                 release_pin(self._lake, gone.id)
                 return
         raise ContentionError(f"Branch {name!r} is written to faster than it can be deleted.", attempts=_TRIES)
@@ -303,7 +303,7 @@ class LakeBranches:
             make_pin(self._lake, "branch", now.name, now.id, self._lake.catalog.cut_at(now.snapshot, now.origin))
         except TiltyardError as error:
             _log.warning("the beginning of branch %s is not pinned: %s", now.name, error)
-        note_branch(self._lake, now)
+        note_branch(self._lake, now, ended=before.id)
         note_names(self._lake, MAIN, done.snapshot, done.transaction_id)
         release_pin(self._lake, before.id)
 
