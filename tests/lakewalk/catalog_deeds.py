@@ -216,5 +216,3 @@ def _let_in(walk: Walk, site: Site, lake: Any, how: str) -> None:
     else:
         site.processes.append(Process(lake))
         site.odd = site.odd or how
-
-
