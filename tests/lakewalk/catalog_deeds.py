@@ -51,7 +51,7 @@ def put_back_copy(walk: Walk, random: Random) -> str:
     site.known = {version.directory for found in saved.heads.values() for version in found.values()}
     _note_what_is_gone(walk, site, state)
     site.lost, site.hidden, site.odd = False, False, "an old catalog"
-    site.before_loss = None
+    site.before_loss, site.forked = None, True
     site.calm.clear()
     site.moves += 1
     try:

@@ -117,7 +117,7 @@ def register(walk: Walk, random: Random) -> str:
         directory = str(home / f"theirs{min(rows)}.lance")
         lance.write_dataset(numbers(rows), directory)
         walk.world.outside[directory] = site.name
-    name, token = fresh_name(site.state.lines[line].tables, random), walk.world.token("outside")
+    name, token = fresh_name(list(site.state.lines[line].tables), random), walk.world.token("outside")
     found = frozenset(int(one) for one in lance.dataset(directory).to_table()["id"].to_pylist())
     effect = registered(line, name, token, found, directory)
     uri = _spelt(directory, random, walk.world.base)

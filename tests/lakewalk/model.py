@@ -121,6 +121,10 @@ def nothing(state: State) -> State:
     return state
 
 
+def refused(state: State) -> None:
+    """The effect of a deed that must not be acknowledged in any state."""
+
+
 def by_token(tables: Content) -> dict[str, tuple[str, Tab]]:
     return {tab.token: (name, tab) for name, tab in tables.items()}
 

@@ -90,10 +90,11 @@ def _found_again(walk: Walk, site: Site, expected: State, report: Any) -> None:
     try:
         walk.watcher.look()
     except Broken as error:
-        if report.complete:
+        if report.complete and not site.forked:
             raise Broken(f"{site.name}: recovered and said to be complete, but {error}") from error
         site.states = [(resynchronised(walk, site, expected), False)]
-        _nothing_is_lost(site, expected, report)
+        if not site.forked:  # which of two histories a rebuilt catalog follows nobody has said
+            _nothing_is_lost(site, expected, report)
         walk.watcher.look()
     site.odd = site.odd or "its catalog was recovered"
     site.before_loss = None

@@ -192,9 +192,9 @@ class Watcher:
         for tag, versions in site.tags.items():
             for version in versions:
                 yield version, f"tag {tag}"
-        heads = [version for found in site.heads.values() for version in found.values()]
+        current = [version for found in site.heads.values() for version in found.values()]
         for version, why in list(site.shadow.items()):
-            if any(one.root == version.root and one.number >= version.number for one in heads):
+            if any(one.root == version.root and one.number >= version.number for one in current):
                 del site.shadow[version]  # the catalog has it again
             else:
                 yield version, why
