@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test lint format types proto proto-check lock bench bench-verbs bench-lake bench-spark cluster-test prove prove-spark coverage mutants clean
+.PHONY: help venv demo test lint format types proto proto-check lock bench bench-verbs bench-lake bench-spark cluster-test prove prove-spark prove-lakes coverage mutants clean
 
 help: ## Show this help
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -74,7 +74,10 @@ cluster-test: $(STAMP) ## Run the example pipeline and speculative tasks on a Sp
 prove-spark: $(STAMP) ## Run all tests of Spark and pipelines, the slow ones too: processes killed at every point
 	TILTYARD_PROVE=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal tests/spark tests/pipeline
 
-prove: prove-spark ## Run that, and the simulator over a million seeds; ARGS="--count 20000" for fewer
+prove-lakes: $(STAMP) ## Walk a million steps over lakes: catalogs lost and restored, branches, foreign writers, kills; ARGS="--count 100" for fewer
+	$(BIN)/python -m tools.prove --lakes $(ARGS)
+
+prove: prove-spark prove-lakes ## Run these, and the simulator over a million seeds; ARGS="--count 20000" for fewer
 	$(BIN)/python -m tools.prove $(ARGS)
 
 clean: ## Remove .venv and caches

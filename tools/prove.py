@@ -4,6 +4,7 @@ python -m tools.prove                             a million runs
 python -m tools.prove --first-seed 5 --count 10   some of them; so a long proof can be done in parts
 python -m tools.prove --pairs                     every interleaving of every pair of operations, with counts
 python -m tools.prove --replay 4711               one run; in full if it fails
+python -m tools.prove --lakes                     a million steps of walks over lakes; with --first-seed, --count and --replay as above
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import logging
 import os
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from itertools import islice
@@ -22,6 +24,9 @@ from tiltyard.testing.simulator import describe, equivalent_runs, explore, pairs
 
 RUNS = 1_000_000
 CHUNK = 500
+LAKE_WALKS = 17_000
+"""Of 60 steps each: a million and a little."""
+LAKE_CHUNK = 20
 
 
 def be_quiet() -> None:
@@ -57,6 +62,55 @@ def replay(seed: int) -> int:
         return 0
     print(f"seed {seed}: {outcome.violation}\n\n{describe(shrink(outcome))}\n\nAgain: python -m tools.prove --replay {seed}")
     return 1
+
+
+def walk_chunk(first: int, count: int) -> tuple[int, Counter[str], int | None]:
+    """Steps that walks over lakes took, what they did, and the first seed that failed."""
+    from tests.lakewalk import walk
+
+    walk.be_quiet()
+    steps, done = 0, Counter[str]()
+    for seed in range(first, first + count):
+        ended = walk.run_seed(seed)
+        steps += len(ended.steps)
+        done.update(ended.done)
+        if ended.broken:
+            return steps, done, seed
+    return steps, done, None
+
+
+def replay_walk(seed: int) -> int:
+    from tests.lakewalk import walk
+
+    walk.be_quiet()
+    ended = walk.run_seed(seed)
+    print(walk.described(walk.shrunk(ended) if ended.broken else ended))
+    if ended.broken:
+        print(f"\nAgain: python -m tools.prove --lakes --replay {seed}")
+    return 1 if ended.broken else 0
+
+
+def prove_lakes(first: int, count: int, workers: int) -> int:
+    """Walks over lakes, by many processes: catalogs lost and restored, branches, foreign writers, kills between any two calls."""
+    started = time.monotonic()
+    steps, done, failed = 0, Counter[str](), []
+    jobs = ((walk_chunk, (start, min(LAKE_CHUNK, first + count - start))) for start in range(first, first + count, LAKE_CHUNK))
+    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+        for result in _results(pool, jobs, workers * 2):
+            assert isinstance(result, tuple)
+            steps += result[0]
+            done.update(result[1])
+            _show(f"{steps:,} steps, {steps / (time.monotonic() - started):,.0f} a second")
+            if result[2] is not None:
+                failed.append(result[2])
+                pool.shutdown(wait=False, cancel_futures=True)
+                break
+    if failed:
+        return replay_walk(min(failed))
+    for name, number in sorted(done.items()):
+        print(f"{number:10,}  {name}")
+    print(f"{steps:,} steps in {count:,} walks from seed {first}: all promises hold")
+    return 0
 
 
 def _results(pool: ProcessPoolExecutor, jobs: Iterable[tuple[Callable[..., object], tuple[int, int]]], at_once: int) -> Iterator[object]:
@@ -115,17 +169,22 @@ def prove_all_pairs(workers: int) -> int:
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tools.prove", description="Runs the real commit loop under simulated schedules.")
     parser.add_argument("--first-seed", type=int, default=0, help="the seed to begin with (default 0)")
-    parser.add_argument("--count", type=int, default=RUNS, help=f"how many seeds (default {RUNS:,})")
+    parser.add_argument("--count", type=int, help=f"how many seeds (default {RUNS:,}; {LAKE_WALKS:,} walks with --lakes)")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="processes at work (default one a core)")
     parser.add_argument("--pairs", action="store_true", help="every interleaving of every pair of operations instead")
+    parser.add_argument("--lakes", action="store_true", help="walks over lakes instead")
     parser.add_argument("--replay", type=int, metavar="SEED", help="run one seed and show it if it fails")
     given = parser.parse_args(arguments)
     be_quiet()
+    if given.lakes:
+        if given.replay is not None:
+            return replay_walk(given.replay)
+        return prove_lakes(given.first_seed, LAKE_WALKS if given.count is None else given.count, given.workers)
     if given.replay is not None:
         return replay(given.replay)
     if given.pairs:
         return prove_all_pairs(given.workers)
-    return prove(given.first_seed, given.count, given.workers)
+    return prove(given.first_seed, RUNS if given.count is None else given.count, given.workers)
 
 
 if __name__ == "__main__":

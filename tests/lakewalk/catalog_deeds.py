@@ -14,7 +14,6 @@ from tests.lakewalk.acting import Walk, deed, told
 from tests.lakewalk.catalogs import SqliteShelf
 from tests.lakewalk.disk import Version
 from tests.lakewalk.model import MAIN, Foreign, Rows, State, empty_state, registered
-from tests.lakewalk.upkeep_deeds import judge
 from tests.lakewalk.world import Broken, Process, Saved, Site, pick
 from tiltyard.errors import TiltyardError
 from tiltyard.format.names import parse_manifest_name
@@ -52,7 +51,7 @@ def put_back_copy(walk: Walk, random: Random) -> str:
     site.known = {version.directory for found in saved.heads.values() for version in found.values()}
     _note_what_is_gone(walk, site, state)
     site.lost, site.hidden, site.odd = False, False, "an old catalog"
-    site.before_loss = None
+    site.before_loss, site.forked = None, True
     site.calm.clear()
     site.moves += 1
     try:
@@ -139,7 +138,6 @@ def open_lost(walk: Walk, random: Random) -> str:
     site.before_loss = site.state
     _begin_anew(site)
     site.processes.append(Process(lake))
-    judge(walk, site, lake.check().ok, [])
     return f"{site.name} done"
 
 
@@ -218,5 +216,3 @@ def _let_in(walk: Walk, site: Site, lake: Any, how: str) -> None:
     else:
         site.processes.append(Process(lake))
         site.odd = site.odd or how
-
-

@@ -135,5 +135,5 @@ def directed_classes() -> Iterator[Director]:
     try:
         yield DIRECTOR
     finally:
-        for kind, name, method in plain:
-            setattr(kind, name, method)
+        for owner, name, method in plain:
+            setattr(owner, name, method)

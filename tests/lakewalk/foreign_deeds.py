@@ -34,7 +34,9 @@ def foreign_write(walk: Walk, random: Random) -> str:
     site = walk.site(random)
     verb, rows = random.choice(["append", "append", "delete", "overwrite"]), walk.world.fresh_rows()
     if site.watcher is None or site.watcher.catalog.pending() or len(site.states) != 1:
-        return "somebody is at work"  # who takes the number of a version that is committed decides for people: see tests/lake/test_repair.py
+        return (
+            "somebody is at work"  # who takes the number of a version that is committed decides for people: see tests/lake/test_repair.py
+        )
     found = pick(random, _at_home(walk, site))
     if found is None:
         return "nothing there"
@@ -74,7 +76,7 @@ def foreign_cleanup(walk: Walk, random: Random) -> str:
             lance.dataset(directory).cleanup_old_versions(older_than=timedelta(0), error_if_tagged_old_versions=False)
         except OSError as error:
             return f"{site.name} {line} {token} pylance refused: {type(error).__name__}"
-    place = os.path.realpath(directory)  # noqa: PTH118
+    place = os.path.realpath(directory)
     for kept in site.kept.values():  # only what has a name is safe from others
         past = [key for key in kept if key != max(kept)]
         for number in [key for key in past if any(version.directory == place for version in kept[key].versions)]:
@@ -115,7 +117,7 @@ def register(walk: Walk, random: Random) -> str:
         directory = str(home / f"theirs{min(rows)}.lance")
         lance.write_dataset(numbers(rows), directory)
         walk.world.outside[directory] = site.name
-    name, token = fresh_name(site.state.lines[line].tables, random), walk.world.token("outside")
+    name, token = fresh_name(list(site.state.lines[line].tables), random), walk.world.token("outside")
     found = frozenset(int(one) for one in lance.dataset(directory).to_table()["id"].to_pylist())
     effect = registered(line, name, token, found, directory)
     uri = _spelt(directory, random, walk.world.base)

@@ -121,6 +121,10 @@ def nothing(state: State) -> State:
     return state
 
 
+def refused(state: State) -> None:
+    """The effect of a deed that must not be acknowledged in any state."""
+
+
 def by_token(tables: Content) -> dict[str, tuple[str, Tab]]:
     return {tab.token: (name, tab) for name, tab in tables.items()}
 
@@ -277,7 +281,7 @@ def branch_deleted(name: str) -> Effect:
 
 
 def fast_forwarded(name: str) -> Effect:
-    """Main becomes what the branch is, where main has not changed since; the branch begins anew from there."""
+    """Main becomes what the branch is, where main has not changed the same; the branch begins anew from there, as another line."""
 
     def effect(state: State) -> State | None:
         line, main = state.lines.get(name), state.lines[MAIN]
@@ -289,21 +293,40 @@ def fast_forwarded(name: str) -> Effect:
         for token in {*base, *theirs}:
             if base.get(token) == theirs.get(token):
                 continue
-            if ours.get(token) not in (base.get(token), fork.get(token)):
+            brought = _brought(ours.get(token), theirs.get(token), base.get(token), fork.get(token))
+            if brought is None:
                 return None
             if token in ours:
                 del after[ours[token][0]]
             if token in theirs:
-                coming[theirs[token][0]] = theirs[token][1]
+                coming[brought[0]] = brought[1]
         if any(one in after for one in coming):
             return None
         after |= coming
-        begun = replace(line, tables=dict(after), base=dict(after), fork=dict(after), origin=main.token)
-        # Those that were made from it stand on what it was before: whether it may be deleted now is not theirs to say any more.
-        others = {key: replace(one, origin="") if one.origin == line.token else one for key, one in state.lines.items()}
-        return replace(state, lines={**others, MAIN: replace(main, tables=after), name: begun})
+        # Another line from here on: whatever is open on the branch is refused, and those that were made from it stand on what it was.
+        begun = Line(f"{line.token}'", dict(after), dict(after), dict(after), main.token)
+        return replace(state, lines={**state.lines, MAIN: replace(main, tables=after), name: begun})
 
     return effect
+
+
+def _brought(
+    ours: tuple[str, Tab] | None, theirs: tuple[str, Tab] | None, base: tuple[str, Tab] | None, fork: tuple[str, Tab] | None
+) -> tuple[str, Tab] | None:
+    """A table as main has it after a fast-forward, by name and rows; None where both have changed the same of it."""
+    if ours is None or theirs is None or base is None:
+        return (theirs or ours or base) if ours in (base, fork) else None
+    before = [one for one in (base, fork) if one is not None]
+    name, rows = ours[0], ours[1].rows
+    if theirs[0] != base[0]:
+        if name not in [one[0] for one in before]:
+            return None
+        name = theirs[0]
+    if theirs[1].rows != base[1].rows:
+        if rows not in [one[1].rows for one in before]:
+            return None
+        rows = theirs[1].rows
+    return name, replace(ours[1], rows=rows)
 
 
 def tagged(name: str, line: str, tables: Content | None) -> Effect:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from random import Random
 
 from tests.lakewalk.acting import HELD, Walk, deed, fresh_name, told
+from tests.lakewalk.model import Effect, refused
 from tests.lakewalk.world import DONE, Held, numbers, pick
 
 
@@ -19,7 +20,7 @@ def create_table(walk: Walk, random: Random) -> str:
     taken = name in draft.view
     if not taken:
         draft.create(name, walk.world.token("table"), rows)
-    effect = draft.effect if not taken else (lambda state: None)
+    effect = draft.effect if not taken else refused
     end, result = walk.act(site, process, effect, lambda: walk.lake_on(process, line).create_table(name, numbers(rows)), plan, must=True)
     return f"{site.name} {line} {name} {told(end, result)}"
 
@@ -86,7 +87,7 @@ def rename_table(walk: Walk, random: Random) -> str:
     taken = to in draft.view
     if not taken:
         draft.rename(name, to)
-    effect = draft.effect if not taken else (lambda state: None)
+    effect = draft.effect if not taken else refused
     end, result = walk.act(site, process, effect, lambda: walk.lake_on(process, line).rename_table(name, to), plan, must=True)
     return f"{site.name} {line} {name} -> {to} {told(end, result)}"
 
@@ -120,8 +121,9 @@ def use_held(walk: Walk, random: Random) -> str:
     there = site.state.lines.get(one.line)
     name = next((key for key, tab in there.tables.items() if tab.token == one.table), None) if there is not None else None
     draft = walk.draft(site, one.line) if there is not None else None
+    effect: Effect
     if there is None or name is None or draft is None or there.token != one.token:
-        effect = lambda state: None  # noqa: E731
+        effect = refused
     else:
         draft.edit(name, add=rows)
         effect = draft.effect

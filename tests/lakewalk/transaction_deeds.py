@@ -182,5 +182,3 @@ def several(walk: Walk, random: Random) -> str:
 
     end, result = walk.act(site, process, draft.effect, run, plan)
     return f"{site.name} {line} {names} {told(end, result)}"
-
-

@@ -31,7 +31,12 @@ def cleanup(walk: Walk, random: Random) -> str:
         pass_time(walk, random)
     release(walk, site, older, keep)
     end, result = walk.act(
-        site, process, lambda state: state, lambda: process.lake.cleanup(older_than=older, keep_snapshots=keep, grace=grace), plan, must=True
+        site,
+        process,
+        lambda state: state,
+        lambda: process.lake.cleanup(older_than=older, keep_snapshots=keep, grace=grace),
+        plan,
+        must=True,
     )
     dropped = len(result.dropped) if end == DONE else 0
     return f"{site.name} older {older} keep {keep}{' dropped' if dropped else ''} {told(end, result)}"
@@ -104,5 +109,3 @@ def repair(walk: Walk, random: Random) -> str:
         return "nothing there"
     end, result = walk.act(site, process, lambda state: state, lambda: process.lake.repair(name), plan)
     return f"{site.name} {name} {told(end, result)}"
-
-

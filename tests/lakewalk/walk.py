@@ -26,12 +26,14 @@ CHECK_AT_END: Final = True
 MODULES: Final = (branch_deeds, catalog_deeds, foreign_deeds, recovery_deeds, table_deeds, transaction_deeds, upkeep_deeds)
 
 _LINES = (
-    "create_table 3 write_rows 8 drop_table 2 rename_table 2 hold_table 3 use_held 5 begin 7 work 10 commit 8 rollback 1 several 2 "
-    "create_branch 8 delete_branch 1 recreate_branch 7 fast_forward 9 create_tag 1 delete_tag 1 cleanup 3 check 2 pass_time 1 reopen 2 repair 1"
+    "create_table 3 write_rows 8 drop_table 2 rename_table 2 hold_table 3 use_held 5 begin 7 work 10 commit 8 rollback 1 "
+    "several 2 create_branch 8 delete_branch 1 recreate_branch 7 fast_forward 9 create_tag 1 delete_tag 1 cleanup 3 check 2 pass_time 1 "
+    "reopen 2 repair 1"
 )
 _CATALOGS = (
-    "create_table 6 write_rows 6 drop_table 3 several 2 begin 2 work 3 commit 3 create_branch 3 recreate_branch 1 fast_forward 2 create_tag 2 "
-    "copy_catalog 4 put_back_copy 4 lose_catalog 3 open_lost 3 register_lost 4 other_door 4 back_up 3 recover_catalog 5 cleanup 10 check 5 pass_time 5 reopen 2 stray 1"
+    "create_table 6 write_rows 6 drop_table 3 several 2 begin 2 work 3 commit 3 create_branch 3 recreate_branch 1 fast_forward 2 "
+    "create_tag 2 copy_catalog 4 put_back_copy 4 lose_catalog 3 open_lost 3 register_lost 4 other_door 4 back_up 3 recover_catalog 5 "
+    "cleanup 10 check 5 pass_time 5 reopen 2 stray 1"
 )
 _FOREIGN = (
     "create_table 4 write_rows 8 drop_table 2 rename_table 1 begin 4 work 6 commit 5 hold_table 2 use_held 3 several 2 create_branch 3 "

@@ -192,18 +192,17 @@ class Watcher:
         for tag, versions in site.tags.items():
             for version in versions:
                 yield version, f"tag {tag}"
-        heads = [version for found in site.heads.values() for version in found.values()]
+        current = [version for found in site.heads.values() for version in found.values()]
         for version, why in list(site.shadow.items()):
-            if any(one.root == version.root and one.number >= version.number for one in heads):
+            if any(one.root == version.root and one.number >= version.number for one in current):
                 del site.shadow[version]  # the catalog has it again
             else:
                 yield version, why
 
     def _all_there(self, version: Version, why: str) -> None:
         known = self._rows.get(version)
-        if known is None and version not in self._files:
-            if not os.path.exists(version.manifest):  # noqa: PTH110 - counted
-                return  # never finished, and never read
+        if known is None and version not in self._files and not os.path.exists(version.manifest):  # noqa: PTH110 - counted
+            return  # never finished, and never read
         try:
             files = self.files(version)
         except FileNotFoundError:
@@ -257,7 +256,7 @@ class Watcher:
 
 def version_of(lake: Lake | None, head: TableHead) -> Version:
     assert lake is not None
-    return Version(os.path.realpath(lake._where.uri_of(head.location)), head.branch or "", head.version, head.naming)  # noqa: PTH118
+    return Version(os.path.realpath(lake._where.uri_of(head.location)), head.branch or "", head.version, head.naming)
 
 
 def cut_of(lake: Lake) -> Cut:

@@ -99,6 +99,7 @@ class Site:
         broken: (line, table) tokens whose files were gone when an old catalog was put back, through nobody's fault.
         shadow: versions that the catalog may not know of, since it is an old copy or a new one, with why they are needed.
         known: directories that a catalog knew when it was put back.
+        forked: an old copy was put back, so that the files tell of two histories that do not follow one another.
         hidden: the catalog was made anew over tables that are not in it.
         before_loss: what the lake was when its catalog was lost, as long as nothing was done without it.
         backups: files that the lake wrote.
@@ -126,6 +127,7 @@ class Site:
     known: set[str] = field(default_factory=set)
     gone_tags: set[str] = field(default_factory=set)
     hidden: bool = False
+    forked: bool = False
     before_loss: State | None = None
     backups: list[str] = field(default_factory=list)
     moves: int = 0
