@@ -520,7 +520,13 @@ class LakeTransaction(TransactionDoor):
         """A cleanup whose clock is days ahead may have taken what we wrote for orphans."""
         for touched in self._by_name.values():
             if touched.place is not None and touched.wrote and not touched.dropped:
-                touched.place.check_files()
+                try:
+                    touched.place.check_files()
+                except StorageError:
+                    known = self._catalog.transaction(self.id)
+                    if known is not None and known["state"] != COMMITTED:
+                        raise AbortedError from None  # a cleanup of this very lake gave the transaction up first
+                    raise
 
     # ---- when others were faster -----------------------------------------------------------------------------------------------
 
