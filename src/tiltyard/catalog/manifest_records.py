@@ -215,7 +215,7 @@ class ManifestRecords:
     def _read(self, table: Table, condition: str | None, columns: Sequence[str] = COLUMNS) -> list[Row]:
         try:
             return rows_of(table.to_arrow(columns, condition))
-        except (NotFound, CorruptTable) as error:
+        except (NotFound, CorruptTable, HistoryUnavailable) as error:
             if self._place.head()[0] > table.version:
                 # Old versions are removed now and then, and this reader took its time.
                 raise _Again("the version that was read is gone") from error

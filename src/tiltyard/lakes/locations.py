@@ -58,7 +58,14 @@ def below(location: str, directory: str) -> str | None:
 
 
 def shown_database(url: str) -> str:
-    """The address of a database without user, password and parameters."""
-    parts = urlsplit(url)
-    port = f":{parts.port}" if parts.port else ""
+    """The address of a database without user, password and parameters.
+
+    Raises:
+        InvalidInput: it is no address.
+    """
+    try:
+        parts = urlsplit(url)
+        port = f":{parts.port}" if parts.port else ""
+    except ValueError:
+        raise InvalidInput(f"{redact(url)[:80]} is not the address of a database.", argument="uri") from None
     return f"{parts.hostname or ''}{port}{parts.path}"
