@@ -70,7 +70,7 @@ MISTAKES = [
     ("append|@t|@bad.csv", "invalid-input", "bad.csv"),
     ("append|@t|@file", "invalid-input", "file"),
     ("append|@nope|@good.csv", "not-found", "nope"),
-    ("merge|@t|@good.csv|--on|zz", "invalid-input", "zz"),
+    ("merge|@t|@good.csv|--on|zz|--update", "invalid-input", "zz"),
     ("restore|@t|99", "not-found", "99"),
     ("cleanup|@t|--older-than|soon", "invalid-input", "'soon'"),
     ("config|get|@t|nope", "not-found", "'nope'"),
