@@ -37,6 +37,15 @@ _PASSED, _FAILED = 0, 1
 
 
 @dataclass(frozen=True, slots=True)
+class Edit:
+    """A text in a file of the package, and what takes its place."""
+
+    file: str
+    old: str
+    new: str
+
+
+@dataclass(frozen=True, slots=True)
 class Mutant:
     """A bug to plant.
 
@@ -47,6 +56,7 @@ class Mutant:
         old: the text that is replaced; it must be there exactly once.
         new: what takes its place.
         tests: who must notice, as pytest takes them.
+        also: further edits, where one promise is kept in more than one place.
     """
 
     id: str
@@ -55,6 +65,11 @@ class Mutant:
     old: str
     new: str
     tests: tuple[str, ...]
+    also: tuple[Edit, ...] = ()
+
+    @property
+    def edits(self) -> tuple[Edit, ...]:
+        return (Edit(self.file, self.old, self.new), *self.also)
 
 
 class Fate(Enum):
@@ -85,22 +100,35 @@ def read_list(directory: Path = LIST) -> list[Mutant]:
     found = []
     for path in sorted(directory.glob("*.toml")):
         for entry in tomllib.loads(path.read_text())["mutant"]:
-            found.append(Mutant(**{**entry, "tests": tuple(entry["tests"])}))
+            also = tuple(Edit(**edit) for edit in entry.get("also", ()))
+            found.append(Mutant(**{**entry, "tests": tuple(entry["tests"]), "also": also}))
     return found
 
 
-def mutated(mutant: Mutant, text: str) -> str:
+def mutated(edit: Edit | Mutant, text: str) -> str:
     """The text with the bug in it.
 
     Raises:
         Misplaced: the old text is not there exactly once, or nothing changes.
     """
-    times = text.count(mutant.old)
+    times = text.count(edit.old)
     if times != 1:
-        raise Misplaced(f"its text stands {times} times in {mutant.file}")
-    if mutant.old == mutant.new:
+        raise Misplaced(f"its text stands {times} times in {edit.file}")
+    if edit.old == edit.new:
         raise Misplaced("it changes nothing")
-    return text.replace(mutant.old, mutant.new)
+    return text.replace(edit.old, edit.new)
+
+
+def mutated_files(mutant: Mutant, read: Callable[[str], str]) -> dict[str, str]:
+    """The text of every file that a mutant changes, with all its edits; ``read`` gives a file as it is.
+
+    Raises:
+        Misplaced: one of them does not fit.
+    """
+    texts: dict[str, str] = {}
+    for edit in mutant.edits:
+        texts[edit.file] = mutated(edit, texts[edit.file] if edit.file in texts else read(edit.file))
+    return texts
 
 
 class Bed:
@@ -114,13 +142,16 @@ class Bed:
 
     @contextmanager
     def planted(self, mutant: Mutant) -> Iterator[None]:
-        path = self.package / "tiltyard" / mutant.file
-        text = path.read_text()
-        self._write(path, mutated(mutant, text))
+        home = self.package / "tiltyard"
+        changed = mutated_files(mutant, lambda file: (home / file).read_text())
+        before = {file: (home / file).read_text() for file in changed}
+        for file, text in changed.items():
+            self._write(home / file, text)
         try:
             yield
         finally:
-            self._write(path, text)
+            for file, text in before.items():
+                self._write(home / file, text)
 
     def _write(self, path: Path, text: str) -> None:
         """With a time of its own: by it, and by the size, Python knows that a file has changed."""

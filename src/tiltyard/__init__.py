@@ -22,6 +22,7 @@ from tiltyard.errors import (
     KeyConflict,
     NotFound,
     OutcomeUnknown,
+    OwnershipError,
     RetryableConflict,
     StorageError,
     TiltyardError,
@@ -30,11 +31,14 @@ from tiltyard.errors import (
     Winner,
 )
 from tiltyard.lake import Lake, LakeSnapshot
+from tiltyard.lakes.backup import LakeBackup
 from tiltyard.lakes.checking import LakeCheckReport, LakeProblem
 from tiltyard.lakes.handles import LakeTable
 from tiltyard.lakes.refs import LakeBranch, LakeTag
 from tiltyard.lakes.repairing import LakeRepairReport
+from tiltyard.lakes.restoring import LakeRecoveryReport
 from tiltyard.lakes.transaction import LakeCommit, LakeTransaction
+from tiltyard.lakes.upgrade import LakeUpgradeReport
 from tiltyard.lakes.upkeep import LakeCleanupReport
 from tiltyard.table import Table
 from tiltyard.transaction.commit import CommitResult
@@ -45,6 +49,7 @@ from tiltyard.verbs.check import CheckReport, Problem
 from tiltyard.verbs.cleanup import CleanedFile, CleanupReport
 from tiltyard.verbs.history import HistoryEntry
 from tiltyard.verbs.index_list import IndexInfo
+from tiltyard.verbs.isolated import ReadLimits
 from tiltyard.verbs.merge_plan import MergeBuilder
 from tiltyard.verbs.outcome import Committed, NotCommitted, Unknown
 from tiltyard.verbs.why import Explanation
@@ -74,21 +79,26 @@ __all__ = [
     "InvalidInput",
     "KeyConflict",
     "Lake",
+    "LakeBackup",
     "LakeBranch",
     "LakeCheckReport",
     "LakeCleanupReport",
     "LakeCommit",
     "LakeProblem",
+    "LakeRecoveryReport",
     "LakeRepairReport",
     "LakeSnapshot",
     "LakeTable",
     "LakeTag",
     "LakeTransaction",
+    "LakeUpgradeReport",
     "MergeBuilder",
     "NotCommitted",
     "NotFound",
     "OutcomeUnknown",
+    "OwnershipError",
     "Problem",
+    "ReadLimits",
     "Rebase",
     "Retry",
     "RetryableConflict",

@@ -25,12 +25,13 @@ from tiltyard.table import Table as _Table
 from tiltyard.transaction.once import last_number as _last_number
 from tiltyard.transaction.once import mark as _mark
 from tiltyard.verbs.data import FileLimits as _FileLimits
+from tiltyard.verbs.expressions import condition as _condition
 from tiltyard.verbs.index import IndexTask
 from tiltyard.verbs.parts_columns import ColumnTask
 from tiltyard.verbs.parts_compact import CompactTask
 from tiltyard.verbs.parts_match import Found, MatchTask
 from tiltyard.verbs.parts_rows import Pinned, RowChange, RowPlan, join_rows, pack_rows
-from tiltyard.verbs.parts_scan import ScanTask
+from tiltyard.verbs.parts_scan import ScanTask, reading_errors
 from tiltyard.verbs.pieces import Piece, WriteTask
 from tiltyard.verbs.pieces import create_task as _create_task
 from tiltyard.verbs.place import open_place as _open_place
@@ -55,7 +56,23 @@ __all__ = [
     "new_table",
     "once",
     "pack_rows",
+    "reading_errors",
+    "whole_condition",
 ]
+
+
+def whole_condition(text: str, schema: _pa.Schema, argument: str = "filter") -> str:
+    """A SQL condition as other processes may hand it to pylance: one expression over these columns, in brackets.
+
+    Args:
+        text: as the caller wrote it.
+        schema: of the table.
+        argument: what the caller calls it.
+
+    Raises:
+        InvalidInput: it is not one expression, names a column that is not there, or is not true or false.
+    """
+    return _condition(text, schema, argument)
 
 
 def new_table(

@@ -12,6 +12,7 @@
     +-- CorruptTable                 the bytes are wrong; restore the file or another version
     +-- UnsupportedFeature           a newer writer made this; upgrade
     +-- UnsafeStore                  use another store or a lock: this one overwrites
+    +-- OwnershipError               open the lake that owns it, or rebuild its catalog
     +-- NotFound                     (also LookupError) no such table, version, tag or object
     +-- AlreadyExists                the name is taken
     +-- AlreadyCommitted             nothing: the same piece of work was committed before
@@ -41,9 +42,11 @@ class Winner:
     operation: str
     writer: str = ""
     message: str = ""
+    author: str = ""
+    """Who committed it, where a lake's history says so."""
 
     def __str__(self) -> str:
-        by = f" by {self.writer}" if self.writer else ""
+        by = f" by {self.author or self.writer}" if self.author or self.writer else ""
         return f"version {self.version} ({self.operation}{by})"
 
 
@@ -86,7 +89,7 @@ class TiltyardError(Exception):
 
     def __reduce__(self) -> tuple[Any, ...]:
         # The usual way calls the class with the finished message, which is not what the constructors take.
-        return _revive, (type(self), self.args, dict(vars(self)))
+        return _revive, (type(self), self.args, {name: value for name, value in vars(self).items() if name != "_window"})
 
 
 def _revive(kind: type[TiltyardError], args: tuple[Any, ...], facts: dict[str, Any]) -> TiltyardError:
@@ -121,9 +124,16 @@ class ConflictError(TiltyardError):
         executions: how many times the operation was worked out and tried, each time on a newer version.
         attempts: how many times the last of these tried to create a version.
         transaction_id: of the last of these, for ``Table.why``; empty where it did not get as far as a transaction.
+        table: in a transaction over several tables, which one; empty otherwise.
+        expected, actual: the versions of that table that we built on and that it is at.
+        by: who moved that table: the transactions' ids, authors, operations and messages.
     """
 
     kind = "conflict"
+    table: str = ""
+    expected: int | None = None
+    actual: int | None = None
+    by: tuple[dict[str, Any], ...] = ()
 
     def __init__(
         self,
@@ -155,6 +165,16 @@ class RetryableConflict(ConflictError):
     kind = "retryable-conflict"
     retryable = True
     default_advice = "Refresh the table and run the operation again."
+    _window: Any = None
+
+    @property
+    def window(self) -> Any:
+        """What was to be committed and how far the commits since were judged, for a re-execution in this process; else None."""
+        return self._window
+
+    @window.setter
+    def window(self, window: Any) -> None:
+        self._window = window
 
 
 class ExpectedVersionMismatch(RetryableConflict):
@@ -164,7 +184,8 @@ class ExpectedVersionMismatch(RetryableConflict):
         table: which one.
         expected, actual: its versions; ``actual`` is None where the table is gone.
         cause: ``write`` if both wrote to it, ``read`` if we only read it, ``incompatible`` if it was dropped or renamed or its name is
-            taken, ``foreign`` if a writer that does not know the lake took the version.
+            taken, ``foreign`` if a writer that does not know the lake took the version, ``replaced`` if another version has the number,
+            ``line`` if the whole branch of the lake is another one (``expected`` and ``actual`` are snapshots then).
         by: who moved it: the transactions' ids, authors, operations and messages.
     """
 
@@ -385,6 +406,24 @@ class UnsafeStore(TiltyardError):
     def __init__(self, what: str, *, store: str = "", advice: str | None = None) -> None:
         super().__init__(what, advice=advice)
         self.store = store
+
+
+class OwnershipError(TiltyardError):
+    """A root, catalog or directory belongs to another lake, or to one whose catalog is gone. Nothing was changed.
+
+    Attributes:
+        root: where the tables are.
+        lake: id of the lake that it belongs to; empty where nobody knows.
+        catalog: the catalog of that lake, without credentials; empty where nobody knows.
+    """
+
+    kind = "ownership"
+
+    def __init__(self, what: str, *, root: str = "", lake: str = "", catalog: str = "", advice: str | None = None) -> None:
+        super().__init__(what, advice=advice)
+        self.root = root
+        self.lake = lake
+        self.catalog = catalog
 
 
 class NotFound(TiltyardError, LookupError):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from random import SystemRandom
@@ -75,6 +75,22 @@ class KeepsTemporaries(Protocol):
 
     def temporary(self, prefix: str) -> Iterator[ObjectInfo]:
         """All files of that kind below ``prefix``, which no listing shows."""
+
+
+@runtime_checkable
+class HasDirectories(Protocol):
+    """A store in which directories stay when their last file is gone."""
+
+    def remove_empty(self, prefix: str, before: datetime) -> None:
+        """Removes the directory ``prefix`` and those below it, where there is nothing in them since a moment or longer."""
+
+
+@runtime_checkable
+class SeesFiles(Protocol):
+    """A store in which it costs no request to see whether files are there, such as a local disk."""
+
+    def missing(self, paths: Iterable[str]) -> Sequence[str] | None:
+        """Those of the files that are certainly not there; None where asking would cost requests."""
 
 
 class CommitHandler(Protocol):

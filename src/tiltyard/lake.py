@@ -2,43 +2,45 @@
 
 from __future__ import annotations
 
-import getpass
 import os
-import socket
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any, Literal, TypeVar
 
 from tiltyard.catalog.catalog import Catalog
+from tiltyard.catalog.expiry import expired_among
 from tiltyard.catalog.ledger import adopt, decided_in_lake
-from tiltyard.catalog.publishing import COMMITTED, StaleError
+from tiltyard.catalog.marks import Marks, branch_id_of
+from tiltyard.catalog.publishing import COMMITTED, IN_DOUBT
 from tiltyard.catalog.records import Records
-from tiltyard.catalog.values import MAIN, Change, Cut, Isolation, Publication, Snapshot, TableHead
-from tiltyard.errors import AlreadyExists, ConflictError, ContentionError, ExpectedVersionMismatch, InvalidInput, NotFound, TiltyardError
+from tiltyard.catalog.values import MAIN, Cut, Isolation, Snapshot, TableHead
+from tiltyard.errors import AlreadyExists, ExpectedVersionMismatch, InvalidInput, NotFound, TiltyardError
 from tiltyard.format.names import Scheme
+from tiltyard.format.text import check_text
 from tiltyard.interfaces import Runtime, system_runtime
 from tiltyard.lakes.finishing import finish_before
 from tiltyard.lakes.forks import forked
 from tiltyard.lakes.handles import LakeTable, ReadingTable
 from tiltyard.lakes.keeping import Keeping
 from tiltyard.lakes.names import full_name, shown
-from tiltyard.lakes.opening import Where, open_where
+from tiltyard.lakes.opening import Where, open_where, settle_owner
+from tiltyard.lakes.orphans import find_again
 from tiltyard.lakes.piecework import LakePieces
+from tiltyard.lakes.recovering import Recoverable, somebody
 from tiltyard.lakes.recovery import is_certain, recover
 from tiltyard.lakes.refs import LakeBranches, LakeTags
+from tiltyard.lakes.registering import register
+from tiltyard.lakes.running import run
 from tiltyard.lakes.spark_door import LakeDoor
 from tiltyard.lakes.transaction import LakeTransaction
-from tiltyard.storage import Durability, local_path
-from tiltyard.transaction.backoff import wait_before
+from tiltyard.storage import Durability
 from tiltyard.verbs.history import parse_moment
+from tiltyard.verbs.isolated import ReadLimits
 from tiltyard.verbs.outcome import Committed, NotCommitted, Outcome, Unknown
-from tiltyard.verbs.place import Place, open_place
+from tiltyard.verbs.place import Place, Verify, open_place
 
 T = TypeVar("T")
-
-RUN_WAIT = 0.025
-"""Seconds; what the wait between two runs of a transaction grows from."""
 
 
 class LakeSnapshot:
@@ -85,7 +87,7 @@ class LakeSnapshot:
         return opened
 
 
-class Lake(Keeping, LakePieces, LakeDoor):
+class Lake(Keeping, Recoverable, LakePieces, LakeDoor):
     """Many tables under one catalog. Opened by ``Lake.open``; safe to share between threads.
 
     Example:
@@ -130,6 +132,8 @@ class Lake(Keeping, LakePieces, LakeDoor):
         durability: Durability = "fsync",
         author: str | None = None,
         create: bool = True,
+        verify: Verify | None = None,
+        isolate: bool | ReadLimits = False,
         runtime: Runtime | None = None,
     ) -> Lake:
         """Opens a lake, and makes an empty one where there is none.
@@ -143,22 +147,23 @@ class Lake(Keeping, LakePieces, LakeDoor):
             durability: ``"fsync"`` survives power loss, ``"os"`` leaves it to the operating system.
             author: who commits, for the history; user and machine by default.
             create: whether a lake is made where there is none.
+            verify: as for ``Table.open``: ``"read"`` compares files with their digests before rows of them are handed out.
+            isolate: as for ``Table.open``: whether rows are decoded in a child process with a memory limit.
             runtime: time and chance; tests own them.
 
         Raises:
             NotFound: there is no lake, and ``create`` is false.
+            OwnershipError: the root belongs to another lake, or the catalog to another root; the catalog of the root is gone.
             UnsupportedFeature: a newer release made it.
         """
         runtime = runtime or system_runtime()
+        if author is not None and not isinstance(author, str):
+            raise InvalidInput(f"The author is text, not {author!r}.", argument="author")
         where, records = open_where(uri, root, catalog, storage_options, durability, runtime, create=create)
         try:
-            lake = cls(where, records, runtime, author or _somebody())
-            facts = lake.catalog.describe()
-            if facts is None:
-                if not create:
-                    raise NotFound(f"There is no lake at {records.url}.", name=records.url, advice="Use `tiltyard lake init`.")
-                facts = lake.catalog.initialize({"root": where.stated_root})
-            lake._where = where.with_root(facts.get("root"))
+            where = replace(where, verify=verify, isolate=isolate)
+            lake = cls(where, records, runtime, check_text(author, "The author", "author") if author else somebody())
+            lake._where = settle_owner(where, lake.catalog, create=create)
             recover(lake)
         except BaseException:
             records.close()
@@ -184,10 +189,10 @@ class Lake(Keeping, LakePieces, LakeDoor):
         cut = self.catalog.cut(self.branch)
         head = self._head(cut, name)
         finish_before(cut, head, self.place_of(head, self.branch))
-        head = forked(self, head, self.branch)
-        place = self.place_of(head, self.branch)
+        origin, head = head, forked(self, head, self.branch, cut.line)
+        place = self.place_of(head, self.branch, origin, cut.snapshot)
         if not head.quarantine:
-            head = adopt(self.catalog, place.store, head, self.branch)
+            head = adopt(self.catalog, place.store, head, self.branch, cut.line, origin)
         scheme = Scheme(head.naming)
         opened = LakeTable(place, place.load(head.version, scheme, lazily=True), scheme)
         opened.name = shown(head.name)
@@ -221,25 +226,10 @@ class Lake(Keeping, LakePieces, LakeDoor):
 
         Raises:
             NotFound: there is no table at the URI.
-            AlreadyExists: the name is taken.
+            AlreadyExists: the name is taken, or the directory is a table of this lake already, under whatever spelling.
+            InvalidInput: it lies in a table of this lake, or the other way round.
         """
-        full = full_name(name)
-        text = os.fspath(uri)
-        location = text if "://" in text else local_path(text)
-        place = open_place(location, storage_options=self._where.storage_options, durability=self._where.durability)
-        version, scheme = place.head()
-        place.load(version, scheme)
-        for head in self.catalog.cut(self.branch).tables.values():
-            if self._where.uri_of(head.location).rstrip("/") == location.rstrip("/"):
-                raise AlreadyExists(f"The table at {location} is in the lake already, as {shown(head.name)!r}.", name=shown(head.name))
-        change = Change(
-            self.catalog.runtime.random.uuid(), "register", full, version, version, location=location, naming=scheme.value
-        )  # fmt: skip
-        publication = Publication(self.catalog.runtime.random.uuid(), (change,), self.branch, author=self.author)
-        try:
-            self.catalog.publish(publication)
-        except StaleError:
-            raise AlreadyExists(f"There is a table {name!r} in the lake already.", name=name) from None
+        register(self, name, uri)
         return self.table(name)
 
     def _head(self, cut: Cut, name: str) -> TableHead:
@@ -248,16 +238,65 @@ class Lake(Keeping, LakePieces, LakeDoor):
             raise NotFound(f"There is no table {name!r} in the lake.", name=name, advice="See lake.tables().")
         return head
 
-    def place_of(self, head: TableHead, branch: str) -> Place:
-        """Where a table lives, with its versions decided in the catalog."""
+    @property
+    def id(self) -> str:
+        """Tells this lake from every other one; all that it makes carries it."""
+        return self._where.lake
+
+    def place_of(
+        self,
+        head: TableHead,
+        branch: str,
+        origin: TableHead | None = None,
+        base: int = 0,
+        transaction: str = "",
+        says: str = "",
+    ) -> Place:
+        """Where a table lives, with its versions decided in the catalog.
+
+        Args:
+            head: the table, forked if it is to be written to.
+            branch: of the lake.
+            origin: the table as the catalog has it, where it was forked for that.
+            base: the snapshot that whoever writes there has seen.
+            transaction: the lake transaction that decides; none for single verbs.
+            says: what its author says of it.
+        """
         there = self.plain_place_of(head).on_branch(head.branch)
-        return there.decided_by(decided_in_lake(self.catalog, head, there.uri, branch, self.author))
+        fork = origin if origin is not None and origin.branch != head.branch else None
+        place = there.decided_by(decided_in_lake(self.catalog, head, there.uri, branch, self.author, fork))
+        return replace(place, stamp=self.marks_of(head, branch, base, transaction, says).stamp)
+
+    def marks_of(self, head: TableHead, branch: str, base: int = 0, transaction: str = "", says: str = "") -> Marks:
+        """What all that is committed to a table carries."""
+        return Marks(self.id, head.id, head.name, branch, branch_id_of(head, branch), base, self.author, transaction, says)
 
     def plain_place_of(self, head: TableHead) -> Place:
         """Where a table lives, as those see it who know nothing of the lake."""
         where = self._where
         home = where.uri_of(head.location)
-        return open_place(home, storage_options=where.storage_options, durability=where.durability, runtime=self.catalog.runtime)
+        return open_place(
+            home, storage_options=where.storage_options, durability=where.durability, runtime=self.catalog.runtime,
+            verify=where.verify, isolate=where.isolate,
+        )  # fmt: skip
+
+    @property
+    def where(self) -> Where:
+        """Where the tables live, and how they are reached."""
+        return self._where
+
+    @where.setter
+    def where(self, where: Where) -> None:
+        self._where = where
+
+    @property
+    def root_uri(self) -> str:
+        """Where the tables live that the lake makes."""
+        return self._where.root
+
+    def uri_of(self, location: str) -> str:
+        """The URI of a table's location."""
+        return self._where.uri_of(location)
 
     def root_place(self) -> Place:
         """The directory below which tables live that the lake made."""
@@ -280,47 +319,51 @@ class Lake(Keeping, LakePieces, LakeDoor):
             isolation: ``"snapshot"`` refuses two writes to the same rows; ``"serializable"`` also a write that rests on something read
                 which others changed.
             message: a sentence for the history.
-            idempotency_key: a transaction whose key was committed before does nothing and returns what the first one came to.
+            idempotency_key: a transaction whose key was committed before does nothing and returns what the first one came to. A text of
+                1 to 1,000 bytes.
             properties: more for the history, as text.
         """
+        if self._where.lost:
+            find_again(self, needed=True)
         return LakeTransaction(self, isolation, message, idempotency_key, properties, self.branch)
 
-    def run(self, work: Callable[[LakeTransaction], T], *, retries: int = 5, **options: Any) -> T | None:
+    def run(self, work: Callable[[LakeTransaction], T], *, retries: int = 5, deadline: float | None = None, **options: Any) -> T | None:
         """Runs a function inside a transaction, and again in a fresh one when others were in the way; what the function returned.
+
+        A catalog that cannot be reached, such as a server that restarts, is waited for. Where the answer to a commit was lost, the
+        catalog is asked what became of it, and the function is not run again before that is known.
 
         Args:
             work: called with the transaction; what it does outside of it happens each time.
-            retries: how often it is run again.
+            retries: how often it is run again after a conflict.
+            deadline: seconds after which nothing is begun again. Without one a catalog that cannot be reached is waited for a minute.
             options: those of ``transaction``. Where a transaction with the same ``idempotency_key`` was committed before, the function is
                 not called at all, and None comes back.
+
+        Raises:
+            ConflictError, ContentionError: others were in the way, too often or for good.
+            StorageError: the catalog could not be reached for so long. Nothing was written.
+            OutcomeUnknown: nor could it be asked what became of the commit.
         """
-        runtime = self.catalog.runtime
-        key = options.get("idempotency_key")
-        if key is not None and (before := self.catalog.with_key(key)) is not None and is_certain(self, str(before["transaction"])):
-            return None
-        for attempt in range(retries + 1):
-            try:
-                with self.transaction(**options) as tx:
-                    result = work(tx)
-            except (ConflictError, ContentionError) as error:
-                if not error.retryable or attempt == retries:
-                    raise
-                runtime.clock.sleep(wait_before(attempt, RUN_WAIT, runtime))
-            else:
-                return result
-        raise InvalidInput(f"retries is 0 or more, not {retries}.", argument="retries")
+        if not callable(work):
+            raise InvalidInput(f"run takes a function of a transaction, not {work!r}.", argument="work")
+        return run(self, work, retries, deadline, options)
 
     def outcome(self, transaction_id: str, *, give_up: bool = False) -> Outcome:
         """What became of a transaction whose commit ended without an answer. ``version`` of the answer is the lake's snapshot.
 
         Args:
             transaction_id: ``LakeTransaction.id``, or ``CommitResult.transaction_id`` of a verb.
-            give_up: makes sure that one which is not committed by now never will be, so that there is always an answer.
+            give_up: makes sure that one which is not committed by now never will be, so that there is always an answer; but for one
+                whose record has expired, of which the answer stays ``Unknown``.
         """
         try:
-            if give_up:
-                self.catalog.abort(transaction_id)
             known = self.catalog.transaction(transaction_id)
+            if known is None and expired_among(self.catalog, [transaction_id]):
+                return Unknown("it was committed or decided long ago, and its record has expired")
+            if known is None and give_up:
+                self.catalog.abort(transaction_id)
+                known = self.catalog.transaction(transaction_id)
             if known is not None and known["state"] == COMMITTED and not is_certain(self, transaction_id):
                 known = None
         except TiltyardError as error:
@@ -329,6 +372,8 @@ class Lake(Keeping, LakePieces, LakeDoor):
             return Unknown("it is not committed yet; its writer may still be at work")
         if known["state"] == COMMITTED:
             return Committed(int(known["snapshot"]))
+        if known["state"] == IN_DOUBT:
+            return Unknown("it was staged when the catalog was lost; give_up=True makes sure that it is never committed")
         return NotCommitted(f"it was {known['state']}")
 
     # ---- reading several tables ------------------------------------------------------------------------------------------------
@@ -361,6 +406,8 @@ class Lake(Keeping, LakePieces, LakeDoor):
 
     def history(self, limit: int | None = None) -> Sequence[Snapshot]:
         """Who changed which tables together, newest first."""
+        if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int)):
+            raise InvalidInput(f"limit is a number, not {limit!r}.", argument="limit")
         return [_shown(one) for one in self.catalog.history(self.branch, limit)]
 
     @property
@@ -379,19 +426,13 @@ class Lake(Keeping, LakePieces, LakeDoor):
         Raises:
             NotFound: there is no such branch.
         """
+        if not isinstance(branch, str):
+            raise InvalidInput(f"A branch is named by text, not {branch!r}.", argument="branch")
         if branch != MAIN:
             self.branches[branch]
         other = Lake(self._where, self.catalog.records, self.catalog.runtime, self.author, branch)
         other._where = self._where
         return other
-
-
-def _somebody() -> str:
-    try:
-        user = getpass.getuser()
-    except (OSError, KeyError):
-        user = "somebody"
-    return f"{user}@{socket.gethostname()}"
 
 
 def _shown(snapshot: Snapshot) -> Snapshot:

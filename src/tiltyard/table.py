@@ -22,11 +22,13 @@ from tiltyard.handles.settings import SettingVerbs
 from tiltyard.handles.upkeep import Upkeep
 from tiltyard.interfaces import CommitHandler
 from tiltyard.storage import Durability
+from tiltyard.verbs.arguments import version_number
 from tiltyard.verbs.data import FileLimits, properties_with_message
 from tiltyard.verbs.history import parse_moment, version_at
+from tiltyard.verbs.isolated import ReadLimits
 from tiltyard.verbs.piece_commits import create_from_pieces
 from tiltyard.verbs.pieces import Piece, WriteTask
-from tiltyard.verbs.place import Place, open_place
+from tiltyard.verbs.place import Place, Verify, open_place
 from tiltyard.verbs.refs import Branches, Tags
 from tiltyard.verbs.write import NewTable, OnDuplicate, Writing, create_table
 
@@ -167,6 +169,8 @@ class Table(Reading, RowVerbs, PieceVerbs, PartVerbs, ColumnVerbs, SettingVerbs,
         handler: str | CommitHandler | None = None,
         commit_store: str | None = None,
         allowed_bases: Sequence[Uri] = (),
+        verify: Verify | None = None,
+        isolate: bool | ReadLimits = False,
     ) -> Table:
         """Opens a table at its latest version, or at a version, tag, branch or time.
 
@@ -181,13 +185,20 @@ class Table(Reading, RowVerbs, PieceVerbs, PartVerbs, ColumnVerbs, SettingVerbs,
             handler: how a version is created.
             commit_store: the database that decides who has a version, if the table has one.
             allowed_bases: places outside the table that its files may lie in, as those of a shallow clone do; ``"*"`` for anywhere.
+            verify: ``"read"`` compares every file of a version with its digest before rows of it are handed out, each file once. The first
+                read of a version then takes as long as reading all its files. Files that others wrote have no digest and pass.
+            isolate: whether rows are decoded in a child process with a memory limit, for tables that others made: bytes that would end
+                this process end in ``CorruptTable``. ``ReadLimits`` sets the bounds. Each read takes the time to start a process.
 
         Raises:
             NotFound: there is no such table, version, tag or branch.
             CorruptTable: its files are not what they must be.
             UnsupportedFeature: it needs a newer reader.
         """
-        place = open_place(uri, storage_options=storage_options, durability=durability, handler=handler, allowed_bases=allowed_bases)
+        place = open_place(
+            uri, storage_options=storage_options, durability=durability, handler=handler, allowed_bases=allowed_bases, verify=verify,
+            isolate=isolate,
+        )  # fmt: skip
         place = decided_outside(place, commit_store, handler)
         return cls._open(place, version=version, tag=tag, branch=branch, timestamp=timestamp)
 
@@ -203,6 +214,8 @@ class Table(Reading, RowVerbs, PieceVerbs, PartVerbs, ColumnVerbs, SettingVerbs,
     ) -> Table:
         if sum(given is not None for given in (version, tag, timestamp)) > 1:
             raise InvalidInput("Give one of version, tag and timestamp.", argument="version")
+        if version is not None:
+            version_number(version)
         if tag is not None:
             if branch is not None:
                 raise InvalidInput("A tag names its branch itself.", argument="branch", advice="Leave branch out.")

@@ -150,3 +150,29 @@ def test_a_branch_of_stock_pylance_is_left_alone(tmp_path: Path) -> None:
     open_stock(str(root)).create_branch("theirs")
     assert table.cleanup(grace=NOW).removed == ()
     assert ty.Table.open(root, branch="theirs").count_rows() == 2
+
+
+def _empty(root: Path) -> list[str]:
+    return sorted(path.relative_to(root).as_posix() for path in root.rglob("*") if path.is_dir() and not any(path.iterdir()))
+
+
+def test_empty_directories_go_with_what_was_in_them(tmp_path: Path) -> None:
+    table = _table(tmp_path / "t")
+    for _ in range(3):
+        table.create_index("id", "BTREE", "i", replace=True)
+    table.branches.create("a/b")
+    table.branches.create("a/kept")
+    table.branches.delete("a/b")
+    (tmp_path / "t" / "notes").mkdir()  # somebody else's
+    table.cleanup(keep_versions=1, grace=NOW)
+    assert _empty(tmp_path / "t") == ["notes"]
+    assert ty.Table.open(tmp_path / "t", branch="a/kept").count_rows() == table.count_rows()
+
+
+def test_a_directory_somebody_is_about_to_use_stays(tmp_path: Path) -> None:
+    table = _table(tmp_path / "t")
+    (tmp_path / "t" / "_indices" / "new").mkdir(parents=True)
+    table.cleanup(keep_versions=1)
+    assert _empty(tmp_path / "t") == ["_indices/new"]
+    table.cleanup(keep_versions=1, grace=NOW)
+    assert _empty(tmp_path / "t") == []

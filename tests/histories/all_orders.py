@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import combinations, permutations
 
-from tiltyard.testing.histories import Append, Element, History, Transaction
+from tiltyard.testing.histories import Append, Element, History, Read, Transaction
 
 Lists = dict[str, tuple[Element, ...]]
 
@@ -45,7 +45,7 @@ def _fits(each: Transaction, state: Lists) -> bool:
     for op in each.ops:
         if isinstance(op, Append):
             own[op.key] = (*own.get(op.key, ()), op.element)
-        elif op.elements is not None and op.elements != own.get(op.key, ()):
+        elif isinstance(op, Read) and op.elements is not None and op.elements != own.get(op.key, ()):
             return False
     return True
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.histories.all_orders import serial_order_exists, snapshots_exist
 from tests.histories.executors import Rule, execute
-from tiltyard.testing.histories import Append, Element, Elements, History, Op, Outcome, Read, Transaction, check
+from tiltyard.testing.histories import AnyOp, Append, Element, Elements, History, Op, Outcome, Read, Transaction, check
 
 KEYS = ("x", "y")
 
@@ -61,7 +61,7 @@ def _list(chance: random.Random, key: str, transactions: list[Transaction]) -> E
     return tuple(elements)
 
 
-def _answered(chance: random.Random, ops: tuple[Op, ...], lists: dict[str, Elements], seen: dict[str, list[int]]) -> tuple[Op, ...]:
+def _answered(chance: random.Random, ops: tuple[AnyOp, ...], lists: dict[str, Elements], seen: dict[str, list[int]]) -> tuple[Op, ...]:
     own: dict[str, list[Element]] = {key: [] for key in KEYS}
     all_own = {(op.key, op.element) for op in ops if isinstance(op, Append)}
     bases: dict[str, Elements] = {}
@@ -71,6 +71,7 @@ def _answered(chance: random.Random, ops: tuple[Op, ...], lists: dict[str, Eleme
             own[op.key].append(op.element)
             result.append(op)
             continue
+        assert isinstance(op, Read)
         whole = lists[op.key]
         if op.key not in bases or chance.random() < 0.03:
             first_own = next((place for place, element in enumerate(whole) if (op.key, element) in all_own), None)

@@ -200,6 +200,8 @@ def test_all_at_once(snapshots: History) -> None:
 
 def _renamed(each: Transaction, number: int) -> Transaction:
     ops = tuple(
-        Append(f"{op.key}{number}", op.element) if isinstance(op, Append) else Read(f"{op.key}{number}", op.elements) for op in each.ops
+        Append(f"{op.key}{number}", op.element) if isinstance(op, Append) else Read(f"{op.key}{number}", op.elements)
+        for op in each.ops
+        if isinstance(op, Append | Read)
     )
     return Transaction(f"{each.process}-{number}", each.index, each.began, each.ended, ops, each.outcome)

@@ -15,6 +15,7 @@ from tests.support.stock_tables import KINDS, SCHEMA
 from tests.support.tables import Chronicle, manifest_message, manifest_path, open_stock
 from tiltyard.format import lance_pb2 as pb
 from tiltyard.format.manifest_file import decode_manifest_file, encode_manifest_file
+from tiltyard.format.seal import SEAL
 from tiltyard.transaction.succession import PARENT
 from tiltyard.transaction.transaction import Transaction
 
@@ -114,8 +115,9 @@ def test_they_survive_in_a_transaction_that_we_commit_for_somebody(tmp_path: Pat
     plant(message)
     table.commit(ty.Transaction.from_bytes(message.SerializeToString()))
     stored = pb.Transaction.FromString(table._file.transaction or b"")
-    assert stored.transaction_properties.pop(PARENT), "which we add to every transaction"
-    message.transaction_properties.pop(PARENT)
+    for mark in (PARENT, SEAL):
+        assert stored.transaction_properties.pop(mark), "which we add to every transaction"
+        message.transaction_properties.pop(mark)
     assert stored == message
     added = pb.Manifest.FromString(manifest_message(uri, 3)).fragments[-1]
     assert PLANTED in added.SerializeToString()

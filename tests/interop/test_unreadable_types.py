@@ -52,7 +52,7 @@ def test_what_pylance_does_not_give_back_is_refused(name: str, tmp_path: Path) -
 
 def test_a_panic_inside_pylance_is_an_error_like_any_other(tmp_path: Path) -> None:
     rows = pa.table({"c": pa.array([["a", "b"]], pa.list_(pa.string(), 2))})
-    with pytest.raises(ty.errors.StorageError, match="pylance could not write rows"), lance_errors(open_place(tmp_path), "write rows"):
+    with pytest.raises(ty.errors.StorageError, match="Could not write rows"), lance_errors(open_place(tmp_path), "write rows"):
         lance.write_dataset(rows, str(tmp_path / "t"), data_storage_version="2.2")
 
 

@@ -62,3 +62,12 @@ def sqlite_lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
     """One lake for all tests of a module that change nothing and ask nothing of the catalog."""
     with Lake.open(tmp_path_factory.mktemp("shared") / "lake", durability="os") as lake:
         yield two_tables(lake)
+
+
+@pytest.fixture
+def fresh_postgres(postgres_url: str) -> str:
+    """The address of an empty schema."""
+    schema = f"lake_{uuid.uuid4().hex}"
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        connection.execute(sql.SQL("CREATE SCHEMA {}").format(sql.Identifier(schema)))
+    return with_parameters(postgres_url, options=f"-csearch_path={schema}")

@@ -137,3 +137,40 @@ def test_one_dictionary_of_options_serves_pylance_and_us(seaweedfs_server: S3Ser
     assert store.get_range(f"_versions/{manifest}", -4, 4) == b"LANC"
     store.put("_tiltyard/probe.json", b"{}")
     assert lance.dataset(lance_uri(fresh_s3_uri), storage_options=options).count_rows() == 2
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("request_timeout", "30s"),
+        ("request_timeout", "30"),
+        ("headers.X-Tenant", "a"),
+        ("aws_region", "us-east-1"),
+        ("dynamodb_endpoint", "http://127.0.0.1:1"),
+        ("lance_aimd_max_rate", "10"),
+        ("download_retry_count", "2"),
+    ],
+)
+def test_options_that_pylance_takes_are_taken(option: str, value: str) -> None:
+    """Here it is only seen that no store refuses them; the one of S3 below sees what they do."""
+    assert isinstance(open_store("s3://bucket/t", storage_options={**S3_KEYS, option: value}), CloudStore)
+
+
+def test_two_spellings_of_one_option_must_agree() -> None:
+    with pytest.raises(InvalidInput, match="region and aws_region"):
+        open_store("s3://bucket/t", storage_options={**S3_KEYS, "aws_region": "eu-west-1"})
+    with pytest.raises(InvalidInput, match="aws_endpoint and endpoint_url"):
+        open_store("s3://bucket/t", storage_options={**S3_KEYS, "aws_endpoint": "http://a", "endpoint_url": "http://b"})
+
+
+def test_a_misspelt_option_is_named() -> None:
+    with pytest.raises(InvalidInput, match="aws_regoin"):
+        open_store("s3://bucket/t", storage_options={"aws_regoin": "us-east-1"})
+
+
+def test_both_writers_take_the_options_on_a_real_store(seaweedfs_server: S3Server, fresh_s3_uri: str) -> None:
+    more = {"region": "us-east-1", "request_timeout": "20s", "headers.x-tenant": "a", "dynamodb_endpoint": "http://127.0.0.1:1"}
+    options = {**seaweedfs_server.storage_options, **more}
+    ty.Table.create(fresh_s3_uri, pa.table({"x": [1]}), storage_options=options)
+    lance.write_dataset(pa.table({"x": [2]}), fresh_s3_uri, mode="append", storage_options=options)
+    assert ty.Table.open(fresh_s3_uri, storage_options=options).count_rows() == 2

@@ -18,6 +18,7 @@ class CuttingProxy:
     Attributes:
         cut: where to cut: before a COMMIT reaches the server, or after the server has answered it, when the client has not heard yet.
         cuts: how often that was done.
+        most: how often it is to be done; None for always.
     """
 
     def __init__(self, server: Path, listening: Path) -> None:
@@ -27,6 +28,7 @@ class CuttingProxy:
         self._listener.listen()
         self.cut: Cut = "never"
         self.cuts = 0
+        self.most: int | None = None
         threading.Thread(target=self._accept, daemon=True).start()
 
     def close(self) -> None:
@@ -48,7 +50,7 @@ class CuttingProxy:
                 data = source.recv(1 << 16)
                 if not data:
                     return
-                if source is client and b"COMMIT\0" in data and self.cut != "never":
+                if source is client and b"COMMIT\0" in data and self.cut != "never" and (self.most is None or self.cuts < self.most):
                     self.cuts += 1
                     if self.cut == "after":
                         server.sendall(data)

@@ -17,9 +17,10 @@ STAYS = (
     re.compile(r"_versions/[^/]+\.manifest"),
     re.compile(r"_versions/latest_version_hint\.json"),
     re.compile(r"_refs/(tags|branches)/[^/]+\.json"),
+    re.compile(r"_tiltyard/owner\.json"),
     re.compile(r"_tiltyard/floor/[0-9]+-[0-9]+-[0-9a-f-]{36}\.json"),
 )
-"""What no version names and still is in its place: versions and what refers to them, advice, and what a cleanup has written down."""
+"""What no version names and still is in its place: versions, what refers to them, advice, the owner, what a cleanup wrote down."""
 
 LINE = re.compile(r"(tree/.+?/)?(?:_versions|_transactions|_deletions|_indices|_refs|_tiltyard|data)/.+")
 """The directory of a branch that a file lies in, if it is one."""

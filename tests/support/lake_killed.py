@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 import lance.fragment  # noqa: F401 - loaded here, so that no child has to
 import pyarrow as pa
 
+from tests.support.lakes import stores_through
 from tiltyard.catalog.records import Body, Decide, Found, Records, Writes
 from tiltyard.catalog.values import TableHead
 from tiltyard.lake import Lake
@@ -142,16 +143,26 @@ def run_child(uri: str, arguments: dict[str, Any], number: int, tables: int | st
         steps.take("acknowledged")
 
 
+def run_forward(uri: str, arguments: dict[str, Any], branch: str, deadly: int | None, names: Path) -> None:
+    """Brings a branch home, and dies at a step."""
+    with Lake.open(uri, **arguments) as lake:
+        steps = Steps(deadly, names)
+        lake.catalog.records = SteppingRecords(lake.catalog.records, steps)
+        with stores_through(lambda store: SteppingStore(store, steps)):
+            lake.branches.fast_forward(branch)
+        steps.take("acknowledged")
+
+
 _context: ForkServerContext | None = None
 
 
-def child(*arguments: Any) -> int:
+def child(*arguments: Any, target: Callable[..., None] = run_child) -> int:
     """Runs a child to its end or its death; what it ended with."""
     global _context
     if _context is None:
         _context = multiprocessing.get_context("forkserver")
         _context.set_forkserver_preload([__name__])
-    process = _context.Process(target=run_child, args=arguments)
+    process = _context.Process(target=target, args=arguments)
     process.start()
     process.join()
     assert process.exitcode is not None

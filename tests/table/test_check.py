@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from tests.support.commits import InterruptedStore, handle, memory_table, plant,
 from tests.support.stock import deletion_path, stock_manifest
 from tests.support.tables import open_stock
 from tiltyard import ops
-from tiltyard.errors import NotFound
+from tiltyard.errors import CorruptTable, NotFound
 from tiltyard.format.deletions import encode_deletions
 from tiltyard.format.flags import Feature
 from tiltyard.format.manifest import Manifest
@@ -28,6 +29,7 @@ from tiltyard.format.values import BasePath, DataFragment
 from tiltyard.storage.local import LocalStore
 from tiltyard.storage.memory import MemoryStore
 from tiltyard.transaction.log import VersionLog
+from tiltyard.transaction.succession import to_be_sealed
 from tiltyard.transaction.transaction import Transaction
 
 
@@ -50,10 +52,14 @@ def _broken(root: Path) -> set[str]:
 
 
 def _rewrite(root: Path, version: int, change: Callable[[Manifest], Manifest], transaction: bytes | None = None) -> None:
-    """Writes a version's file anew with something else in it."""
+    """Writes a version's file anew with something else in it, and with the digest that belongs to it."""
     log = VersionLog(LocalStore(root))
     file = log.load(version, Scheme.V2)
-    data, _ = encode_manifest_file(change(file.manifest), transaction or file.transaction)
+    inline = transaction or file.transaction
+    assert inline is not None
+    with suppress(CorruptTable):  # for one that is none, too
+        inline = to_be_sealed(Transaction.from_bytes(inline)).to_bytes()
+    data, _ = encode_manifest_file(change(file.manifest), inline)
     log.store.put(log.path(version, Scheme.V2), data)
 
 

@@ -299,7 +299,7 @@ def test_what_is_no_checkpoint_is_left_alone(tmp_path: Path) -> None:
         ({"y": None}, {}, "SQL expression"),
         ({1: "1"}, {}, "is text"),
         ({"y": "no_such + 1"}, {}, "no_such"),
-        ({"y": "x +"}, {}, "pylance could not"),
+        ({"y": "x +"}, {}, "something is missing after"),
         ({"_rowid": "1"}, {}, "cannot be called"),
         ({"a.b": "1"}, {}, "cannot be called"),
         ({"a`b": "1"}, {}, "cannot be called"),

@@ -370,15 +370,15 @@ def test_what_is_left_of_it_bounds_the_race() -> None:
     race = RetryPolicy(max_retries=5)
     runs, clock, work = _scripted(None, policy=RerunPolicy(race, deadline=10.0), takes=4.0)
     work()
-    assert runs[0].policy == RetryPolicy(5, 6.0)
+    assert runs[0].policy == RetryPolicy(5, 6.0, begun=0.0)
     clock.advance(60.0)
-    assert runs[0].policy == RetryPolicy(5, 0.0)
+    assert runs[0].policy == RetryPolicy(5, 0.0, begun=0.0)
     runs, _, work = _scripted(None, policy=RerunPolicy(RetryPolicy(5, 2.0), deadline=10.0))
     work()
-    assert runs[0].policy == RetryPolicy(5, 2.0)
+    assert runs[0].policy == RetryPolicy(5, 2.0, begun=0.0)
     runs, _, work = _scripted(None, policy=RerunPolicy(race))
     work()
-    assert runs[0].policy == race
+    assert runs[0].policy == RetryPolicy(5, begun=0.0)
 
 
 def test_a_race_does_not_outlast_it(root: Path) -> None:

@@ -17,6 +17,7 @@ from tiltyard import ops
 from tiltyard.conflicts import Context, Outcome
 from tiltyard.format import lance_pb2 as pb
 from tiltyard.format.codec import uuid_to_pb
+from tiltyard.format.keys import PRIMARY_KEY, PRIMARY_KEY_POSITION
 from tiltyard.transaction.key_filter import ITEMS, PLAIN_BYTES, PROBABILITY, bloom_of
 from tiltyard.transaction.touched import FRAGMENT_REUSE, MEM_WAL
 
@@ -229,6 +230,10 @@ def field_metadata(number: int, entries: Mapping[str, str | None]) -> Side:
     return Side(ops.UpdateConfig(field_metadata_updates={number: changes(entries)}))
 
 
+DECLARES_KEY = field_metadata(0, {PRIMARY_KEY: "true"})
+REPLACES_METADATA = Side(ops.UpdateConfig(field_metadata_updates={0: changes({}, whole=True)}))
+
+
 def replaces(column: int, *fragments: int) -> Side:
     return Side(ops.DataReplacement(tuple(ops.Replacement(one, ops.DataFile("c.lance", (column,), (0,))) for one in fragments)))
 
@@ -289,7 +294,7 @@ FULL, EMPTY = b"\xff" * PLAIN_BYTES, bytes(PLAIN_BYTES)
 
 ALWAYS = """
                    Append Delete Overwrite CreateIndex Rewrite Merge Project Restore ReserveFragments Clone Update UpdateConfig DataReplacement UpdateMemWalState UpdateBases
-Append               *      .       X          .          .      *      *       X          .            .     *         .              .                X              .
+Append               *      .       X          .          .      *      *       X          .            .     *         *              .                X              .
 Delete               *      *       X          .          *      *      *       X          .            .     *         .              *                X              .
 Overwrite            *      *       *          .          .      .      .       .          .            .     .         *              .                x              .
 CreateIndex          .      *       X          *          *      *      *       X          .            .     *         .              *                *              .
@@ -299,9 +304,9 @@ Project              *      *       X          .          .      R      *       
 Restore              *      .       .          .          .      .      .       .          .            .     .         .              .                X              .
 ReserveFragments     .      .       X          .          .      .      .       X          .            .     .         .              .                .              .
 Clone                .      .       .          .          .      .      .       .          .            .     .         .              .                .              .
-Update               *      *       X          .          *      R      *       X          .            .     *         .              *                *              .
-UpdateConfig         .      .       *          .          .      *      .       .          .            .     .         *              .                .              .
-DataReplacement      .      *       X          *          *      R      *       X          .            .     *         .              *                X              .
+Update               *      *       X          .          *      R      *       X          .            .     *         *              *                *              .
+UpdateConfig         *      .       *          .          .      *      .       *          .            .     *         *              *                .              .
+DataReplacement      .      *       X          *          *      R      *       X          .            .     *         *              *                X              .
 UpdateMemWalState    x      x       x          *          o      x      x       x          o            x     *         o              x                *              o
 UpdateBases          .      .       .          .          .      .      .       .          .            .     .         .              .                .              *
 """  # noqa: E501
@@ -639,6 +644,13 @@ CASES: dict[tuple[str, str], tuple[Case | Outside, ...]] = {
         stock("theirs is further", move({}, progress=progress(5)), log_state(6), "X"),
         spec("we compact nothing", move(ROW), log_state(5), "."),
     ),
+    ("Append", "UpdateConfig"): (spec("another field", append(), field_metadata(PRICE, {"unit": "EUR"}), "."),),
+    ("Update", "UpdateConfig"): (spec("another field", move(ROW), field_metadata(PRICE, {"unit": "EUR"}), "."),),
+    ("DataReplacement", "UpdateConfig"): (spec("a key of another field", replaces(PRICE, 0), DECLARES_KEY, "."),),
+    ("UpdateConfig", "Append"): (spec("another field", field_metadata(PRICE, {"unit": "EUR"}), append(), "."),),
+    ("UpdateConfig", "Update"): (spec("another column rewritten", DECLARES_KEY, in_place(0, PRICE), "."),),
+    ("UpdateConfig", "DataReplacement"): (spec("another column replaced", DECLARES_KEY, replaces(PRICE, 0), "."),),
+    ("UpdateConfig", "Restore"): (spec("a config key", config({"a": "1"}), Side(ops.Restore(2)), "."),),
     ("UpdateConfig", "Overwrite"): (
         spec("other keys", config({"a": "1"}), overwrite(b="1"), "X"),
         spec("they set none", config({"a": "1"}), overwrite(), "X"),
@@ -726,6 +738,21 @@ CASES: dict[tuple[str, str], tuple[Case | Outside, ...]] = {
 # ---- beyond the matrix -----------------------------------------------------------------------------------------------------
 
 FURTHER: tuple[Case, ...] = (
+    # A primary key that one side declares, and values the other side wrote without it.
+    own("we add rows", append(), DECLARES_KEY, "R", names=("field 0",)),
+    own("we add rows beside a position in the key", append(), field_metadata(PRICE, {PRIMARY_KEY_POSITION: "2"}), "R", names=("field 1",)),
+    own("we add rows while all metadata of a field is replaced", append(), REPLACES_METADATA, "R", names=("field 0",)),
+    own("we add no rows", Side(ops.Append()), DECLARES_KEY, "."),
+    own("we move rows", move(ROW), DECLARES_KEY, "R"),
+    own("we rewrite the key", in_place(0, 0), DECLARES_KEY, "R"),
+    own("we rewrite columns and do not tell which", in_place(0, PRICE, unnamed=True), DECLARES_KEY, "R"),
+    own("we only delete, as an update", Side(ops.Update((), (fragment(0, 1),))), DECLARES_KEY, "."),
+    own("we replace the key", replaces(0, 0), DECLARES_KEY, "R"),
+    own("we replace all rows", overwrite(), DECLARES_KEY, "R"),
+    own("they added rows", DECLARES_KEY, append(), "R"),
+    own("they moved rows", DECLARES_KEY, move(ROW), "R"),
+    own("they replaced the key", DECLARES_KEY, replaces(0, 0), "R"),
+    own("they set the table back", DECLARES_KEY, Side(ops.Restore(2)), "R"),
     # A rewrite and deletions, both orders, where it is certain where the rows are.
     own("deletions follow a rewrite", delete(ROW, (1,)), rewrite((0, 1)), "B", stable=True, carry_fragments=(0, 1)),
     replace(

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from tiltyard.catalog.codec import (
     BRANCHES,
@@ -29,19 +29,34 @@ from tiltyard.catalog.codec import (
     transaction_key,
 )
 from tiltyard.catalog.cuts import Floor, cut_at, floor_from, floor_key
-from tiltyard.catalog.publishing import ABORTED, COMMITTED, Published, decide, locks
-from tiltyard.catalog.records import Body, Found, Records, Writes
+from tiltyard.catalog.lines import is_line, line_in, new_line
+from tiltyard.catalog.publishing import ABORTED, COMMITTED, IN_DOUBT, Published, decide, locks, names_of
+from tiltyard.catalog.records import Body, Decide, Found, Records, Writes
 from tiltyard.catalog.values import MAIN, Cut, Publication, Snapshot
-from tiltyard.errors import NotFound, TiltyardError, UnsupportedFeature
+from tiltyard.errors import ContentionError, NotFound, StorageError, TiltyardError, UnsupportedFeature
 from tiltyard.interfaces import Runtime
+from tiltyard.transaction.backoff import wait_before
 
-FORMAT: Final = 1
-"""What the records of a lake mean. A higher number than this one is refused."""
+T = TypeVar("T")
+
+BOOKKEEPING: Final = 4
+"""How often bookkeeping is tried that others or a lost answer got in the way of."""
+BOOKKEEPING_WAIT: Final = 0.05
+"""Seconds; what the wait between two of these tries grows from."""
+
+FORMAT: Final = 2
+"""What the records of a lake mean. A higher number than this one is refused.
+
+1: no marks. 2: the root is claimed, and all that the lake makes carries its marks; ``Lake.upgrade`` makes a 1 a 2.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """A version that was committed and has not got its final name yet."""
+    """A version that was committed and has not got its final name yet.
+
+    ``line`` (of the lake's history) and ``location`` (of the table) are empty in records of earlier releases.
+    """
 
     table: str
     lake_branch: str
@@ -51,6 +66,8 @@ class Pending:
     staged: str
     transaction: str
     alone: bool
+    line: str = ""
+    location: str = ""
 
     @property
     def key(self) -> str:
@@ -78,10 +95,19 @@ class Catalog:
             if LAKE in found:
                 return Writes(found[LAKE])
             body = {"format": FORMAT, "id": self.runtime.random.uuid(), "created": now, **facts}
-            return Writes(body, {LAKE: body, tip_key(MAIN): {"snapshot": 0, "at": now}})
+            return Writes(body, {LAKE: body, tip_key(MAIN): {"snapshot": 0, "at": now, "line": new_line(body["id"])}})
 
         known = self.records.get([LAKE]).get(LAKE) or self.records.transact([LAKE, tip_key(MAIN)], [], make)
         return check_format(known, self.records.url)
+
+    def amend(self, facts: Mapping[str, Any]) -> Body:
+        """Changes what the lake says of itself; a fact that is None goes."""
+
+        def change(found: Found) -> Writes[Body]:
+            body = {key: value for key, value in {**found.get(LAKE, {}), **facts}.items() if value is not None or key == "root"}
+            return Writes(body, {LAKE: body})
+
+        return self.records.transact([LAKE], [], change)
 
     def describe(self) -> Body | None:
         """What the lake says of itself; None where there is none."""
@@ -103,7 +129,8 @@ class Catalog:
         # The prefix of one branch's tip may begin that of another's.
         prefix = f"{TABLES}{branch}/"
         heads = [head_from_body(body) for key, body in found.items() if key.startswith(prefix)]
-        return Cut(branch, int(tip["snapshot"]), {head.name: head for head in heads}, _unfinished(found))
+        line = line_in(tip, self.records, branch)
+        return Cut(branch, int(tip["snapshot"]), {head.name: head for head in heads}, _unfinished(found), line, names_of(tip))
 
     def cut_at(self, snapshot: int, branch: str = MAIN) -> Cut:
         """All tables as they were right after a snapshot.
@@ -115,15 +142,23 @@ class Catalog:
         # Looked at last: a version that is not among these by now has its name for good.
         return replace(cut, unfinished=_unfinished(dict(self.records.scan([PENDING]))))
 
-    def keep_cut(self, branch: str, snapshot: int) -> None:
-        """Writes a cut down at the end of each bucket, so that later ones need not be put together from the beginning. Advice only."""
+    def keep_cut(self, branch: str, snapshot: int, line: str) -> None:
+        """Writes a cut down at the end of each bucket, so that later ones need not be put together from the beginning. Advice only.
+
+        Nothing is written where the branch is another line of history by then.
+        """
         bucket = (snapshot + 1) // BUCKET
         if (snapshot + 1) % BUCKET:
             return
         with suppress(TiltyardError):  # whatever goes wrong here, the snapshot is committed
             tables = [head_to_body(head) for head in self.cut_at(snapshot, branch).tables.values()]
-            key = cut_key(branch, bucket)
-            self.records.transact([key], [], lambda found: Writes(None, {} if key in found else {key: {"tables": tables}}))
+            key, begin = cut_key(branch, bucket), BRANCHES + branch
+
+            def decide(found: Found) -> Writes[None]:
+                other = branch != MAIN and str(found.get(begin, {}).get("id")) != line
+                return Writes(None, {} if key in found or other else {key: {"tables": tables}})
+
+            self.records.transact([key], [] if branch == MAIN else [begin], decide)
 
     # ---- history ---------------------------------------------------------------------------------------------------------------
 
@@ -153,7 +188,8 @@ class Catalog:
             middle = (low + high + 1) // 2
             later = self.snapshot(middle, branch).at > moment
             low, high = (low, middle - 1) if later else (middle, high)
-        return low
+        found = self.records.get([snapshot_key(branch, low)]).get(snapshot_key(branch, low), {})
+        return int(found["base"]) if found.get("unknown") else low  # the one before a gap that a lost catalog left
 
     def floor(self, branch: str = MAIN) -> Floor:
         """Where the past begins: a cleanup may have forgotten what was before."""
@@ -177,7 +213,7 @@ class Catalog:
         now = self.runtime.clock.now()
         done = self.records.transact(exclusive, shared, lambda found: decide(publication, found, now))
         if not done.replayed:
-            self.keep_cut(publication.branch, done.snapshot)
+            self.keep_cut(publication.branch, done.snapshot, publication.line)
         return done
 
     def transaction(self, transaction: str) -> Body | None:
@@ -195,11 +231,11 @@ class Catalog:
         now = self.runtime.clock.now().isoformat()
 
         def decide(found: Found) -> Writes[bool]:
-            if key in found:
+            if key in found and found[key]["state"] != IN_DOUBT:
                 return Writes(found[key]["state"] != COMMITTED)
             return Writes(True, {key: {"state": ABORTED, "at": now}})
 
-        return self.records.transact([key], [], decide)
+        return self._keep_trying([key], decide)
 
     # ---- versions on their way to their final name -----------------------------------------------------------------------------
 
@@ -210,14 +246,22 @@ class Catalog:
 
     def settle(self, finished: Iterable[Pending]) -> None:
         """Notes that versions have their final names."""
-        keys = [one.key for one in finished]
-        if keys:
-            self.records.transact(keys, [], lambda found: Writes(None, delete=[key for key in keys if key in found]))
+        staged = {one.key: one.staged for one in finished}
 
-    def void(self, pending: Pending) -> None:
+        def decide(found: Found) -> Writes[None]:
+            return Writes(None, delete=[key for key, path in staged.items() if key in found and found[key]["staged"] == path])
+
+        if staged:
+            self._keep_trying([*staged], decide)
+
+    def void(self, pending: Pending, maker: str) -> None:
         """Gives a number up to a writer that does not know the catalog and had taken the name: nobody has seen ours.
 
-        The transaction is then undecided again, and may be published on top of theirs.
+        The transaction is then undecided again, and may be published on top of theirs. Heads that name the version name theirs now.
+
+        Args:
+            pending: our version.
+            maker: the table's own transaction that made theirs.
         """
         mine = transaction_key(pending.transaction)
         done = self.transaction(pending.transaction)
@@ -225,23 +269,45 @@ class Catalog:
             return
         at = snapshot_key(pending.lake_branch, int(done["snapshot"]))
         gone = [pending.key, mine, *([idempotency_key(done["key"])] if "key" in done else [])]
+        heads = [key for key, _ in self.records.scan([TABLES]) if key.endswith(f"/{pending.table}")]
 
         def decide(found: Found) -> Writes[None]:
-            if at not in found or any(key not in found for key in gone):
+            if any(key not in found for key in gone) or found[pending.key]["staged"] != pending.staged:
                 return Writes(None)
-            return Writes(None, {at: snapshot_to_body(replace(snapshot_from_body(found[at]), voided=True))}, gone)
+            put = {key: {**found[key], "transaction": maker} for key in heads if key in found and _names(found[key], pending)}
+            if at in found and found[at]["transaction"] == pending.transaction:
+                put[at] = snapshot_to_body(replace(snapshot_from_body(found[at]), voided=True))
+            return Writes(None, put, gone)  # where the snapshot is gone, so is the line that it was on
 
-        self.records.transact([*gone, at], [], decide)
+        self._keep_trying([*gone, at, *heads], decide)
 
     def quarantine(self, pending: Pending, why: str) -> None:
-        """Stops all writing to a table until somebody decides."""
-        key = table_key(pending.lake_branch, pending.table)
+        """Stops all writing to a table until somebody decides. Another line of that name, or branch of the table, is left alone."""
+        key, tip = table_key(pending.lake_branch, pending.table), tip_key(pending.lake_branch)
 
         def decide(found: Found) -> Writes[None]:
-            news = key in found and found[key].get("quarantine") != why
+            ours = key in found and found[key].get("branch") == pending.branch and is_line(found, pending.lake_branch, pending.line)
+            news = ours and found[key].get("quarantine") != why
             return Writes(None, {key: {**found[key], "quarantine": why}} if news else {})
 
-        self.records.transact([key], [], decide)
+        self._keep_trying([key], decide, [tip])
+
+    def _keep_trying(self, keys: Sequence[str], decide: Decide[T], shared: Sequence[str] = ()) -> T:
+        """Does bookkeeping that may be done twice, so that neither a lost answer nor a busy catalog leaves it open."""
+        for attempt in range(BOOKKEEPING):
+            try:
+                return self.records.transact(keys, shared, decide)
+            except (StorageError, ContentionError) as error:
+                if isinstance(error, StorageError) and not error.maybe_applied:
+                    raise
+                last = error
+            self.runtime.clock.sleep(wait_before(attempt, BOOKKEEPING_WAIT, self.runtime))
+        raise last
+
+
+def _names(body: Body, pending: Pending) -> bool:
+    """Whether a table's head names a version that was pending."""
+    return (body.get("branch"), int(body["version"])) == (pending.branch, pending.version)
 
 
 def _unfinished(found: Found) -> dict[tuple[str, str | None], int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from datetime import datetime
@@ -21,6 +22,10 @@ TAGS: Final = "tag/"
 BRANCHES: Final = "branch/"
 NAMESPACES: Final = "namespace/"
 GONE: Final = "gone/"
+ENDED: Final = "ended/"
+PLACES: Final = "place/"
+PINS: Final = "pin/"
+EXPIRED: Final = "expired/"
 
 
 def tip_key(branch: str) -> str:
@@ -67,6 +72,21 @@ def cuts_prefix(branch: str) -> str:
 def gone_key(location: str) -> str:
     """Notes that the directory of a table was given up, so that nobody makes the table there any more."""
     return GONE + location
+
+
+def ended_key(branch: str, identity: str) -> str:
+    """Notes that a branch of the lake was deleted or began anew, so that nobody needs the tables' own branches of it any more."""
+    return f"{ENDED}{branch}-{identity}"
+
+
+def place_key(location: str) -> str:
+    """Says which table is registered at a location, of which only the digest fits into every database."""
+    return PLACES + hashlib.sha256(location.encode()).hexdigest()
+
+
+def pin_key(identity: str) -> str:
+    """Notes that tables have tags for something in the lake, or are about to get them."""
+    return PINS + identity
 
 
 def transaction_key(transaction: str) -> str:

@@ -105,5 +105,8 @@ def _opened(url: str, durability: Durability) -> Records:
     with _opening:
         found = _open.get((url, durability))
         if found is None:
-            found = _open[url, durability] = open_records(url, durability=durability)
+            try:
+                found = _open[url, durability] = open_records(url, durability=durability)
+            except InvalidInput as error:
+                raise error.advised("A commit store is sqlite:///file or postgresql://...") from error
         return found

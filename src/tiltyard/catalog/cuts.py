@@ -7,7 +7,7 @@ below that somebody named. Below the floor there is nothing else, so nobody may 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
@@ -22,10 +22,12 @@ from tiltyard.catalog.codec import (
     snapshot_from_body,
     snapshot_key,
     snapshots_prefix,
+    tip_key,
 )
-from tiltyard.catalog.publishing import new_head
+from tiltyard.catalog.lines import line_in
+from tiltyard.catalog.publishing import new_head, next_head
 from tiltyard.catalog.records import Body, Found, Records
-from tiltyard.catalog.values import Change, Cut, Snapshot, TableHead
+from tiltyard.catalog.values import Cut, Snapshot, TableHead
 from tiltyard.errors import NotFound, StorageError
 
 TRIES: Final = 5
@@ -105,25 +107,32 @@ def cut_at(records: Records, snapshot: int, branch: str) -> Cut:
         NotFound: there is no such snapshot.
     """
     for _ in range(TRIES):
-        heads = _cut_at(records, snapshot, branch)
-        if heads is not None:
-            return Cut(branch, snapshot, {head.name: head for head in heads.values()})
+        cut = _cut_at(records, snapshot, branch)
+        if cut is not None:
+            return cut
     raise StorageError(f"The history of branch {branch!r} at {records.url} has gaps before {snapshot}.", name=branch, transient=True)
 
 
-def _cut_at(records: Records, snapshot: int, branch: str) -> Heads | None:
-    bucket, begin = snapshot // BUCKET, BRANCHES + branch
-    named = named_cut_key(branch, snapshot)
-    found = records.get([cut_key(branch, bucket), snapshot_key(branch, snapshot), begin, floor_key(branch), named])
+def _cut_at(records: Records, snapshot: int, branch: str) -> Cut | None:
+    bucket, begin, tip = snapshot // BUCKET, BRANCHES + branch, tip_key(branch)
+    found = records.get([cut_key(branch, bucket), snapshot_key(branch, snapshot), begin, tip, *_kept_keys(branch, snapshot)])
+    line = line_in(found.get(tip), records, branch)
+
+    def cut(heads: Heads) -> Cut:
+        return Cut(branch, snapshot, {head.name: head for head in heads.values()}, line=line)
+
     begun = int(found[begin]["snapshot"]) if begin in found else 0
     floor = floor_from(found, branch)
     if floor.heads is not None and snapshot == floor.snapshot:
-        return dict(floor.heads)
-    if named in found:
-        return _heads(found[named])
+        return cut(dict(floor.heads))
+    if (named := named_cut_key(branch, snapshot)) in found:
+        return cut(_heads(found[named]))
     floor = floor.lowest
     if snapshot < floor.snapshot or (snapshot != begun and snapshot_key(branch, snapshot) not in found):
         raise NotFound(f"There is no snapshot {snapshot} on branch {branch!r}.", name=str(snapshot), advice="See lake.history().")
+    if found.get(snapshot_key(branch, snapshot), {}).get("unknown"):
+        what = f"What snapshot {snapshot} of branch {branch!r} was is not known: the catalog that had it was lost."
+        raise NotFound(what, name=str(snapshot), advice="See lake.history() for what was found again.")
     after, heads = _nearest(records, found, branch, bucket, begun, floor)
     steps = [
         step
@@ -133,9 +142,16 @@ def _cut_at(records: Records, snapshot: int, branch: str) -> Heads | None:
     ]
     if [step.id for step in steps] != list(range(after + 1, snapshot + 1)):
         return None  # a cleanup took away what stood on, after we had read where to begin
+    if any(step.line and step.line != line for step in steps):
+        return None  # the branch began anew after we had read where it begins
     for step in steps:
         follow(step, heads)
-    return heads
+    return cut(heads)
+
+
+def _kept_keys(branch: str, snapshot: int) -> tuple[str, str]:
+    """Where a cleanup left a cut that it did not take away."""
+    return floor_key(branch), named_cut_key(branch, snapshot)
 
 
 def _nearest(records: Records, found: Found, branch: str, bucket: int, begun: int, floor: Floor) -> tuple[int, Heads]:
@@ -161,25 +177,13 @@ def _heads(body: Body) -> Heads:
 def follow(step: Snapshot, heads: Heads) -> None:
     """What one snapshot makes of the heads before it."""
     for change in step.changes:
-        _follow(change, heads, step.branch)
-
-
-def _follow(change: Change, heads: Heads, branch: str) -> None:
-    if change.kind == "drop":
-        heads.pop(change.table, None)
-        return
-    content = max((step.version for step in change.steps if step.content), default=0)
-    before = heads.get(change.table)
-    if before is None:
-        heads[change.table] = new_head(change, branch)
-        return
-    heads[change.table] = replace(
-        before,
-        name=change.name,
-        version=change.version,
-        data_version=max(before.data_version, content),
-        branch=change.branch or before.branch,
-    )
+        before = heads.get(change.table)
+        if change.kind == "drop":
+            heads.pop(change.table, None)
+        elif before is None:
+            heads[change.table] = new_head(change, step.branch, step.line)
+        else:
+            heads[change.table] = next_head(change, before, step.line)
 
 
 # ---- a whole line of history -------------------------------------------------------------------------------------------------------

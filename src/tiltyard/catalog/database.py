@@ -83,6 +83,9 @@ class Database(Protocol):
     def delete(self, connection: Connection, keys: Collection[str]) -> None:
         """Removes records, whether or not they are there."""
 
+    def holder(self, engine: Engine) -> str:
+        """Who has held the catalog's locks for longest, and what to do about it, in a sentence; empty where that cannot be told."""
+
     def failure(self, error: BaseException | None) -> Failure:
         """What an error of the driver means."""
 

@@ -7,15 +7,18 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from tiltyard.catalog.catalog import Catalog, Pending
+from tiltyard.catalog.marks import without_marks
 from tiltyard.catalog.publishing import AbortedError, StaleError
 from tiltyard.catalog.staging import STAGED, UPKEEP
 from tiltyard.catalog.values import MAIN, Change, Moved, Publication, Step, TableHead
-from tiltyard.errors import AlreadyExists, CorruptTable, HistoryUnavailable, StorageError
+from tiltyard.errors import AlreadyExists, CorruptTable, ExpectedVersionMismatch, HistoryUnavailable, StorageError
 from tiltyard.format.manifest_file import decode_manifest_file
+from tiltyard.format.names import Scheme
 from tiltyard.interfaces import CommitHandler, ObjectStore
 from tiltyard.storage.external import Claim, ExternalHandler, ExternalStore, UnfinishedError
 from tiltyard.storage.handlers import handler_for
 from tiltyard.transaction.log import Committed, VersionLog
+from tiltyard.transaction.succession import PARENT, transaction_id
 from tiltyard.transaction.transaction import Transaction
 
 FOREIGN: Final = "a writer that does not know the catalog"
@@ -42,6 +45,8 @@ class LakeLedger:
         lake_branch: the lake's line of history.
         branch: the table's own branch it lives on there.
         author: who writes.
+        line: id of that line of history.
+        origin: what the catalog had when the table's branch was forked for this line; None where it was not.
     """
 
     catalog: Catalog
@@ -50,6 +55,8 @@ class LakeLedger:
     lake_branch: str = MAIN
     branch: str | None = None
     author: str = ""
+    line: str = ""
+    origin: TableHead | None = None
     store: ObjectStore | None = None
     known: dict[int, Pending] = field(default_factory=dict)
 
@@ -62,14 +69,26 @@ class LakeLedger:
         transaction = maker_of(data, claim.path)
         content = not isinstance(transaction.operation, UPKEEP)
         step = Step(claim.version, claim.path, claim.staged, transaction.uuid, transaction.operation.name, content)
-        change = Change(self.table, "write", self.name, claim.version - 1, transaction.read_version, (step,), branch=self.branch)
+        base_branch, base_transaction = self._base(claim.version - 1, transaction)
+        change = Change(
+            self.table,
+            "write",
+            self.name,
+            claim.version - 1,
+            transaction.read_version,
+            (step,),
+            branch=self.branch,
+            base_branch=base_branch,
+            base_transaction=base_transaction,
+        )
         publication = Publication(
             transaction.uuid,
             (change,),
             self.lake_branch,
             author=self.author,
             message=transaction.message,
-            properties=transaction.properties,
+            properties=without_marks(transaction.properties),
+            line=self.line,
         )
         try:
             done = self.catalog.publish(publication)
@@ -80,10 +99,18 @@ class LakeLedger:
         if done.replayed:
             raise AlreadyExists(f"{claim.path!r} was claimed before.", name=claim.path)
         self.known[claim.version] = Pending(
-            self.table, self.lake_branch, self.branch, claim.version, claim.path, claim.staged, transaction.uuid, alone=True
+            self.table, self.lake_branch, self.branch, claim.version, claim.path, claim.staged, transaction.uuid, alone=True, line=self.line
         )
 
+    def _base(self, version: int, transaction: Transaction) -> tuple[str, str]:
+        """The table's branch and the transaction that a version was built on, as the catalog knows them."""
+        if self.origin is not None and self.origin.version == version:
+            return self.origin.branch or "", self.origin.transaction  # the fork's first version is a copy that the catalog has not heard of
+        return self.branch or "", transaction.properties.get(PARENT, "")
+
     def _refused(self, claim: Claim, moved: Moved) -> Exception:
+        if moved.kind in ("line", "replaced"):
+            return another_line(self.name, self.lake_branch, moved)
         if moved.actual is None:
             return HistoryUnavailable(
                 f"{self.name} was dropped from the lake.", read_version=moved.expected, advice="Nothing was committed."
@@ -92,7 +119,7 @@ class LakeLedger:
             return AlreadyExists(f"{claim.path!r} is taken.", name=claim.path)
         assert self.store is not None
         assert moved.head is not None
-        adopt(self.catalog, self.store, moved.head, self.lake_branch)
+        adopt(self.catalog, self.store, replace(moved.head, branch=self.branch), self.lake_branch, self.line, moved.head)
         return UnfinishedError()
 
     def settle(self, claim: Claim, *, foreign: bool) -> None:
@@ -102,7 +129,8 @@ class LakeLedger:
         if not foreign:
             self.catalog.settle([pending])
         elif pending.alone:
-            self.catalog.void(pending)
+            assert self.store is not None
+            self.catalog.void(pending, foreign_maker(self.store, pending.version, pending.path))
         else:
             raise self.set_apart(pending)
 
@@ -116,15 +144,43 @@ class LakeLedger:
         return CorruptTable(self.name, why, advice="Run `tiltyard lake repair`.")
 
 
+def another_line(name: str, branch: str, moved: Moved) -> ExpectedVersionMismatch:
+    """The error for a single verb whose handle was opened on a line of history that is not there any more."""
+    what = "is another branch than" if moved.kind == "line" else "has another version of it than"
+    return ExpectedVersionMismatch(
+        f"{name.replace('$', '.')}: branch {branch!r} {what} the handle was opened on.",
+        table=name.replace("$", "."),
+        expected=moved.expected,
+        actual=moved.actual,
+        cause=moved.kind,
+        advice="Nothing was committed. Open the table again with lake.table().",
+    )
+
+
+def foreign_maker(store: ObjectStore, version: int, path: str) -> str:
+    """The transaction of a version that a foreign writer made; empty where it does not say."""
+    inner = store.inner if isinstance(store, ExternalStore) else store
+    return transaction_id(decode_manifest_file(inner.get(path), source=path, version=version, check=False))
+
+
 def decided_in_lake(
-    catalog: Catalog, head: TableHead, home: str, lake_branch: str, author: str
+    catalog: Catalog, head: TableHead, home: str, lake_branch: str, author: str, origin: TableHead | None = None
 ) -> Callable[[str, ObjectStore], tuple[ObjectStore, CommitHandler]]:
-    """For ``Place.decided_by``: versions of a table are decided in the catalog of its lake. ``home`` is where it lives."""
+    """For ``Place.decided_by``: versions of a table are decided in the catalog of its lake.
+
+    Args:
+        catalog: of the lake.
+        head: the table, with the line of history that writes to it as its owner.
+        home: where it lives.
+        lake_branch: the lake's line of history.
+        author: who writes.
+        origin: what the catalog has, where the table was forked for this line just now.
+    """
 
     def outside(uri: str, store: ObjectStore) -> tuple[ObjectStore, CommitHandler]:
         if uri != home:
             return store, handler_for(store)  # a branch of the table's own, which the lake knows nothing of
-        ledger = LakeLedger(catalog, head.id, head.name, lake_branch, head.branch, author)
+        ledger = LakeLedger(catalog, head.id, head.name, lake_branch, head.branch, author, head.owner, origin)
         runtime = catalog.runtime
         shown = ExternalStore(store, ledger, runtime)
         ledger.store = shown
@@ -133,37 +189,62 @@ def decided_in_lake(
     return outside
 
 
-def adopt(catalog: Catalog, store: ObjectStore, head: TableHead, lake_branch: str = MAIN) -> TableHead:
-    """Takes versions into the catalog that somebody committed without it; the head as it is then.
+def adopt(catalog: Catalog, store: ObjectStore, head: TableHead, lake_branch: str, line: str, origin: TableHead | None = None) -> TableHead:
+    """Takes versions into the catalog that a foreign writer committed; the head as it is then.
+
+    Args:
+        catalog: of the lake.
+        store: of the branch of the table that the head names.
+        head: where the line of history is; it owns that branch of the table.
+        lake_branch, line: the branch of the lake, and which line of that name.
+        origin: what the catalog has, where the table was forked for this line and nothing was committed since.
 
     Raises:
         CorruptTable: a version between the catalog's head and theirs is missing or says another one.
+        ExpectedVersionMismatch: the branch of the lake is another line by now.
     """
     log = VersionLog(store)
     for _ in range(_ADOPTIONS):
         found = log.head()
         if found is None or found[0] <= head.version:
             return head
-        steps = []
-        for version in range(head.version + 1, found[0] + 1):
-            try:
-                theirs: Committed = log.committed(version, found[1])
-            except LookupError as error:
-                raise CorruptTable(head.name, f"version {version} is missing below {found[0]}, which is not the catalog's") from error
-            operation = theirs.transaction.operation
-            content = not isinstance(operation, UPKEEP)
-            steps.append(Step(version, log.path(version, found[1]), None, theirs.transaction.uuid, operation.name, content))
-        change = Change(head.id, "adopt", head.name, head.version, head.version, tuple(steps))
-        writer = str(theirs.manifest.writer or "")
-        publication = Publication(catalog.runtime.random.uuid(), (change,), lake_branch, author=writer, message=f"adopted from {FOREIGN}")
+        steps, writer = _foreign_steps(log, head, found[0], found[1])
+        base = origin or head
+        change = Change(
+            head.id, "adopt", head.name, head.version, head.version, steps, branch=head.branch,
+            base_branch=base.branch or "", base_transaction=base.transaction,
+        )  # fmt: skip
+        publication = Publication(
+            catalog.runtime.random.uuid(), (change,), lake_branch, author=writer, message=f"adopted from {FOREIGN}", line=line
+        )
         try:
             catalog.publish(publication)
         except StaleError as stale:
             moved = stale.moved[0]
+            if moved.kind == "line" or (moved.head is not None and moved.head.branch != head.branch):
+                raise another_line(head.name, lake_branch, moved) from None
             if moved.head is None:
                 raise HistoryUnavailable(f"{head.name} was dropped from the lake.", read_version=head.version) from None
-            head = moved.head
+            head, origin = moved.head, None
             continue
+        except StorageError as error:
+            if not error.maybe_applied:
+                raise
+            continue  # whoever adopts them anew finds out whether they are adopted
         newest = max((one.version for one in steps if one.content), default=0)
-        return replace(head, version=found[0], data_version=max(head.data_version, newest))
+        return replace(head, version=found[0], data_version=max(head.data_version, newest), transaction=steps[-1].transaction)
     raise StorageError(f"{head.name}: others commit faster than their versions can be adopted.", name=head.name, transient=True)
+
+
+def _foreign_steps(log: VersionLog, head: TableHead, newest: int, scheme: Scheme) -> tuple[tuple[Step, ...], str]:
+    """The versions above a head that the store has, and who wrote the latest."""
+    steps = []
+    for version in range(head.version + 1, newest + 1):
+        try:
+            theirs: Committed = log.committed(version, scheme)
+        except LookupError as error:
+            raise CorruptTable(head.name, f"version {version} is missing below {newest}, which is not the catalog's") from error
+        operation = theirs.transaction.operation
+        content = not isinstance(operation, UPKEEP)
+        steps.append(Step(version, log.path(version, scheme), None, theirs.transaction.uuid, operation.name, content))
+    return tuple(steps), str(theirs.manifest.writer or "")

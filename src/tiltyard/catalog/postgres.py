@@ -10,6 +10,7 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Engine, any_, bindparam, create_engine, delete, text, update
 from sqlalchemy.dialects.postgresql import ARRAY, TEXT, insert
+from sqlalchemy.exc import SQLAlchemyError
 
 from tiltyard.catalog.database import Failure, Trouble
 from tiltyard.catalog.migrations import RECORDS
@@ -17,14 +18,16 @@ from tiltyard.catalog.patience import Patience
 from tiltyard.errors import InvalidInput, UnsupportedFeature
 from tiltyard.storage.local import Durability
 
-_BUSY = frozenset({"40001", "40P01", "55P03"})  # serialization failure, deadlock, lock not available
+# Serialization failure, deadlock, lock not available; and the server ended a transaction whose client was silent for too long.
+_BUSY = frozenset({"40001", "40P01", "55P03", "25P03"})
 # Connection exceptions, the server shutting down or crashing, and "statement completion unknown": the answer says nothing of the deed.
 _LOST = ("08", "57P", "40003")
 _TRANSIENT = ("53", "57", "58")  # resources, operator intervention, the system below
 
-# Both ends notice within half a minute that the other one is gone, and a client that hangs with locks in its hands loses them.
+# Both ends notice within half a minute that the other one is gone, and a client that hangs with locks in its hands, be it stopped, loses
+# them: between two statements of ours there are never more than a few milliseconds of work.
 _KEEPALIVE = {"keepalives_idle": "10", "keepalives_interval": "5", "keepalives_count": "3", "tcp_user_timeout": "30000"}
-_IDLE = "SET LOCAL idle_in_transaction_session_timeout = '60s'"
+_IDLE = "SET LOCAL idle_in_transaction_session_timeout = '5s'"
 
 # One pass over the keys in the order given: for each the row is locked, as strongly as that key needs, before the next is looked at. Row
 # locks that wait give the row as it is when the lock is there.
@@ -45,6 +48,14 @@ _INSERT = insert(RECORDS).on_conflict_do_nothing().returning(RECORDS.c.key)
 _UPDATE = update(RECORDS).where(RECORDS.c.key == bindparam("of")).values(body=bindparam("to"))
 _DELETE = delete(RECORDS).where(_AMONG)
 
+_HOLDER = text("""
+SELECT a.pid, left(coalesce(a.application_name, ''), 63) AS application_name, coalesce(a.state, 'unknown') AS state,
+    CAST(coalesce(extract(epoch FROM clock_timestamp() - a.xact_start), 0) AS integer) AS seconds
+FROM pg_locks AS l JOIN pg_stat_activity AS a USING (pid)
+WHERE l.relation = to_regclass('tiltyard_records') AND l.granted AND l.mode <> 'AccessShareLock' AND a.pid <> pg_backend_pid()
+ORDER BY a.xact_start LIMIT 1
+""")
+
 _CATALOG_LOCK = 0x74696C7479617264  # "tiltyard"
 
 
@@ -57,14 +68,14 @@ class Postgres:
         lock_timeout: seconds to wait for a lock before everything is let go and tried again.
     """
 
-    patience = Patience(first=0.1, longest=5.0, attempts=16, seconds=300.0)
+    patience = Patience(first=0.1, longest=2.0, attempts=16, seconds=30.0)
     one_writer = False
     queue: Path | None = None
     lock_all = f"SELECT pg_advisory_xact_lock({_CATALOG_LOCK})"
 
     among: ColumnElement[bool] = _AMONG
 
-    def __init__(self, url: str, *, durability: Durability = "fsync", lock_timeout: float = 10.0) -> None:
+    def __init__(self, url: str, *, durability: Durability = "fsync", lock_timeout: float = 5.0) -> None:
         self._parameters = _parameters(url)
         self.shown = "postgresql://{host}:{port}/{dbname}".format_map(
             {"host": "localhost", "port": "5432", "dbname": ""} | self._parameters
@@ -103,11 +114,22 @@ class Postgres:
     def delete(self, connection: Connection, keys: Collection[str]) -> None:
         connection.execute(_DELETE, self.keys(keys))
 
+    def holder(self, engine: Engine) -> str:
+        try:
+            with engine.connect() as connection:
+                found = connection.execute(_HOLDER).first()
+        except SQLAlchemyError:
+            return ""
+        if found is None:
+            return ""
+        who = f"{found.application_name!r} (backend {found.pid}, {found.state}, {found.seconds} s)"
+        return f"{who} holds its locks: end it with SELECT pg_terminate_backend({found.pid})."
+
     def failure(self, error: BaseException | None) -> Failure:
         state = getattr(error, "sqlstate", None)
         if state is None or state.startswith(_LOST):
             advice = "See that the server runs and lets you in, then try again."
-            return Failure(Trouble.LOST, state or type(error).__name__, transient=True, advice=advice)
+            return Failure(Trouble.LOST, state or "no answer", transient=True, advice=advice)
         if state in _BUSY:
             return Failure(Trouble.BUSY, state, transient=True)
         return Failure(Trouble.FAILED, state, transient=state.startswith(_TRANSIENT))

@@ -23,12 +23,15 @@ from tiltyard.catalog.codec import (
     tip_key,
     transaction_key,
 )
-from tiltyard.catalog.records import Found, Writes
+from tiltyard.catalog.lines import differs, is_line, moved_line
+from tiltyard.catalog.records import Body, Found, Writes
 from tiltyard.catalog.values import Change, Moved, Publication, Snapshot, TableHead
 from tiltyard.errors import CorruptTable, HistoryUnavailable, NotFound
 
 COMMITTED = "committed"
 ABORTED = "aborted"
+IN_DOUBT = "in doubt"
+"""Of a transaction found staged when a lost catalog was replaced: whether that one had committed it nobody can tell any more."""
 
 
 class StaleError(Exception):
@@ -37,6 +40,10 @@ class StaleError(Exception):
     def __init__(self, moved: Iterable[Moved]) -> None:
         super().__init__("tables moved")
         self.moved = tuple(moved)
+
+
+class ExpiredError(Exception):
+    """The transaction is so old that nobody can tell any more whether it was committed before; never reaches a user as it is."""
 
 
 class AbortedError(Exception):
@@ -71,7 +78,8 @@ def locks(publication: Publication) -> tuple[list[str], list[str]]:
     if publication.key is not None:
         exclusive.append(idempotency_key(publication.key))
     written = set(exclusive)
-    shared = [key for one in publication.reads if (key := table_key(branch, one.table)) not in written]
+    looked_at = [*(table_key(branch, one.table) for one in publication.reads), *(name_key(branch, name) for name in publication.absent)]
+    shared = [key for key in looked_at if key not in written]
     return exclusive, [*shared, *(gone_key(one.location) for one in publication.changes if one.location)]
 
 
@@ -81,6 +89,7 @@ def decide(publication: Publication, found: Found, now: datetime) -> Writes[Publ
     Raises:
         StaleError: tables are not where it expects them.
         AbortedError: it was given up meanwhile.
+        ExpiredError: it was begun before snapshots whose transactions nobody remembers any more.
         NotFound: the branch is gone.
     """
     before = _decided_before(publication, found)
@@ -88,12 +97,18 @@ def decide(publication: Publication, found: Found, now: datetime) -> Writes[Publ
         return Writes(before)
     if any(one.location and gone_key(one.location) in found for one in publication.changes):
         raise AbortedError  # a cleanup took the new table for one that nobody finished
-    moved = [*_moved_writes(publication, found), *_moved_reads(publication, found)]
-    if moved:
-        raise StaleError(moved)
     tip = found.get(tip_key(publication.branch))
     if tip is None:
         raise NotFound(f"There is no branch {publication.branch!r} in the lake.", name=publication.branch)
+    if not is_line(found, publication.branch, publication.line):
+        raise StaleError([moved_line(publication.branch, publication.base, tip)])
+    if publication.base < int(tip.get("expired", 0)) and not _tells_by_itself(publication):
+        raise ExpiredError
+    # What was read comes first: whoever rests on it is to look again, even where a write could not be carried over.
+    moved = [*_moved_reads(publication, found), *_moved_names(publication, found, tip), *_moved_writes(publication, found)]
+    if moved:
+        raise StaleError(moved)
+    line = str(tip.get("line") or publication.line)
     snapshot = Snapshot(
         id=int(tip["snapshot"]) + 1,
         branch=publication.branch,
@@ -105,12 +120,20 @@ def decide(publication: Publication, found: Found, now: datetime) -> Writes[Publ
         properties=dict(publication.properties),
         isolation=publication.isolation,
         base=publication.base,
+        line=line,
     )
-    done: dict[str, Any] = {"state": COMMITTED, "snapshot": snapshot.id, "branch": publication.branch, "at": snapshot.at.isoformat()}
+    at = snapshot.at.isoformat()
+    done: dict[str, Any] = {"state": COMMITTED, "snapshot": snapshot.id, "branch": publication.branch, "line": line, "at": at}
     if publication.key is not None:
         done["key"] = publication.key
     put: dict[str, Any] = {
-        tip_key(publication.branch): {"snapshot": snapshot.id, "at": snapshot.at.isoformat()},
+        tip_key(publication.branch): {
+            **tip,
+            "snapshot": snapshot.id,
+            "at": at,
+            "line": line,
+            "names": _names_after(publication, tip, snapshot.id),
+        },
         transaction_key(publication.transaction): done,
         snapshot_key(publication.branch, snapshot.id): snapshot_to_body(snapshot),
     }
@@ -118,8 +141,15 @@ def decide(publication: Publication, found: Found, now: datetime) -> Writes[Publ
         put[idempotency_key(publication.key)] = {"transaction": publication.transaction, "snapshot": snapshot.id}
     delete: list[str] = []
     for change in publication.changes:
-        _apply(change, publication, found, put, delete)
+        _apply(change, replace(publication, line=line), found, put, delete)
     return Writes(Published(snapshot.id, publication.transaction), put, [key for key in delete if key not in put])
+
+
+def _tells_by_itself(publication: Publication) -> bool:
+    """Whether it needs no record to be known again: a single verb has its version, and what is adopted is there."""
+    if all(change.kind == "adopt" for change in publication.changes):
+        return True
+    return is_alone(publication) and publication.changes[0].steps[0].transaction == publication.transaction
 
 
 def _decided_before(publication: Publication, found: Found) -> Published | None:
@@ -149,10 +179,12 @@ def _moved_writes(publication: Publication, found: Found) -> Iterable[Moved]:
             yield Moved(change.table, change.former or change.name, "incompatible", change.base, None)
             continue
         head = head_from_body(body)
-        if change.former and head.name != change.former:
+        if head.name != (change.former or change.name) and (change.former or change.kind == "drop"):
             yield Moved(change.table, change.former, "incompatible", change.base, head.version, head)
         elif head.version != change.base:
             yield Moved(change.table, head.name, "write", change.base, head.version, head)
+        elif differs(change, head, branch, publication.line):
+            yield Moved(change.table, head.name, "replaced", change.base, head.version, head)
         elif head.quarantine and change.kind != "drop":
             raise CorruptTable(head.name, head.quarantine, advice="Run `tiltyard lake repair`.")
         elif (change.read or change.base) < head.refused:
@@ -170,8 +202,34 @@ def _moved_reads(publication: Publication, found: Found) -> Iterable[Moved]:
             yield Moved(read.table, read.name, "read", read.base, None)
             continue
         head = head_from_body(body)
-        if head.data_version != read.data_version:
+        changed = (read.level == "rows" and head.data_version != read.data_version) or (read.level == "table" and head.version != read.base)
+        if changed:
             yield Moved(read.table, read.name, "read", read.base, head.version, head)
+        elif head.name != read.name:
+            yield Moved(read.table, read.name, "name", read.base, head.version, head)
+
+
+def _moved_names(publication: Publication, found: Found, tip: Body) -> Iterable[Moved]:
+    for name in publication.absent:
+        holder = found.get(name_key(publication.branch, name))
+        if holder is not None:
+            yield Moved(str(holder.get("table", "")), name, "name", 0, None)
+    if publication.names is not None and names_of(tip) != publication.names:
+        yield Moved("", "", "name", publication.names, names_of(tip))
+
+
+def changes_names(change: Change) -> bool:
+    """Whether the list of all names is another one after a change."""
+    return bool(change.kind in ("create", "register", "drop", "rename") or change.former)
+
+
+def _names_after(publication: Publication, tip: Body, snapshot: int) -> int:
+    return snapshot if any(map(changes_names, publication.changes)) else names_of(tip)
+
+
+def names_of(tip: Body) -> int:
+    """The snapshot that last changed a name. Where a tip does not say, each step to it may have been one."""
+    return int(tip.get("names", tip["snapshot"]))
 
 
 def _named_as_now(change: Change, branch: str, found: Found) -> Change:
@@ -180,7 +238,7 @@ def _named_as_now(change: Change, branch: str, found: Found) -> Change:
     return change if body is None or change.former else replace(change, name=str(body["name"]))
 
 
-def new_head(change: Change, branch: str) -> TableHead:
+def new_head(change: Change, branch: str, line: str) -> TableHead:
     """The head that the creation of a table leaves behind."""
     content = max((step.version for step in change.steps if step.content), default=0)
     return TableHead(
@@ -192,6 +250,22 @@ def new_head(change: Change, branch: str) -> TableHead:
         naming=change.naming,
         branch=change.branch,
         home=branch,
+        transaction=change.steps[-1].transaction if change.steps else change.base_transaction,
+        owner=change.owner or line,
+    )
+
+
+def next_head(change: Change, before: TableHead, line: str) -> TableHead:
+    """The head that a change leaves behind of a table that was there."""
+    content = max((step.version for step in change.steps if step.content), default=0)
+    return replace(
+        before,
+        name=change.name,
+        version=change.version,
+        data_version=max(before.data_version, content),
+        branch=change.branch or before.branch,
+        transaction=change.steps[-1].transaction if change.steps else before.transaction,
+        owner=line if change.steps and line else before.owner,
     )
 
 
@@ -202,15 +276,11 @@ def _apply(change: Change, publication: Publication, found: Found, put: dict[str
     if change.kind == "drop":
         delete += [key, name_key(branch, str(found[key]["name"]))]
         return
-    content = max((step.version for step in change.steps if step.content), default=0)
     if change.kind in ("create", "register"):
-        head = new_head(change, branch)
+        head = new_head(change, branch, publication.line)
     else:
         before = head_from_body(found[key])
-        name = change.name if change.former else before.name
-        head = replace(
-            before, name=name, version=change.version, data_version=max(before.data_version, content), branch=change.branch or before.branch
-        )
+        head = next_head(change if change.former else replace(change, name=before.name), before, publication.line)
     put[key] = head_to_body(head)
     if change.former:
         delete.append(name_key(branch, change.former))
@@ -227,4 +297,6 @@ def _apply(change: Change, publication: Publication, found: Found, put: dict[str
                 "staged": step.staged,
                 "transaction": publication.transaction,
                 "alone": is_alone(publication),
+                "line": publication.line,
+                "location": head.location,
             }

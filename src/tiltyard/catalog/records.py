@@ -73,6 +73,14 @@ class Records(Protocol):
         """Lets go of connections. Closing twice does no harm."""
 
 
+@runtime_checkable
+class GivesSpaceBack(Protocol):
+    """Records whose file keeps the room of what was deleted, until it is told to give it back."""
+
+    def give_space_back(self) -> int:
+        """Makes the file as small as its records are, if that is worth it; how many bytes smaller it is. Others wait meanwhile."""
+
+
 def in_order(exclusive: Iterable[str], shared: Iterable[str]) -> list[tuple[str, bool]]:
     """Every key once with whether it is locked exclusively, in the one order in which everybody locks, so that nobody waits in a circle."""
     strongest = dict.fromkeys(shared, False) | dict.fromkeys(exclusive, True)

@@ -103,7 +103,7 @@ class SqlRecords:
         check_keys((*exclusive, *shared))
         written = set(exclusive)
 
-        def attempt(connection: Connection) -> T:
+        def attempt(connection: Connection) -> tuple[T, bool]:
             try:
                 return self._attempt(connection, written, shared, decide)
             except _Again as again:
@@ -112,6 +112,11 @@ class SqlRecords:
 
         return self._transaction(attempt)
 
+    def give_space_back(self) -> int:
+        """For a database that keeps the room of deleted records to itself."""
+        shrink = getattr(self._database, "shrink", None)
+        return int(shrink()) if shrink is not None else 0
+
     def close(self) -> None:
         process = self._processes.pop(os.getpid(), None)
         if process is not None:
@@ -119,7 +124,7 @@ class SqlRecords:
 
     # what is done within a transaction
 
-    def _attempt(self, connection: Connection, exclusive: Collection[str], shared: Collection[str], decide: Decide[T]) -> T:
+    def _attempt(self, connection: Connection, exclusive: Collection[str], shared: Collection[str], decide: Decide[T]) -> tuple[T, bool]:
         ordered = in_order(exclusive, shared)
         rows = self._database.look(connection, ordered) if ordered else ()
         found = {key: decode(key, body, self.url) for key, body in rows}
@@ -129,7 +134,7 @@ class SqlRecords:
         if weak := changed.difference(exclusive):
             raise _Again("records had to be locked first", lock=weak)
         self._write(connection, writes, found, [key for key, _ in ordered if key not in found])
-        return writes.result
+        return writes.result, bool(writes.put or writes.delete)
 
     def _write(self, connection: Connection, writes: Writes[T], found: Found, absent: Sequence[str]) -> None:
         """Writes it all. What was looked for and not there is created, if only to be deleted again: so nobody else can have created it."""
@@ -143,10 +148,11 @@ class SqlRecords:
         if gone := guards.union(writes.delete):
             self._database.delete(connection, gone)
 
-    def _migrate(self, connection: Connection) -> None:
+    def _migrate(self, connection: Connection) -> tuple[None, bool]:
         if self._database.lock_all:
             connection.exec_driver_sql(self._database.lock_all)
         migrate(connection, self.url)
+        return None, True
 
     # connections, transactions and what may go wrong with them
 
@@ -155,22 +161,22 @@ class SqlRecords:
 
         def attempt() -> T:
             with self._connected() as connection:
-                return self._guarded(connection, work, first=True)
+                return self._guarded(connection, work)
 
         return self._persist(attempt)
 
-    def _transaction(self, work: Callable[[Connection], T]) -> T:
-        """Does the work between BEGIN and COMMIT."""
+    def _transaction(self, work: Callable[[Connection], tuple[T, bool]]) -> T:
+        """Does work between BEGIN and COMMIT that tells its result, and whether there was anything to write."""
 
         def attempt() -> T:
             with self._turn(), self._connected() as connection, self._in_line():
-                self._guarded(connection, self._database.begin, first=True)
+                self._guarded(connection, self._database.begin)
                 try:
-                    result = self._guarded(connection, work)
+                    result, wrote = self._guarded(connection, work)
                 except BaseException:
                     _roll_back(connection)
                     raise
-                self._commit(connection)
+                self._commit(connection, wrote=wrote)
                 return result
 
         return self._persist(attempt)
@@ -191,16 +197,14 @@ class SqlRecords:
                 raise last.lost
             if tries >= patience.attempts or seconds > patience.seconds:
                 what = f"The catalog {self.url} gave no way in {tries} tries and {seconds:.1f} s: {last.reason}."
-                raise ContentionError(what, operation="catalog", attempts=tries, seconds=seconds)
+                who = self._database.holder(self._here().engine) if last.pause else ""
+                advice = f"{_NOTHING} {who}" if who else None
+                raise ContentionError(what, operation="catalog", attempts=tries, seconds=seconds, advice=advice)
             if last.pause:
                 clock.sleep(patience.wait(tries - 1, self._runtime))
 
-    def _guarded(self, connection: Connection, work: Callable[[Connection], T], *, first: bool = False) -> T:
-        """Does work and puts what the driver raises into our words.
-
-        Args:
-            first: nothing was sent on this connection before, so if it is dead it may have been so for long, and a new one will do.
-        """
+    def _guarded(self, connection: Connection, work: Callable[[Connection], T]) -> T:
+        """Does work and puts what the driver raises into our words. If the connection is lost, nothing was applied."""
         try:
             return work(connection)
         except DBAPIError as error:
@@ -208,9 +212,9 @@ class SqlRecords:
         except connection.dialect.loaded_dbapi.Error as error:
             failure = self._database.failure(error)
         # Raised out here, so that the driver's words, which may quote a record, are not chained to it.
-        raise self._problem(failure, first=first)
+        raise self._problem(failure, again=True)
 
-    def _commit(self, connection: Connection) -> None:
+    def _commit(self, connection: Connection, *, wrote: bool) -> None:
         # Straight through the driver, whose answer tells a commit from a server that ended the transaction the other way.
         cursor = connection.connection.cursor()
         try:
@@ -223,9 +227,10 @@ class SqlRecords:
         finally:
             cursor.close()
         _roll_back(connection)
-        raise self._problem(failure, committing=True)
+        # Where nothing was written there is nothing to be in doubt about: it is looked at once more, as by any other read.
+        raise self._problem(failure, again=not wrote, committing=wrote)
 
-    def _problem(self, failure: Failure, *, first: bool = False, committing: bool = False) -> Exception:
+    def _problem(self, failure: Failure, *, again: bool = False, committing: bool = False) -> Exception:
         if failure.trouble is Trouble.BUSY:
             return _Again(f"others hold its locks ({failure.code})", pause=True)
         lost = failure.trouble is Trouble.LOST
@@ -238,7 +243,7 @@ class SqlRecords:
             transient=failure.transient,
             advice=_UNKNOWN if unknown else f"{_NOTHING} {failure.advice}".strip(),
         )
-        return _Again("the connection was lost", lost=error) if first and lost else error
+        return _Again("the connection was lost", lost=error) if again and lost else error
 
     @contextmanager
     def _connected(self) -> Iterator[Connection]:

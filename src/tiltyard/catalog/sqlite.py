@@ -15,6 +15,7 @@ from sqlalchemy.pool import QueuePool
 from tiltyard.catalog.database import Failure, Trouble
 from tiltyard.catalog.migrations import RECORDS
 from tiltyard.catalog.patience import Patience
+from tiltyard.catalog.sqlite_writer import writer_of
 from tiltyard.errors import InvalidInput, StorageError
 from tiltyard.storage.files import storage_error, sync_parent
 from tiltyard.storage.local import Durability
@@ -40,11 +41,17 @@ _UPDATE = "UPDATE tiltyard_records SET body = ?2 WHERE key = ?1"
 _DELETE = "DELETE FROM tiltyard_records WHERE key = ?"
 
 
+_PAGES = ("freelist_count", "page_count", "page_size")
+_WORTH_BYTES = 1024 * 1024
+_WORTH_PART = 4
+"""A file is made smaller if at least a megabyte and a quarter of it is free."""
+
+
 class Sqlite:
     """An SQLite file with a write-ahead log: readers see the last commit and wait for nobody, one writer at a time."""
 
     # Waiting is ours and not SQLite's, whose own waits grow to 100 ms, many times what a commit takes.
-    patience = Patience(first=0.001, longest=0.02, attempts=1_000_000, seconds=60.0)
+    patience = Patience(first=0.001, longest=0.02, attempts=1_000_000, seconds=10.0)
     one_writer = True
     lock_all = ""
     among: ColumnElement[bool] = _AMONG
@@ -85,6 +92,9 @@ class Sqlite:
     def delete(self, connection: Connection, keys: Collection[str]) -> None:
         _driver(connection).executemany(_DELETE, [(key,) for key in sorted(keys)])
 
+    def holder(self, engine: Engine) -> str:
+        return writer_of(self.path)
+
     def failure(self, error: BaseException | None) -> Failure:
         code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)
         name = str(getattr(error, "sqlite_errorname", type(error).__name__))
@@ -97,6 +107,24 @@ class Sqlite:
 
     def committed(self, cursor: Any) -> bool:
         return True
+
+    def shrink(self) -> int:
+        """Makes the file smaller where a good part of it is free; how many bytes. Writers wait meanwhile, readers do not."""
+        connection = self._connect()
+        try:
+            connection.execute("PRAGMA busy_timeout=5000")
+            free, pages, size = (int(connection.execute(f"PRAGMA {what}").fetchone()[0]) for what in _PAGES)
+            if free * size < _WORTH_BYTES or free * _WORTH_PART < pages:
+                return 0
+            connection.execute("VACUUM")
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            return (pages - int(connection.execute("PRAGMA page_count").fetchone()[0])) * size
+        except sqlite3.OperationalError as error:
+            if getattr(error, "sqlite_errorcode", 0) & 0xFF in _BUSY:
+                return 0  # others are at work; the next cleanup tries again
+            raise StorageError(f"{self.shown} could not be made smaller: {error}.", advice=_ADVICE.get(sqlite3.SQLITE_FULL, "")) from error
+        finally:
+            connection.close()
 
     def _connect(self) -> sqlite3.Connection:
         connection = sqlite3.connect(self.path, timeout=0, isolation_level=None, check_same_thread=False)

@@ -14,8 +14,9 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Final, cast
 
+from tiltyard.catalog.marks import OWNER_FILE, Marks
 from tiltyard.catalog.values import Step
-from tiltyard.errors import AlreadyExists, StorageError, TiltyardError, UnsupportedFeature
+from tiltyard.errors import AlreadyExists, NotFound, StorageError, TiltyardError, UnsupportedFeature
 from tiltyard.format.hint import HINT_PATH
 from tiltyard.format.manifest import Manifest
 from tiltyard.format.manifest_file import ManifestFile, decode_manifest_file, encode_manifest_file
@@ -25,11 +26,11 @@ from tiltyard.storage.handlers import ConditionalPutHandler
 from tiltyard.storage.wrapper import Request, T, WrapperStore
 from tiltyard.transaction.backoff import RetryPolicy
 from tiltyard.transaction.commit import CommitResult, Committer
-from tiltyard.transaction.files import new_files
+from tiltyard.transaction.files import LOOK_AFTER, check_there, new_files
 from tiltyard.transaction.keys import WrittenKeys
 from tiltyard.transaction.log import TRANSACTIONS, VERSIONS
 from tiltyard.transaction.operations import Append, CreateIndex, Operation, ReserveFragments, Rewrite, UpdateBases, UpdateMemWalState
-from tiltyard.transaction.succession import PARENT
+from tiltyard.transaction.succession import without_marks
 from tiltyard.transaction.transaction import Transaction
 from tiltyard.verbs.place import WRITER, Place
 
@@ -187,6 +188,8 @@ class Recorded:
     scheme: Scheme
     keys: WrittenKeys | None = None
     reuse: Any = None
+    at: float = 0.0
+    """When it was committed here, on the monotonic clock."""
 
     @property
     def operation(self) -> Operation:
@@ -204,16 +207,18 @@ class RecordingCommitter(Committer):
     ) -> tuple[CommitResult, ManifestFile]:
         done, file = Committer.commit(self, transaction, read, scheme, policy, **more)
         settled = self.log.transaction_of(file)
-        plain = {name: value for name, value in settled.properties.items() if name != PARENT}
         # What it was carried over is part of what it says now, and must not be taken for its own.
         below = file.manifest.version - 1
         ground = read if read.manifest.version == below else self.log.load(below, scheme)
-        self.recorded.append(Recorded(replace(settled, properties=plain), ground, scheme, more.get("keys"), more.get("reuse")))
+        at = self.runtime.clock.monotonic()
+        self.recorded.append(Recorded(without_marks(settled), ground, scheme, more.get("keys"), more.get("reuse"), at))
         return done, file
 
-    def create_table(self, transaction: Transaction, creation: Any, scheme: Scheme) -> tuple[CommitResult, ManifestFile]:
-        done, file = Committer.create_table(self, transaction, creation, scheme)
-        self.recorded.append(Recorded(transaction, file, scheme))
+    def create_table(
+        self, transaction: Transaction, creation: Any, scheme: Scheme, *, begun: float | None = None
+    ) -> tuple[CommitResult, ManifestFile]:
+        done, file = Committer.create_table(self, transaction, creation, scheme, begun=begun)
+        self.recorded.append(Recorded(transaction, file, scheme, at=self.runtime.clock.monotonic()))
         return done, file
 
 
@@ -227,7 +232,7 @@ class StagedPlace(Place):
 
     @cached_property
     def committer(self) -> RecordingCommitter:
-        return RecordingCommitter(self.log, self.handler, self.runtime, WRITER, self.trusted, self.open_base)
+        return RecordingCommitter(self.log, self.handler, self.runtime, WRITER, self.trusted, self.open_base, self.stamp, self.digests)
 
     def lance_version(self, version: int) -> int:
         return self.staging.lance_version(version)
@@ -280,6 +285,17 @@ class StagedPlace(Place):
             found[TRANSACTIONS + one.transaction.file_name] = None
         return list(found)
 
+    def check_files(self) -> None:
+        """Makes sure that what the transaction wrote is there, before the catalog names it.
+
+        Raises:
+            StorageError: a file is gone.
+        """
+        recorded = self.committer.recorded
+        if recorded:
+            ask = self.runtime.clock.monotonic() - min(one.at for one in recorded) >= LOOK_AFTER
+            check_there(self.staging.inner, [path for path in self.new_files() if not path.endswith("/")], "transaction", ask=ask)
+
     def throw_away(self) -> None:
         """Removes everything the transaction wrote, after it was certain that it is not committed."""
         store = self.staging.inner
@@ -288,6 +304,20 @@ class StagedPlace(Place):
                 for file in [path + name for name in store.names(path)] if path.endswith("/") else [path]:
                     store.delete(file)
         self.staging.clear(published=False)
+        if not self.staging.base:
+            remove_owner(self)
+
+
+def write_owner(place: Place, marks: Marks, line: str) -> None:
+    """Says whose a new table's directory is, before anything else is in it."""
+    place.store.put(OWNER_FILE, marks.owner(place.runtime.clock.now().isoformat(), line).to_bytes())
+
+
+def remove_owner(place: Place) -> None:
+    """Takes that back where nothing else is left; whatever is left is somebody's, and cleanup has to know whose."""
+    with suppress(StorageError, NotFound):
+        if [info.path for info in place.store.list("")] == [OWNER_FILE]:
+            place.store.delete(OWNER_FILE)
 
 
 def staged_place(place: Place, transaction: str, base: int, scheme: Scheme) -> StagedPlace:

@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Literal
+from typing import Final, Literal, get_args
 
 Isolation = Literal["snapshot", "serializable"]
 Kind = Literal["create", "write", "drop", "rename", "adopt", "register"]
+ReadLevel = Literal["nothing", "name", "rows", "table"]
+
+READ_LEVELS: Final[tuple[ReadLevel, ...]] = get_args(ReadLevel)
+"""How closely a transaction may look at a table, the closest last; see ``lakes/read_set.py``."""
 
 MAIN = "main"
 """The line of history that is no branch."""
@@ -29,6 +33,8 @@ class TableHead:
         home: the lake's branch that the table's main line belongs to; others get a branch of the table when they write.
         refused: a transaction that read a version below this one is not committed any more.
         quarantine: why nobody may write to it; empty most of the time.
+        transaction: id of the table's own transaction that made the version; empty where nobody noted it.
+        owner: id of the line of history that may write to this branch of the table; empty in records of earlier releases.
     """
 
     id: str
@@ -41,6 +47,8 @@ class TableHead:
     home: str = MAIN
     refused: int = 0
     quarantine: str = ""
+    transaction: str = ""
+    owner: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +60,16 @@ class Cut:
         snapshot: the step that led here; 0 before the first.
         tables: by full name.
         unfinished: by table's id and its own branch, the lowest version that was committed and may not have its final name yet.
+        line: id of the line of history, which tells it from others that had or will have the name of the branch.
+        names: the snapshot that last created, dropped, renamed or registered a table.
     """
 
     branch: str
     snapshot: int
     tables: Mapping[str, TableHead]
     unfinished: Mapping[tuple[str, str | None], int] = field(default_factory=dict)
+    line: str = ""
+    names: int = 0
 
     def is_unfinished(self, head: TableHead) -> bool:
         """Whether what stands under the name of this version may still be somebody else's."""
@@ -103,6 +115,9 @@ class Change:
         location, naming, branch: of a new table.
         former: the name before a rename.
         lost: versions that never took effect: a writer who does not know the catalog had taken their numbers, and was preferred.
+        base_branch: the table's own branch that it was built on, empty for its main one; None where that is not compared.
+        base_transaction: the table's own transaction that made the version it was built on; empty where that is not compared.
+        owner: of a table taken over from another line of history that goes on writing to it: that line.
     """
 
     table: str
@@ -116,6 +131,9 @@ class Change:
     branch: str | None = None
     former: str = ""
     lost: tuple[Step, ...] = ()
+    base_branch: str | None = None
+    base_transaction: str = ""
+    owner: str = ""
 
     @property
     def version(self) -> int:
@@ -140,6 +158,8 @@ class Snapshot:
         isolation: how it was checked.
         base: the snapshot it was built on.
         voided: a writer who does not know the catalog was faster, so that this step changed nothing in the end.
+        unknown: what it did is not known, since the catalog that had it was lost; nobody can read the tables as of this snapshot.
+        line: id of the line of history; empty in records of earlier releases.
     """
 
     id: int
@@ -153,6 +173,8 @@ class Snapshot:
     isolation: Isolation = "snapshot"
     base: int = 0
     voided: bool = False
+    unknown: bool = False
+    line: str = ""
 
     @property
     def tables(self) -> tuple[str, ...]:
@@ -161,12 +183,19 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class Expectation:
-    """What a transaction counts on for one table it read."""
+    """What a transaction counts on for one table it read.
+
+    Attributes:
+        table, name: which one, and what it was called.
+        base, data_version: the versions that it had.
+        level: how closely it was looked at, which decides which of these must be as they were.
+    """
 
     table: str
     name: str
     base: int
     data_version: int
+    level: ReadLevel = "rows"
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +207,9 @@ class Publication:
         changes: what it does to each table; ``base`` is what it was built on.
         reads: tables that must not have changed, beside those.
         key: an idempotency key; a transaction that has the key of a committed one is that one.
+        line: id of the line of history it was built on; empty where that is not compared.
+        absent: names that no table may have got.
+        names: the snapshot that must still be the last one to have changed a name; None where that does not matter.
     """
 
     transaction: str
@@ -190,6 +222,9 @@ class Publication:
     properties: Mapping[str, str] = field(default_factory=dict)
     isolation: Isolation = "snapshot"
     base: int = 0
+    line: str = ""
+    absent: tuple[str, ...] = ()
+    names: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,14 +234,17 @@ class Moved:
     Attributes:
         table, name: which one.
         kind: ``write`` for one the transaction writes to, ``read`` for one it read, ``incompatible`` for one that was dropped, renamed
-            or whose name is taken, ``foreign`` for one whose number a writer took that does not know the catalog.
+            or whose name is taken, ``foreign`` for one whose number a writer took that does not know the catalog, ``replaced`` for one
+            that has the number, but not the version or branch of the table that was built on, ``line`` where the whole branch of the
+            lake is another one than that (``name`` is its name, ``expected`` and ``actual`` are snapshots), ``name`` for a name that was
+            read and stands for another table or for none by now; with an empty name for the list of all names.
         expected, actual: versions; ``actual`` is None where the table is gone.
         head: where it is now.
     """
 
     table: str
     name: str
-    kind: Literal["write", "read", "incompatible", "foreign"]
+    kind: Literal["write", "read", "incompatible", "foreign", "replaced", "line", "name"]
     expected: int
     actual: int | None
     head: TableHead | None = None

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 import tiltyard as ty
-from tiltyard.cli import bases, columns, conflicts, copies, indices, lake, refs, rows, run, settings, upkeep, why
+from tiltyard.cli import bases, columns, conflicts, copies, indices, lake_recovery, refs, rows, run, settings, upkeep, why
 from tiltyard.cli.facts import log_of, page, shown
 from tiltyard.cli.options import Tag, Version
 from tiltyard.cli.output import JsonOutput
@@ -58,10 +58,17 @@ def show(
 
 
 @table_command(app)
-def check(session: Session) -> None:
+def check(
+    session: Session,
+    data: Annotated[bool, typer.Option("--data", help="Read every file, too, and compare it with its digest.")] = False,
+) -> None:
     """Is the table sound? Exit code 0: yes, 1: no, 2: it could not be looked at."""
-    with session.output.working("checking every version"):
-        report = _checked(session)
+    if data:
+        with session.output.progress("comparing files", in_bytes=True) as progress:
+            report = _checked(session, data=True, progress=progress)
+    else:
+        with session.output.working("checking every version"):
+            report = _checked(session)
     session.output.check(report)
     if not report.ok:
         raise typer.Exit(PROBLEMS)
@@ -81,14 +88,14 @@ def cat(
     session.output.cat(page(session.open(version=version, tag=tag), session.shown_uri, wanted, condition, limit))
 
 
-_LISTS = (indices.app, refs.tags, refs.branches, columns.app, settings.app, bases.app, conflicts.app, lake.app)
+_LISTS = (indices.app, refs.tags, refs.branches, columns.app, settings.app, bases.app, conflicts.app, lake_recovery.app)
 for part in (rows.app, upkeep.app, copies.app, why.app, run.app, *_LISTS):
     app.add_typer(part)
 
 
-def _checked(session: Session) -> ty.CheckReport:
+def _checked(session: Session, **how: Any) -> ty.CheckReport:
     try:
-        return session.open().check()
+        return session.open().check(**how)
     except ty.CorruptTable as error:
         # The newest version cannot be opened, so nobody can ask it for the rest: that alone is an unsound table.
         problem = ty.Problem("I2", str(error))

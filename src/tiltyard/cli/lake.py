@@ -115,9 +115,13 @@ def _outcome_advised(session: Session) -> Iterator[None]:
 
 @lake_command(app)
 def init(session: LakeSession) -> None:
-    """Make an empty lake, or find the one that is there."""
-    with session.opened(create=True) as lake:
-        known = lake.tables()
+    """Make an empty lake, or find the one that is there. Refused where there are tables whose catalog is gone."""
+    try:
+        with session.opened() as lake:
+            known = lake.tables()
+    except ty.NotFound:
+        with session.opened(create=True) as lake:
+            known = lake.tables()
     word = "there already" if known else "ready"
     session.told({"ready": True, "tables": known}, word, f"a lake at {session.shown_uri}, with {count(len(known), 'table')}")
 
@@ -322,12 +326,15 @@ def _branch(branch: Any) -> dict[str, Any]:
 
 @lake_command(app)
 def check(
-    session: LakeSession, shallow: Annotated[bool, typer.Option("--shallow", help="Not every version of every table.")] = False
+    session: LakeSession,
+    shallow: Annotated[bool, typer.Option("--shallow", help="Not every version of every table.")] = False,
+    data: Annotated[bool, typer.Option("--data", help="Read every file, too, and compare it with its digest.")] = False,
 ) -> None:
     """Is the lake sound? Exit code 0: yes, 1: no, 2: it could not be looked at."""
     with session.opened() as lake, session.output.progress("checking tables") as progress:
-        report = lake.check(tables=not shallow, progress=progress)
+        report = lake.check(tables=not shallow, data=data, progress=progress)
     facts = [("snapshots", str(report.snapshots)), ("transactions", str(report.transactions)), ("tables", str(len(report.tables)))]
+    facts += [("orphan", f"{one.path} ({size(one.bytes)}, {one.owner}): {one.reason}") for one in report.orphans[:SHOWN_AT_MOST]]
     rows = [(one.invariant, one.table or "-", "-" if one.snapshot is None else str(one.snapshot), one.text) for one in report.problems]
     word = "sound" if report.ok else "unsound"
     line = session.shown_uri if report.ok else f"{session.shown_uri}: {count(len(report.problems), 'problem')}"
@@ -364,12 +371,28 @@ def cleanup(
             "--grace", metavar="SPAN", help="How long a transaction may be silent before it is given up; 0s: nobody else is at work."
         ),
     ] = "1d",
+    include_unknown: Annotated[
+        list[str] | None, typer.Option("--include-unknown", metavar="DIRECTORY", help="Delete this orphan, too; may be repeated.")
+    ] = None,
+    pin_snapshots: Annotated[
+        bool, typer.Option("--pin-snapshots", help="Leave Lance tags at all versions that kept snapshots need, for foreign cleanups.")
+    ] = False,
+    keep_outcomes: Annotated[
+        str, typer.Option("--keep-outcomes", metavar="SPAN", help="How long the outcome of a transaction can be asked for.")
+    ] = "30d",
     dry_run: DryRun = False,
 ) -> None:
-    """Remove old snapshots with all that only they need, and what dead transactions left. Tags and branches keep theirs."""
+    """Remove old snapshots with all that only they need, and what dead transactions left. Tags and branches keep theirs.
+
+    What nothing proves to be this lake's is only reported, as orphans.
+    """
     age, waited = duration(older_than, "older_than"), duration(grace, "grace") or timedelta(0)
+    remembered = duration(keep_outcomes, "keep_outcomes") or timedelta(0)
     with session.opened() as lake, session.output.progress("looking" if dry_run else "cleaning tables") as progress:
-        report = lake.cleanup(older_than=age, keep_snapshots=keep, grace=waited, dry_run=dry_run, progress=progress)
+        report = lake.cleanup(
+            older_than=age, keep_snapshots=keep, grace=waited, dry_run=dry_run, include_unknown=include_unknown or (),
+            pin_snapshots=pin_snapshots, keep_outcomes=remembered, keep_keys=remembered, progress=progress,
+        )  # fmt: skip
     session.output.told(_cleaned(report, session.shown_uri))
 
 
@@ -386,9 +409,11 @@ def _cleaned(report: ty.LakeCleanupReport, uri: str) -> Told:
     facts += [("directory", one) for one in report.dropped[:SHOWN_AT_MOST]]
     facts += [("given up", f"transaction {one.transaction}") for one in report.transactions[:SHOWN_AT_MOST]]
     facts += [("left alone", f"transaction {one.transaction}: {one.reason}") for one in report.held[:SHOWN_AT_MOST]]
+    facts += [("expired", count(report.expired, "transaction record"))] if report.expired else []
+    facts += [("orphan", f"{one.path} ({size(one.bytes)}, {one.owner}): {one.reason}") for one in report.orphans[:SHOWN_AT_MOST]]
     facts += [("skipped", f"{name}: {why}") for name, why in report.skipped.items()]
     rows = [(name, str(len(one.versions)), str(len(one.removed)), size(one.bytes)) for name, one in report.tables.items() if one.removed]
-    something = gone or files or report.dropped or report.transactions
+    something = gone or files or report.dropped or report.transactions or report.expired
     word = "dry run" if report.dry_run else "cleaned up" if something else "nothing to do"
     notes = ("Nothing was changed.",) if report.dry_run else ()
     return Told(

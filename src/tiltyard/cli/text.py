@@ -58,6 +58,8 @@ class TextOutput:
 
     def check(self, report: ty.CheckReport) -> None:
         looked = f"  {safe(report.uri)}: {count(report.versions, 'version')}, {count(report.files, 'file')}"
+        if report.data:
+            looked += f"; {report.verified:,} compared with their digests, {report.unverified:,} without one"
         verdict = ("sound", "bold green") if report.ok else (count(len(report.problems), "problem"), "bold red")
         self._out.print(Text.assemble(verdict, looked), soft_wrap=True)
         problems = [(one.invariant, f"version {one.version}" if one.version else "", safe(one.text)) for one in report.problems]

@@ -96,7 +96,8 @@ def fragment_from_pb(message: pb.DataFragment, source: str) -> DataFragment:
             raise CorruptTable(source, f"fragment {message.id} uses the retired member {arm}")
     deletion = None
     if message.HasField("deletion_file"):
-        deletion = deletion_file_from_pb(message.deletion_file, message.physical_rows, source)
+        uncounted = bool(message.files) and not any((message.physical_rows, *(file.file_major_version for file in message.files)))
+        deletion = deletion_file_from_pb(message.deletion_file, MAX_FRAGMENT_ROWS if uncounted else message.physical_rows, source)
     return DataFragment(
         id=message.id,
         files=tuple(data_file_from_pb(file, source) for file in message.files),

@@ -39,7 +39,8 @@ def field_tree(fields: Iterable[Field], source: str = "schema") -> FieldTree:
     """Checks ids, parents and depth, in one pass and without recursion.
 
     Raises:
-        CorruptTable: ids that repeat or are negative, a parent that does not come before its member, too many levels.
+        CorruptTable: ids that repeat or are negative, a parent that does not come before its member, too many levels, a name or type
+            that Arrow cannot pass on.
     """
     ordered = tuple(fields)
     by_id: dict[int, Field] = {}
@@ -50,6 +51,9 @@ def field_tree(fields: Iterable[Field], source: str = "schema") -> FieldTree:
             raise CorruptTable(source, f"field {field.name[:40]!r} has the negative id {field.id}")
         if field.id in by_id:
             raise CorruptTable(source, f"field id {field.id} is used twice")
+        if "\0" in field.name or "\0" in field.logical_type:
+            # Libraries hand schemas to each other as C strings; pylance ends the process over such a name.
+            raise CorruptTable(source, f"the name or type of field {field.id} ({field.name[:40]!r}) holds a NUL character")
         # Whatever is not there yet cannot be the parent: this rules out later parents, missing ones and cycles alike.
         if field.parent_id not in levels:
             raise CorruptTable(source, f"field {field.id} comes before its parent {field.parent_id}, or has none")

@@ -66,9 +66,14 @@ def _numbers(fragment: pb.DataFragment) -> str | None:
         return "has an id that does not fit 32 bits"
     if rows > MAX_FRAGMENT_ROWS:
         return f"claims {rows} rows"
-    if not rows and fragment.files:
+    if not rows and fragment.files and not _is_uncounted(fragment):
         return "does not say how many rows it has"
     return next((f"uses the retired member {member}" for member in _RETIRED if fragment.HasField(member)), None)
+
+
+def _is_uncounted(fragment: pb.DataFragment) -> bool:
+    """Whether it is one of the first data format, whose writers did not count: readers ask the files."""
+    return bool(fragment.files) and all(file.file_major_version == 0 for file in fragment.files)
 
 
 def _files(fragment: pb.DataFragment, base_ids: frozenset[int] | None, source: str) -> str | None:
@@ -100,7 +105,7 @@ def _deletions(fragment: pb.DataFragment, base_ids: frozenset[int] | None) -> st
     deletion = fragment.deletion_file
     if deletion.file_type not in (pb.DeletionFile.ARROW_ARRAY, pb.DeletionFile.BITMAP):
         return f"has deletions in a file of the unknown type {deletion.file_type}"
-    if deletion.num_deleted_rows > fragment.physical_rows:
+    if deletion.num_deleted_rows > fragment.physical_rows and (fragment.physical_rows or not _is_uncounted(fragment)):
         return f"hides {deletion.num_deleted_rows} of {fragment.physical_rows} rows"
     if base_ids is not None and deletion.HasField("base_id") and deletion.base_id not in base_ids:
         return f"has deletions in base {deletion.base_id}, which the manifest does not list"

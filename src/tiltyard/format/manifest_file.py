@@ -18,6 +18,7 @@ from tiltyard.format.manifest import (
     encode_manifest,
     extend_message,
 )
+from tiltyard.format.seal import check_seal, sealed
 from tiltyard.format.unknown import parse_sound
 
 MAGIC = b"LANC"
@@ -86,6 +87,17 @@ def decode_manifest_file(
     return ManifestFile(manifest, transaction, message, offsets.transaction)
 
 
+def is_intact(data: bytes, file: ManifestFile, source: str) -> bool:
+    """Compares the bytes of a version with the digest inside them; False if they have none.
+
+    Raises:
+        CorruptTable: they were changed since they were written.
+    """
+    if file.transaction is None or file.transaction_at is None:
+        return False
+    return check_seal(data, file.transaction_at + LENGTH.size, len(file.transaction), source)
+
+
 def _check_apart(offsets: Offsets, transaction: bytes, index: bytes, source: str) -> None:
     """Two sections in the same bytes cannot both be what they claim."""
     if offsets.transaction is None or offsets.index is None:
@@ -127,7 +139,10 @@ def encode_manifest_file(manifest: Manifest, transaction: bytes | None, previous
     body = message.joined()
     if len(body) > MAX_SECTION:
         raise CorruptTable("manifest", "it would exceed 2 GiB", advice="Compact the table first.")
-    data = b"".join([*sections, LENGTH.pack(len(body)), body, FOOTER.pack(position, FILE_MAJOR, FILE_MINOR, MAGIC)])
+    parts = [*sections, LENGTH.pack(len(body)), body, FOOTER.pack(position, FILE_MAJOR, FILE_MINOR, MAGIC)]
+    if transaction is not None:
+        parts[len(sections) - 1] = transaction = sealed(parts, len(sections) - 1)
+    data = b"".join(parts)
     written = replace(manifest, fragments=FragmentList.from_message(message.body, "manifest"))
     return data, ManifestFile(written, transaction, message, inline)
 

@@ -23,6 +23,7 @@ from tiltyard.format.logical_types import (
     fixed_list_levels,
     member_fields,
 )
+from tiltyard.format.text import check_text
 from tiltyard.format.values import EMPTY_BYTES, Field
 
 BLOB_KEY: Final = b"lance-encoding:blob"
@@ -53,9 +54,9 @@ def fields_from_arrow(
     Raises:
         InvalidInput: a type, name or key that a table cannot hold; ``argument`` is the column path.
     """
+    _check_top_level(schema)  # before the key: a name with a dot would be looked for inside a column
     if primary_key:
         schema = with_primary_key(schema, primary_key)
-    _check_top_level(schema)
     fields: list[Field] = []
     # Depth first by hand: a stack of (field, parent's id, names above), so that depth is ours to bound.
     stack: list[tuple[pa.Field, int, tuple[str, ...]]] = [(field, ROOT, (field.name,)) for field in reversed(list(schema))]
@@ -80,6 +81,9 @@ def _one_field(field: pa.Field, parent_id: int, field_id: int, path: str, file_v
     if file_version >= (2, 2):
         field = _blob_v2(field, path)
     logical, raw = field_logical_type(field, path)
+    if "\0" in field.name or "\0" in logical:
+        what = "name" if "\0" in field.name else "type"
+        raise InvalidInput(f"the {what} of column {path[:60]!r} holds a NUL character.", argument=path, advice="Remove it.")
     metadata = _text_metadata(raw, f"column {path}")
     value = Field(
         name=field.name,
@@ -98,6 +102,11 @@ def _one_field(field: pa.Field, parent_id: int, field_id: int, path: str, file_v
 def is_legacy_blob(field: pa.Field) -> bool:
     """A binary column marked as blobs by metadata alone, the first form."""
     return field.metadata is not None and BLOB_KEY in field.metadata and not isinstance(field.type, pa.BaseExtensionType)
+
+
+def has_legacy_blobs(field: pa.Field) -> bool:
+    """Whether a column, or something in it, is marked as blobs in the first form."""
+    return is_legacy_blob(field) or any(map(has_legacy_blobs, member_fields(field.type)))
 
 
 def _blob_v2(field: pa.Field, path: str) -> pa.Field:
@@ -128,7 +137,9 @@ def _check_unique(names: Sequence[str], path: str) -> None:
 def _text_metadata(raw: Mapping[bytes, bytes], owner: str) -> dict[str, bytes]:
     """Metadata is text in tables, and other readers refuse or mangle what is not."""
     try:
-        return {key.decode(): value.decode().encode() for key, value in raw.items()}
+        return {
+            check_text(key.decode(), f"A key in the metadata of {owner}", "schema"): value.decode().encode() for key, value in raw.items()
+        }
     except UnicodeDecodeError:
         raise InvalidInput(f"the metadata of {owner} is not UTF-8 text.", advice="Encode binary values, for example as base64.") from None
 

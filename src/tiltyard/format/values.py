@@ -101,6 +101,11 @@ class DataFragment:
     unknown: bytes = field(default=b"", repr=False)
 
     @property
+    def is_legacy(self) -> bool:
+        """Whether all its files are of the first data format, whose writers counted rows wrongly or not at all."""
+        return bool(self.files) and all(file.major == 0 for file in self.files)
+
+    @property
     def live_rows(self) -> int:
         return self.physical_rows - (self.deletion_file.deleted_rows if self.deletion_file else 0)
 

@@ -19,6 +19,7 @@ from tiltyard.format.schema import arrow_from_fields
 from tiltyard.format.values import BasePath, DataFragment, IndexMetadata
 from tiltyard.transaction.commit import CommitResult
 from tiltyard.verbs.attempts import LOST, keep_attempt
+from tiltyard.verbs.auto_cleanup import clean_up_when_due
 from tiltyard.verbs.place import Place
 from tiltyard.verbs.refs import Branches, Tags
 from tiltyard.verbs.write import Appending
@@ -40,6 +41,16 @@ class Handle:
         self._appending: Appending | None = None
         self._in_doubt: dict[str, int] = {}
 
+    # A handle inside a transaction notes what it hands out. The two below are for those who need less than all of the table.
+
+    def _data(self) -> tuple[Place, ManifestFile]:
+        """The table for whoever looks at nothing but rows, schema and settings, which maintenance leaves as they are."""
+        return self._place, self._file
+
+    def _blind(self) -> tuple[Place, ManifestFile]:
+        """The table for a write whose effect does not depend on what is there, and from which nothing of that is told to the caller."""
+        return self._place, self._file
+
     @property
     def uri(self) -> str:
         return self._main.uri
@@ -55,17 +66,17 @@ class Handle:
 
     @property
     def schema(self) -> pa.Schema:
-        manifest = self._file.manifest
+        manifest = self._data()[1].manifest
         return arrow_from_fields(manifest.fields, manifest.schema_metadata)
 
     @property
     def field_ids(self) -> Mapping[str, int]:
         """Ids of the top-level columns: a column that is renamed keeps its own, one of another type gets another."""
-        return {one.name: one.id for one in self._file.manifest.fields if one.parent_id < 0}
+        return {one.name: one.id for one in self._data()[1].manifest.fields if one.parent_id < 0}
 
     @property
     def primary_key(self) -> tuple[str, ...]:
-        return primary_key(self._file.manifest.fields)
+        return primary_key(self._data()[1].manifest.fields)
 
     @property
     def fragments(self) -> Sequence[DataFragment]:
@@ -73,12 +84,12 @@ class Handle:
 
     @property
     def config(self) -> Mapping[str, str]:
-        return dict(self._file.manifest.config)
+        return dict(self._data()[1].manifest.config)
 
     @property
     def metadata(self) -> Mapping[str, str]:
         """Table metadata: free text by key."""
-        return dict(self._file.manifest.table_metadata)
+        return dict(self._data()[1].manifest.table_metadata)
 
     @property
     def data_format(self) -> str:
@@ -139,7 +150,7 @@ class Handle:
     def _move(self, file: ManifestFile, scheme: Scheme | None = None) -> None:
         """Forward only: of two commits at a time the earlier may come to its end last."""
         with self._moving:
-            if file.manifest.version > self._file.manifest.version:
+            if file.manifest.version > self._blind()[1].manifest.version:
                 self._file = file
             self._scheme = scheme or self._scheme
 
@@ -149,7 +160,7 @@ class Handle:
             self._lance = self._appending = None
 
     def _commit(self, work: Callable[[], tuple[CommitResult, ManifestFile]]) -> CommitResult:
-        read = self._file
+        place, read = self._blind()
         try:
             result, file = work()
         except OutcomeUnknown as error:
@@ -161,10 +172,16 @@ class Handle:
                 raise
             raise cleaned_up from error
         except LOST as error:
-            keep_attempt(self._place, read.manifest.config, error)
+            keep_attempt(place, read.manifest.config, error)
             raise
-        self._move(self._place.trusted(file))
+        self._move(place.trusted(file))
+        if file.manifest.config and result.version > read.manifest.version:
+            self._committed(file.manifest.config, result.version)
         return result
+
+    def _committed(self, config: Mapping[str, str], version: int) -> None:
+        """What a table's config asks for after a commit."""
+        clean_up_when_due(self._place, self._main, config, version)
 
     def _cleaned_up(self, file: ManifestFile) -> HistoryUnavailable | None:
         """The error for a verb that needs rows of a version which is gone; None where it is still there, or no table is."""

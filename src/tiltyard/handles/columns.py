@@ -67,11 +67,12 @@ class ColumnVerbs(Handle):
             IncompatibleConflict: the table was replaced or set back, or columns were dropped or renamed meanwhile.
         """
         values = new_values(columns, on=on, read_columns=read_columns, schema=schema, batch_size=batch_size)
-        found = None if checkpoint is None else Checkpoint(checkpoint, f"{self._place.uri} {values.what}")
-        adding, files = Adding(values, progress), ColumnFiles(self._place, found)
+        place, _ = self._data()
+        found = None if checkpoint is None else Checkpoint(checkpoint, f"{place.uri} {values.work}")
+        adding, files = Adding(values, progress), ColumnFiles(place, found)
         policy = RerunPolicy(retry_policy(max_retries), retries, deadline)
         described = properties_with_message(properties, message)
-        return self._commit(lambda: add_columns(self._place, self._file, self._scheme, adding, files, described, policy))
+        return self._commit(lambda: add_columns(*self._data(), self._scheme, adding, files, described, policy))
 
     def drop_columns(
         self,
@@ -99,7 +100,7 @@ class ColumnVerbs(Handle):
         paths = dropped_paths(columns)
         policy = RerunPolicy(retry_policy(max_retries), retries, deadline)
         described = properties_with_message(properties, message)
-        return self._commit(lambda: drop_columns(self._place, self._file, self._scheme, paths, described, policy))
+        return self._commit(lambda: drop_columns(*self._data(), self._scheme, paths, described, policy))
 
     def alter_columns(
         self,
@@ -127,7 +128,7 @@ class ColumnVerbs(Handle):
         wanted = alterations(changes)
         policy = RerunPolicy(retry_policy(max_retries), retries, deadline)
         described = properties_with_message(properties, message)
-        return self._commit(lambda: alter_columns(self._place, self._file, self._scheme, wanted, described, policy))
+        return self._commit(lambda: alter_columns(*self._data(), self._scheme, wanted, described, policy))
 
     def replace_data(
         self,
@@ -165,4 +166,4 @@ class ColumnVerbs(Handle):
         new = new_data(values, columns, read_columns, fragments, progress)
         policy = RerunPolicy(retry_policy(max_retries), retries, deadline)
         described = properties_with_message(properties, message)
-        return self._commit(lambda: replace_data(self._place, self._file, self._scheme, new, described, policy))
+        return self._commit(lambda: replace_data(*self._data(), self._scheme, new, described, policy))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -120,13 +120,18 @@ class History(Handle):
         """
         return outcome_of(open_place(uri, storage_options=storage_options), transaction_id, version)
 
-    def check(self, *, versions: Iterable[int] | None = None) -> CheckReport:
+    def check(
+        self, *, versions: Iterable[int] | None = None, data: bool = False, progress: Callable[[int, int], object] | None = None
+    ) -> CheckReport:
         """Checks every promise a table's files can keep or break; reads metadata of all versions, and keys of this one.
 
         Args:
             versions: which ones; all by default.
+            data: whether every file is read, too, and compared with the digest that was kept when it was written, and every row of this
+                version with what the indices answer. Files that others wrote have no digest; they are counted as ``unverified``.
+            progress: called with how many of how many bytes were read.
         """
-        return check_table(self._place, versions)
+        return check_table(self._place, versions, data=data, progress=progress)
 
     def migrate_manifest_names(self) -> int:
         """Renames manifests from V1 to V2 names. Only while nobody else uses the table. Returns how many were renamed."""

@@ -27,7 +27,8 @@ class PartVerbs(Handle):
 
     def scan_task(self) -> ScanTask:
         """Reads rows of this version from any process; it is pickled there."""
-        return scan_task(self._place, self._file.manifest)
+        place, file = self._data()
+        return scan_task(place, file.manifest)
 
     def change_rows(
         self,
@@ -59,7 +60,7 @@ class PartVerbs(Handle):
         """
         policy = RerunPolicy(retry_policy(max_retries), retries, deadline)
         described = properties_with_message(properties, message)
-        return self._commit(lambda: change_rows(self._place, self._file, self._scheme, worker, plan, described, policy))
+        return self._commit(lambda: change_rows(*self._data(), self._scheme, worker, plan, described, policy))
 
     def compact_parts(
         self,
@@ -158,4 +159,4 @@ class PartVerbs(Handle):
         """
         policy = RerunPolicy(retry_policy(max_retries), retries, deadline)
         described = properties_with_message(properties, message)
-        return self._commit(lambda: add_columns_of_parts(self._place, self._file, self._scheme, columns, worker, described, policy))
+        return self._commit(lambda: add_columns_of_parts(*self._data(), self._scheme, columns, worker, described, policy))

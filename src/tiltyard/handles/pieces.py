@@ -44,14 +44,15 @@ class PieceVerbs(Handle):
             InvalidInput: rows of that schema do not fit the table.
         """
         how = Writing(FileLimits(max_rows_per_file, max_bytes_per_file), on_duplicate)
-        manifest = self._file.manifest
+        place, file = self._data()
+        manifest = file.manifest
         if not overwrite:
             if primary_key is not None:
                 raise InvalidInput("An append leaves the primary key as it is.", argument="primary_key", advice="Leave it out.")
-            return append_task(self._place, manifest, how.limits, schema, with_keys=on_duplicate == "error")
+            return append_task(place, manifest, how.limits, schema, with_keys=on_duplicate == "error")
         if schema is None:
             raise InvalidInput("An overwrite needs the schema of the rows to come.", argument="schema")
-        return overwrite_task(self._place, manifest, how.limits, schema, primary_key, with_keys=on_duplicate == "error")
+        return overwrite_task(place, manifest, how.limits, schema, primary_key, with_keys=on_duplicate == "error")
 
     def append_pieces(
         self,
@@ -87,7 +88,7 @@ class PieceVerbs(Handle):
         policy = RerunPolicy(retry_policy(max_retries), retries, deadline)
         described = properties_with_message(properties, message)
         return self._commit(
-            lambda: append_pieces(self._place, self._file, self._scheme, pieces, on_duplicate, described, policy, leftovers=leftovers)
+            lambda: append_pieces(*self._blind(), self._scheme, pieces, on_duplicate, described, policy, leftovers=leftovers)
         )
 
     def overwrite_pieces(
@@ -124,9 +125,7 @@ class PieceVerbs(Handle):
         policy = RerunPolicy(retry_policy(max_retries), retries, deadline)
         described = properties_with_message(properties, message)
         return self._commit(
-            lambda: overwrite_pieces(
-                self._place, self._file, self._scheme, task, pieces, on_duplicate, described, policy, leftovers=leftovers
-            )
+            lambda: overwrite_pieces(*self._blind(), self._scheme, task, pieces, on_duplicate, described, policy, leftovers=leftovers)
         )
 
     def discard_pieces(self, pieces: Iterable[Piece | None], *, leftovers: bool = False) -> int:

@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
+from tiltyard.format.legacy import has_sure_counts
+from tiltyard.format.manifest_file import ManifestFile
 from tiltyard.handles.base import Handle
-from tiltyard.verbs.arguments import chosen_columns, sql_condition
+from tiltyard.verbs.arguments import chosen_columns, scan_options, sql_condition
 from tiltyard.verbs.deletions import check_deletions
 from tiltyard.verbs.lance import lance_errors, open_dataset, translated
+from tiltyard.verbs.place import Place
 
 if TYPE_CHECKING:
     from lance import LanceDataset
+
+
+_ROW: Final = "_row"
+"""How the columns begin that say where a row lies."""
+
+_PLAIN: Final = frozenset({"batch_size", "batch_readahead", "fragment_readahead", "io_buffer_size", "order_by"})
+"""Options of a scan that give the same rows however they lie and whatever indices there are."""
 
 
 class Reading(Handle):
@@ -22,19 +32,30 @@ class Reading(Handle):
     @property
     def lance(self) -> LanceDataset:
         """pylance's own dataset at this version: vector search, SQL, everything that reads."""
-        file, opened = self._file, self._lance
+        return self._dataset(self._place, self._file)
+
+    def _dataset(self, place: Place, file: ManifestFile) -> LanceDataset:
+        opened = self._lance
         if opened is None or opened[0] is not file:
-            check_deletions(self._place, file.manifest)
-            opened = self._lance = (file, open_dataset(self._place, file.manifest.version))
+            check_deletions(place, file.manifest)
+            opened = self._lance = (file, open_dataset(place, file.manifest.version))
         return opened[1]
+
+    def _for_scan(self, columns: Any, condition: str | None, options: Mapping[str, Any]) -> tuple[Place, LanceDataset]:
+        """The dataset for a scan. One that may tell of anything but rows, such as where they lie, is a look at the whole table."""
+        plain = options.keys() <= _PLAIN and _ROW not in f"{columns} {condition}"
+        place, file = self._data() if plain else (self._place, self._file)
+        return place, self._dataset(place, file)
 
     def count_rows(self, filter: str | None = None) -> int:
         """How many rows there are; without a filter this reads no data."""
-        if filter is None:
-            return self._file.manifest.fragments.live_rows()
-        condition = sql_condition(filter)
-        with lance_errors(self._place, "count rows"):
-            return int(self.lance.count_rows(condition))
+        manifest = self._data()[1].manifest
+        if filter is None and has_sure_counts(manifest):
+            return manifest.fragments.live_rows()
+        condition = sql_condition(filter, self.schema)
+        place, dataset = self._for_scan(None, condition, {})
+        with lance_errors(place, "count rows", manifest.version):
+            return int(dataset.count_rows(condition))
 
     def to_arrow(self, columns: Sequence[str] | Mapping[str, str] | None = None, filter: str | None = None, **scan: Any) -> pa.Table:
         """The rows as an Arrow table.
@@ -44,15 +65,28 @@ class Reading(Handle):
             filter: a SQL condition.
             scan: anything else pylance's scanner takes, such as ``limit`` or ``with_row_id``.
         """
-        chosen, condition = chosen_columns(columns), sql_condition(filter)
-        with lance_errors(self._place, "read rows"):
-            return self.lance.to_table(columns=chosen, filter=condition, **scan)
+        scan_options(scan)
+        chosen, condition = chosen_columns(columns, self.schema), sql_condition(filter, self.schema)
+        place, dataset = self._for_scan(chosen, condition, scan)
+        with lance_errors(place, "read rows", self._data()[1].manifest.version):
+            return dataset.to_table(columns=chosen, filter=condition, **scan)
 
     def scan(
         self, columns: Sequence[str] | Mapping[str, str] | None = None, filter: str | None = None, **scan: Any
     ) -> pa.RecordBatchReader:
         """The rows as a stream of batches."""
-        chosen, condition = chosen_columns(columns), sql_condition(filter)
-        with lance_errors(self._place, "read rows"):
-            reader = self.lance.scanner(columns=chosen, filter=condition, **scan).to_reader()
-        return translated(self._place, reader)
+        scan_options(scan)
+        chosen, condition = chosen_columns(columns, self.schema), sql_condition(filter, self.schema)
+        place, dataset = self._for_scan(chosen, condition, scan)
+        version = self._data()[1].manifest.version
+        with lance_errors(place, "read rows", version):
+            reader = dataset.scanner(columns=chosen, filter=condition, **scan).to_reader()
+        return translated(place, reader, version)
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        """The rows for whatever reads Arrow streams: polars, DuckDB, pandas, DataFusion, ``pyarrow.table(table)``."""
+        return self.scan().__arrow_c_stream__(requested_schema)
+
+    def __arrow_c_schema__(self) -> object:
+        """The schema of these rows."""
+        return self.schema.__arrow_c_schema__()

@@ -60,8 +60,8 @@ class RowVerbs(Handle):
         how = Writing(FileLimits(max_rows_per_file, max_bytes_per_file), on_duplicate, base)
         policy = RerunPolicy(retry_policy(max_retries), retries, deadline)
         described = properties_with_message(properties, message)
-        read = self._file
-        return self._commit(lambda: append_rows(self._place, read, self._scheme, data, self._appender, described, how, policy))
+        place, read = self._blind()
+        return self._commit(lambda: append_rows(place, read, self._scheme, data, self._appender, described, how, policy))
 
     def overwrite(
         self,
@@ -100,7 +100,7 @@ class RowVerbs(Handle):
         how = Writing(FileLimits(max_rows_per_file, max_bytes_per_file), on_duplicate, base)
         policy = RerunPolicy(retry_policy(max_retries), retries, deadline)
         described = properties_with_message(properties, message)
-        return self._commit(lambda: overwrite_rows(self._place, self._file, self._scheme, data, primary_key, described, how, policy))
+        return self._commit(lambda: overwrite_rows(*self._blind(), self._scheme, data, primary_key, described, how, policy))
 
     def delete(
         self,
@@ -132,7 +132,7 @@ class RowVerbs(Handle):
         condition = sql_where(where)
         policy = RerunPolicy(retry_policy(max_retries), retries, deadline)
         described = properties_with_message(properties, message)
-        return self._commit(lambda: delete_rows(self._place, self._file, self._scheme, condition, described, policy))
+        return self._commit(lambda: delete_rows(*self._data(), self._scheme, condition, described, policy))
 
     def update(
         self,
@@ -174,7 +174,7 @@ class RowVerbs(Handle):
         limits = FileLimits(max_rows_per_file, max_bytes_per_file)
         policy = RerunPolicy(retry_policy(max_retries), retries, deadline)
         described = properties_with_message(properties, message)
-        return self._commit(lambda: update_rows(self._place, self._file, self._scheme, assignment, described, limits, policy))
+        return self._commit(lambda: update_rows(*self._data(), self._scheme, assignment, described, limits, policy))
 
     def merge(
         self,
@@ -198,7 +198,7 @@ class RowVerbs(Handle):
         """
 
         def run(plan: MergePlan, described: Mapping[str, str], policy: RerunPolicy) -> CommitResult:
-            return self._commit(lambda: merge_rows(self._place, self._file, self._scheme, source, plan, described, policy))
+            return self._commit(lambda: merge_rows(*self._data(), self._scheme, source, plan, described, policy))
 
         return MergeBuilder(run, merge_on(on, allow_duplicates, base))
 

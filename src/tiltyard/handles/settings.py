@@ -47,7 +47,7 @@ class SettingVerbs(Handle):
         operation = UpdateConfig(config_updates=changes(values, replace, "values"))
         policy = RerunPolicy(retry_policy(max_retries), retries, deadline)
         described = properties_with_message(properties, message)
-        return self._commit(lambda: update_settings(self._place, self._file, self._scheme, operation, described, policy))
+        return self._commit(lambda: update_settings(*self._data(), self._scheme, operation, described, policy))
 
     def update_metadata(
         self,
@@ -77,7 +77,7 @@ class SettingVerbs(Handle):
         operation = UpdateConfig(table_metadata_updates=changes(values, replace, "values"))
         policy = RerunPolicy(retry_policy(max_retries), retries, deadline)
         described = properties_with_message(properties, message)
-        return self._commit(lambda: update_settings(self._place, self._file, self._scheme, operation, described, policy))
+        return self._commit(lambda: update_settings(*self._data(), self._scheme, operation, described, policy))
 
     def update_schema_metadata(
         self,
@@ -107,7 +107,7 @@ class SettingVerbs(Handle):
         operation = UpdateConfig(schema_metadata_updates=changes(values, replace, "values"))
         policy = RerunPolicy(retry_policy(max_retries), retries, deadline)
         described = properties_with_message(properties, message)
-        return self._commit(lambda: update_settings(self._place, self._file, self._scheme, operation, described, policy))
+        return self._commit(lambda: update_settings(*self._data(), self._scheme, operation, described, policy))
 
     def update_field_metadata(
         self,
@@ -139,7 +139,7 @@ class SettingVerbs(Handle):
         update = changes(values, replace, "values")
         policy = RerunPolicy(retry_policy(max_retries), retries, deadline)
         described = properties_with_message(properties, message)
-        return self._commit(lambda: update_field(self._place, self._file, self._scheme, path, update, described, policy))
+        return self._commit(lambda: update_field(*self._data(), self._scheme, path, update, described, policy))
 
     def add_bases(
         self,
@@ -169,7 +169,7 @@ class SettingVerbs(Handle):
         new = new_bases(bases, is_dataset_root)
         policy = RerunPolicy(retry_policy(max_retries), retries, deadline)
         described = properties_with_message(properties, message)
-        return self._commit(lambda: add_bases(self._place, self._file, self._scheme, new, described, policy))
+        return self._commit(lambda: add_bases(*self._data(), self._scheme, new, described, policy))
 
     def restore(
         self,
@@ -197,4 +197,4 @@ class SettingVerbs(Handle):
         number = version_of(self._place, self._main, version)
         policy = RerunPolicy(retry_policy(max_retries), retries, deadline)
         described = properties_with_message(properties, message)
-        return self._commit(lambda: restore_version(self._place, self._file, self._scheme, number, described, policy))
+        return self._commit(lambda: restore_version(*self._data(), self._scheme, number, described, policy))

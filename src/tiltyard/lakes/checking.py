@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from tiltyard.catalog.codec import GONE, TABLES, TRANSACTIONS, head_from_body, name_key
+from tiltyard.catalog.codec import GONE, TABLES, TRANSACTIONS, head_from_body, name_key, tip_key
 from tiltyard.catalog.cuts import Line, read_line
 from tiltyard.catalog.ledger import maker_of
-from tiltyard.catalog.publishing import ABORTED, COMMITTED
+from tiltyard.catalog.lines import owns
+from tiltyard.catalog.publishing import ABORTED, COMMITTED, IN_DOUBT
 from tiltyard.catalog.records import Body
-from tiltyard.catalog.values import MAIN, Change, Snapshot, Step, TableHead
+from tiltyard.catalog.values import MAIN, Change, Cut, Snapshot, Step, TableHead
 from tiltyard.errors import CorruptTable, NotFound, TiltyardError
 from tiltyard.format.names import Scheme
 from tiltyard.interfaces import ObjectStore
 from tiltyard.lakes.names import shown
+from tiltyard.lakes.orphans import Orphan, find_orphans
 from tiltyard.lakes.recovery import recover
 from tiltyard.transaction.floor import read_floor
 from tiltyard.transaction.log import VersionLog
@@ -53,6 +56,7 @@ class LakeCheckReport:
         transactions: how many the catalog knows the outcome of.
         tables: what the check of each table found, by name.
         problems: all that does not hold; none in a sound lake.
+        orphans: directories below the root that the catalog does not know. Those that are tables are problems, too.
     """
 
     url: str
@@ -60,6 +64,7 @@ class LakeCheckReport:
     transactions: int
     tables: Mapping[str, CheckReport]
     problems: tuple[LakeProblem, ...]
+    orphans: tuple[Orphan, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -67,23 +72,26 @@ class LakeCheckReport:
 
     def to_dict(self) -> dict[str, Any]:
         tables = {name: report.to_dict() for name, report in self.tables.items()}
-        return {"ok": self.ok, **asdict(self), "tables": tables}
+        return {"ok": self.ok, **asdict(self), "tables": tables, "orphans": [orphan.to_dict() for orphan in self.orphans]}
 
 
 @dataclass(slots=True)
 class _Findings:
     problems: list[LakeProblem] = field(default_factory=list)
     tables: dict[str, CheckReport] = field(default_factory=dict)
+    orphans: list[Orphan] = field(default_factory=list)
     snapshots: int = 0
     transactions: int = 0
+    data: bool = False
+    """Whether files are compared with their digests."""
 
     def add(self, invariant: str, text: str, table: str = "", snapshot: int | None = None) -> None:
         self.problems.append(LakeProblem(invariant, text, shown(table), snapshot))
 
 
-def check_lake(lake: Lake, *, tables: bool, progress: Progress | None) -> LakeCheckReport:
+def check_lake(lake: Lake, *, tables: bool, data: bool = False, progress: Progress | None) -> LakeCheckReport:
     """See ``Lake.check``."""
-    findings = _Findings()
+    findings = _Findings(data=data)
     recover(lake)  # the one read after which catalog and store have to agree
     lines = _lines(lake, findings)
     for line in lines:
@@ -93,11 +101,14 @@ def check_lake(lake: Lake, *, tables: bool, progress: Progress | None) -> LakeCh
     _outcomes(lake, lines, findings)
     _pending(lake, findings)
     _directories(lake, findings)
+    _orphans(lake, findings)
     stores = _Stores(lake)
     for line in lines:
         _all_or_nothing(line, stores, findings)
+    shared_tables(lake, [line.branch for line in lines], findings.add)
     _tables(lake, lines, stores, findings, tables, progress or (lambda done, total: None))
-    return LakeCheckReport(lake.url, findings.snapshots, findings.transactions, findings.tables, tuple(findings.problems))
+    problems, orphans = tuple(findings.problems), tuple(findings.orphans)
+    return LakeCheckReport(lake.url, findings.snapshots, findings.transactions, findings.tables, problems, orphans)
 
 
 # ---- the catalog by itself -------------------------------------------------------------------------------------------------------
@@ -125,9 +136,14 @@ def _heads_follow(lake: Lake, line: Line, findings: _Findings) -> None:
     try:
         cut = lake.catalog.cut(line.branch)
     except (CorruptTable, NotFound) as error:
-        findings.add("catalog", str(error))
+        if line.branch in lake.branches:
+            findings.add("catalog", str(error))
         return
     after = read_line(lake.catalog.records, line.branch)  # others may be at work
+    if after.identity != line.identity:
+        return  # the branch was deleted, or is another line by now
+    if line.identity and cut.line != line.identity:
+        findings.add("catalog", f"the newest snapshot of branch {line.branch} belongs to line {cut.line}, the branch is {line.identity}")
     if not line.tip <= cut.snapshot <= after.tip:
         findings.add("catalog", f"branch {line.branch} is said to be at {cut.snapshot}, its newest snapshot is {after.tip}")
         return
@@ -166,13 +182,22 @@ def _names(lake: Lake, branch: str, findings: _Findings) -> None:
 
 def _refs(lake: Lake, findings: _Findings) -> None:
     """Tags and branches lead to snapshots that are there."""
-    named = [(f"tag {one.name}", one.snapshot, one.branch) for one in lake.tags.list()]
-    named += [(f"branch {one.name}", one.snapshot, one.origin) for one in lake.branches.list()]
-    for what, snapshot, branch in named:
+    branches = lake.branches.list()
+    lines = {branch.name: branch.id for branch in branches}
+    named = [(f"tag {tag.name}", tag.snapshot, tag.branch, tag.line) for tag in lake.tags.list()]
+    # A branch keeps all it needs of where it began, also where that began anew since.
+    named += [
+        (f"branch {branch.name}", branch.snapshot, branch.origin, branch.origin_line)
+        for branch in branches
+        if branch.origin_line in ("", lines.get(branch.origin, branch.origin_line))
+    ]
+    for what, snapshot, branch, line in named:
         try:
             lake.catalog.cut_at(snapshot, branch)
         except TiltyardError as error:
             findings.add("catalog", f"{what} leads to nothing: {error}", snapshot=snapshot)
+        if line and line != lines.get(branch, line):
+            findings.add("catalog", f"{what} leads to a snapshot of branch {branch} as it was before it began anew", snapshot=snapshot)
 
 
 def _outcomes(lake: Lake, lines: list[Line], findings: _Findings) -> None:
@@ -181,23 +206,34 @@ def _outcomes(lake: Lake, lines: list[Line], findings: _Findings) -> None:
     findings.transactions = len(known)
     steps = {(line.branch, step.id): step for line in lines for step in line.steps}
     begins = {line.branch: line.begin for line in lines}
+    tips = lake.catalog.records.get([tip_key(line.branch) for line in lines]) if lines else {}
+    expired = {line.branch: int(tips.get(tip_key(line.branch), {}).get("expired", 0)) for line in lines}
+    identities = {line.branch: line.identity for line in lines}
     for (branch, number), step in steps.items():
         told = known.get(step.transaction)
-        if step.voided:
-            continue  # undecided again, or committed later under another number
+        if step.voided or step.unknown or (told is None and number <= expired[branch]):
+            continue  # undecided again, or committed later under another number; lost with a catalog, or expired
         if told is None or told["state"] != COMMITTED:
             findings.add("I12", f"transaction {step.transaction} has a snapshot, but is said to be {_state(told)}", snapshot=number)
         elif (told["branch"], int(told["snapshot"])) != (branch, number):
             findings.add("I12", f"transaction {step.transaction} has two snapshots: {told['snapshot']} as well", snapshot=number)
     for transaction, told in known.items():
+        if told["state"] == COMMITTED and _is_of_another(told, identities):
+            continue  # of a line whose name another one has by now
         if told["state"] == COMMITTED and told["branch"] in begins and int(told["snapshot"]) > begins[told["branch"]]:
             made = steps.get((str(told["branch"]), int(told["snapshot"])))
             if made is None and int(told["snapshot"]) <= _tip(lines, str(told["branch"])):
                 findings.add("I12", f"transaction {transaction} is said to be committed as a snapshot that is not there")
             elif made is not None and made.transaction != transaction:
                 findings.add("I12", f"transaction {transaction} is said to be committed as somebody else's snapshot", snapshot=made.id)
-        elif told["state"] not in (COMMITTED, ABORTED):
+        elif told["state"] not in (COMMITTED, ABORTED, IN_DOUBT):
             findings.add("I12", f"transaction {transaction} is said to be {told['state']}")
+
+
+def _is_of_another(told: Body, identities: Mapping[str, str]) -> bool:
+    """Whether a transaction was committed to another line of history than the one that has its name now."""
+    now = identities.get(str(told["branch"]), "")
+    return bool(now) and str(told.get("line", "")) not in ("", now)
 
 
 def _tip(lines: list[Line], branch: str) -> int:
@@ -210,10 +246,15 @@ def _state(told: Body | None) -> str:
 
 def _pending(lake: Lake, findings: _Findings) -> None:
     """What was committed can be finished. What is left after the recovery could not be."""
+    cuts: dict[str, Cut] = {}
     for one in lake.catalog.pending():
-        head = lake.catalog.cut(one.lake_branch).by_id(one.table)
-        if head is None or head.quarantine:
-            continue  # dropped, which cleanup takes care of; or told already
+        try:
+            cut = cuts.get(one.lake_branch) or cuts.setdefault(one.lake_branch, lake.catalog.cut(one.lake_branch))
+        except NotFound:
+            continue  # nobody sees the branch any more
+        head = cut.by_id(one.table)
+        if head is None or head.quarantine or one.line not in ("", cut.line):
+            continue  # dropped, which cleanup takes care of; or told already; or of a line that is not there any more
         store = lake.plain_place_of(head).on_branch(one.branch).store
         if not any(_is_there(store, path) for path in (one.staged, one.path)):
             findings.add("I10", f"version {one.version} was committed, but its bytes at {one.staged} are gone", head.name)
@@ -227,12 +268,41 @@ def _is_there(store: ObjectStore, path: str) -> bool:
     return True
 
 
+def shared_tables(lake: Lake, branches: Iterable[str], add: Callable[[str, str, str], object]) -> None:
+    """Tells of every branch of a table that two lines of history write to: what one of them commits would show up on the other."""
+    owners: dict[tuple[str, str | None], dict[str, str]] = defaultdict(dict)
+    for branch in branches:
+        try:
+            cut = lake.catalog.cut(branch)
+        except NotFound:
+            continue  # deleted meanwhile
+        for head in cut.tables.values():
+            if owns(head, branch, cut.line):
+                owners[head.location, head.branch][f"{branch} ({cut.line})"] = head.name
+    for names in owners.values():
+        if len(names) > 1:
+            who = " and ".join(sorted(names))
+            add("catalog", f"{who} write to the same branch of it: what one commits, the other shows", min(names.values()))
+
+
 def _directories(lake: Lake, findings: _Findings) -> None:
     """No table lives where a cleanup has given the directory up."""
     found = dict(lake.catalog.records.scan([TABLES, GONE]))
     for key, body in found.items():
         if key.startswith(TABLES) and GONE + str(body["location"]) in found:
             findings.add("catalog", f"a cleanup has given its directory up: {body['location']}", str(body["name"]))
+
+
+def _orphans(lake: Lake, findings: _Findings) -> None:
+    """P12: every table below the root is in the catalog."""
+    try:
+        findings.orphans = find_orphans(lake)
+    except TiltyardError as error:
+        findings.add("P12", f"the directories below the root cannot be compared with the catalog: {error}")
+    for orphan in findings.orphans:
+        if orphan.is_table:
+            advice = "run `tiltyard lake rebuild`, or register it" if orphan.lake == lake.id else "nothing deletes it"
+            findings.add("P12", f"{orphan.path} (owner: {orphan.owner}): {orphan.reason}; {advice}")
 
 
 # ---- the catalog and the tables --------------------------------------------------------------------------------------------------
@@ -348,12 +418,16 @@ def _table(lake: Lake, branch: str, head: TableHead, name: str, stores: _Stores,
         if not head.quarantine:
             findings.add("I10", f"the catalog has it at version {head.version}, which is not there", head.name)
         return
+    path = log.path(head.version, Scheme(head.naming))
+    if head.transaction and not head.quarantine and (maker := stores.maker(head, path)) not in (None, head.transaction):
+        text = f"version {head.version} was made by transaction {maker}, the catalog has {head.transaction}"
+        findings.add("I10", text, head.name)
     newest = log.head()
-    at_home = head.branch is not None or head.home == branch
+    at_home = owns(head, branch, lake.catalog.cut(branch).line)
     if at_home and newest is not None and newest[0] > head.version and not head.quarantine and _moved_not(lake, branch, head):
         findings.add("I10", f"versions up to {newest[0]} were committed past the catalog; whoever opens the table adopts them", head.name)
     if deep and not head.quarantine:
-        report = findings.tables[name] = check_table(lake.place_of(head, branch))
+        report = findings.tables[name] = check_table(lake.place_of(head, branch), data=findings.data)
         for problem in report.problems:
             at = "" if problem.version is None else f" (version {problem.version})"
             findings.add(problem.invariant, problem.text + at, head.name)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import cast
 
 from tiltyard.catalog.catalog import Catalog, Pending
-from tiltyard.catalog.ledger import LakeLedger
+from tiltyard.catalog.ledger import LakeLedger, foreign_maker
 from tiltyard.catalog.values import Cut, TableHead
-from tiltyard.errors import CorruptTable
+from tiltyard.errors import ContentionError, CorruptTable, StorageError
 from tiltyard.storage.external import Claim, ExternalStore, discard, finalize
 from tiltyard.verbs.place import Place
+
+_log = logging.getLogger("tiltyard.lake")
 
 
 def finish(catalog: Catalog, work: Sequence[tuple[Sequence[Pending], ExternalStore]], *, alone: bool = False) -> list[Pending]:
@@ -37,19 +40,29 @@ def finish(catalog: Catalog, work: Sequence[tuple[Sequence[Pending], ExternalSto
             if foreign is False:
                 done.append((one, store))
             elif foreign and alone:
-                catalog.void(one)
+                catalog.void(one, foreign_maker(store, one.version, one.path))
                 voided.append(one)
             elif foreign:
                 apart.append((one, store))
             elif alone and catalog.transaction(one.transaction) is None:
                 voided.append(one)  # somebody else saw that the number was taken, and gave it up
-    catalog.settle([one for one, _ in done])
-    for one, store in done:
-        discard(store.inner, claim_of(one))
+    if _settled(catalog, [one for one, _ in done]):
+        for one, store in done:
+            discard(store.inner, claim_of(one))
     errors = [_set_apart(one, store) for one, store in apart]
     if errors:
         raise errors[0]
     return voided
+
+
+def _settled(catalog: Catalog, done: Sequence[Pending]) -> bool:
+    """Tells the catalog which versions have their names, which is no part of the commit: if it fails, the next one who looks does it."""
+    try:
+        catalog.settle(done)
+    except (StorageError, ContentionError) as error:
+        _log.info("%s versions have their names, which the catalog does not know yet: %s", len(done), error)
+        return False
+    return True
 
 
 def _finalize(catalog: Catalog, one: Pending, store: ExternalStore) -> bool | None:

@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Protocol
 
-import pyarrow as pa
-
+from tiltyard.catalog.values import ReadLevel
 from tiltyard.errors import InvalidInput, NotFound, TiltyardError, UnsupportedFeature
 from tiltyard.format.manifest_file import ManifestFile
 from tiltyard.format.names import Scheme
-from tiltyard.format.values import DataFragment
 from tiltyard.table import Table
 from tiltyard.transaction.commit import CommitResult
-from tiltyard.transaction.operations import Append, Overwrite
-from tiltyard.verbs.history import HistoryEntry
 from tiltyard.verbs.place import Place
 
 if TYPE_CHECKING:
-    from lance import LanceDataset
-
     from tiltyard.catalog.staging import StagedPlace
 
 
@@ -38,23 +32,33 @@ class LakeTable(Table):
         """Not here: snapshots of the lake may need what this table alone does not."""
         raise _not_here("cleanup", "Use lake.cleanup().")
 
+    def _committed(self, config: Mapping[str, str], version: int) -> None:
+        """No automatic cleanup either, for the same reason."""
+
 
 class Owner(Protocol):
     """What a handle asks of its transaction."""
 
     def check_open(self) -> None: ...
 
+    def note_read(self, table: str, level: ReadLevel) -> None: ...
+
 
 class TransactionTable(LakeTable):
-    """A table inside a transaction: at the version the transaction began with, plus the transaction's own writes."""
+    """A table inside a transaction: at the version the transaction began with, plus the transaction's own writes.
+
+    Every use gets at the table through one of five members, so that none outlives the transaction, and each of them but ``_blind`` notes
+    that the table was read: ``_place``, ``_main`` and ``_file`` that all of it was, ``_data`` its rows, schema and settings. A new verb
+    that thinks nothing of it is noted as reading everything.
+    """
 
     in_transaction: ClassVar[bool] = True
 
-    def __init__(self, owner: Owner, name: str, place: StagedPlace, file: ManifestFile, scheme: Scheme) -> None:
+    def __init__(self, owner: Owner, table: str, name: str, place: StagedPlace, file: ManifestFile, scheme: Scheme) -> None:
         self._owner = owner
+        self._table = table
         self._known: tuple[Place, ManifestFile] = (place, file)
         self.name = name
-        self.was_read = False
         self.dropped = False
         super().__init__(place, file, scheme)
 
@@ -66,76 +70,56 @@ class TransactionTable(LakeTable):
         if self.dropped:
             raise NotFound(f"{self.name} was dropped by this transaction.", name=self.name)
 
-    # Every use goes through one of these two, so none outlives the transaction.
+    def _read(self, level: ReadLevel) -> tuple[Place, ManifestFile]:
+        """The one place at which the table is handed out."""
+        self._check()
+        self._owner.note_read(self._table, level)
+        return self._known
+
+    def _blind(self) -> tuple[Place, ManifestFile]:
+        self._check()
+        return self._known
+
+    def _data(self) -> tuple[Place, ManifestFile]:
+        return self._read("rows")
 
     @property
     def _place(self) -> Place:
-        self._check()
-        return self._known[0]
+        return self._read("table")[0]
 
     @_place.setter
     def _place(self, place: Place) -> None:
         self._known = (place, self._known[1])
 
     @property
+    def _main(self) -> Place:
+        return self._read("table")[0]
+
+    @_main.setter
+    def _main(self, place: Place) -> None:
+        pass  # the same as ``_place``: a transaction knows none of a table's own branches
+
+    @property
     def _file(self) -> ManifestFile:
-        self._check()
-        return self._known[1]
+        return self._read("table")[1]
 
     @_file.setter
     def _file(self, file: ManifestFile) -> None:
         self._known = (self._known[0], file)
 
     @property
-    def lance(self) -> LanceDataset:
-        self.was_read = True
-        return super().lance
-
-    @property
-    def schema(self) -> pa.Schema:
-        self.was_read = True
-        return super().schema
-
-    @property
-    def field_ids(self) -> Mapping[str, int]:
-        self.was_read = True
-        return super().field_ids
-
-    @property
-    def fragments(self) -> Sequence[DataFragment]:
-        self.was_read = True
-        return super().fragments
-
-    @property
-    def config(self) -> Mapping[str, str]:
-        self.was_read = True
-        return super().config
-
-    @property
-    def metadata(self) -> Mapping[str, str]:
-        self.was_read = True
-        return super().metadata
-
-    def history(self, limit: int | None = None) -> list[HistoryEntry]:
-        self.was_read = True
-        return super().history(limit)
-
-    def count_rows(self, filter: str | None = None) -> int:
-        self.was_read = True
-        return super().count_rows(filter)
-
-    def changes(self, *args: Any, **more: Any) -> pa.RecordBatchReader:
-        self.was_read = True
-        return super().changes(*args, **more)
+    def uri(self) -> str:
+        return self._blind()[0].uri  # stays the same as long as the table has its id, and that is read with its name
 
     def _commit(self, work: Callable[[], tuple[CommitResult, ManifestFile]]) -> CommitResult:
+        before = self._blind()[1]
         try:
             result = super()._commit(work)
         except TiltyardError:
-            self.was_read = True  # that it failed says something of what is there
+            self._owner.note_read(self._table, "table")  # that it failed says something of what is there
             raise
-        if result.operation not in (Append.name, Overwrite.name):
-            self.was_read = True  # what it does depends on what is there
+        if result.version <= before.manifest.version:
+            self._owner.note_read(self._table, "rows")  # nothing was written that would be compared with what others did
         return result
 
     @property

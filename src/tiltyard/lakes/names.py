@@ -13,6 +13,7 @@ JOINT: Final = "$"
 _PART: Final = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,98}[A-Za-z0-9_])?", re.ASCII)
 _REF: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,98}[A-Za-z0-9])?", re.ASCII)
 _PARTS: Final = 8
+_LONGEST_KEY: Final = 1000
 
 
 def full_name(name: str) -> str:
@@ -42,6 +43,31 @@ def check_ref(name: str, what: str) -> str:
         advice = "Use letters, digits, '.', '_' and '-'; begin and end with a letter or digit."
         raise InvalidInput(f"{str(name)[:80]!r} is no name for a {what}.", argument="name", advice=advice)
     return name
+
+
+def check_idempotency_key(key: str | None) -> str | None:
+    """The idempotency key of a transaction, if it is one; None where it has none.
+
+    Raises:
+        InvalidInput: it is empty, so that transactions which have nothing in common would share it, or cannot be kept.
+    """
+    if key is None:
+        return None
+    if not isinstance(key, str) or not key.strip() or not 0 < _size(key) <= _LONGEST_KEY or "\0" in key:
+        raise InvalidInput(
+            f"{str(key)[:80]!r} is no idempotency key.",
+            argument="idempotency_key",
+            advice=f"Use a text of 1 to {_LONGEST_KEY:,} bytes that no other work has, or none at all.",
+        )
+    return key
+
+
+def _size(text: str) -> int:
+    """Bytes of UTF-8; nothing for a text that has no such form."""
+    try:
+        return len(text.encode())
+    except UnicodeEncodeError:
+        return 0
 
 
 def directory_of(full: str, table: str) -> str:

@@ -43,7 +43,7 @@ from lance_namespace import (
 )
 
 from tiltyard.catalog.values import MAIN
-from tiltyard.errors import AlreadyExists, CorruptTable, HistoryUnavailable, NotFound, StorageError
+from tiltyard.errors import AlreadyExists, CorruptTable, ExpectedVersionMismatch, HistoryUnavailable, NotFound, StorageError
 from tiltyard.format.manifest_file import decode_manifest_file
 from tiltyard.format.names import Scheme
 from tiltyard.lakes.names import JOINT
@@ -191,7 +191,7 @@ class LakeNamespace(LanceNamespace):
             place.handler.create(place.store, place.log.path(request.version, scheme), data)
         except AlreadyExists:
             raise ConcurrentModificationError(f"Version {request.version} of {head.name} is taken.") from None
-        except (CorruptTable, HistoryUnavailable, NotFound) as error:
+        except (CorruptTable, ExpectedVersionMismatch, HistoryUnavailable, NotFound) as error:
             raise InvalidTableStateError(str(error)) from error
         with suppress(StorageError):
             place.store.delete(staged)

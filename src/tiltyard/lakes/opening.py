@@ -1,22 +1,42 @@
-"""From a URI to the catalog of a lake and to where its tables live."""
+"""From a URI to the catalog of a lake and to where its tables live, which have to belong together."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
+from tiltyard.catalog.catalog import Catalog
 from tiltyard.catalog.open import open_records
-from tiltyard.catalog.records import Records
-from tiltyard.errors import InvalidInput, NotFound
-from tiltyard.interfaces import Runtime
+from tiltyard.catalog.records import Body, Records
+from tiltyard.errors import InvalidInput, NotFound, OwnershipError
+from tiltyard.interfaces import ObjectStore, Runtime
+from tiltyard.lakes.claim import (
+    LAKE_DIRECTORY,
+    UNKNOWN_CATALOG,
+    CatalogId,
+    Claim,
+    claim_existing,
+    make_claim,
+    read_claim,
+    refuse_other_catalog,
+    refuse_other_lake,
+    replace_claim,
+    table_directories,
+)
+from tiltyard.lakes.locations import below, resolved, shown_database
 from tiltyard.redact import redact
-from tiltyard.storage import Durability, local_path
+from tiltyard.storage import Durability, address_of, local_path, open_store, refuse_file
+from tiltyard.verbs.isolated import ReadLimits, read_limits
+from tiltyard.verbs.place import Verify, check_verify
 
 CATALOG_FILE: Final = "catalog.db"
 """The SQLite catalog inside the directory of an embedded lake."""
+MANIFEST_TABLE: Final = "__manifest"
+"""The table that is the catalog of a directory without a database."""
 
 _SQL: Final = ("sqlite", "postgresql", "postgres")
 
@@ -28,12 +48,26 @@ class Where:
     Attributes:
         root: the directory that locations are relative to; empty where only the catalog knows.
         beside: whether the root is known from where the catalog is, so that the lake can be moved as a whole.
+        home: the directory that the catalog lies in; empty for one that lies in none.
+        catalog: which one it is.
+        lake: the lake's id; empty until the catalog was asked.
+        lost: since when the root is known to hold tables that a new catalog does not know; empty for a whole lake.
     """
 
     root: str
     beside: bool
+    home: str = ""
+    catalog: CatalogId = UNKNOWN_CATALOG
+    lake: str = ""
+    lost: str = ""
     storage_options: Mapping[str, Any] | None = field(default=None, repr=False)
     durability: Durability = "fsync"
+    verify: Verify | None = None
+    isolate: bool | ReadLimits = False
+
+    def __post_init__(self) -> None:
+        check_verify(self.verify)
+        read_limits(self.isolate)
 
     @property
     def stated_root(self) -> str | None:
@@ -48,8 +82,11 @@ class Where:
         """
         root = self.root or stated
         if not root:
-            raise InvalidInput("Nobody said where the tables of this lake live.", argument="root", advice="Pass root= the first time.")
+            raise InvalidInput("The lake has no table root.", argument="root", advice="Pass root= the first time.")
         return replace(self, root=root)
+
+    def root_store(self) -> ObjectStore:
+        return open_store(self.root, storage_options=self.storage_options, durability=self.durability)
 
     def uri_of(self, location: str) -> str:
         """The URI of a table: below the root, or a place of its own."""
@@ -67,51 +104,218 @@ def open_where(
     runtime: Runtime,
     *,
     create: bool = True,
+    check: Callable[[Where], None] | None = None,
 ) -> tuple[Where, Records]:
     """The catalog at a URI, and what is known of where its tables live.
+
+    Args:
+        uri, root, catalog, storage_options, durability, runtime: as for ``Lake.open``.
+        create: whether a catalog is made where there is none.
+        check: looks at the root before a catalog is made there; refuses one that is not that of the root by default.
 
     Raises:
         InvalidInput: no catalog is known for the URI.
         NotFound: there is no such file, and none may be made.
     """
-    text = os.fspath(uri)
+    text = address_of(uri)
     scheme = text.partition("://")[0].partition("+")[0].lower() if "://" in text else ""
-    stated = None if root is None else _absolute(os.fspath(root))
+    stated = None if root is None else _absolute(address_of(root, "root"))
     if stated is not None and redact(stated) != stated:  # the catalog remembers it, and everybody who opens the lake reads that
         raise InvalidInput("The root of a lake must not hold credentials.", argument="root", advice="Pass them in storage_options.")
+    if durability not in ("fsync", "os"):
+        raise InvalidInput(f"No such durability: {durability!r}.", argument="durability", advice="Use 'fsync' or 'os'.")
     if catalog not in (None, "sqlite", "manifest"):
         raise InvalidInput(f"catalog is 'sqlite' or 'manifest', not {catalog!r}.", argument="catalog")
     if scheme in _SQL:
         if catalog == "manifest":
             raise InvalidInput(f"{redact(text)} is a database, not a place for a manifest table.", argument="catalog")
-        beside = _sqlite_directory(text) if scheme == "sqlite" and stated is None else None
-        where = Where(stated or beside or "", beside is not None, storage_options, durability)
-        if not create and scheme == "sqlite":
-            _require(_sqlite_path(text))
-        return where, open_records(text, runtime=runtime, durability=durability)
+        beside = _sqlite_directory(text) if scheme == "sqlite" else ""
+        at = stated or beside
+        where = Where(at, stated is None and bool(beside), beside, storage_options=storage_options, durability=durability)
+        return _opened(where, text, create, runtime, check)
+    refuse_file(text, "A lake")
     home = _absolute(text)
-    where = Where(stated or home, stated is None, storage_options, durability)
-    if catalog == "manifest" or (catalog is None and (scheme not in ("", "file") or _has_manifest(home))):
-        from tiltyard.catalog.manifest_records import ManifestRecords
-
-        return where, ManifestRecords(home, runtime=runtime, storage_options=storage_options, durability=durability)
+    where = Where(stated or home, stated is None, home, storage_options=storage_options, durability=durability)
+    if catalog == "manifest" or (catalog is None and (scheme not in ("", "file") or _has_manifest(home, where))):
+        return _opened_manifest(where, home, create, runtime, check)
     if scheme not in ("", "file"):
         raise InvalidInput(f"A SQLite catalog needs a local directory, not {redact(text)}.", argument="catalog")
+    return _opened(where, f"sqlite:///{local_path(home)}/{CATALOG_FILE}", create, runtime, check)
+
+
+def _opened(where: Where, url: str, create: bool, runtime: Runtime, check: Callable[[Where], None] | None) -> tuple[Where, Records]:
+    """The records of a database, which is not made before it is known that the root is free or belongs to it."""
+    if url.startswith("sqlite:"):
+        path = os.path.realpath(_sqlite_path(url))
+        where = replace(where, catalog=CatalogId("sqlite", _at(path, where.root)))
+        if check is None and not Path(path).is_file():
+            _check_root(where, create=create)
+            if not create:
+                raise NotFound(f"There is no lake at {redact(path)}.", name=redact(path), advice="Use `tiltyard lake init`.")
+    else:
+        where = replace(where, catalog=CatalogId("postgresql", shown_database(url)))
+    if check is not None:
+        check(where)
+    return where, open_records(url, runtime=runtime, durability=where.durability)
+
+
+def _opened_manifest(
+    where: Where, home: str, create: bool, runtime: Runtime, check: Callable[[Where], None] | None
+) -> tuple[Where, Records]:
+    from tiltyard.catalog.manifest_records import ManifestRecords
+
+    place = f"{home.rstrip('/')}/{MANIFEST_TABLE}"
+    where = replace(where, catalog=CatalogId("manifest", _at(resolved(place), where.root)))
+    if check is not None:
+        check(where)
+    elif _second_catalog(where) and read_claim(where.root_store()) is None:
+        _check_root(where, create=create)
+    return where, ManifestRecords(home, runtime=runtime, storage_options=where.storage_options, durability=where.durability)
+
+
+def _at(place: str, root: str) -> str:
+    """Where a catalog is, as its claim has it."""
+    inside = below(place, resolved(root)) if root else None
+    return inside or place
+
+
+def _seen_from(where: Where, root: str) -> CatalogId:
+    """The same catalog, as the claim on another root has it."""
+    kind, at = where.catalog.kind, where.catalog.at
+    if kind == "postgresql" or not where.home or os.path.isabs(at) or "://" in at:  # noqa: PTH117
+        return where.catalog
+    return CatalogId(kind, _at(resolved(f"{where.home.rstrip('/')}/{at}"), root))
+
+
+def _check_root(where: Where, *, create: bool) -> None:
+    """Refuses a catalog that is not that of the root before it is opened, since opening one makes one.
+
+    Raises:
+        OwnershipError: the root has another catalog, or had one that is gone.
+    """
+    claim = read_claim(where.root_store())
+    if claim is not None:
+        refuse_other_catalog(claim, where.catalog, where.root)
+        if not create:
+            raise lost_catalog(where.root, claim)
+        return
+    other = _second_catalog(where)
+    if other:
+        raise OwnershipError(
+            f"{where.root} is a lake whose catalog is {other}; {where.catalog} would hide it.",
+            root=where.root,
+            catalog=other,
+            advice="Open it without catalog=, or use another directory.",
+        )
+
+
+def _second_catalog(where: Where) -> str:
+    """The catalog of a root that no lake has claimed, if it is another one than the one to be opened: an earlier release made it."""
+    if "://" in where.root or where.catalog.kind == "postgresql":
+        return ""
+    root = Path(where.root)
+    if where.catalog.kind == "sqlite" and (root / MANIFEST_TABLE).is_dir() and not (root / where.catalog.at).exists():
+        return f"the table {MANIFEST_TABLE}"
+    return CATALOG_FILE if where.catalog.kind == "manifest" and (root / CATALOG_FILE).exists() else ""
+
+
+# ---- whose the root is -------------------------------------------------------------------------------------------------------------
+
+
+def settle_owner(where: Where, catalog: Catalog, *, create: bool) -> Where:
+    """Sees that root and catalog belong together, and makes an empty lake where there is none: first the claim, then the record.
+
+    Raises:
+        NotFound: there is no lake, and none may be made.
+        OwnershipError: the root belongs to another lake, or the catalog to another root.
+    """
+    facts = catalog.describe()
+    if facts is None:
+        return _made(where, catalog, create=create)
+    where = _checked_root(where, catalog, facts)
+    store, mine = where.root_store(), Claim(str(facts["id"]), where.catalog, str(facts.get("created", "")))
+    claim = read_claim(store) or claim_existing(store, mine, catalog.runtime)
+    refuse_other_lake(claim, mine.lake, where.root)
+    refuse_other_catalog(claim, where.catalog, where.root)
+    if claim.catalog != where.catalog and where.catalog.kind != "postgresql":
+        replace_claim(store, mine)  # the catalog was moved
+    return replace(where, lake=mine.lake, lost=str(facts.get("lost", "")))
+
+
+def _made(where: Where, catalog: Catalog, *, create: bool) -> Where:
+    if where.root:
+        store = where.root_store()
+        claim = read_claim(store)
+        tables = list(islice(_own_files(store), 1))
     if not create:
-        _require(f"{local_path(home)}/{CATALOG_FILE}")
-    return where, open_records(f"sqlite:///{local_path(home)}/{CATALOG_FILE}", runtime=runtime, durability=durability)
+        if where.root and (claim is not None or tables):
+            raise lost_catalog(where.root, claim)
+        url = catalog.records.url
+        raise NotFound(f"There is no lake at {url}.", name=url, advice="Use `tiltyard lake init`.")
+    where = where.with_root(None)
+    now = catalog.runtime.clock.now().isoformat()
+    if claim is None:
+        claim = make_claim(store, Claim(catalog.runtime.random.uuid(), where.catalog, now), catalog.runtime)
+    refuse_other_catalog(claim, where.catalog, where.root)
+    lost = {"lost": now} if tables else {}
+    facts = catalog.initialize({"root": where.stated_root, "id": claim.lake, **lost})
+    refuse_other_lake(claim, str(facts["id"]), where.root)
+    return replace(where, lake=str(facts["id"]), lost=str(facts.get("lost", "")))
 
 
-def _has_manifest(home: str) -> bool:
-    """Whether the catalog of a directory is known to be a table in it."""
+def _own_files(store: ObjectStore) -> Iterator[str]:
+    """Files below a root that only a lake can have made: of tables, or in the journal of names."""
+    for info in store.list(""):
+        if table_directories([info.path]) or (info.path.startswith(LAKE_DIRECTORY) and info.path.count("/") > 2):
+            yield info.path
+
+
+def _checked_root(where: Where, catalog: Catalog, facts: Body) -> Where:
+    """The lake's root as its catalog knows it, unless the caller names another one.
+
+    Raises:
+        OwnershipError: he does, and the lake was not moved there.
+    """
+    known = facts.get("root")
+    if known is None:  # the directory of the catalog, wherever that was moved to
+        if where.beside or not where.home or resolved(where.root) == resolved(where.home):
+            return replace(where, beside=True) if where.home else where.with_root(None)
+        known = where.home
+    elif where.beside or not where.root or resolved(str(known)) == resolved(where.root):
+        return replace(where, root=str(known), beside=False, catalog=_seen_from(where, str(known)))
+    claim = read_claim(where.root_store())
+    old = replace(where, root=str(known))
+    if claim is None or claim.lake != str(facts["id"]) or read_claim(old.root_store()) is not None:
+        raise OwnershipError(
+            f"The tables of the lake at {catalog.records.url} live in {known}, not in {where.root}.",
+            root=str(known),
+            lake=str(facts["id"]),
+            catalog=str(where.catalog),
+            advice="Leave root= away.",
+        )
+    catalog.amend({"root": where.root})  # all of it was moved: its claim came with it, and is gone from where it was
+    return where
+
+
+def lost_catalog(root: str, claim: Claim | None) -> OwnershipError:
+    """For a root with tables whose catalog is gone."""
+    what = f"lake {claim.lake[:8]}, whose catalog ({claim.catalog}) is gone" if claim else "a lake whose catalog is gone"
+    return OwnershipError(
+        f"{root} holds tables of {what}.",
+        root=root,
+        lake=claim.lake if claim else "",
+        catalog=str(claim.catalog) if claim else "",
+        advice="Restore the catalog from a copy (`tiltyard lake restore`), or run `tiltyard lake rebuild`.",
+    )
+
+
+def _has_manifest(home: str, where: Where) -> bool:
+    """Whether the catalog of a directory is known to be a table in it: by its claim, else by what is there."""
+    claim = read_claim(where.root_store())
+    if claim is not None:
+        return claim.catalog.kind == "manifest"
     path = Path(local_path(home))
-    return (path / "__manifest").is_dir() and not (path / CATALOG_FILE).exists()
-
-
-def _require(path: str) -> None:
-    """Opening a database makes one, which somebody who only asks does not want."""
-    if not Path(path).is_file():
-        raise NotFound(f"There is no lake at {redact(path)}.", name=redact(path), advice="Use `tiltyard lake init`.")
+    return (path / MANIFEST_TABLE).is_dir() and not (path / CATALOG_FILE).exists()
 
 
 def _absolute(uri: str) -> str:

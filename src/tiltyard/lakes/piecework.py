@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 
+from tiltyard.catalog.staging import write_owner
 from tiltyard.catalog.values import TableHead
 from tiltyard.errors import AlreadyExists, InvalidInput
 from tiltyard.lakes.names import directory_of, full_name, shown
@@ -43,13 +44,16 @@ class LakePieces:
         """
         lake = cast("Lake", self)
         full = full_name(name)
-        if full in lake.catalog.cut(lake.branch).tables:
+        cut = lake.catalog.cut(lake.branch)
+        if full in cut.tables:
             raise AlreadyExists(f"There is a table {shown(full)!r} in the lake already.", name=shown(full))
         identity = lake.catalog.runtime.random.uuid()
-        place = lake.plain_place_of(TableHead(identity, full, directory_of(full, identity), 0, 0))
+        head = TableHead(identity, full, directory_of(full, identity), 0, 0)
+        place = lake.plain_place_of(head)
         new = NewTable(primary_key, stable_row_ids, data_format=data_format, config=dict(config or {}))
         how = Writing(FileLimits(max_rows_per_file, max_bytes_per_file), on_duplicate)
         task = create_task(place, schema, new, how.limits, with_keys=on_duplicate == "error")
+        write_owner(place, lake.marks_of(head, lake.branch, cut.snapshot), cut.line)
         return replace(task, table_id=identity)
 
     def create_table_from_pieces(self, name: str, task: WriteTask, pieces: Iterable[Piece | None], **options: Any) -> LakeTable:

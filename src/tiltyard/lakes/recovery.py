@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
+from dataclasses import replace
 from typing import cast
 
 from tiltyard.catalog.catalog import Pending
-from tiltyard.errors import CorruptTable, NotFound, StorageError
+from tiltyard.catalog.values import TableHead
+from tiltyard.errors import ContentionError, CorruptTable, NotFound, StorageError
 from tiltyard.lakes.base import LakeBase
 from tiltyard.lakes.finishing import finish
 from tiltyard.storage.external import ExternalStore
@@ -34,18 +36,26 @@ def _waits(lake: LakeBase, transaction: str) -> bool:
 
 def recover(lake: LakeBase) -> int:
     """Gives all committed versions their final names; how many there were. A table that cannot be finished keeps nobody from the others."""
-    by_table: dict[tuple[str, str], list[Pending]] = defaultdict(list)
+    by_table: dict[tuple[str, str, str, str | None], list[Pending]] = defaultdict(list)
     for one in lake.catalog.pending():
-        by_table[one.lake_branch, one.table].append(one)
+        by_table[one.lake_branch, one.line, one.table, one.branch].append(one)
     done = 0
-    for (branch, table), versions in by_table.items():
+    for (branch, _, table, _), versions in by_table.items():
         try:
-            head = lake.catalog.cut(branch).by_id(table)
+            head = _head_of(lake, versions[0])
             if head is None:
                 continue  # dropped before it was finished; cleanup takes all of it
             store = cast(ExternalStore, lake.place_of(head, branch).store)
             finish(lake.catalog, [(versions, store)], alone=versions[0].alone)
             done += len(versions)
-        except (CorruptTable, NotFound, StorageError) as error:
+        except (ContentionError, CorruptTable, NotFound, StorageError) as error:
             _log.warning("version %s of table %s is not finished: %s", versions[0].version, table, error)
     return done
+
+
+def _head_of(lake: LakeBase, pending: Pending) -> TableHead | None:
+    """Where a version waits. The branch of the lake may be another line by now, whose table of that id is on another branch of its own."""
+    if pending.location:
+        return TableHead(pending.table, pending.table, pending.location, pending.version, 0, branch=pending.branch, owner=pending.line)
+    head = lake.catalog.cut(pending.lake_branch).by_id(pending.table)
+    return None if head is None else replace(head, branch=pending.branch)

@@ -2,54 +2,81 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from tiltyard.catalog.codec import (
     BRANCHES,
-    BUCKET,
     TAGS,
-    cut_key,
-    cuts_prefix,
+    ended_key,
     head_to_body,
-    name_key,
+    idempotency_key,
+    pin_key,
     snapshots_prefix,
-    table_key,
     tip_key,
+    transaction_key,
 )
 from tiltyard.catalog.cuts import check_not_forgotten, floor_key
+from tiltyard.catalog.forwarding import branch_prefixes, line_records
+from tiltyard.catalog.lines import bodies_of, is_line, new_line, root_body, root_key
 from tiltyard.catalog.records import Body, Found, Writes
-from tiltyard.catalog.values import MAIN, Cut
-from tiltyard.errors import AlreadyExists, ExpectedVersionMismatch, InvalidInput, NotFound
-from tiltyard.lakes.forks import fast_forward
+from tiltyard.catalog.values import MAIN
+from tiltyard.errors import AlreadyExists, ContentionError, InvalidInput, NotFound, TiltyardError
+from tiltyard.lakes.fast_forward import fast_forward, root_of
+from tiltyard.lakes.journal import note_branch, note_names, note_tag
 from tiltyard.lakes.names import check_ref
+from tiltyard.lakes.pins import check_pinned, make_pin, old_pin, pinned, release_pin
 
 if TYPE_CHECKING:
-    from tiltyard.lake import Lake
+    from tiltyard.lake import Lake, LakeSnapshot
     from tiltyard.lakes.transaction import LakeCommit
+
+_log = logging.getLogger("tiltyard.lake")
+_TRIES: Final = 16
+"""How often others may write to a branch while it is being deleted."""
 
 
 @dataclass(frozen=True, slots=True)
 class LakeTag:
-    """A name for one snapshot of the lake."""
+    """A name for one snapshot of the lake.
+
+    Attributes:
+        name: what it is called.
+        snapshot: which one.
+        branch: the branch it is on.
+        created: when it was named.
+        line: the id of the line of history it is on; empty where an earlier release named it.
+    """
 
     name: str
     snapshot: int
     branch: str
     created: datetime
+    line: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class LakeBranch:
-    """A line of history over all tables: where it began."""
+    """A line of history over all tables: where it began.
+
+    Attributes:
+        name: what it is called.
+        origin: the branch it was made from.
+        snapshot: of that branch, where it left it.
+        created: when it was made.
+        id: tells it from others that had the name before, and from itself before a fast-forward.
+        origin_line: the id of the line it was made from, which may be gone; empty where an earlier release made it.
+    """
 
     name: str
     origin: str
     snapshot: int
     created: datetime
     id: str = ""
+    origin_line: str = ""
 
 
 class LakeTags:
@@ -86,19 +113,24 @@ class LakeTags:
             NotFound: there is no such snapshot.
         """
         key = TAGS + check_ref(name, "tag")
+        if name in self:
+            raise AlreadyExists(f"There is a tag {name!r} in the lake already.", name=name)
         shot = self._lake.snapshot(at)
-        body = {"snapshot": shot.id, "branch": shot.branch, "created": self._lake.catalog.runtime.clock.now().isoformat()}
-        tip = tip_key(shot.branch)
+        pin = self._lake.catalog.runtime.random.uuid()[:8]
+        now = self._lake.catalog.runtime.clock.now().isoformat()
+        body = {"snapshot": shot.id, "branch": shot.branch, "created": now, "line": shot.cut.line, "pin": pin}
 
         def decide(found: Found) -> Writes[LakeTag]:
             if key in found:
                 raise AlreadyExists(f"There is a tag {name!r} in the lake already.", name=name)
-            check_not_forgotten(found, shot.branch, shot.id)
-            if tip not in found:
-                raise NotFound(f"Branch {shot.branch!r} was deleted meanwhile.", name=shot.branch)
-            return Writes(_tag(name, body), {key: body})
+            check_pinned(found, pin)
+            return Writes(_tag(name, body), {key: body, **_counted_up(found, shot)})
 
-        return self._records.transact([key], [tip, floor_key(shot.branch)], decide)
+        shared = [tip_key(shot.branch), floor_key(shot.branch), pin_key(pin)]
+        with pinned(self._lake, "tag", name, pin, shot.cut):
+            made = self._records.transact([key, *_counted(shot.branch)], shared, decide)
+        note_tag(self._lake, made)
+        return made
 
     def delete(self, name: str) -> None:
         """Takes a name away; the snapshot stays until the lake is cleaned up.
@@ -108,16 +140,36 @@ class LakeTags:
         """
         key = TAGS + name
 
-        def decide(found: Found) -> Writes[None]:
+        def decide(found: Found) -> Writes[Body]:
             if key not in found:
                 raise NotFound(f"There is no tag {name!r} in the lake.", name=name, advice="See lake.tags.list().")
-            return Writes(None, delete=[key])
+            return Writes(found[key], delete=[key])
 
-        self._records.transact([key], [], decide)
+        gone = self._records.transact([key], [], decide)
+        note_tag(self._lake, _tag(name, gone), deleted=True)
+        release_pin(self._lake, str(gone.get("pin") or old_pin(key, gone)))
 
 
 def _tag(name: str, body: Body) -> LakeTag:
-    return LakeTag(name, int(body["snapshot"]), str(body["branch"]), datetime.fromisoformat(body["created"]))
+    created = datetime.fromisoformat(body["created"])
+    return LakeTag(name, int(body["snapshot"]), str(body["branch"]), created, str(body.get("line", "")))
+
+
+def _counted(branch: str) -> list[str]:
+    """The record in which it is counted how often a snapshot of a branch was named; main needs none, as it never goes."""
+    return [] if branch == MAIN else [BRANCHES + branch]
+
+
+def _counted_up(found: Found, shot: LakeSnapshot) -> dict[str, Body]:
+    """What naming a snapshot writes into the record of its branch: nobody ends or replaces the branch without having seen the name.
+
+    Raises:
+        NotFound: the branch is gone or another one, or the snapshot was cleaned up.
+    """
+    if not is_line(found, shot.branch, shot.cut.line):
+        raise NotFound(f"Branch {shot.branch!r} was deleted or fast-forwarded meanwhile.", name=shot.branch)
+    check_not_forgotten(found, shot.branch, shot.id)
+    return {key: {**found[key], "refs": int(found[key].get("refs", 0)) + 1} for key in _counted(shot.branch) if key in found}
 
 
 class LakeBranches:
@@ -154,83 +206,113 @@ class LakeBranches:
         shot = self._lake.snapshot(at)
         now = self._lake.catalog.runtime.clock.now().isoformat()
         key, tip = BRANCHES + name, tip_key(name)
-        body = {"origin": shot.branch, "snapshot": shot.id, "created": now, "id": self._fresh_id()}
-        put: dict[str, Body] = {key: body, tip: {"snapshot": shot.id, "at": now}, **self._heads(name, shot._cut)}
+        line = new_line(self._lake.catalog.runtime.random.uuid())
+        body = {"origin": shot.branch, "origin_line": shot.cut.line, "snapshot": shot.id, "created": now, "id": line}
+        heads = left_main = bodies_of(shot.cut)
+        if shot.branch != MAIN:
+            left_main = [head_to_body(head) for head in root_of(self._lake, self[shot.branch]).values()]
+        put: dict[str, Body] = {
+            key: body,
+            tip: {"snapshot": shot.id, "at": now, "line": line},
+            root_key(name): root_body(line, left_main),
+            **line_records(name, shot.id, heads),
+        }
 
         def decide(found: Found) -> Writes[LakeBranch]:
             if key in found or tip in found:
                 raise AlreadyExists(f"There is a branch {name!r} in the lake already.", name=name)
-            check_not_forgotten(found, shot.branch, shot.id)
-            return Writes(_branch(name, body), put)
+            check_pinned(found, line)
+            return Writes(_branch(name, body), {**put, **_counted_up(found, shot)})
 
-        return self._records.transact([key, tip], [floor_key(shot.branch)], decide)
-
-    def _fresh_id(self) -> str:
-        return self._lake.catalog.runtime.random.uuid()[:8]
+        shared = [tip_key(shot.branch), floor_key(shot.branch), pin_key(line)]
+        with pinned(self._lake, "branch", name, line, shot.cut):
+            made = self._records.transact([key, tip, *_counted(shot.branch)], shared, decide)
+        note_branch(self._lake, made)
+        return made
 
     def delete(self, name: str) -> None:
         """Ends a line of history. Main and other branches stay as they are; its files go when the lake is cleaned up.
 
+        Idempotency keys of what was committed there, and never brought to main, can be used again.
+
         Raises:
             NotFound: there is no such branch.
             InvalidInput: a tag or another branch is based on it.
+            ContentionError: others write to it all the time.
         """
-        self[name]
-        used = [f"tag {one.name!r}" for one in self._lake.tags.list() if one.branch == name]
-        used += [f"branch {one.name!r}" for one in self.list() if one.origin == name]
+        if name == MAIN:
+            raise InvalidInput("main is the line of history that is there from the beginning; it stays.", argument="name")
+        for _ in range(_TRIES):
+            gone = self[name]
+            if self._delete(name, gone):
+                note_branch(self._lake, gone, deleted=True)
+                release_pin(self._lake, gone.id)
+                return
+        raise ContentionError(f"Branch {name!r} is written to faster than it can be deleted.", attempts=_TRIES)
+
+    def _delete(self, name: str, gone: LakeBranch) -> bool:
+        begun, tip = BRANCHES + name, tip_key(name)
+        seen = self._records.get([begun, tip])
+        self._refuse_used(name)
+        records = dict(self._records.scan(branch_prefixes(name)))
+        waiting = [one.key for one in self._lake.catalog.pending() if one.lake_branch == name]
+        made = [transaction_key(str(body["transaction"])) for key, body in records.items() if key.startswith(snapshots_prefix(name))]
+        used = [idempotency_key(str(body["key"])) for body in self._records.get(made).values() if "key" in body] if made else []
+        keys = [begun, tip, root_key(name), *records, *waiting, *used]
+
+        def decide(found: Found) -> Writes[bool]:
+            if begun not in found:
+                raise NotFound(f"There is no branch {name!r} in the lake.", name=name, advice="See lake.branches.list().")
+            if any(found.get(key) != seen.get(key) for key in (begun, tip)) or str(found[begun]["id"]) != gone.id:
+                return Writes(False)  # somebody committed to it, named a snapshot of it or made it anew since we looked
+            return Writes(True, ended_lines(self._lake, gone), delete=keys)
+
+        return self._records.transact(keys, [], decide)
+
+    def _refuse_used(self, name: str) -> None:
+        line = self[name].id
+        used = [f"tag {tag.name!r}" for tag in self._lake.tags.list() if tag.branch == name]
+        used += [f"branch {other.name!r}" for other in self.list() if other.origin == name and other.origin_line in ("", line)]
         if used:
             raise InvalidInput(
                 f"Branch {name!r} is what {', '.join(used)[:120]} is based on.", argument="name", advice="Delete that first."
             )
-        prefixes = [table_key(name, ""), name_key(name, ""), snapshots_prefix(name), cuts_prefix(name)]
-        keys = [BRANCHES + name, tip_key(name), *(key for key, _ in self._records.scan(prefixes))]
-
-        def decide(found: Found) -> Writes[None]:
-            if BRANCHES + name not in found:
-                raise NotFound(f"There is no branch {name!r} in the lake.", name=name)
-            return Writes(None, delete=keys)
-
-        self._records.transact(keys, [], decide)
 
     def fast_forward(self, name: str) -> LakeCommit:
-        """Brings main to where a branch is, in one commit; the branch then begins anew from there.
+        """Brings main to where a branch is, in one commit; in the same step the branch begins anew from there, as another line of history.
+
+        Whatever is open on the branch then is refused when it commits, and may run again. Tables that the branch did not change stay as
+        main has them. What a branch of a branch inherited comes home with it.
 
         Raises:
             NotFound: there is no such branch.
-            ExpectedVersionMismatch: a table that was written to on the branch was changed on main as well. Nothing was committed.
+            InvalidInput: a tag names a snapshot of the branch.
+            ExpectedVersionMismatch: a table that was changed on the branch was changed on main as well, or the branch was written to
+                meanwhile. Nothing was committed.
+            HistoryUnavailable: versions that would have to be brought were cleaned up.
         """
-        return fast_forward(self._lake, name)
+        before = self[name]
+        done = fast_forward(self._lake, name)
+        self._note_forward(before, done)
+        return done
 
-    def restart(self, name: str, at: int) -> LakeBranch:
-        """Lets a branch begin anew from main as it is, unless somebody has written to it since the snapshot ``at``."""
-        before, cut = self[name], self._lake.catalog.cut(MAIN)
-        key, tip = BRANCHES + name, tip_key(name)
-        now = self._lake.catalog.runtime.clock.now().isoformat()
-        body = {"origin": MAIN, "snapshot": cut.snapshot, "created": before.created.isoformat(), "id": self._fresh_id()}
-        prefixes = [table_key(name, ""), name_key(name, ""), snapshots_prefix(name), cuts_prefix(name)]
-        old = [one for one, _ in self._records.scan(prefixes)]
-        put = self._heads(name, cut)
+    def _note_forward(self, before: LakeBranch, done: LakeCommit) -> None:
+        """Keeps the journal and the pins in step with a branch that began anew. Where that fails the next cleanup does it."""
+        now = self[before.name]
+        try:
+            make_pin(self._lake, "branch", now.name, now.id, self._lake.catalog.cut_at(now.snapshot, now.origin))
+        except TiltyardError as error:
+            _log.warning("the beginning of branch %s is not pinned: %s", now.name, error)
+        note_branch(self._lake, now)
+        note_names(self._lake, MAIN, done.snapshot, done.transaction_id)
+        release_pin(self._lake, before.id)
 
-        def decide(found: Found) -> Writes[LakeBranch]:
-            if key not in found or int(found[tip]["snapshot"]) != at:
-                raise ExpectedVersionMismatch(
-                    f"Branch {name!r} was written to meanwhile; main has what was there before.",
-                    table=name,
-                    expected=at,
-                    actual=int(found[tip]["snapshot"]) if tip in found else None,
-                )
-            start = {key: body, tip: {"snapshot": cut.snapshot, "at": now}}
-            return Writes(_branch(name, body), {**put, **start}, [one for one in old if one not in put])
 
-        return self._records.transact([key, tip, *{*old, *put}], [], decide)
-
-    def _heads(self, name: str, cut: Cut) -> dict[str, Body]:
-        put: dict[str, Body] = {cut_key(name, cut.snapshot // BUCKET): {"tables": list(map(head_to_body, cut.tables.values()))}}
-        for head in cut.tables.values():
-            put[table_key(name, head.id)] = head_to_body(head)
-            put[name_key(name, head.name)] = {"table": head.id, "location": head.location}
-        return put
+def ended_lines(lake: Lake, gone: LakeBranch) -> dict[str, Body]:
+    """The record that a line of history has ended: the proof without which no cleanup removes the tables' own branches of it."""
+    return {ended_key(gone.name, gone.id): {"at": lake.catalog.runtime.clock.now().isoformat()}}
 
 
 def _branch(name: str, body: Body) -> LakeBranch:
-    return LakeBranch(name, str(body["origin"]), int(body["snapshot"]), datetime.fromisoformat(body["created"]), str(body["id"]))
+    created = datetime.fromisoformat(body["created"])
+    return LakeBranch(name, str(body["origin"]), int(body["snapshot"]), created, str(body["id"]), str(body.get("origin_line", "")))

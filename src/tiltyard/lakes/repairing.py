@@ -20,6 +20,7 @@ from tiltyard.catalog.codec import (
     table_key,
 )
 from tiltyard.catalog.ledger import adopt
+from tiltyard.catalog.lines import owns
 from tiltyard.catalog.records import Body, Found, Writes
 from tiltyard.catalog.values import Change, Snapshot, TableHead
 from tiltyard.errors import CorruptTable, InvalidInput, NotFound, StorageError
@@ -136,17 +137,18 @@ def _keep_theirs(lake: Lake, head: TableHead, store: ExternalStore, pending: lis
     finish(lake.catalog, [([one for one in pending if one not in lost], store)])
     data = {one.path: plain.get(one.staged) for one in lost}
     aside = _set_aside(lake, plain, data)
-    _take_back(lake, head, lost)
+    take_back(lake, head, lost)
     for one in lost:
         plain.delete(one.staged)
-    now = lake.catalog.cut(lake.branch).by_id(head.id)
+    cut = lake.catalog.cut(lake.branch)
+    now = cut.by_id(head.id)
     assert now is not None
-    now = adopt(lake.catalog, store, now, lake.branch)
+    now = adopt(lake.catalog, store, now, lake.branch, cut.line)
     theirs = plain.get(VersionLog(plain).path(now.version, Scheme(now.naming)))
     return LakeRepairReport(shown(head.name), "theirs", now.version, lost[0].transaction, aside, _only_in([*data.values()], theirs))
 
 
-def _take_back(lake: Lake, head: TableHead, lost: list[Pending]) -> None:
+def take_back(lake: Lake, head: TableHead, lost: list[Pending]) -> None:
     """Writes into the snapshot that our versions never took effect, and puts every head and cut that shows them where they were before."""
     catalog = lake.catalog
     record = catalog.transaction(lost[0].transaction)
@@ -162,8 +164,10 @@ def _take_back(lake: Lake, head: TableHead, lost: list[Pending]) -> None:
         one = head_from_body(body)
         if one.id != head.id or one.branch != head.branch or one.version < first:
             return body
-        data_version = before.data_version if before is not None and first == before.version + 1 else min(one.data_version, first - 1)
-        return head_to_body(replace(one, version=first - 1, data_version=data_version, quarantine=""))
+        known = before is not None and first == before.version + 1
+        data_version = before.data_version if before is not None and known else min(one.data_version, first - 1)
+        made_by = before.transaction if before is not None and known else ""
+        return head_to_body(replace(one, version=first - 1, data_version=data_version, quarantine="", transaction=made_by))
 
     def cut_back(body: Body) -> Body:
         older = {"before": cut_back(body["before"])} if body.get("before") else {}
@@ -220,7 +224,10 @@ def _small_repairs(lake: Lake, head: TableHead, store: ExternalStore, pending: l
         done.append("lifted the quarantine: nobody else has the number any more")
     if _rename(lake, head):
         done.append("restored the name")
-    adopted = adopt(lake.catalog, store, replace(head, quarantine=""), lake.branch)
+    line = lake.catalog.cut(lake.branch).line
+    plain = replace(head, quarantine="")
+    # What another line owns is that line's to adopt.
+    adopted = adopt(lake.catalog, store, plain, lake.branch, line) if owns(head, lake.branch, line) else plain
     if adopted.version > head.version:
         done.append(f"adopted versions {head.version + 1} to {adopted.version}")
     return LakeRepairReport(shown(head.name), "", adopted.version, done=tuple(done))

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
 from tiltyard.catalog.codec import transaction_key
+from tiltyard.catalog.expiry import expired_among
 from tiltyard.catalog.ledger import maker_of
-from tiltyard.catalog.publishing import COMMITTED
+from tiltyard.catalog.publishing import COMMITTED, IN_DOUBT
 from tiltyard.catalog.staging import STAGED, detached_number
 from tiltyard.errors import CorruptTable, NotFound, TiltyardError
 from tiltyard.format.manifest_file import decode_manifest_file
@@ -79,7 +80,9 @@ class Sweep:
     unreadable: list[tuple[str, str]] = field(default_factory=list)
 
 
-def sweep(lake: LakeBase, places: Mapping[str, Place], grace: timedelta, *, dry_run: bool) -> Sweep:
+def sweep(
+    lake: LakeBase, places: Mapping[str, Place], grace: timedelta, *, dry_run: bool, committed: Callable[[], Collection[str]] = tuple
+) -> Sweep:
     """Gives up transactions that have been silent for longer than ``grace``, and says what of theirs can be removed.
 
     Args:
@@ -87,6 +90,7 @@ def sweep(lake: LakeBase, places: Mapping[str, Place], grace: timedelta, *, dry_
         places: where its tables live, by what they are called in the report.
         grace: how long a transaction may be silent; zero for all that are not committed.
         dry_run: gives nobody up.
+        committed: asked at most once for transactions that are committed for certain, though the catalog has no record of them.
     """
     found = Sweep()
     by_transaction: dict[str, list[_File]] = defaultdict(list)
@@ -94,17 +98,28 @@ def sweep(lake: LakeBase, places: Mapping[str, Place], grace: timedelta, *, dry_
         for file in _staged(where, place.store, found):
             by_transaction[file.transaction].append(file)
     known = lake.catalog.records.get([transaction_key(one) for one in by_transaction]) if by_transaction else {}
+    unknown = [transaction for transaction in by_transaction if transaction_key(transaction) not in known]
+    expired = expired_among(lake.catalog, unknown)
     now = lake.catalog.runtime.clock.now()
     # Read after the transactions: what was committed by then is pending, or has its final name.
     waiting = {one.staged for one in lake.catalog.pending()}
+    lost: Collection[str] | None = None
     for transaction, files in by_transaction.items():
         state = known.get(transaction_key(transaction), {}).get("state")
-        if state == COMMITTED:
+        if state == COMMITTED or transaction in expired:
             _add(found, [file for file in files if file.path not in waiting], dead=False)
             continue
         silent = Silent(transaction, tuple(dict.fromkeys(file.where for file in files)), max(file.modified for file in files))
+        if state == IN_DOUBT:
+            found.held.append(_held(silent, "whether it was committed was lost with the catalog; see `tiltyard lake outcome`"))
+            continue
         if state is None and now - silent.since < grace:
             found.held.append(_held(silent, "it may still be at work"))
+            continue
+        if state is None and lost is None:
+            lost = committed()
+        if state is None and lost is not None and transaction in lost:
+            found.held.append(_held(silent, "its versions are there, but the catalog has no record of it"))
         elif state is None and not dry_run and not lake.catalog.abort(transaction):
             found.held.append(_held(silent, "it was committed just now"))
         else:

@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
 from tiltyard.catalog.catalog import Catalog
 from tiltyard.catalog.ledger import adopt
-from tiltyard.catalog.publishing import COMMITTED, AbortedError, Published, StaleError, is_alone
-from tiltyard.catalog.staging import StagedPlace, staged_place
-from tiltyard.catalog.values import Cut, Expectation, Isolation, Moved, Publication, TableHead
+from tiltyard.catalog.marks import Says
+from tiltyard.catalog.publishing import COMMITTED, AbortedError, ExpiredError, Published, StaleError, is_alone
+from tiltyard.catalog.staging import StagedPlace, remove_owner, staged_place, write_owner
+from tiltyard.catalog.values import Cut, Isolation, Moved, Publication, ReadLevel, TableHead
 from tiltyard.errors import (
     AlreadyExists,
     ConflictError,
     ContentionError,
     ExpectedVersionMismatch,
+    HistoryUnavailable,
     InvalidInput,
     NotFound,
     OutcomeUnknown,
@@ -30,12 +32,16 @@ from tiltyard.format.names import Scheme
 from tiltyard.lakes.finishing import finish, finish_before
 from tiltyard.lakes.forks import forked
 from tiltyard.lakes.handles import TransactionTable
-from tiltyard.lakes.mismatch import mismatch
-from tiltyard.lakes.names import directory_of, full_name, shown
+from tiltyard.lakes.journal import note_names
+from tiltyard.lakes.mismatch import mismatch, name_table
+from tiltyard.lakes.names import check_idempotency_key, directory_of, full_name, shown
+from tiltyard.lakes.read_set import Names, ReadSet
 from tiltyard.lakes.recovery import is_certain
 from tiltyard.lakes.spark_door import TransactionDoor
-from tiltyard.lakes.touched import Touched
+from tiltyard.lakes.touched import Touched, rearrange
 from tiltyard.transaction.backoff import wait_before
+from tiltyard.transaction.succession import transaction_id
+from tiltyard.transaction.transaction import MESSAGE_PROPERTY
 from tiltyard.verbs.data import properties_with_message
 from tiltyard.verbs.piece_commits import create_from_pieces
 from tiltyard.verbs.pieces import Piece, WriteTask
@@ -103,11 +109,13 @@ class LakeTransaction(TransactionDoor):
         self._lake = lake
         self._catalog: Catalog = lake.catalog
         self._isolation: Isolation = isolation
-        self._message = message or ""
-        self._key = key
+        self._message = properties_with_message(None, message).get(MESSAGE_PROPERTY, "")
+        self._key = check_idempotency_key(key)
         self._properties = properties_with_message(properties, None)
         self._branch = branch
         self._cut: Cut = lake.catalog.cut(branch)
+        self._reads = ReadSet(self._cut)
+        self._names = Names(self._cut, self._reads)
         self._state: State = "open"
         self._lock = threading.RLock()
         self._by_name: dict[str, Touched] = {}
@@ -115,12 +123,22 @@ class LakeTransaction(TransactionDoor):
         self._attempts = 0
         self._doubted = False
         self._alone = False
+        self._publish_by: Callable[[Publication], Published] | None = None
         self.id = lake.catalog.runtime.random.uuid()
         self.result: LakeCommit | None = None
 
     @property
     def base(self) -> int:
         return self._cut.snapshot
+
+    @property
+    def _says(self) -> str:
+        return Says(self._message, self._properties, self._key).to_text()
+
+    @property
+    def in_doubt(self) -> bool:
+        """Whether it is not known what became of it; ``commit`` finds out."""
+        return self._state == "in doubt"
 
     def __repr__(self) -> str:
         return f"LakeTransaction({self.id}, {self._state}, base={self.base})"
@@ -130,14 +148,8 @@ class LakeTransaction(TransactionDoor):
     def tables(self) -> list[str]:
         """Names of all tables as this transaction sees them."""
         self.check_open()
-        return sorted(shown(name) for name in self._names())
-
-    def _names(self) -> set[str]:
-        hidden = {one.former for one in self._by_name.values() if one.former} | {
-            one.name for one in self._by_name.values() if one.dropped and one.head is not None
-        }
-        made = {name for name, one in self._by_name.items() if not one.dropped}
-        return ({*self._cut.tables} - hidden) | made
+        with self._lock:
+            return sorted(shown(name) for name in self._names.list(self._by_name))
 
     def table(self, name: str) -> TransactionTable:
         """A table as this transaction sees it; the same handle however often it is asked for.
@@ -156,24 +168,27 @@ class LakeTransaction(TransactionDoor):
     def _touch(self, full: str) -> Touched:
         with self._lock:
             self.check_open()
-            touched = self._by_name.get(full)
-            if touched is not None and not touched.dropped:
-                return touched
-            head = self._cut.tables.get(full)
-            if full not in self._names() or head is None:
+            found = self._names.find(full, self._by_name)
+            if found is None:
                 raise NotFound(f"There is no table {shown(full)!r} in the lake.", name=shown(full), advice="See lake.tables().")
-            return self._by_name.setdefault(full, Touched(head.id, full, head=head, base=head.version, location=head.location))
+            if isinstance(found, Touched):
+                return found
+            fresh = Touched(found.id, full, head=found, base=found.version, ground=found, location=found.location)
+            return self._by_name.setdefault(full, fresh)
 
     def _open(self, touched: Touched) -> None:
         assert touched.head is not None
         finish_before(self._cut, touched.head, self._lake.place_of(touched.head, self._branch))
-        head = touched.head = forked(self._lake, touched.head, self._branch)
-        place = self._lake.place_of(head, self._branch)
+        head = touched.head = forked(self._lake, touched.head, self._branch, self._cut.line)
+        place = self._lake.place_of(head, self._branch, touched.ground, self.base, self.id, self._says)
         scheme = Scheme(head.naming)
         staged = staged_place(place, self.id, head.version, scheme)
         touched.file = staged.load(head.version, scheme, lazily=True)
+        if touched.ground is not None and touched.ground.branch == head.branch:
+            # Finishing it may have given the number to a foreign writer's version: what was read is what counts.
+            touched.ground = replace(touched.ground, transaction=transaction_id(touched.file))
         touched.place = staged
-        touched.handle = TransactionTable(self, shown(touched.name), staged, touched.file, scheme)
+        touched.handle = TransactionTable(self, touched.id, shown(touched.name), staged, touched.file, scheme)
 
     def create_table(
         self,
@@ -232,7 +247,7 @@ class LakeTransaction(TransactionDoor):
         full = full_name(name)
         with self._lock:
             self.check_open()
-            if full in self._names():
+            if self._names.find(full, self._by_name) is not None:
                 raise AlreadyExists(f"There is a table {shown(full)!r} in the lake already.", name=shown(full))
             identity = table_id or self._catalog.runtime.random.uuid()
             touched = Touched(identity, full, location=directory_of(full, identity))
@@ -242,10 +257,13 @@ class LakeTransaction(TransactionDoor):
             self._by_name[full] = touched
         with touched.lock:
             head = TableHead(identity, full, touched.location, 0, 0)
-            staged = staged_place(self._lake.place_of(head, self._branch), self.id, 0, Scheme.V2)
+            place = self._lake.place_of(head, self._branch, None, self.base, self.id, self._says)
+            staged = staged_place(place, self.id, 0, Scheme.V2)
             try:
+                write_owner(staged, self._lake.marks_of(head, self._branch, self.base, self.id), self._cut.line)
                 _, file = make(staged)
             except BaseException:
+                remove_owner(staged)
                 with self._lock:
                     self._by_name.pop(full, None)
                     if before is not None:
@@ -253,7 +271,7 @@ class LakeTransaction(TransactionDoor):
                         self._by_name[full] = before
                 raise
             touched.place, touched.file = staged, file
-            touched.handle = TransactionTable(self, shown(full), staged, file, Scheme.V2)
+            touched.handle = TransactionTable(self, identity, shown(full), staged, file, Scheme.V2)
             return touched.handle
 
     def drop_table(self, name: str) -> None:
@@ -284,7 +302,7 @@ class LakeTransaction(TransactionDoor):
         old, new = full_name(name), full_name(to)
         touched = self._touch(old)
         with touched.lock, self._lock:
-            if new in self._names():
+            if self._names.find(new, self._by_name) is not None:
                 raise AlreadyExists(f"There is a table {shown(new)!r} in the lake already.", name=shown(new))
             before = self._by_name.get(new)
             if before is not None:
@@ -301,21 +319,35 @@ class LakeTransaction(TransactionDoor):
 
     @property
     def cut(self) -> Cut:
+        """All tables as the base has them: whoever looks at it has read the names and versions of all."""
+        self._reads.note_everything()
         return self._cut
 
     def staged(self, name: str) -> StagedPlace:
         """Where a table's versions of this transaction are made."""
         self.table(name)
-        place = self._touch(full_name(name)).place
-        assert place is not None
-        return place
+        touched = self._touch(full_name(name))
+        self._reads.note(touched.id, "table")
+        assert touched.place is not None
+        return touched.place
 
-    def take_in(self, head: TableHead) -> None:
-        """Has a table that was made on another branch of the lake."""
+    def publish_through(self, publish: Callable[[Publication], Published]) -> None:
+        """Has another step of the catalog decide, which does more than publish. Nothing is carried over others' commits then."""
+        self._publish_by = publish
+
+    def rearrange(self, names: Mapping[str, str], dropped: Collection[str], taken_in: Iterable[TableHead]) -> None:
+        """Moves names as a set, so that no order among them matters: swapped ones, and those of tables that go or come at the same time.
+
+        Args:
+            names: new full names by tables' ids.
+            dropped: ids of tables that go.
+            taken_in: tables that are there already, on another branch of the lake; the owner of each is who may write to it afterwards.
+        """
+        heads = {head.id: head for head in self._cut.tables.values()}
         with self._lock:
-            if head.name in self._names():
-                raise AlreadyExists(f"There is a table {shown(head.name)!r} on this branch already.", name=shown(head.name))
-            self._by_name[head.name] = Touched(head.id, head.name, location=head.location, taken_in=head)
+            for table in (*names, *dropped):
+                self._touch(heads[table].name)
+            rearrange(self._by_name, heads, names, dropped, taken_in)
 
     # ---- the end ---------------------------------------------------------------------------------------------------------------
 
@@ -323,6 +355,10 @@ class LakeTransaction(TransactionDoor):
         """Raises for a transaction that is used up: nothing it would say holds any more."""
         if self._state != "open":
             raise InvalidInput(f"The transaction {self.id} is {self._state}; begin another one.", argument="transaction")
+
+    def note_read(self, table: str, level: ReadLevel) -> None:
+        """Has a table in the read set: from a handle, which was asked for it."""
+        self._reads.note(table, level)
 
     def __enter__(self) -> Self:
         self.check_open()
@@ -384,13 +420,14 @@ class LakeTransaction(TransactionDoor):
         while True:
             publication = self._publication()
             self._alone = is_alone(publication)
-            if not publication.changes and not publication.reads and publication.key is None:
+            if not publication.changes and not publication.reads and publication.key is None and self._publish_by is None:
                 return Published(self.base, self.id)
             self._attempts += 1
             try:
                 if not self._doubted:
                     self._look_for_foreign()
-                done = self._catalog.publish(publication)
+                    self._look_for_files()
+                done = (self._publish_by or self._catalog.publish)(publication)
                 if done.transaction == self.id or is_certain(self._lake, done.transaction):
                     return done
             except StaleError as stale:
@@ -402,6 +439,8 @@ class LakeTransaction(TransactionDoor):
                     f"Transaction {self.id} was taken for dead and its files are gone.", operation="transaction", retryable=True,
                     advice="Run it again from the beginning.",
                 ) from None  # fmt: skip
+            except ExpiredError:
+                raise self._expired() from None
             except (StorageError, ContentionError) as error:
                 self._doubted |= isinstance(error, StorageError) and error.maybe_applied
                 if not self._doubted:
@@ -435,25 +474,30 @@ class LakeTransaction(TransactionDoor):
             advice="Call commit() again, or ask lake.outcome(id). Nothing was deleted.",
         )
 
+    def _expired(self) -> TiltyardError:
+        """For one begun before transactions whose records have expired: its own record may have been among them."""
+        what = f"Transaction {self.id} was begun at snapshot {self.base}, and outcomes of that time have expired"
+        if self._doubted:
+            return OutcomeUnknown(
+                f"{what}: whether it was committed is not known.", transaction_id=self.id, version=0, uri=self._lake.url,
+                advice="Look at the tables. Nothing was deleted.",
+            )  # fmt: skip
+        return HistoryUnavailable(f"{what}.", read_version=self.base, advice="Run it again from the beginning.")
+
     def _known(self) -> Published | None:
         known = self._catalog.transaction(self.id)
         return Published(int(known["snapshot"]), self.id) if known is not None and known["state"] == COMMITTED else None
 
     def _publication(self) -> Publication:
-        changes, reads = [], []
-        for touched in self._by_name.values():
-            change = touched.change()
-            if change is not None:
-                changes.append(change)
-            handle, head = touched.handle, touched.head
-            if self._isolation == "serializable" and head is not None and handle is not None and handle.was_read:
-                reads.append(Expectation(head.id, head.name, head.version, head.data_version))
-        if not changes:
-            reads = []  # a cut is consistent by itself: a transaction that only reads has its place right after its base
-        return Publication(
-            self.id, tuple(changes), self._branch, tuple(reads), self._key, self._lake.author, self._message, self._properties,
-            self._isolation, self.base,
+        changes = tuple(change for touched in self._by_name.values() if (change := touched.change()) is not None)
+        publication = Publication(
+            self.id, changes, self._branch, (), self._key, self._lake.author, self._message, self._properties,
+            self._isolation, self.base, self._cut.line,
         )  # fmt: skip
+        if self._isolation != "serializable" or not changes:
+            return publication  # a cut is consistent by itself: a transaction that only reads has its place right after its base
+        reads = self._reads
+        return replace(publication, reads=reads.expectations(), absent=reads.absent, names=reads.names)
 
     def _look_for_foreign(self) -> None:
         """Adopts versions of writers that do not know the catalog, so that ours are not given numbers that are taken."""
@@ -466,9 +510,17 @@ class LakeTransaction(TransactionDoor):
                 store.inner.head(first)  # past the ledger: what is committed and not finished yet, publishing finds out
             except NotFound:
                 continue
-            head = self._catalog.cut(self._branch).by_id(touched.id)
-            if head is not None:
-                adopt(self._catalog, store, head, self._branch)
+            cut = self._catalog.cut(self._branch)
+            head = cut.by_id(touched.id)
+            if head is not None and cut.line == self._cut.line:
+                there = replace(head, branch=touched.head.branch)  # it may be forked for this line and nothing committed there yet
+                adopt(self._catalog, store, there, self._branch, cut.line, head)
+
+    def _look_for_files(self) -> None:
+        """A cleanup whose clock is days ahead may have taken what we wrote for orphans."""
+        for touched in self._by_name.values():
+            if touched.place is not None and touched.wrote and not touched.dropped:
+                touched.place.check_files()
 
     # ---- when others were faster -----------------------------------------------------------------------------------------------
 
@@ -485,20 +537,24 @@ class LakeTransaction(TransactionDoor):
                 raise self._mismatch(moved)
             assert touched.place is not None
             assert touched.file is not None
-            touched.place.replay(touched.file, moved.head.version)
+            try:
+                touched.place.replay(touched.file, moved.head.version)
+            except ConflictError as error:
+                raise name_table(error, self._catalog, self._branch, self.base, moved) from None
             first = touched.head.version if touched.head is not None else 0
             self._rebased[shown(moved.name)] = tuple(range(first + 1, moved.head.version + 1))
-            touched.base = moved.head.version
+            touched.base, touched.ground = moved.head.version, moved.head
 
     def _can_follow(self, touched: Touched, moved: Moved) -> bool:
         if touched.place is None or touched.handle is None or touched.head is None or moved.head is None:
             return False
         if touched.dropped or touched.former or not touched.wrote:
             return False
+        if self._publish_by is not None or moved.head.branch != touched.head.branch:
+            return False
+        # What was read of it is compared in the catalog, before anything is carried over.
         changed = moved.head.data_version != touched.head.data_version
         strict = self._isolation == "serializable" and changed
-        if strict and touched.handle.was_read:
-            return False
         return touched.place.can_replay(blind_only=strict)
 
     def _mismatch(self, moved: Moved) -> ExpectedVersionMismatch:
@@ -519,6 +575,8 @@ class LakeTransaction(TransactionDoor):
             seconds=self._catalog.runtime.clock.monotonic() - started,
         )
         self._state = "committed"
+        if ours and any(one.defines for one in self._by_name.values()):
+            note_names(self._lake, self._branch, done.snapshot, self.id, self._says)
         if ours:
             self._give_names(written)
         else:

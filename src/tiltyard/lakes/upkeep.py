@@ -7,26 +7,40 @@ repeated, and a cleanup that died is ended by the next one.
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from tiltyard.catalog.cuts import Line, read_line
-from tiltyard.catalog.forgetting import condemn, condemned, emptied, forget, give_up_below, reprieve
+from tiltyard.catalog.expiry import OUTCOMES, expire
+from tiltyard.catalog.forgetting import condemn, forget, give_up_below
+from tiltyard.catalog.records import GivesSpaceBack
 from tiltyard.catalog.values import MAIN, TableHead
 from tiltyard.errors import InvalidInput, TiltyardError
 from tiltyard.interfaces import ObjectInfo
+from tiltyard.lakes.journal import complete_journal
 from tiltyard.lakes.names import shown
 from tiltyard.lakes.needs import Key, Need, Needs, Retention, needs_of
+from tiltyard.lakes.orphans import (
+    Candidate,
+    Judge,
+    Lines,
+    Orphan,
+    as_directories,
+    committed_beyond,
+    directories,
+    known_locations,
+    lost_line,
+    own_lines,
+)
+from tiltyard.lakes.pins import mend_pins, pin_kept
 from tiltyard.lakes.recovery import recover
+from tiltyard.lakes.removal import check_asked, file_grace, proved, remove_directories
 from tiltyard.lakes.sweeping import Silent, Sweep, drop_detached, drop_staged, sweep
-from tiltyard.verbs.cleanup import CleanupReport, cleanup_table, deletions
-from tiltyard.verbs.cleanup_plan import GRACE as FILE_GRACE
+from tiltyard.verbs.cleanup import CleanupReport, cleanup_table
 from tiltyard.verbs.cleanup_plan import Policy
-from tiltyard.verbs.place import Place
 from tiltyard.verbs.refs import Branches
 
 if TYPE_CHECKING:
@@ -35,10 +49,6 @@ if TYPE_CHECKING:
 GRACE: Final = timedelta(days=1)
 """How long a transaction may be silent before it is given up."""
 
-_DIRECTORY: Final = re.compile(r"[0-9a-f]{12}_[A-Za-z0-9_-]+\.lance", re.ASCII)
-"""What the directory of a table is called that a lake made. Nothing else below the root is touched."""
-_OWN_LINE: Final = re.compile(r"lake-.+-[0-9a-f]{8}", re.ASCII)
-"""A branch of a table that a branch of the lake made."""
 
 Progress = Callable[[int, int], object]
 """Is told how many of how many tables are done."""
@@ -56,6 +66,9 @@ class LakeCleanupReport:
         kept: for each branch those below its floor that stay, each with the reasons.
         tables: what went of each table, by name.
         dropped: directories that went: of dropped tables, and of tables that were never committed.
+        expired: records of committed transactions that went, so that their outcome can no longer be asked for.
+        catalog_bytes: how much smaller the catalog's file is.
+        orphans: directories that no snapshot shows and that nothing proves to be this lake's to delete; they stay.
         transactions: those that were given up, with all they had written.
         held: those that are not committed and are left alone for now.
         skipped: what could not be cleaned up, and why.
@@ -71,6 +84,9 @@ class LakeCleanupReport:
     transactions: tuple[Silent, ...]
     held: tuple[Silent, ...]
     skipped: Mapping[str, str]
+    orphans: tuple[Orphan, ...] = ()
+    expired: int = 0
+    catalog_bytes: int = 0
 
     @property
     def bytes(self) -> int:
@@ -80,11 +96,25 @@ class LakeCleanupReport:
     def to_dict(self) -> dict[str, Any]:
         tables = {name: report.to_dict() for name, report in self.tables.items()}
         kept = {branch: {str(number): list(why) for number, why in found.items()} for branch, found in self.kept.items()}
-        return {**asdict(self), "tables": tables, "kept": kept, "bytes": self.bytes}
+        orphans = [orphan.to_dict() for orphan in self.orphans]
+        return {**asdict(self), "tables": tables, "kept": kept, "bytes": self.bytes, "orphans": orphans}
+
+
+@dataclass(frozen=True, slots=True)
+class Outcomes:
+    """How long the outcome of a committed transaction can be asked for, and how long an idempotency key holds."""
+
+    keep: timedelta = OUTCOMES
+    keep_keys: timedelta = OUTCOMES
+
+    def __post_init__(self) -> None:
+        for argument, value in (("keep_outcomes", self.keep), ("keep_keys", self.keep_keys)):
+            if not isinstance(value, timedelta) or value < timedelta(0):
+                raise InvalidInput(f"{argument} is a timedelta from zero on.", argument=argument)
 
 
 @dataclass(slots=True)
-class _Work:
+class Work:
     lake: Lake
     retention: Retention
     grace: timedelta
@@ -94,26 +124,57 @@ class _Work:
     floors: dict[str, int] = field(default_factory=dict)
     reasons: dict[str, dict[int, list[str]]] = field(default_factory=dict)
     needs: Needs = field(default_factory=Needs)
+    include: frozenset[str] = frozenset()
+    """Orphans that the caller wants to be deleted, by name."""
     strange: dict[str, list[ObjectInfo]] = field(default_factory=dict)
-    """Directories below the root that no snapshot ever showed, with their files."""
+    """Directories of this lake that no snapshot shows, with their files."""
+    candidates: dict[str, Candidate] = field(default_factory=dict)
+    orphans: dict[str, Orphan] = field(default_factory=dict)
     swept: Sweep = field(default_factory=Sweep)
     quarantined: dict[Key, str] = field(default_factory=dict)
     tables: dict[str, CleanupReport] = field(default_factory=dict)
     dropped: list[str] = field(default_factory=list)
     skipped: dict[str, str] = field(default_factory=dict)
+    expired: int = 0
+    freed: int = 0
+
+    @property
+    def needed_directories(self) -> set[str]:
+        """Directories that snapshots need under another spelling: a dropped table that was registered again."""
+        return as_directories(self.lake, {location for location, _ in self.needs.tables})
 
 
-def cleanup_lake(lake: Lake, retention: Retention, grace: timedelta, *, dry_run: bool, progress: Progress | None) -> LakeCleanupReport:
+def _names(include: Iterable[str]) -> frozenset[str]:
+    if isinstance(include, str):
+        raise InvalidInput("include_unknown is a list of names.", argument="include_unknown")
+    return frozenset(include)
+
+
+def cleanup_lake(
+    lake: Lake,
+    retention: Retention,
+    grace: timedelta,
+    *,
+    dry_run: bool,
+    progress: Progress | None,
+    include_unknown: Iterable[str] = (),
+    pin_snapshots: bool = False,
+    outcomes: Outcomes | None = None,
+) -> LakeCleanupReport:
     """See ``Lake.cleanup``."""
     if not isinstance(grace, timedelta) or grace < timedelta(0):
         raise InvalidInput("grace is a timedelta from zero on.", argument="grace")
+    include = _names(include_unknown)
+    check_asked(lake, include)
     recover(lake)
-    work = _Work(lake, retention, grace, dry_run, lake.catalog.runtime.clock.now())
+    work = Work(lake, retention, grace, dry_run, lake.catalog.runtime.clock.now(), include=include)
     _decide(work)
     _forget(work)
+    _pin(work, pin_snapshots)
     _sweep(work)
     _clean_tables(work, progress or (lambda done, total: None))
-    _remove_directories(work)
+    remove_directories(work)
+    _expire(work, outcomes or Outcomes())
     return _report(work)
 
 
@@ -124,7 +185,7 @@ def _read_lines(lake: Lake) -> list[Line]:
     return [read_line(lake.catalog.records, branch) for branch in (MAIN, *lake.branches)]
 
 
-def _decide(work: _Work) -> None:
+def _decide(work: Work) -> None:
     """Which snapshots stay. After the floor is raised nobody names a snapshot below it, so by then all names are there to be seen."""
     lake = work.lake
     work.lines = _read_lines(lake)
@@ -153,47 +214,49 @@ def _named(lake: Lake) -> dict[str, dict[int, list[str]]]:
     return found
 
 
-def _forget(work: _Work) -> None:
+def _forget(work: Work) -> None:
     if work.dry_run:
         return
     catalog = work.lake.catalog
-    condemn(catalog, _ours(work.needs.vanished))  # before the snapshots go that tell of them
+    condemn(catalog, proved(work))  # before the snapshots go that tell of them
     for line in work.lines:
         forget(catalog, line, work.floors[line.branch], work.needs.named.get(line.branch, {}))
 
 
-def _ours(locations: Iterable[str]) -> list[str]:
-    """Directories that the lake made. What was registered belongs to somebody else, who may go on using it."""
-    return [location for location in locations if _DIRECTORY.fullmatch(location)]
+def _pin(work: Work, pin_snapshots: bool) -> None:
+    """Tags for foreign cleanups, before the tables are cleaned up: what nothing refers to any more goes with the rest."""
+    if work.dry_run:
+        return
+    try:
+        mend_pins(work.lake)
+        pin_kept(work.lake, work.needs.tables.values(), wanted=pin_snapshots)
+        complete_journal(work.lake)
+    except TiltyardError as error:
+        work.skipped["pins"] = str(error)
 
 
 # ---- transactions ----------------------------------------------------------------------------------------------------------------
 
 
-def _sweep(work: _Work) -> None:
+def _sweep(work: Work) -> None:
     lake = work.lake
-    by_directory: dict[str, list[ObjectInfo]] = defaultdict(list)
-    for info in lake.root_place().store.list(""):
-        directory = info.path.partition("/")[0]
-        if _DIRECTORY.fullmatch(directory):
-            by_directory[directory].append(info)
-    known = _known_locations(lake) | set(work.needs.seen)
-    work.strange = {directory: files for directory, files in by_directory.items() if directory not in known}
+    found = directories(lake.root_place())
+    known = known_locations(lake) | set(work.needs.seen)
+    strange = {directory: files for directory, files in found.items() if directory not in known}
+    work.candidates, orphans = Judge(lake).judge(strange)
+    work.orphans.update((orphan.path, orphan) for orphan in orphans)
+    work.strange = {directory: strange[directory] for directory in work.candidates}
     places = {_called(need): lake.place_of(need.head, need.lake_branch) for need in work.needs.tables.values()}
     places |= {directory: lake.plain_place_of(TableHead("", "", directory, 0, 0)) for directory in work.strange}
-    work.swept = sweep(lake, places, work.grace, dry_run=work.dry_run)
+    work.swept = sweep(lake, places, work.grace, dry_run=work.dry_run, committed=lambda: _committed_unrecorded(work))
     work.skipped.update(work.swept.unreadable)
 
 
-def _known_locations(lake: Lake) -> set[str]:
-    """Directories of all tables that any snapshot shows as of now."""
-    found: set[str] = set()
-    for line in _read_lines(lake):
-        for heads in line.named.values():
-            found.update(head.location for head in heads.values())
-        for _, heads, changed in line.cuts():
-            found.update(heads[table].location for table in changed if table in heads)
-    return found
+def _committed_unrecorded(work: Work) -> set[str]:
+    """Transactions that the files say are committed, of which a catalog that was restored from a copy has no record."""
+    lake = work.lake
+    heads = [(lake.plain_place_of(need.head).on_branch(need.head.branch), need.newest) for need in work.needs.tables.values()]
+    return committed_beyond(heads, lake.id) | Judge(lake).committed()
 
 
 # ---- tables ----------------------------------------------------------------------------------------------------------------------
@@ -205,12 +268,7 @@ def _called(need: Need) -> str:
     return f"{name}@{other} {need.head.id[:8]}" if other else f"{name} {need.head.id[:8]}" if not need.tips else name
 
 
-def _file_grace(grace: timedelta) -> timedelta:
-    """How old a file must be that nobody names. Writers that announced nothing yet, and those that do not know us, count on days."""
-    return max(grace, FILE_GRACE) if grace else grace
-
-
-def _clean_tables(work: _Work, progress: Progress) -> None:
+def _clean_tables(work: Work, progress: Progress) -> None:
     for location in sorted({location for location, _ in work.needs.tables}):
         try:
             _drop_lines(work, location)  # first: they keep the versions that they began at
@@ -229,13 +287,13 @@ def _clean_tables(work: _Work, progress: Progress) -> None:
         progress(done, total)
 
 
-def _clean_table(work: _Work, need: Need, name: str) -> CleanupReport:
+def _clean_table(work: Work, need: Need, name: str) -> CleanupReport:
     lake = work.lake
     place, main = lake.place_of(need.head, need.lake_branch), lake.plain_place_of(need.head)
     going = frozenset(work.swept.paths[name])
     policy = Policy(
         keep=frozenset(need.keep),
-        grace=_file_grace(work.grace),
+        grace=file_grace(work.grace),
         before=need.before,
         dead=frozenset(work.swept.dead[name]),
         ignored=going,
@@ -248,74 +306,43 @@ def _clean_table(work: _Work, need: Need, name: str) -> CleanupReport:
     return report
 
 
-def _drop_lines(work: _Work, location: str) -> None:
+def _drop_lines(work: Work, location: str) -> None:
     """Removes branches of a table that a branch of the lake made which is gone."""
     head = next(need.head for (where, _), need in work.needs.tables.items() if where == location)
     branches = Branches(work.lake.plain_place_of(head))
-    there = [name for name in branches if _OWN_LINE.fullmatch(name)]
+    there = own_lines(branches)
     if not there:
         return
-    # Read after the tables' branches: each of them is made for a branch of the lake that was there before.
-    alive = {f"lake-{one.name}-{one.id}" for one in work.lake.branches.list()}
-    for name in there:
-        if name not in alive and (location, name) not in work.needs.tables:
+    # Read after the tables' branches: each of them is made for a line of the lake that was there before.
+    lines = Lines.of(work.lake)
+    going = [name for name in there if not lines.is_alive(name) and (location, name) not in work.needs.tables]
+    for name in [name for name in going if not lines.is_ended(name)]:
+        orphan = lost_line(work.lake, head, name)
+        if orphan.path not in work.include:
+            going.remove(name)
+            work.orphans[orphan.path] = orphan
+    parents = {name: branches[name].parent_branch for name in there}
+    while going:
+        used = {parent for name, parent in parents.items() if parent is not None}
+        ends = [name for name in going if name not in used]  # what others were forked from goes after them, and stays with them
+        if not ends:
+            return
+        for name in ends:
             if not work.dry_run:
                 branches.delete(name, force=True)
             work.dropped.append(f"{location} branch {name}")
+            del parents[name]
+        going = [name for name in going if name not in ends]
 
 
-# ---- directories -----------------------------------------------------------------------------------------------------------------
+def _expire(work: Work, outcomes: Outcomes) -> None:
+    catalog = work.lake.catalog
+    work.expired = expire(catalog, outcomes.keep, outcomes.keep_keys, work.now, dry_run=work.dry_run)
+    if not work.dry_run and isinstance(catalog.records, GivesSpaceBack):
+        work.freed = catalog.records.give_space_back()
 
 
-def _remove_directories(work: _Work) -> None:
-    lake = work.lake
-    orphans = [directory for directory, files in work.strange.items() if _is_abandoned(work, directory, files)]
-    if work.dry_run:
-        work.dropped += [*_ours(work.needs.vanished), *orphans]
-        return
-    condemn(lake.catalog, orphans)
-    # Whoever made a table there before that is seen now; whoever comes later is refused.
-    known = _known_locations(lake)
-    reprieve(lake.catalog, [directory for directory in orphans if directory in known])
-    root = lake.root_place()
-    for directory, left in condemned(lake.catalog).items():
-        if (left or directory in work.strange) and directory not in known:
-            try:
-                _remove_directory(root, directory)
-            except TiltyardError as error:
-                work.skipped[directory] = str(error)
-                continue
-            if left:
-                _settle(work, directory)
-            work.dropped.append(directory)
-
-
-def _is_abandoned(work: _Work, directory: str, files: Sequence[ObjectInfo]) -> bool:
-    """Whether nobody is about to make a table in a directory, or will be refused if he is."""
-    swept = work.swept
-    if any(directory in one.tables for one in swept.held) or any(directory == where for where, _ in swept.unreadable):
-        return False
-    given_up = any(directory in one.tables for one in swept.given_up)
-    return given_up or work.now - max(info.modified for info in files) >= _file_grace(work.grace)
-
-
-def _remove_directory(root: Place, directory: str) -> None:
-    """Deletes all files of a table, versions first, so that nobody opens the rest."""
-    paths = [info.path for info in root.store.list(f"{directory}/")]
-    for _ in deletions(root.store, [path for path in paths if path.endswith(".manifest")]):
-        pass
-    for _ in deletions(root.store, [path for path in paths if not path.endswith(".manifest")]):
-        pass
-
-
-def _settle(work: _Work, directory: str) -> None:
-    head = work.needs.seen.get(directory)
-    if head is not None:
-        work.lake.catalog.settle([one for one in work.lake.catalog.pending() if one.table == head.id])
-    emptied(work.lake.catalog, directory)
-
-
-def _report(work: _Work) -> LakeCleanupReport:
+def _report(work: Work) -> LakeCleanupReport:
     gone: dict[str, tuple[int, ...]] = {}
     kept: dict[str, dict[int, tuple[str, ...]]] = {}
     for line in work.lines:
@@ -335,4 +362,7 @@ def _report(work: _Work) -> LakeCleanupReport:
         tuple(work.swept.given_up),
         tuple(work.swept.held),
         work.skipped,
+        tuple(sorted(work.orphans.values(), key=lambda orphan: orphan.path)),
+        work.expired,
+        work.freed,
     )

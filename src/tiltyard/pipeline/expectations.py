@@ -76,8 +76,10 @@ def judge(frame: DataFrame, step: Step, pipeline: str, run: str, at: datetime) -
     """
     from pyspark.sql import functions as sql
 
+    from tiltyard.spark.expressions import whole_expression
+
     with spark_errors(f"steps.{step.name}.expect"):
-        fine = {one.name: sql.coalesce(sql.expr(one.check).cast("boolean"), sql.lit(False)) for one in step.expect}
+        fine = {one.name: sql.coalesce(whole_expression(one.check).cast("boolean"), sql.lit(False)) for one in step.expect}
         dropping = [one for one in step.expect if one.otherwise == "drop"]
         kept = frame.filter(_all([fine[one.name] for one in dropping])) if dropping else frame
         sums = [sql.count_if(~fine[one.name]).alias(f"broken_{number}") for number, one in enumerate(step.expect)]

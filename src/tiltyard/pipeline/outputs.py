@@ -11,6 +11,7 @@ import pyarrow as pa
 import tiltyard as ty
 from tiltyard.pipeline.spec import Output
 from tiltyard.pipeline.steps import spark_errors
+from tiltyard.spark.expressions import whole_expression
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -99,7 +100,9 @@ def _make(tx: ty.LakeTransaction, frame: DataFrame, output: Output) -> None:
 
 def _check_where(frame: DataFrame, output: Output) -> None:
     """Rows that are not among those overwritten would be added once more by each run."""
-    strays = frame.filter(f"NOT coalesce(({output.where}), false)").count()
+    from pyspark.sql import functions as sql
+
+    strays = frame.filter(~sql.coalesce(whole_expression(str(output.where)), sql.lit(False))).count()
     if strays:
         raise ty.InvalidInput(
             f"outputs.{output.table}: {strays:,} new rows are not among those that {output.where!r} overwrites.",

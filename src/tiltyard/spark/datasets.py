@@ -8,10 +8,7 @@ from contextlib import contextmanager
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Final
 
-import pyarrow as pa
-
-from tiltyard.errors import InvalidInput, NotFound, StorageError
-from tiltyard.redact import redact, secret_values
+from tiltyard.distributed import reading_errors
 from tiltyard.spark.packing import Fragment
 from tiltyard.spark.target import Address
 
@@ -44,22 +41,8 @@ def dataset(address: Address) -> LanceDataset:
 @contextmanager
 def reading(address: Address) -> Iterator[None]:
     """Errors of pylance as errors of ours, without credentials."""
-    try:
+    with reading_errors(address.uri, address.version, dict(address.storage)):
         yield
-    except FileNotFoundError as error:
-        raise NotFound(_text(address, error), advice="Was the version cleaned up?") from error
-    except OSError as error:
-        raise StorageError(_text(address, error)) from error
-    except (ValueError, pa.ArrowException, RuntimeError) as error:
-        text = _text(address, error)
-        if "was not found" in text or "not found:" in text.lower():
-            raise NotFound(text, advice="Was the version cleaned up?") from error
-        raise InvalidInput(text) from error
-
-
-def _text(address: Address, error: BaseException) -> str:
-    said = " ".join(str(error).split())
-    return redact(f"Version {address.version} of {address.uri} cannot be read: {said}", secret_values(dict(address.storage)))
 
 
 def fragments_at(address: Address) -> list[Fragment]:

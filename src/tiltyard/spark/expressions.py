@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import re
+from typing import TYPE_CHECKING, Any, Final
 
 from tiltyard.errors import InvalidInput
 
@@ -21,12 +22,36 @@ class Told:
         return self.text
 
 
-def as_column(given: Any) -> Column:
-    """An expression: SQL as text, a ``Column``, or one that was read from a statement."""
+def whole_expression(text: str) -> Column:
+    """SQL of Spark as one expression: what Spark would take for an alias (``n = 1 andd``) it refuses in brackets.
+
+    Spark reads it only when the plan is made, so that no bracket of the text may close ours.
+
+    Raises:
+        InvalidInput: one does, with the character.
+    """
     from pyspark.sql import functions as f
 
+    depth = 0
+    for found in _TOKEN.finditer(text):
+        depth += {"(": 1, ")": -1}.get(found[0], 0)
+        if depth < 0:
+            raise InvalidInput(f"{text[:80]!r} is not one expression: ')' closes nothing, at character {found.start() + 1}.")
+    return f.expr(f"({text}\n)")
+
+
+_TOKEN: Final = re.compile(
+    r"""r'[^']*'|r"[^"]*"|'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|`(?:[^`]|``)*`|--(?:\\\n|[^\r\n])*|/\*.*?\*/|\w+|.""",
+    re.DOTALL | re.IGNORECASE,
+)
+"""Strings, names, comments and words of Spark's SQL, each as a whole; anything else is a character."""
+
+
+def as_column(given: Any) -> Column:
+    """An expression: SQL as text, a ``Column``, or one that was read from a statement."""
+
     if isinstance(given, str):
-        return f.expr(given)
+        return whole_expression(given)
     found: Column = given.column if isinstance(given, Told) else given
     return found
 

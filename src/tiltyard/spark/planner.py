@@ -24,7 +24,7 @@ from tiltyard.spark.filters import condition
 from tiltyard.spark.lookups import fragments_with
 from tiltyard.spark.options import Options
 from tiltyard.spark.packing import Fragment
-from tiltyard.spark.reading import READ, Part, PlannedReader, Scan, check, parts, rows_at_once
+from tiltyard.spark.reading import READ, Part, PlannedReader, Scan, check, own_filter, parts, rows_at_once
 from tiltyard.spark.source import TiltyardSource
 from tiltyard.spark.target import Address, Target
 
@@ -174,8 +174,8 @@ def _conditions(filters: list[Mapping[str, Any]], schema: pa.Schema) -> tuple[li
 
 
 def _scan(address: Address, schema: StructType, options: Options, wanted: list[str], limit: int | None) -> Scan:
-    own = options.text("filter")
-    every = ([f"({own})"] if own else []) + wanted
+    own = own_filter(options, address)
+    every = ([own] if own else []) + wanted
     return Scan(address, schema, " AND ".join(every) or None, limit, rows_at_once(options, schema))
 
 

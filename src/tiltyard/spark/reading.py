@@ -12,6 +12,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
+from tiltyard.distributed import whole_condition
 from tiltyard.errors import InvalidInput
 from tiltyard.spark.convert import batch_converter
 from tiltyard.spark.datasets import dataset, fragments_at, reading
@@ -127,7 +128,7 @@ class TiltyardReader(DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         options = self._options
         rows = rows_at_once(options, self._schema)
-        scan = Scan(self._address, self._schema, options.text("filter"), batch_rows=rows)
+        scan = Scan(self._address, self._schema, own_filter(options, self._address), batch_rows=rows)
         check(scan)
         return list(parts(scan, options.integer("partitions", least=1)))
 
@@ -149,6 +150,16 @@ class PlannedReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return batches(partition) if isinstance(partition, Part) else iter(())
+
+
+def own_filter(options: Options, address: Address) -> str | None:
+    """The condition that the option ``filter`` gives, checked and in brackets.
+
+    Raises:
+        InvalidInput: it is not one expression over the table's columns.
+    """
+    given = options.text("filter")
+    return None if given is None else whole_condition(given, dataset(address).schema, "filter")
 
 
 def rows_at_once(options: Options, schema: StructType) -> int:

@@ -3,7 +3,7 @@
 from tiltyard.storage.cloud import CloudStore
 from tiltyard.storage.local import Durability, LocalStore
 from tiltyard.storage.memory import MemoryStore
-from tiltyard.storage.open import StorageOptions, lance_uri, local_path, open_store
+from tiltyard.storage.open import StorageOptions, address_of, lance_uri, local_path, open_store, refuse_file
 from tiltyard.storage.paths import check_path, check_prefix, is_temporary
 from tiltyard.storage.probe import ensure_safe
 
@@ -13,6 +13,7 @@ __all__ = [
     "LocalStore",
     "MemoryStore",
     "StorageOptions",
+    "address_of",
     "check_path",
     "check_prefix",
     "ensure_safe",
@@ -20,4 +21,5 @@ __all__ = [
     "lance_uri",
     "local_path",
     "open_store",
+    "refuse_file",
 ]

@@ -7,16 +7,19 @@ so a reader who knows nothing of the ledger is at most one commit behind, and th
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from tiltyard.errors import AlreadyExists, CorruptTable, NotFound, StorageError, TiltyardError, UnsafeStore
+from tiltyard.errors import AlreadyExists, ContentionError, CorruptTable, NotFound, StorageError, TiltyardError, UnsafeStore, fit
 from tiltyard.interfaces import ObjectInfo, ObjectStore, Runtime
 from tiltyard.storage.handlers import version_of
 from tiltyard.storage.probe import ensure_safe
 from tiltyard.storage.wrapper import Request, T, WrapperStore
+
+_log = logging.getLogger("tiltyard.lake")
 
 VERSIONS: Final = "_versions/"
 _MANIFEST: Final = ".manifest"
@@ -80,10 +83,17 @@ class ExternalStore(WrapperStore):
 
         Raises:
             CorruptTable: the bytes of a claim are gone, or somebody else's stand in their place and cannot stay there.
+            StorageError: the store or the ledger failed; never ``maybe_applied``, since who calls this has written nothing of its own.
         """
         claims = self.ledger.unfinished()
-        for claim in claims:
-            self.finish_one(claim)
+        try:
+            for claim in claims:
+                self.finish_one(claim)
+        except StorageError as error:
+            if not error.maybe_applied:
+                raise
+            what = f"A version that another writer committed could not be finished ({error})."
+            raise StorageError(fit(what), name=error.name, transient=error.transient, advice="Nothing was written; try again.") from error
         return bool(claims)
 
     def finish_one(self, claim: Claim) -> bool | None:
@@ -96,7 +106,14 @@ class ExternalStore(WrapperStore):
             return None  # finished by somebody else, and cleaned up since
         if foreign is None:
             return None
-        self.ledger.settle(claim, foreign=foreign)
+        try:
+            self.ledger.settle(claim, foreign=foreign)
+        except (StorageError, ContentionError) as error:
+            if foreign:
+                raise
+            # It has its name, for good. The staged bytes stay for whoever finds the claim, and settles it.
+            _log.info("version %s is committed, but not settled yet: %s", claim.version, error)
+            return True
         discard(self.inner, claim)
         return not foreign
 
@@ -163,7 +180,7 @@ class ExternalHandler:
         try:
             ours = outer.finish_one(claim)
             ours = outer.inner.get(path) == data if ours is None else ours
-        except StorageError as error:
+        except (StorageError, ContentionError) as error:
             # The number is ours, but somebody who does not know the ledger may still take the name: whoever reads back will tell.
             raise StorageError(f"{path} was claimed but not finished ({error}).", name=path, maybe_applied=True, transient=True) from error
         if not ours:

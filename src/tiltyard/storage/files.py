@@ -193,3 +193,11 @@ def read_range(path: str, start: int, length: int) -> bytes:
         return data
     finally:
         os.close(descriptor)
+
+
+def changed_at(path: str) -> float | None:
+    """When a directory last changed, in seconds; None where it is gone."""
+    try:
+        return os.stat(path).st_mtime
+    except FileNotFoundError:
+        return None

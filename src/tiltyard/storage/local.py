@@ -1,13 +1,13 @@
 """A directory of the local (or a network) file system as an object store."""
 # System calls on strings, counted: see files.py.
-# ruff: noqa: PTH100, PTH102, PTH105, PTH108, PTH112, PTH113, PTH116, PTH123, PTH208
+# ruff: noqa: PTH100, PTH102, PTH105, PTH106, PTH108, PTH112, PTH113, PTH116, PTH123, PTH208
 
 from __future__ import annotations
 
 import errno
 import os
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Literal
 
@@ -192,6 +192,21 @@ class LocalStore:
         except OSError as error:
             raise files.storage_error("delete", path, self.uri, error) from error
 
+    def remove_empty(self, prefix: str, before: datetime) -> None:
+        """Whoever is about to write into such a directory makes it again: ``rmdir`` never takes a file with it."""
+        # Ages first: a directory changes when one below it goes.
+        ages = {directory: files.changed_at(directory) for directory, _, _ in os.walk(self._base + check_prefix(prefix), topdown=False)}
+        for directory, age in ages.items():
+            if age is None or age > before.timestamp():
+                continue
+            try:
+                os.rmdir(directory)
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                    raise files.storage_error("remove the directory", prefix, self.uri, error) from error
+
     def sync(self, paths: Iterable[str]) -> None:
         if not self._durable:
             return
@@ -207,6 +222,17 @@ class LocalStore:
                 raise files.storage_error("flush", path, self.uri, error) from error
         for directory, path in directories.items():
             self._settle(directory, path, maybe_applied=False)
+
+    def missing(self, paths: Iterable[str]) -> Sequence[str]:
+        gone = []
+        for path in paths:
+            try:
+                os.stat(self._base + check_path(path))
+            except _ABSENT:
+                gone.append(path)
+            except OSError:
+                continue  # nobody can say that it is not there
+        return gone
 
     # steps of a write
 

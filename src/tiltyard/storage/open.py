@@ -7,13 +7,14 @@ import os
 import threading
 from collections.abc import Mapping
 from datetime import timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 from obstore.exceptions import BaseError
 from obstore.store import AzureStore, GCSStore, S3Store
 
-from tiltyard.errors import InvalidInput
+from tiltyard.errors import AlreadyExists, InvalidInput
 from tiltyard.interfaces import ObjectStore
 from tiltyard.redact import redact, secret_values
 from tiltyard.storage.cloud import CloudStore, Place
@@ -36,8 +37,13 @@ _CLIENT_KEYS = frozenset(
 )
 """Options about the connection, which obstore takes apart from those about the store."""
 
-_PYLANCE_ONLY = frozenset({"download_retry_count", "expires_at_millis", "refresh_offset_millis", "lance_aimd_disabled"})
-"""Options that steer pylance's own reader and mean nothing to us."""
+_PYLANCE_ONLY = frozenset({"download_retry_count", "expires_at_millis", "refresh_offset_millis", "dynamodb_endpoint", "use_opendal"})
+"""Options that steer pylance alone and mean nothing to us; those that begin with ``lance_`` too."""
+
+_HEADERS = "headers."
+_REQUEST_TIMEOUT = "request_timeout"
+_VENDORS = ("aws_", "google_", "azure_storage_", "azure_")
+_ALIASES = {"endpoint_url": "endpoint", "bucket_name": "bucket", "session_token": "token"}
 
 _MAX_RETRIES = "client_max_retries"
 _RETRY_TIMEOUT = "client_retry_timeout"
@@ -67,6 +73,21 @@ def open_store(
     return _open_cloud(text, scheme, dict(storage_options or {}))
 
 
+def address_of(uri: object, argument: str = "uri") -> str:
+    """An address as callers give it, as text.
+
+    Raises:
+        InvalidInput: it is no path and no text, is empty, or holds what no path can.
+    """
+    if not isinstance(uri, str | os.PathLike) or not isinstance(text := os.fspath(uri), str):
+        raise InvalidInput(f"An address is a path or text, not {uri!r}.", argument=argument)
+    if not text.strip():
+        raise InvalidInput("The address is empty.", argument=argument, advice="Name a directory, or s3://, gs:// or az://.")
+    if "\0" in text or any("\ud800" <= letter <= "\udfff" for letter in text):
+        raise InvalidInput(f"{text[:60]!r} is no address that every reader of a table can take.", argument=argument)
+    return text
+
+
 def lance_uri(uri: str | os.PathLike[str]) -> str:
     """The URI under which pylance finds the same place. A ``memory://`` store is invisible to pylance: ``InvalidInput``."""
     text = os.fspath(uri)
@@ -80,6 +101,21 @@ def lance_uri(uri: str | os.PathLike[str]) -> str:
     if scheme == "gcs":
         return "gs" + text[len(scheme) :]
     return text
+
+
+def refuse_file(uri: str, what: str = "A table") -> None:
+    """Refuses to make a directory where a file is, or below one.
+
+    Raises:
+        AlreadyExists, InvalidInput: naming the file.
+    """
+    if _scheme(uri) not in ("", "file"):
+        return
+    path = Path(local_path(uri))
+    if path.is_file():
+        raise AlreadyExists(f"{path} is a file.", name=str(path), advice=f"{what} is a directory; choose another path.")
+    if (above := next((parent for parent in path.parents if parent.is_file()), None)) is not None:
+        raise InvalidInput(f"{above} is a file, so nothing can be made below it.", argument="uri", advice="Choose another path.")
 
 
 def local_path(uri: str) -> str:
@@ -156,13 +192,32 @@ def _split_options(options: dict[str, Any]) -> tuple[dict[str, Any], dict[str, A
         text = str(value).lower() if isinstance(value, bool) else str(value)
         if key in _CLIENT_KEYS:
             client[key] = text
+        elif key == _REQUEST_TIMEOUT:
+            client["timeout"] = f"{text}s" if text.isdecimal() else text
+        elif key.startswith(_HEADERS):
+            client.setdefault("default_headers", {})[name[len(_HEADERS) :]] = text
         elif key == _MAX_RETRIES:
             retry["max_retries"] = _number(name, text)
         elif key == _RETRY_TIMEOUT:
             retry["retry_timeout"] = timedelta(seconds=_number(name, text))
-        elif key not in _PYLANCE_ONLY:
-            config[key] = text
+        elif key not in _PYLANCE_ONLY and not key.startswith("lance_"):
+            _add_once(config, key, text)
     return config, client, retry
+
+
+def _add_once(config: dict[str, Any], key: str, text: str) -> None:
+    """An option that several spellings name, such as ``region`` and ``aws_region``, counts once; two values for it are refused."""
+    other = next((known for known in config if _canonical(known) == _canonical(key)), None)
+    if other is None:
+        config[key] = text
+    elif config[other] != text:
+        what = f"The storage options {other} and {key} are one, and say different things."
+        raise InvalidInput(what, argument="storage_options", advice="Leave one of them out.")
+
+
+def _canonical(key: str) -> str:
+    plain = next((key[len(vendor) :] for vendor in _VENDORS if key.startswith(vendor)), key)
+    return _ALIASES.get(plain, plain)
 
 
 def _number(name: str, text: str) -> int:

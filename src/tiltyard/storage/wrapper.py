@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import datetime
 from typing import TypeVar
 
-from tiltyard.interfaces import KeepsTemporaries, ObjectInfo, ObjectStore
+from tiltyard.interfaces import HasDirectories, KeepsTemporaries, ObjectInfo, ObjectStore, SeesFiles
 
 T = TypeVar("T")
 Request = Callable[[ObjectStore], T]
@@ -65,8 +66,15 @@ class WrapperStore:
     def temporary(self, prefix: str) -> Iterator[ObjectInfo]:
         return self._call("list", prefix, lambda store: iter(tuple(store.temporary(prefix)) if isinstance(store, KeepsTemporaries) else ()))
 
+    def remove_empty(self, prefix: str, before: datetime) -> None:
+        if isinstance(self.inner, HasDirectories):  # nobody's data: not a request that could be counted or fail on an object store
+            self.inner.remove_empty(prefix, before)
+
     def delete(self, path: str) -> None:
         self._call("delete", path, lambda store: store.delete(path))
+
+    def missing(self, paths: Iterable[str]) -> Sequence[str] | None:
+        return self.inner.missing(paths) if isinstance(self.inner, SeesFiles) else None
 
     def sync(self, paths: Iterable[str]) -> None:
         wanted = tuple(paths)

@@ -21,10 +21,12 @@ class RetryPolicy:
     Attributes:
         max_retries: how often a lost race is run again.
         deadline: seconds after which no further attempt begins; None for no limit.
+        begun: when the work began whose files are to be committed, on the monotonic clock; None for when the race does.
     """
 
     max_retries: int = 20
     deadline: float | None = None
+    begun: float | None = None
 
 
 def wait_before(retry: int, attempt_seconds: float | None, runtime: Runtime) -> float:

@@ -21,12 +21,14 @@ from tiltyard.errors import (
     HistoryUnavailable,
     NotFound,
     OutcomeUnknown,
+    RetryableConflict,
     StorageError,
     TiltyardError,
     Winner,
     complete,
 )
 from tiltyard.format.flags import Feature, check_writable
+from tiltyard.format.legacy import check_carried_over
 from tiltyard.format.manifest import Manifest
 from tiltyard.format.manifest_file import ManifestFile, encode_manifest_file
 from tiltyard.format.names import Scheme
@@ -36,8 +38,9 @@ from tiltyard.transaction import observers
 from tiltyard.transaction.apply import Creation, Stamp, apply, create
 from tiltyard.transaction.backoff import LONGEST_WAIT, RetryPolicy, wait_before
 from tiltyard.transaction.carrier import Carrier
+from tiltyard.transaction.digests import NO_DIGESTS, Digests, Taken
 from tiltyard.transaction.field_meaning import check_field_ids, meet_schema
-from tiltyard.transaction.files import new_files
+from tiltyard.transaction.files import LOOK_AFTER, check_there, new_files
 from tiltyard.transaction.keys import WrittenKeys
 from tiltyard.transaction.landing import Landing
 from tiltyard.transaction.lateness import Lateness
@@ -45,9 +48,10 @@ from tiltyard.transaction.log import TRANSACTIONS, Committed, VersionLog
 from tiltyard.transaction.once import check_not_done, marks_in
 from tiltyard.transaction.operations import KeyExistenceFilter, Overwrite, Restore
 from tiltyard.transaction.singletons import stamped_reuse
-from tiltyard.transaction.succession import fits, with_parent
+from tiltyard.transaction.succession import fits, to_be_sealed, with_parent
 from tiltyard.transaction.transaction import Transaction
 from tiltyard.transaction.vectors import Vectors, base_out_of_reach
+from tiltyard.transaction.window import Window, unreadable
 
 SECTION_LENGTH_BYTES: Final = 4
 TICK_NS: Final = 1_000
@@ -91,16 +95,23 @@ class _Race:
     head: ManifestFile
     scheme: Scheme
     started: float
+    taken: Taken | None = None
+    """Digests of the files it brings; None where others made them."""
     carrier: Carrier | None = None
     """Takes the operation over other commits; the creation of a table has none to go over."""
     attempts: int = 0
     confirmed: bool = False
     """Whether the version we read was found to be the one that is there."""
+    seen: int = 0
+    """The head when we last looked."""
     newest: int = 0
     """The highest version we know of, whatever a listing says."""
     looked: float = 0.0
     """When we last looked which version is the newest."""
-    synced: bool = False
+    begun: float = 0.0
+    """When the work began that our new files come from."""
+    files: list[str] | None = None
+    """Our new files, once they have reached the disk."""
     announced: dict[str, Transaction | None] = field(default_factory=dict)
     """Transaction files of ours that may be there, so that they must be withdrawn, and what they tell of for certain."""
     dropped_fields: frozenset[int] = frozenset()
@@ -121,6 +132,10 @@ class Committer:
     """Raises for a version that must not be built upon, before anything is committed."""
     open_base: Callable[[BasePath], ObjectStore] = base_out_of_reach
     """Opens the store of a base, for deletion files that lie there."""
+    stamp: Callable[[Transaction], Transaction] = lambda mine: mine
+    """Adds what every commit of this committer says of itself."""
+    digests: Digests = NO_DIGESTS
+    """Takes the digests of new files, which the transaction keeps."""
 
     @property
     def landing(self) -> Landing:
@@ -154,7 +169,7 @@ class Committer:
             reuse: for a Rewrite, the entry that lets other indices follow later. It has no place in a transaction.
             rows: for a Delete or Update, the rows it takes from each fragment, where the caller knows them.
             counts: for the result, how many rows the verb changed.
-            unverified: whether nobody has looked yet if the operation's deletion files hold what it says.
+            unverified: whether others made the files: their deletion files are read before they are believed, and no digests are taken.
 
         Raises:
             ConflictError: a commit in between does not go together with this one.
@@ -163,13 +178,21 @@ class Committer:
             OutcomeUnknown: the store left open whether the commit was applied.
             StorageError: the store failed before anything was committed.
         """
-        race = _Race(transaction, read, scheme, self.runtime.clock.monotonic(), counts=counts or {})
+        transaction = self.stamp(transaction)
+        started = self.runtime.clock.monotonic()
+        race = _Race(transaction, read, scheme, started, counts=counts or {}, begun=started if policy.begun is None else policy.begun)
         with self._withdrawing(race):
-            vectors = Vectors(self.log.store, self.runtime.random, self.open_base)
+            vectors = Vectors(self.log.store, self.runtime.random, self.open_base, self.digests.note)
+            race.taken = None if unverified else Taken(self.digests)
             race.carrier = Carrier(transaction, read.manifest, vectors, keys, reuse, _rows=dict(rows or {}))
             if unverified:
                 race.carrier.check_rows()
-            return self._run(race, policy, self._attempt)
+            try:
+                return self._run(race, policy, self._attempt)
+            except RetryableConflict as conflict:
+                # What comes later in the window may forbid to re-execute what this one commit would allow.
+                conflict.window = Window(transaction, race.head).judge(self.log, race.seen, race.scheme)
+                raise
 
     @contextmanager
     def _withdrawing(self, race: _Race) -> Iterator[None]:
@@ -231,16 +254,20 @@ class Committer:
             return mine
         base = race.head.manifest
         check_writable(base.reader_flags, base.writer_flags)
+        check_carried_over(base)
         check_field_ids(race.transaction, base, race.rebased_over)
         check_not_done(race.transaction.properties, base.config)
         restored = self._restored(race)
         transaction = carrier.settled(base)
+        if race.taken is not None:
+            transaction = race.taken.added_to(transaction, base)
         reuse = None if carrier.reuse is None else stamped_reuse(carrier.reuse, base.version)
         manifest = apply(transaction.operation, base, self._stamp(transaction, base), restored=restored, reuse=reuse)
-        inline = with_parent(transaction, race.head).to_bytes()
+        inline = to_be_sealed(with_parent(transaction, race.head)).to_bytes()
         self._announce(race, manifest, transaction, inline)
         self.lateness.check_ground(transaction, race.scheme)
         data, made = encode_manifest_file(manifest, inline, race.head)
+        self._look_for_files(race)
         created = self.landing.create(transaction, manifest.version, race.scheme, data)
         if created.winner is not None:
             race.newest = manifest.version
@@ -264,12 +291,18 @@ class Committer:
 
     def _sync(self, race: _Race) -> None:
         """The files reach the disk before anything names them, once however often the race is run."""
-        if not race.synced:
+        if race.files is None:
             store = self.log.store
             files = new_files(race.transaction.operation, race.carrier.read if race.carrier else None)
             listed = [name for path in files if path.endswith("/") for name in (path + one for one in store.names(path))]
-            store.sync([*(path for path in files if not path.endswith("/")), *listed])
-            race.synced = True
+            files = [*(path for path in files if not path.endswith("/")), *listed]
+            store.sync(files)
+            race.files = files
+
+    def _look_for_files(self, race: _Race) -> None:
+        """Makes sure that our new files are there, right before a version names them."""
+        ask = self.runtime.clock.monotonic() - race.begun >= LOOK_AFTER
+        check_there(self.log.store, race.files or [], race.transaction.operation.name, ask=ask)
 
     def _catch_up(self, race: _Race, carrier: Carrier) -> ManifestFile | None:
         """Goes over all versions since the one last checked. Gives our own where it turns out to be among them already.
@@ -304,7 +337,7 @@ class Committer:
             found = self.log.head()
         if found is not None:
             race.scheme = found[1]  # names may have been migrated since we opened the table
-        head = max(found[0] if found else 0, race.newest)
+        head = race.seen = max(found[0] if found else 0, race.newest)
         if not race.confirmed or head < checked:
             self._confirm(race, head)
         return head
@@ -404,25 +437,32 @@ class Committer:
         observers.committed(race.transaction, attempts=race.attempts, version=result.version, seconds=result.seconds)
         return result, made
 
-    def create_table(self, transaction: Transaction, creation: Creation, scheme: Scheme) -> tuple[CommitResult, ManifestFile]:
-        """Commits the first version of a table.
+    def create_table(
+        self, transaction: Transaction, creation: Creation, scheme: Scheme, *, begun: float | None = None
+    ) -> tuple[CommitResult, ManifestFile]:
+        """Commits the first version of a table; ``begun`` as in a policy.
 
         Raises:
             AlreadyExists: there is a table, or somebody was faster.
+            StorageError: the store failed, or files of ours are gone, before anything was committed.
             OutcomeUnknown: the store left open whether the table was made.
         """
+        transaction = self.stamp(transaction)
         operation = transaction.operation
         assert isinstance(operation, Overwrite)
+        transaction = Taken(self.digests).added_to(transaction, None)
         manifest = create(operation, creation, self._stamp(transaction, None))
-        inline = transaction.to_bytes()
+        inline = to_be_sealed(transaction).to_bytes()
         data, made = encode_manifest_file(manifest, inline)
-        race = _Race(transaction, made, scheme, self.runtime.clock.monotonic())
+        started = self.runtime.clock.monotonic()
+        race = _Race(transaction, made, scheme, started, begun=started if begun is None else begun)
 
         def attempt(race: _Race) -> ManifestFile:
             if self.log.head() is not None:
                 raise AlreadyExists.table(self.log.store.uri)
             self._sync(race)
             self._announce(race, manifest, transaction, inline)
+            self._look_for_files(race)
             created = self.landing.create(transaction, manifest.version, scheme, data)
             if created.winner is not None:
                 raise AlreadyExists.table(self.log.store.uri)
@@ -454,9 +494,4 @@ def _read_for(race: _Race, version: int, head: int) -> Iterator[None]:
 
 
 def _unreadable(version: int, head: int, race: _Race, why: str) -> HistoryUnavailable:
-    return HistoryUnavailable(
-        f"Version {version}, between read version {race.transaction.read_version} and head {head}, cannot be read: {why}",
-        read_version=race.transaction.read_version,
-        missing=[version],
-        head=head,
-    )
+    return unreadable(version, head, race.transaction.read_version, why)

@@ -31,6 +31,7 @@ from tiltyard.transaction.touched import (
     FRAGMENT_REUSE,
     MEM_WAL,
     config_keys,
+    key_fields_described,
     maps_changed,
     progress,
     recolumned_fragments,
@@ -203,6 +204,21 @@ def _past_the_filter(mine: Operation, theirs: Operation, context: Context) -> Fo
     return _named(f"field {number}" for number in sorted(written))
 
 
+def _key_declared(mine: Operation, theirs: Operation, _context: Context) -> Found | None:
+    """Where a key is declared, all values that it did not see have to be compared by it, whoever came first."""
+    update, other = (mine, theirs) if isinstance(mine, UpdateConfig) else (theirs, mine)
+    assert isinstance(update, UpdateConfig)
+    fields = key_fields_described(update)
+    if isinstance(other, Append) and not other.fragments:
+        return None
+    if isinstance(other, DataReplacement):
+        fields &= {number for _, number in replaced_cells(other)}
+    if isinstance(other, Update) and not other.new_fragments:
+        # Without a list of the fields it rewrote it may have rewritten any.
+        fields &= frozenset(other.fields_modified) or (fields if rewrites_columns(other) else frozenset())
+    return _named(f"field {number}" for number in sorted(fields))
+
+
 # ---- the write-ahead log ---------------------------------------------------------------------------------------------------
 
 
@@ -327,6 +343,11 @@ CONDITIONS: Final[Mapping[str, Condition]] = {
         _same_key_of_a_map,
     ),
     "schema or field metadata changed": Condition("the UpdateConfig of the pair changes what is said about columns", _describes_columns),
+    "the primary key changed beside new values": Condition(
+        "the UpdateConfig of the pair marks fields as the primary key, or replaces all metadata of a field, and the other side adds rows, "
+        "sets the table back, or gives those fields other values",
+        _key_declared,
+    ),
     "same base": Condition("a base with the id, the name or the path of one of ours", _same_base),
     "the write-ahead log is set up": Condition(f"the CreateIndex of the pair installs {MEM_WAL}", indices.mem_wal_set_up),
     "both set up the write-ahead log, differently": Condition(

@@ -15,6 +15,7 @@ from pyroaring import BitMap
 from tiltyard.errors import InvalidInput, Winner
 from tiltyard.format import lance_pb2 as pb
 from tiltyard.format.codec import uuid_to_pb
+from tiltyard.format.keys import PRIMARY_KEY
 from tiltyard.format.values import BasePath, DataFile, DataFragment, DeletionFile, Field, IndexMetadata
 from tiltyard.transaction import operations as ops
 from tiltyard.transaction.conditions import CONDITIONS
@@ -250,9 +251,10 @@ DEEDS: Final[Mapping[str, tuple[Deed, ...]]] = {
     "UpdateConfig": (
         Deed("sets config color", ops.UpdateConfig(ops.UpdateMap((("color", "blue"),)))),
         Deed("sets config size", ops.UpdateConfig(ops.UpdateMap((("size", "9"),)))),
+        Deed("declares id the primary key", ops.UpdateConfig(field_metadata_updates={0: ops.UpdateMap(((PRIMARY_KEY, "true"),))})),
         Deed("sets metadata of column price", ops.UpdateConfig(field_metadata_updates={1: ops.UpdateMap((("unit", "EUR"),))})),
     ),
-    "DataReplacement": (_replace(1, "price"), _replace(2, "note")),
+    "DataReplacement": (_replace(1, "price"), _replace(2, "note"), _replace(0, "id")),
     "UpdateMemWalState": (
         Deed("records generation 5 of the write-ahead log", ops.UpdateMemWalState(_progress(5))),
         Deed("records generation 6 of the write-ahead log", ops.UpdateMemWalState(_progress(6))),

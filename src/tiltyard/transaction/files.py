@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
 
+from tiltyard.errors import NotFound, StorageError
 from tiltyard.format.manifest import Manifest
 from tiltyard.format.values import DataFile, DataFragment, IndexFile
+from tiltyard.interfaces import ObjectStore, SeesFiles
 from tiltyard.transaction.operations import (
     Append,
     CreateIndex,
@@ -19,12 +22,47 @@ from tiltyard.transaction.operations import (
 )
 from tiltyard.transaction.rebase import fragments_of
 
+LOOK_AFTER: Final = 600.0
+"""Seconds after which new files are looked for before the commit even where each costs a request."""
+
 
 def new_files(operation: Operation, base: Manifest | None) -> list[str]:
     """Files that a version would name and the one below it does not; for indices that do not list theirs, the directory, with a ``/``."""
     new = (path for one in _added(operation) for path in (*_data_files(one.files), *_deletions(one)))
     changed = _of_changed(_changed(operation), base)
     return list(dict.fromkeys((*new, *changed, *_of_columns(operation), *_of_indices(operation))))
+
+
+def check_there(store: ObjectStore, paths: Sequence[str], operation: str, *, ask: bool) -> None:
+    """Refuses to commit files that are not there any more: a cleanup whose clock is days ahead takes new files for orphans.
+
+    Args:
+        store: where they lie.
+        paths: below the table's root.
+        operation: what is to be committed.
+        ask: whether they are worth a request each, where it takes one.
+
+    Raises:
+        StorageError: naming the first that is gone.
+    """
+    gone = store.missing(paths) if isinstance(store, SeesFiles) else None
+    if gone is None:
+        gone = [path for path in paths if not _is_there(store, path)] if ask else []
+    if gone:
+        others = f" and {len(gone) - 1} others" if len(gone) > 1 else ""
+        raise StorageError(
+            f"{gone[0]}{others}, written for this {operation}, were deleted before the commit, as a cleanup does with orphans.",
+            name=gone[0],
+            advice="Nothing was committed. Check the clock of whoever cleans up, then run the operation again.",
+        )
+
+
+def _is_there(store: ObjectStore, path: str) -> bool:
+    try:
+        store.head(path)
+    except NotFound:
+        return False
+    return True
 
 
 def _added(operation: Operation) -> list[DataFragment]:

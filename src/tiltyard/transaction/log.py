@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tiltyard.errors import CorruptTable, NotFound, Winner
 from tiltyard.format.flags import check_consistent
 from tiltyard.format.manifest import Manifest
-from tiltyard.format.manifest_file import ManifestFile, decode_manifest_file
+from tiltyard.format.manifest_file import ManifestFile, decode_manifest_file, is_intact
 from tiltyard.format.names import Scheme, VersionName, all_versions, latest_version, manifest_name
 from tiltyard.interfaces import ObjectStore
 from tiltyard.transaction.transaction import Transaction
@@ -40,10 +40,14 @@ class Committed:
 
 
 class VersionLog:
-    """Reads versions. Holds no state but the last manifest it read, so that the next one need not be checked from scratch."""
+    """Reads versions. Holds no state but the last manifest it read, so that the next one need not be checked from scratch.
 
-    def __init__(self, store: ObjectStore) -> None:
+    With ``verify`` each is compared with the digest inside it, where it has one.
+    """
+
+    def __init__(self, store: ObjectStore, *, verify: bool = False) -> None:
         self.store = store
+        self._verify = verify
         self._last: ManifestFile | None = None
 
     def head(self) -> tuple[int, Scheme] | None:
@@ -83,7 +87,10 @@ class VersionLog:
 
     def _read(self, version: int, scheme: Scheme, *, check: bool, lazily: bool = False) -> ManifestFile:
         path = self.path(version, scheme)
-        file = decode_manifest_file(self.store.get(path), source=path, version=version, known=self._last, check=check, lazily=lazily)
+        data = self.store.get(path)
+        file = decode_manifest_file(data, source=path, version=version, known=self._last, check=check, lazily=lazily)
+        if self._verify:
+            is_intact(data, file, path)
         manifest = file.manifest
         check_consistent(manifest.reader_flags, manifest.writer_flags, max_allocated_field_id=manifest.max_allocated_field_id, source=path)
         return file

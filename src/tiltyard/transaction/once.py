@@ -16,12 +16,15 @@ from tiltyard.errors import AlreadyCommitted, InvalidInput
 PREFIX: Final = "tiltyard.once."
 """What the names of such properties and config keys begin with; the rest says who numbers the work."""
 _DIGITS: Final = 19
+_LONGEST_SOURCE: Final = 1000
 
 
 def mark(source: str, number: int) -> dict[str, str]:
     """A property that has a commit fail with ``AlreadyCommitted`` if this number of the source's, or a higher one, is in the table."""
-    if not isinstance(source, str) or not source:
-        raise InvalidInput("Who numbers the work must have a name.", argument="source")
+    if not isinstance(source, str) or not source.strip() or len(source) > _LONGEST_SOURCE or "\0" in source:
+        raise InvalidInput(
+            "Who numbers the work must have a name.", argument="source", advice=f"Use a text of 1 to {_LONGEST_SOURCE:,} characters."
+        )
     if isinstance(number, bool) or not isinstance(number, int) or number < 0:
         raise InvalidInput(f"Work is numbered from 0 on, not by {number!r}.", argument="number")
     return {PREFIX + source: str(number)}

@@ -110,6 +110,22 @@ def resolve(mine: Operation | Transaction, theirs: Operation | Transaction, *, c
     return Compatible(_sentence(mine, theirs, context, "nothing both sides touch", Found()))
 
 
+def forbidden(mine: Operation | Transaction, theirs: Operation | Transaction, *, context: Context = NOTHING_KNOWN) -> Incompatible | None:
+    """The verdict that rules out a re-execution over one commit, whatever other rules of the pair say; None if there is none.
+
+    ``resolve`` tells what becomes of an operation that meets their commit first, so the first rule decides. Once an operation is to be
+    re-executed, only the rules that do not allow that are left to ask, and any of them is enough.
+    """
+    ours = mine.operation if isinstance(mine, Transaction) else mine
+    others = theirs.operation if isinstance(theirs, Transaction) else theirs
+    for rule in (rule for rule in rules_for(ours.name, others.name) if rule.then is Outcome.INCOMPATIBLE):
+        found = CONDITIONS[rule.when].holds(ours, others, context)
+        if found is not None:
+            reason = _sentence(mine, theirs, context, rule.why, found)
+            return Incompatible(reason, rule, found.fragments, found.rows, found.names)
+    return None
+
+
 def rules_for(committing: str, committed: str) -> tuple[Rule, ...]:
     """The rules of a pair of operations by name, in order. Any name that is not known stands for an unknown operation."""
     if committing not in RULES:

@@ -60,9 +60,9 @@ FREE: Final = "."
 
 GRID: Final = """
                    App  Del  Ovr  Idx  Rew  Mrg  Prj  Rst  Rsv  Cln  Upd  Cfg  Rpl  MW   Bas  ?
-Append              .    .    X    .    .    l    n    Xr   .    .    h    .    .    Xw   .    X?
+Append              .    .    X    .    .    l    n    Xr   .    .    h    pk   .    Xw   .    X?
 Delete              .    v    X    .    fm   R    .    Xr   .    .    vu   .    f    Xw   .    X?
-Overwrite           .    .    ko   .    .    .    .    .    .    .    .    k    .    Xo   .    X?
+Overwrite           .    .    ko   .    .    .    .    .    .    .    .    kp   .    Xo   .    X?
 CreateIndex         .    .    X    i    r    m    j    Xr   .    .    p    .    d    Xw   .    X?
 Rewrite             .    fm   X    s    g    R    .    Xr   .    .    fm   .    f    .    .    X?
 Merge               R    R    X    mm   R    R    Xp   Xr   .    .    R    t    R    Xw   .    X?
@@ -70,9 +70,9 @@ Project             n    .    X    .    .    R    Rp   Xr   .    .    n    t    
 Restore             .    .    .    .    .    .    .    .    .    .    .    .    .    Xw   .    X?
 ReserveFragments    .    .    X    .    .    .    .    Xr   .    .    .    .    .    .    .    X?
 Clone               .    .    .    .    .    .    .    .    .    .    .    .    .    .    .    X?
-Update              a    vu   X    .    fm   R    o    Xr   .    .    u    .    f    w    .    X?
-UpdateConfig        .    .    Xc   .    .    t    .    .    .    .    .    c    .    .    .    X?
-DataReplacement     .    e    X    q    f    R    op   Xr   .    .    fu   .    y    Xw   .    X?
+Update              a    vu   X    .    fm   R    o    Xr   .    .    u    pk   f    w    .    X?
+UpdateConfig        pk   .    Xc   .    .    t    .    pk   .    .    pk   c    pk   .    .    X?
+DataReplacement     .    e    X    q    f    R    op   Xr   .    .    fu   pk   y    Xw   .    X?
 UpdateMemWalState   Xm   Xm   X    w    .    Xm   Xm   Xr   .    Xm   w    .    Xm   w    .    X?
 UpdateBases         .    .    .    .    .    .    .    .    .    .    .    .    .    .    b    Xb
 """
@@ -130,6 +130,12 @@ _COLUMNS_DESCRIBED = Rule(
     _RETRY,
     "one side changes what is said about columns, the other one the columns",
     "the specification calls this compatible: a schema that was read before would undo it, and the primary key is part of it",
+)
+_KEY_DECLARED = Rule(
+    "the primary key changed beside new values",
+    _RETRY,
+    "one side says which columns are the primary key, the other one wrote rows that nobody compared by it",
+    "the specification calls this compatible: the table could end with two rows of one key",
 )
 
 CELLS: Final[Mapping[str, tuple[Rule, ...]]] = {
@@ -333,7 +339,8 @@ CELLS: Final[Mapping[str, tuple[Rule, ...]]] = {
         ),
     ),
     "ko": (_SAME_CONFIG, Rule("always", _RETRY, "both replace the whole table")),
-    "k": (_SAME_CONFIG,),
+    "kp": (_SAME_CONFIG, _KEY_DECLARED),
+    "pk": (_KEY_DECLARED,),
     "c": (Rule("same key of the same map", _INCOMPATIBLE, "both change the same setting"),),
     "t": (_COLUMNS_DESCRIBED,),
     "w": (

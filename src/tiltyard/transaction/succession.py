@@ -10,6 +10,7 @@ from tiltyard.format import lance_pb2 as pb
 from tiltyard.format.manifest import Manifest
 from tiltyard.format.manifest_file import ManifestFile
 from tiltyard.format.names import parse_transaction_name
+from tiltyard.format.seal import SEAL, UNSEALED
 from tiltyard.format.values import WriterVersion
 from tiltyard.transaction.apply import Stamp, apply
 from tiltyard.transaction.applying.coverage import indices_of
@@ -30,6 +31,17 @@ def with_parent(transaction: Transaction, base: ManifestFile) -> Transaction:
     """The transaction with the id of the one that made the version it is put on, for the copy inside the manifest."""
     parent = transaction_id(base)
     return replace(transaction, properties={**transaction.properties, PARENT: parent}) if parent else transaction
+
+
+def to_be_sealed(transaction: Transaction) -> Transaction:
+    """The transaction with room for the digest of the version file that it is put into."""
+    return replace(transaction, properties={**transaction.properties, SEAL: UNSEALED})
+
+
+def without_marks(transaction: Transaction) -> Transaction:
+    """The transaction without what depends on the version that it is put on: what its copies have in common."""
+    own = {name: value for name, value in transaction.properties.items() if name not in (PARENT, SEAL)}
+    return replace(transaction, properties=own)
 
 
 def transaction_id(file: ManifestFile) -> str:

@@ -13,6 +13,7 @@ from pyroaring import BitMap
 
 from tiltyard.format import lance_pb2 as pb
 from tiltyard.format.codec import uuid_from_pb
+from tiltyard.format.keys import PRIMARY_KEY, PRIMARY_KEY_POSITION
 from tiltyard.format.roaring import decode_roaring
 from tiltyard.format.unknown import parse_sound
 from tiltyard.format.values import DataFragment, IndexMetadata
@@ -158,6 +159,13 @@ def maps_changed(operation: UpdateConfig) -> dict[str, UpdateMap]:
         **{f"metadata of field {number}": changes for number, changes in sorted(operation.field_metadata_updates.items())},
     }
     return {name: changes for name, changes in named.items() if changes is not None and (changes.entries or changes.replace)}
+
+
+def key_fields_described(operation: UpdateConfig) -> frozenset[int]:
+    """Fields of which it may say something else than before about whether they are part of the primary key."""
+    marks = {PRIMARY_KEY, PRIMARY_KEY_POSITION}
+    changes = operation.field_metadata_updates.items()
+    return frozenset(number for number, update in changes if update.replace or marks.intersection(key for key, _ in update.entries))
 
 
 def progress(operation: Operation) -> dict[str, int]:

@@ -15,6 +15,8 @@ from tiltyard.transaction.operation_codec import operation_from_pb, operation_to
 from tiltyard.transaction.operations import Operation, UnknownOperation
 
 MESSAGE_PROPERTY: Final = "__lance_commit_message"
+LAKE_MARKS: Final = "tiltyard.lake."
+"""What the names of properties and config keys begin with that a lake writes for itself."""
 MAX_TRANSACTION_BYTES: Final = 2**28
 FIRST_ARM: Final = 100
 """Members from this number on are operations, one of which a transaction holds."""

@@ -31,6 +31,8 @@ class Vectors:
     store: ObjectStore
     random: Randomness
     open_base: Callable[[BasePath], ObjectStore] = base_out_of_reach
+    note: Callable[[str, bytes], object] = lambda path, data: None
+    """Is told of each file that was written."""
     _known: dict[tuple[str, int | None], BitMap] = field(default_factory=dict)
 
     def of(self, fragment: DataFragment, bases: Iterable[BasePath] = ()) -> BitMap:
@@ -67,6 +69,7 @@ class Vectors:
         file = DeletionFile(bitmap, version, self.random.randrange(MAX_FILE_ID), len(deleted))
         path = file.path(fragment.id)
         self.store.put(path, data)
+        self.note(path, data)
         self._known[path, None] = deleted
         return file
 

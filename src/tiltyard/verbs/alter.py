@@ -180,7 +180,7 @@ def _cast(manifest: Manifest, tree: FieldTree, names: tuple[str, ...], old: Fiel
 
 def _refuse_nulls(at: FilesAt, plan: _Plan) -> None:
     for names in plan.strict:
-        with lance_errors(at.kept.place, "look for nulls"):
+        with lance_errors(at.kept.place, "look for nulls", at.dataset.version):
             count = int(at.dataset.count_rows(f"{quoted(*names)} IS NULL"))
         if count:
             path = ".".join(names)

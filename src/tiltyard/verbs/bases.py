@@ -10,8 +10,11 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from tiltyard.errors import InvalidInput, StorageError, TiltyardError
+from tiltyard.format.digests import file_key
 from tiltyard.format.manifest import Manifest
 from tiltyard.format.values import BasePath, DataFragment
+from tiltyard.interfaces import ObjectStore
+from tiltyard.verbs.digests import at_once, digest_of
 from tiltyard.verbs.place import Place
 
 
@@ -40,11 +43,19 @@ class Target:
         """
         made = tuple(replace(one, files=tuple(replace(file, base_id=self.base.id) for file in one.files)) for one in fragments)
         try:
-            self.place.open_base(self.base).sync(self._paths(made))
+            store, paths = self.place.open_base(self.base), self._paths(made)
+            store.sync(paths)
+            self._note_digests(store, paths)
         except TiltyardError:
             self.remove(made)
             raise
         return made
+
+    def _note_digests(self, store: ObjectStore, paths: list[str]) -> None:
+        """Here, where the files can be reached: a commit looks only into the table's own directory."""
+        for path, found in at_once(lambda path: (path, digest_of(store, path)), paths):
+            inside = path if self.base.is_dataset_root else f"data/{path}"
+            self.place.digests.remember({file_key(inside, self.base.id): found})
 
     def remove(self, fragments: Iterable[DataFragment]) -> None:
         """Deletes what was just written, after a failure that leaves no doubt. What cannot be deleted stays: no cleanup looks there."""

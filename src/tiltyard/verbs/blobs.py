@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from tiltyard.format.extension_types import EXTENSION_NAME
 from tiltyard.format.field_ids import BLOB_V2, is_blob_v2
 from tiltyard.format.manifest import Manifest
+from tiltyard.format.schema import BLOB_KEY, has_legacy_blobs
 from tiltyard.format.values import DataFragment
 from tiltyard.interfaces import ObjectStore
 from tiltyard.verbs.lance import lance_errors, open_dataset
@@ -18,6 +19,9 @@ from tiltyard.verbs.place import Place
 
 _BESIDE: Final = pa.array([1, 2], pa.uint8())
 """Kinds of blobs that lie in a file beside: several in one, or one alone. The others are inside the data file, or anywhere by URI."""
+
+_BLOB_BATCH: Final = 64
+"""Rows that are in memory at a time while blobs are read as bytes."""
 
 
 def has_blobs(field: pa.Field) -> bool:
@@ -30,6 +34,27 @@ def has_blobs(field: pa.Field) -> bool:
     if (field.metadata or {}).get(EXTENSION_NAME.encode()) == BLOB_V2.encode():
         return True
     return any(has_blobs(kind.field(number)) for number in range(kind.num_fields))
+
+
+def with_binary_blobs(schema: pa.Schema) -> pa.Schema:
+    """The schema with its blob columns as the bytes themselves, the form in which rows are moved from file to file."""
+    return pa.schema([_binary_blobs(field) for field in schema], schema.metadata)
+
+
+def _binary_blobs(field: pa.Field) -> pa.Field:
+    kind = field.type
+    if isinstance(kind, pa.BaseExtensionType) and kind.extension_name == BLOB_V2:
+        return pa.field(field.name, pa.large_binary(), field.nullable, {BLOB_KEY: b"true"})
+    if pa.types.is_struct(kind):
+        return field.with_type(pa.struct([_binary_blobs(member) for member in kind]))
+    return field
+
+
+def blob_reading(schema: pa.Schema) -> dict[str, Any]:
+    """What a scan needs that hands out the bytes of blobs, few rows at a time; nothing where there are none."""
+    if not any(map(has_legacy_blobs, schema)):
+        return {}
+    return {"blob_handling": "all_binary", "batch_size": _BLOB_BATCH}
 
 
 def blob_directory(data_file: str) -> str:
@@ -65,7 +90,7 @@ def missing_blobs(place: Place, manifest: Manifest, present: set[str]) -> Iterat
 def _beside(place: Place, version: int, column: str) -> set[tuple[int, int]]:
     """Fragment and number of each file that the descriptions of a column point to."""
     found: set[tuple[int, int]] = set()
-    with lance_errors(place, "read blob descriptions"):
+    with lance_errors(place, "read blob descriptions", version):
         for batch in open_dataset(place, version).scanner(columns=[column], with_row_address=True).to_batches():
             described = batch.column(column)
             kinds, numbers = (pc.struct_field(described, name) for name in ("kind", "blob_id"))

@@ -13,6 +13,7 @@ from tiltyard.format.refs import branch_root
 from tiltyard.transaction.apply import Stamp, clone
 from tiltyard.transaction.log import TRANSACTIONS
 from tiltyard.transaction.operations import Clone
+from tiltyard.transaction.succession import to_be_sealed
 from tiltyard.transaction.transaction import Transaction
 from tiltyard.verbs.place import WRITER, Place
 
@@ -41,7 +42,7 @@ def make_branch(main: Place, name: str, source: Place, file: ManifestFile, schem
     transaction = Transaction(version, place.runtime.random.uuid(), operation)
     now = int(place.runtime.clock.now().timestamp() * 1_000_000) * 1000
     stamp = Stamp(max(now, file.manifest.timestamp_ns + _TICK_NS), WRITER, transaction.file_name)
-    inline = transaction.to_bytes()
+    inline = to_be_sealed(transaction).to_bytes()
     data, _ = encode_manifest_file(clone(operation, file.manifest, stamp), inline)
     announced = TRANSACTIONS + transaction.file_name
     try:

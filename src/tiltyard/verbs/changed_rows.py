@@ -61,7 +61,7 @@ class Side:
 
     @cached_property
     def _vectors(self) -> Vectors:
-        return Vectors(self.place.store, self.place.runtime.random, self.place.open_base)
+        return Vectors(self.place.store, self.place.runtime.random, self.place.open_base, self.place.digests.note)
 
     def deleted(self, fragment: DataFragment) -> BitMap:
         with _there(self):
@@ -88,7 +88,7 @@ class Side:
 
     def take(self, ids: Ids, columns: Sequence[str]) -> pa.Table:
         """Rows in the order of their ids."""
-        with _there(self), lance_errors(self.place, f"read rows of version {self.manifest.version}"):
+        with _there(self), lance_errors(self.place, f"read rows of version {self.manifest.version}", self.manifest.version):
             if not columns:
                 return pa.table({"": pa.nulls(len(ids))}).select([])
             return self._dataset._take_rows(pa.array(ids), columns=list(columns))

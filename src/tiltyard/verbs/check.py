@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
@@ -12,22 +12,26 @@ import pyarrow as pa
 from tiltyard.errors import CorruptTable, InvalidInput, NotFound, StorageError, TiltyardError
 from tiltyard.format.flags import Feature
 from tiltyard.format.hint import HINT_PATH, decode_hint
+from tiltyard.format.legacy import has_sure_counts
 from tiltyard.format.manifest import Manifest, decode_indices
-from tiltyard.format.manifest_file import decode_manifest_file
+from tiltyard.format.manifest_file import ManifestFile, decode_manifest_file
 from tiltyard.format.names import VersionName, parse_manifest_name
 from tiltyard.format.rowids import decode_row_ids
 from tiltyard.format.values import TOMBSTONE, DataFile, DataFragment
 from tiltyard.interfaces import ObjectStore
-from tiltyard.storage import open_store
 from tiltyard.transaction.floor import read_floor
-from tiltyard.transaction.log import TRANSACTIONS, VERSIONS
+from tiltyard.transaction.log import TRANSACTIONS, VERSIONS, VersionLog
+from tiltyard.transaction.transaction import Transaction
 from tiltyard.verbs.blobs import blob_directory, missing_blobs
+from tiltyard.verbs.check_data import DataCheck
+from tiltyard.verbs.check_indices import lost_columns, wrong_answers
 from tiltyard.verbs.deletions import check_deletions, read_deletions
 from tiltyard.verbs.keys import KnownKeys, check_comparable, in_words, key_batches, primary_key_of
 from tiltyard.verbs.lance import lance_errors, open_dataset
-from tiltyard.verbs.place import Place
+from tiltyard.verbs.place import Place, main_place
 from tiltyard.verbs.refs import Branches, Tags
 from tiltyard.verbs.struck import dataset_at
+from tiltyard.verbs.verify import Bases, FileAt, Progress
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +54,9 @@ class CheckReport:
         problems: broken invariants; none in a sound table.
         orphans: files no version names: leftovers of failed attempts, or work under way.
         not_checked: invariants that could not be checked here, and why.
+        data: whether files were read and compared with their digests.
+        verified: how many were.
+        unverified: how many have no digest: others wrote them.
     """
 
     uri: str
@@ -58,6 +65,9 @@ class CheckReport:
     problems: tuple[Problem, ...]
     orphans: tuple[str, ...]
     not_checked: tuple[str, ...] = ()
+    data: bool = False
+    verified: int = 0
+    unverified: int = 0
 
     @property
     def ok(self) -> bool:
@@ -81,13 +91,26 @@ class _Findings:
     deletions_read: set[tuple[str, int, int]] = field(default_factory=set)
     transactions: dict[str, int] = field(default_factory=dict)
     files: dict[str, tuple[int, tuple[int, ...], tuple[int, ...]]] = field(default_factory=dict)
+    outside: set[str] = field(default_factory=set)
+    """Files in bases that were asked for."""
+    referred: set[int] = field(default_factory=set)
+    """Versions that a tag or a branch refers to: a foreign cleanup leaves them, whatever it takes around them."""
+    data: DataCheck | None = None
 
     def add(self, invariant: str, text: str, version: int | None = None) -> None:
         self.problems.append(Problem(invariant, text, version))
 
 
-def check_table(place: Place, versions: Iterable[int] | None = None) -> CheckReport:
-    """Checks I1, I2 and I4 to I9 of the promises, and that pylance sees the same rows (I13).
+def check_table(
+    place: Place, versions: Iterable[int] | None = None, *, data: bool = False, progress: Progress | None = None
+) -> CheckReport:
+    """Checks I1, I2 and I4 to I9 of the promises, that pylance sees the same rows (I13), and that indices agree with them.
+
+    Args:
+        place: the table.
+        versions: which; all by default.
+        data: whether every file is read and compared with its digest (I14), and every row with the indices.
+        progress: is told how many of how many bytes were read.
 
     Raises:
         NotFound: there is no table, or no such version.
@@ -108,33 +131,79 @@ def check_table(place: Place, versions: Iterable[int] | None = None) -> CheckRep
         directory: tuple(paths) for directory, paths in itertools.groupby(sorted(present), lambda path: path[: path.rfind("/") + 1])
     }
     _detached(place, present, findings)
-    latest: Manifest | None = None
-    for name in there:
-        if name.version in wanted:
-            latest = _one_version(place, name, present, findings)
-    if latest is not None:
-        _unique_keys(place, latest, findings)
-        _pylance_validates(place, latest, findings)
-        _blobs_are_there(place, latest, present, findings)
+    findings.data = DataCheck(place) if data else None
+    manifests = [_one_version(place, name, present, findings) for name in there if name.version in wanted]
+    if _is_intact(findings, progress):
+        latest = manifests[-1] if manifests else None
+        counted = manifests if place.limits is None else [latest]  # a child for each version would take long
+        if len(counted) < len(manifests):
+            findings.not_checked.append("I13 for older versions: each would be counted in a process of its own")
+        for manifest in filter(None, counted):
+            _pylance_agrees(place, manifest, findings)
+        if latest is not None:
+            _indices_agree(place, latest, data, findings)
+            _unique_keys(place, latest, findings)
+            _pylance_validates(place, latest, findings)
+            _blobs_are_there(place, latest, present, findings)
     complete = wanted == {name.version for name in there} and not findings.problems and findings.orphans_known
     orphans = sorted(present - findings.named) if complete else []
-    return CheckReport(
+    report = CheckReport(
         place.store.uri, len(wanted), len(findings.named), tuple(findings.problems), tuple(orphans), tuple(findings.not_checked)
     )
+    if findings.data is None:
+        return report
+    return replace(report, data=True, verified=findings.data.verified, unverified=findings.data.unverified)
+
+
+def _is_intact(findings: _Findings, progress: Progress | None) -> bool:
+    """I14. What is known to be damaged is not given to pylance, which may die of it."""
+    check = findings.data
+    if check is None:
+        return True
+    check.run(progress)
+    for text, version in check.damaged:
+        findings.add("I14", text, version)
+    if check.damaged:
+        findings.not_checked.append("I4, I13: rows are not read while files are damaged")
+    return not check.damaged
 
 
 def _gapless(place: Place, there: list[VersionName], findings: _Findings) -> None:
-    """I1. Cleanup keeps tagged versions and fork points, so a gap above those alone is in order, and any gap below its floor."""
+    """I1. Cleanup keeps tagged versions and fork points, so a gap above those alone is in order, and any gap below its floor.
+
+    A foreign cleanup goes by age. Where the clocks of writers differed it leaves older versions below younger ones that it takes: then a
+    gap proves nothing.
+    """
     numbers = [name.version for name in there]
-    main = place if place.branch is None else None
     floor = read_floor(place.store).version
-    kept = {number for number in numbers if number < floor}
-    if main is not None:
-        kept |= {tag.version for tag in Tags(main).values() if tag.branch is None}
-        kept |= {branch.parent_version for branch in Branches(main).values() if branch.parent_branch is None}
+    findings.referred = _referred(place)
+    kept = {number for number in numbers if number < floor} | findings.referred
     for before, after in itertools.pairwise(numbers):
-        if after != before + 1 and not all(number in kept for number in numbers[: numbers.index(after)]):
-            findings.add("I1", f"versions {before + 1} to {after - 1} are missing")
+        if after == before + 1 or all(number in kept for number in numbers[: numbers.index(after)]):
+            continue
+        text = f"versions {before + 1} to {after - 1} are missing"
+        if _clocks_differed(place, there):
+            findings.not_checked.append(f"I1: {text}; the clocks of writers differed, so a cleanup by age may have taken them")
+        else:
+            findings.add("I1", text)
+
+
+def _referred(place: Place) -> set[int]:
+    """Versions of this line of history that tags name or branches begin at."""
+    main = main_place(place)
+    tags = {tag.version for tag in Tags(main).values() if tag.branch == place.branch}
+    return tags | {branch.parent_version for branch in Branches(main).values() if branch.parent_branch == place.branch}
+
+
+def _clocks_differed(place: Place, there: list[VersionName]) -> bool:
+    """Whether a version is older than the one below it."""
+    stamps = []
+    for name in there:
+        try:
+            stamps.append(place.log.peek(name.version, name.scheme).manifest.timestamp_ns)
+        except TiltyardError:
+            continue  # reported where the version is looked at
+    return any(after < before for before, after in itertools.pairwise(stamps))
 
 
 def _hint(place: Place) -> int | None:
@@ -183,33 +252,46 @@ def _claim_data(file: DataFile, findings: _Findings) -> None:
 def _one_version(place: Place, name: VersionName, present: set[str], findings: _Findings) -> Manifest | None:
     version = name.version
     try:
-        file = place.trusted(place.log.load(version, name.scheme))
+        # What the file says of itself is compared with all of its bytes, where it says it.
+        file = place.trusted(VersionLog(place.store, verify=True).load(version, name.scheme))
     except TiltyardError as error:
         findings.add("I2", str(error), version)
         return None
     manifest = file.manifest
-    try:
-        transaction = place.log.transaction_of(file)
-    except NotFound:
-        findings.not_checked.append(f"I7 for version {version}: it keeps no transaction")
-    except (CorruptTable, StorageError) as error:
-        findings.add("I2", str(error), version)
-    else:
-        first = findings.transactions.setdefault(transaction.uuid, version)
-        if first != version:
-            findings.add("I7", f"transaction {transaction.uuid} made version {first} already", version)
+    transaction = _transaction(place, file, findings)
     if manifest.transaction_file:
-        _require(TRANSACTIONS + manifest.transaction_file, present, findings, version)
-    outside = _Outside(place, manifest)
+        path = TRANSACTIONS + manifest.transaction_file
+        # pylance's cleanup takes the transaction file of a version that a branch begins at; the version has a copy.
+        if path in present or file.transaction is None or version not in findings.referred:
+            _require(path, present, findings, version)
+    if findings.data is not None:
+        findings.data.add(file, transaction)
+    outside = Bases(place, manifest)
     for fragment in manifest.fragments:
         try:
             _fragment(fragment, manifest, place, present, outside, findings)
         except InvalidInput as error:
             findings.add("I2", f"the base of fragment {fragment.id} cannot be opened: {error}", version)
-    _indices(manifest, present, findings)
+    _indices(manifest, present, outside, findings)
     _row_ids(manifest, findings)
-    _pylance_agrees(place, manifest, findings)
     return manifest
+
+
+def _transaction(place: Place, file: ManifestFile, findings: _Findings) -> Transaction | None:
+    """I7: the transaction of a version made no other."""
+    version = file.manifest.version
+    try:
+        transaction = place.log.transaction_of(file)
+    except NotFound:
+        findings.not_checked.append(f"I7 for version {version}: it keeps no transaction")
+        return None
+    except (CorruptTable, StorageError) as error:
+        findings.add("I2", str(error), version)
+        return None
+    first = findings.transactions.setdefault(transaction.uuid, version)
+    if first != version:
+        findings.add("I7", f"transaction {transaction.uuid} made version {first} already", version)
+    return transaction
 
 
 def _require(path: str, present: set[str], findings: _Findings, version: int) -> None:
@@ -218,22 +300,7 @@ def _require(path: str, present: set[str], findings: _Findings, version: int) ->
         findings.add("I2", f"{path} is named but not there", version)
 
 
-class _Outside:
-    """Files in other bases, each opened once."""
-
-    def __init__(self, place: Place, manifest: Manifest) -> None:
-        self._place = place
-        self._bases = {base.id: base for base in manifest.base_paths}
-        self._stores: dict[int, ObjectStore] = {}
-
-    def locate(self, base_id: int, directory: str, name: str) -> tuple[ObjectStore, str]:
-        base = self._bases[base_id]
-        if base_id not in self._stores:
-            self._stores[base_id] = open_store(base.path, storage_options=self._place.storage_options)
-        return self._stores[base_id], f"{directory}{name}" if base.is_dataset_root else name
-
-
-def _fragment(fragment: DataFragment, manifest: Manifest, place: Place, present: set[str], outside: _Outside, findings: _Findings) -> None:
+def _fragment(fragment: DataFragment, manifest: Manifest, place: Place, present: set[str], outside: Bases, findings: _Findings) -> None:
     mixed = bool(manifest.writer_flags & Feature.MIXED_FILE_VERSIONS)
     for file in fragment.files:
         _same_as_before(fragment, file, findings, manifest.version)
@@ -241,7 +308,7 @@ def _fragment(fragment: DataFragment, manifest: Manifest, place: Place, present:
             _claim_data(file, findings)
             _require(f"data/{file.path}", present, findings, manifest.version)
         else:
-            _exists(*outside.locate(file.base_id, "data/", file.path), findings, manifest.version)
+            _exists(outside.locate(f"data/{file.path}", file.base_id), findings, manifest.version)
         if manifest.data_format and file.major >= 2 and not mixed and f"{file.major}.{file.minor}" != manifest.data_format.version:
             text = f"{file.path} has format {file.major}.{file.minor}, the table {manifest.data_format.version}"
             findings.add("I2", text, manifest.version)
@@ -253,7 +320,8 @@ def _fragment(fragment: DataFragment, manifest: Manifest, place: Place, present:
     if deletion.base_id is None:
         _require(path, present, findings, manifest.version)
     else:
-        store, where = outside.locate(deletion.base_id, "_deletions/", path.removeprefix("_deletions/"))
+        located = outside.locate(path, deletion.base_id)
+        store, where = located.store, located.path
     key = f"{store.uri}/{where}"
     claim = (key, fragment.physical_rows, deletion.deleted_rows)
     if claim in findings.deletions_read:
@@ -274,31 +342,56 @@ def _same_as_before(fragment: DataFragment, file: DataFile, findings: _Findings,
         f"{file.base_id}:{file.path}", (fragment.physical_rows, file.fields, file.column_indices)
     )
     alive = [(a, b) for a, b in zip(fields, file.fields, strict=False) if TOMBSTONE not in (a, b)]
-    if rows != fragment.physical_rows or columns != file.column_indices or any(a != b for a, b in alive):
+    recounted = rows != fragment.physical_rows and not fragment.is_legacy  # whose first writers miscounted
+    if recounted or columns != file.column_indices or any(a != b for a, b in alive):
         findings.add("I2", f"another version says otherwise of the rows or columns of {file.path}", version)
 
 
-def _exists(store: ObjectStore, path: str, findings: _Findings, version: int) -> None:
+def _exists(file: FileAt, findings: _Findings, version: int) -> None:
+    """A file in a base; asked for once, however many versions name it."""
+    if file.key in findings.outside:
+        return
+    findings.outside.add(file.key)
     try:
-        store.head(path)
+        file.store.head(file.path)
     except (NotFound, StorageError) as error:
-        findings.add("I2", f"{store.uri}/{path} cannot be read: {error}", version)
+        findings.add("I2", f"{file.shown} cannot be read: {error}", version)
 
 
-def _indices(manifest: Manifest, present: set[str], findings: _Findings) -> None:
+def _indices(manifest: Manifest, present: set[str], outside: Bases, findings: _Findings) -> None:
     try:
         indices = decode_indices(manifest, f"version {manifest.version}")
     except CorruptTable as error:
         findings.add("I2", str(error), manifest.version)
         return
+    for text in lost_columns(manifest, indices):
+        findings.add("I2", text, manifest.version)
     for index in indices:
-        if index.base_id is not None:
-            continue
         directory = f"_indices/{index.uuid}/"
-        if index.files:
-            for file in index.files:
-                _require(directory + file.path, present, findings, manifest.version)
+        if index.base_id is not None:
+            try:
+                for file in index.files:
+                    _exists(outside.locate(directory + file.path, index.base_id), findings, manifest.version)
+            except InvalidInput as error:
+                findings.add("I2", f"the base of index {index.name} cannot be opened: {error}", manifest.version)
+            continue
+        for file in index.files:
+            _require(directory + file.path, present, findings, manifest.version)
         findings.named.update(path for path in present if path.startswith(directory))
+
+
+def _indices_agree(place: Place, manifest: Manifest, every: bool, findings: _Findings) -> None:
+    """I13, at the newest version that was looked at: an index leaves out no row that a scan finds."""
+    if not findings.pylance_sees:
+        return
+    try:
+        for found in wrong_answers(place, manifest, every=every):
+            if isinstance(found, str):
+                findings.not_checked.append(f"I13 for {found}")
+            else:
+                findings.add("I13", found.text, manifest.version)
+    except CorruptTable as error:
+        findings.add("I2", str(error), manifest.version)
 
 
 def _row_ids(manifest: Manifest, findings: _Findings) -> None:
@@ -329,22 +422,22 @@ def _pylance_agrees(place: Place, manifest: Manifest, findings: _Findings) -> No
         findings.pylance_sees = False
         return
     try:
-        with lance_errors(place, "count rows"):
+        with lance_errors(place, "count rows", manifest.version):
             counted = open_dataset(place, manifest.version).count_rows()
     except TiltyardError as error:
         findings.add("I13", f"pylance cannot open {uri}: {error}", manifest.version)
         return
-    if counted != manifest.fragments.live_rows():
+    if counted != manifest.fragments.live_rows() and has_sure_counts(manifest):
         findings.add("I13", f"pylance counts {counted} rows, we {manifest.fragments.live_rows()}", manifest.version)
 
 
 def _pylance_validates(place: Place, manifest: Manifest, findings: _Findings) -> None:
     """I2, at the newest version that was looked at: the data files hold as many rows as the manifest says."""
-    if not findings.pylance_sees:
+    if not findings.pylance_sees or not has_sure_counts(manifest):  # then the files are right and the manifest is not
         return
     try:
         check_deletions(place, manifest)
-        with lance_errors(place, "validate data files"):
+        with lance_errors(place, "validate data files", manifest.version):
             open_dataset(place, manifest.version).validate()  # type: ignore[no-untyped-call]
     except TiltyardError as error:
         findings.add("I2", str(error), manifest.version)

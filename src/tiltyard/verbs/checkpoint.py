@@ -6,6 +6,7 @@ import base64
 import json
 import os
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,10 +14,23 @@ import pyarrow as pa
 
 from tiltyard.errors import CorruptTable, InvalidInput, NotFound
 from tiltyard.format.safe_paths import check_relative
-from tiltyard.format.values import DataFile
+from tiltyard.format.values import DataFile, DeletionFile
 from tiltyard.interfaces import ObjectStore
 
-_MARK: Final = "tiltyard columns 1"
+_MARK: Final = "tiltyard columns 2"
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenColumns:
+    """A file with new columns of one fragment.
+
+    Attributes:
+        file: the file.
+        deletions: the fragment's deletion vector when it was written: rows in it have no value of their own in the file.
+    """
+
+    file: DataFile
+    deletions: DeletionFile | None
 
 
 class Checkpoint:
@@ -33,7 +47,7 @@ class Checkpoint:
     def __init__(self, path: str | os.PathLike[str], work: str) -> None:
         self._path = Path(path)
         self._work = work
-        self._known: dict[str, DataFile] = {}
+        self._known: dict[str, WrittenColumns] = {}
         self.schema: pa.Schema | None = None
         if self._path.exists():
             self._read()
@@ -63,7 +77,12 @@ class Checkpoint:
             path = check_relative(str(entry["path"]), str(self._path))
             columns = tuple(int(one) for one in entry["columns"])
             file = DataFile(path, columns, columns, int(entry["major"]), int(entry["minor"]), int(entry["size"]))
-            self._known[str(entry["key"])] = file
+            told = entry["deletions"]
+            deletions = None
+            if told is not None:
+                base = None if told["base"] is None else int(told["base"])
+                deletions = DeletionFile(bool(told["bitmap"]), int(told["version"]), int(told["id"]), int(told["rows"]), base)
+            self._known[str(entry["key"])] = WrittenColumns(file, deletions)
         except (ValueError, KeyError, TypeError, CorruptTable):
             return  # written by a process that was stopped; its fragment is done again
 
@@ -71,16 +90,26 @@ class Checkpoint:
         return InvalidInput(f"{self._path} {why}.", argument="checkpoint", advice="Name another file, or delete this one to begin anew.")
 
     def begin(self, schema: pa.Schema) -> None:
-        """Notes what the new columns are, once."""
+        """Notes what the new columns are, once.
+
+        Raises:
+            InvalidInput: finished fragments have columns of other names or types.
+        """
+        if self.schema is not None and not self.schema.equals(schema):
+            raise self._refused("is about columns of other types")
         if self.schema is None:
             self.schema = schema
             text = base64.b64encode(schema.serialize()).decode()
             self._write({"mark": _MARK, "work": self._work, "schema": text}, "w")
 
-    def note(self, key: str, file: DataFile) -> None:
-        self._known[key] = file
+    def note(self, key: str, written: WrittenColumns) -> None:
+        self._known[key] = written
+        file, gone = written.file, written.deletions
         entry = {"key": key, "path": file.path, "columns": list(file.column_indices), "major": file.major, "minor": file.minor}
-        self._write(entry | {"size": file.size}, "a")
+        told = None
+        if gone is not None:
+            told = {"bitmap": gone.bitmap, "version": gone.read_version, "id": gone.id, "rows": gone.deleted_rows, "base": gone.base_id}
+        self._write(entry | {"size": file.size, "deletions": told}, "a")
 
     def _write(self, entry: dict[str, Any], mode: str) -> None:
         try:
@@ -92,12 +121,12 @@ class Checkpoint:
         except OSError as error:
             raise self._refused(f"cannot be written ({error.strerror})") from error
 
-    def finished(self, key: str, store: ObjectStore) -> DataFile | None:
+    def finished(self, key: str, store: ObjectStore) -> WrittenColumns | None:
         """The file that was written for a fragment, if it is still there."""
         found = self._known.get(key)
         if found is not None:
             try:
-                if store.head(f"data/{found.path}").size != found.size:
+                if store.head(f"data/{found.file.path}").size != found.file.size:
                     return None
             except NotFound:
                 return None

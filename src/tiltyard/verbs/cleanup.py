@@ -9,16 +9,19 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
 from typing import Any, Final
 
-from tiltyard.errors import ContentionError
+from tiltyard.errors import ContentionError, NotFound
 from tiltyard.format.names import VersionName
-from tiltyard.interfaces import ObjectStore
+from tiltyard.interfaces import HasDirectories, ObjectStore
 from tiltyard.transaction.log import TRANSACTIONS
 from tiltyard.transaction.operations import Restore
+from tiltyard.transaction.transaction import Transaction
 from tiltyard.verbs.attempts import OLD_RECORD, old_attempts
-from tiltyard.verbs.cleanup_leftovers import Leftover, leftovers
+from tiltyard.verbs.cleanup_leftovers import TREE, Leftover, leftovers
 from tiltyard.verbs.cleanup_plan import (
     Claims,
     Policy,
@@ -38,6 +41,7 @@ from tiltyard.verbs.cleanup_plan import (
     understood,
     verdict,
 )
+from tiltyard.verbs.digest_history import keep_digests
 from tiltyard.verbs.floor import DRAIN, Journal, Records
 from tiltyard.verbs.place import Place
 
@@ -46,6 +50,9 @@ LOOKS: Final = 100
 
 AT_ONCE: Final = 16
 """Files that are deleted at a time: on an object store each takes a while."""
+
+EMPTIED: Final = ("_indices/", "_deletions/", "_refs/", "_tiltyard/", TREE)
+"""Where directories come and go. Others every commit needs."""
 
 Progress = Callable[[int, int], object]
 """Is told how many of how many files are deleted."""
@@ -218,6 +225,7 @@ class _Work:
             journal.begin()
         self._keep_referred()
         self._meet_newcomers()
+        self._keep_digests()
         done, total = 0, len(self.going) + len(planned)
         for version, name in sorted(self.going.items()):
             # The oldest first: a writer who finds a version that has no next one can then rely on being late.
@@ -232,6 +240,31 @@ class _Work:
             progress(done, total)
         if journal is not None:
             journal.end({one.path for one in held})
+        self._remove_directories([one.path for one in removed])
+
+    def _remove_directories(self, removed: Sequence[str]) -> None:
+        """Directories that nothing is left in: those whose files went just now, and others that nobody used during the time of grace."""
+        store = self.place.store
+        if not isinstance(store, HasDirectories):
+            return
+        for directory in sorted({"/".join(path.split("/")[:2]) + "/" for path in removed if path.count("/") > 1}):
+            store.remove_empty(directory, datetime.max.replace(tzinfo=UTC))
+        for directory in EMPTIED:
+            store.remove_empty(directory, self.place.runtime.clock.now() - self.policy.grace)
+
+    def _keep_digests(self) -> None:
+        """Files outlive the transactions that brought them, and that hold their digests."""
+        gone = {one.path for one in self._judged()[0]}
+        if self.going or any(path.startswith(TRANSACTIONS) for path in gone):
+            keep_digests(self.place.store, self.place.runtime.random.uuid(), gone, self._inline_only())
+
+    def _inline_only(self) -> Iterator[Transaction]:
+        """Transactions of versions that go and that are written down nowhere else."""
+        for _, name in sorted(self.going.items()):
+            with suppress(NotFound):  # another cleanup was faster
+                file = self.place.log.peek(name.version, name.scheme)
+                if file.transaction is not None and TRANSACTIONS + file.manifest.transaction_file not in self.survey.groups:
+                    yield self.place.log.transaction_of(file)
 
     def _keep_referred(self) -> None:
         """Tags and branches that came since we looked. Later ones will see the record, which is there by now."""

@@ -5,23 +5,27 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from tiltyard.errors import AlreadyExists, InvalidInput, NotFound, OutcomeUnknown, StorageError, TiltyardError, complete
+from tiltyard.format.digests import DIGESTS, encode_digests
 from tiltyard.format.manifest import Manifest
 from tiltyard.format.manifest_file import ManifestFile, encode_manifest_file
 from tiltyard.format.names import Scheme
 from tiltyard.format.values import BasePath
 from tiltyard.interfaces import ObjectStore
+from tiltyard.storage import refuse_file
 from tiltyard.storage.transfer import transfer
 from tiltyard.transaction.apply import Stamp, clone
 from tiltyard.transaction.applying.coverage import indices_of
 from tiltyard.transaction.commit import CommitResult
 from tiltyard.transaction.log import TRANSACTIONS
 from tiltyard.transaction.operations import Clone
+from tiltyard.transaction.succession import to_be_sealed
 from tiltyard.transaction.transaction import Transaction
 from tiltyard.verbs.place import WRITER, Place
+from tiltyard.verbs.verify import files_of, known_digests
 
 Progress = Callable[[int, int], object]
 """Is told how many of how many bytes are there."""
@@ -61,6 +65,7 @@ def clone_table(source: Place, file: ManifestFile, target: Place, how: Cloning, 
     """
     if target.log.head() is not None:
         raise AlreadyExists.table(target.store.uri)
+    refuse_file(target.uri)
     target.ensure_safe()
     begun = target.runtime.clock.monotonic()
     version = file.manifest.version
@@ -72,7 +77,8 @@ def clone_table(source: Place, file: ManifestFile, target: Place, how: Cloning, 
     if not how.shallow:
         _copy_files(source, file.manifest, target.store, how)
         _check_still_there(source, file)
-    inline = transaction.to_bytes()
+        transaction = _with_digests(source, file.manifest, transaction)
+    inline = to_be_sealed(transaction).to_bytes()
     data, _ = encode_manifest_file(manifest, inline)
     announced = TRANSACTIONS + transaction.file_name
     try:
@@ -91,6 +97,14 @@ def clone_table(source: Place, file: ManifestFile, target: Place, how: Cloning, 
     target.committer.lateness.leave_hint(version)
     seconds = target.runtime.clock.monotonic() - begun
     return CommitResult(version, Clone.name, transaction.uuid, version, attempts=1, seconds=seconds)
+
+
+def _with_digests(source: Place, manifest: Manifest, transaction: Transaction) -> Transaction:
+    """The digests go with the copies: nobody could take them from these later and know that they were copied right."""
+    files = list(files_of(source, manifest))
+    known = known_digests(source, files, manifest)
+    found = {file.inside: known[file.key] for file in files if file.key in known}
+    return replace(transaction, properties={**transaction.properties, DIGESTS: encode_digests(found)}) if found else transaction
 
 
 def _check_still_there(source: Place, file: ManifestFile) -> None:

@@ -11,17 +11,19 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import pyarrow as pa
 
-from tiltyard.errors import InvalidInput, TiltyardError, UnsupportedFeature
+from tiltyard.errors import CorruptTable, InvalidInput, NotFound, TiltyardError, UnsupportedFeature
 from tiltyard.format.field_ids import leaf_ids
 from tiltyard.format.field_tree import ROOT, FieldTree, field_tree, parse_path
 from tiltyard.format.flags import check_writable
 from tiltyard.format.keys import primary_key_fields
 from tiltyard.format.manifest import Manifest
 from tiltyard.format.schema import RESERVED_NAMES, arrow_from_fields
+from tiltyard.format.text import check_text
 from tiltyard.format.values import DataFile, DataFragment, Field
+from tiltyard.transaction.vectors import Vectors
 from tiltyard.verbs.blobs import has_blobs
 from tiltyard.verbs.casts import cast
-from tiltyard.verbs.checkpoint import Checkpoint
+from tiltyard.verbs.checkpoint import Checkpoint, WrittenColumns
 from tiltyard.verbs.data import fragment_from_lance
 from tiltyard.verbs.lance import lance_errors, translated
 from tiltyard.verbs.place import Place
@@ -90,6 +92,7 @@ def check_new_name(name: object, siblings: Iterable[str], argument: str) -> str:
     if "." in name or "`" in name or name in RESERVED_NAMES:  # stock readers cannot ask for a name with a backtick
         advice = "Names hold no dot and no backtick; some are reserved."
         raise InvalidInput(f"A column cannot be called {name[:60]!r}.", argument=argument, advice=advice)
+    check_text(name, "The name of a column", argument)
     if name in siblings:
         raise InvalidInput(f"There is a column {name[:60]!r} already.", argument=argument, advice="Choose another name.")
     return name
@@ -114,7 +117,7 @@ def fitting(column: pa.Array, wanted: pa.Field, argument: str) -> pa.Array:
     try:
         found = cast(column, wanted.type)
     except (pa.ArrowException, OverflowError) as error:
-        what = f"A value of {wanted.name!r} does not fit {wanted.type}: {str(error)[:100]}"
+        what = f"A value of {wanted.name!r} does not fit {wanted.type}: {str(error)[:100].rstrip('. ')}."
         raise InvalidInput(what, argument=argument, advice="Nothing was committed.") from error
     if not wanted.nullable and found.null_count:
         raise InvalidInput(f"A value of {wanted.name!r} is null, and the column takes none.", argument=argument)
@@ -137,7 +140,7 @@ def scanned(
     place: Place, dataset: LanceDataset, fragment: int, columns: list[str] | Mapping[str, str], batch_size: int | None = None
 ) -> pa.RecordBatchReader:
     """The live rows of one fragment in order, with columns given by name or as SQL expressions by name; others may come after them."""
-    with lance_errors(place, "read columns"):
+    with lance_errors(place, "read columns", dataset.version):
         chosen: Any = list(columns)
         if isinstance(columns, Mapping) and columns:
             chosen = dict(columns)
@@ -148,7 +151,7 @@ def scanned(
         # An expression over no column is no scan for pylance; one over the row's address is.
         bare = not columns or isinstance(chosen, dict)
         scanner = dataset.scanner(columns=chosen, fragments=[one], with_row_address=bare, batch_size=batch_size)
-        return translated(place, scanner.to_reader())
+        return translated(place, scanner.to_reader(), dataset.version)
 
 
 # ---- files -----------------------------------------------------------------------------------------------------------------
@@ -156,14 +159,17 @@ def scanned(
 
 @dataclass
 class ColumnFiles:
-    """Files with new values for columns, over all runs of a verb: what was written for a fragment that did not change is kept.
+    """Files with new values for columns, over all executions of a verb: what was written for a fragment that did not change is kept.
 
-    Rows that were deleted since do no harm, because a file has a value for every row there ever was in its fragment.
+    A file has the values of the rows that were live when it was written; in the places of deleted rows it has any values at all. So it
+    serves again after more rows were deleted, but not once a deleted row is back.
     """
 
     place: Place
     checkpoint: Checkpoint | None = None
-    _files: dict[str, DataFile] = field(default_factory=dict)
+    _files: dict[str, WrittenColumns] = field(default_factory=dict)
+    _outdated: list[DataFile] = field(default_factory=list)
+    """Files that another one had to be written for."""
 
     def at(self, manifest: Manifest) -> FilesAt:
         """For a run on this version."""
@@ -172,28 +178,49 @@ class ColumnFiles:
         names = repr([(one.id, one.parent_id, one.name, one.logical_type) for one in manifest.fields])
         return FilesAt(self, manifest, dataset_at(self.place, manifest), names)
 
-    def get(self, key: str) -> DataFile | None:
+    def get(self, key: str, before: DataFragment, manifest: Manifest) -> DataFile | None:
+        """The file that was written under a key, if it has a value for each row of the fragment that is live now."""
         if key not in self._files and self.checkpoint is not None:
             found = self.checkpoint.finished(key, self.place.store)
             if found is not None:
                 self._files[key] = found
-        return self._files.get(key)
+        written = self._files.get(key)
+        return written.file if written is not None and self._serves(written, before, manifest) else None
 
-    def keep(self, key: str, file: DataFile) -> None:
-        self._files[key] = file
+    def _serves(self, written: WrittenColumns, before: DataFragment, manifest: Manifest) -> bool:
+        """Whether no row is live now that was deleted when the file was written."""
+        then, now = written.deletions, before.deletion_file
+        if then is None or then == now:
+            return True
+        if now is None:
+            return False
+        vectors = Vectors(self.place.store, self.place.runtime.random, self.place.open_base)
+        try:
+            return vectors.of(replace(before, deletion_file=then), manifest.base_paths) <= vectors.of(before, manifest.base_paths)
+        except (NotFound, CorruptTable, UnsupportedFeature):
+            return False  # nobody can tell which rows the file has values for
+
+    def keep(self, key: str, file: DataFile, before: DataFragment) -> None:
+        written = WrittenColumns(file, before.deletion_file)
+        if key in self._files:
+            self._outdated.append(self._files[key].file)
+        self._files[key] = written
         if self.checkpoint is not None:
             self.place.store.sync([f"data/{file.path}"])
-            self.checkpoint.note(key, file)
+            self.checkpoint.note(key, written)
+
+    def _all(self) -> list[DataFile]:
+        return [*(written.file for written in self._files.values()), *self._outdated]
 
     def discard(self, failure: TiltyardError) -> None:
         """After a failure: removes the files, unless it leaves open whether they are needed, or they are to be found again."""
         if self.checkpoint is None:
-            discard_files(self.place, [f"data/{file.path}" for file in self._files.values()], failure)
+            discard_files(self.place, [f"data/{file.path}" for file in self._all()], failure)
 
     def settle(self, used: Iterable[DataFragment]) -> None:
         """After the commit: removes files of fragments that are gone by now."""
         needed = {file.path for one in used for file in one.files}
-        for file in self._files.values():
+        for file in self._all():
             if file.path not in needed:
                 with suppress(TiltyardError):
                     self.place.store.delete(f"data/{file.path}")
@@ -230,13 +257,13 @@ class FilesAt:
     def found(self, before: DataFragment, fields: list[Field], what: str) -> DataFile | None:
         """The file, if it was written before."""
         ids = leaf_ids(fields, self.version)
-        found = self.kept.get(_key(before, self.names, what))
+        found = self.kept.get(_key(before, self.manifest, self.names, what), before, self.manifest)
         return None if found is None or len(found.fields) != len(ids) else replace(found, fields=ids)
 
     def keep(self, before: DataFragment, fields: list[Field], what: str, file: DataFile) -> DataFile:
         """A file that was just written, with the ids of its columns."""
         ids = leaf_ids(fields, self.version)
-        self.kept.keep(_key(before, self.names, what), file)
+        self.kept.keep(_key(before, self.manifest, self.names, what), file, before)
         if len(file.fields) != len(ids):
             raise UnsupportedFeature("pylance stores these columns in another way than we know.", feature="columns", writing=True)
         return replace(file, fields=ids)
@@ -311,10 +338,12 @@ def refuse_blobs(schema: pa.Schema) -> None:
         raise UnsupportedFeature(f"Column {names[0]!r} holds blobs, which only new rows bring.", feature="columns of blobs", writing=True)
 
 
-def _key(before: DataFragment, names: str, what: str) -> str:
-    """All that decides which values a fragment's new columns have."""
-    files = [(file.path, file.base_id, file.fields, file.column_indices) for file in before.files]
-    return hashlib.sha256(repr((before.id, before.physical_rows, files, names, what)).encode()).hexdigest()
+def _key(before: DataFragment, manifest: Manifest, names: str, what: str) -> str:
+    """All that decides which values a fragment's new columns have, apart from its deletions: its number alone says nothing of its rows."""
+    bases = {base.id: base.path for base in manifest.base_paths}
+    files = [(file.path, bases.get(file.base_id or 0), file.fields, file.column_indices) for file in before.files]
+    rows = (before.physical_rows, before.row_ids, before.created_at, before.updated_at, before.overlays, before.unknown)
+    return hashlib.sha256(repr((before.id, rows, files, names, what)).encode()).hexdigest()
 
 
 def tree_of(manifest: Manifest) -> FieldTree:

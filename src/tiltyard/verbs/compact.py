@@ -7,6 +7,7 @@ them: neither side has to start again.
 from __future__ import annotations
 
 import json
+import logging
 import os
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyroaring import BitMap
 
-from tiltyard.errors import InvalidInput, TiltyardError
+from tiltyard.errors import ConflictError, ContentionError, InvalidInput, NotFound, TiltyardError
 from tiltyard.format import lance_pb2 as pb
 from tiltyard.format.flags import check_writable
 from tiltyard.format.manifest import Manifest
@@ -25,7 +26,7 @@ from tiltyard.format.names import Scheme
 from tiltyard.format.roaring import encode_roaring
 from tiltyard.format.values import DataFragment, IndexMetadata
 from tiltyard.transaction.apply import has_stable_row_ids
-from tiltyard.transaction.applying.coverage import indices_of
+from tiltyard.transaction.applying.coverage import indices_of, knows_row_ids
 from tiltyard.transaction.files import new_files
 from tiltyard.transaction.operations import ReserveFragments, Rewrite, RewriteGroup
 from tiltyard.transaction.rebase import fragments_of
@@ -35,7 +36,7 @@ from tiltyard.transaction.touched import FRAGMENT_REUSE, SINGLETONS, coverage
 from tiltyard.transaction.transaction import Transaction
 from tiltyard.verbs.data import fragment_from_lance
 from tiltyard.verbs.delete import Committed, nothing_done
-from tiltyard.verbs.index_upkeep import mended
+from tiltyard.verbs.index_upkeep import Extension, extend_index, mended
 from tiltyard.verbs.lance import lance_errors
 from tiltyard.verbs.parts_compact import CompactRunner, run_tasks
 from tiltyard.verbs.parts_scan import scan_task
@@ -45,6 +46,8 @@ from tiltyard.verbs.struck import dataset_at, discard_files
 
 if TYPE_CHECKING:
     from lance import LanceDataset
+
+_log = logging.getLogger("tiltyard.compact")
 
 _REUSE_URL: Final = "/lance.table.FragmentReuseIndexDetails"
 
@@ -91,6 +94,7 @@ def compact_table(
     runner: CompactRunner | None = None,
 ) -> Committed:  # fmt: skip
     """Compacts. Where there is nothing to gain, nothing is committed. ``runner`` has the files written elsewhere."""
+    uncovered: set[str] = set()
 
     def execute(run: Execution) -> Committed:
         manifest = run.read.manifest
@@ -106,9 +110,33 @@ def compact_table(
             discard_files(place, new_files(Rewrite(groups), None), error)
             raise
         _remove_emptied(place, written, done)
+        uncovered.update(_left_behind(manifest, written))
         return done
 
-    return mended(place, run_verb(place, read, scheme, execute, policy), scheme, properties, policy)
+    done = mended(place, run_verb(place, read, scheme, execute, policy), scheme, properties, policy)
+    return _with_coverage(place, done, scheme, uncovered, properties, policy)
+
+
+def _left_behind(manifest: Manifest, written: list[_Group]) -> set[str]:
+    """Indices that lose fragments although rows keep their ids: they know rows by address, and no reuse entry translates these."""
+    if not has_stable_row_ids(manifest):
+        return set()
+    gone = BitMap(fragment.id for group in written for fragment in group.old)
+    by_address = [index for index in indices_of(manifest) if index.name not in SINGLETONS and not knows_row_ids(index)]
+    return {index.name for index in by_address if (coverage(index) or BitMap()) & gone}
+
+
+def _with_coverage(
+    place: Place, done: Committed, scheme: Scheme, names: set[str], properties: Mapping[str, str], policy: RerunPolicy
+) -> Committed:
+    """Extends indices over the new fragments. The compaction is committed by then: if others are in the way, scans read those fragments."""
+    result, file = done
+    for name in sorted(names):
+        try:
+            _, file = extend_index(place, file, scheme, name, Extension(), properties, policy)
+        except (ConflictError, ContentionError, NotFound) as error:
+            _log.warning("index %s does not cover the compacted fragments: %s", name, error, extra={"index": name})
+    return result, file
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +158,7 @@ def _planned(dataset: LanceDataset, manifest: Manifest, compaction: Compaction) 
 
 
 def _written_elsewhere(place: Place, manifest: Manifest, compaction: Compaction, runner: CompactRunner) -> list[_Group]:
-    with lance_errors(place, "plan the compaction"):
+    with lance_errors(place, "plan the compaction", manifest.version):
         tasks = _planned(dataset_at(place, manifest), manifest, compaction)
     groups = [_group(one, manifest) for one in run_tasks(scan_task(place, manifest), tasks, runner)] if tasks else []
     if len(groups) < len(tasks):
@@ -143,7 +171,7 @@ def _written(place: Place, manifest: Manifest, compaction: Compaction) -> list[_
     running: list[Future[Any]] = []
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         try:
-            with lance_errors(place, "compact fragments"):
+            with lance_errors(place, "compact fragments", manifest.version):
                 tasks = _planned(dataset, manifest, compaction)
                 running += [pool.submit(one.execute, dataset) for one in tasks]
                 fragments_of(manifest, [fragment.id for one in tasks for fragment in one.fragments])  # decoded while pylance writes

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
 import pyarrow as pa
 
 from tiltyard.errors import InvalidInput, OutcomeUnknown, StorageError, TiltyardError, UnsupportedFeature
+from tiltyard.format.digests import DIGESTS
 from tiltyard.format.field_ids import leaf_ids
 from tiltyard.format.schema import BLOB_KEY
+from tiltyard.format.text import check_encodes, check_text
 from tiltyard.format.values import DataFile, DataFragment, Field
 from tiltyard.interfaces import Randomness
 from tiltyard.transaction.transaction import MESSAGE_PROPERTY
 from tiltyard.verbs.bases import Target
 from tiltyard.verbs.blobs import blob_files, has_blobs
+from tiltyard.verbs.digests import is_remote
 from tiltyard.verbs.input import Rows
 from tiltyard.verbs.lance import lance_errors
 from tiltyard.verbs.place import Place
@@ -92,12 +97,26 @@ def _write_small(
     major, minor = (int(part) for part in data_version.split("."))
     name = data_file_name(place.runtime.random)
     ids = leaf_ids(fields, (major, minor))
-    path = f"{place.lance_uri}/data/{name}" if target is None else target.uri_of(name)
-    with lance_errors(place, "write rows"):
-        writer = LanceFileWriter(path, rows.schema, version=data_version, storage_options=place.lance_options())
-        writer.write_batch(rows)
-        writer.close()
-    file = DataFile(name, ids, tuple(range(len(ids))), major, minor, writer.size_bytes or 0)
+
+    def write(path: str, options: dict[str, str] | None) -> int:
+        with lance_errors(place, "write rows"):
+            writer = LanceFileWriter(path, rows.schema, version=data_version, storage_options=options)
+            writer.write_batch(rows)
+            writer.close()
+        return writer.size_bytes or 0
+
+    if target is None and is_remote(place.store):
+        # Uploaded by us, in the one request it takes pylance: so its digest needs no other that reads it back.
+        with tempfile.TemporaryDirectory(prefix="tiltyard-") as directory:
+            staged = Path(directory) / name
+            write(str(staged), None)
+            data = staged.read_bytes()
+        place.store.put(f"data/{name}", data)
+        place.digests.note(f"data/{name}", data)
+        size = len(data)
+    else:
+        size = write(f"{place.lance_uri}/data/{name}" if target is None else target.uri_of(name), place.lance_options())
+    file = DataFile(name, ids, tuple(range(len(ids))), major, minor, size)
     made = (DataFragment(id=0, files=(file,), physical_rows=rows.num_rows),)
     return made if target is None else target.placed(made)
 
@@ -198,6 +217,10 @@ def properties_with_message(properties: Mapping[str, str] | None, message: str |
     if properties is not None and not isinstance(properties, Mapping):
         raise InvalidInput(f"Properties are a mapping, not {type(properties).__name__}.", argument="properties")
     found = {str(key): str(value) for key, value in (properties or {}).items()}
+    if DIGESTS in found:
+        raise InvalidInput(f"The property {DIGESTS} is Tiltyard's own.", argument="properties", advice="Choose another name.")
+    for key, value in found.items():
+        check_encodes(check_text(key, "The name of a property", "properties") + value, "A property", "properties")
     if message is not None:
-        found[MESSAGE_PROPERTY] = message
+        found[MESSAGE_PROPERTY] = check_encodes(message, "The message", "message")
     return found

@@ -8,23 +8,27 @@ from typing import Final
 
 from pyroaring import BitMap
 
+from tiltyard.format.codec import MAX_FRAGMENT_ROWS
 from tiltyard.format.deletions import decode_deletions
 from tiltyard.format.manifest import Manifest
 from tiltyard.format.values import BasePath, DataFragment, DeletionFile
 from tiltyard.interfaces import ObjectStore
 from tiltyard.verbs.place import Place
+from tiltyard.verbs.verify import verify_version
 
 _AT_ONCE: Final = 16
 """Requests under way at one time; where each takes a while, a thousand files would take long one by one."""
 
 
 def check_deletions(place: Place, manifest: Manifest) -> None:
-    """Reads the deletion files of a version that were not read before.
+    """Reads the deletion files of a version that were not read before; compares all its files with their digests, if that was asked for.
 
     Raises:
-        CorruptTable: one does not hold what the manifest says.
+        CorruptTable: one does not hold what the manifest says, or is not what was written.
         NotFound: one is missing.
     """
+    if place.verify == "read":
+        verify_version(place, manifest)
     pending = [found for found in _deletions(manifest.fragments.with_deletions()) if _key(*found) not in place.sound_deletions]
     if not pending:
         return
@@ -64,11 +68,12 @@ def _read(
 
 
 def read_deletions(store: ObjectStore, path: str, fragment: DataFragment, deletion: DeletionFile) -> BitMap:
-    """The offsets in one file, compared with all that the manifest says of them."""
+    """The offsets in one file, compared with all that the manifest says of them, as far as its writer could count."""
+    counted = not fragment.is_legacy
     return decode_deletions(
         store.get(path),
         bitmap=deletion.bitmap,
-        physical_rows=fragment.physical_rows,
-        expected_count=deletion.deleted_rows,
+        physical_rows=fragment.physical_rows if counted else MAX_FRAGMENT_ROWS,
+        expected_count=deletion.deleted_rows if counted else None,
         source=path,
     )

@@ -7,9 +7,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from tiltyard.errors import InvalidInput, NotFound
+from tiltyard.format.digests import DIGESTS
 from tiltyard.format.names import Scheme
+from tiltyard.format.seal import SEAL
 from tiltyard.transaction.log import VersionLog
 from tiltyard.transaction.succession import PARENT
+from tiltyard.transaction.transaction import LAKE_MARKS
 from tiltyard.verbs.place import Place
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -34,6 +37,11 @@ class HistoryEntry:
     fragments: int
 
 
+def _is_authors(key: str) -> bool:
+    """Whether a property of a transaction is what its author said, and not what an engine notes for itself."""
+    return key not in (PARENT, SEAL, DIGESTS) and not key.startswith(LAKE_MARKS)
+
+
 def moment(timestamp_ns: int) -> datetime:
     return EPOCH + timedelta(microseconds=timestamp_ns // 1000)
 
@@ -54,7 +62,7 @@ def describe(log: VersionLog, version: int, scheme: Scheme) -> HistoryEntry:
         read_version=transaction.read_version if transaction else None,
         writer=str(manifest.writer or ""),
         message=transaction.message if transaction else "",
-        properties={key: value for key, value in transaction.properties.items() if key != PARENT} if transaction else {},
+        properties={key: value for key, value in transaction.properties.items() if _is_authors(key)} if transaction else {},
         rows=manifest.fragments.live_rows(),
         fragments=len(manifest.fragments),
     )
@@ -73,8 +81,6 @@ def version_at(place: Place, when: datetime) -> tuple[int, Scheme]:
     Raises:
         NotFound: the table is younger, or what it was then has been cleaned up.
     """
-    if when.tzinfo is None:
-        when = when.astimezone()
     for name in reversed(place.log.versions()):
         # Looked through from the newest on, not halved: clocks of writers differ, so time stamps need not ascend.
         if moment(place.log.peek(name.version, name.scheme).manifest.timestamp_ns) <= when:
@@ -85,9 +91,11 @@ def version_at(place: Place, when: datetime) -> tuple[int, Scheme]:
 def parse_moment(value: str | datetime) -> datetime:
     """A moment, or ISO 8601 text; without a zone it is local time."""
     if isinstance(value, datetime):
-        return value
+        return value if value.tzinfo is not None else value.astimezone()
+    if not isinstance(value, str):
+        raise InvalidInput(f"A point in time is a datetime or text, not {value!r}.", argument="timestamp")
     try:
-        return datetime.fromisoformat(value)
+        return parse_moment(datetime.fromisoformat(value))
     except ValueError as error:
         raise InvalidInput(
             f"{value[:40]!r} is not a point in time.", argument="timestamp", advice="Write it like 2026-11-15T08:00:00+00:00."

@@ -61,7 +61,7 @@ def _for_all_rows(place: Place, dataset: LanceDataset, before: DataFragment, off
     """Values, and for each row of the fragment which of them is its: the new one, else its old one, and any at all if it is deleted."""
     places = np.zeros(before.physical_rows, np.int64)
     if len(offsets) < before.live_rows:
-        with lance_errors(place, "read old values"):
+        with lance_errors(place, "read old values", dataset.version):
             fragment = dataset.get_fragment(before.id)
             assert fragment is not None
             columns = {name: quoted(name) for name in new.column_names}

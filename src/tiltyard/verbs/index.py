@@ -16,12 +16,15 @@ from tiltyard.format.manifest import Manifest
 from tiltyard.format.manifest_file import ManifestFile
 from tiltyard.format.names import Scheme
 from tiltyard.format.roaring import encode_roaring
+from tiltyard.format.text import check_text
 from tiltyard.format.values import IndexFile, IndexMetadata
 from tiltyard.transaction.applying.coverage import indices_of
 from tiltyard.transaction.operations import CreateIndex
 from tiltyard.transaction.touched import SINGLETONS
 from tiltyard.transaction.transaction import Transaction
+from tiltyard.verbs.columns import find_field, tree_of
 from tiltyard.verbs.delete import Committed
+from tiltyard.verbs.empty_bitmap import empty_bitmap
 from tiltyard.verbs.lance import lance_errors
 from tiltyard.verbs.parts_scan import ScanTask, scan_task
 from tiltyard.verbs.place import Place, open_place
@@ -135,6 +138,7 @@ class NewIndex:
 def check_name(name: object) -> None:
     if not isinstance(name, str) or not name or name.startswith("__"):
         raise InvalidInput(f"{name!r} is no name for an index.", argument="name", advice="Use text that does not begin with '__'.")
+    check_text(name, "The name of an index", "name")
 
 
 # ---- the verbs -------------------------------------------------------------------------------------------------------------
@@ -157,6 +161,7 @@ def create_index(
         taken = named(manifest, name)
         if taken and not new.replace:
             raise AlreadyExists(f"There is an index {name!r} already.", name=name, advice="Pass replace=True, or another name.")
+        find_field(tree_of(manifest), new.build.column, "column")
         if runner is None or new.build.kind in VECTOR:  # the parts of a vector index share what they learn from all rows
             made = build_segment(place, manifest, new.build, name, [one.id for one in manifest.fragments])
         else:
@@ -220,8 +225,8 @@ def _is_on(index: IndexMetadata, column: str, manifest: Manifest) -> bool:
 
 def build_segment(place: Place, manifest: Manifest, build: Build, name: str, fragments: Sequence[int]) -> IndexMetadata:
     """Writes the files of one segment over some fragments of a version."""
-    if build.kind == "BITMAP" and not fragments:  # the one kind that pylance cannot build of nothing, beside a commit of its own
-        raise InvalidInput("A BITMAP index cannot be built without rows.", argument="index_type", advice="Add rows first, or use BTREE.")
+    if build.kind == "BITMAP" and not fragments:
+        return empty_bitmap(place, manifest, build.column, name)
     dataset = dataset_at(place, manifest)
     made = _built(place, dataset, build, _working_name(place, manifest, build, name), fragments)
     # Of text, what is there now is only the first step.
@@ -269,22 +274,17 @@ def _built(place: Place, dataset: LanceDataset, build: Build, working_name: str,
     if build.progress is not None:
         told = build.progress
         options["progress_callback"] = lambda event: told(event.stage, event.completed or 0, event.total)
-    try:
-        with lance_errors(place, "write index"):
-            return dataset.create_index_uncommitted(
-                build.column, kind, name=working_name, replace=True, train=bool(fragments), fragment_ids=list(fragments), **options
-            )
-    except StorageError as error:
-        if "not enough rows" in str(error).lower():
-            raise InvalidInput(f"{build.kind} needs more rows to be trained: {error}", argument="index_type") from error
-        raise
+    with lance_errors(place, "build index", dataset.version):
+        return dataset.create_index_uncommitted(
+            build.column, kind, name=working_name, replace=True, train=bool(fragments), fragment_ids=list(fragments), **options
+        )
 
 
 def _merged(place: Place, dataset: LanceDataset, staged: Sequence[Any], name: str) -> IndexMetadata:
     """Segments as one."""
     parts = [as_metadata(one, name) for one in staged]
     try:
-        with lance_errors(place, "write index"):
+        with lance_errors(place, "build index", dataset.version):
             made = as_metadata(dataset.merge_existing_index_segments(list(staged)), name)
     except TiltyardError as error:
         discard_segments(place, parts, error)

@@ -97,5 +97,5 @@ def _kind(index: IndexMetadata) -> str | None:
 
 def kinds_of(place: Place, dataset: LanceDataset) -> dict[str, str]:
     """The kinds of all indices, as pylance says."""
-    with lance_errors(place, "read indices"):
+    with lance_errors(place, "read indices", dataset.version):
         return {one.name: one.index_type.upper() for one in dataset.describe_indices()}

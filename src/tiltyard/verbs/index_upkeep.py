@@ -192,7 +192,7 @@ class _Work:
 
     def _merged(self, dataset: LanceDataset, segments: Sequence[IndexMetadata]) -> IndexMetadata:
         """One segment of several; pylance follows rewritten fragments on the way."""
-        with lance_errors(self.place, "write index"):
+        with lance_errors(self.place, "build index", dataset.version):
             made = dataset.merge_existing_index_segments([_for_lance(one) for one in segments])
         return as_metadata(made, self.name)
 
@@ -309,7 +309,7 @@ def known_build(place: Place, manifest: Manifest, dataset: LanceDataset, segment
     """How to build more of an index, as far as it tells that itself."""
     tree = field_tree(manifest.fields)
     column = tree.path(tree.by_id[segment.fields[0]])
-    with lance_errors(place, "read indices"):
+    with lance_errors(place, "read indices", dataset.version):
         told = next(one for one in dataset.describe_indices() if one.name == segment.name)
         kind = _KINDS.get(told.index_type.upper(), told.index_type.upper())
         options: dict[str, Any] = {}
@@ -373,7 +373,7 @@ def mended(place: Place, done: Committed, scheme: Scheme, properties: Mapping[st
         return done
     versions = reuse_versions(file.manifest)
     behind = {one.name for one in indices_of(file.manifest) if one.name not in SINGLETONS and _is_behind(one, versions)}
-    with lance_errors(place, "read indices"):
+    with lance_errors(place, "read indices", file.manifest.version):
         kinds = {one.name: one.index_type for one in dataset_at(place, file.manifest).describe_indices()} if behind else {}
     for name in sorted(behind):
         if "HNSW" in kinds.get(name, ""):

@@ -283,7 +283,7 @@ def key_batches(
 ) -> Iterator[pa.Table]:
     """The key columns of live rows of a version, in order and in pieces of so many rows or more; ``more`` are options of pylance's
     scanner."""
-    with lance_errors(place, "read keys"):
+    with lance_errors(place, "read keys", dataset.version):
         if fragments is not None:
             more["fragments"] = [dataset.get_fragment(number) for number in fragments]
         batches = iter(dataset.scanner(columns=key.expressions, batch_size=_BATCH, **more).to_batches())

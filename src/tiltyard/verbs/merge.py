@@ -131,6 +131,9 @@ def _prepared(place: Place, manifest: Manifest, plan: MergePlan, source: pa.Tabl
             raise InvalidInput(f"The source has nulls in {name}, which rows are matched by.", argument=name, advice="Fill or drop them.")
     known = distinct_keys(keys, "The source has", "Merge")
     sides = Sides(place, dataset_at(place, manifest), arrow_from_fields(manifest.fields, {}), rows)
+    for clause in plan.matched:
+        if clause.condition is not None:
+            sides.check(clause.condition)
     return _Merge(place, manifest, plan, key, key == primary, known, sides, find_base(place, manifest, plan.base))
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import io
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -18,6 +20,7 @@ from tiltyard.format.manifest import Manifest
 from tiltyard.format.schema import arrow_from_fields
 from tiltyard.format.values import DataFragment
 from tiltyard.verbs.columns import Batches, FilesAt, check_new_names, fitting, fitting_batch, scanned
+from tiltyard.verbs.expressions import expressions
 from tiltyard.verbs.input import as_rows
 from tiltyard.verbs.lance import lance_errors
 
@@ -29,7 +32,11 @@ class NewValues(Protocol):
 
     @property
     def what(self) -> str:
-        """Tells these values from others."""
+        """Tells these values from others within one call."""
+
+    @property
+    def work(self) -> str:
+        """Tells these values from those of other calls, which may go on at one checkpoint."""
 
     def schema(self, at: FilesAt) -> pa.Schema: ...
 
@@ -43,6 +50,7 @@ class AllNull:
 
     columns: pa.Schema
     what: str = "nulls"
+    work: str = "nulls"
 
     def schema(self, at: FilesAt) -> pa.Schema:
         return self.columns
@@ -64,18 +72,23 @@ class Expressions:
         constants = {name: [str(value.type), repr(value.as_py())] for name, value in self.constants.items()}
         return json.dumps([self.names, dict(self.sql), constants])
 
+    @property
+    def work(self) -> str:
+        return self.what
+
     def schema(self, at: FilesAt) -> pa.Schema:
         check_new_names(at.manifest, self.names)
         types = {name: value.type for name, value in self.constants.items()}
         if self.sql:
-            with lance_errors(at.kept.place, "work out new columns"):
-                found = at.dataset.scanner(columns=dict(self.sql), with_row_address=True).to_reader().schema
+            sql = expressions(self.sql, at.dataset.schema)
+            with lance_errors(at.kept.place, "work out new columns", at.dataset.version):
+                found = at.dataset.scanner(columns=sql, with_row_address=True).to_reader().schema
             types |= {name: found.field(name).type for name in self.sql}
         return pa.schema([pa.field(name, types[name]) for name in self.names])
 
     def batches(self, at: FilesAt, fragment: DataFragment) -> Batches:
         schema = self.schema(at)
-        for batch in scanned(at.kept.place, at.dataset, fragment.id, self.sql):
+        for batch in scanned(at.kept.place, at.dataset, fragment.id, expressions(self.sql, at.dataset.schema)):
             columns = [
                 pa.repeat(self.constants[name], batch.num_rows) if name in self.constants else batch.column(name) for name in self.names
             ]
@@ -92,6 +105,15 @@ class Lookup:
     @property
     def what(self) -> str:
         return json.dumps(["lookup", self.on, str(self.table.schema), self.table.num_rows])
+
+    @property
+    def work(self) -> str:
+        """The values themselves tell one table from another of the same columns and as many rows."""
+        digest = hashlib.sha256()
+        whole = self.table.combine_chunks()
+        with pa.ipc.new_stream(pa.PythonFile(_Hashing(digest), "w"), whole.schema) as out:
+            out.write_table(whole)
+        return f"{self.what} {digest.hexdigest()}"
 
     def schema(self, at: FilesAt) -> pa.Schema:
         self._key_field(at.manifest)
@@ -129,6 +151,20 @@ class Lookup:
         return keys
 
 
+class _Hashing(io.RawIOBase):
+    """A file that keeps only the digest of what is written to it."""
+
+    def __init__(self, digest: Any) -> None:
+        self._digest = digest
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        self._digest.update(data)
+        return len(data)
+
+
 @contextmanager
 def _looking_up(on: str) -> Iterator[None]:
     try:
@@ -150,12 +186,16 @@ class Made:
     read_columns: Sequence[str] | None = None
     given: pa.Schema | None = None
     batch_size: int | None = None
-    _begun: tuple[int, pa.RecordBatch, Iterator[pa.RecordBatch]] | None = field(default=None, repr=False)
-    """The fragment whose first batch told what the columns are, that batch, and what comes after it."""
+    _begun: tuple[DataFragment, pa.RecordBatch, Iterator[pa.RecordBatch]] | None = field(default=None, repr=False)
+    """The fragment, as it was then, whose first batch told what the columns are, that batch, and what comes after it."""
 
     @property
     def what(self) -> str:
         return json.dumps(["made", None if self.read_columns is None else list(self.read_columns)])
+
+    @property
+    def work(self) -> str:
+        return self.what
 
     def schema(self, at: FilesAt) -> pa.Schema:
         checkpoint = at.kept.checkpoint
@@ -172,13 +212,13 @@ class Made:
                 made = self.function(batch)
                 if not isinstance(made, pa.RecordBatch):
                     raise InvalidInput(f"The function must return a RecordBatch, not {type(made).__name__}.", argument="columns")
-                self._begun = one.id, fitting_batch(made, made.schema, batch.num_rows, "columns"), rest
+                self._begun = one, fitting_batch(made, made.schema, batch.num_rows, "columns"), rest
                 return made.schema
         raise InvalidInput("Without rows the function cannot tell its columns.", argument="schema", advice="Give schema=.")
 
     def batches(self, at: FilesAt, fragment: DataFragment) -> Batches:
         begun, self._begun = self._begun, None
-        if begun is not None and begun[0] == fragment.id:
+        if begun is not None and begun[0] == fragment:
             return chain([begun[1]], self._made(begun[2], at))
         return self._made(self._read(at, fragment), at)
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from tiltyard.errors import CorruptTable, NotFound, StorageError, UnsupportedFeature
+from tiltyard.errors import CorruptTable, InvalidInput, NotFound, StorageError, UnsupportedFeature
 from tiltyard.format.flags import Feature
 from tiltyard.format.manifest_file import ManifestFile
 from tiltyard.format.names import Scheme, parse_transaction_name
 from tiltyard.transaction.floor import read_records
 from tiltyard.transaction.log import TRANSACTIONS
 from tiltyard.transaction.succession import follows
+from tiltyard.verbs.arguments import version_number
 from tiltyard.verbs.place import Place
 
 
@@ -51,6 +52,10 @@ def outcome_of(place: Place, transaction_id: str, tried: int | None) -> Outcome:
         transaction_id: whom to look for.
         tried: the version its writer tried to create, if known.
     """
+    if not isinstance(transaction_id, str) or not transaction_id:
+        raise InvalidInput(f"A transaction id is text, not {transaction_id!r}.", argument="transaction_id")
+    if tried is not None:
+        version_number(tried)
     try:
         return _look(place, transaction_id, tried)
     except (StorageError, CorruptTable, UnsupportedFeature, NotFound) as error:
@@ -83,7 +88,7 @@ def _look(place: Place, transaction_id: str, tried: int | None) -> Outcome:
         return Unknown("part of the history has been cleaned up")
     if inline_only:
         return Unknown("this table keeps no transaction files that would tell of a commit under way; pass the version that was tried")
-    return NotCommitted("no version was made by it, and its writer withdrew it")
+    return NotCommitted("no version was made by it and no transaction file is left: its writer withdrew it, or the id is not of this table")
 
 
 def _made(place: Place, file: ManifestFile, transaction_id: str, scheme: Scheme) -> Outcome:

@@ -10,9 +10,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tiltyard.errors import UnsupportedFeature
+from tiltyard.errors import InvalidInput, UnsupportedFeature
 from tiltyard.format.schema import is_legacy_blob
 from tiltyard.verbs.blobs import has_blobs
+from tiltyard.verbs.expressions import bracketed, checked
 from tiltyard.verbs.keys import Key, KnownKeys, Numbers, key_batches
 from tiltyard.verbs.lance import lance_errors
 from tiltyard.verbs.place import Place
@@ -108,7 +109,7 @@ class Sides:
                 writing=True,
                 advice="Give the column in the source.",
             )
-        with lance_errors(self.place, "read matching rows"):
+        with lance_errors(self.place, "read matching rows", self.dataset.version):
             return self.dataset.take(pairs.places.tolist(), columns=columns)
 
     def of_source(self, pairs: Pairs, columns: list[str]) -> pa.Table:
@@ -121,19 +122,33 @@ class Sides:
         found = [self._holds(chunk, condition) for chunk in pairs.chunks()]
         return np.concatenate([np.empty(0, np.bool_), *found])
 
+    def check(self, condition: str) -> None:
+        """Refuses a condition that is not one expression over columns of both sides, whether or not any rows match."""
+        both = {"source": self.source.schema, "target": self.schema}
+        fields = {side: [_bare(one) for one in schema if self._can_be_named(one.name)] for side, schema in both.items()}
+        try:
+            checked(condition, pa.schema([pa.field(side, pa.struct(members)) for side, members in fields.items()]), "condition")
+        except InvalidInput as error:
+            known = ", ".join(member.name for member in fields["target"])[:100]
+            raise error.advised(f"Write source.NAME and target.NAME; columns are {known}.") from error
+
+    def _can_be_named(self, name: str) -> bool:
+        """Whether conditions may be about a column: it is one of the table's, and no blob."""
+        return name in self.schema.names and not _is_blob(self.schema.field(name))
+
     def _holds(self, pairs: Pairs, condition: str) -> npt.NDArray[np.bool_]:
         import lance
 
         # pylance evaluates SQL on datasets only, so the pairs become one, in memory. Who is not mentioned need not be there.
         both = {}
         for side, names, columns in (("source", self.source.column_names, self.of_source), ("target", self.schema.names, self.of_table)):
-            known = [name for name in names if name in self.schema.names and not _is_blob(self.schema.field(name))]
+            known = [name for name in names if self._can_be_named(name)]
             if mentioned := [name for name in known if name.lower() in condition.lower()]:
                 both[side] = _as_struct(columns(pairs, mentioned))
         table = pa.table({**both, _NUMBER: pa.array(range(len(pairs)), pa.int64())})
         with lance_errors(self.place, "apply a condition of the merge"):
             dataset = lance.write_dataset(table, "memory://", data_storage_version="2.1")
-            holds = dataset.scanner(columns=[_NUMBER], filter=condition).to_table().column(_NUMBER).to_numpy()
+            holds = dataset.scanner(columns=[_NUMBER], filter=bracketed(condition, "condition")).to_table().column(_NUMBER).to_numpy()
         which = np.zeros(len(pairs), np.bool_)
         which[holds] = True
         return which

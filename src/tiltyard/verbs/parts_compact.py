@@ -30,7 +30,7 @@ class CompactTask:
         from lance import optimize
 
         place = open_place(self.scan.uri, storage_options=self.scan.storage_options)
-        with lance_errors(place, "write compacted fragments"):
+        with lance_errors(place, "compact fragments", self.scan.number):
             return str(_class(optimize, "CompactionTask").from_json(self.plan).execute(self.scan.dataset()).json())
 
 

@@ -331,7 +331,7 @@ def _live(place: Place, manifest: Manifest, taken: Mapping[int, bytes]) -> Rows:
     """The rows to be struck out, if all of them are there."""
     rows = {number: BitMap.deserialize(packed) for number, packed in taken.items()}
     known = fragments_of(manifest, rows)
-    vectors = Vectors(place.store, place.runtime.random, place.open_base)
+    vectors = Vectors(place.store, place.runtime.random, place.open_base, place.digests.note)
     for number, some in rows.items():
         fragment = known.get(number)
         if fragment is None or (some and some.max() >= fragment.physical_rows) or vectors.of(fragment, manifest.base_paths) & some:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import pyarrow as pa
 
@@ -13,6 +14,8 @@ from tiltyard.format.manifest import Manifest
 from tiltyard.transaction.apply import has_stable_row_ids
 from tiltyard.verbs.columns import quoted
 from tiltyard.verbs.deletions import check_deletions
+from tiltyard.verbs.expressions import expressions
+from tiltyard.verbs.isolated import IsolatedDataset, ReadLimits
 from tiltyard.verbs.lance import lance_errors, translated
 from tiltyard.verbs.place import Place, open_place
 from tiltyard.verbs.struck import ADDRESS, ROW_ID
@@ -36,6 +39,7 @@ class ScanTask:
         fragments: ids and live rows of all fragments.
         stable: whether rows keep their ids when they move.
         storage_options: as for pylance.
+        limits: bounds of the child process that rows are read in, if they are.
     """
 
     uri: str
@@ -44,6 +48,7 @@ class ScanTask:
     fragments: tuple[tuple[int, int], ...]
     stable: bool
     storage_options: Mapping[str, str] | None = field(default=None, repr=False)
+    limits: ReadLimits | None = None
 
     @property
     def rows(self) -> int:
@@ -60,6 +65,8 @@ class ScanTask:
 
     def dataset(self) -> LanceDataset:
         """pylance's handle, kept open in this process."""
+        if self.limits is not None:
+            return cast("LanceDataset", IsolatedDataset(self._place(), self.number, self.limits))
         options = tuple(sorted(self.storage_options.items())) if self.storage_options else None
         return _opened(self.uri, self.number, self.identity, options)
 
@@ -81,9 +88,9 @@ class ScanTask:
             row_id: add ``_rowid``.
             batch_size: rows at a time.
         """
-        with lance_errors(self._place(), "read rows"):
+        with lance_errors(self._place(), "read rows", self.number):
             dataset = self.dataset()
-            chosen: Any = dict(columns) if isinstance(columns, Mapping) else {name: quoted(name) for name in columns}
+            chosen: Any = expressions(columns, dataset.schema) if isinstance(columns, Mapping) else {name: quoted(name) for name in columns}
             some: Any = None if fragments is None else [dataset.get_fragment(number) for number in fragments]
             bare = not chosen and not row_address and not row_id
             scanner = dataset.scanner(
@@ -92,12 +99,12 @@ class ScanTask:
             reader = scanner.to_reader()
         names = [*chosen, *([ADDRESS] if row_address else []), *([ROW_ID] if row_id else [])]
         schema = pa.schema([reader.schema.field(name) for name in names])
-        found = translated(self._place(), reader)
+        found = translated(self._place(), reader, self.number)
         return pa.RecordBatchReader.from_batches(schema, (batch.select(names) for batch in found))
 
     def take(self, rows: pa.Array, columns: Sequence[str]) -> pa.Table:
         """Columns of rows, in the order asked for: by address, or by row id where rows keep theirs."""
-        with lance_errors(self._place(), "read rows by their places"):
+        with lance_errors(self._place(), "read rows by their places", self.number):
             parts = [
                 self.dataset()._take_rows(rows.slice(begin, _AT_ONCE), columns={name: quoted(name) for name in columns})
                 for begin in range(0, len(rows), _AT_ONCE)
@@ -113,13 +120,27 @@ class ScanTask:
 def _opened(uri: str, number: int, identity: str, options: tuple[tuple[str, str], ...] | None) -> LanceDataset:
     import lance  # in the process that reads: it must not be there before a fork
 
-    with lance_errors(_named(uri, options), "open a version"):
+    with lance_errors(_named(uri, options), "open a version", number):
         return lance.dataset(uri, version=number, storage_options=dict(options) if options else None)
 
 
 @lru_cache(maxsize=_DATASETS)
 def _named(uri: str, options: tuple[tuple[str, str], ...] | None) -> Place:
     return open_place(uri, storage_options=dict(options) if options else None)
+
+
+@contextmanager
+def reading_errors(uri: str, version: int, storage_options: Mapping[str, str] | None = None) -> Iterator[None]:
+    """Errors of pylance while a version is read, as errors of Tiltyard and without credentials.
+
+    Args:
+        uri: where the table is.
+        version: what pylance calls the version.
+        storage_options: as for pylance.
+    """
+    options = tuple(sorted(storage_options.items())) if storage_options else None
+    with lance_errors(_named(uri, options), "read rows", version):
+        yield
 
 
 def scan_task(place: Place, manifest: Manifest) -> ScanTask:
@@ -132,4 +153,5 @@ def scan_task(place: Place, manifest: Manifest) -> ScanTask:
         tuple((one.id, one.live_rows) for one in manifest.fragments),
         has_stable_row_ids(manifest),
         place.lance_options(),
+        place.limits,
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 import pyarrow as pa
 
@@ -21,11 +22,13 @@ from tiltyard.transaction.operations import Append, Overwrite
 from tiltyard.transaction.transaction import Transaction
 from tiltyard.verbs.keys import AnyKeys, Key, check_comparable, distinct_keys, key_of_fields, primary_key_of
 from tiltyard.verbs.lance import lance_errors
-from tiltyard.verbs.pieces import Piece, WriteTask, check_place, remove_leftovers, remove_pieces
+from tiltyard.verbs.pieces import Piece, WriteTask, check_place, remove_leftovers, remove_pieces, take_over_digests
 from tiltyard.verbs.place import Place
 from tiltyard.verbs.rerun import Committed, Execution, RerunPolicy, run_verb
 from tiltyard.verbs.write import NewTable, OnDuplicate, checked_keys, commit_rows, inserted, kept_key
 
+LONG_AGO: Final = float("-inf")
+"""When pieces were written: nobody knows, so the commit looks whether their files are there."""
 WRITE_AGAIN = "Make a new write task and write the rows again; discard these pieces."
 
 
@@ -86,6 +89,7 @@ def append_pieces(
     """Adds the rows of pieces."""
     work = settled(pieces)
     check_place(place, work.kept)
+    take_over_digests(place, work.kept)
 
     def execute(run: Execution) -> Committed:
         manifest = run.read.manifest
@@ -98,7 +102,7 @@ def append_pieces(
         if key is not None and on_duplicate == "error":
             checked = check_comparable(manifest, key)
             keys = checked_keys(place, manifest, checked, _keys_of(place, checked, work.kept))
-        return commit_rows(place, run, Append(work.fragments), properties, keys)
+        return commit_rows(place, replace(run, begun=LONG_AGO), Append(work.fragments), properties, keys)
 
     # A key that is there already is no reason to try again: the next run would find it as well.
     done = run_verb(place, read, scheme, execute, policy, again=lambda conflict: not isinstance(conflict, KeyConflict))
@@ -115,6 +119,7 @@ def overwrite_pieces(
     work = settled(pieces)
     _check_own(task, work)
     check_place(place, work.kept)
+    take_over_digests(place, work.kept)
 
     def execute(run: Execution) -> Committed:
         manifest = run.read.manifest
@@ -128,7 +133,8 @@ def overwrite_pieces(
             _check_distinct(place, task, work)
         fields, fragments = _numbered_above(manifest, task.fields, work.fragments)
         metadata = dict(task.metadata)
-        return commit_rows(place, run, Overwrite(fragments=fragments, schema=fields, schema_metadata=metadata), properties)
+        operation = Overwrite(fragments=fragments, schema=fields, schema_metadata=metadata)
+        return commit_rows(place, replace(run, begun=LONG_AGO), operation, properties)
 
     done = run_verb(place, read, scheme, execute, policy)
     work.remove_lost(place, leftovers=leftovers)
@@ -144,6 +150,7 @@ def create_from_pieces(
     work = settled(pieces)
     _check_own(task, work)
     check_place(place, work.kept)
+    take_over_digests(place, work.kept)
     new = task.new or NewTable()
     if place.log.head() is not None:
         raise AlreadyExists.table(place.store.uri)
@@ -155,7 +162,7 @@ def create_from_pieces(
     )
     transaction = Transaction(0, place.runtime.random.uuid(), operation, properties)
     creation = Creation(DataFormat("lance", new.data_format), new.stable_row_ids)
-    result, file = place.committer.create_table(transaction, creation, new.scheme)
+    result, file = place.committer.create_table(transaction, creation, new.scheme, begun=LONG_AGO)
     work.remove_lost(place, leftovers=leftovers)
     return replace(result, rows=inserted(work.fragments)), file
 

@@ -17,6 +17,7 @@ from typing import Any, Final, Literal, TypeAlias
 import pyarrow as pa
 
 from tiltyard.errors import InvalidInput, StorageError, UnsupportedFeature
+from tiltyard.format.digests import Digest
 from tiltyard.format.encodable import check_encodable
 from tiltyard.format.field_ids import leaf_ids
 from tiltyard.format.manifest import Manifest
@@ -26,7 +27,7 @@ from tiltyard.format.values import DataFragment, Field
 from tiltyard.interfaces import ObjectStore
 from tiltyard.redact import redact
 from tiltyard.storage import Durability
-from tiltyard.verbs.blobs import blob_files
+from tiltyard.verbs.blobs import blob_files, has_blobs
 from tiltyard.verbs.data import FileLimits, is_plain, write_into, write_new
 from tiltyard.verbs.input import Rows, as_rows, conformed
 from tiltyard.verbs.keys import Key, PassingKeys, check_comparable, primary_key_of
@@ -58,6 +59,7 @@ class Piece:
         part: what part of the rows it is, if its writer said so: of several pieces of one part only the first is committed.
         keys: the primary keys of its rows, unless they are too many to travel.
         place: the table's directory that its files lie in.
+        digests: of its files, taken by whoever wrote them.
     """
 
     token: str
@@ -70,6 +72,7 @@ class Piece:
     part: str | None = None
     keys: pa.Table | None = field(default=None, repr=False, compare=False)
     place: str = field(default="", repr=False)
+    digests: Mapping[str, Digest] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def paths(self) -> tuple[str, ...]:
@@ -154,7 +157,11 @@ class WriteTask:
             keys = None
         count = sum(one.physical_rows for one in fragments)
         size = sum(file.size for one in fragments for file in one.files)
-        return Piece(self.token, fragments, match.fields, count, size, self.data_format, self.version, part, keys, place.lance_uri)
+        paths = [f"{_DATA}{file.path}" for one in fragments for file in one.files]
+        digests = place.digests.of(paths, blobs=any(map(has_blobs, match.schema)))
+        return Piece(
+            self.token, fragments, match.fields, count, size, self.data_format, self.version, part, keys, place.lance_uri, digests
+        )  # fmt: skip
 
     def read(self, pieces: Iterable[Piece | None], columns: Sequence[str] | None = None) -> pa.Table:
         """The rows of pieces, committed or not; null where a piece lacks a column.
@@ -207,7 +214,7 @@ class WriteTask:
             return write_plain(place, rows, match.fields, self.data_format, self.limits, self.token)
         if self.kind == "append":
             # A handle that finds the version by the number pylance knows it by: inside a transaction that is another one than ours.
-            dataset = partial(open_dataset, place, self.lance_version)
+            dataset = partial(open_dataset, place, self.lance_version, writing=True)
             made = write_into(place, rows, match.fields, self.data_format, dataset, self.limits)
         else:
             made = write_new(place, rows, self.data_format, self.limits, replacing=self.kind == "overwrite")
@@ -302,6 +309,12 @@ def check_place(place: Place, pieces: Iterable[Piece]) -> None:
                 argument="pieces",
                 advice="Make a new write task and write the rows again.",
             )
+
+
+def take_over_digests(place: Place, pieces: Iterable[Piece]) -> None:
+    """What writers found out about their files need not be found out again, perhaps from far away."""
+    for piece in pieces:
+        place.digests.remember(piece.digests)
 
 
 # ---- files that nobody wants -----------------------------------------------------------------------------------------------

@@ -7,24 +7,34 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib.metadata import version as installed_version
-from typing import Any, Final
+from typing import Any, Final, Literal, TypeAlias
 
-from tiltyard.errors import NotFound
+from tiltyard.errors import InvalidInput, NotFound
 from tiltyard.format.manifest_file import ManifestFile
 from tiltyard.format.names import Scheme
 from tiltyard.format.refs import branch_root
 from tiltyard.format.safe_paths import check_base
 from tiltyard.format.values import BasePath, WriterVersion
 from tiltyard.interfaces import CommitHandler, ObjectStore, Runtime, system_runtime
-from tiltyard.storage import Durability, lance_uri, open_store
+from tiltyard.storage import Durability, address_of, lance_uri, open_store
 from tiltyard.storage.handlers import ensure_usable, handler_for
 from tiltyard.transaction.commit import Committer
 from tiltyard.transaction.log import VersionLog
+from tiltyard.transaction.transaction import Transaction
+from tiltyard.verbs.digest_history import History
+from tiltyard.verbs.digests import FileDigests
+from tiltyard.verbs.isolated import ReadLimits, read_limits
 
 ANYWHERE: Final = "*"
 """As an allowed base: wherever the manifest says."""
 
+Verify: TypeAlias = Literal["read"]
+
 WRITER: Final = WriterVersion("tiltyard", installed_version("tiltyard"))
+
+
+def _unstamped(mine: Transaction) -> Transaction:
+    return mine
 
 
 @dataclass(frozen=True)
@@ -41,10 +51,16 @@ class Place:
     allowed_bases: tuple[str, ...] = ()
     outside: Callable[[str, ObjectStore], tuple[ObjectStore, CommitHandler]] | None = field(default=None, repr=False)
     """Where versions are decided outside the store: what to see a table's store through, and who creates its versions."""
+    stamp: Callable[[Transaction], Transaction] = field(default=_unstamped, repr=False)
+    """Adds what every commit made here says of itself."""
+    verify: Verify | None = None
+    """Whether files are compared with their digests before rows of them are handed out."""
+    limits: ReadLimits | None = None
+    """Bounds of the child process that reads rows; None for reading them in this one."""
 
     @cached_property
     def log(self) -> VersionLog:
-        return VersionLog(self.store)
+        return VersionLog(self.store, verify=self.verify == "read")
 
     @cached_property
     def sound_deletions(self) -> set[object]:
@@ -53,7 +69,22 @@ class Place:
 
     @cached_property
     def committer(self) -> Committer:
-        return Committer(self.log, self.handler, self.runtime, WRITER, self.trusted, self.open_base)
+        return Committer(self.log, self.handler, self.runtime, WRITER, self.trusted, self.open_base, self.stamp, self.digests)
+
+    @cached_property
+    def verified(self) -> set[str]:
+        """Files that were compared with their digests."""
+        return set()
+
+    @cached_property
+    def histories(self) -> dict[str, History]:
+        """What was read of the digests that are kept here (no path) and in bases, by their paths."""
+        return {}
+
+    @cached_property
+    def digests(self) -> FileDigests:
+        """Digests of files that were written here and are not committed yet."""
+        return FileDigests(self.store)
 
     def open_base(self, base: BasePath) -> ObjectStore:
         """The store of another place that holds files of this table."""
@@ -133,6 +164,19 @@ class Place:
         return self.lance_uri[: -len(branch_root(self.branch)) - 1] if self.branch else self.lance_uri
 
 
+def main_place(place: Place) -> Place:
+    """The main line of a branch's table; tags and branches are kept there."""
+    if place.branch is None:
+        return place
+    store = open_store(place.main_uri, storage_options=place.storage_options, durability=place.durability)
+    return replace(place, uri=place.main_uri, store=store, branch=None, outside=None)
+
+
+def check_verify(verify: object) -> None:
+    if verify not in (None, "read"):
+        raise InvalidInput(f"verify is 'read' or None, not {verify!r}.", argument="verify")
+
+
 def open_place(
     uri: str | os.PathLike[str],
     *,
@@ -140,11 +184,14 @@ def open_place(
     durability: Durability = "fsync",
     handler: str | CommitHandler | None = None,
     allowed_bases: Sequence[str | os.PathLike[str]] = (),
+    verify: Verify | None = None,
+    isolate: bool | ReadLimits = False,
     store: ObjectStore | None = None,
     runtime: Runtime | None = None,
 ) -> Place:
     """The place at a URI. A store or runtime given here replaces the usual one; the simulator and fault tests do that."""
-    text = os.fspath(uri)
+    text = address_of(uri)
+    check_verify(verify)
     store = store or open_store(text, storage_options=storage_options, durability=durability)
     return Place(
         uri=text,
@@ -154,4 +201,6 @@ def open_place(
         durability=durability,
         storage_options=dict(storage_options) if storage_options else None,
         allowed_bases=tuple(base if base == ANYWHERE else lance_uri(base) for base in allowed_bases),
+        verify=verify,
+        limits=read_limits(isolate),
     )

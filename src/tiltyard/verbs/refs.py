@@ -322,8 +322,10 @@ def _text(name: object) -> str:
     return name
 
 
-def _checked(name: str, what: str) -> str:
+def _checked(name: object, what: str) -> str:
     """Only names that a file can be about: no other can lead to a directory outside ``_refs`` or ``tree``."""
+    if not isinstance(name, str):
+        raise InvalidInput(f"A {what} is named by text, not {name!r}.", argument=what)
     try:
         sound = parse_ref_file_name(ref_file_name(name)) == name
     except UnicodeEncodeError:  # half a character

@@ -13,6 +13,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from tiltyard.errors import ExpectedVersionMismatch, InvalidInput, RetryableConflict, TiltyardError
+from tiltyard.format.legacy import check_carried_over
 from tiltyard.format.manifest_file import ManifestFile
 from tiltyard.format.names import Scheme
 from tiltyard.format.values import DataFragment
@@ -20,6 +21,8 @@ from tiltyard.interfaces import Clock
 from tiltyard.transaction import observers
 from tiltyard.transaction.backoff import RetryPolicy, wait_before
 from tiltyard.transaction.commit import CommitResult
+from tiltyard.transaction.succession import transaction_id
+from tiltyard.transaction.window import Window
 from tiltyard.verbs.bases import Target
 from tiltyard.verbs.data import discard
 from tiltyard.verbs.input import Rows, as_rows
@@ -64,11 +67,13 @@ class Execution:
         read: the version to build on.
         scheme: how the table's manifests are named.
         after: the conflict that made this run necessary; None in the first one.
+        begun: when the first execution began, which may have written files that this one commits.
     """
 
     read: ManifestFile
     scheme: Scheme
     after: RetryableConflict | None
+    begun: float
     _race: RetryPolicy
     _clock: Clock
     _end: float | None
@@ -77,9 +82,9 @@ class Execution:
     def policy(self) -> RetryPolicy:
         """Bounds for the commit loop, if it begins now."""
         if self._end is None:
-            return self._race
+            return replace(self._race, begun=self.begun)
         left = max(self._end - self._clock.monotonic(), 0.0)
-        return RetryPolicy(self._race.max_retries, left if self._race.deadline is None else min(left, self._race.deadline))
+        return RetryPolicy(self._race.max_retries, left if self._race.deadline is None else min(left, self._race.deadline), self.begun)
 
 
 class StreamSpentError(Exception):
@@ -113,8 +118,10 @@ def run_verb(
         RetryableConflict: the last one, ``executions`` telling how many runs there were.
         TiltyardError: whatever else a run ended in, which is not repeated.
     """
+    check_carried_over(read.manifest)
     clock = place.runtime.clock
-    end = None if policy.deadline is None else clock.monotonic() + policy.deadline
+    first = clock.monotonic()
+    end = None if policy.deadline is None else first + policy.deadline
     conflict: RetryableConflict | None = None
     executions = 0
     try:
@@ -122,7 +129,7 @@ def run_verb(
             executions += 1
             begun = clock.monotonic()
             try:
-                result, made = execute(Execution(read, scheme, conflict, policy.race, clock, end))
+                result, made = execute(Execution(read, scheme, conflict, first, policy.race, clock, end))
                 return replace(result, executions=executions), made
             except StreamSpentError:
                 assert conflict is not None
@@ -141,7 +148,7 @@ def run_verb(
                 raise conflict
             observers.rerun(conflict, executions=executions, wait=wait)
             clock.sleep(wait)
-            read, scheme = _newest(place, conflict)
+            read, scheme = _latest(place, conflict)
     finally:
         conflict = None  # its traceback knows this frame, and with it all the rows: the two would keep each other alive
 
@@ -151,11 +158,25 @@ def _may_run_again(conflict: RetryableConflict) -> bool:
     return conflict.retryable and not isinstance(conflict, ExpectedVersionMismatch)
 
 
-def _newest(place: Place, conflict: RetryableConflict) -> tuple[ManifestFile, Scheme]:
+def _latest(place: Place, conflict: RetryableConflict) -> tuple[ManifestFile, Scheme]:
+    """The version to re-execute on: the head, if no commit since the refused one's read version rules a re-execution out.
+
+    Raises:
+        RetryableConflict: the one given, where the table was replaced or cut back: the verb was not meant for what is there now.
+        IncompatibleConflict: a commit that the re-execution would stand on does not go together with what was refused.
+        HistoryUnavailable: such a commit cannot be read.
+    """
     version, scheme = place.head()
     if any(winner.version > version for winner in conflict.winners):
-        raise conflict  # the table was replaced or cut back since, and the verb was not meant for what is there now
-    return place.load(version, scheme), scheme
+        raise conflict
+    read = place.load(version, scheme)
+    if isinstance(conflict.window, Window):
+        if version < conflict.window.judged.manifest.version:
+            raise conflict
+        judged = conflict.window.judge(place.log, version, scheme).judged
+        if transaction_id(judged) != transaction_id(read):
+            raise conflict
+    return read, scheme
 
 
 class Source:

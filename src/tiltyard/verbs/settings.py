@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from tiltyard.errors import CorruptTable, InvalidInput
+import pyarrow as pa
+
+from tiltyard.errors import CorruptTable, InvalidInput, UnsupportedFeature
 from tiltyard.format.flags import check_writable
 from tiltyard.format.manifest import Manifest
 from tiltyard.format.manifest_file import ManifestFile
 from tiltyard.format.names import Scheme
 from tiltyard.format.safe_paths import check_base
 from tiltyard.format.schema import arrow_from_fields
+from tiltyard.format.text import check_encodes, check_text
 from tiltyard.format.values import BasePath
 from tiltyard.storage import lance_uri
 from tiltyard.transaction.applying.maps import update_config
@@ -19,8 +22,10 @@ from tiltyard.transaction.operations import Operation, UpdateBases, UpdateConfig
 from tiltyard.transaction.transaction import Transaction
 from tiltyard.verbs.columns import find_field, tree_of
 from tiltyard.verbs.delete import Committed
+from tiltyard.verbs.keys import check_comparable, distinct_keys, key_batches, primary_key_of
 from tiltyard.verbs.place import ANYWHERE, Place
 from tiltyard.verbs.rerun import Execution, RerunPolicy, run_verb
+from tiltyard.verbs.struck import dataset_at
 
 _LAID_OUT: Final = ("lance-encoding:blob", "lance-encoding:packed", "packed", "ARROW:extension:")
 """Field metadata by which files are written and read: it cannot change under files that are there."""
@@ -33,6 +38,7 @@ def changes(values: object, replace: bool, argument: str) -> UpdateMap:
     for key, value in values.items():
         if not isinstance(key, str) or not key or not (value is None or isinstance(value, str)):
             raise InvalidInput(f"Settings are texts by key, not {key!r}: {value!r}.", argument=argument)
+        check_encodes(check_text(key, "The name of a setting", argument) + (value or ""), "A setting", argument)
         if replace and value is None:
             raise InvalidInput(f"{key!r} is None: what is not named goes anyway.", argument=argument)
     if not values and not replace:
@@ -59,9 +65,30 @@ def update_field(
         for key in sorted(written):
             if key.startswith(_LAID_OUT) and said.get(key) != field.metadata.get(key):
                 raise InvalidInput(f"{key!r} says how the column is stored, which cannot change.", argument="values")
-        return _readable(UpdateConfig(field_metadata_updates={field.id: update}), manifest)
+        operation = _readable(UpdateConfig(field_metadata_updates={field.id: update}), manifest)
+        _check_declared_key(place, manifest, operation)
+        return operation
 
     return _commit(place, read, scheme, plan, properties, policy)
+
+
+def _check_declared_key(place: Place, manifest: Manifest, operation: UpdateConfig) -> None:
+    """Refuses a primary key that rows of the version are not told apart by. Keys of types that nobody can compare are taken as they are.
+
+    Raises:
+        KeyConflict: naming duplicate keys.
+    """
+    made = update_config(operation, manifest)
+    key = primary_key_of(made)
+    if key is None or key == primary_key_of(manifest) or not len(manifest.fragments):
+        return
+    try:
+        check_comparable(made, key)
+    except UnsupportedFeature:
+        return
+    keys = list(key_batches(place, dataset_at(place, manifest), key))
+    if keys:
+        distinct_keys(pa.concat_tables(keys), f"Version {manifest.version} has", UpdateConfig.name)
 
 
 def _readable(operation: UpdateConfig, manifest: Manifest) -> UpdateConfig:

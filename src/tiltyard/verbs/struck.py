@@ -19,6 +19,7 @@ from tiltyard.format.values import DataFragment
 from tiltyard.transaction.rebase import fragments_of
 from tiltyard.transaction.vectors import Vectors
 from tiltyard.verbs.deletions import check_deletions
+from tiltyard.verbs.expressions import condition
 from tiltyard.verbs.lance import lance_errors, open_dataset
 from tiltyard.verbs.place import Place
 
@@ -84,8 +85,9 @@ def matching_rows(place: Place, manifest: Manifest, where: str) -> dict[int, Bit
     """The live rows of a version that a condition holds for."""
     found = Addresses()
     dataset = dataset_at(place, manifest)
-    with lance_errors(place, "find rows"):
-        found.add(dataset.scanner(columns=[], filter=where, with_row_address=True, batch_size=_BATCH).to_table().column(ADDRESS))
+    sql = condition(where, dataset.schema)
+    with lance_errors(place, "find rows", manifest.version):
+        found.add(dataset.scanner(columns=[], filter=sql, with_row_address=True, batch_size=_BATCH).to_table().column(ADDRESS))
     return found.by_fragment()
 
 
@@ -109,7 +111,7 @@ class Struck:
 
 def strike_out(place: Place, manifest: Manifest, rows: Rows) -> Struck:
     """Writes deletion files for rows of a version that are live in it."""
-    vectors = Vectors(place.store, place.runtime.random, place.open_base)
+    vectors = Vectors(place.store, place.runtime.random, place.open_base, place.digests.note)
     updated, removed = [], []
     for number, fragment in fragments_of(manifest, rows).items():
         deleted = vectors.of(fragment, manifest.base_paths) | rows[number]

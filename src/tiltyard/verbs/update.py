@@ -28,10 +28,11 @@ from tiltyard.transaction.files import new_files
 from tiltyard.transaction.operations import Update, UpdateMode
 from tiltyard.transaction.rebase import fragments_of
 from tiltyard.transaction.transaction import Transaction
-from tiltyard.verbs.blobs import has_blobs
+from tiltyard.verbs.blobs import blob_reading, has_blobs, with_binary_blobs
 from tiltyard.verbs.casts import cast
 from tiltyard.verbs.data import FileLimits, write_into
 from tiltyard.verbs.delete import Committed, nothing_done
+from tiltyard.verbs.expressions import condition, expressions
 from tiltyard.verbs.in_place import with_values
 from tiltyard.verbs.input import conformed
 from tiltyard.verbs.lance import lance_errors
@@ -116,6 +117,12 @@ def _assigned(manifest: Manifest, assignment: Assignment) -> list[Field]:
 
 
 def _in_place(place: Place, manifest: Manifest, assignment: Assignment, assigned: list[Field]) -> bool:
+    schema = arrow_from_fields(manifest.fields, {})
+    if blobs := [field.name for field in assigned if has_blobs(schema.field(field.name))]:
+        if assignment.mode == "columns":
+            what = f"Blobs of column {blobs[0]!r} cannot be rewritten in place."
+            raise UnsupportedFeature(what, feature="update of blobs in place", writing=True, advice="Use mode='rows'.")
+        return False
     if assignment.mode != "auto":
         return assignment.mode == "columns"
     columns = sum(1 for field in manifest.fields if field.parent_id < 0)
@@ -133,9 +140,7 @@ def _in_place(place: Place, manifest: Manifest, assignment: Assignment, assigned
 
 def _rewrite_rows(place: Place, manifest: Manifest, assignment: Assignment, assigned: list[Field], limits: FileLimits) -> Made | None:
     stable = has_stable_row_ids(manifest)
-    schema = arrow_from_fields(manifest.fields, {})
-    if any(map(has_blobs, schema)):
-        raise UnsupportedFeature("Rows with blobs cannot be moved.", feature="update of blobs", writing=True, advice="Use mode='columns'.")
+    schema = with_binary_blobs(arrow_from_fields(manifest.fields, {}))
     dataset = dataset_at(place, manifest)
     addresses, ids = Addresses(), Addresses()
     stream = _new_rows(place, dataset, schema, assignment, addresses, ids if stable else None)
@@ -160,9 +165,16 @@ def _new_rows(
     place: Place, dataset: LanceDataset, schema: pa.Schema, assignment: Assignment, addresses: Addresses, ids: Addresses | None
 ) -> Iterator[pa.RecordBatch]:
     """The matching rows with their new values; where they were is noted on the way."""
-    columns = {name: assignment.values.get(name, _quoted(name)) for name in schema.names}
-    with lance_errors(place, "work out new values"):
-        scanner = dataset.scanner(columns=columns, filter=assignment.where, with_row_address=True, with_row_id=ids is not None)
+    given = expressions(assignment.values, dataset.schema, "values")
+    columns = {name: given.get(name, _quoted(name)) for name in schema.names}
+    with lance_errors(place, "work out new values", dataset.version):
+        scanner = dataset.scanner(
+            columns=columns,
+            filter=condition(assignment.where, dataset.schema),
+            with_row_address=True,
+            with_row_id=ids is not None,
+            **blob_reading(schema),
+        )
         for batch in scanner.to_batches():
             if not batch.num_rows:
                 continue
@@ -176,7 +188,7 @@ def _fitting(column: pa.Array, field: pa.Field) -> pa.Array:
     try:
         return cast(column, field.type)
     except pa.ArrowException as error:
-        what = f"A new value of {field.name!r} does not fit its type {field.type}: {error}"
+        what = f"A new value of {field.name!r} does not fit its type {field.type}: {str(error).rstrip('. ')}."
         raise InvalidInput(what, argument="values", advice="Nothing was committed. Cast it in the expression.") from error
 
 
@@ -219,10 +231,11 @@ def _rewrite_columns(place: Place, manifest: Manifest, assignment: Assignment) -
 def _values_by_fragment(place: Place, dataset: LanceDataset, schema: pa.Schema, assignment: Assignment) -> Iterator[tuple[int, pa.Table]]:
     """For each fragment with matching rows their addresses and new values."""
     names = list(assignment.values)
-    columns = dict(assignment.values)
+    columns = expressions(assignment.values, dataset.schema, "values")
+    where = condition(assignment.where, dataset.schema)
     for fragment in dataset.get_fragments():
-        with lance_errors(place, "work out new values"):
-            found = dataset.scanner(columns=columns, filter=assignment.where, fragments=[fragment], with_row_address=True).to_table()
+        with lance_errors(place, "work out new values", dataset.version):
+            found = dataset.scanner(columns=columns, filter=where, fragments=[fragment], with_row_address=True).to_table()
         if found.num_rows:
             arrays = [_fitting(found.column(name).combine_chunks(), schema.field(name)) for name in names]
             yield fragment.fragment_id, pa.table([found.column(ADDRESS), *arrays], names=[ADDRESS, *names])

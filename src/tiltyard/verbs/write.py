@@ -20,7 +20,9 @@ from tiltyard.format.manifest_file import ManifestFile
 from tiltyard.format.names import Scheme
 from tiltyard.format.schema import arrow_from_fields, fields_from_arrow
 from tiltyard.format.schema_match import SchemaMatch, match_schema
+from tiltyard.format.text import check_encodes, check_text
 from tiltyard.format.values import DataFormat, DataFragment, Field
+from tiltyard.storage import refuse_file
 from tiltyard.transaction.apply import Creation
 from tiltyard.transaction.keys import WrittenKeys
 from tiltyard.transaction.operations import Append, Overwrite
@@ -55,6 +57,7 @@ class NewTable:
         for key, value in self.config.items():
             if not isinstance(key, str) or not isinstance(value, str):
                 raise InvalidInput(f"Config is text by text, not {key!r}: {value!r}.", argument="config")
+            check_encodes(check_text(key, "The name of a setting", "config") + value, "A setting", "config")
         if self.data_format not in DATA_FORMATS:
             raise InvalidInput(
                 f"Data format {self.data_format!r} cannot be written.",
@@ -86,6 +89,7 @@ def create_table(place: Place, data: Any, new: NewTable, properties: Mapping[str
     """Makes a table of these rows, or an empty one of a schema."""
     if place.log.head() is not None:
         raise AlreadyExists.table(place.store.uri)
+    refuse_file(place.uri)
     place.ensure_safe()
     fields, metadata, rows = _as_schema(as_rows(data), new.primary_key, new.data_format)
     seen = _Distinct.of(fields, how, rows)
@@ -164,7 +168,7 @@ class Appending:
         """pylance's handle on a version with our fields, which need not be this one: only the schema tells it how to write."""
         found = self.dataset
         if found is None:
-            found = self.dataset = open_dataset(place, version)
+            found = self.dataset = open_dataset(place, version, writing=True)
         return found
 
 
@@ -185,9 +189,8 @@ def append_rows(
         check_writable(manifest.reader_flags, manifest.writer_flags)
         place.ensure_safe()
         match = appending.match(source.rows.schema)
-        if manifest.data_format is not None:
-            check_encodable(match.fields, file_version(manifest.data_format.version))
-        data_version = manifest.data_format.version if manifest.data_format else ""
+        data_version = manifest.data_format.version if manifest.data_format else "0.1"  # the first, which did not say so
+        check_encodable(match.fields, file_version(data_version))
 
         def write() -> tuple[DataFragment, ...]:
             rows = conformed(source.rows, match.schema, match.check_not_null)

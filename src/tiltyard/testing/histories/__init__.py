@@ -10,6 +10,9 @@ A list tells the order in which it grew. So the reads give, for each key, the or
 overwrote whom (ww), who saw whom (wr), and who read a state that somebody else then changed (rw). A history is good if these edges
 have no cycle of a kind that the isolation forbids. Every finding names the transactions and says each edge in words.
 
+Names of tables are keys as well (see ``names``): ``Define`` gives one to a table or takes it away, ``Look`` asks for one and ``Listing``
+for all of them, and ``check`` is told by ``names=`` in which order the catalog changed them.
+
 A transaction of unknown outcome counts as committed as soon as one that committed has read one of its appends; otherwise it may or may
 not have happened, and nothing is concluded from it.
 
@@ -19,12 +22,28 @@ histories of a serial and of a snapshot-isolation executor, and agrees with tryi
 
 from tiltyard.testing.histories.checker import check
 from tiltyard.testing.histories.lines import Recorder, began_line, dump, ended_line, load
-from tiltyard.testing.histories.records import Append, Element, Elements, History, Op, Outcome, Read, Transaction
+from tiltyard.testing.histories.records import (
+    AnyOp,
+    Append,
+    Define,
+    Element,
+    Elements,
+    History,
+    Listing,
+    Look,
+    NameStep,
+    Op,
+    Outcome,
+    Read,
+    Transaction,
+)
 from tiltyard.testing.histories.report import Anomaly, Edge, EdgeKind, Finding, Isolation, Report
 
 __all__ = [
     "Anomaly",
+    "AnyOp",
     "Append",
+    "Define",
     "Edge",
     "EdgeKind",
     "Element",
@@ -32,6 +51,9 @@ __all__ = [
     "Finding",
     "History",
     "Isolation",
+    "Listing",
+    "Look",
+    "NameStep",
     "Op",
     "Outcome",
     "Read",

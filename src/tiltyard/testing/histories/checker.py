@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import get_args
 
 from tiltyard.errors import InvalidInput
 from tiltyard.testing.histories.graph import build
+from tiltyard.testing.histories.names import resolve
 from tiltyard.testing.histories.observed import observe
-from tiltyard.testing.histories.records import History
+from tiltyard.testing.histories.records import History, NameStep
 from tiltyard.testing.histories.report import ALLOWED_UNDER_SNAPSHOT, Anomaly, EdgeKind, Finding, Isolation, Report
 from tiltyard.testing.histories.search import Search
 from tiltyard.testing.histories.updates import lost_updates
@@ -17,20 +19,34 @@ from tiltyard.testing.histories.versions import versions_of
 SHOWN_PER_ANOMALY = 10
 
 
-def check(history: History, isolation: Isolation = "snapshot", *, realtime: bool = False, sessions: bool = False) -> Report:
+def check(
+    history: History,
+    isolation: Isolation = "snapshot",
+    *,
+    realtime: bool = False,
+    sessions: bool = False,
+    names: Sequence[NameStep] | None = None,
+) -> Report:
     """Judges a history.
 
     Args:
         isolation: "snapshot" or "serializable"; anomalies it allows become notes.
         realtime: whoever begins after another was acknowledged must see it. The times must come from one clock.
         sessions: the same, but only within each process.
+        names: where the history has names, what each snapshot did to them, all snapshots.
     """
     if isolation not in get_args(Isolation):
         raise InvalidInput(f"There is no isolation {isolation!r}; it is one of {', '.join(get_args(Isolation))}.", argument="isolation")
+    if history.has_names and names is None:
+        raise InvalidInput("The history has names; say in which order they changed.", argument="names")
+    told: list[Finding] = []
+    given = len(history)
+    if names is not None:
+        history, told = resolve(history, names, isolation)
     observed = observe(history)
     versions, found = versions_of(observed, realtime=realtime)
     graph = build(observed, versions, sessions=sessions, realtime=realtime)
-    everything = [*observed.findings, *found]
+    everything = [*told, *observed.findings, *found]
     settled: set[tuple[int, int]] = set()
     grave: set[int] = set()
     late_under: set[tuple[int, str]] = set()
@@ -49,7 +65,7 @@ def check(history: History, isolation: Isolation = "snapshot", *, realtime: bool
     allowed = ALLOWED_UNDER_SNAPSHOT if isolation == "snapshot" else frozenset[Anomaly]()
     findings = tuple(finding for finding in shown if finding.anomaly not in allowed)
     notes = tuple(finding for finding in shown if finding.anomaly in allowed)
-    return Report(isolation, realtime, len(history), len(observed.committed), findings, notes, omitted)
+    return Report(isolation, realtime, given, len(observed.committed), findings, notes, omitted)
 
 
 def _first_of_each(everything: list[Finding], untold: Counter[Anomaly]) -> tuple[list[Finding], tuple[tuple[Anomaly, int], ...]]:

@@ -12,7 +12,19 @@ from dataclasses import dataclass
 from typing import Any
 
 from tiltyard.errors import InvalidInput
-from tiltyard.testing.histories.records import OUTCOMES, Append, History, Op, Outcome, Read, Transaction, is_element
+from tiltyard.testing.histories.records import (
+    OUTCOMES,
+    AnyOp,
+    Append,
+    Define,
+    History,
+    Listing,
+    Look,
+    Outcome,
+    Read,
+    Transaction,
+    is_element,
+)
 
 
 @dataclass(slots=True)
@@ -27,25 +39,26 @@ class Recorder:
     now: Callable[[], int]
     _next: int = 0
 
-    def begin(self, ops: Sequence[Op], *, final: bool = False) -> int:
+    def begin(self, ops: Sequence[AnyOp], *, final: bool = False) -> int:
         """Call before the transaction starts; gives its index."""
         index = self._next
         self._next += 1
         self.write(began_line(self.process, index, self.now(), ops, final=final))
         return index
 
-    def end(self, index: int, outcome: Outcome, ops: Sequence[Op]) -> None:
-        """Call when the outcome is known, or known to be unknown; ``ops`` with what was read."""
-        self.write(ended_line(self.process, index, self.now(), outcome, ops))
+    def end(self, index: int, outcome: Outcome, ops: Sequence[AnyOp], *, base: int | None = None) -> None:
+        """Call when the outcome is known, or known to be unknown; ``ops`` with what was read, ``base`` if names were looked at."""
+        self.write(ended_line(self.process, index, self.now(), outcome, ops, base=base))
 
 
-def began_line(process: str, index: int, at: int, ops: Sequence[Op], *, final: bool = False) -> str:
+def began_line(process: str, index: int, at: int, ops: Sequence[AnyOp], *, final: bool = False) -> str:
     line: dict[str, Any] = {"process": process, "index": index, "began": at, "ops": _ops_out(ops)}
     return _line(line | ({"final": True} if final else {}))
 
 
-def ended_line(process: str, index: int, at: int, outcome: Outcome, ops: Sequence[Op]) -> str:
-    return _line({"process": process, "index": index, "ended": at, "outcome": outcome, "ops": _ops_out(ops)})
+def ended_line(process: str, index: int, at: int, outcome: Outcome, ops: Sequence[AnyOp], *, base: int | None = None) -> str:
+    line: dict[str, Any] = {"process": process, "index": index, "ended": at, "outcome": outcome, "ops": _ops_out(ops)}
+    return _line(line | ({} if base is None else {"base": base}))
 
 
 def dump(history: History) -> Iterator[str]:
@@ -53,6 +66,7 @@ def dump(history: History) -> Iterator[str]:
     for each in history.transactions:
         line: dict[str, Any] = {"process": each.process, "index": each.index, "began": each.began, "ended": each.ended}
         line |= {"outcome": each.outcome, "ops": _ops_out(each.ops)} | ({"final": True} if each.final else {})
+        line |= {} if each.base is None else {"base": each.base}
         yield _line(line)
 
 
@@ -71,11 +85,22 @@ def _line(fields: dict[str, Any]) -> str:
     return json.dumps(fields, separators=(",", ":")) + "\n"
 
 
-def _ops_out(ops: Sequence[Op]) -> list[list[Any]]:
-    return [
-        ["append", op.key, op.element] if isinstance(op, Append) else ["read", op.key, None if op.elements is None else list(op.elements)]
-        for op in ops
-    ]
+def _ops_out(ops: Sequence[AnyOp]) -> list[list[Any]]:
+    return [_op_out(op) for op in ops]
+
+
+def _op_out(op: AnyOp) -> list[Any]:
+    match op:
+        case Append():
+            return ["append", op.key, op.element]
+        case Read():
+            return ["read", op.key, None if op.elements is None else list(op.elements)]
+        case Define():
+            return ["define", op.name, op.table]
+        case Look():
+            return ["look", op.name, op.table]
+        case Listing():
+            return ["list", None if op.names is None else list(op.names)]
 
 
 def _fields(line: str, number: int) -> dict[str, Any] | None:
@@ -110,10 +135,13 @@ def _transaction(fields: dict[str, Any]) -> Transaction:
     if outcome not in OUTCOMES:
         raise InvalidInput(f"{name} has the outcome {outcome!r}; it is one of {', '.join(OUTCOMES)}.", argument="files")
     ops = tuple(_op_in(op, name) for op in fields.get("ops", ()))
-    return Transaction(fields["process"], fields["index"], began, ended, ops, outcome, bool(fields.get("final", False)))
+    base = fields.get("base")
+    if base is not None and not isinstance(base, int):
+        raise InvalidInput(f"{name} has no whole number for the snapshot it saw.", argument="files")
+    return Transaction(fields["process"], fields["index"], began, ended, ops, outcome, bool(fields.get("final", False)), base)
 
 
-def _op_in(op: object, name: str) -> Op:
+def _op_in(op: object, name: str) -> AnyOp:
     match op:
         case ["append", str(key), element] if is_element(element):
             return Append(key, element)
@@ -121,4 +149,12 @@ def _op_in(op: object, name: str) -> Op:
             return Read(key)
         case ["read", str(key), list(elements)] if all(map(is_element, elements)):
             return Read(key, tuple(elements))
+        case ["define", str(key), str() | None as table]:
+            return Define(key, table)
+        case ["look", str(key), str() | None as table]:
+            return Look(key, table)
+        case ["list", None]:
+            return Listing()
+        case ["list", list(names)] if all(isinstance(each, str) for each in names):
+            return Listing(tuple(names))
     raise InvalidInput(f"{name} has an operation that is neither an append nor a read: {op!r}.", argument="files")

@@ -90,7 +90,7 @@ class _Folding:
         for op in self.transaction.ops:
             if isinstance(op, Append):
                 self.own.setdefault(op.key, []).append(op.element)
-            elif op.elements is not None:
+            elif isinstance(op, Read) and op.elements is not None:
                 self._read(op.key, op.elements)
         for key, base in self.bases.items():
             early = [element for element in self.own.get(key, ()) if element in base]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeGuard, get_args
 
@@ -31,7 +31,46 @@ class Read:
     elements: Elements | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Define:
+    """Gives ``name`` to a table, or takes it away (None). A creation or a drop is one of these, a rename two."""
+
+    name: str
+    table: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """Which table ``name`` stands for; None where there is none."""
+
+    name: str
+    table: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """The names of all tables; ``None`` when the answer was not seen."""
+
+    names: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NameStep:
+    """What one snapshot did to names, as the catalog's own history has it.
+
+    Attributes:
+        snapshot: its number.
+        transaction: who made it, as ``Transaction.name`` has it.
+        names: what each changed name stands for afterwards; empty where it changed none.
+    """
+
+    snapshot: int
+    transaction: str
+    names: Mapping[str, str | None]
+
+
 Op = Append | Read
+AnyOp = Op | Define | Look | Listing
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,15 +86,17 @@ class Transaction:
             must belong to the attempt that may have committed; give None for a read of which that is not certain.
         outcome: "ok" (acknowledged), "failed" (certainly not committed) or "unknown".
         final: it began after all others had come to rest, so every committed append must be in what it read.
+        base: the snapshot it saw, if it says so; needed where it looked at names.
     """
 
     process: str
     index: int
     began: int
     ended: int | None
-    ops: tuple[Op, ...]
+    ops: tuple[AnyOp, ...]
     outcome: Outcome
     final: bool = False
+    base: int | None = None
 
     @property
     def name(self) -> str:
@@ -79,6 +120,10 @@ class History:
     def __len__(self) -> int:
         return len(self.transactions)
 
+    @property
+    def has_names(self) -> bool:
+        return any(isinstance(op, Define | Look | Listing) for transaction in self.transactions for op in transaction.ops)
+
 
 def is_element(value: object) -> TypeGuard[Element]:
     """Whether a value can be appended. True equals 1 and 1.0 equals 1, so neither kind of value is let in."""
@@ -94,8 +139,8 @@ def _check_transaction(transaction: Transaction) -> None:
     if transaction.ended is not None and transaction.ended < transaction.began:
         raise InvalidInput(f"{name} ended at {transaction.ended}, before it began at {transaction.began}.", argument="ended")
     for op in transaction.ops:
-        elements = (op.element,) if isinstance(op, Append) else op.elements or ()
-        if not all(map(is_element, elements)):
+        elements = (op.element,) if isinstance(op, Append) else (op.elements or ()) if isinstance(op, Read) else ()
+        if isinstance(op, Append | Read) and not all(map(is_element, elements)):
             raise InvalidInput(f"{name} has an element under {op.key!r} that is neither an int nor a str.", argument="ops")
 
 

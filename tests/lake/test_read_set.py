@@ -1,0 +1,387 @@
+"""What counts as a read: every public member of a transaction and of its tables is noted, or stands on a short list with its reason."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import tiltyard as ty
+from tests.support.lakes import Site, ids, numbers
+from tiltyard.catalog.values import ReadLevel
+from tiltyard.distributed import RowPlan
+from tiltyard.errors import ExpectedVersionMismatch, NotFound, TiltyardError, UnsupportedFeature
+from tiltyard.lake import Lake
+from tiltyard.lakes.handles import TransactionTable
+from tiltyard.lakes.transaction import LakeTransaction
+
+Use = Callable[[TransactionTable], Any]
+
+
+def members(kind: type) -> set[str]:
+    """All that a caller may use of a class, with the protocols by which other libraries read it."""
+    return {name for name in dir(kind) if not name.startswith("_") or name.startswith(("__arrow", "__len", "__iter", "__getitem"))}
+
+
+def refused(*_: Any) -> Any:
+    raise ty.InvalidInput("no")
+
+
+def written(table: TransactionTable, **more: Any) -> Any:
+    return table.write_task(**more).write(numbers(8))
+
+
+ROWS: dict[str, Use] = {
+    "add_columns": lambda t: t.add_columns({"y": "id + 1"}),
+    "alter_columns": lambda t: t.alter_columns({"path": "id", "name": "key"}),
+    "change_rows": lambda t: t.change_rows(refused, RowPlan("delete")),
+    "add_columns_parts": lambda t: t.add_columns_parts(pa.schema([("y", pa.int64())]), refused),
+    "config": lambda t: t.config,
+    "count_rows": lambda t: t.count_rows(),
+    "delete": lambda t: t.delete("id = 1"),
+    "drop_columns": lambda t: t.drop_columns(["id"]),
+    "field_ids": lambda t: t.field_ids,
+    "merge": lambda t: t.merge(numbers(1), on="id").when_not_matched_insert_all().execute(),
+    "metadata": lambda t: t.metadata,
+    "primary_key": lambda t: t.primary_key,
+    "replace_data": lambda t: t.replace_data(lambda batch: batch, ["id"]),
+    "scan": lambda t: t.scan(),
+    "scan_task": lambda t: t.scan_task(),
+    "schema": lambda t: t.schema,
+    "to_arrow": lambda t: t.to_arrow(),
+    "update": lambda t: t.update({"id": "id + 1"}),
+    "update_config": lambda t: t.update_config({"k": "v"}),
+    "update_field_metadata": lambda t: t.update_field_metadata("id", {"k": "v"}),
+    "update_metadata": lambda t: t.update_metadata({"k": "v"}),
+    "update_schema_metadata": lambda t: t.update_schema_metadata({"k": "v"}),
+    "write_task": lambda t: t.write_task(),
+}
+"""They tell of rows, schema or settings, or what they write depends on these. Some fail here, which tells of more."""
+
+TABLE: dict[str, Use] = {
+    "add_bases": lambda t: t.add_bases(["/nowhere"]),
+    "bases": lambda t: t.bases,
+    "branch": lambda t: t.branch,
+    "changes": lambda t: t.changes(1),
+    "check": lambda t: t.check(),
+    "commit": lambda t: t.commit("nothing"),  # type: ignore[arg-type]
+    "compact": lambda t: t.compact(),
+    "compact_parts": lambda t: t.compact_parts(refused),
+    "create_index": lambda t: t.create_index("id", "BTREE", name="other"),
+    "create_index_parts": lambda t: t.create_index_parts(refused, "id", "BTREE"),
+    "data_format": lambda t: t.data_format,
+    "describe": lambda t: t.describe(),
+    "discard_pieces": lambda t: t.discard_pieces([]),
+    "drop_index": lambda t: t.drop_index("id_idx"),
+    "extend_index": lambda t: t.extend_index("id_idx"),
+    "failed_attempts": lambda t: t.failed_attempts(),
+    "features": lambda t: t.features,
+    "fragments": lambda t: t.fragments,
+    "history": lambda t: t.history(),
+    "indices": lambda t: t.indices,
+    "lance": lambda t: t.lance,
+    "latest_version": lambda t: t.latest_version(),
+    "list_indices": lambda t: t.list_indices(),
+    "mem_wal": lambda t: t.mem_wal.generations,
+    "migrate_manifest_names": lambda t: t.migrate_manifest_names(),
+    "optimize_indices": lambda t: t.optimize_indices(),
+    "outcome": lambda t: t.outcome("00000000-0000-0000-0000-000000000000"),
+    "refresh": lambda t: t.refresh(),
+    "restore": lambda t: t.restore(1),
+    "version": lambda t: t.version,
+    "versions": lambda t: t.versions(),
+    "why": lambda t: t.why("00000000-0000-0000-0000-000000000000"),
+}
+"""They tell of more than that: of indices, fragments, versions, history."""
+
+BLIND: dict[str, tuple[Use, str]] = {
+    "append": (
+        lambda t: t.append(numbers(7)),
+        "what it writes is the same whatever is there; carried over others, keys are compared again",
+    ),
+    "overwrite": (lambda t: t.overwrite(numbers(7)), "what it writes is the same whatever is there; it is never carried over a change"),
+    "uri": (lambda t: t.uri, "never changes for a table, and which table it is was read with the name"),
+    "name": (lambda t: t.name, "what the caller asked for"),
+    "in_transaction": (lambda t: t.in_transaction, "says nothing of the table"),
+}
+PIECES = {"append_pieces", "overwrite_pieces"}
+"""As ``append`` and ``overwrite``; the task that pieces are written by tells the schema, so that it is a read."""
+ELSEWHERE = {"create", "create_from_pieces", "open", "outcome_at", "resume_migration"}
+"""Need no handle: they are about another table."""
+NOT_HERE = {"branches", "cleanup", "clone", "tags"}
+"""Refused in a transaction."""
+
+
+@pytest.fixture(scope="module")
+def indexed_lake(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    with Lake.open(tmp_path_factory.mktemp("reads") / "lake", durability="os") as lake:
+        table = lake.create_table("a", numbers(1))
+        table.append(numbers(2))
+        table.create_index("id", "BTREE")
+        lake.create_table("b", numbers(1))
+        yield lake
+
+
+def level_after(lake: Lake, use: Use) -> ReadLevel:
+    tx = lake.transaction(isolation="serializable")
+    table = tx.table("a")
+    try:
+        use(table)
+    except TiltyardError:
+        pass  # what it was told then is told by the error
+    level = tx._reads.level(lake.catalog.cut().tables["a"].id)
+    tx.rollback()
+    return level
+
+
+def test_every_member_of_a_table_is_known() -> None:
+    """A new member belongs into one of these lists; without a thought it is noted as reading everything."""
+    assert members(TransactionTable) == {*ROWS, *TABLE, *BLIND, *PIECES, *ELSEWHERE, *NOT_HERE}
+
+
+@pytest.mark.parametrize("name", sorted(ROWS))
+def test_it_is_a_read_of_rows(indexed_lake: Lake, name: str) -> None:
+    fails = name in ("change_rows", "add_columns_parts", "drop_columns")
+    assert level_after(indexed_lake, ROWS[name]) == ("table" if fails else "rows")
+
+
+@pytest.mark.parametrize("name", sorted(TABLE))
+def test_it_is_a_read_of_the_table(indexed_lake: Lake, name: str) -> None:
+    assert level_after(indexed_lake, TABLE[name]) == "table"
+
+
+@pytest.mark.parametrize("name", sorted(BLIND))
+def test_it_reads_nothing_but_the_name(indexed_lake: Lake, name: str) -> None:
+    use, reason = BLIND[name]
+    assert level_after(indexed_lake, use) == "name", reason
+
+
+@pytest.mark.parametrize(
+    ("use", "level"),
+    [
+        (lambda t: t.append(numbers(1).slice(1)), "name"),
+        (lambda t: t.delete("id = 99"), "rows"),
+        (lambda t: t.append(pa.table({"x": [1]})), "table"),
+        (lambda t: t.append(batches_that_read(t)), "rows"),
+        (lambda t: t.to_arrow(with_row_id=True), "table"),
+        (lambda t: t.to_arrow(["id", "_rowaddr"]), "table"),
+        (lambda t: t.count_rows("_rowid = 1"), "table"),
+        (lambda t: t.to_arrow(limit=1), "table"),
+        (lambda t: t.to_arrow(["id"], "id = 1"), "rows"),
+        (lambda t: t.append_pieces([written(t)]), "rows"),
+        (lambda t: t.overwrite_pieces(t.write_task(overwrite=True, schema=numbers(1).schema), []), "rows"),
+    ],
+    ids=[
+        "an append of nothing, a version like others", "a delete that commits nothing", "a refused append",
+        "an append that reads on the way", "row ids", "row addresses", "a filter by row id", "some rows", "a plain filter", "pieces",
+        "pieces that overwrite",
+    ],
+)  # fmt: skip
+def test_how_closely_it_looked(indexed_lake: Lake, use: Use, level: ReadLevel) -> None:
+    assert level_after(indexed_lake, use) == level
+
+
+def batches_that_read(table: TransactionTable) -> pa.RecordBatchReader:
+    """Rows that are made from the table itself while they are being appended to it."""
+    return pa.RecordBatchReader.from_batches(numbers(1).schema, (numbers(table.count_rows()).to_batches()[0] for _ in range(1)))
+
+
+@pytest.mark.parametrize("name", sorted(NOT_HERE))
+def test_what_is_refused_tells_nothing(indexed_lake: Lake, name: str) -> None:
+    table = indexed_lake.transaction().table("a")
+    with pytest.raises(UnsupportedFeature):
+        getattr(table, name)()
+
+
+# ---- the transaction itself ---------------------------------------------------------------------------------------------------------
+
+Noted = tuple[dict[str, ReadLevel], tuple[str, ...], bool]
+"""Tables by name and how closely they were looked at, absent names, and whether all names were listed."""
+
+
+def noted(lake: Lake, tx: LakeTransaction) -> Noted:
+    heads = lake.catalog.cut().tables
+    levels: dict[str, ReadLevel] = {name: level for name, head in heads.items() if (level := tx._reads.level(head.id)) != "nothing"}
+    return levels, tx._reads.absent, tx._reads.names is not None
+
+
+def missing(tx: LakeTransaction) -> None:
+    with pytest.raises(NotFound):
+        tx.table("nothing")
+
+
+OF_A_TRANSACTION: dict[str, tuple[Callable[[LakeTransaction], Any], Noted]] = {
+    "table": (lambda tx: tx.table("a"), ({"a": "name"}, (), False)),
+    "tables": (lambda tx: tx.tables(), ({}, (), True)),
+    "create_table": (lambda tx: tx.create_table("c", numbers(1)), ({}, ("c",), False)),
+    "create_table_from_pieces": (lambda tx: pieces_of_c(tx), ({}, ("c",), False)),
+    "drop_table": (lambda tx: tx.drop_table("a"), ({"a": "name"}, (), False)),
+    "rename_table": (lambda tx: tx.rename_table("a", "c"), ({"a": "name"}, ("c",), False)),
+    "cut": (lambda tx: tx.cut, ({"a": "table", "b": "table"}, (), True)),
+    "staged": (lambda tx: tx.staged("a"), ({"a": "table"}, (), False)),
+}
+SAYS_NOTHING = {
+    "base": "the number of its snapshot: where it stands, as a clock would say, not what is there",
+    "check_open": "of itself",
+    "commit": "the end of it: what it read is compared there",
+    "in_doubt": "of itself",
+    "note_read": "how its tables have reads noted",
+    "publish_through": "has a fast-forward decide",
+    "rearrange": "for a fast-forward, which has read the cut; it returns nothing",
+    "rollback": "the end of it",
+    "spark": "makes a view whose every use goes through table and tables",
+}
+
+
+def pieces_of_c(tx: LakeTransaction) -> None:
+    task = tx._lake.new_table_task("c", numbers(1).schema)
+    tx.create_table_from_pieces("c", task, [task.write(numbers(1))])
+
+
+def test_every_member_of_a_transaction_is_known() -> None:
+    assert members(LakeTransaction) == {*OF_A_TRANSACTION, *SAYS_NOTHING}
+
+
+@pytest.mark.parametrize("name", sorted(OF_A_TRANSACTION))
+def test_names_are_noted(indexed_lake: Lake, name: str) -> None:
+    use, expected = OF_A_TRANSACTION[name]
+    tx = indexed_lake.transaction(isolation="serializable")
+    use(tx)
+    assert noted(indexed_lake, tx) == expected
+    tx.rollback()
+
+
+def test_a_refused_creation_and_an_absent_table_are_reads(indexed_lake: Lake) -> None:
+    tx = indexed_lake.transaction(isolation="serializable")
+    missing(tx)
+    with pytest.raises(ty.AlreadyExists):
+        tx.create_table("a", numbers(1))
+    with pytest.raises(ty.AlreadyExists):
+        tx.rename_table("a", "b")
+    assert noted(indexed_lake, tx) == ({"a": "name", "b": "name"}, ("nothing",), False)
+
+
+# ---- what breaks a read --------------------------------------------------------------------------------------------------------------
+
+READS: dict[str, Callable[[LakeTransaction], Any]] = {
+    "name": lambda tx: tx.table("a"),
+    "rows": lambda tx: tx.table("a").to_arrow(),
+    "table": lambda tx: tx.table("a").list_indices(),
+    "absent": missing,
+    "list": lambda tx: tx.tables(),
+}
+CHANGES: dict[str, tuple[Callable[[Lake], Any], set[str]]] = {
+    "rows": (lambda lake: lake.table("a").append(numbers(2)), {"rows", "table"}),
+    "config": (lambda lake: lake.table("a").update_config({"color": "red"}), {"rows", "table"}),
+    "index": (lambda lake: lake.table("a").create_index("id", "BTREE"), {"table"}),
+    "dropped": (lambda lake: lake.drop_table("a"), {"name", "rows", "table", "list"}),
+    "renamed": (lambda lake: lake.rename_table("a", "c"), {"name", "rows", "table", "list"}),
+    "renamed to the absent name": (lambda lake: lake.rename_table("a", "nothing"), {"name", "rows", "table", "absent", "list"}),
+    "made": (lambda lake: lake.create_table("nothing", numbers(1)), {"absent", "list"}),
+    "another made": (lambda lake: lake.create_table("c", numbers(1)), {"list"}),
+    "registered": (lambda lake: registered(lake), {"absent", "list"}),
+    "replaced": (lambda lake: replaced(lake), {"name", "rows", "table", "list"}),
+    "made and dropped": (lambda lake: made_and_dropped(lake), {"list"}),
+    "another's rows": (lambda lake: lake.table("other").append(numbers(2)), set()),
+}
+
+
+def registered(lake: Lake) -> None:
+    where = str(lake._where.root) + "-elsewhere.lance"
+    ty.Table.create(where, numbers(1))
+    lake.register_table("nothing", where)
+
+
+def replaced(lake: Lake) -> None:
+    with lake.transaction() as tx:
+        tx.drop_table("a")
+        tx.create_table("a", numbers(1))
+
+
+def made_and_dropped(lake: Lake) -> None:
+    lake.create_table("nothing", numbers(1))
+    lake.drop_table("nothing")
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_what_breaks_a_read(site: Site, lake: Lake, change: str) -> None:
+    """One transaction for each way to read, all open while somebody else makes one change; each writes to a table of its own."""
+    for name in (*READS, "other"):
+        lake.create_table(f"to_{name}" if name in READS else name, numbers(0))
+    open_ones = {}
+    for name, read in READS.items():
+        tx = open_ones[name] = lake.transaction(isolation="serializable")
+        read(tx)
+        tx.table(f"to_{name}").append(numbers(1))
+    plain = lake.transaction()
+    for read in READS.values():
+        read(plain)
+    plain.table("b").append(numbers(9))
+    make, broken = CHANGES[change]
+    make(site.open())
+    failed = {}
+    for name, tx in open_ones.items():
+        try:
+            tx.commit()
+        except ExpectedVersionMismatch as error:
+            failed[name] = error
+    assert set(failed) == broken
+    for told in failed.values():
+        assert told.retryable
+        assert told.cause in ("read", "name")
+        assert len(str(told)) < 300
+    plain.commit()
+    assert ids(lake.table("b")) == [1, 9], "a snapshot transaction counts on nothing that it read"
+
+
+def test_the_error_names_the_name(lake: Lake) -> None:
+    tx = lake.transaction(isolation="serializable")
+    missing(tx)
+    tx.table("b").append(numbers(2))
+    lake.create_table("nothing", numbers(1))
+    with pytest.raises(ExpectedVersionMismatch, match="There is a table nothing by now") as caught:
+        tx.commit()
+    assert (caught.value.table, caught.value.cause) == ("nothing", "name")
+    assert [by["operation"] for by in caught.value.by] == ["create"]
+    tx = lake.transaction(isolation="serializable")
+    tx.tables()
+    tx.table("b").append(numbers(2))
+    lake.rename_table("nothing", "something")
+    with pytest.raises(ExpectedVersionMismatch, match="Tables were made, dropped or renamed"):
+        tx.commit()
+    tx = lake.transaction(isolation="serializable")
+    tx.table("something").append(numbers(2))
+    lake.rename_table("something", "else")
+    with pytest.raises(ExpectedVersionMismatch, match="something is called else by now"):
+        tx.commit()
+
+
+def test_run_looks_again(site: Site, lake: Lake) -> None:
+    """Of two that make what they do not find, the second finds it."""
+    runs: list[str] = []
+
+    def work(tx: LakeTransaction) -> None:
+        try:
+            tx.table("c")
+            runs.append("found")
+        except NotFound:
+            runs.append("made")
+            tx.create_table("c", numbers(1))
+            if len(runs) == 1:
+                site.open().create_table("c", numbers(5))
+
+    lake.run(work, isolation="serializable")
+    assert runs == ["made", "found"]
+    assert ids(lake.table("c")) == [5]
+
+
+def test_what_was_renamed_is_not_dropped_under_its_old_name(lake: Lake) -> None:
+    """Two change what one name stands for: that is a conflict under every isolation."""
+    tx = lake.transaction()
+    tx.drop_table("a")
+    lake.rename_table("a", "c")
+    with pytest.raises(ExpectedVersionMismatch):
+        tx.commit()
+    assert lake.tables() == ["b", "c"]
