@@ -80,7 +80,11 @@ def _wanted(source: FileSource, first: Sequence[str]) -> StructType:
 
     if source.schema is None:
         return StructType([StructField(name, StringType()) for name in first])
-    return StructType.fromDDL(source.schema)
+    found = StructType.fromDDL(source.schema)
+    if not isinstance(found, StructType):
+        key = f"sources.{source.name}.schema"
+        raise InvalidInput(f"{key} is {source.schema!r}, and must be columns.", argument=key, advice="Say schema = 'column TYPE, ...'.")
+    return found
 
 
 def _read(source: FileSource, group: list[FoundFile], header: Sequence[str], wanted: StructType, reader: Reader) -> DataFrame:
