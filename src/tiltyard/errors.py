@@ -51,7 +51,10 @@ class Winner:
 
 
 def fit(what: str, advice: str = "", limit: int = MESSAGE_LIMIT) -> str:
-    """Joins what happened and what to do, cutting only the first when both do not fit."""
+    """Joins what happened and what to do. What happened is cut first, down to half of the room: who is not told it needs no advice."""
+    half = max(limit - len(what), limit - limit // 2) - 1
+    if len(advice) > half:
+        advice = advice[: half - 3] + "..."
     room = limit - (len(advice) + 1 if advice else 0)
     if len(what) > room:
         what = what[: max(room - 3, 0)] + "..."
@@ -78,7 +81,10 @@ class TiltyardError(Exception):
     def advised(self, advice: str) -> Self:
         """The same error with other advice."""
         other = copy(self)
-        other.args = (fit(str(self).removesuffix(self.advice).rstrip(), advice),)
+        told, old = str(self), self.advice
+        if not told.endswith(old):  # it was cut
+            old = next((told[place:] for place in range(len(told)) if old.startswith(told[place:].removesuffix("..."))), "")
+        other.args = (fit(told.removesuffix(old).rstrip(), advice),)
         other.advice = advice
         return other
 

@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from pyspark.sql.types import LongType, StructField, StructType
 
 import tiltyard as ty
 from tiltyard.spark.options import Options
+from tiltyard.spark.source import TiltyardSource
 from tiltyard.spark.target import Address, Target
 
 
@@ -45,6 +47,23 @@ def test_contradictions(given: dict[str, str], argument: str) -> None:
 def test_case_does_not_matter_but_for_storage() -> None:
     target = Target.from_options({"PATH": "a", "Version": "3", "Storage.AWS_Region": "x"})
     assert (target.path, target.version, target.storage_options()) == ("a", 3, {"AWS_Region": "x"})
+
+
+@pytest.mark.parametrize("doing", ["schema", "reader", "writer", "streamReader", "streamWriter"])
+def test_unknown_options_are_named_whatever_else_is_wrong(tmp_path: Path, doing: str) -> None:
+    source = TiltyardSource({"path": str(tmp_path / "nothing"), "no_such_option": "1"})
+    columns = StructType([StructField("id", LongType())])
+    given = {"schema": (), "reader": (columns,), "streamReader": (columns,)}.get(doing, (columns, False))
+    with pytest.raises(ty.InvalidInput, match="There is no option 'no_such_option'"):
+        getattr(source, doing)(*given)
+    assert not (tmp_path / "nothing").exists()
+
+
+def test_long_advice_does_not_push_out_what_happened() -> None:
+    error = ty.InvalidInput("There is no option 'x'.", advice="Known: " + "some, " * 100)
+    assert str(error).startswith("There is no option 'x'. Known: some")
+    assert len(str(error)) <= 300
+    assert str(error.advised("Look again.")) == "There is no option 'x'. Look again."
 
 
 def test_unknown_options_are_refused_with_what_was_meant() -> None:

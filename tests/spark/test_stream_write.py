@@ -312,6 +312,11 @@ def test_options_that_cannot_be_meant(tmp_path: Path, options: dict[str, Any]) -
         _writer(tmp_path / "t", **options)
 
 
+def test_a_query_may_have_a_name(tmp_path: Path) -> None:
+    """Spark hands it over as an option. It is no part of who the query is: that is told by its checkpoint."""
+    assert _writer(tmp_path / "t", queryName="ingest").how == _writer(tmp_path / "t").how
+
+
 # ---- through Spark -----------------------------------------------------------------------------------------------------------
 
 
@@ -324,7 +329,7 @@ def test_a_query_of_sparks_from_table_to_table(spark: SparkSession, tmp_path: Pa
     def run(**options: str) -> list[int]:
         frame = spark.readStream.format("tiltyard").load(str(tmp_path / "from"))
         sink = frame.writeStream.format("tiltyard").options(**where, **options, checkpointLocation=str(tmp_path / "log"))
-        query = sink.trigger(availableNow=True).start()
+        query = sink.trigger(availableNow=True).queryName("ingest").start()
         query.awaitTermination()
         return sorted(lake.table("to").to_arrow()["id"].to_pylist())
 

@@ -26,11 +26,19 @@ class Selection:
 def select(spec: PipelineSpec, names: Collection[str] | None = None) -> Selection:
     """The part that some steps, or pieces of upkeep, belong to; all without names.
 
+    A source that nothing is made of is no part of it: what it has new waits for the step that will read it.
+
     Raises:
         InvalidInput: there is nothing of that name.
     """
     if not names:
-        return Selection(tuple(one.name for one in spec.sources), spec.steps, spec.outputs, spec.maintenance)
+        used = _used(spec)
+        return Selection(
+            tuple(one.name for one in spec.sources if one.name in used),
+            tuple(one for one in spec.steps if one.name in used),
+            spec.outputs,
+            spec.maintenance,
+        )
     known = {*(one.name for one in spec.steps), *(one.name for one in spec.maintenance)}
     for name in names:
         if name not in known:
@@ -45,13 +53,19 @@ def select(spec: PipelineSpec, names: Collection[str] | None = None) -> Selectio
         if fed <= wanted:
             break
         wanted |= fed
-    needed = {one for name in wanted for one in above[name]}
+    needed = {one for name in wanted for one in above[name]} & _used(spec)
     return Selection(
         tuple(one.name for one in spec.sources if one.name in needed),
         tuple(one for one in spec.steps if one.name in needed),
         tuple(one for one in spec.outputs if one.source in needed),
         tuple(one for one in spec.maintenance if one.name in names),
     )
+
+
+def _used(spec: PipelineSpec) -> set[str]:
+    """The sources and steps whose rows get somewhere: to an output, to a check, or to a function, which may do anything with them."""
+    ends = {one.source for one in spec.outputs} | {one.name for one in spec.steps if one.expect or one.sql is None}
+    return {name for end in ends for name in _above(spec, end)}
 
 
 def _above(spec: PipelineSpec, name: str) -> set[str]:

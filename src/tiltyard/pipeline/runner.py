@@ -89,7 +89,7 @@ class _Run:
             if self.selection.sources:
                 commit = self._attempts()
             else:
-                self.note(status="upkeep", attempts=0)
+                self.note(status="upkeep" if self.selection.maintenance else "nothing to do", attempts=0)
         except (ty.ConflictError, ty.ContentionError, ty.InvalidInput, ty.HistoryUnavailable) as error:
             self._failed(error)
             raise

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 import tiltyard as ty
+from tiltyard.pipeline.headers import read_by_header
 from tiltyard.pipeline.portions import FilePortion, Portion, TablePortion
 from tiltyard.pipeline.spec import FileSource
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 
 DRIVER_ROWS: Final = 100_000
 """Tables of at most so many rows, and as many changes, are read by the driver."""
@@ -42,11 +43,24 @@ def _files(spark: SparkSession, portion: FilePortion) -> DataFrame:
     if not portion.files:
         return _empty(spark, portion)
     own = {"tiltyard.read": str(uuid.uuid4())}  # Spark takes equal plans for equal rows, whatever became of the files since
-    reader = spark.read.format(source.format).options(**{**DEFAULTS[source.format], **source.options, **own})
-    if source.schema is not None:
-        reader = reader.schema(source.schema)
-    frame = reader.load([one.path.as_uri() for one in portion.files])
-    return _with_file(frame, source)
+    options = _options(source)
+
+    def reader() -> DataFrameReader:
+        return spark.read.format(source.format).options(**{**options, **own})
+
+    if source.format == "csv" and options["header"].lower() == "true":
+        return read_by_header(source, portion.files, reader, lambda frame: _with_file(frame, source))
+    ready = reader() if source.schema is None else reader().schema(source.schema)
+    return _with_file(ready.load([found.path.as_uri() for found in portion.files]), source)
+
+
+def _options(source: FileSource) -> dict[str, str]:
+    """What the reader is told: the names of the source's own options in any case."""
+    found = dict(DEFAULTS[source.format])
+    spelled = {name.lower(): name for name in found}
+    for name, value in source.options.items():
+        found[spelled.get(name.lower(), name)] = value
+    return found
 
 
 def _with_file(frame: DataFrame, source: FileSource) -> DataFrame:

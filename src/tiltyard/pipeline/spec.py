@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
 
 from tiltyard.errors import InvalidInput
+from tiltyard.pipeline.reader_options import check_reader_options
 
 FORMATS: Final = ("csv", "json", "parquet")
 ORDERS: Final = ("any", "name")
@@ -26,6 +27,9 @@ KINDS: Final = ("cleanup", "compact", "index")
 
 NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}", re.ASCII)
 PIPELINE_NAME: Final = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_.-]{0,98}[A-Za-z0-9_])?", re.ASCII)
+
+_NO_NAMES: Final = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|--[^\n]*|/\*.*?\*/""", re.DOTALL)
+"""Texts and comments in a query: a word in them names nothing."""
 
 Format: TypeAlias = Literal["csv", "json", "parquet"]
 Otherwise: TypeAlias = Literal["drop", "fail", "warn"]
@@ -89,6 +93,7 @@ class FileSource:
         for pattern in self.files:
             must("://" not in pattern, f"{key}.files", f"is {pattern!r}; files are read from a file system, not from a store by URL")
         one_of(self.format, FORMATS, f"{key}.format")
+        check_reader_options(self.name, self.format, self.options)
         one_of(self.order, ORDERS, f"{key}.order")
         one_of(self.changed, ON_CHANGE, f"{key}.changed")
         _positive(self.max_files, f"{key}.max_files")
@@ -332,7 +337,7 @@ class PipelineSpec:
         before = list(self._names_before(step))
         if step.sql is None:
             return tuple(before)
-        words = {word.lower() for word in re.findall(r"\w+", step.sql)}
+        words = {word.lower() for word in re.findall(r"\w+", _NO_NAMES.sub(" ", step.sql))}
         return tuple(name for name in before if name.lower() in words)
 
     def _names_before(self, step: Step) -> Iterator[str]:

@@ -135,7 +135,7 @@ class Options(Mapping[str, str]):
         Raises:
             InvalidInput: there is another one.
         """
-        every = [*TARGET, *known]
+        every = [*known, *TARGET]
         for name in self._given:
             if name not in every and not name.startswith(STORAGE):
                 near = get_close_matches(name, every, n=1)

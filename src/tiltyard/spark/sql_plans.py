@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from tiltyard.errors import InvalidInput, UnsupportedFeature
+from tiltyard.spark.plan_members import check_members
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -28,6 +29,7 @@ class Relation:
         version: what ``VERSION AS OF`` says.
         timestamp: the expression of ``TIMESTAMP AS OF``.
         aliased: whether the statement gives it another name, or cannot.
+        node: the part of the plan that names it.
     """
 
     name: tuple[str, ...]
@@ -36,6 +38,7 @@ class Relation:
     version: str | None = None
     timestamp: Any = None
     aliased: bool = False
+    node: Any = None
 
 
 @dataclass(frozen=True)
@@ -114,7 +117,9 @@ def parsed(spark: SparkSession, text: str) -> Statement:
         raise InvalidInput("A statement is text.", argument="text")
     parser = spark._jsparkSession.sessionState().sqlParser()
     try:
-        return Statement(spark, text, parser.parsePlan(text))
+        # The parser replaces variables before it reads; positions in the plan are those in what it read.
+        read = str(spark._jvm.org.apache.spark.sql.internal.VariableSubstitution().substitute(text))  # type: ignore[union-attr]
+        return Statement(spark, read, parser.parsePlan(read))
     except ParseException as error:
         raise syntax_error(error) from error
 
@@ -152,8 +157,9 @@ def _inner(node: Any) -> list[Any]:
 
 
 def relation_of(node: Any, *, aliased: bool) -> Relation:
+    """The table that a node names. What else it says of it, ``check_members`` judges once it is known to be ours."""
     name = tuple(str(one) for one in as_list(node.multipartIdentifier()))
-    return Relation(name, int(option(node.origin().startIndex())), int(option(node.origin().stopIndex())), aliased=aliased)
+    return Relation(name, int(option(node.origin().startIndex())), int(option(node.origin().stopIndex())), aliased=aliased, node=node)
 
 
 def _time_travel(node: Any, *, aliased: bool) -> Relation:
@@ -162,7 +168,7 @@ def _time_travel(node: Any, *, aliased: bool) -> Relation:
         raise UnsupportedFeature(f"Only tables have a past {place_of(node)}.", feature="AS OF of a query")
     table = relation_of(inner, aliased=aliased)
     stop = max(int(option(node.origin().stopIndex())), table.stop)
-    return Relation(table.name, table.start, stop, option(node.version()), option(node.timestamp()), aliased)
+    return Relation(table.name, table.start, stop, option(node.version()), option(node.timestamp()), aliased, inner)
 
 
 def place_of(node: Any) -> str:
@@ -229,6 +235,7 @@ def assignments_of(statement: Statement, assignments: Any, target: str) -> dict[
 
     found: dict[str, Any] = {}
     for one in as_list(assignments):
+        check_members(one)
         parts = _attribute(one.key())
         if len(parts) == 2 and parts[0].lower() == target.lower():
             parts = parts[1:]

@@ -16,6 +16,7 @@ from tiltyard.spark.expressions import Told
 from tiltyard.spark.lake import LakeSpark
 from tiltyard.spark.merging import Clause, SparkMergePlan
 from tiltyard.spark.named import NamedTables
+from tiltyard.spark.plan_members import check_members
 from tiltyard.spark.reading_tables import data_frame
 from tiltyard.spark.sql_plans import (
     Relation,
@@ -194,6 +195,8 @@ class _Doing:
             if target is not None and kind != "InsertIntoStatement":
                 self._refuse_view(target.relation.name)
             return None
+        check_members(plan)
+        check_members(target.relation.node)
         table = self.names.open(found)
         with self._with_views(skip=target.relation.start) as statement:
             if kind == "DeleteFromTable":
@@ -231,6 +234,7 @@ class _Doing:
                 found = self.names.find(relation.name) if relation.start != skip else None
                 if found is None:
                     continue
+                check_members(relation.node)
                 view = f"_ty_view_{next(_numbers)}"
                 self.names.rows(found, relation, self._moment(relation)).createOrReplaceTempView(view)
                 views.append(view)
@@ -274,15 +278,20 @@ class _Doing:
 
     def _insert(self, statement: Statement, table: SparkTable) -> DataFrame:
         plan = statement.plan
-        if as_list(plan.partitionSpec().toSeq()):
-            raise statement.refuse("These tables have no partitions", plan)
         rows = statement.frame(plan.query())
-        if not plan.byName():
-            names = [str(one) for one in as_list(plan.userSpecifiedCols())] or table.schema.names
+        listed = [str(name) for name in as_list(plan.userSpecifiedCols())]
+        if plan.byName():
+            if listed:
+                raise statement.refuse("A list of columns beside BY NAME", plan)
+            rows = rows.toDF(*_known_columns(dict.fromkeys(rows.columns), table))
+        else:
+            names = listed or table.schema.names
             if len(names) != len(rows.columns):
                 raise InvalidInput(f"The statement gives {len(rows.columns)} values for {len(names)} columns.", argument="text")
+            if len(set(names)) < len(names):
+                raise InvalidInput("The statement names a column twice.", argument="text")
             rows = rows.toDF(*_known_columns(dict.fromkeys(names), table))
-        return self._affected(table.overwrite(rows) if plan.overwrite() else table.append(rows))
+        return self._affected(table.replace_rows(rows) if plan.overwrite() else table.append(rows))
 
     def _merge(self, statement: Statement, table: SparkTable, target: TargetTable) -> DataFrame:
         source = statement.frame(statement.plan.sourceTable())
@@ -372,6 +381,7 @@ class _Clauses:
 
     def _read(self, action: Any) -> Clause:
         kind, text = kind_of(action), self.statement.text
+        check_members(action)
         held = option(action.condition())
         condition = None if held is None else Told(self.statement.column(held), text)
         if kind == "DeleteAction":

@@ -15,13 +15,14 @@ from tiltyard.errors import InvalidInput, OutcomeUnknown, RetryableConflict
 from tiltyard.spark.backfilling import add_columns
 from tiltyard.spark.compacting import compact
 from tiltyard.spark.deleting import delete_rows
+from tiltyard.spark.fitting import table_columns
 from tiltyard.spark.indexing import create_index
 from tiltyard.spark.jobs import written
 from tiltyard.spark.merging import SparkMerge, SparkMergePlan, merge_plan
-from tiltyard.spark.types import arrow_schema
+from tiltyard.spark.types import arrow_schema, spark_type
 from tiltyard.spark.updating import update_rows
 from tiltyard.spark.upserting import merge
-from tiltyard.spark.work import Work, same_python, small_rows, wanted_schema
+from tiltyard.spark.work import Work, same_python, small_rows, under, wanted_schema
 
 OnDuplicate = Literal["error", "allow"]
 
@@ -164,9 +165,41 @@ class SparkTable:
             how: what else ``Table.overwrite`` takes: ``message``, ``properties``, ``max_rows_per_file`` and the like.
         """
         self.table.refresh()
-        wanted = arrow_schema(df.schema)
+        return self._overwrite(df, arrow_schema(df.schema), primary_key, on_duplicate, how)
+
+    def replace_rows(self, df: DataFrame, *, on_duplicate: OnDuplicate = "error", **how: Any) -> ty.CommitResult:
+        """Replaces all rows and keeps the columns, as ``INSERT OVERWRITE`` does; what the data frame lacks becomes null.
+
+        Args:
+            df: the rows; it may read the very table.
+            on_duplicate: what to do, with a primary key, about keys that come twice.
+            how: what else ``Table.overwrite`` takes.
+
+        Raises:
+            InvalidInput: a column is not in the table, is of a type that its own does not hold, or is missing and may not be null.
+        """
+        from pyspark.sql import functions as f
+
+        wanted = self.table.refresh().schema
+        _, names = table_columns(df.schema, wanted)
+        if lacking := [field.name for field in wanted if field.name not in names and not field.nullable]:
+            raise InvalidInput(f"The rows have no column {lacking[0]!r}, which may not be null.", argument="df")
+        columns = [
+            (df[f"`{names[field.name].replace('`', '``')}`"] if field.name in names else f.lit(None)).cast(spark_type(field.type))
+            for field in wanted
+        ]
+        whole = df.select([column.alias(name) for column, name in zip(columns, wanted.names, strict=True)])
+        return self._overwrite(whole, wanted, None, on_duplicate, how, as_is=True)
+
+    def _overwrite(
+        self, df: DataFrame, wanted: pa.Schema, primary_key: Sequence[str] | None, on_duplicate: OnDuplicate, how: dict[str, Any],
+        *, as_is: bool = False,
+    ) -> ty.CommitResult:  # fmt: skip
+        """Writes rows that replace all others, under the schema of their own; with ``as_is`` under exactly the one that is wanted."""
         rows = small_rows(df, self.work, wanted)
         if rows is not None:
+            if as_is:
+                rows = under(rows, wanted)
             self.work.begin("writing on the driver")
             return self.table.overwrite(rows, primary_key=primary_key, on_duplicate=on_duplicate, **how)
         limits, rest = _limits(how)

@@ -103,6 +103,18 @@ def as_wanted(rows: pa.Table, wanted: pa.Schema | None) -> pa.Table:
     return pa.Table.from_batches([convert(batch) for batch in rows.to_batches()], schema)
 
 
+def under(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """The rows under a schema of the same columns and types: what may be null and all notes as it says.
+
+    Raises:
+        InvalidInput: a value is null that may not be.
+    """
+    for field, column in zip(schema, rows.columns, strict=True):
+        if not field.nullable and column.null_count:
+            raise InvalidInput(f"Column {field.name} has null values, but must not.", argument=field.name, advice="Nothing was written.")
+    return pa.Table.from_arrays(rows.columns, schema=schema)
+
+
 def wanted_schema(given: pa.Schema, wanted: pa.Schema) -> pa.Schema:
     """The given columns, each as the table types it if it has it. What may be null the rows say: the table's verbs look at that."""
     fields = []

@@ -18,8 +18,9 @@ WRITE: Final = (
 )  # fmt: skip
 STREAM_WRITE: Final = (
     "max_rows_per_file", "max_bytes_per_file", "message", "properties", "primary_key", "stable_row_ids", "data_format", "vectors",
-    "on_duplicate", "query_id", "retries", "mode", "on", "newest_by", "checkpointlocation",
+    "on_duplicate", "query_id", "retries", "mode", "on", "newest_by", "checkpointlocation", "queryname",
 )  # fmt: skip
+"""The last two are Spark's own, and Spark hands them over with ours."""
 
 ROWS: Final = 1024 * 1024
 BYTES: Final = 90 * 1024**3
