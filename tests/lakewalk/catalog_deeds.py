@@ -14,7 +14,7 @@ from tests.lakewalk.acting import Walk, deed, told
 from tests.lakewalk.catalogs import SqliteShelf
 from tests.lakewalk.disk import Version
 from tests.lakewalk.model import MAIN, Foreign, Rows, State, empty_state, registered
-from tests.lakewalk.world import Broken, Process, Saved, Site, pick
+from tests.lakewalk.world import REFUSED, Broken, Process, Saved, Site, pick
 from tiltyard.errors import TiltyardError
 from tiltyard.format.names import parse_manifest_name
 
@@ -128,7 +128,7 @@ def lose_catalog(walk: Walk, random: Random) -> str:
 @deed(3)
 def open_lost(walk: Walk, random: Random) -> str:
     """A directory full of tables whose catalog is gone is no sound empty lake: it is refused, or a check says what is not in it."""
-    site = pick(random, [one for one in walk.world.sites if one.lost and one.shadow])
+    site = pick(random, [one for one in walk.world.sites if one.lost and one.shadow and one.before_loss is not None])
     if site is None:
         return "nothing lost"
     try:
@@ -164,6 +164,12 @@ def register_lost(walk: Walk, random: Random) -> str:
     name = f"found{walk.world.tokens}"
     effect = registered(MAIN, name, walk.world.token("found"), _rows(walk, newest), version.directory)
     end, result = walk.act(site, process, effect, lambda: process.lake.register_table(name, version.directory))
+    if end != REFUSED:
+        for other in walk.world.sites:
+            if other is not site and version in other.shadow:  # it has another lake now, so the lost one must not come back as well
+                other.before_loss = None
+                other.copies.clear()
+                other.backups.clear()
     return f"{site.name} {name} {told(end, result)}"
 
 
