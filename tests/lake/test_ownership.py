@@ -15,6 +15,7 @@ from typing import Any
 
 import lance
 import psycopg
+import pyarrow as pa
 import pytest
 
 from tests.support.lakes import (
@@ -831,3 +832,29 @@ def test_sqlite_gives_space_back(tmp_path: Path) -> None:
         assert report.catalog_bytes > before / 2
         assert (tmp_path / "lake" / "catalog.db").stat().st_size < before / 2
         assert both(lake) == ([1], [1])
+
+
+def test_a_table_of_another_lake_is_not_registered(tmp_path: Path) -> None:
+    """That lake may have lost its catalog for now; rebuilt, its cleanup would delete what only our snapshots need."""
+    first = Lake.open(tmp_path / "first", durability="os")
+    first.create_table("a", pa.table({"id": [1]}))
+    [directory] = (tmp_path / "first").glob("*_a.lance")
+    other = Lake.open(tmp_path / "second", durability="os")
+    with pytest.raises(OwnershipError, match="is a table of lake"):
+        other.register_table("a", directory)
+    first.close()
+    for file in (tmp_path / "first").glob("catalog.db*"):
+        file.unlink()
+    with pytest.raises(OwnershipError, match="rebuild"):
+        other.register_table("a", directory)
+    assert other.tables() == []
+    (directory / "_tiltyard" / "owner.json").unlink()  # then its config still says so
+    with pytest.raises(OwnershipError):
+        other.register_table("a", directory)
+
+
+def test_a_clone_of_a_table_of_another_lake_is_registered(tmp_path: Path) -> None:
+    first = Lake.open(tmp_path / "first", durability="os")
+    first.create_table("a", pa.table({"id": [1]})).clone(tmp_path / "copy", shallow=False)
+    other = Lake.open(tmp_path / "second", durability="os")
+    assert other.register_table("a", tmp_path / "copy").count_rows() == 1

@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Final
 
 from tiltyard.catalog.codec import TABLES, head_from_body, place_key
 from tiltyard.catalog.expiry import expired_among
+from tiltyard.catalog.marks import owner_of
 from tiltyard.catalog.publishing import COMMITTED, AbortedError, StaleError
 from tiltyard.catalog.records import Body, Found, Writes
 from tiltyard.catalog.values import Change, Publication, TableHead
-from tiltyard.errors import AlreadyExists, InvalidInput
+from tiltyard.errors import AlreadyExists, InvalidInput, OwnershipError
+from tiltyard.interfaces import ObjectStore
 from tiltyard.lakes.journal import note_names
 from tiltyard.lakes.locations import is_within, resolved
 from tiltyard.lakes.mismatch import mismatch
@@ -39,6 +41,7 @@ def register(lake: Lake, name: str, uri: str | os.PathLike[str]) -> None:
     place = open_place(location, storage_options=where.storage_options, durability=where.durability)
     version, scheme = place.head()
     made_by = transaction_id(place.load(version, scheme))
+    _refuse_owned(lake, location, place.store)
     _refuse_overlap(lake, location)
     cut = lake.catalog.cut(lake.branch)
     table, transaction = lake.catalog.runtime.random.uuid(), lake.catalog.runtime.random.uuid()
@@ -57,6 +60,27 @@ def register(lake: Lake, name: str, uri: str | os.PathLike[str]) -> None:
     note_names(lake, lake.branch, done.snapshot, transaction)
     if where.lost:
         find_again(lake)
+
+
+def _refuse_owned(lake: Lake, location: str, store: ObjectStore) -> None:
+    """Refuses the table of another lake, which may be lost for now and come back: its cleanup knows nothing of our snapshots.
+
+    A clone has the config of what it was made of, but lies in a directory of its own, so it belongs to nobody.
+
+    Raises:
+        OwnershipError: naming that lake.
+    """
+    owner = owner_of(store)
+    if owner is None or owner.lake == lake.where.lake:
+        return
+    made_there = f"{owner.table.replace('-', '')[:12]}_"
+    if owner.transaction or location.rstrip("/").rpartition("/")[2].startswith(made_there):
+        raise OwnershipError(
+            f"{location} is a table of lake {owner.lake[:8]}.",
+            root=location,
+            lake=owner.lake,
+            advice="Open it there (`tiltyard lake rebuild` brings a lost catalog back), or register a clone of it.",
+        )
 
 
 def _heads(lake: Lake) -> list[tuple[str, TableHead]]:
