@@ -260,9 +260,16 @@ def _stored(work: Reconstruction, where: Where, records: Records, source: str, t
         tuple(work.adopted),
         tuple(dict.fromkeys(work.in_doubt)),
         tuple(dict.fromkeys(work.missing)),
-        work.not_taken,
+        {**_dropped(work, lake), **work.not_taken},
         tuple(dict.fromkeys(work.unknown)),
     )
+
+
+def _dropped(work: Reconstruction, lake: Lake) -> dict[str, str]:
+    """Directories of the lake that no branch shows any more. A drop that an old catalog had forgotten counts again, so it is told."""
+    branches = [key.removeprefix(tip_key("")) for key, _ in lake.catalog.records.scan([tip_key("")])]
+    seen = {head.location for branch in branches for head in lake.catalog.cut(branch).tables.values()}
+    return {location: "the journal says that this table was dropped" for location, _ in work.lines if location not in seen}
 
 
 def _renewed(made: Mapping[str, Body], uuid: str) -> dict[str, Body]:
