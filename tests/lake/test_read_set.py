@@ -47,6 +47,8 @@ ROWS: dict[str, Use] = {
     "metadata": lambda t: t.metadata,
     "primary_key": lambda t: t.primary_key,
     "replace_data": lambda t: t.replace_data(lambda batch: batch, ["id"]),
+    "__arrow_c_stream__": lambda t: t.__arrow_c_stream__(),
+    "__arrow_c_schema__": lambda t: t.__arrow_c_schema__(),
     "scan": lambda t: t.scan(),
     "scan_task": lambda t: t.scan_task(),
     "schema": lambda t: t.schema,

@@ -65,7 +65,7 @@ def version_number(version: object) -> int:
         InvalidInput: it is not a whole number; text and truth values are none, though Python takes the latter for one.
     """
     if isinstance(version, bool) or not isinstance(version, int) or not 0 <= version < DETACHED:
-        raise InvalidInput(f"A version is a whole number from 1 on, not {version!r}.", argument="version")
+        raise InvalidInput(f"{version!r} is not a version number: these are whole, and count from 1.", argument="version")
     return version
 
 

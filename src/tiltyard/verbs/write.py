@@ -95,7 +95,7 @@ def create_table(place: Place, data: Any, new: NewTable, properties: Mapping[str
     seen = _Distinct.of(fields, how, rows)
     try:
         fragments = write_new(place, seen.noting(rows), new.data_format, how.limits, replacing=False)
-    except StorageError as error:
+    except (StorageError, InvalidInput) as error:
         if place.log.head() is not None:  # pylance writes no files for a new table where somebody else just made one
             raise AlreadyExists.table(place.store.uri) from error
         raise
