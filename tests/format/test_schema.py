@@ -152,7 +152,8 @@ NAMES = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0.
     lambda name: name not in RESERVED_NAMES
 )
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=5)
-METADATA = st.none() | st.dictionaries(TEXT, TEXT, max_size=2)
+KEYS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=5)
+METADATA = st.none() | st.dictionaries(KEYS, TEXT, max_size=2)
 
 
 @st.composite
