@@ -94,6 +94,8 @@ def test_we_append_and_overwrite_and_pylance_goes_on(made: Made) -> None:
     assert after.to_table(columns=plain).slice(held.num_rows).equals(rows.select(plain))
     chronicle.agrees()
     chronicle.sound()
+    for name in {index.name for index in table.indices if index.base_id is not None}:
+        table.drop_index(name)  # pylance's compaction would write it here and say that it lies in the base, where nobody finds it
     _go_on(chronicle, table.schema.names[0])
     table.refresh().overwrite(table_of(NEW_SCHEMA, 9), primary_key=[])
     assert (table.config, table.metadata) == (config, metadata)

@@ -110,6 +110,6 @@ class Chronicle:
     def sound(self, versions: Sequence[int] | None = None) -> None:
         """Neither our check nor pylance's finds anything wrong."""
         report = self.open().check(versions=versions)
-        assert list(report.problems) == []
+        assert list(report.problems) == [], report.problems
         assert report.not_checked == ()
         open_stock(self.place).validate()

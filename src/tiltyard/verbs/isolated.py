@@ -18,12 +18,15 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
 from tiltyard.errors import CorruptTable, InvalidInput, StorageError, UnsupportedFeature
+from tiltyard.format.manifest import DETACHED
+from tiltyard.format.schema import arrow_from_fields
 from tiltyard.verbs.isolated_child import FRAME
 
 if TYPE_CHECKING:
@@ -194,7 +197,19 @@ class IsolatedDataset:
     def __init__(self, place: Place, version: int, limits: ReadLimits) -> None:
         self._place = place
         self._limits = limits
-        self._base = {"uri": place.lance_uri, "version": version, "options": place.lance_options()}
+        self._base: dict[str, Any] = {"uri": place.lance_uri, "version": version, "options": place.lance_options()}
+
+    @property
+    def version(self) -> int:
+        return int(self._base["version"])
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        """Of the manifest, which is read here and not by pylance."""
+        if self.version >= DETACHED:
+            return self.to_table(limit=1).schema
+        manifest = self._place.load(self.version, self._place.head()[1], lazily=True).manifest
+        return arrow_from_fields(manifest.fields, manifest.schema_metadata)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
