@@ -27,6 +27,7 @@ from tiltyard.format.values import BasePath, DataFormat, DataFragment, DeletionF
 from tiltyard.storage.local import LocalStore
 from tiltyard.transaction.apply import Creation, Stamp, apply, create
 from tiltyard.transaction.log import VersionLog
+from tiltyard.transaction.succession import to_be_sealed
 
 STAMP = Stamp(1_700_000_000_123_456_000, WriterVersion("tiltyard", "0"), "7-x.txn")
 STABLE = int(Feature.STABLE_ROW_IDS)
@@ -304,7 +305,8 @@ def _with_non_reusable_ids(root: Path) -> None:
     assert found is not None
     file = log.load(*found)
     flags = file.manifest.writer_flags | Feature.NON_REUSABLE_FIELD_IDS
-    data, _ = encode_manifest_file(replace(file.manifest, writer_flags=int(flags), max_allocated_field_id=5), file.transaction)
+    inline = to_be_sealed(log.transaction_of(file)).to_bytes()
+    data, _ = encode_manifest_file(replace(file.manifest, writer_flags=int(flags), max_allocated_field_id=5), inline)
     log.store.put(log.path(found[0], Scheme.V2), data)
 
 
