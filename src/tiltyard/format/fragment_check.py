@@ -62,6 +62,7 @@ def check_fragments(
     base_ids: frozenset[int],
     next_row_id: int | None = None,
     version: int | None = None,
+    counted: bool = True,
 ) -> None:
     """Refuses what no sound manifest has: repeated or too high ids, absurd counts, paths that leave the table.
 
@@ -73,6 +74,7 @@ def check_fragments(
         base_ids: the bases a file may lie in.
         next_row_id: the first stable row id not yet given out; None where the table has no stable row ids.
         version: the manifest's version, which no row can be newer than; None where row versions are not numbers of versions in order.
+        counted: whether its writer is one that counted rows.
 
     Raises:
         CorruptTable: naming the fragment and what is wrong with it.
@@ -82,7 +84,7 @@ def check_fragments(
     table = _Table(source, base_ids, next_row_id, version)
     ids = np.concatenate([_plain_ids(records[start : start + _AT_ONCE], table) for start in range(0, len(records), _AT_ONCE)])
     for place in np.flatnonzero(ids < 0).tolist():
-        ids[place] = check_fragment(records[place], base_ids, next_row_id, source, version=version)
+        ids[place] = check_fragment(records[place], base_ids, next_row_id, source, version=version, counted=counted)
     _check_ids(ids, above, highest, source)
 
 

@@ -23,7 +23,13 @@ _ROW_VERSIONS: Final = ("inline_last_updated_at_versions", "inline_created_at_ve
 
 
 def check_fragment(
-    record: bytes, base_ids: frozenset[int] | None, next_row_id: int | None, source: str, *, version: int | None = None
+    record: bytes,
+    base_ids: frozenset[int] | None,
+    next_row_id: int | None,
+    source: str,
+    *,
+    version: int | None = None,
+    counted: bool = True,
 ) -> int:
     """Refuses a fragment that no writer makes; returns its id.
 
@@ -33,12 +39,14 @@ def check_fragment(
         next_row_id: the first stable row id not given out yet; None where rows have no such ids.
         source: the file it stands in, for messages.
         version: the version it stands in, which no row is newer than; None if unknown.
+        counted: whether its writer counted rows; those of the first releases did not, or did so wrongly.
 
     Raises:
         CorruptTable: naming the fragment and what is wrong with it.
     """
     fragment = parse_sound(pb.DataFragment, record, "a fragment", source)
-    problem = _numbers(fragment) or _files(fragment, base_ids, source) or _deletions(fragment, base_ids)
+    sure = counted or not _is_legacy(fragment)
+    problem = _numbers(fragment, sure) or _files(fragment, base_ids, source) or _deletions(fragment, base_ids, sure)
     if problem is None and next_row_id is not None:
         problem = _row_ids(fragment, next_row_id, source)
     problem = problem or _row_versions(fragment, version, source)
@@ -60,19 +68,19 @@ def check_new_fragment(fragment: DataFragment, source: str) -> None:
     check_fragment(record, None, None, source)
 
 
-def _numbers(fragment: pb.DataFragment) -> str | None:
+def _numbers(fragment: pb.DataFragment, sure: bool) -> str | None:
     rows = fragment.physical_rows
     if fragment.id > MAX_FRAGMENT_ID:
         return "has an id that does not fit 32 bits"
     if rows > MAX_FRAGMENT_ROWS:
         return f"claims {rows} rows"
-    if not rows and fragment.files and not _is_uncounted(fragment):
+    if not rows and fragment.files and sure:
         return "does not say how many rows it has"
     return next((f"uses the retired member {member}" for member in _RETIRED if fragment.HasField(member)), None)
 
 
-def _is_uncounted(fragment: pb.DataFragment) -> bool:
-    """Whether it is one of the first data format, whose writers did not count: readers ask the files."""
+def _is_legacy(fragment: pb.DataFragment) -> bool:
+    """Whether it is of the first data format, the only one that those writers knew."""
     return bool(fragment.files) and all(file.file_major_version == 0 for file in fragment.files)
 
 
@@ -99,13 +107,13 @@ def _repeat(numbers: list[int]) -> bool:
     return len(set(own)) != len(own)
 
 
-def _deletions(fragment: pb.DataFragment, base_ids: frozenset[int] | None) -> str | None:
+def _deletions(fragment: pb.DataFragment, base_ids: frozenset[int] | None, sure: bool) -> str | None:
     if not fragment.HasField("deletion_file"):
         return None
     deletion = fragment.deletion_file
     if deletion.file_type not in (pb.DeletionFile.ARROW_ARRAY, pb.DeletionFile.BITMAP):
         return f"has deletions in a file of the unknown type {deletion.file_type}"
-    if deletion.num_deleted_rows > fragment.physical_rows and (fragment.physical_rows or not _is_uncounted(fragment)):
+    if deletion.num_deleted_rows > fragment.physical_rows and sure:
         return f"hides {deletion.num_deleted_rows} of {fragment.physical_rows} rows"
     if base_ids is not None and deletion.HasField("base_id") and deletion.base_id not in base_ids:
         return f"has deletions in base {deletion.base_id}, which the manifest does not list"
