@@ -58,7 +58,8 @@ def _of_pair(pair: tuple[str, str]) -> Iterator[Row]:
     if pair in FIXED:
         yield Row(f"{name}-always", _usual(*pair), FIXED[pair])
         return
-    for case, deeds in zip(CASES[pair], REALS[pair], strict=True):
+    # Where only what a side says decides, such as a declared key, what it usually does stands for the one case of the matrix.
+    for case, deeds in zip(CASES[pair], REALS.get(pair) or (_usual(*pair),), strict=True):
         label = f"{name}-{case.words}"
         if isinstance(case, Outside):
             yield Row(label, deeds, None)

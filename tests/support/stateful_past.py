@@ -86,7 +86,7 @@ class HandleDeeds(Bench):
             # pylance's own dataset may still have all it needs; but never other rows.
             try:
                 self.look(held)
-            except (ty.NotFound, ty.CorruptTable):
+            except GONE:
                 self.done["read of a version that is gone"] += 1
             return
         self.look(held)
