@@ -191,7 +191,8 @@ class Committer:
                 return self._run(race, policy, self._attempt)
             except RetryableConflict as conflict:
                 # What comes later in the window may forbid to re-execute what this one commit would allow.
-                conflict.window = Window(transaction, race.head).judge(self.log, race.seen, race.scheme)
+                met = [winner.version for winner in conflict.winners]
+                conflict.window = Window(transaction, race.head).judge(self.log, race.seen, race.scheme, met)
                 raise
 
     @contextmanager

@@ -6,6 +6,7 @@ re-execution still means what the caller meant: over an overwrite or a restore i
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from tiltyard.errors import CorruptTable, HistoryUnavailable, IncompatibleConflict, NotFound, StorageError
@@ -30,8 +31,8 @@ class Window:
     transaction: Transaction
     judged: ManifestFile
 
-    def judge(self, log: VersionLog, head: int, scheme: Scheme) -> Window:
-        """Judges the versions up to ``head``, one after the other.
+    def judge(self, log: VersionLog, head: int, scheme: Scheme, met: Collection[int] = ()) -> Window:
+        """Judges the versions up to ``head``, one after the other; those it has ``met`` allowed a re-execution already.
 
         Returns:
             The window that ends there.
@@ -46,7 +47,7 @@ class Window:
             if not fits(theirs, below):
                 raise self._unreadable(below.manifest.version, head, f"version {version} was made from another one")
             context = Context(winner=theirs.as_winner())
-            verdict = forbidden(self.transaction, theirs.transaction, context=context)
+            verdict = forbidden(self.transaction, theirs.transaction, context=context) if version not in met else None
             if verdict is not None:
                 raise self._refusal(verdict, theirs)
             below = theirs.file
