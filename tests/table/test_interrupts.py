@@ -79,7 +79,7 @@ for _ in range(int(sys.stdin.readline())):
 
 
 def _interrupted(child: subprocess.Popen[str], answers: IO[str]) -> str:
-    """What a child says to Ctrl-C. Python itself drops one that comes while it runs a destructor; then it is pressed again."""
+    """What a child says to Ctrl-C. Once, on a loaded machine, one was lost and nobody knows where; pressed again, it must be obeyed."""
     for _ in range(PRESSES):
         child.send_signal(signal.SIGINT)
         if select.select([answers], [], [], PATIENCE)[0]:
