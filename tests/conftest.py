@@ -1,6 +1,9 @@
-"""For all tests: what must happen before anything of ours is imported."""
+"""For all tests: what must happen before anything of ours is imported, and what no test may leave behind."""
 
 from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
 
 import pytest
 
@@ -9,3 +12,15 @@ pytest_plugins = ("tests.support.postgres", "tests.support.spark")
 # The public conformance suites assert like tests; registered here, before any test module imports them.
 SUITES = ("conformance", "record_conformance", "record_process_conformance")
 pytest.register_assert_rewrite(*(f"tiltyard.testing.{suite}" for suite in SUITES))
+
+
+@pytest.fixture(autouse=True)
+def _logging_stays_as_it_was() -> Iterator[None]:
+    """A test that silences the log would take it from whichever tests the same process runs next."""
+    log = logging.getLogger("tiltyard")
+    before = (log.level, log.propagate, log.disabled, logging.root.manager.disable)
+    yield
+    after = (log.level, log.propagate, log.disabled, logging.root.manager.disable)
+    logging.disable(before[3])
+    log.level, log.propagate, log.disabled = before[:3]
+    assert after == before, "a test changed the settings of the log and did not put them back"

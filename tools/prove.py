@@ -68,23 +68,23 @@ def walk_chunk(first: int, count: int) -> tuple[int, Counter[str], int | None]:
     """Steps that walks over lakes took, what they did, and the first seed that failed."""
     from tests.lakewalk import walk
 
-    walk.be_quiet()
     steps, done = 0, Counter[str]()
-    for seed in range(first, first + count):
-        ended = walk.run_seed(seed)
-        steps += len(ended.steps)
-        done.update(ended.done)
-        if ended.broken:
-            return steps, done, seed
+    with walk.quietly():
+        for seed in range(first, first + count):
+            ended = walk.run_seed(seed)
+            steps += len(ended.steps)
+            done.update(ended.done)
+            if ended.broken:
+                return steps, done, seed
     return steps, done, None
 
 
 def replay_walk(seed: int) -> int:
     from tests.lakewalk import walk
 
-    walk.be_quiet()
-    ended = walk.run_seed(seed)
-    print(walk.described(walk.shrunk(ended) if ended.broken else ended))
+    with walk.quietly():
+        ended = walk.run_seed(seed)
+        print(walk.described(walk.shrunk(ended) if ended.broken else ended))
     if ended.broken:
         print(f"\nAgain: python -m tools.prove --lakes --replay {seed}")
     return 1 if ended.broken else 0

@@ -18,7 +18,7 @@ import pytest
 
 import tiltyard as ty
 from tests.support.kill_walk import unreachable
-from tests.support.load_writer import HOT, INDEX, NOW, OWN, PATIENCE, ROUND, SHARED, WRITERS, kept, table_of, write, write_with_pylance
+from tests.support.load_writer import HOT, INDEX, NOW, OWN, PATIENCE, ROUND, SHARED, WRITERS, table_of, write, write_with_pylance
 from tests.support.tables import open_stock
 
 _spawn = multiprocessing.get_context("spawn")
@@ -129,8 +129,8 @@ def _judge_history(root: Path, books: Books, goal: int) -> None:
     report = table.check()
     assert report.problems == ()
     assert report.not_checked == ()
-    # Cleanup kept up with all the others, and compaction with their fragments.
-    assert len(table.versions()) < 2 * kept(goal)
+    # Cleanup kept up with all the others, and compaction with their fragments. When the last one ran is chance: each writer has its turn.
+    assert len(table.versions()) < table.version / 2
     assert len(table.fragments) < goal / 4
     assert {one.name for one in table.list_indices()} == {INDEX}
 

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import itertools
 import shutil
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.support.lakes import Site, add_to_both, foreign_append, ids, numbers, two_tables, uri_of
+from tests.support.lakes import Site, WrappedRecords, add_to_both, foreign_append, ids, numbers, through, two_tables, uri_of
 from tiltyard.catalog.catalog import Pending
 from tiltyard.catalog.codec import cut_key, gone_key, head_to_body, name_key, snapshot_key, table_key, tip_key, transaction_key
-from tiltyard.catalog.records import Body, Writes
+from tiltyard.catalog.records import Body, Found, Records, Writes
 from tiltyard.lake import Lake
 
 
@@ -72,6 +74,51 @@ def test_a_lake_that_others_work_on_is_as_sound(site: Site, lake: Lake) -> None:
     finally:
         stop.set()
         writer.join(60)
+
+
+class Interrupted(WrappedRecords):
+    """Lets somebody else act before one of the reads, and counts them."""
+
+    def __init__(self, inner: Records, at: int, act: Callable[[], object]) -> None:
+        super().__init__(inner)
+        self._at, self._act, self.reads = at, act, 0
+
+    def _read(self) -> None:
+        self.reads += 1
+        if self.reads == self._at:
+            self._act()
+
+    def get(self, keys: Collection[str]) -> Found:
+        self._read()
+        return super().get(keys)
+
+    def scan(self, prefixes: Sequence[str], *, limit: int | None = None, descending: bool = False) -> Sequence[tuple[str, Body]]:
+        self._read()
+        return super().scan(prefixes, limit=limit, descending=descending)
+
+
+@pytest.mark.parametrize("act", ["commit", "commit without names", "commit and cleanup"])
+def test_a_check_that_somebody_commits_into(site: Site, lake: Lake, monkeypatch: pytest.MonkeyPatch, act: str) -> None:
+    """Between any two reads of it: a commit, one whose versions have not their names yet, or one and a cleanup of all that was before."""
+    theirs = site.open()
+    values = itertools.count(100)
+
+    def commit() -> None:
+        with monkeypatch.context() as patch:
+            if act == "commit without names":
+                patch.setattr("tiltyard.lakes.transaction.finish", lambda *work, **how: [])
+            theirs.run(lambda tx: add_to_both(tx, next(values)))
+        if act == "commit and cleanup":
+            theirs.cleanup(keep_snapshots=1, grace=timedelta(0))
+
+    plain = lake.catalog.records
+    at, reads = 1, 1
+    while at <= reads:
+        lake.catalog.records = plain
+        between = through(lake, lambda records: Interrupted(records, at, commit))  # noqa: B023
+        assert lake.check().problems == (), f"before read {at}"
+        at, reads = at + (1 if site.kind == "sqlite" else 7), between.reads  # what is read is the same for all catalogs
+    assert reads > 10
 
 
 def test_what_others_committed_past_the_catalog_is_told(lake: Lake) -> None:

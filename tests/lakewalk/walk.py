@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import traceback
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from random import Random
 from typing import Final
@@ -223,6 +224,13 @@ def described(ended: Ended) -> str:
     return "\n".join(lines)
 
 
-def be_quiet() -> None:
+@contextmanager
+def quietly() -> Iterator[None]:
     """Conflicts and deaths are logged; here they are made by the thousand."""
-    logging.getLogger("tiltyard").setLevel(logging.CRITICAL)
+    log = logging.getLogger("tiltyard")
+    before = log.level
+    log.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        log.setLevel(before)

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from collections.abc import Iterator
 from typing import Final
 
 import pytest
 
 from tests.lakewalk.planted import PLANTS, mutant_of, planted
-from tests.lakewalk.walk import LENGTH, THEMES, be_quiet, described, run_seed, run_steps, shrunk, steps_of
+from tests.lakewalk.walk import LENGTH, THEMES, described, quietly, run_seed, run_steps, shrunk, steps_of
 
 SHARES: Final = 10
 WALKS: Final = 5
@@ -22,8 +23,9 @@ FIRST: Final = 20261116 * 10
 
 
 @pytest.fixture(autouse=True)
-def _quiet() -> None:
-    be_quiet()
+def _quiet() -> Iterator[None]:
+    with quietly():
+        yield
 
 
 def _walk(seeds: range, length: int, postgres: str | None = None) -> Counter[str]:

@@ -145,6 +145,7 @@ def check_table(
             _unique_keys(place, latest, findings)
             _pylance_validates(place, latest, findings)
             _blobs_are_there(place, latest, present, findings)
+    _leave_out_cleaned_up(place, findings)
     complete = wanted == {name.version for name in there} and not findings.problems and findings.orphans_known
     orphans = sorted(present - findings.named) if complete else []
     report = CheckReport(
@@ -153,6 +154,18 @@ def check_table(
     if findings.data is None:
         return report
     return replace(report, data=True, verified=findings.data.verified, unverified=findings.data.unverified)
+
+
+def _leave_out_cleaned_up(place: Place, findings: _Findings) -> None:
+    """What a cleanup took while it was looked at proves nothing; a version that is still there does, and so does a lost head."""
+    if not findings.problems:
+        return
+    there = {name.version for name in place.log.versions()}
+    gone = {one.version for one in findings.problems if one.version is not None and one.version < max(there, default=0)} - there
+    if gone:
+        findings.problems = [one for one in findings.problems if one.version not in gone]
+        findings.not_checked.append(f"versions {min(gone)} to {max(gone)}: a cleanup took them meanwhile")
+        findings.orphans_known = False
 
 
 def _is_intact(findings: _Findings, progress: Progress | None) -> bool:

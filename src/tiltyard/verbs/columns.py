@@ -26,6 +26,7 @@ from tiltyard.verbs.casts import cast
 from tiltyard.verbs.checkpoint import Checkpoint, WrittenColumns
 from tiltyard.verbs.data import fragment_from_lance
 from tiltyard.verbs.lance import lance_errors, translated
+from tiltyard.verbs.lent import lent
 from tiltyard.verbs.place import Place
 from tiltyard.verbs.struck import dataset_at, discard_files
 
@@ -294,30 +295,18 @@ def written_columns(place: Place, dataset: LanceDataset, fragment: int, schema: 
         schema: the columns, under names that are free.
         batches: their values for all live rows, in order.
     """
-    failed: list[BaseException] = []
 
     def stream() -> Batches:
-        try:
-            for batch in batches:
-                # What a caller's library makes may be a view of what a file can hold.
-                columns = [cast(have, want.type) for have, want in zip(batch.columns, schema, strict=True)]
-                yield pa.RecordBatch.from_arrays(columns, schema=schema)
-        except GeneratorExit:
-            raise
-        except BaseException as error:
-            failed.append(error)  # pylance would pass on its text alone
-            raise
+        for batch in batches:
+            # What a caller's library makes may be a view of what a file can hold.
+            columns = [cast(have, want.type) for have, want in zip(batch.columns, schema, strict=True)]
+            yield pa.RecordBatch.from_arrays(columns, schema=schema)
 
     one = dataset.get_fragment(fragment)
     assert one is not None
     known = {(file.path, file.base_id) for file in one.metadata.files}
-    try:
-        with lance_errors(place, "write columns"):
-            written, _ = one.merge_columns(pa.RecordBatchReader.from_batches(schema, stream()))
-    except BaseException:
-        if failed:
-            raise failed[0] from None
-        raise
+    with lent(schema, stream()) as source, lance_errors(place, "write columns"):
+        written, _ = one.merge_columns(source)
     return next(file for file in fragment_from_lance(written).files if (file.path, file.base_id) not in known)
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -25,6 +25,7 @@ from tiltyard.verbs.blobs import blob_files, has_blobs
 from tiltyard.verbs.digests import is_remote
 from tiltyard.verbs.input import Rows
 from tiltyard.verbs.lance import lance_errors
+from tiltyard.verbs.lent import lent
 from tiltyard.verbs.place import Place
 
 if TYPE_CHECKING:
@@ -133,41 +134,21 @@ def _write(place: Place, rows: Rows, to: Any, limits: FileLimits, target: Target
     blobs = any(map(has_blobs, rows.schema))
     if target is not None and blobs:
         raise UnsupportedFeature("Blobs cannot be written to a base.", feature="blobs in a base", writing=True, advice="Leave base out.")
-    failed: list[BaseException] = []
-    try:
-        with lance_errors(place, "write rows"):
-            written = write_fragments(
-                rows if isinstance(rows, pa.Table) else _noting(rows, failed),
-                to,
-                max_rows_per_file=limits.max_rows_per_file,
-                max_bytes_per_file=limits.max_bytes_per_file,
-                storage_options=place.lance_options(),
-                target_bases=None if target is None else [target.reference],
-                **how,
-            )
-    except BaseException:
-        if failed:
-            raise failed[0] from None
-        raise
+    stream = nullcontext(rows) if isinstance(rows, pa.Table) else lent(rows.schema, rows)
+    with stream as source, lance_errors(place, "write rows"):
+        written = write_fragments(
+            source,
+            to,
+            max_rows_per_file=limits.max_rows_per_file,
+            max_bytes_per_file=limits.max_bytes_per_file,
+            storage_options=place.lance_options(),
+            target_bases=None if target is None else [target.reference],
+            **how,
+        )
     fragments = tuple(fragment_from_lance(fragment) for fragment in written)
     if blobs:
         _sync_blobs(place, fragments)
     return fragments if target is None else target.placed(fragments)
-
-
-def _noting(rows: pa.RecordBatchReader, failed: list[BaseException]) -> pa.RecordBatchReader:
-    """The same stream; whatever is raised on the way, by us or by who made it, is kept: pylance passes on only its text."""
-
-    def batches() -> Iterable[pa.RecordBatch]:
-        try:
-            yield from rows
-        except GeneratorExit:
-            raise
-        except BaseException as error:
-            failed.append(error)
-            raise
-
-    return pa.RecordBatchReader.from_batches(rows.schema, batches())
 
 
 def _sync_blobs(place: Place, fragments: tuple[DataFragment, ...]) -> None:
