@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 
+import hypothesis
 import pytest
 
 pytest_plugins = ("tests.support.postgres", "tests.support.spark")
@@ -12,6 +13,10 @@ pytest_plugins = ("tests.support.postgres", "tests.support.spark")
 # The public conformance suites assert like tests; registered here, before any test module imports them.
 SUITES = ("conformance", "record_conformance", "record_process_conformance")
 pytest.register_assert_rewrite(*(f"tiltyard.testing.{suite}" for suite in SUITES))
+
+# How long an example takes says something of the machine, nothing of the code.
+hypothesis.settings.register_profile("untimed", deadline=None)
+hypothesis.settings.load_profile("untimed")
 
 
 @pytest.fixture(autouse=True)

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tiltyard.testing.simulator import run_seed
-from tiltyard.transaction import carrier
+from tiltyard.transaction import rebaser as carrier
 from tiltyard.transaction.resolve import Compatible
 from tools import prove
 

@@ -7,17 +7,17 @@ from typing import Final
 
 from tiltyard.errors import TiltyardError
 from tiltyard.format import lance_pb2 as pb
+from tiltyard.format.digests import SEAL, UNSEALED
 from tiltyard.format.manifest import Manifest
 from tiltyard.format.manifest_file import ManifestFile
 from tiltyard.format.names import parse_transaction_name
-from tiltyard.format.seal import SEAL, UNSEALED
 from tiltyard.format.values import WriterVersion
-from tiltyard.transaction.apply import Stamp, apply
-from tiltyard.transaction.applying.coverage import indices_of
+from tiltyard.transaction.apply.coverage import indices_of
+from tiltyard.transaction.apply.next_manifest import Stamp, apply
+from tiltyard.transaction.footprint import FRAGMENT_REUSE
 from tiltyard.transaction.log import Committed
 from tiltyard.transaction.operations import Restore, Rewrite
-from tiltyard.transaction.singletons import singleton
-from tiltyard.transaction.touched import FRAGMENT_REUSE
+from tiltyard.transaction.system_indices import singleton
 from tiltyard.transaction.transaction import Transaction
 
 PARENT: Final = "tiltyard.parent"

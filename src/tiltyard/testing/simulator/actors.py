@@ -29,9 +29,9 @@ from tiltyard.testing.simulator.template import SCHEME, TAGGED, WRITER
 from tiltyard.testing.simulator.world import Attempt, World
 from tiltyard.transaction.backoff import RetryPolicy
 from tiltyard.transaction.commit import Committer
+from tiltyard.transaction.footprint import SINGLETONS
 from tiltyard.transaction.log import TRANSACTIONS, VERSIONS, VersionLog
 from tiltyard.transaction.operations import ReserveFragments
-from tiltyard.transaction.touched import SINGLETONS
 from tiltyard.transaction.transaction import Transaction
 
 RETRIES: Final = 4

@@ -6,10 +6,9 @@ from collections.abc import Sequence
 
 from tiltyard.errors import CorruptTable
 from tiltyard.format.flags import Feature
-from tiltyard.format.hint import HINT_PATH, decode_hint
 from tiltyard.format.manifest import Manifest, decode_indices
 from tiltyard.format.manifest_file import ManifestFile
-from tiltyard.format.names import all_versions
+from tiltyard.format.names import HINT_PATH, all_versions, decode_hint
 from tiltyard.format.roaring import decode_roaring
 from tiltyard.format.values import IndexMetadata
 from tiltyard.interfaces import Runtime
@@ -20,11 +19,11 @@ from tiltyard.testing.simulator.index_intentions import column_of
 from tiltyard.testing.simulator.model import KEY, Rows, State, Violation
 from tiltyard.testing.simulator.stepping import Actor
 from tiltyard.testing.simulator.world import Attempt, Landing, World
+from tiltyard.transaction.footprint import SINGLETONS
 from tiltyard.transaction.log import TRANSACTIONS, VERSIONS
-from tiltyard.transaction.touched import SINGLETONS
 from tiltyard.transaction.transaction import Transaction
+from tiltyard.verbs.engine.access import Place
 from tiltyard.verbs.outcome import Committed, NotCommitted, outcome_of
-from tiltyard.verbs.place import Place
 
 
 def check_run(

@@ -13,18 +13,18 @@ from typing import Final
 from pyroaring import BitMap
 
 from tiltyard.format import lance_pb2 as pb
-from tiltyard.format.field_ids import next_field_id
+from tiltyard.format.fields import next_field_id
 from tiltyard.format.keys import PRIMARY_KEY, key_members
 from tiltyard.format.manifest import Manifest, decode_indices
 from tiltyard.format.roaring import encode_roaring
-from tiltyard.format.rowids import encode_row_ids, row_ids_of
+from tiltyard.format.row_ids import encode_row_ids, row_ids_of
 from tiltyard.format.values import TOMBSTONE, BasePath, DataFile, DataFragment, Field
 from tiltyard.testing.simulator.model import KEY, Effect, Row, Value
 from tiltyard.testing.simulator.world import Placed, World
 from tiltyard.transaction import operations as ops
-from tiltyard.transaction.apply import has_stable_row_ids
+from tiltyard.transaction.apply.next_manifest import has_stable_row_ids
+from tiltyard.transaction.footprint import MEM_WAL
 from tiltyard.transaction.key_filter import bloom_of
-from tiltyard.transaction.touched import MEM_WAL
 
 FIELDS: Final = (Field(KEY, 0, -1, "int64", nullable=False), Field("a", 1, -1, "string"), Field("b", 2, -1, "string"))
 _KEY_METADATA: Final = {PRIMARY_KEY: b"true"}

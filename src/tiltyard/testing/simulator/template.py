@@ -17,10 +17,10 @@ from tiltyard.testing.simulator.intentions import FIELDS, KEYED_FIELDS, SHARD, B
 from tiltyard.testing.simulator.model import Effect, State, Value
 from tiltyard.testing.simulator.stepping import START
 from tiltyard.testing.simulator.world import FileModel, NotingStore, World
-from tiltyard.transaction.apply import Creation, Stamp, apply, create
+from tiltyard.transaction.apply.next_manifest import Creation, Stamp, apply, create
+from tiltyard.transaction.footprint import MEM_WAL
 from tiltyard.transaction.log import TRANSACTIONS, VersionLog
 from tiltyard.transaction.operations import Append, CreateIndex, Operation, Overwrite
-from tiltyard.transaction.touched import MEM_WAL
 from tiltyard.transaction.transaction import Transaction
 
 WRITER: Final = WriterVersion("tiltyard", "simulated")

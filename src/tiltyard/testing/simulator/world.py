@@ -14,7 +14,7 @@ from tiltyard.format.deletions import decode_deletions, encode_deletions
 from tiltyard.format.manifest import Manifest
 from tiltyard.format.manifest_file import ManifestFile, decode_manifest_file
 from tiltyard.format.names import parse_manifest_name
-from tiltyard.format.rowids import decode_row_ids
+from tiltyard.format.row_ids import decode_row_ids
 from tiltyard.format.values import DataFile, DataFragment, DeletionFile, Field
 from tiltyard.storage.memory import MemoryStore
 from tiltyard.testing.simulator.model import Effect, Row, State, Value, Violation
