@@ -29,10 +29,9 @@ def lose_catalog(site: Site) -> None:
         with psycopg.connect(site.uri, autocommit=True) as connection:
             connection.execute("DROP TABLE IF EXISTS tiltyard_records, tiltyard_schema")
         return
-    assert site.root is not None
-    for path in site.root.glob("catalog.db*"):
+    for path in site.directory.glob("catalog.db*"):
         path.unlink()
-    shutil.rmtree(site.root / "__manifest", ignore_errors=True)
+    shutil.rmtree(site.directory / "__manifest", ignore_errors=True)
 
 
 def restore(site: Site, backup: Any, **more: Any) -> LakeRecoveryReport:
@@ -105,14 +104,13 @@ def unmarked() -> Iterator[None]:
 
 def as_format_1(site: Site) -> None:
     """Takes away all that the release before did not write: the claim, the journal, owner files, and members of records."""
-    assert site.root is not None
     with Lake.open(site.uri, **{"durability": "os", **site.arguments}) as lake:
         records = lake.catalog.records
         there = dict(records.scan([""]))
         put = {key: _format_1(key, body) for key, body in there.items() if not key.startswith(LATER)}
         records.transact([*there], [], lambda found: Writes(None, put, [key for key in there if key not in put]))
-    shutil.rmtree(site.root / "_tiltyard", ignore_errors=True)
-    for owner in site.root.glob("*/_tiltyard/owner.json"):
+    shutil.rmtree(site.directory / "_tiltyard", ignore_errors=True)
+    for owner in site.directory.glob("*/_tiltyard/owner.json"):
         owner.unlink()
 
 

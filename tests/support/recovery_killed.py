@@ -82,21 +82,19 @@ class Pristine:
     """A lake as it is now, which can be put back as often as one likes; its catalog may be lost."""
 
     def __init__(self, site: Site, copy: Path) -> None:
-        assert site.root is not None
         self._site, self._copy = site, copy
         self._records: dict[str, Any] = {}
         if site.kind == "postgres":
             records = open_records(site.uri)
             self._records = dict(records.scan([""]))
             records.close()
-        shutil.copytree(site.root, copy)
+        shutil.copytree(site.directory, copy)
 
     def put_back(self) -> None:
         site = self._site
-        assert site.root is not None
         lose_catalog(site)
-        shutil.rmtree(site.root)
-        shutil.copytree(self._copy, site.root)
+        shutil.rmtree(site.directory)
+        shutil.copytree(self._copy, site.directory)
         if self._records:
             records = open_records(site.uri)
             records.transact([], [], lambda found: Writes(None, self._records))
