@@ -129,11 +129,8 @@ class SystemClock:
     def now(self) -> datetime:
         return datetime.now(UTC)
 
-    def monotonic(self) -> float:
-        return time.monotonic()
-
-    def sleep(self, seconds: float) -> None:
-        time.sleep(seconds)
+    monotonic = staticmethod(time.monotonic)
+    sleep = staticmethod(time.sleep)
 
 
 class SystemRandomness(SystemRandom):

@@ -261,6 +261,11 @@ def length_delimited(number: int, body: bytes) -> bytes:
     return b"".join((varint(number << 3 | 2), varint(len(body)), body))
 
 
+def encode_fields(fields: Iterable[tuple[int, int | bytes]]) -> bytes:
+    """Integer and length-delimited fields by number, zeros included."""
+    return b"".join(integer(number, value) if isinstance(value, int) else length_delimited(number, value) for number, value in fields)
+
+
 M = TypeVar("M", bound=Message)
 
 

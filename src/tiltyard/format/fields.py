@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from tiltyard.errors import CorruptTable, InvalidInput
-from tiltyard.format.logical_types import EXTENSION_NAME, MAX_DEPTH, fixed_list_levels
+from tiltyard.format.logical_types import EXTENSION_NAME, FIXED_LIST, MAX_DEPTH, fixed_list_levels
 from tiltyard.format.values import DataFragment, Field
 
 ROOT = -1
@@ -59,7 +59,8 @@ def field_tree(fields: Iterable[Field], source: str = "schema") -> FieldTree:
         if field.parent_id not in levels:
             raise CorruptTable(source, f"field {field.id} comes before its parent {field.parent_id}, or has none")
         level = levels[field.parent_id] + 1
-        if level + fixed_list_levels(field.logical_type) > MAX_DEPTH:
+        inside = fixed_list_levels(field.logical_type) if field.logical_type.startswith(FIXED_LIST) else 0
+        if level + inside > MAX_DEPTH:
             raise CorruptTable(source, f"field {field.id} lies deeper than {MAX_DEPTH} levels")
         levels[field.id] = level
         by_id[field.id] = field

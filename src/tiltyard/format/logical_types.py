@@ -70,7 +70,7 @@ _PRECISION: Final = {128: 38, 256: 76}
 _UNSIGNED: Final = re.compile(r"[0-9]{1,10}")
 _SIGNED: Final = re.compile(r"-?[0-9]{1,4}")
 _LISTS: Final = {"list": pa.list_, "list.struct": pa.list_, "large_list": pa.large_list, "large_list.struct": pa.large_list}
-_FSL: Final = "fixed_size_list:"
+FIXED_LIST: Final = "fixed_size_list:"
 _FSL_STRUCT: Final = re.compile(r"fixed_size_list:struct:([0-9]{1,10})")
 
 
@@ -185,7 +185,7 @@ def _write_fixed_list(arrow: pa.DataType, path: str) -> str:
     else:
         # The item's name, nullability and metadata have no place in the string; of all extension types only this one has a name there.
         item = BFLOAT16 if full_metadata(field).get(EXTENSION_NAME.encode()) == BFLOAT16.encode() else logical_type(inner, path)
-    return _FSL * len(sizes) + item + "".join(f":{size}" for size in reversed(sizes))
+    return FIXED_LIST * len(sizes) + item + "".join(f":{size}" for size in reversed(sizes))
 
 
 _WRITERS: Final[tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.DataType, str], str]], ...]] = (
@@ -229,7 +229,7 @@ def has_members(logical: str) -> bool:
 def fixed_list_levels(logical: str) -> int:
     """How many levels a fixed-size list keeps inside its string."""
     levels = 0
-    while logical.startswith(_FSL, levels * len(_FSL)):
+    while logical.startswith(FIXED_LIST, levels * len(FIXED_LIST)):
         levels += 1
     return levels
 
@@ -314,9 +314,9 @@ def _read_fixed_list(rest: str) -> pa.DataType:
         total *= size
         if total > _MAX_I32 or len(sizes) >= MAX_DEPTH:
             raise _Malformed("too many values in one row")
-        if not item.startswith(_FSL):
+        if not item.startswith(FIXED_LIST):
             break
-        item = item.removeprefix(_FSL)
+        item = item.removeprefix(FIXED_LIST)
     if item == BFLOAT16:
         field = pa.field("item", pa.binary(2), metadata={EXTENSION_NAME: BFLOAT16, EXTENSION_METADATA: ""})
     else:

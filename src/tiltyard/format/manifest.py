@@ -22,12 +22,11 @@ from tiltyard.format.codec import (
     base_path_to_pb,
     data_format_from_pb,
     data_format_to_pb,
+    encode_fields,
     field_from_pb,
     field_to_pb,
     index_from_pb,
     index_to_pb,
-    integer,
-    length_delimited,
     parse_sound,
     refuse_misplaced,
     unknown_fields,
@@ -325,23 +324,23 @@ def _encode_static(manifest: Manifest) -> bytes:
 def encode_tail(manifest: Manifest, offsets: Offsets) -> bytes:
     """What every commit changes. Zeros are written too: a spliced message must override what stands before it."""
     seconds, nanos = divmod(manifest.timestamp_ns, NANOS)
-    parts = [
-        integer(3, manifest.version),
-        length_delimited(7, integer(1, seconds % 2**64) + integer(2, nanos)),
-        integer(9, manifest.reader_flags),
-        integer(10, manifest.writer_flags),
-        length_delimited(12, manifest.transaction_file.encode()),
-        integer(14, manifest.next_row_id),
+    fields: list[tuple[int, int | bytes]] = [
+        (3, manifest.version),
+        (7, encode_fields([(1, seconds % 2**64), (2, nanos)])),
+        (9, manifest.reader_flags),
+        (10, manifest.writer_flags),
+        (12, manifest.transaction_file.encode()),
+        (14, manifest.next_row_id),
     ]
     if manifest.max_fragment_id is not None:
-        parts.append(integer(11, manifest.max_fragment_id))
+        fields.append((11, manifest.max_fragment_id))
     if manifest.writer is not None:
-        parts.append(length_delimited(13, writer_to_pb(manifest.writer).SerializeToString(deterministic=True)))
+        fields.append((13, writer_to_pb(manifest.writer).SerializeToString(deterministic=True)))
     if offsets.index is not None:
-        parts.append(integer(6, offsets.index))
+        fields.append((6, offsets.index))
     if offsets.transaction is not None:
-        parts.append(integer(23, offsets.transaction))
-    return b"".join(parts)
+        fields.append((23, offsets.transaction))
+    return encode_fields(fields)
 
 
 def decode_indices(manifest: Manifest, source: str) -> tuple[IndexMetadata, ...]:

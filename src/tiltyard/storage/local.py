@@ -14,7 +14,7 @@ from typing import Literal
 from tiltyard.errors import AlreadyExists, InvalidInput, NotFound, StorageError
 from tiltyard.interfaces import ObjectInfo
 from tiltyard.storage import files
-from tiltyard.storage.paths import check_path, check_prefix, check_range, is_temporary
+from tiltyard.storage.paths import check_path, check_prefix, check_range, is_plain, is_temporary
 
 Durability = Literal["fsync", "os"]
 
@@ -76,10 +76,17 @@ class LocalStore:
     def __repr__(self) -> str:
         return f"LocalStore({self.uri!r}, durability={self.durability!r})"
 
+    def _at(self, path: str) -> str:
+        return self._base + (path if is_plain(path) else check_path(path))
+
+    @staticmethod
+    def _checked(prefix: str) -> str:
+        return prefix if prefix.endswith("/") and is_plain(prefix[:-1]) else check_prefix(prefix)
+
     # reading
 
     def get(self, path: str) -> bytes:
-        target = self._base + check_path(path)
+        target = self._at(path)
         try:
             with open(target, "rb", buffering=0) as file:
                 return file.readall()
@@ -89,8 +96,9 @@ class LocalStore:
             raise files.storage_error("read", path, self.uri, error) from error
 
     def get_range(self, path: str, start: int, length: int) -> bytes:
-        target = self._base + check_path(path)
-        check_range(path, length)
+        target = self._at(path)
+        if length < 0:
+            check_range(path, length)
         try:
             return files.read_range(target, start, length)
         except _ABSENT:
@@ -99,7 +107,7 @@ class LocalStore:
             raise files.storage_error("read", path, self.uri, error) from error
 
     def head(self, path: str) -> ObjectInfo:
-        target = self._base + check_path(path)
+        target = self._at(path)
         try:
             info = _info(path, os.stat(target))
         except _ABSENT:
@@ -111,11 +119,11 @@ class LocalStore:
         return info
 
     def list(self, prefix: str, *, offset: str | None = None) -> Iterator[ObjectInfo]:
-        entries = sorted(self._walk(check_prefix(prefix)), key=lambda found: found[0])
+        entries = sorted(self._walk(self._checked(prefix)), key=lambda found: found[0])
         return self._infos(entries if offset is None else [found for found in entries if found[0] > offset])
 
     def names(self, prefix: str) -> Iterator[str]:
-        directory = self._base + check_prefix(prefix)
+        directory = self._base + self._checked(prefix)
         try:
             names = os.listdir(directory)
         except (FileNotFoundError, NotADirectoryError):
@@ -126,12 +134,12 @@ class LocalStore:
 
     def temporary(self, prefix: str) -> Iterator[ObjectInfo]:
         """Files below ``prefix`` that are still being written, by us or by pylance, or were when somebody died."""
-        return self._infos(self._walk(check_prefix(prefix), temporary=True))
+        return self._infos(self._walk(self._checked(prefix), temporary=True))
 
     # writing
 
     def put(self, path: str, data: bytes) -> None:
-        target = self._base + check_path(path)
+        target = self._at(path)
         if path == _ADVICE:
             self._advise(target, path, data)
             return
@@ -145,13 +153,13 @@ class LocalStore:
         self._settle(directory, path)
 
     def put_if_absent(self, path: str, data: bytes) -> None:
-        target = self._base + check_path(path)
+        target = self._at(path)
         directory = target.rpartition("/")[0]
         self._publish(self._stage(directory, path, data), target, path)
         self._settle(directory, path)
 
     def copy_if_absent(self, source: str, target: str) -> None:
-        origin, goal = self._base + check_path(source), self._base + check_path(target)
+        origin, goal = self._at(source), self._at(target)
         directory = goal.rpartition("/")[0]
         self._require_file(origin, source)
         self._make_directory(directory, target)
@@ -165,7 +173,7 @@ class LocalStore:
         self._settle(directory, target)
 
     def rename_if_absent(self, source: str, target: str) -> None:
-        origin, goal = self._base + check_path(source), self._base + check_path(target)
+        origin, goal = self._at(source), self._at(target)
         directory = goal.rpartition("/")[0]
         self._require_file(origin, source)
         self._make_directory(directory, target)
@@ -184,7 +192,7 @@ class LocalStore:
             self._discard(origin, source)
 
     def delete(self, path: str) -> None:
-        target = self._base + check_path(path)
+        target = self._at(path)
         try:
             os.unlink(target)
         except _ABSENT:
@@ -195,7 +203,7 @@ class LocalStore:
     def remove_empty(self, prefix: str, before: datetime) -> None:
         """Whoever is about to write into such a directory makes it again: ``rmdir`` never takes a file with it."""
         # Ages first: a directory changes when one below it goes.
-        ages = {directory: files.changed_at(directory) for directory, _, _ in os.walk(self._base + check_prefix(prefix), topdown=False)}
+        ages = {directory: files.changed_at(directory) for directory, _, _ in os.walk(self._base + self._checked(prefix), topdown=False)}
         for directory, age in ages.items():
             if age is None or age > before.timestamp():
                 continue
@@ -212,7 +220,7 @@ class LocalStore:
             return
         directories: dict[str, str] = {}
         for path in paths:
-            target = self._base + check_path(path)
+            target = self._at(path)
             directories.setdefault(target.rpartition("/")[0], path)
             try:
                 files.sync_path(target)
@@ -227,7 +235,7 @@ class LocalStore:
         gone = []
         for path in paths:
             try:
-                os.stat(self._base + check_path(path))
+                os.stat(self._at(path))
             except _ABSENT:
                 gone.append(path)
             except OSError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Final
 
 from tiltyard.errors import InvalidInput
 
@@ -10,6 +11,12 @@ TEMPORARY_PREFIX = ".tmp"
 """Staged files start with this: such a name never ends up as a version, and pylance's cleanup knows it in ``_versions``."""
 
 _STAGED_UPLOAD = re.compile(r"#\d+$")
+
+
+_PLAIN: Final = re.compile(r"[A-Za-z0-9_#=-][A-Za-z0-9_.#=-]*(?:/[A-Za-z0-9_#=-][A-Za-z0-9_.#=-]*)*")
+
+is_plain: Final = _PLAIN.fullmatch
+"""Matches paths that need no closer look: nearly all. No part of theirs can be ``.`` or ``..``, since none begins with a dot."""
 
 
 def check_path(path: str) -> str:
