@@ -130,7 +130,9 @@ class SystemClock:
         return datetime.now(UTC)
 
     monotonic = staticmethod(time.monotonic)
-    sleep = staticmethod(time.sleep)
+
+    def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)
 
 
 class SystemRandomness(SystemRandom):

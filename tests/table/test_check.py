@@ -29,8 +29,8 @@ from tiltyard.format.values import BasePath, DataFragment
 from tiltyard.storage.local import LocalStore
 from tiltyard.storage.memory import MemoryStore
 from tiltyard.transaction.log import VersionLog
-from tiltyard.transaction.succession import to_be_sealed
 from tiltyard.transaction.transaction import Transaction
+from tiltyard.transaction.verify import to_be_sealed
 
 
 @pytest.fixture

@@ -26,7 +26,7 @@ from tiltyard.format.values import BasePath, DataFormat, DataFragment, DeletionF
 from tiltyard.storage.local import LocalStore
 from tiltyard.transaction.apply.next_manifest import Creation, Stamp, apply, create
 from tiltyard.transaction.log import VersionLog
-from tiltyard.transaction.succession import to_be_sealed
+from tiltyard.transaction.verify import to_be_sealed
 
 STAMP = Stamp(1_700_000_000_123_456_000, WriterVersion("tiltyard", "0"), "7-x.txn")
 STABLE = int(Feature.STABLE_ROW_IDS)

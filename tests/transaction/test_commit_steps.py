@@ -36,8 +36,8 @@ from tiltyard.transaction.backoff import RetryPolicy
 from tiltyard.transaction.deletion_vectors import Vectors
 from tiltyard.transaction.log import Committed, VersionLog
 from tiltyard.transaction.rebaser import KEPT, ROW_ORDER
-from tiltyard.transaction.succession import PARENT
 from tiltyard.transaction.transaction import Transaction
+from tiltyard.transaction.verify import PARENT
 
 
 def _rows(store: ObjectStore, *rows: int, at: DataFragment, version: int = 1) -> DataFragment:

@@ -19,8 +19,8 @@ from tiltyard.storage.memory import MemoryStore
 from tiltyard.transaction.log import VERSIONS, VersionLog
 from tiltyard.transaction.new_files import NO_DIGESTS, Taken
 from tiltyard.transaction.operations import Operation
-from tiltyard.transaction.succession import to_be_sealed, without_marks
 from tiltyard.transaction.transaction import Transaction
+from tiltyard.transaction.verify import to_be_sealed, without_marks
 
 BASE = table([part(0), part(1)])
 FAR = replace(part(0, name="far"), files=(data_file("far", base_id=3),))

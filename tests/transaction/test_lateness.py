@@ -29,7 +29,7 @@ from tiltyard.testing import CountingStore, ManualClock, WrapperStore
 from tiltyard.testing.stores import Match, Request, T
 from tiltyard.transaction.head import FLOORS, LOOKS, Floor, FloorRecord, Lateness
 from tiltyard.transaction.log import VersionLog
-from tiltyard.transaction.succession import PARENT
+from tiltyard.transaction.verify import PARENT
 
 
 class Directory(WrapperStore):

@@ -18,8 +18,8 @@ from tiltyard.interfaces import CommitHandler, ObjectStore
 from tiltyard.storage.external import Claim, ExternalHandler, ExternalStore, UnfinishedError
 from tiltyard.storage.handlers import handler_for
 from tiltyard.transaction.log import Committed, VersionLog
-from tiltyard.transaction.succession import PARENT, transaction_id
 from tiltyard.transaction.transaction import Transaction
+from tiltyard.transaction.verify import PARENT, transaction_id
 
 FOREIGN: Final = "a writer that does not know the catalog"
 _ADOPTIONS: Final = 16

@@ -22,15 +22,15 @@ from tiltyard.format.manifest_file import ManifestFile, decode_manifest_file, en
 from tiltyard.format.names import HINT_PATH, Scheme, detached_name, manifest_name, parse_manifest_name
 from tiltyard.interfaces import CommitHandler, ObjectInfo, ObjectStore
 from tiltyard.storage.handlers import ConditionalPutHandler
-from tiltyard.storage.wrapper import Request, T, WrapperStore
+from tiltyard.storage.wrapper import ForwardingStore
 from tiltyard.transaction.backoff import RetryPolicy
 from tiltyard.transaction.commit import CommitResult, Committer
 from tiltyard.transaction.key_filter import WrittenKeys
 from tiltyard.transaction.log import TRANSACTIONS, VERSIONS
 from tiltyard.transaction.new_files import LOOK_AFTER, check_there, new_files
 from tiltyard.transaction.operations import Append, CreateIndex, Operation, ReserveFragments, Rewrite, UpdateBases, UpdateMemWalState
-from tiltyard.transaction.succession import without_marks
 from tiltyard.transaction.transaction import Transaction
+from tiltyard.transaction.verify import without_marks
 from tiltyard.verbs.engine.access import WRITER, Place
 
 STAGED: Final = "_tiltyard/staged/"
@@ -47,7 +47,7 @@ class _Staged:
     data: bytes
 
 
-class StagingStore(WrapperStore):
+class StagingStore(ForwardingStore):
     """A table's store as one transaction sees it: pinned at a version, with the transaction's own ones above it."""
 
     def __init__(self, inner: ObjectStore, transaction: str, base: int, scheme: Scheme) -> None:
@@ -66,7 +66,7 @@ class StagingStore(WrapperStore):
 
     def names(self, prefix: str) -> Iterator[str]:
         if prefix != VERSIONS:
-            return super().names(prefix)
+            return self.inner.names(prefix)
         return self._version_names()
 
     def _version_names(self) -> Iterator[str]:
@@ -81,29 +81,28 @@ class StagingStore(WrapperStore):
             if parsed is not None and not parsed.detached and parsed.version < self.base:
                 yield name
 
-    def _call(self, method: str, path: str, request: Request[T], *, data: bytes | None = None) -> T:
-        if method == "put" and path == HINT_PATH:
-            return cast(T, None)  # nobody else may hear of a version that may never be
-        return request(self.inner)
+    def put(self, path: str, data: bytes) -> None:
+        if path != HINT_PATH:  # nobody else may hear of a version that may never be
+            self.inner.put(path, data)
 
     def get(self, path: str) -> bytes:
         own = self.private.get(path)
-        return super().get(path) if own is None else own.data
+        return self.inner.get(path) if own is None else own.data
 
     def get_range(self, path: str, start: int, length: int) -> bytes:
         own = self.private.get(path)
         if own is None:
-            return super().get_range(path, start, length)
+            return self.inner.get_range(path, start, length)
         first = max(len(own.data) + start, 0) if start < 0 else start
         return own.data[first : first + length]
 
     def head(self, path: str) -> ObjectInfo:
         own = self.private.get(path)
-        return super().head(path if own is None else own.staged)
+        return self.inner.head(path if own is None else own.staged)
 
     def put_if_absent(self, path: str, data: bytes) -> None:
         if not path.startswith(VERSIONS):
-            return super().put_if_absent(path, data)
+            return self.inner.put_if_absent(path, data)
         parsed = parse_manifest_name(path[len(VERSIONS) :])
         assert parsed is not None
         with self._lock:

@@ -22,7 +22,7 @@ from tiltyard.lakes.cleanup.orphans import find_again, known_locations
 from tiltyard.lakes.conflict_report import mismatch
 from tiltyard.lakes.recovery.journal import note_names
 from tiltyard.lakes.table_names import full_name, is_within, resolved, shown
-from tiltyard.transaction.succession import transaction_id
+from tiltyard.transaction.verify import transaction_id
 from tiltyard.verbs.engine.access import open_place
 
 if TYPE_CHECKING:

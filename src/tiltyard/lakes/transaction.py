@@ -39,8 +39,8 @@ from tiltyard.lakes.spark_door import TransactionDoor
 from tiltyard.lakes.staged_table import Touched, rearrange
 from tiltyard.lakes.table_names import check_idempotency_key, directory_of, full_name, shown
 from tiltyard.transaction.backoff import wait_before
-from tiltyard.transaction.succession import transaction_id
 from tiltyard.transaction.transaction import MESSAGE_PROPERTY
+from tiltyard.transaction.verify import transaction_id
 from tiltyard.verbs.distributed.commit_files import create_from_pieces
 from tiltyard.verbs.distributed.write_tasks import Piece, WriteTask
 from tiltyard.verbs.engine.data_files import properties_with_message

@@ -17,7 +17,7 @@ from tiltyard.errors import AlreadyExists, ContentionError, CorruptTable, NotFou
 from tiltyard.interfaces import ObjectInfo, ObjectStore, Runtime
 from tiltyard.storage.handlers import version_of
 from tiltyard.storage.probe import ensure_safe
-from tiltyard.storage.wrapper import Request, T, WrapperStore
+from tiltyard.storage.wrapper import ForwardingStore
 
 _log = logging.getLogger("tiltyard.lake")
 
@@ -70,7 +70,7 @@ class Ledger(Protocol):
         """
 
 
-class ExternalStore(WrapperStore):
+class ExternalStore(ForwardingStore):
     """A table's store as those see it who know the ledger: what was claimed is finished before anybody looks."""
 
     def __init__(self, inner: ObjectStore, ledger: Ledger, runtime: Runtime) -> None:
@@ -135,15 +135,36 @@ class ExternalStore(WrapperStore):
             self.finish()
         return super().list(prefix, offset=offset)
 
-    def _call(self, method: str, path: str, request: Request[T], *, data: bytes | None = None) -> T:
+    def get(self, path: str) -> bytes:
         try:
-            return request(self.inner)
+            return self.inner.get(path)
         except NotFound:
-            if method not in ("get", "get_range", "head") or not _is_version(path):
+            if not self._finished(path):
                 raise
-        # Asked again in any case: where nothing is left to finish, somebody may have finished it a moment ago.
+        return self.inner.get(path)
+
+    def get_range(self, path: str, start: int, length: int) -> bytes:
+        try:
+            return self.inner.get_range(path, start, length)
+        except NotFound:
+            if not self._finished(path):
+                raise
+        return self.inner.get_range(path, start, length)
+
+    def head(self, path: str) -> ObjectInfo:
+        try:
+            return self.inner.head(path)
+        except NotFound:
+            if not self._finished(path):
+                raise
+        return self.inner.head(path)
+
+    def _finished(self, path: str) -> bool:
+        """Whether a path that is not there is worth asking for again: a version may just have got its name, from this call or another."""
+        if not _is_version(path):
+            return False
         self.finish()
-        return request(self.inner)
+        return True
 
 
 class ExternalHandler:

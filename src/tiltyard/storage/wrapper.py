@@ -1,4 +1,4 @@
-"""A store around a store: the base of all that count, hold up, break or redirect calls."""
+"""A store around a store: the bases of all that count, hold up, break or redirect calls."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ Request = Callable[[ObjectStore], T]
 """One call, ready to be put to a store: usually the wrapped one, sometimes another."""
 
 
-class WrapperStore:
-    """Passes every call on to ``inner``, through ``_call``, which a subclass overrides to do something before, after or instead."""
+class ForwardingStore:
+    """Passes every call on to ``inner`` as it is; a subclass overrides the calls that it answers in its own way."""
 
     def __init__(self, inner: ObjectStore) -> None:
         self.inner = inner
@@ -31,6 +31,56 @@ class WrapperStore:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.inner!r})"
+
+    def get(self, path: str) -> bytes:
+        return self.inner.get(path)
+
+    def get_range(self, path: str, start: int, length: int) -> bytes:
+        return self.inner.get_range(path, start, length)
+
+    def put(self, path: str, data: bytes) -> None:
+        self.inner.put(path, data)
+
+    def put_if_absent(self, path: str, data: bytes) -> None:
+        self.inner.put_if_absent(path, data)
+
+    def rename_if_absent(self, source: str, target: str) -> None:
+        self.inner.rename_if_absent(source, target)
+
+    def copy_if_absent(self, source: str, target: str) -> None:
+        self.inner.copy_if_absent(source, target)
+
+    def head(self, path: str) -> ObjectInfo:
+        return self.inner.head(path)
+
+    def list(self, prefix: str, *, offset: str | None = None) -> Iterator[ObjectInfo]:
+        return self.inner.list(prefix, offset=offset)
+
+    def names(self, prefix: str) -> Iterator[str]:
+        return self.inner.names(prefix)
+
+    def temporary(self, prefix: str) -> Iterator[ObjectInfo]:
+        return self.inner.temporary(prefix) if isinstance(self.inner, KeepsTemporaries) else iter(())
+
+    def remove_empty(self, prefix: str, before: datetime) -> None:
+        if isinstance(self.inner, HasDirectories):
+            self.inner.remove_empty(prefix, before)
+
+    def delete(self, path: str) -> None:
+        self.inner.delete(path)
+
+    def missing(self, paths: Iterable[str]) -> Sequence[str] | None:
+        return self.inner.missing(paths) if isinstance(self.inner, SeesFiles) else None
+
+    def sync(self, paths: Iterable[str]) -> None:
+        self.inner.sync(paths)
+
+
+class WrapperStore(ForwardingStore):
+    """Puts every call through ``_call``, which a subclass overrides to do something before, after or instead.
+
+    Only looking for empty directories and for local files is left out: on an object store these are no requests that could fail.
+    """
 
     def _call(self, method: str, path: str, request: Request[T], *, data: bytes | None = None) -> T:
         return request(self.inner)
@@ -66,15 +116,8 @@ class WrapperStore:
     def temporary(self, prefix: str) -> Iterator[ObjectInfo]:
         return self._call("list", prefix, lambda store: iter(tuple(store.temporary(prefix)) if isinstance(store, KeepsTemporaries) else ()))
 
-    def remove_empty(self, prefix: str, before: datetime) -> None:
-        if isinstance(self.inner, HasDirectories):  # nobody's data: not a request that could be counted or fail on an object store
-            self.inner.remove_empty(prefix, before)
-
     def delete(self, path: str) -> None:
         self._call("delete", path, lambda store: store.delete(path))
-
-    def missing(self, paths: Iterable[str]) -> Sequence[str] | None:
-        return self.inner.missing(paths) if isinstance(self.inner, SeesFiles) else None
 
     def sync(self, paths: Iterable[str]) -> None:
         wanted = tuple(paths)

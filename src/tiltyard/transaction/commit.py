@@ -40,16 +40,14 @@ from tiltyard.transaction.backoff import LONGEST_WAIT, RetryPolicy, wait_before
 from tiltyard.transaction.deletion_vectors import Vectors, base_out_of_reach
 from tiltyard.transaction.head import Lateness
 from tiltyard.transaction.key_filter import WrittenKeys
-from tiltyard.transaction.landing import Landing
-from tiltyard.transaction.log import TRANSACTIONS, Committed, VersionLog
+from tiltyard.transaction.log import TRANSACTIONS, Committed, Landing, VersionLog
 from tiltyard.transaction.new_files import LOOK_AFTER, NO_DIGESTS, Digests, Taken, check_there, new_files
 from tiltyard.transaction.operations import KeyExistenceFilter, Overwrite, Restore
 from tiltyard.transaction.rebaser import Carrier
 from tiltyard.transaction.resolve import Window, unreadable
-from tiltyard.transaction.succession import fits, to_be_sealed, with_parent
 from tiltyard.transaction.system_indices import stamped_reuse
 from tiltyard.transaction.transaction import Transaction
-from tiltyard.transaction.verify import check_field_ids, check_not_done, marks_in, meet_schema
+from tiltyard.transaction.verify import check_field_ids, check_not_done, fits, marks_in, meet_schema, to_be_sealed, with_parent
 
 SECTION_LENGTH_BYTES: Final = 4
 TICK_NS: Final = 1_000
@@ -130,7 +128,7 @@ class Committer:
     """Raises for a version that must not be built upon, before anything is committed."""
     open_base: Callable[[BasePath], ObjectStore] = base_out_of_reach
     """Opens the store of a base, for deletion files that lie there."""
-    stamp: Callable[[Transaction], Transaction] = lambda mine: mine
+    stamp: Callable[[Transaction], Transaction] | None = None
     """Adds what every commit of this committer says of itself."""
     digests: Digests = NO_DIGESTS
     """Takes the digests of new files, which the transaction keeps."""
@@ -176,7 +174,8 @@ class Committer:
             OutcomeUnknown: the store left open whether the commit was applied.
             StorageError: the store failed before anything was committed.
         """
-        transaction = self.stamp(transaction)
+        if self.stamp is not None:
+            transaction = self.stamp(transaction)
         started = self.runtime.clock.monotonic()
         race = _Race(transaction, read, scheme, started, counts=counts or {}, begun=started if policy.begun is None else policy.begun)
         with self._withdrawing(race):
@@ -446,7 +445,8 @@ class Committer:
             StorageError: the store failed, or files of ours are gone, before anything was committed.
             OutcomeUnknown: the store left open whether the table was made.
         """
-        transaction = self.stamp(transaction)
+        if self.stamp is not None:
+            transaction = self.stamp(transaction)
         operation = transaction.operation
         assert isinstance(operation, Overwrite)
         transaction = Taken(self.digests).added_to(transaction, None)

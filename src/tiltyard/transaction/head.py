@@ -22,8 +22,8 @@ from tiltyard.transaction.backoff import wait_before
 from tiltyard.transaction.log import Committed, VersionLog
 from tiltyard.transaction.new_files import new_files
 from tiltyard.transaction.operations import Restore
-from tiltyard.transaction.succession import follows
 from tiltyard.transaction.transaction import Transaction
+from tiltyard.transaction.verify import follows
 
 REFS: Final = ("_refs/tags/", "_refs/branches/")
 """What may keep a version from being cleaned up."""

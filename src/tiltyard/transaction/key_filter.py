@@ -26,8 +26,8 @@ from tiltyard.errors import InvalidInput
 from tiltyard.format.logical_types import field_logical_type, storage_type
 from tiltyard.format.manifest import Manifest
 from tiltyard.format.values import DataFragment
+from tiltyard.transaction.footprint import arrivals, fragments_of
 from tiltyard.transaction.log import Committed
-from tiltyard.transaction.operation_edits import arrivals, fragments_of
 from tiltyard.transaction.operations import Append, BloomFilter, DataReplacement, KeyExistenceFilter, Update
 
 ITEMS: Final = 8192

@@ -24,10 +24,8 @@ from tiltyard.transaction.apply.frame import found, has_stable_row_ids
 from tiltyard.transaction.apply.row_lineage import locate
 from tiltyard.transaction.context import Context
 from tiltyard.transaction.deletion_vectors import Vectors, all_rows
-from tiltyard.transaction.footprint import FRAGMENT_REUSE, recolumned_fragments, removed_fragments, touched_fragments
-from tiltyard.transaction.key_filter import WrittenKeys, unsettled
-from tiltyard.transaction.log import Committed
-from tiltyard.transaction.operation_edits import (
+from tiltyard.transaction.footprint import (
+    FRAGMENT_REUSE,
     RowChange,
     arrivals,
     deletion_files,
@@ -35,10 +33,15 @@ from tiltyard.transaction.operation_edits import (
     first_file,
     fragments_of,
     moved,
+    recolumned_fragments,
     redirected,
     regrouped,
+    removed_fragments,
+    touched_fragments,
     trimmed,
 )
+from tiltyard.transaction.key_filter import WrittenKeys, unsettled
+from tiltyard.transaction.log import Committed
 from tiltyard.transaction.operations import CreateIndex, KeyExistenceFilter, Rewrite
 from tiltyard.transaction.resolve import Compatible, Incompatible, Rebase, Verdict, resolve
 from tiltyard.transaction.system_indices import merged_singleton, singleton

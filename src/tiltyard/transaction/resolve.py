@@ -14,8 +14,8 @@ from tiltyard.transaction.context import Context, Found
 from tiltyard.transaction.log import Committed, VersionLog
 from tiltyard.transaction.operations import Operation
 from tiltyard.transaction.rules import ABOUT_KEYS, RULES, UNKNOWN, Outcome, Rule
-from tiltyard.transaction.succession import fits
 from tiltyard.transaction.transaction import Transaction
+from tiltyard.transaction.verify import fits
 
 NOTHING_KNOWN: Final = Context()
 

@@ -22,8 +22,8 @@ from tiltyard.transaction.apply.next_manifest import Stamp, clone
 from tiltyard.transaction.commit import CommitResult
 from tiltyard.transaction.log import TRANSACTIONS
 from tiltyard.transaction.operations import Clone
-from tiltyard.transaction.succession import to_be_sealed
 from tiltyard.transaction.transaction import Transaction
+from tiltyard.transaction.verify import to_be_sealed
 from tiltyard.verbs.engine.access import WRITER, Place
 from tiltyard.verbs.engine.verify_files import files_of, known_digests
 

@@ -27,9 +27,8 @@ from tiltyard.format.roaring import encode_roaring
 from tiltyard.format.values import DataFragment, IndexMetadata
 from tiltyard.transaction.apply.coverage import indices_of, knows_row_ids
 from tiltyard.transaction.apply.next_manifest import has_stable_row_ids
-from tiltyard.transaction.footprint import FRAGMENT_REUSE, SINGLETONS, coverage
+from tiltyard.transaction.footprint import FRAGMENT_REUSE, SINGLETONS, coverage, fragments_of
 from tiltyard.transaction.new_files import new_files
-from tiltyard.transaction.operation_edits import fragments_of
 from tiltyard.transaction.operations import ReserveFragments, Rewrite, RewriteGroup
 from tiltyard.transaction.rebaser import KEPT, ROW_ORDER
 from tiltyard.transaction.system_indices import singleton

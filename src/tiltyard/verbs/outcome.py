@@ -11,7 +11,7 @@ from tiltyard.format.manifest_file import ManifestFile
 from tiltyard.format.names import Scheme, parse_transaction_name
 from tiltyard.transaction.head import read_records
 from tiltyard.transaction.log import TRANSACTIONS
-from tiltyard.transaction.succession import follows
+from tiltyard.transaction.verify import follows
 from tiltyard.verbs.engine.access import Place
 from tiltyard.verbs.engine.arguments import version_number
 

@@ -10,8 +10,8 @@ from tiltyard.errors import InvalidInput, NotFound
 from tiltyard.format.digests import DIGESTS, SEAL
 from tiltyard.format.names import Scheme
 from tiltyard.transaction.log import VersionLog
-from tiltyard.transaction.succession import PARENT
 from tiltyard.transaction.transaction import LAKE_MARKS
+from tiltyard.transaction.verify import PARENT
 from tiltyard.verbs.engine.access import Place
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -34,8 +34,8 @@ from tiltyard.transaction.apply.next_manifest import Stamp, clone
 from tiltyard.transaction.head import read_floor
 from tiltyard.transaction.log import TRANSACTIONS
 from tiltyard.transaction.operations import Clone
-from tiltyard.transaction.succession import to_be_sealed
 from tiltyard.transaction.transaction import Transaction
+from tiltyard.transaction.verify import to_be_sealed
 from tiltyard.verbs.engine.access import WRITER, Place
 
 TAGS = "_refs/tags/"

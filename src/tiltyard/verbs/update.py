@@ -24,8 +24,8 @@ from tiltyard.format.schema import arrow_from_fields
 from tiltyard.format.schema_match import match_schema
 from tiltyard.format.values import DataFragment, Field
 from tiltyard.transaction.apply.next_manifest import has_stable_row_ids
+from tiltyard.transaction.footprint import fragments_of
 from tiltyard.transaction.new_files import new_files
-from tiltyard.transaction.operation_edits import fragments_of
 from tiltyard.transaction.operations import Update, UpdateMode
 from tiltyard.transaction.transaction import Transaction
 from tiltyard.verbs.columns.column_rewrite import with_values

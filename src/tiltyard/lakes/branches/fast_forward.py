@@ -29,9 +29,9 @@ from tiltyard.transaction.footprint import FRAGMENT_REUSE
 from tiltyard.transaction.log import VersionLog
 from tiltyard.transaction.new_files import new_files
 from tiltyard.transaction.operations import Rewrite
-from tiltyard.transaction.succession import PARENT
 from tiltyard.transaction.system_indices import singleton
 from tiltyard.transaction.transaction import Transaction
+from tiltyard.transaction.verify import PARENT
 from tiltyard.verbs.engine.access import Place
 from tiltyard.verbs.table_refs import Branches
 

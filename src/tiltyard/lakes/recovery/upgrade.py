@@ -23,7 +23,7 @@ from tiltyard.lakes.claim import TABLE_DIRECTORY, Claim, make_claim, read_claim
 from tiltyard.lakes.cleanup.pins import make_pin
 from tiltyard.lakes.recovery.journal import complete_journal
 from tiltyard.lakes.table_names import shown
-from tiltyard.transaction.succession import transaction_id
+from tiltyard.transaction.verify import transaction_id
 
 if TYPE_CHECKING:
     from tiltyard.lake import Lake

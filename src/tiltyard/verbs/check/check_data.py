@@ -10,11 +10,11 @@ from tiltyard.format.digests import SEAL, Digest
 from tiltyard.format.manifest import Manifest
 from tiltyard.format.manifest_file import ManifestFile
 from tiltyard.transaction.log import TRANSACTIONS
-from tiltyard.transaction.succession import without_marks
+from tiltyard.transaction.new_files import at_once
 from tiltyard.transaction.transaction import Transaction
+from tiltyard.transaction.verify import without_marks
 from tiltyard.verbs.engine.access import Place
 from tiltyard.verbs.engine.digest_history import digests_in
-from tiltyard.verbs.engine.file_digests import at_once
 from tiltyard.verbs.engine.verify_files import FileAt, Progress, damage, files_of, known_digests
 
 

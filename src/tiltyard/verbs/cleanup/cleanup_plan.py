@@ -23,8 +23,8 @@ from tiltyard.format.names import VersionName, parse_manifest_name, parse_transa
 from tiltyard.transaction.log import TRANSACTIONS, VERSIONS
 from tiltyard.transaction.new_files import new_files
 from tiltyard.transaction.operations import Restore
-from tiltyard.transaction.succession import PARENT
 from tiltyard.transaction.transaction import Transaction
+from tiltyard.transaction.verify import PARENT
 from tiltyard.verbs.engine.access import Place
 from tiltyard.verbs.table_history import moment
 from tiltyard.verbs.table_refs import Branches, Tags

@@ -26,7 +26,7 @@ from tiltyard.format.schema import arrow_from_fields, is_legacy_blob
 from tiltyard.format.values import DataFragment
 from tiltyard.transaction.apply.next_manifest import has_stable_row_ids
 from tiltyard.transaction.deletion_vectors import Vectors
-from tiltyard.transaction.operation_edits import fragments_of
+from tiltyard.transaction.footprint import fragments_of
 from tiltyard.transaction.operations import CompactedSsTable, Delete, Update
 from tiltyard.transaction.transaction import Transaction
 from tiltyard.verbs.delete import Committed, nothing_done

@@ -20,9 +20,9 @@ from tiltyard.storage import Durability, address_of, lance_uri, open_store
 from tiltyard.storage.handlers import ensure_usable, handler_for
 from tiltyard.transaction.commit import Committer
 from tiltyard.transaction.log import VersionLog
+from tiltyard.transaction.new_files import FileDigests
 from tiltyard.transaction.transaction import Transaction
 from tiltyard.verbs.engine.digest_history import History
-from tiltyard.verbs.engine.file_digests import FileDigests
 from tiltyard.verbs.engine.isolated import ReadLimits, read_limits
 
 ANYWHERE: Final = "*"
@@ -31,10 +31,6 @@ ANYWHERE: Final = "*"
 Verify: TypeAlias = Literal["read"]
 
 WRITER: Final = WriterVersion("tiltyard", installed_version("tiltyard"))
-
-
-def _unstamped(mine: Transaction) -> Transaction:
-    return mine
 
 
 @dataclass(frozen=True)
@@ -51,7 +47,7 @@ class Place:
     allowed_bases: tuple[str, ...] = ()
     outside: Callable[[str, ObjectStore], tuple[ObjectStore, CommitHandler]] | None = field(default=None, repr=False)
     """Where versions are decided outside the store: what to see a table's store through, and who creates its versions."""
-    stamp: Callable[[Transaction], Transaction] = field(default=_unstamped, repr=False)
+    stamp: Callable[[Transaction], Transaction] | None = field(default=None, repr=False)
     """Adds what every commit made here says of itself."""
     verify: Verify | None = None
     """Whether files are compared with their digests before rows of them are handed out."""

@@ -19,10 +19,10 @@ from tiltyard.format.safe_text import check_encodes, check_text
 from tiltyard.format.schema import BLOB_KEY
 from tiltyard.format.values import DataFile, DataFragment, Field
 from tiltyard.interfaces import Randomness
+from tiltyard.transaction.new_files import is_remote
 from tiltyard.transaction.transaction import MESSAGE_PROPERTY
 from tiltyard.verbs.engine.access import Place
 from tiltyard.verbs.engine.blobs import blob_files, has_blobs
-from tiltyard.verbs.engine.file_digests import is_remote
 from tiltyard.verbs.engine.lent_streams import lent
 from tiltyard.verbs.engine.pylance import lance_errors
 from tiltyard.verbs.engine.row_input import Rows

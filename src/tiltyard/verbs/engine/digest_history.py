@@ -12,8 +12,8 @@ from tiltyard.format.digests import DIGESTS, Digest, decode_digests, encode_dige
 from tiltyard.format.names import parse_transaction_name
 from tiltyard.interfaces import ObjectStore
 from tiltyard.transaction.log import TRANSACTIONS, VersionLog
+from tiltyard.transaction.new_files import at_once
 from tiltyard.transaction.transaction import Transaction
-from tiltyard.verbs.engine.file_digests import at_once
 
 T = TypeVar("T")
 

@@ -22,7 +22,7 @@ from tiltyard.transaction import observers
 from tiltyard.transaction.backoff import RetryPolicy, wait_before
 from tiltyard.transaction.commit import CommitResult
 from tiltyard.transaction.resolve import Window
-from tiltyard.transaction.succession import transaction_id
+from tiltyard.transaction.verify import transaction_id
 from tiltyard.verbs.engine.access import Place
 from tiltyard.verbs.engine.data_files import discard
 from tiltyard.verbs.engine.row_input import Rows, as_rows

@@ -21,7 +21,7 @@ from tiltyard.format.manifest import Manifest
 from tiltyard.format.values import BasePath, DataFragment, DeletionFile
 from tiltyard.interfaces import ObjectStore
 from tiltyard.transaction.deletion_vectors import Vectors
-from tiltyard.transaction.operation_edits import fragments_of
+from tiltyard.transaction.footprint import fragments_of
 from tiltyard.verbs.engine.access import Place
 from tiltyard.verbs.engine.pylance import lance_errors, open_dataset
 from tiltyard.verbs.engine.sql_expressions import condition

@@ -17,9 +17,9 @@ from tiltyard.format.flags import Feature
 from tiltyard.format.manifest import Manifest, decode_indices
 from tiltyard.format.values import BasePath, DataFragment
 from tiltyard.interfaces import ObjectStore
+from tiltyard.transaction.new_files import at_once, digest_of
 from tiltyard.verbs.engine.access import Place
 from tiltyard.verbs.engine.digest_history import History
-from tiltyard.verbs.engine.file_digests import at_once, digest_of
 
 Progress: TypeAlias = Callable[[int, int], object]
 """Is told how many of how many bytes were read."""

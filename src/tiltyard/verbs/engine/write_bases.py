@@ -14,8 +14,8 @@ from tiltyard.format.digests import file_key
 from tiltyard.format.manifest import Manifest
 from tiltyard.format.values import BasePath, DataFragment
 from tiltyard.interfaces import ObjectStore
+from tiltyard.transaction.new_files import at_once, digest_of
 from tiltyard.verbs.engine.access import Place
-from tiltyard.verbs.engine.file_digests import at_once, digest_of
 
 
 @dataclass(frozen=True, slots=True)
