@@ -1,9 +1,5 @@
-"""For those who test tables or write backends: a conformance suite, stores that misbehave on demand, time and chance under control.
+"""For those who test tables or write backends: conformance suites, stores that fail on demand, time and chance under control."""
 
-``simulator`` runs the commit loop under schedules that a seed or an enumeration decides.
-"""
-
-from tiltyard.testing import simulator
 from tiltyard.testing.clocks import ManualClock, SeededRandomness, manual_runtime
 from tiltyard.testing.conformance import ObjectStoreTests
 from tiltyard.testing.counting_records import CountingRecords
@@ -32,5 +28,4 @@ __all__ = [
     "WrapperStore",
     "all_faults",
     "manual_runtime",
-    "simulator",
 ]

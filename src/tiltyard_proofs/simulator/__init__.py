@@ -4,15 +4,15 @@
 meet. A run that broke a promise is made short by ``shrink`` and put into words by ``describe``.
 """
 
-from tiltyard.testing.simulator.exhaustive import equivalent_runs, explore
-from tiltyard.testing.simulator.intentions import Intention
-from tiltyard.testing.simulator.model import Violation
-from tiltyard.testing.simulator.pairs import Pair, pairs
-from tiltyard.testing.simulator.random_runs import run_seed, scripted
-from tiltyard.testing.simulator.report import describe
-from tiltyard.testing.simulator.scenario import Outcome, Part, Scenario, run
-from tiltyard.testing.simulator.shrink import shrink
-from tiltyard.testing.simulator.template import Kind
+from tiltyard_proofs.simulator.exhaustive import equivalent_runs, explore
+from tiltyard_proofs.simulator.intentions import Intention
+from tiltyard_proofs.simulator.model import Violation
+from tiltyard_proofs.simulator.pairs import Pair, pairs
+from tiltyard_proofs.simulator.random_runs import run_seed, scripted
+from tiltyard_proofs.simulator.report import describe
+from tiltyard_proofs.simulator.scenario import Outcome, Part, Scenario, run
+from tiltyard_proofs.simulator.shrink import shrink
+from tiltyard_proofs.simulator.template import Kind
 
 __all__ = [
     "Intention",

@@ -11,13 +11,13 @@ from tiltyard.interfaces import CommitHandler
 from tiltyard.storage.handlers import ConditionalPutHandler, RenameHandler
 from tiltyard.testing.clocks import SeededRandomness
 from tiltyard.testing.faults import Fault
-from tiltyard.testing.simulator.actors import RETRIES, MakeCommitter, Means, Reading, clean, read_twice, real_committer, write, write_pinned
-from tiltyard.testing.simulator.checks import check_run
-from tiltyard.testing.simulator.intentions import Intention
-from tiltyard.testing.simulator.model import Violation
-from tiltyard.testing.simulator.stepping import Actor, Choose, Step, SteppedStore, Time, Turns, runtime_of
-from tiltyard.testing.simulator.template import Kind, Template, template
-from tiltyard.testing.simulator.world import Attempt, World
+from tiltyard_proofs.simulator.actors import RETRIES, MakeCommitter, Means, Reading, clean, read_twice, real_committer, write, write_pinned
+from tiltyard_proofs.simulator.checks import check_run
+from tiltyard_proofs.simulator.intentions import Intention
+from tiltyard_proofs.simulator.model import Violation
+from tiltyard_proofs.simulator.stepping import Actor, Choose, Step, SteppedStore, Time, Turns, runtime_of
+from tiltyard_proofs.simulator.template import Kind, Template, template
+from tiltyard_proofs.simulator.world import Attempt, World
 
 Role = Literal["writer", "pinned", "cleaner", "reader", "absent"]
 

@@ -21,18 +21,18 @@ from tiltyard.format.manifest_file import ManifestFile
 from tiltyard.format.names import Scheme, all_versions
 from tiltyard.interfaces import CommitHandler, Runtime
 from tiltyard.testing.faults import Fault
-from tiltyard.testing.simulator.index_intentions import build, index_path
-from tiltyard.testing.simulator.intentions import Built, Intention, View, built
-from tiltyard.testing.simulator.model import Violation
-from tiltyard.testing.simulator.stepping import Actor, SteppedStore
-from tiltyard.testing.simulator.template import SCHEME, TAGGED, WRITER
-from tiltyard.testing.simulator.world import Attempt, World
 from tiltyard.transaction.backoff import RetryPolicy
 from tiltyard.transaction.commit import Committer
 from tiltyard.transaction.footprint import SINGLETONS
 from tiltyard.transaction.log import TRANSACTIONS, VERSIONS, VersionLog
 from tiltyard.transaction.operations import ReserveFragments
 from tiltyard.transaction.transaction import Transaction
+from tiltyard_proofs.simulator.index_intentions import build, index_path
+from tiltyard_proofs.simulator.intentions import Built, Intention, View, built
+from tiltyard_proofs.simulator.model import Violation
+from tiltyard_proofs.simulator.stepping import Actor, SteppedStore
+from tiltyard_proofs.simulator.template import SCHEME, TAGGED, WRITER
+from tiltyard_proofs.simulator.world import Attempt, World
 
 RETRIES: Final = 4
 CLEANUPS: Final = 2

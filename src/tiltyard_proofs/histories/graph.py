@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import NamedTuple
 
-from tiltyard.testing.histories.observed import Observed
-from tiltyard.testing.histories.records import Element, Transaction
-from tiltyard.testing.histories.report import Edge, EdgeKind
-from tiltyard.testing.histories.versions import Versions
+from tiltyard_proofs.histories.observed import Observed
+from tiltyard_proofs.histories.records import Element, Transaction
+from tiltyard_proofs.histories.report import Edge, EdgeKind
+from tiltyard_proofs.histories.versions import Versions
 
 
 class Why(NamedTuple):

@@ -8,12 +8,12 @@ from typing import Final
 
 from tiltyard.storage.handlers import ConditionalPutHandler, RenameHandler
 from tiltyard.testing.faults import Fault
-from tiltyard.testing.simulator.actors import MakeCommitter, real_committer
-from tiltyard.testing.simulator.index_intentions import ORDERED
-from tiltyard.testing.simulator.intentions import TELLING, Intention
-from tiltyard.testing.simulator.scenario import Outcome, Part, Scenario, run
-from tiltyard.testing.simulator.stepping import Actor, Choose
-from tiltyard.testing.simulator.template import TAGGED, Kind
+from tiltyard_proofs.simulator.actors import MakeCommitter, real_committer
+from tiltyard_proofs.simulator.index_intentions import ORDERED
+from tiltyard_proofs.simulator.intentions import TELLING, Intention
+from tiltyard_proofs.simulator.scenario import Outcome, Part, Scenario, run
+from tiltyard_proofs.simulator.stepping import Actor, Choose
+from tiltyard_proofs.simulator.template import TAGGED, Kind
 
 KEYS: Final = (0, 1, 2, 3, 4, 5, 6, 7)
 NEW_KEYS: Final = (9, 10, 11, 12)

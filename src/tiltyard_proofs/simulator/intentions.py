@@ -19,12 +19,12 @@ from tiltyard.format.manifest import Manifest, decode_indices
 from tiltyard.format.roaring import encode_roaring
 from tiltyard.format.row_ids import encode_row_ids, row_ids_of
 from tiltyard.format.values import TOMBSTONE, BasePath, DataFile, DataFragment, Field
-from tiltyard.testing.simulator.model import KEY, Effect, Row, Value
-from tiltyard.testing.simulator.world import Placed, World
 from tiltyard.transaction import operations as ops
 from tiltyard.transaction.apply.next_manifest import has_stable_row_ids
 from tiltyard.transaction.footprint import MEM_WAL
 from tiltyard.transaction.key_filter import bloom_of
+from tiltyard_proofs.simulator.model import KEY, Effect, Row, Value
+from tiltyard_proofs.simulator.world import Placed, World
 
 FIELDS: Final = (Field(KEY, 0, -1, "int64", nullable=False), Field("a", 1, -1, "string"), Field("b", 2, -1, "string"))
 _KEY_METADATA: Final = {PRIMARY_KEY: b"true"}

@@ -20,9 +20,9 @@ In the tests the checker finds seventeen kinds of planted anomalies in large his
 histories of a serial and of a snapshot-isolation executor, and agrees with trying all orders on thousands of small random histories.
 """
 
-from tiltyard.testing.histories.checker import check
-from tiltyard.testing.histories.lines import Recorder, began_line, dump, ended_line, load
-from tiltyard.testing.histories.records import (
+from tiltyard_proofs.histories.checker import check
+from tiltyard_proofs.histories.lines import Recorder, began_line, dump, ended_line, load
+from tiltyard_proofs.histories.records import (
     AnyOp,
     Append,
     Define,
@@ -37,7 +37,7 @@ from tiltyard.testing.histories.records import (
     Read,
     Transaction,
 )
-from tiltyard.testing.histories.report import Anomaly, Edge, EdgeKind, Finding, Isolation, Report
+from tiltyard_proofs.histories.report import Anomaly, Edge, EdgeKind, Finding, Isolation, Report
 
 __all__ = [
     "Anomaly",

@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from typing import get_args
 
 from tiltyard.errors import InvalidInput
-from tiltyard.testing.histories.graph import build
-from tiltyard.testing.histories.names import resolve
-from tiltyard.testing.histories.observed import observe
-from tiltyard.testing.histories.records import History, NameStep
-from tiltyard.testing.histories.report import ALLOWED_UNDER_SNAPSHOT, Anomaly, EdgeKind, Finding, Isolation, Report
-from tiltyard.testing.histories.search import Search
-from tiltyard.testing.histories.updates import lost_updates
-from tiltyard.testing.histories.versions import versions_of
+from tiltyard_proofs.histories.graph import build
+from tiltyard_proofs.histories.names import resolve
+from tiltyard_proofs.histories.observed import observe
+from tiltyard_proofs.histories.records import History, NameStep
+from tiltyard_proofs.histories.report import ALLOWED_UNDER_SNAPSHOT, Anomaly, EdgeKind, Finding, Isolation, Report
+from tiltyard_proofs.histories.search import Search
+from tiltyard_proofs.histories.updates import lost_updates
+from tiltyard_proofs.histories.versions import versions_of
 
 SHOWN_PER_ANOMALY = 10
 

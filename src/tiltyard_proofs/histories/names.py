@@ -14,8 +14,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from tiltyard.errors import InvalidInput
-from tiltyard.testing.histories.records import AnyOp, Append, Define, History, Listing, Look, NameStep, Op, Read, Transaction
-from tiltyard.testing.histories.report import Anomaly, Finding, Isolation
+from tiltyard_proofs.histories.records import AnyOp, Append, Define, History, Listing, Look, NameStep, Op, Read, Transaction
+from tiltyard_proofs.histories.report import Anomaly, Finding, Isolation
 
 FINAL = "names"
 """The process of the transaction that reads all names in the end."""

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
 
-from tiltyard.testing.simulator.actors import MakeCommitter, real_committer
-from tiltyard.testing.simulator.random_runs import scripted
-from tiltyard.testing.simulator.scenario import Outcome, Part, Scenario, run
+from tiltyard_proofs.simulator.actors import MakeCommitter, real_committer
+from tiltyard_proofs.simulator.random_runs import scripted
+from tiltyard_proofs.simulator.scenario import Outcome, Part, Scenario, run
 
 MOST_RUNS = 1500
 

@@ -14,16 +14,16 @@ from tiltyard.format.values import IndexMetadata
 from tiltyard.interfaces import Runtime
 from tiltyard.storage.handlers import ConditionalPutHandler
 from tiltyard.testing.clocks import ManualClock, SeededRandomness
-from tiltyard.testing.simulator.actors import Reading, files_of
-from tiltyard.testing.simulator.index_intentions import column_of
-from tiltyard.testing.simulator.model import KEY, Rows, State, Violation
-from tiltyard.testing.simulator.stepping import Actor
-from tiltyard.testing.simulator.world import Attempt, Landing, World
 from tiltyard.transaction.footprint import SINGLETONS
 from tiltyard.transaction.log import TRANSACTIONS, VERSIONS
 from tiltyard.transaction.transaction import Transaction
 from tiltyard.verbs.engine.access import Place
 from tiltyard.verbs.outcome import Committed, NotCommitted, outcome_of
+from tiltyard_proofs.simulator.actors import Reading, files_of
+from tiltyard_proofs.simulator.index_intentions import column_of
+from tiltyard_proofs.simulator.model import KEY, Rows, State, Violation
+from tiltyard_proofs.simulator.stepping import Actor
+from tiltyard_proofs.simulator.world import Attempt, Landing, World
 
 
 def check_run(

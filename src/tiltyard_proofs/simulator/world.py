@@ -17,10 +17,10 @@ from tiltyard.format.names import parse_manifest_name
 from tiltyard.format.row_ids import decode_row_ids
 from tiltyard.format.values import DataFile, DataFragment, DeletionFile, Field
 from tiltyard.storage.memory import MemoryStore
-from tiltyard.testing.simulator.model import Effect, Row, State, Value, Violation
-from tiltyard.testing.simulator.stepping import START, Turns
 from tiltyard.transaction.log import VERSIONS
 from tiltyard.transaction.operations import Operation
+from tiltyard_proofs.simulator.model import Effect, Row, State, Value, Violation
+from tiltyard_proofs.simulator.stepping import START, Turns
 
 URI: Final = "memory://simulated"
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from tiltyard.testing.histories.graph import Graph, Why
-from tiltyard.testing.histories.observed import Observed
-from tiltyard.testing.histories.records import Element
-from tiltyard.testing.histories.report import Anomaly, Edge, EdgeKind, Finding
-from tiltyard.testing.histories.versions import Versions
+from tiltyard_proofs.histories.graph import Graph, Why
+from tiltyard_proofs.histories.observed import Observed
+from tiltyard_proofs.histories.records import Element
+from tiltyard_proofs.histories.report import Anomaly, Edge, EdgeKind, Finding
+from tiltyard_proofs.histories.versions import Versions
 
 
 def lost_updates(graph: Graph, observed: Observed, versions: Versions) -> list[tuple[Finding, int, int]]:

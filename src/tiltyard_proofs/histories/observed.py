@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from tiltyard.testing.histories.records import Append, Element, Elements, History, Read, Transaction
-from tiltyard.testing.histories.report import Anomaly, Finding
+from tiltyard_proofs.histories.records import Append, Element, Elements, History, Read, Transaction
+from tiltyard_proofs.histories.report import Anomaly, Finding
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,10 +8,10 @@ from itertools import combinations_with_replacement
 from typing import Final
 
 from tiltyard.storage.handlers import ConditionalPutHandler, RenameHandler
-from tiltyard.testing.simulator.index_intentions import ORDERED
-from tiltyard.testing.simulator.intentions import COLUMN_KINDS, Intention
-from tiltyard.testing.simulator.scenario import Part, Scenario
-from tiltyard.testing.simulator.template import FIRST_RESERVED, TAGGED, Kind
+from tiltyard_proofs.simulator.index_intentions import ORDERED
+from tiltyard_proofs.simulator.intentions import COLUMN_KINDS, Intention
+from tiltyard_proofs.simulator.scenario import Part, Scenario
+from tiltyard_proofs.simulator.template import FIRST_RESERVED, TAGGED, Kind
 
 KINDS_OF: Final[Mapping[str, tuple[str, ...]]] = {
     "Append": ("append",),

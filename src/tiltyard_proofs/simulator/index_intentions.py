@@ -13,12 +13,12 @@ from tiltyard.format.manifest import decode_indices
 from tiltyard.format.roaring import decode_roaring, encode_roaring
 from tiltyard.format.row_ids import decode_row_versions, encode_row_ids, encode_row_versions, row_ids_of, row_versions_of
 from tiltyard.format.values import DataFragment, Field, IndexMetadata
-from tiltyard.testing.simulator.intentions import PLAIN_BUILDERS, Builder, Built, Intention, View, built
-from tiltyard.testing.simulator.model import Effect, Value
-from tiltyard.testing.simulator.world import Placed
 from tiltyard.transaction import operations as ops
 from tiltyard.transaction.footprint import SINGLETONS
 from tiltyard.transaction.rebaser import KEPT, ROW_ORDER
+from tiltyard_proofs.simulator.intentions import PLAIN_BUILDERS, Builder, Built, Intention, View, built
+from tiltyard_proofs.simulator.model import Effect, Value
+from tiltyard_proofs.simulator.world import Placed
 
 BTREE: Final = "/lance.table.BTreeIndexDetails"
 BITMAP: Final = "/lance.table.BitmapIndexDetails"

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tiltyard.errors import InvalidInput
-from tiltyard.testing.histories.records import (
+from tiltyard_proofs.histories.records import (
     OUTCOMES,
     AnyOp,
     Append,

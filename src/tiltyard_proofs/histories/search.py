@@ -10,9 +10,9 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from tiltyard.testing.histories.graph import Graph
-from tiltyard.testing.histories.report import Anomaly, Edge, EdgeKind, Finding
-from tiltyard.testing.histories.walks import Successors, circular, reachable, shortest_cycle, shortest_path, within
+from tiltyard_proofs.histories.graph import Graph
+from tiltyard_proofs.histories.report import Anomaly, Edge, EdgeKind, Finding
+from tiltyard_proofs.histories.walks import Successors, circular, reachable, shortest_cycle, shortest_path, within
 
 VALUES = (EdgeKind.WW, EdgeKind.WR)
 

@@ -12,16 +12,16 @@ from tiltyard.format.codec import uuid_to_pb
 from tiltyard.format.manifest_file import ManifestFile, encode_manifest_file
 from tiltyard.format.names import Scheme
 from tiltyard.format.values import DataFormat, IndexMetadata, WriterVersion
-from tiltyard.testing.simulator.index_intentions import build
-from tiltyard.testing.simulator.intentions import FIELDS, KEYED_FIELDS, SHARD, Built, Intention, View, built
-from tiltyard.testing.simulator.model import Effect, State, Value
-from tiltyard.testing.simulator.stepping import START
-from tiltyard.testing.simulator.world import FileModel, NotingStore, World
 from tiltyard.transaction.apply.next_manifest import Creation, Stamp, apply, create
 from tiltyard.transaction.footprint import MEM_WAL
 from tiltyard.transaction.log import TRANSACTIONS, VersionLog
 from tiltyard.transaction.operations import Append, CreateIndex, Operation, Overwrite
 from tiltyard.transaction.transaction import Transaction
+from tiltyard_proofs.simulator.index_intentions import build
+from tiltyard_proofs.simulator.intentions import FIELDS, KEYED_FIELDS, SHARD, Built, Intention, View, built
+from tiltyard_proofs.simulator.model import Effect, State, Value
+from tiltyard_proofs.simulator.stepping import START
+from tiltyard_proofs.simulator.world import FileModel, NotingStore, World
 
 WRITER: Final = WriterVersion("tiltyard", "simulated")
 SCHEME: Final = Scheme.V2

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tiltyard.testing.histories.observed import Observed, brief
-from tiltyard.testing.histories.records import Element, Elements
-from tiltyard.testing.histories.report import Anomaly, Finding
+from tiltyard_proofs.histories.observed import Observed, brief
+from tiltyard_proofs.histories.records import Element, Elements
+from tiltyard_proofs.histories.report import Anomaly, Finding
 
 
 @dataclass(frozen=True, slots=True)

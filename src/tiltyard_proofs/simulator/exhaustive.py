@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from tiltyard.testing.simulator.actors import MakeCommitter, real_committer
-from tiltyard.testing.simulator.scenario import Outcome, Scenario, run
-from tiltyard.testing.simulator.stepping import Actor, Call, commute
+from tiltyard_proofs.simulator.actors import MakeCommitter, real_committer
+from tiltyard_proofs.simulator.scenario import Outcome, Scenario, run
+from tiltyard_proofs.simulator.stepping import Actor, Call, commute
 
 
 @dataclass(slots=True)

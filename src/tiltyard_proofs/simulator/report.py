@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tiltyard.format.names import parse_manifest_name
-from tiltyard.testing.simulator.scenario import Outcome, Part
 from tiltyard.transaction.log import VERSIONS
+from tiltyard_proofs.simulator.scenario import Outcome, Part
 
 LONGEST_RESULT = 90
 
