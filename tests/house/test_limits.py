@@ -1,0 +1,116 @@
+"""The limits of the house: how long a file and a function may be, what a module may be called, how far a call may travel."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from tools import walk
+
+ROOT = Path(__file__).parents[2]
+SOURCE = ROOT / "src"
+
+MOST_LINES = 450
+MOST_LINES_OF_A_FUNCTION = 50
+LEAST_LINES_OF_AN_ONLY_CHILD = 60
+
+GENERATED = {"tiltyard.format.lance_pb2"}
+
+LONG_FILES: dict[str, str] = {}
+"""Files over the limit, with the reason."""
+
+SAME_NAME: dict[str, str] = {}
+"""Names that several modules have, with the reason."""
+
+SMALL_FILES: dict[str, str] = {}
+"""Small files with one importer, with the reason."""
+
+SAME_CLASS: dict[str, str] = {}
+"""Public names of classes that occur twice, with the reason."""
+
+
+@cache
+def modules() -> dict[str, Path]:
+    found = {}
+    for path in sorted((SOURCE / "tiltyard").rglob("*.py")):
+        parts = path.relative_to(SOURCE).with_suffix("").parts
+        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return {name: path for name, path in found.items() if name not in GENERATED}
+
+
+@cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+def lines_of(path: Path) -> int:
+    return path.read_text(encoding="utf-8").count("\n")
+
+
+def test_no_file_is_longer_than_an_idea() -> None:
+    long = {name: lines_of(path) for name, path in modules().items() if lines_of(path) > MOST_LINES}
+    assert {name: count for name, count in long.items() if name not in LONG_FILES} == {}
+    assert set(LONG_FILES) <= set(long), "an exception that is not needed any more"
+
+
+def test_no_function_is_longer_than_a_screen() -> None:
+    long = {
+        f"{name}.{node.name}": size
+        for name, path in modules().items()
+        for node in ast.walk(tree_of(path))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and (size := _lines_of_code(node)) > MOST_LINES_OF_A_FUNCTION
+    }
+    assert long == {}
+
+
+def _lines_of_code(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    """Lines of the body, without the docstring."""
+    body = node.body[1:] if ast.get_docstring(node) is not None and len(node.body) > 1 else node.body
+    return (body[-1].end_lineno or 0) - body[0].lineno + 1
+
+
+def test_a_stack_trace_tells_modules_apart() -> None:
+    by_name = defaultdict(list)
+    for name, path in modules().items():
+        if path.stem not in ("__init__", "__main__"):
+            by_name[path.stem].append(name)
+    twice = {stem: names for stem, names in by_name.items() if len(names) > 1}
+    assert {stem: names for stem, names in twice.items() if stem not in SAME_NAME} == {}
+    assert set(SAME_NAME) <= set(twice), "an exception that is not needed any more"
+
+
+def test_no_public_class_name_occurs_twice() -> None:
+    by_name = defaultdict(list)
+    for name, path in modules().items():
+        for node in tree_of(path).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                by_name[node.name].append(name)
+    twice = {name: where for name, where in by_name.items() if len(where) > 1}
+    assert {name: where for name, where in twice.items() if name not in SAME_CLASS} == {}
+    assert set(SAME_CLASS) <= set(twice), "an exception that is not needed any more"
+
+
+def test_small_files_have_more_than_one_user() -> None:
+    users = defaultdict(set)
+    for name, path in modules().items():
+        for node in ast.walk(tree_of(path)):
+            if isinstance(node, ast.ImportFrom) and node.module:
+                for imported in (node.module, *(f"{node.module}.{alias.name}" for alias in node.names)):
+                    if imported in modules() and imported != name:
+                        users[imported].add(name)
+    small = {
+        name: lines_of(path)
+        for name, path in modules().items()
+        if path.name not in ("__init__.py", "__main__.py") and lines_of(path) < LEAST_LINES_OF_AN_ONLY_CHILD and len(users[name]) == 1
+    }
+    assert {name: count for name, count in small.items() if name not in SMALL_FILES} == {}
+    assert set(SMALL_FILES) <= set(small), "an exception that is not needed any more"
+
+
+@pytest.mark.parametrize("path", [*walk.PATHS])
+def test_no_call_travels_further_than_its_bound(path: str) -> None:
+    assert walk.traced(walk.PATHS[path]).length.beyond(walk.BOUNDS[path]) == []
