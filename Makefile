@@ -4,9 +4,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 WORKERS ?= 2
+QUICK := not (spark or server or process or fuzz or slow)
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test lint format types proto proto-check lock bench bench-verbs bench-lake bench-spark cluster-test prove prove-spark prove-lakes coverage mutants clean
+.PHONY: help venv demo check test lint format types proto proto-check lock bench bench-verbs bench-lake bench-spark cluster-test prove prove-spark prove-lakes coverage mutants clean
 
 help: ## Show this help
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -23,11 +24,13 @@ demo: $(STAMP) ## Satellite readings through Spark: runners, corrections, compac
 	$(BIN)/python examples/telemetry/demo.py $(ARGS)
 
 test: $(STAMP) ## Run all tests, docs examples included; starts the servers it needs
-	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
-	@$(if $(ARGS),,$(MAKE) --no-print-directory coverage)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(if $(ARGS),$(ARGS),-p tools.coverage_gate)
+
+check: lint ## Lint, types, imports, and every quick test: no process, server or JVM; before each commit
+	$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal -m "$(QUICK)" $(ARGS)
 
 coverage: $(STAMP) ## Fail unless tests take every branch of transaction/; part of test
-	$(BIN)/python tools/coverage_gate.py $(ARGS)
+	$(BIN)/python -m tools.coverage_gate -n $(WORKERS) $(ARGS)
 
 mutants: $(STAMP) ## Plant bugs in copies of the code and see that the tests notice each
 	$(BIN)/python tools/mutants.py $(ARGS)

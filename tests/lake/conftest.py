@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import os
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,14 +9,36 @@ import pytest
 from psycopg import sql
 
 from tests.support.lakes import Site, two_tables
+from tests.support.proving import PROVING
 from tests.support.records import with_parameters
 from tests.support.servers import S3Server, seaweedfs
 from tiltyard.lake import Lake
 
 CATALOGS = ["sqlite", "postgres", "manifest"]
-# Everything through S3's protocol takes as long as the three others together: a chosen part of it is in test_s3.py, all of it on demand.
-PROVEN = [*CATALOGS, "s3"] if os.environ.get("TILTYARD_PROVE") else CATALOGS
+ON_EVERY_CATALOG = {
+    "test_backup",
+    "test_branch_kills",
+    "test_catalog_faults",
+    "test_costs",
+    "test_kills",
+    "test_lost_catalogs",
+    "test_ownership",
+    "test_recovery_kills",
+    "test_snapshots",
+    "test_transactions",
+    "test_upgrade",
+}
+"""Modules whose promises rest on what a catalog itself does. The others are about the lake above it, which knows no kinds of catalogs."""
 BUCKET = "lakes"
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """A promise is shown on one catalog, and on each where the catalog has a share in it; in the long form all are, on S3 too."""
+    by_hand = any(mark.args[0] == "site" for mark in metafunc.definition.iter_markers("parametrize"))
+    if "site" in metafunc.fixturenames and not by_hand:
+        every = metafunc.module.__name__.rpartition(".")[2] in ON_EVERY_CATALOG
+        kinds = [*CATALOGS, "s3"] if PROVING else CATALOGS if every else CATALOGS[:1]
+        metafunc.parametrize("site", kinds, indirect=True)
 
 
 @pytest.fixture(scope="session")
@@ -31,9 +52,9 @@ def s3_site(server: S3Server) -> Site:
     return Site("s3", f"s3://{BUCKET}/lake-{uuid.uuid4().hex}", None, {"storage_options": server.storage_options})
 
 
-@pytest.fixture(params=PROVEN)
+@pytest.fixture
 def site(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Site]:
-    """A lake that nobody has opened yet, once for each kind of catalog."""
+    """A lake that nobody has opened yet, on a catalog of the kind that ``pytest_generate_tests`` asks for."""
     kind = str(request.param)
     if kind == "postgres":
         home = tmp_path / "tables"
