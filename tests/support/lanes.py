@@ -28,13 +28,51 @@ BY_FIXTURE: Final = {
     "s3_server": "server",
     "seaweedfs_server": "server",
     "forgetful_server": "server",
+    "pool": "process",
     "tiltyard": "process",
 }
 BY_PARAMETER: Final = {"postgres": "server", "s3": "server"}
+BY_SUITE: Final = {"tiltyard.testing.record_process_conformance": "process"}
 BY_PATH: Final[dict[str, tuple[str, ...]]] = {
-    "tests/fuzz/": ("fuzz",),
+    "fuzz": ("tests/fuzz/",),
+    "server": ("tests/catalog/test_records_manifest.py::TestOnS3", "tests/lake/test_s3.py", "tests/storage/test_servers.py"),
+    "spark": (
+        "tests/spark/test_connect.py",
+        "tests/spark/test_many_writers.py",
+        "tests/pipeline/test_cli.py",
+        "tests/pipeline/test_example.py",
+    ),
+    "process": (
+        "tests/api/test_bench_verbs.py::test_the_command_prints_figures",
+        "tests/api/test_errors.py::test_errors_reach_the_parent_process_whole",
+        "tests/catalog/test_line.py",
+        "tests/catalog/test_records_sqlite.py::TestDisk",
+        "tests/catalog/test_records_sqlite.py::TestForks",
+        "tests/cli/test_process.py",
+        "tests/cli/test_verb_process.py",
+        "tests/docs/test_demo.py",
+        "tests/docs/test_examples.py",
+        "tests/faults/test_kill.py",
+        "tests/faults/test_kills.py",
+        "tests/faults/test_load.py",
+        "tests/interop/test_processes.py",
+        "tests/lake/test_branch_kills.py",
+        "tests/lake/test_histories.py",
+        "tests/lake/test_kills.py",
+        "tests/lake/test_recovery_kills.py",
+        "tests/security/test_isolated_reads.py",
+        "tests/simulator/test_prove.py",
+        "tests/simulator/test_same_seed.py",
+        "tests/storage/test_faults.py::TestKillPoint",
+        "tests/storage/test_locks.py::TestFileLock::test_a_forked_child",
+        "tests/table/test_interrupts.py",
+        "tests/table/test_pieces.py::test_other_processes",
+        "tests/transaction/test_key_filter.py::test_siphash",
+        "tests/transaction/test_mutants.py",
+    ),
+    "slow": (),
 }
-"""A test is marked by the fixtures it asks for, by its parameters, and by every beginning of its id that stands here."""
+"""A test is marked by fixtures it asks for, by its parameters, by the suite it comes from, and by beginnings of its id."""
 
 
 def markers_of(item: pytest.Item) -> set[str]:
@@ -44,7 +82,9 @@ def markers_of(item: pytest.Item) -> set[str]:
     callspec = getattr(item, "callspec", None)
     parameters = callspec.params.values() if callspec else ()
     found |= {BY_PARAMETER[value] for value in parameters if isinstance(value, str) and value in BY_PARAMETER}
-    return found.union(*(markers for beginning, markers in BY_PATH.items() if item.nodeid.startswith(beginning)))
+    suite = getattr(getattr(item, "function", None), "__module__", "")
+    found |= {BY_SUITE[suite]} if suite in BY_SUITE else set()
+    return found | {marker for marker, beginnings in BY_PATH.items() if item.nodeid.startswith(beginnings)}
 
 
 def pytest_configure(config: pytest.Config) -> None:
