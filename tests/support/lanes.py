@@ -63,7 +63,7 @@ BY_PATH: Final[dict[str, tuple[str, ...]]] = {
         "tests/security/test_isolated_reads.py",
         "tests/simulator/test_prove.py",
         "tests/simulator/test_same_seed.py",
-        "tests/storage/test_faults.py::TestKillPoint",
+        "tests/storage/test_faults.py::TestARealKill",
         "tests/storage/test_locks.py::TestFileLock::test_a_forked_child",
         "tests/table/test_interrupts.py",
         "tests/table/test_pieces.py::test_other_processes",
