@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.lake.conftest import ON_EVERY_CATALOG
 from tests.support import lanes, proving
 
 ROOT = Path(__file__).parents[2]
@@ -23,6 +24,12 @@ def test_what_the_table_names_is_there(beginning: str) -> None:
     assert (ROOT / path).exists()
     for part in filter(None, name.split("::")):
         assert re.search(rf"^\s*(def|class) {re.escape(part)}", (ROOT / path).read_text(), re.MULTILINE)
+
+
+@pytest.mark.parametrize("chosen", sorted(ON_EVERY_CATALOG))
+def test_what_runs_on_every_catalog_is_there(chosen: str) -> None:
+    module, _, name = chosen.partition(".")
+    assert f"\ndef {name or 'test_'}" in (ROOT / "tests" / "lake" / f"{module}.py").read_text()
 
 
 def test_a_test_without_a_marker_starts_no_process() -> None:

@@ -25,10 +25,25 @@ ON_EVERY_CATALOG = {
     "test_ownership",
     "test_recovery_kills",
     "test_snapshots",
-    "test_transactions",
     "test_upgrade",
+    "test_branches.test_a_branch_made_again_takes_no_commit_of_the_one_before_though_the_numbers_agree",
+    "test_branches.test_after_a_fast_forward_every_line_writes_for_itself",
+    "test_checking.test_a_sound_lake",
+    "test_conflicts.test_one_key_at_the_same_moment_makes_one_snapshot",
+    "test_conflicts.test_tables_named_in_opposite_orders_never_lock_each_other_out",
+    "test_conflicts.test_two_writers_meet_at_the_swap",
+    "test_definitions.test_of_several_who_make_one_name_exactly_one_does",
+    "test_definitions.test_two_names_can_be_swapped",
+    "test_foreign.test_whoever_comes_first_finishes_what_a_dead_writer_left",
+    "test_serializable.test_write_skew_is_refused_when_both_commit_at_once",
+    "test_transactions.test_a_transaction_that_is_not_committed_leaves_nothing_behind",
+    "test_transactions.test_nothing_of_several_tables_is_seen_before_and_all_of_it_after",
+    "test_transactions.test_tables_made_or_dropped_by_others_are_not_seen",
+    "test_unknown.test_a_lost_answer_is_found_out_at_once_where_the_catalog_can_be_asked",
+    "test_unknown.test_giving_up_settles_it_for_everybody",
+    "test_upkeep.test_old_snapshots_go_with_all_that_only_they_need",
 }
-"""Modules whose promises rest on what a catalog itself does. The others are about the lake above it, which knows no kinds of catalogs."""
+"""Modules and tests whose promises rest on what a catalog itself does; the others are about the lake above it."""
 BUCKET = "lakes"
 
 
@@ -36,7 +51,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """A promise is shown on one catalog, and on each where the catalog has a share in it; in the long form all are, on S3 too."""
     by_hand = any(mark.args[0] == "site" for mark in metafunc.definition.iter_markers("parametrize"))
     if "site" in metafunc.fixturenames and not by_hand:
-        every = metafunc.module.__name__.rpartition(".")[2] in ON_EVERY_CATALOG
+        module = metafunc.module.__name__.rpartition(".")[2]
+        every = not ON_EVERY_CATALOG.isdisjoint({module, f"{module}.{metafunc.function.__name__}"})
         kinds = [*CATALOGS, "s3"] if PROVING else CATALOGS if every else CATALOGS[:1]
         metafunc.parametrize("site", kinds, indirect=True)
 
