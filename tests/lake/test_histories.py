@@ -17,7 +17,7 @@ from tiltyard.lake import Lake
 from tiltyard.testing.histories import Anomaly, Define, History, Isolation, Listing, NameStep, Recorder, check, load
 
 PROCESSES = 4
-TRANSACTIONS = pick(800, 2500)
+TRANSACTIONS = pick(400, 2500)
 SEED = 20_261
 
 

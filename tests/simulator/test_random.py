@@ -5,7 +5,7 @@ import pytest
 from tests.support.proving import pick
 from tiltyard.testing.simulator import describe, run_seed, shrink
 
-RUNS = pick(3_000, 20_000)
+RUNS = pick(2_000, 20_000)
 CHUNK = 250
 
 
