@@ -14,11 +14,11 @@ from tests.support.branch_walk import Walk
 from tests.support.lakes import Site
 from tests.support.proving import pick
 from tiltyard.catalog import forwarding, publishing
-from tiltyard.catalog.values import TableHead
+from tiltyard.catalog.lake_values import TableHead
 from tiltyard.errors import AlreadyExists
-from tiltyard.lakes import fast_forward
-from tiltyard.lakes.names import shown
-from tiltyard.lakes.touched import Touched
+from tiltyard.lakes.branches import fast_forward
+from tiltyard.lakes.staged_table import Touched
+from tiltyard.lakes.table_names import shown
 from tiltyard.lakes.transaction import LakeTransaction
 
 STEPS = pick(70, 400)

@@ -14,7 +14,7 @@ from tests.support.lake_workload import make_tables, read_all
 from tests.support.name_workload import make_rows, read_rows, steps_of
 from tests.support.proving import pick
 from tiltyard.lake import Lake
-from tiltyard.testing.histories import Anomaly, Define, History, Isolation, Listing, NameStep, Recorder, check, load
+from tiltyard_proofs.histories import Anomaly, Define, History, Isolation, Listing, NameStep, Recorder, check, load
 
 PROCESSES = 4
 TRANSACTIONS = pick(400, 2500)

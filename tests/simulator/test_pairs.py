@@ -5,9 +5,9 @@ from itertools import combinations_with_replacement, groupby
 import pytest
 
 from tests.support.proving import PROVING, pick
-from tiltyard.testing.simulator import describe, explore, pairs
-from tiltyard.testing.simulator.pairs import KINDS_OF
 from tiltyard.transaction.rules import RULES
+from tiltyard_proofs.simulator import describe, explore, pairs
+from tiltyard_proofs.simulator.pairs import KINDS_OF
 
 ALL = list(pairs())
 BY_OPERATIONS = [list(group) for _, group in groupby(ALL, key=lambda pair: pair.operations)]

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.support.proving import pick
-from tiltyard.testing.simulator import describe, run_seed, shrink
+from tiltyard_proofs.simulator import describe, run_seed, shrink
 
 RUNS = pick(2_000, 20_000)
 CHUNK = 250

@@ -3,8 +3,8 @@
 import pytest
 
 from tests.support.proving import sample
-from tiltyard.testing.simulator import Intention, Kind, Part, Scenario, equivalent_runs, explore
-from tiltyard.testing.simulator.stepping import Call, commute
+from tiltyard_proofs.simulator import Intention, Kind, Part, Scenario, equivalent_runs, explore
+from tiltyard_proofs.simulator.stepping import Call, commute
 
 PAIRS = {
     "append and overwrite": (Intention("append", (20,)), Intention("overwrite", (30,))),
