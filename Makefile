@@ -4,9 +4,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 WORKERS ?= 2
+QUICK := not (spark or server or process or fuzz or slow)
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test lint format types proto proto-check lock bench bench-verbs bench-lake bench-spark cluster-test prove prove-spark prove-lakes coverage mutants clean
+.PHONY: help venv demo check test lint format types proto proto-check lock bench bench-verbs bench-lake bench-spark cluster-test prove prove-tests prove-lakes prove-runs coverage mutants clean
 
 help: ## Show this help
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -23,11 +24,13 @@ demo: $(STAMP) ## Satellite readings through Spark: runners, corrections, compac
 	$(BIN)/python examples/telemetry/demo.py $(ARGS)
 
 test: $(STAMP) ## Run all tests, docs examples included; starts the servers it needs
-	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
-	@$(if $(ARGS),,$(MAKE) --no-print-directory coverage)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(if $(ARGS),$(ARGS),-p tools.coverage_gate)
+
+check: lint ## Lint, types, imports, and every quick test: no process, server or JVM; before each commit
+	$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal -m "$(QUICK)" $(ARGS)
 
 coverage: $(STAMP) ## Fail unless tests take every branch of transaction/; part of test
-	$(BIN)/python tools/coverage_gate.py $(ARGS)
+	$(BIN)/python -m tools.coverage_gate -n $(WORKERS) $(ARGS)
 
 mutants: $(STAMP) ## Plant bugs in copies of the code and see that the tests notice each
 	$(BIN)/python tools/mutants.py $(ARGS)
@@ -71,14 +74,19 @@ bench-spark: $(STAMP) ## Measure Spark on Lance tables against Spark on Parquet
 cluster-test: $(STAMP) ## Run the example pipeline and speculative tasks on a Spark cluster of two workers on this machine
 	$(BIN)/python -m tools.cluster_test $(ARGS)
 
-prove-spark: $(STAMP) ## Run all tests of Spark and pipelines, the slow ones too: processes killed at every point
-	TILTYARD_PROVE=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal tests/spark tests/pipeline
+prove-tests: $(STAMP) ## Run all tests in their long form: every kill point, every catalog, S3 too; ARGS="tests/spark" for a part
+	TILTYARD_PROVE=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -o timeout=7200 $(ARGS)
 
 prove-lakes: $(STAMP) ## Walk a million steps over lakes: catalogs lost and restored, branches, foreign writers, kills; ARGS="--count 100" for fewer
 	$(BIN)/python -m tools.prove --lakes $(ARGS)
 
-prove: prove-spark prove-lakes ## Run these, and the simulator over a million seeds; ARGS="--count 20000" for fewer
+prove-runs: $(STAMP) ## Run the simulator over a million seeds; ARGS="--count 20000" for fewer
 	$(BIN)/python -m tools.prove $(ARGS)
+
+prove: ## All three: the long form of each proof, with figures
+	$(MAKE) --no-print-directory prove-tests ARGS=
+	$(MAKE) --no-print-directory prove-lakes ARGS=
+	$(MAKE) --no-print-directory prove-runs ARGS=
 
 clean: ## Remove .venv and caches
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +12,7 @@ import pytest
 
 import tiltyard as ty
 from tests.support.mistakes import Mistake, check_mistake
+from tests.support.proving import pick
 from tiltyard.errors import AlreadyExists, InvalidInput, NotFound, StorageError, UnsupportedFeature
 
 ROWS = pa.table({"id": pa.array([1, 2, 3], pa.int64()), "n": pa.array([1, 1, 2], pa.int64()), "s": ["a", "b", "7"]})
@@ -29,7 +29,7 @@ class Desk:
     beside: Path
 
 
-CATALOGS = ["sqlite", "manifest"] if os.environ.get("TILTYARD_PROVE") else ["sqlite"]
+CATALOGS = pick(["sqlite"], ["sqlite", "manifest"])
 
 
 @pytest.fixture(scope="module", params=CATALOGS)

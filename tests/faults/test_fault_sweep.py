@@ -22,11 +22,14 @@ from tests.support.commits import (
     make_template,
     rows,
 )
+from tests.support.proving import PROVING
 from tiltyard.errors import AlreadyExists, OutcomeUnknown, StorageError
 from tiltyard.interfaces import ObjectStore
 from tiltyard.storage.local import LocalStore
 from tiltyard.testing import Fault, FaultStore, all_faults
 
+WAYS = [(handler, mode) for handler in HANDLERS for mode in MODES]
+"""In the short form only the first handler meets every mode: handlers differ in how a version is created, and so where two race for it."""
 MOST_CALLS = 60
 """An operation that makes more calls than this has lost its way."""
 
@@ -70,8 +73,7 @@ class Calls:
 
 
 @pytest.mark.parametrize("fault", all_faults(), ids=lambda fault: fault.value)
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("handler", HANDLERS)
+@pytest.mark.parametrize(("handler", "mode"), WAYS if PROVING else [way for way in WAYS if way[0] == HANDLERS[0] or way[1] == "racing"])
 @pytest.mark.parametrize("verb", VERBS)
 def test_every_call(template: Path, tmp_path: Path, verb: Verb, handler: str, mode: Mode, fault: Fault) -> None:
     _sweep(template, tmp_path, verb, handler, mode, fault)

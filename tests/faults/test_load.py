@@ -19,6 +19,7 @@ import pytest
 import tiltyard as ty
 from tests.support.kill_walk import unreachable
 from tests.support.load_writer import HOT, INDEX, NOW, OWN, PATIENCE, ROUND, SHARED, WRITERS, table_of, write, write_with_pylance
+from tests.support.proving import pick
 from tests.support.tables import open_stock
 
 _spawn = multiprocessing.get_context("spawn")
@@ -144,7 +145,9 @@ def _judge_leftovers(root: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("goal", "work_of", "fair"), [(2000, _ours, FAIR), (500, _one_by_pylance, STARVED)], ids=["ours", "one by pylance"]
+    ("goal", "work_of", "fair"),
+    [(pick(400, 2000), _ours, FAIR), (pick(200, 500), _one_by_pylance, STARVED)],
+    ids=["ours", "one by pylance"],
 )
 def test_the_table_is_what_the_ledgers_say(tmp_path: Path, goal: int, work_of: Callable[[int], Callable[..., None]], fair: float) -> None:
     root = tmp_path / "table"

@@ -13,6 +13,7 @@ from tests.support.corpus import Corpus, message_of, with_message
 from tests.support.hostile import read_or_refuse
 from tests.support.limits import memory_limit
 from tests.support.mutations import EXTREMES, quiet
+from tests.support.proving import pick
 from tests.support.soundness import assert_sound, assert_written_back
 from tiltyard.errors import CorruptTable
 from tiltyard.format import lance_pb2 as pb
@@ -20,6 +21,7 @@ from tiltyard.format.manifest_file import decode_manifest_file
 
 SOURCE = "_versions/5.manifest"
 MEMORY = 200 * 2**20
+EXAMPLES = pick(800, 4000)
 
 Edit = Callable[[pb.Manifest], object]
 
@@ -247,7 +249,7 @@ def test_any_member_set_to_anything(corpus: Corpus) -> None:
     edits = st.lists(st.tuples(st.sampled_from(_LEAVES), st.integers(0, 50), numbers, st.sampled_from(_TEXTS)), min_size=1, max_size=2)
     calls = accepted = 0
 
-    @quiet(4000)
+    @quiet(EXAMPLES)
     @given(st.integers(0, len(files) - 1), edits)
     def run(which: int, changes: list[tuple[tuple[Any, Any], int, int, str]]) -> None:
         nonlocal calls, accepted
@@ -268,5 +270,5 @@ def test_any_member_set_to_anything(corpus: Corpus) -> None:
 
     with memory_limit(MEMORY):
         run()
-    assert calls >= 4000
+    assert calls >= EXAMPLES
     assert 0 < accepted < calls

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pytest
 
 import tiltyard as ty
+from tests.support.proving import pick
 from tests.support.samples import table_of
 from tests.support.stock_tables import SCHEMA
 from tests.support.tables import Chronicle, manifest_message, open_stock, sorted_rows
@@ -69,9 +70,11 @@ STEPS: Final[dict[str, Told]] = {
     "overwrite": Told(lambda table: lance.write_dataset(table_of(SCHEMA, 20, 500), table.uri, mode="overwrite"), ["Overwrite"]),
     "delete_all": Told(lambda table: table.delete("true"), ["Delete"]),
 }
-MATRIX: Final = [
-    (naming, stable, data_format) for naming in ("v1", "v2") for stable in (False, True) for data_format in ("2.0", "2.1", "2.2")
-]
+MATRIX: Final = pick(
+    [("v1", False, "2.0"), ("v2", True, "2.1"), ("v1", True, "2.2"), ("v2", False, "2.2")],
+    [(naming, stable, data_format) for naming in ("v1", "v2") for stable in (False, True) for data_format in ("2.0", "2.1", "2.2")],
+)
+"""All of them; in the short form each naming with and without stable row ids, and each file format."""
 
 
 @pytest.fixture(params=MATRIX, ids=[f"{naming}-{'stable' if stable else 'addresses'}-{fmt}" for naming, stable, fmt in MATRIX])

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import os
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,14 +9,52 @@ import pytest
 from psycopg import sql
 
 from tests.support.lakes import Site, two_tables
+from tests.support.proving import PROVING
 from tests.support.records import with_parameters
 from tests.support.servers import S3Server, seaweedfs
 from tiltyard.lake import Lake
 
 CATALOGS = ["sqlite", "postgres", "manifest"]
-# Everything through S3's protocol takes as long as the three others together: a chosen part of it is in test_s3.py, all of it on demand.
-PROVEN = [*CATALOGS, "s3"] if os.environ.get("TILTYARD_PROVE") else CATALOGS
+ON_EVERY_CATALOG = {
+    "test_backup",
+    "test_branch_kills",
+    "test_catalog_faults",
+    "test_costs",
+    "test_kills",
+    "test_lost_catalogs",
+    "test_ownership",
+    "test_recovery_kills",
+    "test_snapshots",
+    "test_upgrade",
+    "test_branches.test_a_branch_made_again_takes_no_commit_of_the_one_before_though_the_numbers_agree",
+    "test_branches.test_after_a_fast_forward_every_line_writes_for_itself",
+    "test_checking.test_a_sound_lake",
+    "test_conflicts.test_one_key_at_the_same_moment_makes_one_snapshot",
+    "test_conflicts.test_tables_named_in_opposite_orders_never_lock_each_other_out",
+    "test_conflicts.test_two_writers_meet_at_the_swap",
+    "test_definitions.test_of_several_who_make_one_name_exactly_one_does",
+    "test_definitions.test_two_names_can_be_swapped",
+    "test_foreign.test_whoever_comes_first_finishes_what_a_dead_writer_left",
+    "test_serializable.test_write_skew_is_refused_when_both_commit_at_once",
+    "test_transactions.test_a_transaction_that_is_not_committed_leaves_nothing_behind",
+    "test_transactions.test_nothing_of_several_tables_is_seen_before_and_all_of_it_after",
+    "test_transactions.test_tables_made_or_dropped_by_others_are_not_seen",
+    "test_unknown.test_a_lost_answer_is_found_out_at_once_where_the_catalog_can_be_asked",
+    "test_unknown.test_giving_up_settles_it_for_everybody",
+    "test_upkeep.test_old_snapshots_go_with_all_that_only_they_need",
+}
+"""Modules and tests whose promises rest on what a catalog itself does; the others are about the lake above it."""
 BUCKET = "lakes"
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """A promise is shown on one catalog, and on each where the catalog has a share in it; in the long form all are, on S3 too."""
+    by_hand = any(mark.args[0] == "site" for mark in metafunc.definition.iter_markers("parametrize"))
+    if "site" in metafunc.fixturenames and not by_hand:
+        module = metafunc.module.__name__.rpartition(".")[2]
+        every = not ON_EVERY_CATALOG.isdisjoint({module, f"{module}.{metafunc.function.__name__}"})
+        kinds = [*CATALOGS, "s3"] if PROVING else CATALOGS if every else CATALOGS[:1]
+        metafunc.parametrize("site", kinds, indirect=True)
 
 
 @pytest.fixture(scope="session")
@@ -31,9 +68,9 @@ def s3_site(server: S3Server) -> Site:
     return Site("s3", f"s3://{BUCKET}/lake-{uuid.uuid4().hex}", None, {"storage_options": server.storage_options})
 
 
-@pytest.fixture(params=PROVEN)
+@pytest.fixture
 def site(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Site]:
-    """A lake that nobody has opened yet, once for each kind of catalog."""
+    """A lake that nobody has opened yet, on a catalog of the kind that ``pytest_generate_tests`` asks for."""
     kind = str(request.param)
     if kind == "postgres":
         home = tmp_path / "tables"

@@ -3,7 +3,6 @@ except by a fast-forward. And each mistake that branches once had is found when 
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +12,7 @@ import pytest
 
 from tests.support.branch_walk import Walk
 from tests.support.lakes import Site
+from tests.support.proving import pick
 from tiltyard.catalog import forwarding, publishing
 from tiltyard.catalog.lake_values import TableHead
 from tiltyard.errors import AlreadyExists
@@ -21,9 +21,8 @@ from tiltyard.lakes.staged_table import Touched
 from tiltyard.lakes.table_names import shown
 from tiltyard.lakes.transaction import LakeTransaction
 
-PROVE = bool(os.environ.get("TILTYARD_PROVE"))
-STEPS = 400 if PROVE else 70
-SEEDS = range(50) if PROVE else range(2)
+STEPS = pick(70, 400)
+SEEDS = range(pick(2, 50))
 SEARCHED = (6, 14, 5, 3, 7, 9, 1, 2, 0, 4, 8)
 """Seeds of the walks that look for a planted mistake, those that find the most first."""
 

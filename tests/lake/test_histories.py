@@ -12,10 +12,12 @@ import pytest
 from tests.support import lake_workload, name_workload
 from tests.support.lake_workload import make_tables, read_all
 from tests.support.name_workload import make_rows, read_rows, steps_of
+from tests.support.proving import pick
 from tiltyard.lake import Lake
 from tiltyard_proofs.histories import Anomaly, Define, History, Isolation, Listing, NameStep, Recorder, check, load
 
 PROCESSES = 4
+TRANSACTIONS = pick(400, 2500)
 SEED = 20_261
 
 
@@ -67,11 +69,11 @@ def run_processes(
 @pytest.mark.parametrize("isolation", ["snapshot", "serializable"])
 def test_no_anomaly_under_faults_and_kills(isolation: Isolation, tmp_path: Path) -> None:
     print(f"seed {SEED}")
-    history, deaths, _ = run_processes(str(tmp_path / "lake"), tmp_path / "lake", isolation, 2500, tmp_path)
+    history, deaths, _ = run_processes(str(tmp_path / "lake"), tmp_path / "lake", isolation, TRANSACTIONS, tmp_path)
     outcomes = [one.outcome for one in history.transactions]
     print({one: outcomes.count(one) for one in ("ok", "failed", "unknown")}, f"{deaths} killed")
-    assert len(outcomes) >= 2500
-    assert outcomes.count("ok") > 1000
+    assert len(outcomes) >= TRANSACTIONS
+    assert outcomes.count("ok") > 0.4 * TRANSACTIONS
     assert deaths > 0
     report = check(history, isolation)
     assert report.ok, str(report)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ import pytest
 
 from tests.support.lakes import Site, add_to_both, numbers, two_tables
 from tests.support.lost_catalogs import as_format_1, lose_catalog, unmarked, whole
+from tests.support.proving import sample
 from tests.support.recovery_killed import Pristine, child, command
 from tiltyard.errors import CorruptTable, NotFound
 from tiltyard.lake import Lake
@@ -18,10 +18,9 @@ from tiltyard.lakes import finishing
 from tiltyard.lakes.recovery.backup import read_backup
 from tiltyard.storage import external
 
-PROVE = bool(os.environ.get("TILTYARD_PROVE"))
 LEAST_STEPS = {"backup": 5, "restore": 10, "rebuild": 10, "upgrade": 40}
 SAMPLES = 3
-"""How many of the steps are deadly by default; all of them are with TILTYARD_PROVE."""
+"""How many of the steps are deadly in the short form."""
 
 
 class _DeadError(BaseException):
@@ -87,8 +86,7 @@ def test_killed_at_every_step(site: Site, name: str, tmp_path: Path, monkeypatch
     print(f"{len(steps)} steps: {steps}")
     assert len(steps) >= LEAST_STEPS[name]
     expected, files = _seen(site), len(_tables(site))
-    deadly = range(len(steps)) if PROVE else sorted({place * (len(steps) - 1) // (SAMPLES - 1) for place in range(SAMPLES)})
-    for step in deadly:
+    for step in sample(range(len(steps)), SAMPLES):
         pristine.put_back()
         file.write_bytes(old)
         assert child(name, site.uri, arguments, file, step, names) == -signal.SIGKILL, steps[step]

@@ -36,6 +36,7 @@ from tests.matrix.sides import (
     WHOLE,
 )
 from tests.support import real_ops as do
+from tests.support.proving import pick
 from tests.support.real_checks import assert_indices_answer, assert_world, open_ours
 from tests.support.real_ops import Deed
 from tests.support.real_runs import by_us
@@ -94,7 +95,7 @@ BY_TABLE: Final[dict[str, tuple[Deed, ...]]] = {
     "keyed": (*ROWS, *ROWS, *OTHERS),
 }
 """Rows twice as often as anything else."""
-CHAINS: Final = 120
+CHAINS: Final = pick(40, 120)
 
 
 @pytest.mark.parametrize("seed", range(CHAINS))

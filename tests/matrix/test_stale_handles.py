@@ -6,7 +6,6 @@ Whatever a stale handle commits is what a fresh handle would have made of the he
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import product
@@ -15,9 +14,9 @@ from pathlib import Path
 import pytest
 
 import tiltyard as ty
+from tests.support.proving import PROVING, pick
 from tests.support.stale import READ_VERSION, SETTINGS, VERBS, WINNERS, Bench, Deed, Setting, expected, facts_of, in_turn, run
 
-PROVE = os.environ.get("TILTYARD_PROVE") == "1"
 REPLACED = ("overwrite", "restore", "pylance overwrite")
 """Winners after which the table is not the one that a stale handle read."""
 
@@ -50,13 +49,13 @@ def _all() -> Iterator[tuple[Setting, Winners]]:
             yield setting, (first, second)
 
 
-@pytest.mark.timeout(7200 if PROVE else 600)
+@pytest.mark.timeout(pick(600, 7200))
 @pytest.mark.parametrize("number", range(len(VERBS)), ids=[verb.name for verb in VERBS])
 def test_a_stale_handle_does_what_a_fresh_one_would(benches: dict[Setting, Bench], number: int) -> None:
     verb = VERBS[number]
     wrong: list[str] = []
     committed = refused = 0
-    for setting, winners in _all() if PROVE else _covering(number):
+    for setting, winners in _all() if PROVING else _covering(number):
         bench = benches[setting]
         at = bench.after(winners)
         if at is None:

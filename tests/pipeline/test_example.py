@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 import sys
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import tiltyard as ty
+from tests.support.proving import PROVING
 from tiltyard.pipeline import ExpectationFailed, Pipeline
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def test_readings_corrections_and_hours(example: Path, spark: SparkSession) -> N
         assert lake.table("telemetry.quarantine").count_rows() == len(expected.quarantine)
 
 
-@pytest.mark.skipif(os.environ.get("TILTYARD_PROVE") != "1", reason="starts five processes, four of them with Spark")
+@pytest.mark.skipif(not PROVING, reason="starts five processes, four of them with Spark")
 def test_the_demo() -> None:
     done = subprocess.run([sys.executable, str(EXAMPLE / "demo.py")], capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 from typing import TYPE_CHECKING
 
 from tests.support.pipeline_killed import gateway_of, killed
 from tests.support.pipelines import QUARANTINE, READINGS, TOTALS, Bench, ids_of
+from tests.support.proving import PROVING
 from tiltyard.pipeline import POINTS, RUNS, STATE
 
 if TYPE_CHECKING:
@@ -21,7 +21,6 @@ OF_THE_COMMIT = ["publish: before", "publish: decided, not stored", "publish: af
 SELDOM = {("begun", 1), ("spark is there", 1), ("step done", 1), ("output written", 1), ("ended", 1)}
 SELDOM_IN_THE_COMMIT = {"publish: before", "mark final: before"}
 """Points right beside others, for when there is time."""
-PROVE = os.environ.get("TILTYARD_PROVE") == "1"
 BEFORE_THE_COMMIT = {*POINTS[: POINTS.index("committed")], *OF_THE_COMMIT[:2]}
 
 
@@ -39,8 +38,8 @@ def check_all_or_nothing(lake: ty.Lake, done: set[int], new: set[int]) -> bool:
 
 def test_a_runner_that_is_killed_anywhere(bench: Bench, spark: SparkSession) -> None:
     gateway = gateway_of(spark)
-    deaths = [(point, number, "") for point, number in OF_THE_RUN if PROVE or (point, number) not in SELDOM]
-    deaths += [("", 0, step) for step in OF_THE_COMMIT if PROVE or step not in SELDOM_IN_THE_COMMIT]
+    deaths = [(point, number, "") for point, number in OF_THE_RUN if PROVING or (point, number) not in SELDOM]
+    deaths += [("", 0, step) for step in OF_THE_COMMIT if PROVING or step not in SELDOM_IN_THE_COMMIT]
     assert len(deaths) >= 12
     expected: set[int] = set()
     for number, (point, nth, step) in enumerate(deaths):

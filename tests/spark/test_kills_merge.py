@@ -15,11 +15,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 import tiltyard as ty
+from tests.support.proving import pick
 from tests.support.spark_merge_killed import FIRST, LAST, POINTS, merge, run_child
 from tests.support.spark_tables import EVERYWHERE, content, rows, table
 from tiltyard.spark import SparkTable
 
-ALL = bool(os.environ.get("TILTYARD_PROVE"))
 FEW = [POINTS[place] for place in (0, 1, 2, 3, 5, 6, 7, 9, 10, 12)]
 
 
@@ -38,7 +38,7 @@ def look_at(path: Path) -> list[dict[str, Any]]:
     return found
 
 
-@pytest.mark.parametrize(("how", "point"), POINTS if ALL else FEW)
+@pytest.mark.parametrize(("how", "point"), pick(FEW, POINTS))
 def test_a_driver_that_dies(spark: SparkSession, tmp_path: Path, how: str, point: str) -> None:
     path = tmp_path / "t"
     before = content(table(path))

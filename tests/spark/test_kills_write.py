@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,16 +13,16 @@ from pyspark.errors import PySparkException
 
 import tiltyard as ty
 from tests.support.commits import files_below
+from tests.support.proving import PROVING, pick
 from tests.support.spark_jobs import batch_write, start, stream_write
 from tests.support.spark_killed import IN_TASKS, POINTS, KilledSource
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-PROVE = os.environ.get("TILTYARD_PROVE") == "1"
-WITH_DRIVER = POINTS if PROVE else ("after the version",)
+WITH_DRIVER = pick(("after the version",), POINTS)
 ROWS = 40
-STREAMED = [(point, upserts) for number, point in enumerate(POINTS) for upserts in (False, True) if PROVE or number % 2 == upserts]
+STREAMED = [(point, upserts) for number, point in enumerate(POINTS) for upserts in (False, True) if PROVING or number % 2 == upserts]
 """Where a stream's worker dies, and whether it appends or upserts: both everywhere, or in turn."""
 FAILED = (PySparkException, Py4JError)
 """What a job ends with when one of its processes is gone."""
@@ -77,7 +76,7 @@ def test_the_driver_dies_during_a_batch_write(session: SparkSession, tmp_path: P
     _judge(path, list(range(ROWS)))
 
 
-@pytest.mark.skipif(not PROVE, reason="starts a Spark of its own")
+@pytest.mark.skipif(not PROVING, reason="starts a Spark of its own")
 def test_tasks_that_fail_are_run_again_and_nothing_is_doubled(tmp_path: Path) -> None:
     """Here tasks have four attempts: the first one at some point dies, the job comes to its end all the same."""
     for number, point in enumerate(IN_TASKS):

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 import tiltyard as ty
+from tests.support.proving import pick
 from tests.support.spark_jobs import batch_write, start
 from tests.support.spark_killed import KilledSource
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-COMMITS = 20 if os.environ.get("TILTYARD_PROVE") == "1" else 6
+COMMITS = pick(6, 20)
 ROWS = 50
 
 

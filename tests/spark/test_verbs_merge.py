@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from pyspark.sql import functions as f
 
 import tiltyard as ty
 from tests.support.commits import files_below
+from tests.support.proving import pick
 from tests.support.spark_tables import EVERYWHERE, SEED, content, rows, table
 from tiltyard.spark import SparkTable, Work
 
@@ -36,7 +36,7 @@ def as_frame(spark: SparkSession, data: pa.Table, partitions: int = 2) -> DataFr
     return spark.createDataFrame(data).repartition(partitions, "id")
 
 
-WITH_IDS = list(PLANS) if os.environ.get("TILTYARD_PROVE") else ["upsert", "two clauses", "mirror"]
+WITH_IDS = pick(["upsert", "two clauses", "mirror"], list(PLANS))
 
 
 @pytest.mark.parametrize(("name", "stable"), [*((name, False) for name in PLANS), *((name, True) for name in WITH_IDS)])

@@ -15,6 +15,7 @@ import pytest
 
 from tests.lakewalk.planted import PLANTS, mutant_of, planted
 from tests.lakewalk.walk import LENGTH, THEMES, described, quietly, run_seed, run_steps, shrunk, steps_of
+from tests.support.proving import PROVING
 
 SHARES: Final = 10
 WALKS: Final = 5
@@ -59,7 +60,7 @@ def test_walks_over_other_catalogs(kind: str, request: pytest.FixtureRequest) ->
 def test_walks_that_find(name: str) -> None:
     """Nothing breaks where no bug is planted: what ``make mutants`` runs with it."""
     plant = PLANTS[name]
-    walks = plant.walks if os.environ.get("TILTYARD_PROVE") or "mutants-" in os.environ.get("PYTHONPATH", "") else 1
+    walks = plant.walks if PROVING or "mutants-" in os.environ.get("PYTHONPATH", "") else 1
     for seed in range(walks):
         ended = run_steps(seed, steps_of(seed, plant.steps, deeds=plant.deeds))
         assert not ended.broken, described(ended)

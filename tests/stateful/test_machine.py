@@ -14,6 +14,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
 
+from tests.support.proving import pick
 from tests.support.stateful_bench import STEPS, Kind
 from tests.support.stateful_columns import ColumnDeeds, SettingDeeds
 from tests.support.stateful_past import CleanupDeeds
@@ -23,8 +24,8 @@ from tests.support.stateful_upkeep import StockDeeds, UpkeepDeeds
 
 KINDS: Final = [Kind(stable, keyed, naming) for stable in (False, True) for keyed in (False, True) for naming in ("v1", "v2")]
 SEED: Final = 20261115
-EXAMPLES: Final = 25
-"""For each kind of table, with all their steps: 200 altogether."""
+EXAMPLES: Final = pick(6, 25)
+"""For each kind of table, with all their steps: 200 altogether in the long form."""
 
 VERBS: Final = """
 append; append a taken id; overwrite; delete; update auto; update rows; update columns; low door append; low door delete
@@ -40,7 +41,7 @@ pylance drop columns; pylance cleanup
 carried over others; met IncompatibleConflict; met RetryableConflict; met KeyConflict; met HistoryUnavailable; met InvalidInput
 """
 """What has to happen, and how stale handles have to fare."""
-EACH: Final = 8
+EACH: Final = pick(1, 8)
 """How often, at the least, over all kinds of tables."""
 
 

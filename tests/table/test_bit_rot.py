@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -14,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 import tiltyard as ty
+from tests.support.proving import pick
 from tests.support.rot import NOW, files, flipped, ids, of_all_types, with_branches, with_history
 from tiltyard.errors import CorruptTable, InvalidInput
 from tiltyard.testing import CountingStore
@@ -21,7 +21,7 @@ from tiltyard.transaction.log import VersionLog
 from tiltyard.verbs.engine.access import open_place
 from tiltyard.verbs.engine.digest_history import RECORDS
 
-FLIPS: Final = 40 if os.environ.get("TILTYARD_PROVE") == "1" else 2
+FLIPS: Final = pick(2, 40)
 """Of each file."""
 SEED: Final = 20261116
 DATA: Final = ("data", "_deletions", "_indices")

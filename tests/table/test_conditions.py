@@ -6,7 +6,6 @@ result is refused, or it means what all of the text means.
 
 from __future__ import annotations
 
-import os
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,12 +17,13 @@ import pyarrow as pa
 import pytest
 
 import tiltyard as ty
+from tests.support.proving import pick
 from tiltyard.errors import InvalidInput
 from tiltyard.verbs.engine.sql_expressions import condition
 
 ROWS = [{"id": number, "n": number % 5, "m": None if number % 7 == 0 else number % 3, "s": "ab'c;)"[number % 6]} for number in range(60)]
 TABLE = pa.table({name: [row[name] for row in ROWS] for name in ROWS[0]})
-ROUNDS = 4000 if os.environ.get("TILTYARD_PROVE") else 250
+ROUNDS = pick(250, 4000)
 
 TAILS = (
     " limit 1",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import select
 import signal
@@ -16,8 +15,9 @@ import pyarrow as pa
 import pytest
 
 import tiltyard as ty
+from tests.support.proving import pick
 
-INTERRUPTS = 60 if os.environ.get("TILTYARD_PROVE") else 4
+INTERRUPTS = pick(4, 60)
 
 PRESSES = 4
 PATIENCE = 20.0

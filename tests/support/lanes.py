@@ -1,0 +1,161 @@
+"""Which tests are quick: ``make check`` runs those that get no marker here. Fixtures, parameters and paths decide.
+
+A test that starts a process without a marker fails, so that the table stays true.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
+from multiprocessing.process import BaseProcess
+from typing import Any, Final
+
+import pytest
+
+MARKERS: Final = {
+    "spark": "needs a JVM",
+    "server": "needs a server: PostgreSQL or S3",
+    "process": "starts processes",
+    "fuzz": "feeds random bytes or runs random programs, by the thousand",
+    "slow": "needs none of these, and takes its time all the same",
+}
+STARTS_PROCESSES: Final = ("spark", "server", "process", "fuzz")
+
+BY_FIXTURE: Final = {
+    "spark": "spark",
+    "postgres_url": "server",
+    "s3_server": "server",
+    "seaweedfs_server": "server",
+    "forgetful_server": "server",
+    "pool": "process",
+    "tiltyard": "process",
+}
+BY_PARAMETER: Final = {"postgres": "server", "s3": "server"}
+BY_SUITE: Final = {"tiltyard.testing.record_process_conformance": "process"}
+BY_PATH: Final[dict[str, tuple[str, ...]]] = {
+    "fuzz": ("tests/fuzz/",),
+    "server": ("tests/catalog/test_records_manifest.py::TestOnS3", "tests/lake/test_s3.py", "tests/storage/test_servers.py"),
+    "spark": (
+        "tests/spark/test_connect.py",
+        "tests/spark/test_many_writers.py",
+        "tests/pipeline/test_cli.py",
+        "tests/pipeline/test_example.py",
+    ),
+    "process": (
+        "tests/api/test_bench_verbs.py::test_the_command_prints_figures",
+        "tests/api/test_errors.py::test_errors_reach_the_parent_process_whole",
+        "tests/catalog/test_line.py",
+        "tests/catalog/test_records_sqlite.py::TestDisk",
+        "tests/catalog/test_records_sqlite.py::TestForks",
+        "tests/cli/test_process.py",
+        "tests/cli/test_verb_process.py",
+        "tests/docs/test_demo.py",
+        "tests/docs/test_examples.py",
+        "tests/faults/test_kill.py",
+        "tests/faults/test_kills.py",
+        "tests/faults/test_load.py",
+        "tests/interop/test_processes.py",
+        "tests/lake/test_branch_kills.py",
+        "tests/lake/test_histories.py",
+        "tests/lake/test_kills.py",
+        "tests/lake/test_recovery_kills.py",
+        "tests/security/test_isolated_reads.py",
+        "tests/simulator/test_prove.py",
+        "tests/simulator/test_same_seed.py",
+        "tests/storage/test_faults.py::TestARealKill",
+        "tests/storage/test_locks.py::TestFileLock::test_a_forked_child",
+        "tests/table/test_interrupts.py",
+        "tests/table/test_pieces.py::test_other_processes",
+        "tests/transaction/test_key_filter.py::test_siphash",
+        "tests/transaction/test_mutants.py",
+    ),
+    "slow": (
+        "tests/api/test_bench_verbs.py",
+        "tests/catalog/test_records_conformance.py::TestManifest",
+        "tests/faults/test_cleanup_races.py",
+        "tests/faults/test_fault_sweep.py",
+        "tests/faults/test_two_faults.py",
+        "tests/histories/test_all_orders.py",
+        "tests/histories/test_planted.py",
+        "tests/interop/test_arrow_types.py",
+        "tests/interop/test_pylance_on_top.py",
+        "tests/interop/test_pylance_tables.py",
+        "tests/interop/test_reencode.py",
+        "tests/interop/test_splice.py",
+        "tests/lake/test_backup.py",
+        "tests/lake/test_branch_walks.py",
+        "tests/lake/test_branches.py",
+        "tests/lake/test_catalog_faults.py",
+        "tests/lake/test_checking.py",
+        "tests/lake/test_costs.py",
+        "tests/lake/test_foreign.py",
+        "tests/lake/test_lost_catalogs.py",
+        "tests/lake/test_ownership.py",
+        "tests/lake/test_upgrade.py",
+        "tests/matrix/",
+        "tests/simulator/test_pairs.py",
+        "tests/simulator/test_random.py",
+        "tests/simulator/test_reduction.py",
+        "tests/simulator/test_variety.py",
+        "tests/stateful/",
+        "tests/storage/test_handlers.py::TestRaces",
+        "tests/table/test_bit_rot.py",
+        "tests/table/test_indices.py",
+        "tests/transaction/test_apply_as_pylance.py",
+    ),
+}
+"""A test is marked by fixtures it asks for, by its parameters, by the suite it comes from, and by beginnings of its id."""
+
+
+def markers_of(item: pytest.Item) -> set[str]:
+    """What the table says of a test."""
+    fixtures = getattr(item, "fixturenames", ())
+    found = {marker for fixture, marker in BY_FIXTURE.items() if fixture in fixtures}
+    callspec = getattr(item, "callspec", None)
+    parameters = callspec.params.values() if callspec else ()
+    found |= {BY_PARAMETER[value] for value in parameters if isinstance(value, str) and value in BY_PARAMETER}
+    suite = getattr(getattr(item, "function", None), "__module__", "")
+    found |= {BY_SUITE[suite]} if suite in BY_SUITE else set()
+    return found | {marker for marker, beginnings in BY_PATH.items() if item.nodeid.startswith(beginnings)}
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    for marker, words in MARKERS.items():
+        config.addinivalue_line("markers", f"{marker}: {words}")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        for marker in sorted(markers_of(item)):
+            item.add_marker(marker)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    if any(item.get_closest_marker(marker) for marker in STARTS_PROCESSES):
+        return (yield)
+    with _no_processes(item.nodeid):
+        return (yield)
+
+
+@contextmanager
+def _no_processes(test: str) -> Iterator[None]:
+    """Whatever starts one meanwhile is told where to write it down."""
+
+    def refusing(owner: type, name: str) -> Callable[[], None]:
+        real = getattr(owner, name)
+
+        def refused(*_given: Any, **_more: Any) -> None:
+            pytest.fail(f"{test} starts a process: mark it in tests/support/lanes.py")
+
+        setattr(owner, name, refused)
+        return lambda: setattr(owner, name, real)
+
+    undo = [refusing(subprocess.Popen, "_execute_child"), refusing(BaseProcess, "start")]
+    try:
+        yield
+    finally:
+        for put_back in undo:
+            put_back()
