@@ -41,10 +41,10 @@ from tiltyard.lakes.recovery.restoring import LakeRecoveryReport
 from tiltyard.lakes.recovery.upgrade import LakeUpgradeReport
 from tiltyard.lakes.transaction import LakeCommit, LakeTransaction
 from tiltyard.table import Table
-from tiltyard.transaction.commit import CommitResult
+from tiltyard.transaction.race import CommitResult
 from tiltyard.transaction.resolve import Compatible, Incompatible, Rebase, Retry, Verdict, resolve
 from tiltyard.transaction.transaction import Transaction
-from tiltyard.verbs.check.check_table import CheckReport, Problem
+from tiltyard.verbs.check.findings import CheckReport, Problem
 from tiltyard.verbs.cleanup.run_cleanup import CleanedFile, CleanupReport
 from tiltyard.verbs.engine.isolated import ReadLimits
 from tiltyard.verbs.explain import Explanation, FailedAttempt

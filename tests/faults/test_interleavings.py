@@ -20,7 +20,7 @@ from tiltyard.errors import ContentionError, HistoryUnavailable, IncompatibleCon
 from tiltyard.storage.local import LocalStore
 from tiltyard.testing import CountingStore, PausingStore, WrapperStore
 from tiltyard.testing.stores import Request, T
-from tiltyard.transaction.commit import CommitResult
+from tiltyard.transaction.race import CommitResult
 
 
 @pytest.fixture(scope="module")

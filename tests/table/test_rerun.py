@@ -49,7 +49,7 @@ from tiltyard.storage.memory import MemoryStore
 from tiltyard.testing import Fault, FaultStore, ManualClock
 from tiltyard.testing.stores import Match
 from tiltyard.transaction.backoff import DOUBLINGS, RetryPolicy
-from tiltyard.transaction.commit import CommitResult
+from tiltyard.transaction.race import CommitResult
 from tiltyard.verbs.engine.reexecution import READ_ONCE, SHARE, Execution, RerunPolicy, run_verb
 
 OTHER = (20, 21)

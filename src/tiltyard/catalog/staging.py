@@ -24,11 +24,12 @@ from tiltyard.interfaces import CommitHandler, ObjectInfo, ObjectStore
 from tiltyard.storage.handlers import ConditionalPutHandler
 from tiltyard.storage.wrapper import ForwardingStore
 from tiltyard.transaction.backoff import RetryPolicy
-from tiltyard.transaction.commit import CommitResult, Committer
+from tiltyard.transaction.commit import Committer
 from tiltyard.transaction.key_filter import WrittenKeys
 from tiltyard.transaction.log import TRANSACTIONS, VERSIONS
 from tiltyard.transaction.new_files import LOOK_AFTER, check_there, new_files
 from tiltyard.transaction.operations import Append, CreateIndex, Operation, ReserveFragments, Rewrite, UpdateBases, UpdateMemWalState
+from tiltyard.transaction.race import CommitResult
 from tiltyard.transaction.transaction import Transaction
 from tiltyard.transaction.verify import without_marks
 from tiltyard.verbs.engine.access import WRITER, Place

@@ -17,7 +17,7 @@ from tiltyard.format.manifest_file import ManifestFile
 from tiltyard.format.names import Scheme
 from tiltyard.format.schema import arrow_from_fields
 from tiltyard.format.values import BasePath, DataFragment, IndexMetadata
-from tiltyard.transaction.commit import CommitResult
+from tiltyard.transaction.race import CommitResult
 from tiltyard.verbs.cleanup.auto_cleanup import clean_up_when_due
 from tiltyard.verbs.engine.access import Place
 from tiltyard.verbs.explain import LOST, keep_attempt

@@ -10,7 +10,7 @@ from tiltyard.handles.base import Handle
 from tiltyard.handles.history import Uri
 from tiltyard.interfaces import CommitHandler
 from tiltyard.storage import Durability
-from tiltyard.transaction.commit import CommitResult
+from tiltyard.transaction.race import CommitResult
 from tiltyard.verbs.clone import Cloning, Progress, clone_table
 from tiltyard.verbs.engine.access import open_place
 from tiltyard.verbs.engine.data_files import properties_with_message

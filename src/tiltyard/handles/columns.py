@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from tiltyard.handles.base import Handle
-from tiltyard.transaction.commit import CommitResult
+from tiltyard.transaction.race import CommitResult
 from tiltyard.verbs.columns.add_columns import Adding, add_columns
 from tiltyard.verbs.columns.alter_columns import alter_columns, alterations, drop_columns, dropped_paths
 from tiltyard.verbs.columns.column_files import ColumnFiles, Progress

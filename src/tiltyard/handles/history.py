@@ -11,10 +11,11 @@ from tiltyard.errors import UnsupportedFeature
 from tiltyard.format.names import Scheme
 from tiltyard.handles.base import Handle
 from tiltyard.storage import Durability
-from tiltyard.transaction.commit import CommitResult
 from tiltyard.transaction.operations import Operation
+from tiltyard.transaction.race import CommitResult
 from tiltyard.transaction.transaction import Transaction
-from tiltyard.verbs.check.check_table import CheckReport, check_table
+from tiltyard.verbs.check.check_table import check_table
+from tiltyard.verbs.check.findings import CheckReport
 from tiltyard.verbs.commit_operation import as_transaction, commit_transaction
 from tiltyard.verbs.engine.access import open_place
 from tiltyard.verbs.engine.arguments import retry_policy

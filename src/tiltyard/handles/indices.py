@@ -11,7 +11,7 @@ from uuid import UUID
 from tiltyard.errors import InvalidInput, NotFound
 from tiltyard.format.manifest_file import ManifestFile
 from tiltyard.handles.base import Handle
-from tiltyard.transaction.commit import CommitResult
+from tiltyard.transaction.race import CommitResult
 from tiltyard.verbs.engine.arguments import retry_policy
 from tiltyard.verbs.engine.data_files import properties_with_message
 from tiltyard.verbs.engine.reexecution import RerunPolicy

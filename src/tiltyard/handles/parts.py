@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from tiltyard.format.manifest_file import ManifestFile
 from tiltyard.handles.base import Handle
-from tiltyard.transaction.commit import CommitResult
+from tiltyard.transaction.race import CommitResult
 from tiltyard.verbs.compact import Compaction, compact_table
 from tiltyard.verbs.distributed.column_tasks import ColumnWorker, add_columns_of_parts
 from tiltyard.verbs.distributed.compact_tasks import CompactRunner

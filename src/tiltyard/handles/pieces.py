@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from tiltyard.errors import InvalidInput
 from tiltyard.handles.base import Handle
-from tiltyard.transaction.commit import CommitResult
+from tiltyard.transaction.race import CommitResult
 from tiltyard.verbs.distributed.commit_files import append_pieces, overwrite_pieces
 from tiltyard.verbs.distributed.write_tasks import (
     Piece,

@@ -7,7 +7,7 @@ from typing import Any
 
 from tiltyard.format.manifest_file import ManifestFile
 from tiltyard.handles.base import Handle
-from tiltyard.transaction.commit import CommitResult
+from tiltyard.transaction.race import CommitResult
 from tiltyard.verbs.delete import delete_rows
 from tiltyard.verbs.engine.arguments import retry_policy, sql_where
 from tiltyard.verbs.engine.data_files import FileLimits, properties_with_message

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from tiltyard.handles.base import Handle
-from tiltyard.transaction.commit import CommitResult
 from tiltyard.transaction.operations import UpdateConfig
+from tiltyard.transaction.race import CommitResult
 from tiltyard.verbs.engine.arguments import retry_policy
 from tiltyard.verbs.engine.data_files import properties_with_message
 from tiltyard.verbs.engine.reexecution import RerunPolicy

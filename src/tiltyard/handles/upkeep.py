@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tiltyard.handles.base import Handle
-from tiltyard.transaction.commit import CommitResult
+from tiltyard.transaction.race import CommitResult
 from tiltyard.verbs.compact import Compaction, Progress, compact_table
 from tiltyard.verbs.engine.arguments import retry_policy
 from tiltyard.verbs.engine.data_files import properties_with_message

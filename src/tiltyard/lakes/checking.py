@@ -22,7 +22,8 @@ from tiltyard.lakes.finishing import finish_before, recover
 from tiltyard.lakes.table_names import shown
 from tiltyard.transaction.head import read_floor
 from tiltyard.transaction.log import VersionLog
-from tiltyard.verbs.check.check_table import CheckReport, check_table
+from tiltyard.verbs.check.check_table import check_table
+from tiltyard.verbs.check.findings import CheckReport
 
 if TYPE_CHECKING:
     from tiltyard.lake import Lake

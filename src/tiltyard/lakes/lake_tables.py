@@ -10,7 +10,7 @@ from tiltyard.errors import InvalidInput, NotFound, TiltyardError, UnsupportedFe
 from tiltyard.format.manifest_file import ManifestFile
 from tiltyard.format.names import Scheme
 from tiltyard.table import Table
-from tiltyard.transaction.commit import CommitResult
+from tiltyard.transaction.race import CommitResult
 from tiltyard.verbs.engine.access import Place
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 from pyroaring import BitMap
@@ -24,7 +24,6 @@ from tiltyard.errors import (
     RetryableConflict,
     StorageError,
     TiltyardError,
-    Winner,
     complete,
 )
 from tiltyard.format.flags import Feature, check_writable
@@ -43,6 +42,7 @@ from tiltyard.transaction.key_filter import WrittenKeys
 from tiltyard.transaction.log import TRANSACTIONS, Committed, Landing, VersionLog
 from tiltyard.transaction.new_files import LOOK_AFTER, NO_DIGESTS, Digests, Taken, check_there, new_files
 from tiltyard.transaction.operations import KeyExistenceFilter, Overwrite, Restore
+from tiltyard.transaction.race import CommitResult, Race
 from tiltyard.transaction.rebaser import Carrier
 from tiltyard.transaction.resolve import Window, unreadable
 from tiltyard.transaction.system_indices import stamped_reuse
@@ -54,66 +54,6 @@ TICK_NS: Final = 1_000
 """What a Python datetime can tell apart."""
 LOOKS: Final = 10
 """How often an attempt looks for versions that came while it went over those before."""
-
-
-@dataclass(frozen=True, slots=True)
-class CommitResult:
-    """What became of a commit.
-
-    Attributes:
-        version: the version it made.
-        operation: its kind, for example ``Append``.
-        transaction_id: its uuid.
-        read_version: the version it was built on.
-        attempts: how many times the creation of a version was tried.
-        rebased_over: commits that came in between, oldest first.
-        seconds: from the start of the commit loop; data files were written before.
-        rows: how many rows a verb ``inserted``, ``updated`` and ``deleted``, where it counts them.
-        executions: how many times the verb was worked out, each time on a newer version; 1 if no conflict made it begin again.
-    """
-
-    version: int
-    operation: str
-    transaction_id: str
-    read_version: int
-    attempts: int
-    rebased_over: tuple[Winner, ...] = ()
-    seconds: float = 0.0
-    rows: Mapping[str, int] = field(default_factory=dict)
-    executions: int = 1
-
-
-@dataclass(slots=True)
-class _Race:
-    """Where a commit stands: what it has been checked against, and what it lost to."""
-
-    transaction: Transaction
-    head: ManifestFile
-    scheme: Scheme
-    started: float
-    taken: Taken | None = None
-    """Digests of the files it brings; None where others made them."""
-    carrier: Carrier | None = None
-    """Takes the operation over other commits; the creation of a table has none to go over."""
-    attempts: int = 0
-    confirmed: bool = False
-    """Whether the version we read was found to be the one that is there."""
-    seen: int = 0
-    """The head when we last looked."""
-    newest: int = 0
-    """The highest version we know of, whatever a listing says."""
-    looked: float = 0.0
-    """When we last looked which version is the newest."""
-    begun: float = 0.0
-    """When the work began that our new files come from."""
-    files: list[str] | None = None
-    """Our new files, once they have reached the disk."""
-    announced: dict[str, Transaction | None] = field(default_factory=dict)
-    """Transaction files of ours that may be there, so that they must be withdrawn, and what they tell of for certain."""
-    dropped_fields: frozenset[int] = frozenset()
-    counts: Mapping[str, int] = field(default_factory=dict)
-    rebased_over: list[Winner] = field(default_factory=list)
-    lost_to: list[Winner] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +117,7 @@ class Committer:
         if self.stamp is not None:
             transaction = self.stamp(transaction)
         started = self.runtime.clock.monotonic()
-        race = _Race(transaction, read, scheme, started, counts=counts or {}, begun=started if policy.begun is None else policy.begun)
+        race = Race(transaction, read, scheme, started, counts=counts or {}, begun=started if policy.begun is None else policy.begun)
         with self._withdrawing(race):
             vectors = Vectors(self.log.store, self.runtime.random, self.open_base, self.digests.note)
             race.taken = None if unverified else Taken(self.digests)
@@ -193,7 +133,7 @@ class Committer:
                 raise
 
     @contextmanager
-    def _withdrawing(self, race: _Race) -> Iterator[None]:
+    def _withdrawing(self, race: Race) -> Iterator[None]:
         """After a failure that leaves no doubt, removes what we wrote. If that fails too, cleanup finds it."""
         try:
             yield
@@ -219,7 +159,7 @@ class Committer:
                 with suppress(StorageError):
                     self.log.store.delete(path)
 
-    def _run(self, race: _Race, policy: RetryPolicy, attempt: Callable[[_Race], ManifestFile | None]) -> tuple[CommitResult, ManifestFile]:
+    def _run(self, race: Race, policy: RetryPolicy, attempt: Callable[[Race], ManifestFile | None]) -> tuple[CommitResult, ManifestFile]:
         clock = self.runtime.clock
         attempt_seconds = LONGEST_WAIT
         while True:
@@ -242,7 +182,7 @@ class Committer:
             pace = elapsed / (len(race.rebased_over) or 1)  # of the others: whoever is slower than they are must not wait for longer, too
             clock.sleep(wait_before(race.attempts - 1, min(attempt_seconds, pace), self.runtime))
 
-    def _attempt(self, race: _Race) -> ManifestFile | None:
+    def _attempt(self, race: Race) -> ManifestFile | None:
         """One try: catch up with the head, build on it, create. None when somebody else took the version."""
         carrier = race.carrier
         assert carrier is not None
@@ -278,7 +218,7 @@ class Committer:
         self._remove(stale, carrier.garbage(transaction))
         return created.file or made
 
-    def _restored(self, race: _Race) -> Manifest | None:
+    def _restored(self, race: Race) -> Manifest | None:
         """The version that a Restore goes back to."""
         operation = race.transaction.operation
         if not isinstance(operation, Restore):
@@ -287,7 +227,7 @@ class Committer:
         self.vet(file)
         return file.manifest
 
-    def _sync(self, race: _Race) -> None:
+    def _sync(self, race: Race) -> None:
         """The files reach the disk before anything names them, once however often the race is run."""
         if race.files is None:
             store = self.log.store
@@ -297,12 +237,12 @@ class Committer:
             store.sync(files)
             race.files = files
 
-    def _look_for_files(self, race: _Race) -> None:
+    def _look_for_files(self, race: Race) -> None:
         """Makes sure that our new files are there, right before a version names them."""
         ask = self.runtime.clock.monotonic() - race.begun >= LOOK_AFTER
         check_there(self.log.store, race.files or [], race.transaction.operation.name, ask=ask)
 
-    def _catch_up(self, race: _Race, carrier: Carrier) -> ManifestFile | None:
+    def _catch_up(self, race: Race, carrier: Carrier) -> ManifestFile | None:
         """Goes over all versions since the one last checked. Gives our own where it turns out to be among them already.
 
         Others go on meanwhile. So it looks again: else whoever has more to go over would lose to those who have less, again and again.
@@ -320,12 +260,12 @@ class Committer:
         self._compare_keys(race, carrier)
         return None
 
-    def _compare_keys(self, race: _Race, carrier: Carrier) -> bool:
+    def _compare_keys(self, race: Race, carrier: Carrier) -> bool:
         version = race.head.manifest.version
         with _read_for(race, version, version):
             return carrier.compare_keys(race.head.manifest)
 
-    def _newest(self, race: _Race) -> int:
+    def _newest(self, race: Race) -> int:
         """The newest version there is; the one we go on from is still there, for certain."""
         checked = race.head.manifest.version
         race.looked = self.runtime.clock.monotonic()
@@ -340,7 +280,7 @@ class Committer:
             self._confirm(race, head)
         return head
 
-    def _go_over(self, theirs: Committed, head: int, race: _Race, carrier: Carrier) -> None:
+    def _go_over(self, theirs: Committed, head: int, race: Race, carrier: Carrier) -> None:
         before = race.head.manifest
         if not fits(theirs, race.head):
             # A late writer put another version under that number: what was there is not to be known any more.
@@ -353,7 +293,7 @@ class Committer:
         race.rebased_over.append(winner)
         observers.rebased(race.transaction, attempts=race.attempts, theirs=winner, verdict=verdict.outcome)
 
-    def _confirm(self, race: _Race, head: int) -> None:
+    def _confirm(self, race: Race, head: int) -> None:
         """Makes sure that the version we go on from is the one that is there.
 
         A table that was dropped and made again counts from 1 as well, and building on what we read would undo all of it. A listing
@@ -381,7 +321,7 @@ class Committer:
         start = file.transaction_at + SECTION_LENGTH_BYTES
         return self.log.store.get_range(path, start, len(file.transaction)) == file.transaction
 
-    def _in_window(self, version: int, head: int, race: _Race) -> Committed:
+    def _in_window(self, version: int, head: int, race: Race) -> Committed:
         try:
             theirs = self.log.committed(version, race.scheme)
         except (NotFound, CorruptTable) as error:
@@ -402,7 +342,7 @@ class Committer:
         inline_only = base is not None and base.writer_flags & Feature.NO_TRANSACTION_FILE
         return Stamp(nanos, self.writer, "" if inline_only else transaction.file_name, marks_in(transaction.properties))
 
-    def _announce(self, race: _Race, manifest: Manifest, transaction: Transaction, inline: bytes) -> None:
+    def _announce(self, race: Race, manifest: Manifest, transaction: Transaction, inline: bytes) -> None:
         """Writes the transaction file, once however often the race is run, unless a rebase changed what is in it."""
         name = manifest.transaction_file
         if name and race.announced.get(name) != transaction:
@@ -410,7 +350,7 @@ class Committer:
             self.log.store.put(TRANSACTIONS + name, inline)
             race.announced[name] = transaction
 
-    def _contention(self, race: _Race, seconds: float) -> ContentionError:
+    def _contention(self, race: Race, seconds: float) -> ContentionError:
         last = f", last to {race.lost_to[-1]}" if race.lost_to else ""
         return ContentionError(
             f"{race.transaction.operation.name} on {self.log.store.uri} lost the race for a version {race.attempts} times{last}.",
@@ -420,7 +360,7 @@ class Committer:
             seconds=seconds,
         )
 
-    def _result(self, race: _Race, made: ManifestFile) -> tuple[CommitResult, ManifestFile]:
+    def _result(self, race: Race, made: ManifestFile) -> tuple[CommitResult, ManifestFile]:
         self.log.remember(made)
         result = CommitResult(
             version=made.manifest.version,
@@ -454,9 +394,9 @@ class Committer:
         inline = to_be_sealed(transaction).to_bytes()
         data, made = encode_manifest_file(manifest, inline)
         started = self.runtime.clock.monotonic()
-        race = _Race(transaction, made, scheme, started, begun=started if begun is None else begun)
+        race = Race(transaction, made, scheme, started, begun=started if begun is None else begun)
 
-        def attempt(race: _Race) -> ManifestFile:
+        def attempt(race: Race) -> ManifestFile:
             if self.log.head() is not None:
                 raise AlreadyExists.table(self.log.store.uri)
             self._sync(race)
@@ -484,7 +424,7 @@ class Committer:
 
 
 @contextmanager
-def _read_for(race: _Race, version: int, head: int) -> Iterator[None]:
+def _read_for(race: Race, version: int, head: int) -> Iterator[None]:
     """What a version in between names must be there and sound as well."""
     try:
         yield
@@ -492,5 +432,5 @@ def _read_for(race: _Race, version: int, head: int) -> Iterator[None]:
         raise _unreadable(version, head, race, str(error)) from error
 
 
-def _unreadable(version: int, head: int, race: _Race, why: str) -> HistoryUnavailable:
+def _unreadable(version: int, head: int, race: Race, why: str) -> HistoryUnavailable:
     return unreadable(version, head, race.transaction.read_version, why)

@@ -19,9 +19,9 @@ from tiltyard.storage import refuse_file
 from tiltyard.storage.transfer import transfer
 from tiltyard.transaction.apply.coverage import indices_of
 from tiltyard.transaction.apply.next_manifest import Stamp, clone
-from tiltyard.transaction.commit import CommitResult
 from tiltyard.transaction.log import TRANSACTIONS
 from tiltyard.transaction.operations import Clone
+from tiltyard.transaction.race import CommitResult
 from tiltyard.transaction.transaction import Transaction
 from tiltyard.transaction.verify import to_be_sealed
 from tiltyard.verbs.engine.access import WRITER, Place

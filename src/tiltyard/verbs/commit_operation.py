@@ -8,8 +8,8 @@ from tiltyard.errors import HistoryUnavailable, InvalidInput, NotFound
 from tiltyard.format.manifest_file import ManifestFile
 from tiltyard.format.names import Scheme
 from tiltyard.transaction.backoff import RetryPolicy
-from tiltyard.transaction.commit import CommitResult
 from tiltyard.transaction.operations import Operation
+from tiltyard.transaction.race import CommitResult
 from tiltyard.transaction.transaction import Transaction
 from tiltyard.verbs.engine.access import Place
 

@@ -8,8 +8,8 @@ from tiltyard.errors import TiltyardError
 from tiltyard.format.flags import check_writable
 from tiltyard.format.manifest_file import ManifestFile
 from tiltyard.format.names import Scheme
-from tiltyard.transaction.commit import CommitResult
 from tiltyard.transaction.operations import Delete
+from tiltyard.transaction.race import CommitResult
 from tiltyard.transaction.transaction import Transaction
 from tiltyard.verbs.engine.access import Place
 from tiltyard.verbs.engine.reexecution import Execution, RerunPolicy, run_verb

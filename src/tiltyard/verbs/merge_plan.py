@@ -11,8 +11,8 @@ from tiltyard.errors import InvalidInput
 from tiltyard.format.manifest import Manifest
 from tiltyard.format.row_ids import encode_row_ids, row_ids_of
 from tiltyard.format.values import DataFragment
-from tiltyard.transaction.commit import CommitResult
 from tiltyard.transaction.operations import CompactedSsTable, Update, UpdateMode
+from tiltyard.transaction.race import CommitResult
 from tiltyard.verbs.engine.arguments import retry_policy, sql_where
 from tiltyard.verbs.engine.data_files import properties_with_message
 from tiltyard.verbs.engine.reexecution import RerunPolicy

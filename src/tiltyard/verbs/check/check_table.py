@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field, replace
-from typing import Any
-
-import pyarrow as pa
+from dataclasses import replace
 
 from tiltyard.errors import CorruptTable, InvalidInput, NotFound, StorageError, TiltyardError
 from tiltyard.format.flags import Feature
-from tiltyard.format.legacy import has_sure_counts
 from tiltyard.format.manifest import Manifest, decode_indices
 from tiltyard.format.manifest_file import ManifestFile, decode_manifest_file
 from tiltyard.format.names import HINT_PATH, VersionName, decode_hint, parse_manifest_name
-from tiltyard.format.row_ids import decode_row_ids
 from tiltyard.format.values import TOMBSTONE, DataFile, DataFragment
 from tiltyard.interfaces import ObjectStore
 from tiltyard.transaction.head import read_floor
@@ -23,80 +18,13 @@ from tiltyard.transaction.log import TRANSACTIONS, VERSIONS, VersionLog
 from tiltyard.transaction.transaction import Transaction
 from tiltyard.verbs.check.check_data import DataCheck
 from tiltyard.verbs.check.check_indices import lost_columns, wrong_answers
+from tiltyard.verbs.check.check_rows import check_counts, check_row_ids, check_unique_keys, validate_with_pylance
+from tiltyard.verbs.check.findings import CheckReport, Findings
 from tiltyard.verbs.engine.access import Place, main_place
 from tiltyard.verbs.engine.blobs import blob_directory, missing_blobs
-from tiltyard.verbs.engine.pylance import lance_errors, open_dataset
-from tiltyard.verbs.engine.row_deletion import check_deletions, dataset_at, read_deletions
+from tiltyard.verbs.engine.row_deletion import read_deletions
 from tiltyard.verbs.engine.verify_files import Bases, FileAt, Progress
-from tiltyard.verbs.keys.primary_keys import KnownKeys, check_comparable, in_words, key_batches, primary_key_of
 from tiltyard.verbs.table_refs import Branches, Tags
-
-
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """One broken invariant."""
-
-    invariant: str
-    text: str
-    version: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class CheckReport:
-    """What a check found.
-
-    Attributes:
-        uri: the table.
-        versions: how many versions were looked at.
-        files: how many distinct files they name.
-        problems: broken invariants; none in a sound table.
-        orphans: files no version names: leftovers of failed attempts, or work under way.
-        not_checked: invariants that could not be checked here, and why.
-        data: whether files were read and compared with their digests.
-        verified: how many were.
-        unverified: how many have no digest: others wrote them.
-    """
-
-    uri: str
-    versions: int
-    files: int
-    problems: tuple[Problem, ...]
-    orphans: tuple[str, ...]
-    not_checked: tuple[str, ...] = ()
-    data: bool = False
-    verified: int = 0
-    unverified: int = 0
-
-    @property
-    def ok(self) -> bool:
-        return not self.problems
-
-    def to_dict(self) -> dict[str, Any]:
-        return {"ok": self.ok, **asdict(self)}
-
-
-@dataclass(slots=True)
-class _Findings:
-    problems: list[Problem] = field(default_factory=list)
-    not_checked: list[str] = field(default_factory=list)
-    named: set[str] = field(default_factory=set)
-    pylance_sees: bool = True
-    """Whether pylance can open what lies in this store."""
-    by_directory: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    """All files there are; those of blobs have a directory for each data file."""
-    orphans_known: bool = True
-    """Whether all was read that can name a file."""
-    deletions_read: set[tuple[str, int, int]] = field(default_factory=set)
-    transactions: dict[str, int] = field(default_factory=dict)
-    files: dict[str, tuple[int, tuple[int, ...], tuple[int, ...]]] = field(default_factory=dict)
-    outside: set[str] = field(default_factory=set)
-    """Files in bases that were asked for."""
-    referred: set[int] = field(default_factory=set)
-    """Versions that a tag or a branch refers to: a foreign cleanup leaves them, whatever it takes around them."""
-    data: DataCheck | None = None
-
-    def add(self, invariant: str, text: str, version: int | None = None) -> None:
-        self.problems.append(Problem(invariant, text, version))
 
 
 def check_table(
@@ -114,7 +42,7 @@ def check_table(
         NotFound: there is no table, or no such version.
     """
     place.head()
-    findings = _Findings()
+    findings = Findings()
     hint = _hint(place)  # before the versions: one that is committed meanwhile is then no contradiction
     there = place.log.versions()
     wanted = set(versions) if versions is not None else {name.version for name in there}
@@ -137,11 +65,11 @@ def check_table(
         if len(counted) < len(manifests):
             findings.not_checked.append("I13 for older versions: each would be counted in a process of its own")
         for manifest in filter(None, counted):
-            _pylance_agrees(place, manifest, findings)
+            check_counts(place, manifest, findings)
         if latest is not None:
             _indices_agree(place, latest, data, findings)
-            _unique_keys(place, latest, findings)
-            _pylance_validates(place, latest, findings)
+            check_unique_keys(place, latest, findings)
+            validate_with_pylance(place, latest, findings)
             _blobs_are_there(place, latest, present, findings)
     _leave_out_cleaned_up(place, findings)
     complete = wanted == {name.version for name in there} and not findings.problems and findings.orphans_known
@@ -154,7 +82,7 @@ def check_table(
     return replace(report, data=True, verified=findings.data.verified, unverified=findings.data.unverified)
 
 
-def _leave_out_cleaned_up(place: Place, findings: _Findings) -> None:
+def _leave_out_cleaned_up(place: Place, findings: Findings) -> None:
     """What a cleanup took while it was looked at proves nothing; a version that is still there does, and so does a lost head."""
     if not findings.problems:
         return
@@ -166,7 +94,7 @@ def _leave_out_cleaned_up(place: Place, findings: _Findings) -> None:
         findings.orphans_known = False
 
 
-def _is_intact(findings: _Findings, progress: Progress | None) -> bool:
+def _is_intact(findings: Findings, progress: Progress | None) -> bool:
     """I14. What is known to be damaged is not given to pylance, which may die of it."""
     check = findings.data
     if check is None:
@@ -179,7 +107,7 @@ def _is_intact(findings: _Findings, progress: Progress | None) -> bool:
     return not check.damaged
 
 
-def _gapless(place: Place, there: list[VersionName], findings: _Findings) -> None:
+def _gapless(place: Place, there: list[VersionName], findings: Findings) -> None:
     """I1. Cleanup keeps tagged versions and fork points, so a gap above those alone is in order, and any gap below its floor.
 
     A foreign cleanup goes by age. Where the clocks of writers differed it leaves older versions below younger ones that it takes: then a
@@ -229,7 +157,7 @@ def _present(store: ObjectStore) -> set[str]:
     return {info.path for prefix in ("data/", "_deletions/", "_indices/", TRANSACTIONS) for info in store.list(prefix)}
 
 
-def _detached(place: Place, present: set[str], findings: _Findings) -> None:
+def _detached(place: Place, present: set[str], findings: Findings) -> None:
     """Versions beside the line of history: what they name is no orphan. Nothing else is asked of them."""
     for name in place.store.names(VERSIONS):
         parsed = parse_manifest_name(name)
@@ -253,14 +181,14 @@ def _detached(place: Place, present: set[str], findings: _Findings) -> None:
     findings.named &= present
 
 
-def _claim_data(file: DataFile, findings: _Findings) -> None:
+def _claim_data(file: DataFile, findings: Findings) -> None:
     """A data file and the blobs beside it belong to somebody."""
     if file.base_id is None and f"data/{file.path}" not in findings.named:
         findings.named.add(f"data/{file.path}")
         findings.named.update(findings.by_directory.get(blob_directory(file.path), ()))
 
 
-def _one_version(place: Place, name: VersionName, present: set[str], findings: _Findings) -> Manifest | None:
+def _one_version(place: Place, name: VersionName, present: set[str], findings: Findings) -> Manifest | None:
     version = name.version
     try:
         # What the file says of itself is compared with all of its bytes, where it says it.
@@ -284,11 +212,11 @@ def _one_version(place: Place, name: VersionName, present: set[str], findings: _
         except InvalidInput as error:
             findings.add("I2", f"the base of fragment {fragment.id} cannot be opened: {error}", version)
     _indices(manifest, present, outside, findings)
-    _row_ids(manifest, findings)
+    check_row_ids(manifest, findings)
     return manifest
 
 
-def _transaction(place: Place, file: ManifestFile, findings: _Findings) -> Transaction | None:
+def _transaction(place: Place, file: ManifestFile, findings: Findings) -> Transaction | None:
     """I7: the transaction of a version made no other."""
     version = file.manifest.version
     try:
@@ -305,13 +233,13 @@ def _transaction(place: Place, file: ManifestFile, findings: _Findings) -> Trans
     return transaction
 
 
-def _require(path: str, present: set[str], findings: _Findings, version: int) -> None:
+def _require(path: str, present: set[str], findings: Findings, version: int) -> None:
     findings.named.add(path)
     if path not in present:
         findings.add("I2", f"{path} is named but not there", version)
 
 
-def _fragment(fragment: DataFragment, manifest: Manifest, place: Place, present: set[str], outside: Bases, findings: _Findings) -> None:
+def _fragment(fragment: DataFragment, manifest: Manifest, place: Place, present: set[str], outside: Bases, findings: Findings) -> None:
     mixed = bool(manifest.writer_flags & Feature.MIXED_FILE_VERSIONS)
     for file in fragment.files:
         _same_as_before(fragment, file, findings, manifest.version)
@@ -347,7 +275,7 @@ def _fragment(fragment: DataFragment, manifest: Manifest, place: Place, present:
         findings.add("I5", str(error), manifest.version)
 
 
-def _same_as_before(fragment: DataFragment, file: DataFile, findings: _Findings, version: int) -> None:
+def _same_as_before(fragment: DataFragment, file: DataFile, findings: Findings, version: int) -> None:
     """Files never change, so what two versions say of one must agree, but for columns that one of them no longer counts."""
     rows, fields, columns = findings.files.setdefault(
         f"{file.base_id}:{file.path}", (fragment.physical_rows, file.fields, file.column_indices)
@@ -358,7 +286,7 @@ def _same_as_before(fragment: DataFragment, file: DataFile, findings: _Findings,
         findings.add("I2", f"another version says otherwise of the rows or columns of {file.path}", version)
 
 
-def _exists(file: FileAt, findings: _Findings, version: int) -> None:
+def _exists(file: FileAt, findings: Findings, version: int) -> None:
     """A file in a base; asked for once, however many versions name it."""
     if file.key in findings.outside:
         return
@@ -369,7 +297,7 @@ def _exists(file: FileAt, findings: _Findings, version: int) -> None:
         findings.add("I2", f"{file.shown} cannot be read: {error}", version)
 
 
-def _indices(manifest: Manifest, present: set[str], outside: Bases, findings: _Findings) -> None:
+def _indices(manifest: Manifest, present: set[str], outside: Bases, findings: Findings) -> None:
     try:
         indices = decode_indices(manifest, f"version {manifest.version}")
     except CorruptTable as error:
@@ -391,7 +319,7 @@ def _indices(manifest: Manifest, present: set[str], outside: Bases, findings: _F
         findings.named.update(path for path in present if path.startswith(directory))
 
 
-def _indices_agree(place: Place, manifest: Manifest, every: bool, findings: _Findings) -> None:
+def _indices_agree(place: Place, manifest: Manifest, every: bool, findings: Findings) -> None:
     """I13, at the newest version that was looked at: an index leaves out no row that a scan finds."""
     if not findings.pylance_sees:
         return
@@ -405,56 +333,7 @@ def _indices_agree(place: Place, manifest: Manifest, every: bool, findings: _Fin
         findings.add("I2", str(error), manifest.version)
 
 
-def _row_ids(manifest: Manifest, findings: _Findings) -> None:
-    """Stable row ids: one for each physical row, none above the high-water mark."""
-    if not manifest.writer_flags & Feature.STABLE_ROW_IDS:
-        return
-    for fragment in manifest.fragments:
-        if fragment.row_ids is None:
-            if not fragment.row_ids_spilled:
-                findings.add("I6", f"fragment {fragment.id} has no row ids", manifest.version)
-            continue
-        try:
-            ids = decode_row_ids(fragment.row_ids, physical_rows=fragment.physical_rows, source=f"version {manifest.version}")
-        except CorruptTable as error:
-            findings.add("I6", str(error), manifest.version)
-            continue
-        if ids.highest() >= manifest.next_row_id:
-            findings.add("I6", f"fragment {fragment.id} holds row id {ids.highest()}, not yet given out", manifest.version)
-
-
-def _pylance_agrees(place: Place, manifest: Manifest, findings: _Findings) -> None:
-    """I13, by counting: pylance opens the version and sees as many rows as we do."""
-    try:
-        uri = place.lance_uri
-    except InvalidInput:
-        if findings.pylance_sees:
-            findings.not_checked.append("I13: pylance cannot see this store")
-        findings.pylance_sees = False
-        return
-    try:
-        with lance_errors(place, "count rows", manifest.version):
-            counted = open_dataset(place, manifest.version).count_rows()
-    except TiltyardError as error:
-        findings.add("I13", f"pylance cannot open {uri}: {error}", manifest.version)
-        return
-    if counted != manifest.fragments.live_rows() and has_sure_counts(manifest):
-        findings.add("I13", f"pylance counts {counted} rows, we {manifest.fragments.live_rows()}", manifest.version)
-
-
-def _pylance_validates(place: Place, manifest: Manifest, findings: _Findings) -> None:
-    """I2, at the newest version that was looked at: the data files hold as many rows as the manifest says."""
-    if not findings.pylance_sees or not has_sure_counts(manifest):  # then the files are right and the manifest is not
-        return
-    try:
-        check_deletions(place, manifest)
-        with lance_errors(place, "validate data files", manifest.version):
-            open_dataset(place, manifest.version).validate()  # type: ignore[no-untyped-call]
-    except TiltyardError as error:
-        findings.add("I2", str(error), manifest.version)
-
-
-def _blobs_are_there(place: Place, manifest: Manifest, present: set[str], findings: _Findings) -> None:
+def _blobs_are_there(place: Place, manifest: Manifest, present: set[str], findings: Findings) -> None:
     """I2 for files of blobs, which only the rows themselves name, at the newest version that was looked at."""
     if not findings.pylance_sees:
         return
@@ -463,18 +342,3 @@ def _blobs_are_there(place: Place, manifest: Manifest, present: set[str], findin
             findings.add("I2", f"{path} holds a blob of a row but is not there", manifest.version)
     except TiltyardError as error:
         findings.not_checked.append(f"I2 for blobs: {error}")
-
-
-def _unique_keys(place: Place, manifest: Manifest, findings: _Findings) -> None:
-    """I4: no two live rows with one primary key, at the newest version that was looked at."""
-    key = primary_key_of(manifest)
-    if key is None:
-        return
-    try:
-        pieces = list(key_batches(place, dataset_at(place, manifest), check_comparable(manifest, key)))
-    except TiltyardError as error:
-        findings.not_checked.append(f"I4: {error}")
-        return
-    doubled = KnownKeys(pa.concat_tables(pieces)).repeated() if pieces else ()
-    if len(doubled):
-        findings.add("I4", f"{len(doubled)} keys stand in more than one row, such as {in_words(doubled)[0]}", manifest.version)

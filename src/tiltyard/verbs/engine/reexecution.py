@@ -20,7 +20,7 @@ from tiltyard.format.values import DataFragment
 from tiltyard.interfaces import Clock
 from tiltyard.transaction import observers
 from tiltyard.transaction.backoff import RetryPolicy, wait_before
-from tiltyard.transaction.commit import CommitResult
+from tiltyard.transaction.race import CommitResult
 from tiltyard.transaction.resolve import Window
 from tiltyard.transaction.verify import transaction_id
 from tiltyard.verbs.engine.access import Place

@@ -1,0 +1,75 @@
+"""A commit on its way: where it stands, and what became of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from tiltyard.errors import (
+    Winner,
+)
+from tiltyard.format.manifest_file import ManifestFile
+from tiltyard.format.names import Scheme
+from tiltyard.transaction.new_files import Taken
+from tiltyard.transaction.rebaser import Carrier
+from tiltyard.transaction.transaction import Transaction
+
+
+@dataclass(frozen=True, slots=True)
+class CommitResult:
+    """What became of a commit.
+
+    Attributes:
+        version: the version it made.
+        operation: its kind, for example ``Append``.
+        transaction_id: its uuid.
+        read_version: the version it was built on.
+        attempts: how many times the creation of a version was tried.
+        rebased_over: commits that came in between, oldest first.
+        seconds: from the start of the commit loop; data files were written before.
+        rows: how many rows a verb ``inserted``, ``updated`` and ``deleted``, where it counts them.
+        executions: how many times the verb was worked out, each time on a newer version; 1 if no conflict made it begin again.
+    """
+
+    version: int
+    operation: str
+    transaction_id: str
+    read_version: int
+    attempts: int
+    rebased_over: tuple[Winner, ...] = ()
+    seconds: float = 0.0
+    rows: Mapping[str, int] = field(default_factory=dict)
+    executions: int = 1
+
+
+@dataclass(slots=True)
+class Race:
+    """Where a commit stands: what it has been checked against, and what it lost to."""
+
+    transaction: Transaction
+    head: ManifestFile
+    scheme: Scheme
+    started: float
+    taken: Taken | None = None
+    """Digests of the files it brings; None where others made them."""
+    carrier: Carrier | None = None
+    """Takes the operation over other commits; the creation of a table has none to go over."""
+    attempts: int = 0
+    confirmed: bool = False
+    """Whether the version we read was found to be the one that is there."""
+    seen: int = 0
+    """The head when we last looked."""
+    newest: int = 0
+    """The highest version we know of, whatever a listing says."""
+    looked: float = 0.0
+    """When we last looked which version is the newest."""
+    begun: float = 0.0
+    """When the work began that our new files come from."""
+    files: list[str] | None = None
+    """Our new files, once they have reached the disk."""
+    announced: dict[str, Transaction | None] = field(default_factory=dict)
+    """Transaction files of ours that may be there, so that they must be withdrawn, and what they tell of for certain."""
+    dropped_fields: frozenset[int] = frozenset()
+    counts: Mapping[str, int] = field(default_factory=dict)
+    rebased_over: list[Winner] = field(default_factory=list)
+    lost_to: list[Winner] = field(default_factory=list)

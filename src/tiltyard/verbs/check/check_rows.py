@@ -1,0 +1,80 @@
+"""Whether pylance sees the rows of a version as its manifest has them, and whether keys and row ids are unique."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from tiltyard.errors import CorruptTable, InvalidInput, TiltyardError
+from tiltyard.format.flags import Feature
+from tiltyard.format.legacy import has_sure_counts
+from tiltyard.format.manifest import Manifest
+from tiltyard.format.row_ids import decode_row_ids
+from tiltyard.verbs.check.findings import Findings
+from tiltyard.verbs.engine.access import Place
+from tiltyard.verbs.engine.pylance import lance_errors, open_dataset
+from tiltyard.verbs.engine.row_deletion import check_deletions, dataset_at
+from tiltyard.verbs.keys.primary_keys import KnownKeys, check_comparable, in_words, key_batches, primary_key_of
+
+
+def check_row_ids(manifest: Manifest, findings: Findings) -> None:
+    """Stable row ids: one for each physical row, none above the high-water mark."""
+    if not manifest.writer_flags & Feature.STABLE_ROW_IDS:
+        return
+    for fragment in manifest.fragments:
+        if fragment.row_ids is None:
+            if not fragment.row_ids_spilled:
+                findings.add("I6", f"fragment {fragment.id} has no row ids", manifest.version)
+            continue
+        try:
+            ids = decode_row_ids(fragment.row_ids, physical_rows=fragment.physical_rows, source=f"version {manifest.version}")
+        except CorruptTable as error:
+            findings.add("I6", str(error), manifest.version)
+            continue
+        if ids.highest() >= manifest.next_row_id:
+            findings.add("I6", f"fragment {fragment.id} holds row id {ids.highest()}, not yet given out", manifest.version)
+
+
+def check_counts(place: Place, manifest: Manifest, findings: Findings) -> None:
+    """I13, by counting: pylance opens the version and sees as many rows as we do."""
+    try:
+        uri = place.lance_uri
+    except InvalidInput:
+        if findings.pylance_sees:
+            findings.not_checked.append("I13: pylance cannot see this store")
+        findings.pylance_sees = False
+        return
+    try:
+        with lance_errors(place, "count rows", manifest.version):
+            counted = open_dataset(place, manifest.version).count_rows()
+    except TiltyardError as error:
+        findings.add("I13", f"pylance cannot open {uri}: {error}", manifest.version)
+        return
+    if counted != manifest.fragments.live_rows() and has_sure_counts(manifest):
+        findings.add("I13", f"pylance counts {counted} rows, we {manifest.fragments.live_rows()}", manifest.version)
+
+
+def validate_with_pylance(place: Place, manifest: Manifest, findings: Findings) -> None:
+    """I2, at the newest version that was looked at: the data files hold as many rows as the manifest says."""
+    if not findings.pylance_sees or not has_sure_counts(manifest):  # then the files are right and the manifest is not
+        return
+    try:
+        check_deletions(place, manifest)
+        with lance_errors(place, "validate data files", manifest.version):
+            open_dataset(place, manifest.version).validate()  # type: ignore[no-untyped-call]
+    except TiltyardError as error:
+        findings.add("I2", str(error), manifest.version)
+
+
+def check_unique_keys(place: Place, manifest: Manifest, findings: Findings) -> None:
+    """I4: no two live rows with one primary key, at the newest version that was looked at."""
+    key = primary_key_of(manifest)
+    if key is None:
+        return
+    try:
+        pieces = list(key_batches(place, dataset_at(place, manifest), check_comparable(manifest, key)))
+    except TiltyardError as error:
+        findings.not_checked.append(f"I4: {error}")
+        return
+    doubled = KnownKeys(pa.concat_tables(pieces)).repeated() if pieces else ()
+    if len(doubled):
+        findings.add("I4", f"{len(doubled)} keys stand in more than one row, such as {in_words(doubled)[0]}", manifest.version)
