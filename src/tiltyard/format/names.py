@@ -15,7 +15,6 @@ from typing import Final
 from tiltyard.errors import CorruptTable, InvalidInput
 
 VERSIONS_DIR: Final = "_versions"
-TRANSACTIONS_DIR: Final = "_transactions"
 
 _MAX: Final = (1 << 64) - 1
 _DETACHED_BIT: Final = 1 << 63

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import reduce
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from tiltyard.errors import InvalidInput
 from tiltyard.pipeline.spec import Expectation, Step
@@ -14,8 +14,6 @@ from tiltyard.pipeline.steps import spark_errors
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
-
-QUARANTINE_COLUMNS: Final = ("run", "at", "pipeline", "step", "broken", "row")
 
 
 class ExpectationFailed(InvalidInput):
