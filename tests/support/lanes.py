@@ -64,7 +64,7 @@ BY_PATH: Final[dict[str, tuple[str, ...]]] = {
         "tests/simulator/test_prove.py",
         "tests/simulator/test_same_seed.py",
         "tests/storage/test_faults.py::TestARealKill",
-        "tests/storage/test_locks.py::TestFileLock::test_a_forked_child",
+        "tests/storage/test_locks.py",
         "tests/table/test_interrupts.py",
         "tests/table/test_pieces.py::test_other_processes",
         "tests/transaction/test_key_filter.py::test_siphash",
