@@ -20,7 +20,7 @@ import tiltyard as ty
 from bench.commit import Figure
 from bench.spark_session import arguments, session, show, warmed
 from tiltyard.spark import enable
-from tiltyard.spark.table import SparkTable
+from tiltyard.spark.spark_table import SparkTable
 
 DIMENSION = 128
 VECTORS_PER_ROW = 40

@@ -20,7 +20,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from itertools import islice
 from multiprocessing import get_context
 
-from tiltyard.testing.simulator import describe, equivalent_runs, explore, pairs, run_seed, shrink
+from tiltyard_proofs.simulator import describe, equivalent_runs, explore, pairs, run_seed, shrink
 
 RUNS = 1_000_000
 CHUNK = 500

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 import tiltyard as ty
 from tiltyard.pipeline import Event, Pipeline, RunReport, Schedule, repeat, stopped_by_signals
-from tiltyard.pipeline.session import start
+from tiltyard.pipeline.spark_session import start
 
 READINGS = "telemetry.readings"
 SMALL = {

@@ -31,28 +31,27 @@ from tiltyard.errors import (
     Winner,
 )
 from tiltyard.lake import Lake, LakeSnapshot
-from tiltyard.lakes.backup import LakeBackup
+from tiltyard.lakes.branches.lake_refs import LakeBranch, LakeTag
 from tiltyard.lakes.checking import LakeCheckReport, LakeProblem
-from tiltyard.lakes.handles import LakeTable
-from tiltyard.lakes.refs import LakeBranch, LakeTag
-from tiltyard.lakes.repairing import LakeRepairReport
-from tiltyard.lakes.restoring import LakeRecoveryReport
+from tiltyard.lakes.cleanup.lake_cleanup import LakeCleanupReport
+from tiltyard.lakes.lake_tables import LakeTable
+from tiltyard.lakes.recovery.backup import LakeBackup
+from tiltyard.lakes.recovery.repairing import LakeRepairReport
+from tiltyard.lakes.recovery.restoring import LakeRecoveryReport
+from tiltyard.lakes.recovery.upgrade import LakeUpgradeReport
 from tiltyard.lakes.transaction import LakeCommit, LakeTransaction
-from tiltyard.lakes.upgrade import LakeUpgradeReport
-from tiltyard.lakes.upkeep import LakeCleanupReport
 from tiltyard.table import Table
 from tiltyard.transaction.commit import CommitResult
 from tiltyard.transaction.resolve import Compatible, Incompatible, Rebase, Retry, Verdict, resolve
 from tiltyard.transaction.transaction import Transaction
-from tiltyard.verbs.attempts import FailedAttempt
-from tiltyard.verbs.check import CheckReport, Problem
-from tiltyard.verbs.cleanup import CleanedFile, CleanupReport
-from tiltyard.verbs.history import HistoryEntry
-from tiltyard.verbs.index_list import IndexInfo
-from tiltyard.verbs.isolated import ReadLimits
+from tiltyard.verbs.check.check_table import CheckReport, Problem
+from tiltyard.verbs.cleanup.run_cleanup import CleanedFile, CleanupReport
+from tiltyard.verbs.engine.isolated import ReadLimits
+from tiltyard.verbs.explain import Explanation, FailedAttempt
+from tiltyard.verbs.indices.index_list import IndexInfo
 from tiltyard.verbs.merge_plan import MergeBuilder
 from tiltyard.verbs.outcome import Committed, NotCommitted, Unknown
-from tiltyard.verbs.why import Explanation
+from tiltyard.verbs.table_history import HistoryEntry
 
 __version__ = _version("tiltyard")
 

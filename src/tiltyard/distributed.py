@@ -22,19 +22,19 @@ import pyarrow as _pa
 
 from tiltyard.storage import Durability as _Durability
 from tiltyard.table import Table as _Table
-from tiltyard.transaction.once import last_number as _last_number
-from tiltyard.transaction.once import mark as _mark
-from tiltyard.verbs.data import FileLimits as _FileLimits
-from tiltyard.verbs.expressions import condition as _condition
-from tiltyard.verbs.index import IndexTask
-from tiltyard.verbs.parts_columns import ColumnTask
-from tiltyard.verbs.parts_compact import CompactTask
-from tiltyard.verbs.parts_match import Found, MatchTask
-from tiltyard.verbs.parts_rows import Pinned, RowChange, RowPlan, join_rows, pack_rows
-from tiltyard.verbs.parts_scan import ScanTask, reading_errors
-from tiltyard.verbs.pieces import Piece, WriteTask
-from tiltyard.verbs.pieces import create_task as _create_task
-from tiltyard.verbs.place import open_place as _open_place
+from tiltyard.transaction.verify import last_number as _last_number
+from tiltyard.transaction.verify import mark as _mark
+from tiltyard.verbs.distributed.column_tasks import ColumnTask
+from tiltyard.verbs.distributed.compact_tasks import CompactTask
+from tiltyard.verbs.distributed.key_tasks import Found, MatchTask
+from tiltyard.verbs.distributed.row_tasks import Pinned, RowChange, RowPlan, join_rows, pack_rows
+from tiltyard.verbs.distributed.scan_tasks import ScanTask, reading_errors
+from tiltyard.verbs.distributed.write_tasks import Piece, WriteTask
+from tiltyard.verbs.distributed.write_tasks import create_task as _create_task
+from tiltyard.verbs.engine.access import open_place as _open_place
+from tiltyard.verbs.engine.data_files import FileLimits as _FileLimits
+from tiltyard.verbs.engine.sql_expressions import condition as _condition
+from tiltyard.verbs.indices.build_index import IndexTask
 from tiltyard.verbs.write import NewTable as _NewTable
 from tiltyard.verbs.write import OnDuplicate as _OnDuplicate
 from tiltyard.verbs.write import Writing as _Writing

@@ -10,35 +10,34 @@ from typing import Any, Literal, TypeVar
 
 from tiltyard.catalog.catalog import Catalog
 from tiltyard.catalog.expiry import expired_among
+from tiltyard.catalog.lake_values import MAIN, Cut, Isolation, Snapshot, TableHead
 from tiltyard.catalog.ledger import adopt, decided_in_lake
 from tiltyard.catalog.marks import Marks, branch_id_of
 from tiltyard.catalog.publishing import COMMITTED, IN_DOUBT
 from tiltyard.catalog.records import Records
-from tiltyard.catalog.values import MAIN, Cut, Isolation, Snapshot, TableHead
 from tiltyard.errors import AlreadyExists, ExpectedVersionMismatch, InvalidInput, NotFound, TiltyardError
 from tiltyard.format.names import Scheme
-from tiltyard.format.text import check_text
+from tiltyard.format.safe_text import check_text
 from tiltyard.interfaces import Runtime, system_runtime
-from tiltyard.lakes.finishing import finish_before
-from tiltyard.lakes.forks import forked
-from tiltyard.lakes.handles import LakeTable, ReadingTable
-from tiltyard.lakes.keeping import Keeping
-from tiltyard.lakes.names import full_name, shown
+from tiltyard.lakes.branches.lake_refs import LakeBranches, LakeTags
+from tiltyard.lakes.branches.table_branches import forked
+from tiltyard.lakes.cleanup.orphans import find_again
+from tiltyard.lakes.finishing import finish_before, is_certain, recover
+from tiltyard.lakes.lake_tables import LakeTable, ReadingTable
+from tiltyard.lakes.maintenance import Keeping
+from tiltyard.lakes.new_tables import LakePieces
 from tiltyard.lakes.opening import Where, open_where, settle_owner
-from tiltyard.lakes.orphans import find_again
-from tiltyard.lakes.piecework import LakePieces
-from tiltyard.lakes.recovering import Recoverable, somebody
-from tiltyard.lakes.recovery import is_certain, recover
-from tiltyard.lakes.refs import LakeBranches, LakeTags
+from tiltyard.lakes.recovery.recovery_verbs import Recoverable, somebody
 from tiltyard.lakes.registering import register
 from tiltyard.lakes.running import run
 from tiltyard.lakes.spark_door import LakeDoor
+from tiltyard.lakes.table_names import full_name, shown
 from tiltyard.lakes.transaction import LakeTransaction
 from tiltyard.storage import Durability
-from tiltyard.verbs.history import parse_moment
-from tiltyard.verbs.isolated import ReadLimits
+from tiltyard.verbs.engine.access import Place, Verify, open_place
+from tiltyard.verbs.engine.isolated import ReadLimits
 from tiltyard.verbs.outcome import Committed, NotCommitted, Outcome, Unknown
-from tiltyard.verbs.place import Place, Verify, open_place
+from tiltyard.verbs.table_history import parse_moment
 
 T = TypeVar("T")
 

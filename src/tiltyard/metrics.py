@@ -7,8 +7,7 @@ Example:
     0
 """
 
-from tiltyard.transaction.events import CommitEvent, CommitObserver
-from tiltyard.transaction.metrics import Latency, Meeting, OperationCounts, Snapshot
+from tiltyard.transaction.metrics import CommitEvent, CommitObserver, Latency, Meeting, OperationCounts, Snapshot
 from tiltyard.transaction.observers import METRICS, observe
 
 __all__ = ["CommitEvent", "CommitObserver", "Latency", "Meeting", "OperationCounts", "Snapshot", "observe", "reset", "snapshot"]

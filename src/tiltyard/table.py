@@ -22,14 +22,14 @@ from tiltyard.handles.settings import SettingVerbs
 from tiltyard.handles.upkeep import Upkeep
 from tiltyard.interfaces import CommitHandler
 from tiltyard.storage import Durability
-from tiltyard.verbs.arguments import version_number
-from tiltyard.verbs.data import FileLimits, properties_with_message
-from tiltyard.verbs.history import parse_moment, version_at
-from tiltyard.verbs.isolated import ReadLimits
-from tiltyard.verbs.piece_commits import create_from_pieces
-from tiltyard.verbs.pieces import Piece, WriteTask
-from tiltyard.verbs.place import Place, Verify, open_place
-from tiltyard.verbs.refs import Branches, Tags
+from tiltyard.verbs.distributed.commit_files import create_from_pieces
+from tiltyard.verbs.distributed.write_tasks import Piece, WriteTask
+from tiltyard.verbs.engine.access import Place, Verify, open_place
+from tiltyard.verbs.engine.arguments import version_number
+from tiltyard.verbs.engine.data_files import FileLimits, properties_with_message
+from tiltyard.verbs.engine.isolated import ReadLimits
+from tiltyard.verbs.table_history import parse_moment, version_at
+from tiltyard.verbs.table_refs import Branches, Tags
 from tiltyard.verbs.write import NewTable, OnDuplicate, Writing, create_table
 
 MAIN = "main"

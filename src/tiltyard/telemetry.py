@@ -7,8 +7,7 @@ from importlib.metadata import version as _installed_version
 from typing import TYPE_CHECKING, Any
 
 from tiltyard.errors import UnsupportedFeature
-from tiltyard.transaction.events import CommitEvent
-from tiltyard.transaction.metrics import BOUNDS
+from tiltyard.transaction.metrics import BOUNDS, CommitEvent
 from tiltyard.transaction.observers import observe
 
 if TYPE_CHECKING:

@@ -17,8 +17,7 @@ from tests.support.lakes import LosingRecords, Loss, WrappedRecords, foreign_app
 from tests.support.records import fresh_database
 from tiltyard import Table
 from tiltyard.catalog.commit_store import RecordLedger, decided_in
-from tiltyard.catalog.memory_records import MemoryRecords
-from tiltyard.catalog.open import open_records
+from tiltyard.catalog.open_records import MemoryRecords, open_records
 from tiltyard.catalog.records import Decide, Records
 from tiltyard.errors import AlreadyExists, ConflictError, CorruptTable, InvalidInput, OutcomeUnknown, StorageError, TiltyardError
 from tiltyard.interfaces import ObjectStore, system_runtime
@@ -26,7 +25,7 @@ from tiltyard.storage import lance_uri
 from tiltyard.storage.external import Claim, UnfinishedError
 from tiltyard.storage.probe import forget
 from tiltyard.testing import Killed, WrapperStore
-from tiltyard.verbs.place import Place, open_place
+from tiltyard.verbs.engine.access import Place, open_place
 
 pytest_plugins = ("tests.support.postgres",)
 

@@ -6,8 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tiltyard.catalog.line import Line
-from tiltyard.catalog.open import open_records
+from tiltyard.catalog.open_records import open_records
+from tiltyard.catalog.process_queue import Line
 from tiltyard.catalog.records import Writes
 from tiltyard.catalog.sqlite import Sqlite
 from tiltyard.interfaces import Runtime
@@ -16,7 +16,7 @@ from tiltyard.testing import ManualClock, SeededRandomness
 HOLDER = """
 import sys
 from pathlib import Path
-from tiltyard.catalog.line import Line
+from tiltyard.catalog.process_queue import Line
 from tiltyard.interfaces import SystemClock
 line = Line(Path(sys.argv[1]))
 assert line.enter(SystemClock(), 0.0)

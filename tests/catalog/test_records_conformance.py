@@ -10,8 +10,7 @@ import pytest
 
 from tests.support.records import fresh_database
 from tiltyard.catalog.manifest_records import ManifestRecords
-from tiltyard.catalog.memory_records import MemoryRecords
-from tiltyard.catalog.open import open_records
+from tiltyard.catalog.open_records import MemoryRecords, open_records
 from tiltyard.catalog.records import Records
 from tiltyard.testing import CountingRecords, RecordsAcrossProcessesTests, RecordsTests, SharedLocksTests
 from tiltyard.testing.record_conformance import Reopen

@@ -18,7 +18,7 @@ import tiltyard as ty
 from tests.support.servers import S3Server, seaweedfs
 from tiltyard.catalog.manifest_records import ManifestRecords
 from tiltyard.catalog.manifest_rows import place_of, row_of
-from tiltyard.catalog.open import open_records
+from tiltyard.catalog.open_records import open_records
 from tiltyard.catalog.records import Found, Records, Writes
 from tiltyard.errors import AlreadyExists, ContentionError, StorageError
 from tiltyard.interfaces import Runtime

@@ -10,7 +10,7 @@ from sqlalchemy import Connection
 
 from tests.support.records import fresh_database
 from tiltyard.catalog import migrations
-from tiltyard.catalog.open import open_records
+from tiltyard.catalog.open_records import open_records
 from tiltyard.catalog.sql_records import SqlRecords
 from tiltyard.errors import UnsupportedFeature
 from tiltyard.testing.record_conformance import increment, together, write

@@ -17,7 +17,7 @@ from sqlalchemy import event
 from tests.support.cutting_proxy import Cut, CuttingProxy
 from tests.support.races import PATIENCE
 from tests.support.records import fresh_database, with_parameters
-from tiltyard.catalog.open import open_records
+from tiltyard.catalog.open_records import open_records
 from tiltyard.catalog.postgres import Postgres
 from tiltyard.catalog.records import Found, Writes
 from tiltyard.catalog.sql_records import SqlRecords

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.records import fresh_database
-from tiltyard.catalog.open import open_records
+from tiltyard.catalog.open_records import open_records
 from tiltyard.catalog.records import Found, Writes
 from tiltyard.catalog.sql_records import SqlRecords
 from tiltyard.catalog.sqlite import Sqlite
@@ -124,7 +124,7 @@ class TestDisk:
 
 LIMITED = """
 import pathlib, resource, sys
-from tiltyard.catalog.open import open_records
+from tiltyard.catalog.open_records import open_records
 from tiltyard.errors import StorageError
 from tiltyard.testing.record_conformance import write
 
@@ -201,7 +201,7 @@ class TestWaiting:
 
 FORKING = """
 import os, sys
-from tiltyard.catalog.open import open_records
+from tiltyard.catalog.open_records import open_records
 from tiltyard.testing.record_conformance import increment
 
 records = open_records(sys.argv[1])

@@ -16,8 +16,8 @@ import typer
 import tiltyard as ty
 from tests.cli.conftest import Run, on_terminal, rows
 from tiltyard.cli.app import app
-from tiltyard.cli.options import duration, pairs
-from tiltyard.cli.types import arrow_type
+from tiltyard.cli.column_commands import arrow_type
+from tiltyard.cli.option_types import duration, pairs
 
 SECRET = "hunter2-wJalrXUtnFEMI"
 EVIL = "\x1b]0;owned\x07\x1b[31m \u202e [bold]loud[/bold]"

@@ -20,7 +20,7 @@ from tiltyard.errors import ContentionError, HistoryUnavailable, IncompatibleCon
 from tiltyard.storage.local import LocalStore
 from tiltyard.testing import Fault, FaultStore, Killed
 from tiltyard.testing.stores import Match, Request, T
-from tiltyard.verbs.cleanup_plan import AWAITED
+from tiltyard.verbs.cleanup.cleanup_plan import AWAITED
 
 KEEP = 2
 

@@ -271,7 +271,7 @@ def test_creators_meet(tmp_path: Path) -> None:
     barrier = threading.Barrier(3)
 
     def create(number: int) -> ty.Table | TiltyardError:
-        from tiltyard.verbs.data import FileLimits
+        from tiltyard.verbs.engine.data_files import FileLimits
         from tiltyard.verbs.write import NewTable
 
         place = place_at(root, MeetingStore(LocalStore(root, durability="os"), barrier))
@@ -304,7 +304,7 @@ def test_a_table_made_by_stock_while_ours_is_being_made(tmp_path: Path) -> None:
                 lance.write_dataset(rows(1), str(root))
             return answer
 
-    from tiltyard.verbs.data import FileLimits
+    from tiltyard.verbs.engine.data_files import FileLimits
     from tiltyard.verbs.write import NewTable
 
     with pytest.raises(ty.errors.AlreadyExists):

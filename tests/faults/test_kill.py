@@ -14,7 +14,7 @@ import pytest
 import tiltyard as ty
 from tests.support.commits import files_below, has_table, ids_of, rows
 from tests.support.killed_writer import STEPS, write
-from tiltyard.format.hint import HINT_PATH
+from tiltyard.format.names import HINT_PATH
 from tiltyard.storage.local import LocalStore
 from tiltyard.testing import CountingStore
 from tiltyard.testing.faults import KILL_AT, KILL_WHEN

@@ -15,7 +15,7 @@ from tests.support.tables import open_stock
 from tiltyard.interfaces import KeepsTemporaries
 from tiltyard.storage.memory import MemoryStore
 from tiltyard.testing import CountingStore
-from tiltyard.verbs.cleanup_leftovers import BEING_WRITTEN, NAMELESS, UNFINISHED, UNMADE, YOUNG_BRANCH
+from tiltyard.verbs.cleanup.abandoned_files import BEING_WRITTEN, NAMELESS, UNFINISHED, UNMADE, YOUNG_BRANCH
 
 NOW = timedelta(0)
 TEMPORARY = (

@@ -35,8 +35,8 @@ from tiltyard.storage.memory import MemoryStore
 from tiltyard.testing import Fault, FaultStore, WrapperStore
 from tiltyard.testing.stores import LISTINGS, Request, T
 from tiltyard.transaction.log import VersionLog
-from tiltyard.transaction.succession import without_marks
 from tiltyard.transaction.transaction import Transaction
+from tiltyard.transaction.verify import without_marks
 
 # ---- answers that get lost --------------------------------------------------------------------------------------------------
 

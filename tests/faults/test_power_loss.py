@@ -14,10 +14,10 @@ from tiltyard.format.names import Scheme
 from tiltyard.format.values import DataFile, DataFormat, DataFragment
 from tiltyard.storage import Durability
 from tiltyard.testing import Killed, PowerLossStore, SeededRandomness
-from tiltyard.transaction.apply import Creation
+from tiltyard.transaction.apply.next_manifest import Creation
 from tiltyard.transaction.log import VersionLog
-from tiltyard.transaction.succession import PARENT, without_marks
 from tiltyard.transaction.transaction import Transaction
+from tiltyard.transaction.verify import PARENT, without_marks
 
 SEEDS = range(25)
 STEPS = ("create", "append", "overwrite", "append")

@@ -21,7 +21,7 @@ from tiltyard.format.names import Scheme
 from tiltyard.storage.local import LocalStore
 from tiltyard.testing import WrapperStore
 from tiltyard.testing.stores import Request, T
-from tiltyard.verbs.data import FileLimits
+from tiltyard.verbs.engine.data_files import FileLimits
 from tiltyard.verbs.write import NewTable
 
 

@@ -18,19 +18,22 @@ from tiltyard.format.codec import (
     data_format_to_pb,
     deletion_file_from_pb,
     deletion_file_to_pb,
+    field_from_pb,
+    field_to_pb,
     fragment_from_pb,
     fragment_to_pb,
     index_file_from_pb,
     index_file_to_pb,
     index_from_pb,
     index_to_pb,
+    integer,
+    length_delimited,
+    parse_sound,
     uuid_from_pb,
     uuid_to_pb,
     writer_from_pb,
     writer_to_pb,
 )
-from tiltyard.format.field_codec import field_from_pb, field_to_pb
-from tiltyard.format.unknown import parse_sound
 from tiltyard.format.values import (
     BasePath,
     DataFile,
@@ -42,7 +45,6 @@ from tiltyard.format.values import (
     IndexMetadata,
     WriterVersion,
 )
-from tiltyard.format.wire import integer, length_delimited
 
 UUID = "0c0ffee0-1234-4abc-8def-0123456789ab"
 FILE = DataFile("a.lance", (0, 2, -2), (0, 1, 2), 2, 1, 4711, 3)

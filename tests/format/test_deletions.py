@@ -19,7 +19,7 @@ from pyroaring import BitMap
 from tests.support.hostile import damaged, read_or_refuse
 from tests.support.stock import deletion_path, stock_manifest
 from tiltyard.errors import CorruptTable
-from tiltyard.format import arrow_column
+from tiltyard.format import deletions as arrow_column
 from tiltyard.format.deletions import BITMAP_FROM, decode_deletions, encode_deletions
 from tiltyard.format.roaring import decode_roaring, encode_roaring
 

@@ -13,12 +13,11 @@ from hypothesis import strategies as st
 from tiltyard.errors import CorruptTable
 from tiltyard.format import fragment_check as module
 from tiltyard.format import lance_pb2 as pb
+from tiltyard.format.codec import integer, length_delimited, varint
 from tiltyard.format.fragment_check import check_fragments
 from tiltyard.format.fragment_rules import check_fragment, check_new_fragment
-from tiltyard.format.row_versions import encode_row_versions, uniform_versions
-from tiltyard.format.rowids import encode_row_ids, fresh_row_ids
+from tiltyard.format.row_ids import encode_row_ids, encode_row_versions, fresh_row_ids, uniform_versions
 from tiltyard.format.values import DataFile, DataFragment, DeletionFile
-from tiltyard.format.wire import integer, length_delimited, varint
 
 NEXT_ROW_ID, VERSION, BASES = 5000, 300, frozenset({0, 7, 2**32 - 1})
 NUMBERS: Final = (0, 1, 2, 7, 127, 128, 299, 300, 301, 4999, 5000, 5001, 2**14, 2**28, 2**32 - 1, 2**32, 2**32 + 1, 2**62, 2**63, 2**64 - 1)

@@ -11,7 +11,7 @@ import pytest
 from tests.support.stock import stock_manifest
 from tiltyard.errors import InvalidInput
 from tiltyard.format import lance_pb2 as pb
-from tiltyard.format.field_codec import field_from_pb
+from tiltyard.format.codec import field_from_pb
 from tiltyard.format.keys import (
     CLUSTERING_KEY_POSITION,
     PRIMARY_KEY,

@@ -11,6 +11,7 @@ import pytest
 from tests.format.test_manifest_file import FULL, fragment
 from tiltyard.errors import CorruptTable, UnsupportedFeature
 from tiltyard.format import lance_pb2 as pb
+from tiltyard.format.codec import integer, length_delimited
 from tiltyard.format.fragment_check import check_fragments
 from tiltyard.format.fragments import FragmentList
 from tiltyard.format.manifest import (
@@ -28,7 +29,6 @@ from tiltyard.format.manifest import (
     extend_message,
 )
 from tiltyard.format.values import BasePath, DataFormat, DataFragment, Field, IndexFile, IndexMetadata, WriterVersion
-from tiltyard.format.wire import integer, length_delimited
 
 NOWHERE = Offsets(None, None)
 

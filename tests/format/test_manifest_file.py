@@ -13,13 +13,13 @@ import pytest
 
 from tiltyard.errors import CorruptTable
 from tiltyard.format import lance_pb2 as pb
+from tiltyard.format.codec import integer, length_delimited
 from tiltyard.format.fragments import FragmentList
 from tiltyard.format.manifest import Manifest, encode_indices
 from tiltyard.format.manifest_file import FOOTER, ManifestFile, decode_manifest_file, encode_manifest_file
 from tiltyard.format.names import Scheme, manifest_name
 from tiltyard.format.values import BasePath, DataFile, DataFormat, DataFragment, DeletionFile, Field, IndexMetadata, WriterVersion
-from tiltyard.format.wire import integer, length_delimited
-from tiltyard.transaction.apply import Stamp, apply
+from tiltyard.transaction.apply.next_manifest import Stamp, apply
 from tiltyard.transaction.operations import Append
 
 WRITER = WriterVersion("tiltyard", "1.0")

@@ -14,12 +14,14 @@ from hypothesis import strategies as st
 
 from tests.support.hostile import damaged
 from tiltyard.errors import CorruptTable, InvalidInput
-from tiltyard.format.hint import HINT_PATH, decode_hint, encode_hint
 from tiltyard.format.names import (
+    HINT_PATH,
     Scheme,
     VersionName,
     all_versions,
+    decode_hint,
     detached_name,
+    encode_hint,
     latest_version,
     manifest_name,
     migration_plan,

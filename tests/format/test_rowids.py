@@ -19,15 +19,20 @@ from tests.support.stock import deletion_path, stock_manifest
 from tiltyard.errors import CorruptTable
 from tiltyard.format import lance_pb2 as pb
 from tiltyard.format.deletions import decode_deletions
-from tiltyard.format.row_versions import (
+from tiltyard.format.row_ids import (
+    RowIds,
     RowVersions,
+    concat_row_ids,
     concat_row_versions,
+    decode_row_ids,
     decode_row_versions,
+    encode_row_ids,
     encode_row_versions,
+    fresh_row_ids,
     joined,
+    row_ids_of,
     uniform_versions,
 )
-from tiltyard.format.rowids import RowIds, concat_row_ids, decode_row_ids, encode_row_ids, fresh_row_ids, row_ids_of
 from tiltyard.format.segments import Bits, Holes, Listed, Range
 
 SOURCE = "manifest, fragment 0"

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tiltyard.errors import CorruptTable
-from tiltyard.format.safe_paths import check_base, check_relative
+from tiltyard.format.safe_text import check_base, check_relative
 
 SOURCE = "_versions/1.manifest"
 

@@ -18,12 +18,10 @@ from tests.support.arrow_types import STORABLE, UNSTORABLE
 from tests.support.stock import stock_manifest
 from tiltyard.errors import CorruptTable, InvalidInput
 from tiltyard.format import lance_pb2 as pb
-from tiltyard.format.extension_types import EXTENSION_METADATA, EXTENSION_NAME
-from tiltyard.format.field_codec import field_from_pb, field_to_pb
-from tiltyard.format.field_ids import assign_ids, leaf_ids, next_field_id
-from tiltyard.format.field_tree import format_path, parse_path
+from tiltyard.format.codec import field_from_pb, field_to_pb
+from tiltyard.format.fields import assign_ids, format_path, leaf_ids, next_field_id, parse_path
 from tiltyard.format.keys import CLUSTERING_KEY_POSITION, PRIMARY_KEY, PRIMARY_KEY_POSITION
-from tiltyard.format.logical_types import MAX_DEPTH
+from tiltyard.format.logical_types import EXTENSION_METADATA, EXTENSION_NAME, MAX_DEPTH
 from tiltyard.format.schema import RESERVED_NAMES, arrow_from_fields, fields_from_arrow
 from tiltyard.format.values import DataFile, DataFragment, Field
 

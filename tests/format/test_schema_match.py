@@ -11,8 +11,8 @@ import pytest
 from tests.support.arrow_types import STORABLE
 from tests.support.stock import stock_manifest
 from tiltyard.errors import InvalidInput
-from tiltyard.format.field_codec import field_from_pb
-from tiltyard.format.field_ids import leaf_ids
+from tiltyard.format.codec import field_from_pb
+from tiltyard.format.fields import leaf_ids
 from tiltyard.format.schema import fields_from_arrow
 from tiltyard.format.schema_match import match_schema
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tiltyard.format import lance_pb2 as pb
-from tiltyard.format.wire import integer, length_delimited, varint
+from tiltyard.format.codec import integer, length_delimited, varint
 
 
 @pytest.mark.parametrize("value", [0, 1, 127, 128, 300, 2**31, 2**32 - 1, 2**63, 2**64 - 1])

@@ -22,11 +22,10 @@ from tests.support.limits import memory_limit
 from tests.support.mutations import damaged, quiet
 from tests.support.soundness import assert_sound, assert_written_back
 from tiltyard.format.deletions import decode_deletions, encode_deletions
-from tiltyard.format.hint import decode_hint, encode_hint
 from tiltyard.format.manifest_file import decode_manifest_file
+from tiltyard.format.names import decode_hint, encode_hint
 from tiltyard.format.refs import decode_branch, decode_tag, encode_branch, encode_tag
-from tiltyard.format.row_versions import decode_row_versions, encode_row_versions
-from tiltyard.format.rowids import decode_row_ids, encode_row_ids
+from tiltyard.format.row_ids import decode_row_ids, decode_row_versions, encode_row_ids, encode_row_versions
 from tiltyard.transaction.transaction import Transaction
 
 SOURCE = "_versions/5.manifest"

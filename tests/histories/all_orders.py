@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import combinations, permutations
 
-from tiltyard.testing.histories import Append, Element, History, Read, Transaction
+from tiltyard_proofs.histories import Append, Element, History, Read, Transaction
 
 Lists = dict[str, tuple[Element, ...]]
 

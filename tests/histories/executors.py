@@ -6,7 +6,7 @@ import random
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from tiltyard.testing.histories import Append, Element, History, Op, Outcome, Read, Transaction
+from tiltyard_proofs.histories import Append, Element, History, Op, Outcome, Read, Transaction
 
 Rule = Literal["serial", "snapshot", "serializable"]
 

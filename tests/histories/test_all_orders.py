@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.histories.all_orders import serial_order_exists, snapshots_exist
 from tests.histories.executors import Rule, execute
-from tiltyard.testing.histories import AnyOp, Append, Element, Elements, History, Op, Outcome, Read, Transaction, check
+from tiltyard_proofs.histories import AnyOp, Append, Element, Elements, History, Op, Outcome, Read, Transaction, check
 
 KEYS = ("x", "y")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from tests.histories.executors import transaction
-from tiltyard.testing.histories import Anomaly, Append, History, Read, Transaction, check
+from tiltyard_proofs.histories import Anomaly, Append, History, Read, Transaction, check
 
 
 def final(**lists: tuple[int, ...]) -> Transaction:

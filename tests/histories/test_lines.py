@@ -8,7 +8,7 @@ import pytest
 
 from tests.histories.executors import execute
 from tiltyard.errors import InvalidInput
-from tiltyard.testing.histories import (
+from tiltyard_proofs.histories import (
     Append,
     History,
     Op,

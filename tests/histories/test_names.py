@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from tiltyard.errors import InvalidInput
-from tiltyard.testing.histories import (
+from tiltyard_proofs.histories import (
     Anomaly,
     AnyOp,
     Append,

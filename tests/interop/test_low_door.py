@@ -17,7 +17,7 @@ import tiltyard as ty
 from tests.support.samples import table_of
 from tests.support.stock_tables import KINDS, SCHEMA
 from tests.support.tables import Chronicle, open_stock
-from tiltyard.verbs.data import fragment_from_lance
+from tiltyard.verbs.engine.data_files import fragment_from_lance
 
 FOUR = table_of(SCHEMA, 4, 100)
 

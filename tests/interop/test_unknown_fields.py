@@ -14,10 +14,10 @@ from tests.support.samples import table_of
 from tests.support.stock_tables import KINDS, SCHEMA
 from tests.support.tables import Chronicle, manifest_message, manifest_path, open_stock
 from tiltyard.format import lance_pb2 as pb
+from tiltyard.format.digests import SEAL
 from tiltyard.format.manifest_file import decode_manifest_file, encode_manifest_file
-from tiltyard.format.seal import SEAL
-from tiltyard.transaction.succession import PARENT
 from tiltyard.transaction.transaction import Transaction
+from tiltyard.transaction.verify import PARENT
 
 PLANTED = b"\xea\x04\x05newer"
 """Member 77, text: no message of today has it, and below 100 it is no operation."""

@@ -12,8 +12,8 @@ import pytest
 import tiltyard as ty
 from tests.support.stock_tables import write
 from tests.support.tables import open_stock
-from tiltyard.verbs.lance import lance_errors
-from tiltyard.verbs.place import open_place
+from tiltyard.verbs.engine.access import open_place
+from tiltyard.verbs.engine.pylance import lance_errors
 
 INT: Final = pa.int32()
 POINT: Final = pa.struct([pa.field("x", INT)])

@@ -13,7 +13,7 @@ from tests.support.lakes import LosingRecords, Site, add_to_both, both, numbers,
 from tests.support.lost_catalogs import all_contents, commits, contents, lose_catalog, restore, whole
 from tiltyard.errors import AlreadyExists, CorruptTable, InvalidInput, NotFound, OwnershipError, UnsupportedFeature
 from tiltyard.lake import Lake
-from tiltyard.lakes.backup import read_backup
+from tiltyard.lakes.recovery.backup import read_backup
 
 
 def test_a_backup_is_restored_as_it_was(site: Site, lake: Lake, tmp_path: Path) -> None:

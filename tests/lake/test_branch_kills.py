@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tests.support.lake_killed import child, run_forward
 from tests.support.lakes import Site, ids, numbers
-from tiltyard.catalog.values import MAIN
+from tiltyard.catalog.lake_values import MAIN
 from tiltyard.lake import Lake
 
 LEAST_STEPS = 20

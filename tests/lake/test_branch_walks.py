@@ -14,11 +14,11 @@ import pytest
 from tests.support.branch_walk import Walk
 from tests.support.lakes import Site
 from tiltyard.catalog import forwarding, publishing
-from tiltyard.catalog.values import TableHead
+from tiltyard.catalog.lake_values import TableHead
 from tiltyard.errors import AlreadyExists
-from tiltyard.lakes import fast_forward
-from tiltyard.lakes.names import shown
-from tiltyard.lakes.touched import Touched
+from tiltyard.lakes.branches import fast_forward
+from tiltyard.lakes.staged_table import Touched
+from tiltyard.lakes.table_names import shown
 from tiltyard.lakes.transaction import LakeTransaction
 
 PROVE = bool(os.environ.get("TILTYARD_PROVE"))

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from tests.support.lakes import InterposedRecords, Site, add_to_both, both, foreign_append, ids, numbers, stock, through, two_tables, uri_of
-from tiltyard.catalog.codec import BRANCHES, TABLES, tip_key
-from tiltyard.catalog.lines import root_key
+from tiltyard.catalog.lake_values import MAIN, Change, Publication, TableHead
+from tiltyard.catalog.line_identity import root_key
 from tiltyard.catalog.records import Body, Writes
-from tiltyard.catalog.values import MAIN, Change, Publication, TableHead
+from tiltyard.catalog.value_codec import BRANCHES, TABLES, tip_key
 from tiltyard.errors import ConflictError, ExpectedVersionMismatch, HistoryUnavailable, InvalidInput, NotFound
 from tiltyard.lake import Lake
 from tiltyard.lakes.transaction import LakeTransaction

@@ -34,7 +34,7 @@ from tests.support.lakes import (
 from tests.support.records import fresh_database, with_parameters
 from tests.support.stopped import stopped_inside
 from tiltyard.catalog.manifest_records import ManifestRecords
-from tiltyard.catalog.open import open_records
+from tiltyard.catalog.open_records import open_records
 from tiltyard.catalog.records import Decide, Writes
 from tiltyard.errors import ContentionError, InvalidInput, OutcomeUnknown, StorageError
 from tiltyard.interfaces import Runtime

@@ -15,8 +15,8 @@ import pytest
 
 from tests.support.lakes import Site, WrappedRecords, add_to_both, foreign_append, ids, numbers, through, two_tables, uri_of
 from tiltyard.catalog.catalog import Pending
-from tiltyard.catalog.codec import cut_key, gone_key, head_to_body, name_key, snapshot_key, table_key, tip_key, transaction_key
 from tiltyard.catalog.records import Body, Found, Records, Writes
+from tiltyard.catalog.value_codec import cut_key, gone_key, head_to_body, name_key, snapshot_key, table_key, tip_key, transaction_key
 from tiltyard.lake import Lake
 
 

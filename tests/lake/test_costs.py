@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from tests.support.lakes import InterposedRecords, Site, add_to_both, both, ids, numbers, stores_through, through, together, two_tables
-from tiltyard.catalog.codec import BUCKET
+from tiltyard.catalog.value_codec import BUCKET
 from tiltyard.interfaces import ObjectStore
 from tiltyard.lake import Lake
 from tiltyard.testing import CountingRecords, CountingStore

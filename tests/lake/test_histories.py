@@ -13,7 +13,7 @@ from tests.support import lake_workload, name_workload
 from tests.support.lake_workload import make_tables, read_all
 from tests.support.name_workload import make_rows, read_rows, steps_of
 from tiltyard.lake import Lake
-from tiltyard.testing.histories import Anomaly, Define, History, Isolation, Listing, NameStep, Recorder, check, load
+from tiltyard_proofs.histories import Anomaly, Define, History, Isolation, Listing, NameStep, Recorder, check, load
 
 PROCESSES = 4
 SEED = 20_261

@@ -16,7 +16,7 @@ from tests.support.lost_catalogs import all_contents, contents, lose_catalog, re
 from tiltyard.errors import ConflictError, CorruptTable, NotFound, OwnershipError
 from tiltyard.lake import Lake
 from tiltyard.lakes import finishing
-from tiltyard.lakes.restoring import LakeRecoveryReport
+from tiltyard.lakes.recovery.restoring import LakeRecoveryReport
 from tiltyard.storage import external
 from tiltyard.verbs.outcome import Committed, NotCommitted, Unknown
 

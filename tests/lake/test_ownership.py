@@ -34,15 +34,15 @@ from tests.support.lakes import (
     uri_of,
 )
 from tiltyard.catalog import marks
-from tiltyard.catalog.codec import transaction_key
 from tiltyard.catalog.marks import OWNER_FILE, Owner, VersionMarks, owner_of
 from tiltyard.catalog.records import Writes
+from tiltyard.catalog.value_codec import transaction_key
 from tiltyard.errors import AlreadyExists, HistoryUnavailable, InvalidInput, OutcomeUnknown, OwnershipError, TiltyardError
 from tiltyard.lake import Lake
 from tiltyard.lakes.claim import CLAIM, make_claim, read_claim
-from tiltyard.lakes.journal import entries, read_entry
-from tiltyard.lakes.locations import resolved
-from tiltyard.lakes.orphans import FOREIGN_LAKE, PINNED, UNMARKED, UNRECORDED
+from tiltyard.lakes.cleanup.orphans import FOREIGN_LAKE, PINNED, UNMARKED, UNRECORDED
+from tiltyard.lakes.recovery.journal import entries, read_entry
+from tiltyard.lakes.table_names import resolved
 from tiltyard.storage import open_store
 from tiltyard.transaction.log import VersionLog
 from tiltyard.verbs.outcome import Committed, NotCommitted, Unknown

@@ -10,11 +10,11 @@ import pytest
 
 import tiltyard as ty
 from tests.support.lakes import Site, ids, numbers
-from tiltyard.catalog.values import ReadLevel
+from tiltyard.catalog.lake_values import ReadLevel
 from tiltyard.distributed import RowPlan
 from tiltyard.errors import ExpectedVersionMismatch, NotFound, TiltyardError, UnsupportedFeature
 from tiltyard.lake import Lake
-from tiltyard.lakes.handles import TransactionTable
+from tiltyard.lakes.lake_tables import TransactionTable
 from tiltyard.lakes.transaction import LakeTransaction
 
 Use = Callable[[TransactionTable], Any]

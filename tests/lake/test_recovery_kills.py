@@ -15,7 +15,7 @@ from tests.support.recovery_killed import Pristine, child, command
 from tiltyard.errors import CorruptTable, NotFound
 from tiltyard.lake import Lake
 from tiltyard.lakes import finishing
-from tiltyard.lakes.backup import read_backup
+from tiltyard.lakes.recovery.backup import read_backup
 from tiltyard.storage import external
 
 PROVE = bool(os.environ.get("TILTYARD_PROVE"))

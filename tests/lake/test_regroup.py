@@ -9,8 +9,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from tiltyard.catalog.marks import VersionMarks
-from tiltyard.lakes.found import FoundVersion, LineKey
-from tiltyard.lakes.regroup import Evidence, Group, certain, contested, group, last_staged
+from tiltyard.lakes.recovery.found import FoundVersion, LineKey
+from tiltyard.lakes.recovery.regroup import Evidence, Group, certain, contested, group, last_staged
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -22,8 +22,8 @@ from tests.support.lakes import (
     two_tables,
     uri_of,
 )
-from tiltyard.catalog.codec import name_key
 from tiltyard.catalog.records import Writes
+from tiltyard.catalog.value_codec import name_key
 from tiltyard.errors import CorruptTable, InvalidInput, NotFound
 from tiltyard.interfaces import ObjectStore
 from tiltyard.lake import Lake

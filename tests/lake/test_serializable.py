@@ -11,7 +11,7 @@ import pytest
 from tests.support.lakes import Site, add_to_both, both, ids, numbers, together
 from tiltyard.errors import ConflictError, ExpectedVersionMismatch, TiltyardError
 from tiltyard.lake import Lake
-from tiltyard.lakes.handles import TransactionTable
+from tiltyard.lakes.lake_tables import TransactionTable
 
 READS: dict[str, Callable[[TransactionTable], Any]] = {
     "to_arrow": lambda t: t.to_arrow(),

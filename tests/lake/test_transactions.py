@@ -13,7 +13,7 @@ import pytest
 from tests.support.lakes import Site, add_to_both, both, foreign_append, ids, numbers, stock, two_tables, uri_of
 from tiltyard.errors import InvalidInput, NotFound, UnsupportedFeature
 from tiltyard.lake import Lake
-from tiltyard.lakes.handles import TransactionTable
+from tiltyard.lakes.lake_tables import TransactionTable
 
 BEGIN = pa.table({"id": pa.array([1, 2, 3], pa.int64()), "n": pa.array([10, 20, 30], pa.int64())})
 

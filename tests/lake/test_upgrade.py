@@ -12,9 +12,9 @@ import pytest
 
 from tests.support.lakes import Site, add_to_both, directory_of, numbers, two_tables
 from tests.support.lost_catalogs import as_format_1, lose_catalog, rebuild, records_of, unmarked, whole
-from tiltyard.catalog.codec import LAKE
 from tiltyard.catalog.marks import LAKE_ID, OWNER_FILE
 from tiltyard.catalog.records import Writes
+from tiltyard.catalog.value_codec import LAKE
 from tiltyard.errors import OwnershipError, UnsupportedFeature
 from tiltyard.lake import Lake
 

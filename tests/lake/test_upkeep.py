@@ -27,7 +27,7 @@ from tests.support.lakes import (
 from tiltyard.errors import ConflictError, HistoryUnavailable, InvalidInput, NotFound, StorageError, TiltyardError
 from tiltyard.interfaces import ObjectStore
 from tiltyard.lake import Lake
-from tiltyard.lakes.upkeep import LakeCleanupReport
+from tiltyard.lakes.cleanup.lake_cleanup import LakeCleanupReport
 from tiltyard.testing import PausingStore
 from tiltyard.verbs.outcome import Committed, NotCommitted
 

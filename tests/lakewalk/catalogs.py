@@ -111,7 +111,7 @@ class PostgresShelf:
 
     def put_back(self, copy: Copy) -> None:
         """The tables are there already where the catalog was not lost; where it was, whoever opens it makes them first."""
-        from tiltyard.catalog.open import open_records
+        from tiltyard.catalog.open_records import open_records
 
         open_records(self.uri).close()
         with psycopg.connect(self.uri) as connection:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from tests.lakewalk.disk import Version, files_of
 from tests.lakewalk.model import MAIN, Rows, State, expanded, shown
 from tests.lakewalk.world import Broken, Kept, Site, World, rows_of
-from tiltyard.catalog.values import Cut, TableHead
+from tiltyard.catalog.lake_values import Cut, TableHead
 from tiltyard.errors import TiltyardError
 from tiltyard.lake import Lake, LakeSnapshot
 

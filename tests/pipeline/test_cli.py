@@ -15,7 +15,7 @@ from typer.testing import CliRunner, Result
 
 from tests.support.pipelines import READINGS, Bench, ids_of
 from tiltyard.cli.app import app
-from tiltyard.cli.session import CONFLICT, FAILED, PROBLEMS
+from tiltyard.cli.command_session import CONFLICT, FAILED, PROBLEMS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -13,7 +13,7 @@ import pytest
 
 import tiltyard as ty
 from tiltyard.pipeline import FileSource
-from tiltyard.pipeline.files import FileScan, check_unchanged, scan
+from tiltyard.pipeline.source_files import FileScan, check_unchanged, scan
 
 NOW = 2_000_000_000 * 10**9
 

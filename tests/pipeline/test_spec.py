@@ -9,7 +9,7 @@ import pytest
 
 import tiltyard as ty
 from tiltyard.pipeline import FileSource, Pipeline, TableSource
-from tiltyard.pipeline.toml import parse_span, parse_spec
+from tiltyard.pipeline.toml_spec import parse_span, parse_spec
 
 GOOD = """
 name = "ingest"

@@ -18,7 +18,7 @@ import pytest
 import tiltyard as ty
 from tests.support.rot import files, ids
 from tiltyard.errors import CorruptTable, InvalidInput, StorageError, UnsupportedFeature
-from tiltyard.verbs import isolated
+from tiltyard.verbs.engine import isolated
 
 SMALL: Final = ty.ReadLimits(memory=512 * 1024**2, seconds=120)
 

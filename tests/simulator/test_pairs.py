@@ -4,9 +4,9 @@ from itertools import combinations_with_replacement
 
 import pytest
 
-from tiltyard.testing.simulator import describe, explore, pairs
-from tiltyard.testing.simulator.pairs import KINDS_OF
 from tiltyard.transaction.rules import RULES
+from tiltyard_proofs.simulator import describe, explore, pairs
+from tiltyard_proofs.simulator.pairs import KINDS_OF
 
 ALL = list(pairs())
 CHUNKS = 40

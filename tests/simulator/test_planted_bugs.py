@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 
 from tiltyard.interfaces import CommitHandler, ObjectStore, Runtime
-from tiltyard.testing.simulator import describe, run_seed, shrink
-from tiltyard.testing.simulator.actors import MakeCommitter, real_committer
-from tiltyard.transaction import carrier
+from tiltyard.transaction import rebaser as carrier
 from tiltyard.transaction.commit import Committer
 from tiltyard.transaction.log import VersionLog
 from tiltyard.transaction.resolve import Compatible, Incompatible, resolve
+from tiltyard_proofs.simulator import describe, run_seed, shrink
+from tiltyard_proofs.simulator.actors import MakeCommitter, real_committer
 
 SEEDS = range(400)
 

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from tiltyard.testing.simulator import run_seed
-from tiltyard.transaction import carrier
+from tiltyard.transaction import rebaser as carrier
 from tiltyard.transaction.resolve import Compatible
+from tiltyard_proofs.simulator import run_seed
 from tools import prove
 
 

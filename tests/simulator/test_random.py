@@ -2,7 +2,7 @@
 
 import pytest
 
-from tiltyard.testing.simulator import describe, run_seed, shrink
+from tiltyard_proofs.simulator import describe, run_seed, shrink
 
 RUNS = 20_000
 CHUNK = 250

@@ -2,8 +2,8 @@
 
 import pytest
 
-from tiltyard.testing.simulator import Intention, Kind, Part, Scenario, equivalent_runs, explore
-from tiltyard.testing.simulator.stepping import Call, commute
+from tiltyard_proofs.simulator import Intention, Kind, Part, Scenario, equivalent_runs, explore
+from tiltyard_proofs.simulator.stepping import Call, commute
 
 PAIRS = {
     "append and overwrite": (Intention("append", (20,)), Intention("overwrite", (30,))),

@@ -4,12 +4,12 @@ import os
 import subprocess
 import sys
 
-from tiltyard.testing.simulator import run_seed, scripted
-from tiltyard.testing.simulator.scenario import run
+from tiltyard_proofs.simulator import run_seed, scripted
+from tiltyard_proofs.simulator.scenario import run
 
 SEEDS = range(40)
 PROGRAM = f"""
-from tiltyard.testing.simulator import run_seed
+from tiltyard_proofs.simulator import run_seed
 for seed in range({SEEDS.stop}):
     print(run_seed(seed).digest())
 """

@@ -4,9 +4,9 @@ from collections import Counter
 
 import pytest
 
-from tiltyard.testing.simulator import run_seed
-from tiltyard.testing.simulator.pairs import KINDS_OF
-from tiltyard.testing.simulator.random_runs import FAULTS
+from tiltyard_proofs.simulator import run_seed
+from tiltyard_proofs.simulator.pairs import KINDS_OF
+from tiltyard_proofs.simulator.random_runs import FAULTS
 
 SEEDS = range(700)
 

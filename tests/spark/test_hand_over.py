@@ -17,9 +17,8 @@ from pyspark.sql.types import StructType
 
 import tiltyard as ty
 from tiltyard.spark import SparkTable, enable
-from tiltyard.spark.hand_over import FIXED_ROWS, VARYING_ROWS, rows_of_batches
 from tiltyard.spark.jobs import results
-from tiltyard.spark.local_rows import local_rows
+from tiltyard.spark.write.arrow_batches import FIXED_ROWS, VARYING_ROWS, local_rows, rows_of_batches
 
 ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
 BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"
@@ -188,7 +187,7 @@ def test_where_fetching_fails_a_job_does_it(spark: SparkSession, tmp_path: Path,
             return frame.toArrow().slice(0, 1)
         raise pa.ArrowInvalid("cut off") if fault == "broken batch" else ConnectionResetError
 
-    monkeypatch.setattr("tiltyard.spark.local_rows._fetched", fetched)
+    monkeypatch.setattr("tiltyard.spark.write.arrow_batches._fetched", fetched)
     assert local_rows(frame, 10) is None
     table = SparkTable(spark, ty.Table.create(tmp_path / "t", frame.toArrow().schema))
     assert table.append(frame).rows == {"inserted": 2}

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 import tiltyard as ty
 from tests.support.spark_queries import ZONES, Queries, awkward_rows, comparable
 from tiltyard.spark import enable
-from tiltyard.spark.rule import rule_of
+from tiltyard.spark.read.optimizer_rule import rule_of
 
 SEED = 20260615
 ROWS = 400

@@ -10,8 +10,8 @@ import pytest
 from pyspark.sql.types import LongType, StructField, StructType
 
 import tiltyard as ty
-from tiltyard.spark.options import Options
 from tiltyard.spark.source import TiltyardSource
+from tiltyard.spark.source_options import Options
 from tiltyard.spark.target import Address, Target
 
 

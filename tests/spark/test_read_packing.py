@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from tiltyard.spark.packing import Fragment, Span, pack
+from tiltyard.spark.read.partitioning import Fragment, Span, pack
 
 
 def _rows(spans: tuple[Span, ...]) -> int:

@@ -12,8 +12,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 import tiltyard as ty
 from tiltyard.spark import enable
-from tiltyard.spark.filters import condition
-from tiltyard.spark.rule import rule_of
+from tiltyard.spark.read.filters import condition
+from tiltyard.spark.read.optimizer_rule import rule_of
 
 SCHEMA = pa.schema(
     [
@@ -133,7 +133,9 @@ def test_an_old_spark_is_refused(spark: SparkSession, monkeypatch: pytest.Monkey
 
 
 def test_a_spark_that_is_another_inside_reads_without_the_rule(spark: SparkSession, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tiltyard.spark.rule._source", lambda name: "package tiltyard; public class NarrowScans extends NotThere {}")
+    monkeypatch.setattr(
+        "tiltyard.spark.read.optimizer_rule._source", lambda name: "package tiltyard; public class NarrowScans extends NotThere {}"
+    )
     other = spark.newSession()
     told = enable(other)
     assert not told.rule

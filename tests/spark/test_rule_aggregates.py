@@ -12,11 +12,11 @@ from pyspark.sql.types import DoubleType, LongType, StructField, StructType
 
 import tiltyard as ty
 from tests.support.spark_queries import awkward_rows
-from tiltyard.spark import aggregates
-from tiltyard.spark.aggregates import Aggregation, Partial, aggregated
-from tiltyard.spark.reading import Scan, parts
+from tiltyard.spark.read import aggregates
+from tiltyard.spark.read.aggregates import Aggregation, Partial, aggregated
+from tiltyard.spark.read.reading import Scan, parts
+from tiltyard.spark.spark_types import spark_schema
 from tiltyard.spark.target import Target
-from tiltyard.spark.types import spark_schema
 
 SEED = 11
 ROWS = 300

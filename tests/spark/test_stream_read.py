@@ -16,9 +16,9 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 import tiltyard as ty
 from tiltyard.errors import HistoryUnavailable, InvalidInput, RetryableConflict
-from tiltyard.spark.options import Options
 from tiltyard.spark.source import TiltyardSource
-from tiltyard.spark.stream_reading import TiltyardStreamReader
+from tiltyard.spark.source_options import Options
+from tiltyard.spark.stream.stream_reading import TiltyardStreamReader
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

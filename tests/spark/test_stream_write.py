@@ -17,10 +17,10 @@ import tiltyard as ty
 from tests.support.commits import files_below
 from tiltyard.distributed import Found, MatchTask
 from tiltyard.errors import InvalidInput, KeyConflict
-from tiltyard.spark.exactly_once import source_of
-from tiltyard.spark.options import Options
+from tiltyard.spark.idempotency import source_of
 from tiltyard.spark.source import TiltyardSource
-from tiltyard.spark.stream_writing import Sent, TiltyardStreamWriter, newest
+from tiltyard.spark.source_options import Options
+from tiltyard.spark.stream.stream_writing import Sent, TiltyardStreamWriter, newest
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -17,10 +17,10 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 import tiltyard as ty
 from tiltyard.spark.convert import batch_converter
-from tiltyard.spark.options import Options
-from tiltyard.spark.reading import Scan, batches, parts, table_schema
+from tiltyard.spark.read.reading import Scan, batches, parts, table_schema
+from tiltyard.spark.source_options import Options
+from tiltyard.spark.spark_types import arrow_schema, arrow_type, spark_schema, spark_type
 from tiltyard.spark.target import Target
-from tiltyard.spark.types import arrow_schema, arrow_type, spark_schema, spark_type
 
 UTC = dt.UTC
 EVERY: dict[str, tuple[pa.DataType, list[Any], list[Any] | None]] = {

@@ -18,11 +18,12 @@ from pyspark.sql.pandas.types import to_arrow_schema
 import tiltyard as ty
 from tests.support.commits import files_below
 from tiltyard.errors import AlreadyExists, InvalidInput, KeyConflict, OutcomeUnknown
-from tiltyard.spark import enable, writing
-from tiltyard.spark.doubt import committing
-from tiltyard.spark.options import Options
+from tiltyard.spark import enable
+from tiltyard.spark.idempotency import committing
 from tiltyard.spark.source import TiltyardSource
-from tiltyard.spark.writing import TiltyardWriter, Written
+from tiltyard.spark.source_options import Options
+from tiltyard.spark.write import writing
+from tiltyard.spark.write.writing import TiltyardWriter, Written
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

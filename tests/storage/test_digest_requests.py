@@ -9,7 +9,7 @@ import pyarrow as pa
 import tiltyard as ty
 from tests.support.servers import S3Server
 from tiltyard.testing import CountingStore
-from tiltyard.verbs.place import open_place
+from tiltyard.verbs.engine.access import open_place
 
 
 def _ids(*numbers: int) -> pa.Table:

@@ -28,7 +28,7 @@ from tiltyard.storage.handlers import (
 from tiltyard.storage.local import LocalStore
 from tiltyard.storage.memory import MemoryStore
 from tiltyard.storage.postgres_lock import PostgresLock
-from tiltyard.verbs.place import open_place
+from tiltyard.verbs.engine.access import open_place
 
 pytest_plugins = ("tests.support.postgres",)
 

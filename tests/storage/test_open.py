@@ -11,8 +11,8 @@ from tests.support.servers import S3Server
 from tiltyard.errors import InvalidInput, UnsupportedFeature
 from tiltyard.storage import CloudStore, LocalStore, MemoryStore, lance_uri, open_store
 from tiltyard.storage.handlers import handler_for
-from tiltyard.verbs.data import FileLimits
-from tiltyard.verbs.place import open_place
+from tiltyard.verbs.engine.access import open_place
+from tiltyard.verbs.engine.data_files import FileLimits
 from tiltyard.verbs.write import NewTable
 
 S3_KEYS = {"aws_access_key_id": "AKIAPLANTED", "aws_secret_access_key": "planted-secret", "region": "us-east-1"}

@@ -14,11 +14,11 @@ from random import Random
 from typing import Any
 
 from tests.support.lakes import Site, WrappedRecords, ids, numbers
+from tiltyard.catalog.lake_values import MAIN
 from tiltyard.catalog.records import Decide, Records
-from tiltyard.catalog.values import MAIN
 from tiltyard.errors import ExpectedVersionMismatch, TiltyardError
 from tiltyard.lake import Lake
-from tiltyard.lakes.handles import LakeTable
+from tiltyard.lakes.lake_tables import LakeTable
 from tiltyard.lakes.transaction import LakeTransaction
 
 BRANCHES = ("one", "two")

@@ -17,10 +17,10 @@ from tiltyard.format.manifest_file import encode_manifest_file
 from tiltyard.format.names import Scheme
 from tiltyard.format.values import IndexMetadata, WriterVersion
 from tiltyard.storage.local import LocalStore
-from tiltyard.transaction.apply import Stamp, apply
+from tiltyard.transaction.apply.next_manifest import Stamp, apply
+from tiltyard.transaction.footprint import FRAGMENT_REUSE
 from tiltyard.transaction.log import Committed, VersionLog
 from tiltyard.transaction.operations import Operation, Rewrite, UpdateConfig
-from tiltyard.transaction.touched import FRAGMENT_REUSE
 from tiltyard.transaction.transaction import Transaction
 
 CONTENT: Final = ("data", "_deletions", "_indices")

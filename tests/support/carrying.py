@@ -15,13 +15,12 @@ from tiltyard.format.manifest_file import encode_manifest_file
 from tiltyard.format.values import DataFragment, IndexMetadata
 from tiltyard.storage.memory import MemoryStore
 from tiltyard.testing import SeededRandomness
-from tiltyard.transaction.apply import apply
-from tiltyard.transaction.carrier import Carrier
+from tiltyard.transaction.apply.next_manifest import apply
+from tiltyard.transaction.deletion_vectors import Vectors
 from tiltyard.transaction.log import Committed
+from tiltyard.transaction.rebaser import KEPT, ROW_ORDER, Carrier
 from tiltyard.transaction.resolve import Verdict
-from tiltyard.transaction.row_map import KEPT, ROW_ORDER
 from tiltyard.transaction.transaction import Transaction
-from tiltyard.transaction.vectors import Vectors
 
 IN_ORDER = {ROW_ORDER: KEPT}
 

@@ -21,13 +21,13 @@ from tiltyard.interfaces import ObjectStore, Runtime
 from tiltyard.storage.local import LocalStore
 from tiltyard.testing import Killed, ManualClock, SeededRandomness, WrapperStore
 from tiltyard.testing.stores import Match, Request, T
-from tiltyard.transaction.apply import Creation, Stamp, apply
+from tiltyard.transaction.apply.next_manifest import Creation, Stamp, apply
 from tiltyard.transaction.log import VersionLog
 from tiltyard.transaction.operations import Append, Operation, Overwrite
 from tiltyard.transaction.transaction import MESSAGE_PROPERTY, Transaction
-from tiltyard.verbs.data import FileLimits
+from tiltyard.verbs.engine.access import Place, open_place
+from tiltyard.verbs.engine.data_files import FileLimits
 from tiltyard.verbs.outcome import Committed, NotCommitted, Outcome, Unknown
-from tiltyard.verbs.place import Place, open_place
 from tiltyard.verbs.write import NewTable
 
 Verb = Literal["create", "append", "overwrite"]

@@ -23,7 +23,7 @@ from tests.support.kill_verbs import TRIALS, opened
 from tiltyard.interfaces import ObjectStore
 from tiltyard.storage import files, open_store
 from tiltyard.storage.wrapper import Request, T, WrapperStore
-from tiltyard.verbs import place
+from tiltyard.verbs.engine import access as place
 
 assert lance.optimize  # loaded, not used
 

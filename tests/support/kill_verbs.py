@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 import tiltyard as ty
-from tiltyard.verbs.place import open_place
+from tiltyard.verbs.engine.access import open_place
 
 Reach = Callable[[str], None]
 """Told when a named point is reached that is not a call of the store."""

@@ -12,8 +12,8 @@ from tests.support.commits import rows
 from tiltyard.interfaces import ObjectStore
 from tiltyard.storage.local import LocalStore
 from tiltyard.testing import KillPoint
-from tiltyard.verbs.data import FileLimits
-from tiltyard.verbs.place import open_place
+from tiltyard.verbs.engine.access import open_place
+from tiltyard.verbs.engine.data_files import FileLimits
 from tiltyard.verbs.write import NewTable
 
 STEPS = ("create", "append", "overwrite", "append")

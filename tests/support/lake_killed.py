@@ -20,12 +20,12 @@ import lance.fragment  # noqa: F401 - loaded here, so that no child has to
 import pyarrow as pa
 
 from tests.support.lakes import stores_through
+from tiltyard.catalog.lake_values import TableHead
 from tiltyard.catalog.records import Body, Decide, Found, Records, Writes
-from tiltyard.catalog.values import TableHead
 from tiltyard.lake import Lake
 from tiltyard.storage.wrapper import Request, WrapperStore
 from tiltyard.testing.stores import WRITES
-from tiltyard.verbs.place import Place
+from tiltyard.verbs.engine.access import Place
 
 T = TypeVar("T")
 

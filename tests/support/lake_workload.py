@@ -22,7 +22,7 @@ import tiltyard as ty
 from tiltyard.catalog.records import Body, Decide, Found, Records
 from tiltyard.errors import StorageError
 from tiltyard.lake import Lake
-from tiltyard.testing.histories import Append, Op, Outcome, Read, Recorder
+from tiltyard_proofs.histories import Append, Op, Outcome, Read, Recorder
 
 T = TypeVar("T")
 

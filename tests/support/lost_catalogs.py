@@ -10,14 +10,14 @@ from typing import Any
 import psycopg
 import pytest
 
-import tiltyard.lakes.pins
-import tiltyard.lakes.refs
+import tiltyard.lakes.branches.lake_refs
+import tiltyard.lakes.cleanup.pins
 import tiltyard.lakes.transaction
 from tests.support.lakes import Site, ids
 from tiltyard.catalog.marks import Marks
 from tiltyard.catalog.records import Writes
 from tiltyard.lake import Lake
-from tiltyard.lakes.restoring import LakeRecoveryReport
+from tiltyard.lakes.recovery.restoring import LakeRecoveryReport
 
 
 def lose_catalog(site: Site) -> None:
@@ -98,8 +98,8 @@ def unmarked() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(Marks, "stamp", lambda self, mine: mine)
         patched.setattr(tiltyard.lakes.transaction, "write_owner", lambda *given: None)
-        patched.setattr(tiltyard.lakes.refs, "make_pin", lambda *given: None)
-        patched.setattr(tiltyard.lakes.pins, "_write", lambda *given: None)
+        patched.setattr(tiltyard.lakes.branches.lake_refs, "make_pin", lambda *given: None)
+        patched.setattr(tiltyard.lakes.cleanup.pins, "_write", lambda *given: None)
         yield
 
 

@@ -12,8 +12,17 @@ from tiltyard.format.flags import Feature
 from tiltyard.format.fragments import FragmentList
 from tiltyard.format.manifest import Manifest, decode_indices, encode_indices
 from tiltyard.format.roaring import decode_roaring, encode_roaring
-from tiltyard.format.row_versions import RowVersions, decode_row_versions, encode_row_versions, uniform_versions
-from tiltyard.format.rowids import RowIds, decode_row_ids, encode_row_ids, fresh_row_ids, row_ids_of
+from tiltyard.format.row_ids import (
+    RowIds,
+    RowVersions,
+    decode_row_ids,
+    decode_row_versions,
+    encode_row_ids,
+    encode_row_versions,
+    fresh_row_ids,
+    row_ids_of,
+    uniform_versions,
+)
 from tiltyard.format.values import (
     DataFile,
     DataFormat,
@@ -23,7 +32,7 @@ from tiltyard.format.values import (
     IndexMetadata,
     WriterVersion,
 )
-from tiltyard.transaction.apply import Stamp
+from tiltyard.transaction.apply.next_manifest import Stamp
 
 STAMP = Stamp(1_700_000_000_000_000_000, WriterVersion("tiltyard", "0"), "7-x.txn")
 STABLE = int(Feature.STABLE_ROW_IDS)

@@ -22,7 +22,7 @@ import tiltyard as ty
 from tests.support.lake_workload import FaultyRecords, read_list
 from tiltyard.lake import Lake
 from tiltyard.lakes.transaction import LakeTransaction
-from tiltyard.testing.histories import AnyOp, Append, Define, Listing, Look, NameStep, Outcome, Read, Recorder
+from tiltyard_proofs.histories import AnyOp, Append, Define, Listing, Look, NameStep, Outcome, Read, Recorder
 
 NAMES = tuple(f"n{number}" for number in range(6))
 ROWS = 4

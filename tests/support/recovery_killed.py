@@ -13,13 +13,13 @@ from multiprocessing.context import ForkServerContext
 from pathlib import Path
 from typing import Any
 
-import tiltyard.lakes.backup as backups
 import tiltyard.lakes.opening as opening
-import tiltyard.verbs.place as places
+import tiltyard.lakes.recovery.backup as backups
+import tiltyard.verbs.engine.access as places
 from tests.support.lake_killed import SteppingRecords, SteppingStore, Steps
 from tests.support.lakes import Site
 from tests.support.lost_catalogs import lose_catalog
-from tiltyard.catalog.open import open_records
+from tiltyard.catalog.open_records import open_records
 from tiltyard.catalog.records import Writes
 from tiltyard.lake import Lake
 from tiltyard.storage import open_store

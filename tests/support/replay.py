@@ -9,11 +9,10 @@ from typing import Any
 
 from tiltyard.format.manifest import Manifest, decode_indices
 from tiltyard.format.roaring import decode_roaring
-from tiltyard.format.row_versions import decode_row_versions
-from tiltyard.format.rowids import decode_row_ids
+from tiltyard.format.row_ids import decode_row_ids, decode_row_versions
 from tiltyard.format.values import DataFragment, IndexMetadata, WriterVersion
 from tiltyard.storage.local import LocalStore
-from tiltyard.transaction.apply import Creation, Stamp, apply, clone, create
+from tiltyard.transaction.apply.next_manifest import Creation, Stamp, apply, clone, create
 from tiltyard.transaction.log import Committed, VersionLog
 from tiltyard.transaction.operations import Clone, Overwrite, Restore, Rewrite
 

@@ -11,7 +11,7 @@ from tiltyard.format.flags import Feature
 from tiltyard.format.keys import primary_key
 from tiltyard.format.manifest import Manifest, decode_indices
 from tiltyard.format.manifest_file import ManifestFile, decode_manifest_file, encode_manifest_file
-from tiltyard.format.rowids import decode_row_ids
+from tiltyard.format.row_ids import decode_row_ids
 from tiltyard.format.schema import arrow_from_fields
 from tiltyard.format.values import DataFile, DataFragment
 

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from tiltyard.spark.options import Options
 from tiltyard.spark.source import TiltyardSource
-from tiltyard.spark.stream_writing import TiltyardStreamWriter
-from tiltyard.spark.writing import TiltyardWriter
+from tiltyard.spark.source_options import Options
+from tiltyard.spark.stream.stream_writing import TiltyardStreamWriter
+from tiltyard.spark.write.writing import TiltyardWriter
 from tiltyard.storage.local import LocalStore
 
 if TYPE_CHECKING:

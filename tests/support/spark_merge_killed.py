@@ -21,7 +21,7 @@ from tests.support.lake_killed import SteppingStore, Steps
 from tests.support.spark_tables import EVERYWHERE, rows
 from tiltyard.spark import SparkTable, Work
 from tiltyard.storage import open_store
-from tiltyard.verbs import place
+from tiltyard.verbs.engine import access as place
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -25,8 +25,8 @@ from tests.support.stateful_model import (
     numbered,
     updated,
 )
-from tiltyard.verbs.data import fragment_from_lance
-from tiltyard.verbs.struck import matching_rows, strike_out
+from tiltyard.verbs.engine.data_files import fragment_from_lance
+from tiltyard.verbs.engine.row_deletion import matching_rows, strike_out
 
 WHERE = st.builds(Where, st.sampled_from(WHERES), SMALL, SMALL)
 Row = Mapping[str, Any]

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from tiltyard.catalog.open import open_records
+from tiltyard.catalog.open_records import open_records
 from tiltyard.catalog.records import Found, Writes
 from tiltyard.errors import TiltyardError
 

@@ -18,7 +18,7 @@ from tests.support.commits import InterruptedStore, copy_of, files_below, handle
 from tests.support.tables import open_stock
 from tiltyard.storage.local import LocalStore
 from tiltyard.testing import Fault, FaultStore
-from tiltyard.verbs.attempts import ATTEMPTS, MOST_BYTES
+from tiltyard.verbs.explain import ATTEMPTS, MOST_BYTES
 
 NOBODY = "00000000-0000-4000-8000-000000000000"
 

@@ -12,8 +12,8 @@ import pytest
 
 import tiltyard as ty
 from tiltyard.errors import InvalidInput, StorageError
-from tiltyard.verbs import auto_cleanup
-from tiltyard.verbs.auto_cleanup import PREFIX, Schedule, schedule_of
+from tiltyard.verbs.cleanup import auto_cleanup
+from tiltyard.verbs.cleanup.auto_cleanup import PREFIX, Schedule, schedule_of
 
 ROWS = pa.table({"id": pa.array([1], pa.int64())})
 EVERY_THIRD = {f"{PREFIX}interval": "3", f"{PREFIX}older_than": "0s"}

@@ -18,8 +18,8 @@ from tests.support.rot import NOW, files, flipped, ids, of_all_types, with_branc
 from tiltyard.errors import CorruptTable, InvalidInput
 from tiltyard.testing import CountingStore
 from tiltyard.transaction.log import VersionLog
-from tiltyard.verbs.digest_history import RECORDS
-from tiltyard.verbs.place import open_place
+from tiltyard.verbs.engine.access import open_place
+from tiltyard.verbs.engine.digest_history import RECORDS
 
 FLIPS: Final = 40 if os.environ.get("TILTYARD_PROVE") == "1" else 2
 """Of each file."""
@@ -107,7 +107,7 @@ def test_files_of_foreign_writers_are_counted_and_pass(tmp_path: Path) -> None:
 def test_what_others_made_and_we_commit_has_no_digest(tmp_path: Path) -> None:
     table = ty.Table.create(tmp_path / "t", ids(1), durability="os")
     made = lance.fragment.write_fragments(ids(2), lance.dataset(tmp_path / "t"), mode="append")
-    from tiltyard.verbs.data import fragment_from_lance
+    from tiltyard.verbs.engine.data_files import fragment_from_lance
 
     table.commit(ty.ops.Append(tuple(map(fragment_from_lance, made))))
     assert (table.check(data=True).verified, table.check(data=True).unverified) == (1, 1)

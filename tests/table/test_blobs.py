@@ -13,8 +13,8 @@ import tiltyard as ty
 from tiltyard.errors import AlreadyExists, IncompatibleConflict, StorageError
 from tiltyard.storage.local import LocalStore
 from tiltyard.testing import WrapperStore
-from tiltyard.verbs.data import FileLimits
-from tiltyard.verbs.place import open_place
+from tiltyard.verbs.engine.access import open_place
+from tiltyard.verbs.engine.data_files import FileLimits
 from tiltyard.verbs.write import NewTable
 
 SCHEMA = pa.schema([pa.field("id", pa.int64()), lance.blob_field("b")])

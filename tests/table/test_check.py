@@ -24,13 +24,13 @@ from tiltyard.format.flags import Feature
 from tiltyard.format.manifest import Manifest
 from tiltyard.format.manifest_file import encode_manifest_file
 from tiltyard.format.names import Scheme
-from tiltyard.format.rowids import encode_row_ids, fresh_row_ids
+from tiltyard.format.row_ids import encode_row_ids, fresh_row_ids
 from tiltyard.format.values import BasePath, DataFragment
 from tiltyard.storage.local import LocalStore
 from tiltyard.storage.memory import MemoryStore
 from tiltyard.transaction.log import VersionLog
-from tiltyard.transaction.succession import to_be_sealed
 from tiltyard.transaction.transaction import Transaction
+from tiltyard.transaction.verify import to_be_sealed
 
 
 @pytest.fixture

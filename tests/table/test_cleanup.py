@@ -33,8 +33,8 @@ from tiltyard.interfaces import Runtime
 from tiltyard.storage.local import LocalStore
 from tiltyard.storage.memory import MemoryStore
 from tiltyard.testing import ManualClock, SeededRandomness
-from tiltyard.transaction.floor import Floor, read_floor, read_records
-from tiltyard.verbs.cleanup_plan import BEGUN, OLD, REFUSED, REPLACED, YOUNG
+from tiltyard.transaction.head import Floor, read_floor, read_records
+from tiltyard.verbs.cleanup.cleanup_plan import BEGUN, OLD, REFUSED, REPLACED, YOUNG
 
 NOTHING = timedelta(0)
 

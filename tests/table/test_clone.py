@@ -206,7 +206,7 @@ def test_a_branch_whose_first_version_somebody_else_made_is_refused(tmp_path: Pa
         clone_table(table._place, table._file, place_at(home), Cloning(), {})
 
     with monkeypatch.context() as patch:
-        patch.setattr("tiltyard.verbs.place.open_store", interrupted)
+        patch.setattr("tiltyard.verbs.engine.access.open_store", interrupted)
         with pytest.raises(AlreadyExists):
             table.branches.create("side")
     assert list(table.branches) == []

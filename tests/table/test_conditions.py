@@ -19,7 +19,7 @@ import pytest
 
 import tiltyard as ty
 from tiltyard.errors import InvalidInput
-from tiltyard.verbs.expressions import condition
+from tiltyard.verbs.engine.sql_expressions import condition
 
 ROWS = [{"id": number, "n": number % 5, "m": None if number % 7 == 0 else number % 3, "s": "ab'c;)"[number % 6]} for number in range(60)]
 TABLE = pa.table({name: [row[name] for row in ROWS] for name in ROWS[0]})

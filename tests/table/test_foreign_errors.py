@@ -10,8 +10,8 @@ import pytest
 
 import tiltyard as ty
 from tiltyard.errors import CorruptTable, InvalidInput, NotFound, StorageError, TiltyardError
-from tiltyard.verbs.lance import lance_errors, open_dataset
-from tiltyard.verbs.place import open_place
+from tiltyard.verbs.engine.access import open_place
+from tiltyard.verbs.engine.pylance import lance_errors, open_dataset
 
 ROWS = pa.table({"id": list(range(1000)), "s": ["x" * 20] * 1000})
 

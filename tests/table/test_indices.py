@@ -15,8 +15,8 @@ from tests.support.commits import InterruptedStore, files_below, handle, is_vers
 from tests.support.tables import open_stock
 from tiltyard.errors import AlreadyExists, IncompatibleConflict, InvalidInput, NotFound, RetryableConflict
 from tiltyard.storage.local import LocalStore
-from tiltyard.transaction.touched import FRAGMENT_REUSE
-from tiltyard.verbs.index_upkeep import reuse_versions
+from tiltyard.transaction.footprint import FRAGMENT_REUSE
+from tiltyard.verbs.indices.optimize_indices import reuse_versions
 
 STABLE = pytest.mark.parametrize("stable", [False, True], ids=["addresses", "stable"])
 SCALAR = [("id", "BTREE"), ("x", "BITMAP"), ("tags", "LABEL_LIST"), ("s", "NGRAM"), ("id", "ZONEMAP"), ("id", "BLOOMFILTER")]

@@ -23,7 +23,7 @@ from tiltyard.errors import InvalidInput, KeyConflict, UnsupportedFeature
 from tiltyard.format.values import DataFile, DataFragment
 from tiltyard.storage.local import LocalStore
 from tiltyard.transaction.key_filter import STRICT_BYTES, hashes_of_numbers, key_filter
-from tiltyard.verbs.keys import KnownKeys, in_words
+from tiltyard.verbs.keys.primary_keys import KnownKeys, in_words
 
 _DAY = datetime.date(2024, 2, 29)
 _MOMENT = datetime.datetime(2024, 2, 29, 12, 30, 1, 5)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pytest
 
-from tiltyard.verbs.lent import lent
+from tiltyard.verbs.engine.lent_streams import lent
 
 SCHEMA = pa.schema([("id", pa.int64())])
 

@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tiltyard.verbs.keys import KnownKeys, comparable
-from tiltyard.verbs.marks import Marks
+from tiltyard.verbs.keys.key_hash import Marks
+from tiltyard.verbs.keys.primary_keys import KnownKeys, comparable
 
 COUNT = 5000
 SEED = 11

@@ -19,8 +19,8 @@ from tiltyard.storage.local import LocalStore
 from tiltyard.storage.memory import MemoryStore
 from tiltyard.testing import Fault, FaultStore
 from tiltyard.transaction.log import VersionLog
-from tiltyard.verbs.data import FileLimits
-from tiltyard.verbs.place import open_place
+from tiltyard.verbs.engine.access import open_place
+from tiltyard.verbs.engine.data_files import FileLimits
 from tiltyard.verbs.write import NewTable
 
 NOBODY = "99999999-9999-4999-8999-999999999999"

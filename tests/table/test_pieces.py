@@ -16,7 +16,7 @@ import tiltyard as ty
 from tests.support.commits import files_below, rows
 from tiltyard.distributed import Piece, RowChange, RowPlan, WriteTask
 from tiltyard.errors import AlreadyExists, InvalidInput, KeyConflict, RetryableConflict
-from tiltyard.verbs import pieces as piece_module
+from tiltyard.verbs.distributed import write_tasks as piece_module
 
 
 def _write(task: WriteTask, first: int) -> Piece:

@@ -50,7 +50,7 @@ from tiltyard.testing import Fault, FaultStore, ManualClock
 from tiltyard.testing.stores import Match
 from tiltyard.transaction.backoff import DOUBLINGS, RetryPolicy
 from tiltyard.transaction.commit import CommitResult
-from tiltyard.verbs.rerun import READ_ONCE, SHARE, Execution, RerunPolicy, run_verb
+from tiltyard.verbs.engine.reexecution import READ_ONCE, SHARE, Execution, RerunPolicy, run_verb
 
 OTHER = (20, 21)
 DONE = CommitResult(version=2, operation="Delete", transaction_id="t", read_version=1, attempts=1)

@@ -17,7 +17,7 @@ from tests.support.tables import open_stock, sorted_rows
 from tiltyard.errors import CorruptTable, InvalidInput, OutcomeUnknown, StorageError, UnsupportedFeature
 from tiltyard.storage.local import LocalStore
 from tiltyard.testing import CountingStore
-from tiltyard.verbs.place import Place, open_place
+from tiltyard.verbs.engine.access import Place, open_place
 
 
 def _made(tmp_path: Path, *, as_table: bool = False, **options: Any) -> tuple[Path, Path, ty.Table]:

@@ -18,8 +18,8 @@ from tiltyard.conflicts import Context, Outcome
 from tiltyard.format import lance_pb2 as pb
 from tiltyard.format.codec import uuid_to_pb
 from tiltyard.format.keys import PRIMARY_KEY, PRIMARY_KEY_POSITION
+from tiltyard.transaction.footprint import FRAGMENT_REUSE, MEM_WAL
 from tiltyard.transaction.key_filter import ITEMS, PLAIN_BYTES, PROBABILITY, bloom_of
-from tiltyard.transaction.touched import FRAGMENT_REUSE, MEM_WAL
 
 Source = Literal["spec", "stock", "own"]
 OUTCOMES = {".": Outcome.COMPATIBLE, "B": Outcome.REBASE, "R": Outcome.RETRY, "X": Outcome.INCOMPATIBLE}

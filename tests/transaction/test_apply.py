@@ -21,13 +21,12 @@ from tiltyard.format.fragments import FragmentList
 from tiltyard.format.manifest import Manifest
 from tiltyard.format.manifest_file import encode_manifest_file
 from tiltyard.format.names import Scheme
-from tiltyard.format.row_versions import decode_row_versions
-from tiltyard.format.rowids import decode_row_ids
+from tiltyard.format.row_ids import decode_row_ids, decode_row_versions
 from tiltyard.format.values import BasePath, DataFormat, DataFragment, DeletionFile, WriterVersion
 from tiltyard.storage.local import LocalStore
-from tiltyard.transaction.apply import Creation, Stamp, apply, create
+from tiltyard.transaction.apply.next_manifest import Creation, Stamp, apply, create
 from tiltyard.transaction.log import VersionLog
-from tiltyard.transaction.succession import to_be_sealed
+from tiltyard.transaction.verify import to_be_sealed
 
 STAMP = Stamp(1_700_000_000_123_456_000, WriterVersion("tiltyard", "0"), "7-x.txn")
 STABLE = int(Feature.STABLE_ROW_IDS)

@@ -13,7 +13,7 @@ from tiltyard.errors import IncompatibleConflict, InvalidInput
 from tiltyard.format.flags import Feature
 from tiltyard.format.manifest import Manifest
 from tiltyard.format.values import DataFile, DataFragment, Field
-from tiltyard.transaction.apply import apply
+from tiltyard.transaction.apply.next_manifest import apply
 
 NEW = Field("new", 5, -1, "int64")
 MARK = int(Feature.NON_REUSABLE_FIELD_IDS)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.support.manifests import STAMP, coverage, index, part, table
 from tiltyard import ops
-from tiltyard.transaction.apply import apply
+from tiltyard.transaction.apply.next_manifest import apply
 
 
 def test_a_mapped_index_takes_over_the_groups_it_covers_and_no_others() -> None:

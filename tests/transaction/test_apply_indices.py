@@ -29,9 +29,9 @@ from tiltyard.format import lance_pb2 as pb
 from tiltyard.format.codec import uuid_to_pb
 from tiltyard.format.flags import Feature
 from tiltyard.format.manifest import Manifest, decode_indices
-from tiltyard.format.rowids import encode_row_ids, fresh_row_ids
+from tiltyard.format.row_ids import encode_row_ids, fresh_row_ids
 from tiltyard.format.values import DataFragment, IndexFile, IndexMetadata
-from tiltyard.transaction.apply import apply
+from tiltyard.transaction.apply.next_manifest import apply
 
 REUSE, LOG = "__lance_frag_reuse", "__lance_mem_wal"
 COVERED = int(Feature.COVERED_INDEX_METADATA)

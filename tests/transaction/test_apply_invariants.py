@@ -12,15 +12,14 @@ from pyroaring import BitMap
 
 from tests.support.manifests import BITMAP, BTREE, STAMP, created, data_file, index, row_ids, table, updated
 from tiltyard import ops
-from tiltyard.format.field_ids import next_field_id
+from tiltyard.format.fields import next_field_id
 from tiltyard.format.flags import Feature, check_consistent
 from tiltyard.format.manifest import Manifest, decode_indices
 from tiltyard.format.manifest_file import decode_manifest_file, encode_manifest_file
 from tiltyard.format.roaring import decode_roaring, encode_roaring
-from tiltyard.format.row_versions import RowVersions, concat_row_versions, decode_row_versions, encode_row_versions
-from tiltyard.format.rowids import encode_row_ids, row_ids_of
+from tiltyard.format.row_ids import RowVersions, concat_row_versions, decode_row_versions, encode_row_ids, encode_row_versions, row_ids_of
 from tiltyard.format.values import BasePath, DataFile, DataFragment, DeletionFile, Field
-from tiltyard.transaction.apply import apply, clone
+from tiltyard.transaction.apply.next_manifest import apply, clone
 
 ROWS = 4
 """Rows of a new fragment at most: few, so that deletions empty some."""

@@ -35,12 +35,20 @@ from tiltyard.format.flags import Feature
 from tiltyard.format.fragments import FragmentList
 from tiltyard.format.manifest import Manifest
 from tiltyard.format.roaring import encode_roaring
-from tiltyard.format.row_versions import RowVersions, joined, row_versions_of, uniform_versions
-from tiltyard.format.rowids import RowIds, encode_row_ids, fresh_row_ids, row_ids_of
+from tiltyard.format.row_ids import (
+    RowIds,
+    RowVersions,
+    encode_row_ids,
+    fresh_row_ids,
+    joined,
+    row_ids_of,
+    row_versions_of,
+    uniform_versions,
+)
 from tiltyard.format.segments import Bits, Holes, Listed, Range
 from tiltyard.format.values import DataFragment
-from tiltyard.transaction.apply import Spilled, apply
-from tiltyard.transaction.applying.lineage import locate, stamped
+from tiltyard.transaction.apply.next_manifest import Spilled, apply
+from tiltyard.transaction.apply.row_lineage import locate, stamped
 
 COLUMNS = ops.UpdateMode.REWRITE_COLUMNS
 

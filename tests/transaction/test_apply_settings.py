@@ -15,7 +15,7 @@ from tiltyard.format.keys import CLUSTERING_KEY_POSITION, PRIMARY_KEY, PRIMARY_K
 from tiltyard.format.manifest import decode_indices
 from tiltyard.format.values import BasePath
 from tiltyard.ops import UpdateMap
-from tiltyard.transaction.apply import apply, clone
+from tiltyard.transaction.apply.next_manifest import apply, clone
 
 # ---- UpdateConfig ----------------------------------------------------------------------------------------------------------
 

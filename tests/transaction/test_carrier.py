@@ -15,7 +15,7 @@ from tiltyard.format.fragments import FragmentList
 from tiltyard.format.manifest import decode_indices
 from tiltyard.format.manifest_file import encode_manifest_file
 from tiltyard.format.roaring import encode_roaring
-from tiltyard.format.rowids import fresh_row_ids
+from tiltyard.format.row_ids import fresh_row_ids
 from tiltyard.format.values import DataFragment
 from tiltyard.transaction.log import Committed
 from tiltyard.transaction.operations import UpdateMode

@@ -45,8 +45,8 @@ from tiltyard.storage.memory import MemoryStore
 from tiltyard.testing import CountingStore, ManualClock
 from tiltyard.transaction.backoff import DOUBLINGS, RetryPolicy
 from tiltyard.transaction.log import VersionLog
-from tiltyard.transaction.succession import PARENT, without_marks
 from tiltyard.transaction.transaction import Transaction
+from tiltyard.transaction.verify import PARENT, without_marks
 
 ADVANCE = 0.25
 """Seconds an attempt takes in these tests."""

@@ -33,11 +33,11 @@ from tiltyard.storage.memory import MemoryStore
 from tiltyard.testing import CountingStore, ManualClock, SeededRandomness, WrapperStore
 from tiltyard.testing.stores import Request, T
 from tiltyard.transaction.backoff import RetryPolicy
+from tiltyard.transaction.deletion_vectors import Vectors
 from tiltyard.transaction.log import Committed, VersionLog
-from tiltyard.transaction.row_map import KEPT, ROW_ORDER
-from tiltyard.transaction.succession import PARENT
+from tiltyard.transaction.rebaser import KEPT, ROW_ORDER
 from tiltyard.transaction.transaction import Transaction
-from tiltyard.transaction.vectors import Vectors
+from tiltyard.transaction.verify import PARENT
 
 
 def _rows(store: ObjectStore, *rows: int, at: DataFragment, version: int = 1) -> DataFragment:

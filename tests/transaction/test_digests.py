@@ -10,18 +10,17 @@ import pytest
 from tests.support.manifests import data_file, index, part, table
 from tiltyard import ops
 from tiltyard.errors import CorruptTable
-from tiltyard.format.digests import DIGESTS, Digest, decode_digests, digest, encode_digests, file_key
-from tiltyard.format.extension_types import EXTENSION_NAME
-from tiltyard.format.field_ids import BLOB_V2
+from tiltyard.format.digests import DIGESTS, SEAL, UNSEALED, Digest, decode_digests, digest, encode_digests, file_key
+from tiltyard.format.fields import BLOB_V2
+from tiltyard.format.logical_types import EXTENSION_NAME
 from tiltyard.format.manifest_file import decode_manifest_file, encode_manifest_file, is_intact
 from tiltyard.format.names import Scheme, manifest_name
-from tiltyard.format.seal import SEAL, UNSEALED
 from tiltyard.storage.memory import MemoryStore
-from tiltyard.transaction.digests import NO_DIGESTS, Taken
 from tiltyard.transaction.log import VERSIONS, VersionLog
+from tiltyard.transaction.new_files import NO_DIGESTS, Taken
 from tiltyard.transaction.operations import Operation
-from tiltyard.transaction.succession import to_be_sealed, without_marks
 from tiltyard.transaction.transaction import Transaction
+from tiltyard.transaction.verify import to_be_sealed, without_marks
 
 BASE = table([part(0), part(1)])
 FAR = replace(part(0, name="far"), files=(data_file("far", base_id=3),))

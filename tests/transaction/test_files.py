@@ -10,7 +10,7 @@ from tiltyard import ops
 from tiltyard.format.fragments import FragmentList
 from tiltyard.format.manifest import Manifest
 from tiltyard.format.values import DataFile, DataFragment, DeletionFile, IndexFile, IndexMetadata
-from tiltyard.transaction.files import new_files
+from tiltyard.transaction.new_files import new_files
 
 OLD = DataFile("old.lance", (0, 1), (0, 1))
 NEW = DataFile("new.lance", (1,), (0,))

@@ -26,8 +26,7 @@ from tiltyard.format.names import Scheme
 from tiltyard.interfaces import ObjectStore
 from tiltyard.storage.memory import MemoryStore
 from tiltyard.testing import WrapperStore
-from tiltyard.transaction.floor import FLOORS, Floor, FloorRecord, owner_of, read_floor, read_records
-from tiltyard.transaction.lateness import Lateness
+from tiltyard.transaction.head import FLOORS, Floor, FloorRecord, Lateness, owner_of, read_floor, read_records
 from tiltyard.transaction.log import VersionLog
 
 WHEN = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)

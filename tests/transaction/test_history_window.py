@@ -31,10 +31,10 @@ from tiltyard.format.names import Scheme
 from tiltyard.format.values import DataFormat
 from tiltyard.interfaces import ObjectStore
 from tiltyard.storage.memory import MemoryStore
-from tiltyard.transaction.apply import Creation
+from tiltyard.transaction.apply.next_manifest import Creation
 from tiltyard.transaction.log import VersionLog
 from tiltyard.transaction.transaction import Transaction
-from tiltyard.verbs.attempts import ATTEMPTS
+from tiltyard.verbs.explain import ATTEMPTS
 
 # ---- history that cannot be read --------------------------------------------------------------------------------------------
 

@@ -7,9 +7,9 @@ from itertools import islice
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tiltyard.format.rowids import RowIds, row_ids_of
+from tiltyard.format.row_ids import RowIds, row_ids_of
 from tiltyard.format.segments import Bits, Holes, Range
-from tiltyard.transaction.applying.id_runs import runs_of
+from tiltyard.transaction.apply.row_lineage import runs_of
 
 IDS = st.lists(st.integers(0, 40), max_size=12)
 

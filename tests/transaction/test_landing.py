@@ -18,9 +18,8 @@ from tiltyard.storage.handlers import ConditionalPutHandler
 from tiltyard.storage.memory import MemoryStore
 from tiltyard.testing import WrapperStore
 from tiltyard.testing.stores import Match, Request, T
-from tiltyard.transaction.apply import Creation
-from tiltyard.transaction.landing import Landing
-from tiltyard.transaction.log import VersionLog
+from tiltyard.transaction.apply.next_manifest import Creation
+from tiltyard.transaction.log import Landing, VersionLog
 
 
 class Failing(WrapperStore):

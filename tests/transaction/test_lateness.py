@@ -22,16 +22,14 @@ from tests.support.commits import (
 )
 from tiltyard import ops
 from tiltyard.errors import CorruptTable, HistoryUnavailable, OutcomeUnknown, StorageError
-from tiltyard.format.hint import HINT_PATH, decode_hint
-from tiltyard.format.names import Scheme
+from tiltyard.format.names import HINT_PATH, Scheme, decode_hint
 from tiltyard.interfaces import ObjectStore
 from tiltyard.storage.memory import MemoryStore
 from tiltyard.testing import CountingStore, ManualClock, WrapperStore
 from tiltyard.testing.stores import Match, Request, T
-from tiltyard.transaction.floor import FLOORS, Floor, FloorRecord
-from tiltyard.transaction.lateness import LOOKS, Lateness
+from tiltyard.transaction.head import FLOORS, LOOKS, Floor, FloorRecord, Lateness
 from tiltyard.transaction.log import VersionLog
-from tiltyard.transaction.succession import PARENT
+from tiltyard.transaction.verify import PARENT
 
 
 class Directory(WrapperStore):

@@ -9,7 +9,7 @@ import pytest
 from tests.support.manifests import data_file, deletions, index, part, table
 from tiltyard import ops
 from tiltyard.format.values import IndexFile
-from tiltyard.transaction.files import new_files
+from tiltyard.transaction.new_files import new_files
 
 BASE = table([part(0), part(1, deletion_file=deletions(2))])
 MORE = replace(part(0), files=(*part(0).files, data_file("column", (4,))))

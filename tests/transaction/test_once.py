@@ -9,7 +9,7 @@ import pytest
 from tests.support.commits import InterruptedStore, append, is_version, memory_table, overwrite, reopened
 from tiltyard.errors import AlreadyCommitted, InvalidInput
 from tiltyard.storage.memory import MemoryStore
-from tiltyard.transaction.once import check_not_done, last_number, mark, marks_in
+from tiltyard.transaction.verify import check_not_done, last_number, mark, marks_in
 
 
 def test_a_number_travels_as_a_property() -> None:

@@ -12,8 +12,8 @@ from pyroaring import BitMap
 
 from tiltyard.errors import CorruptTable, InvalidInput
 from tiltyard.format import lance_pb2 as pb
+from tiltyard.format.codec import integer, length_delimited, varint
 from tiltyard.format.values import BasePath, DataFile, DataFragment, DeletionFile, Field, IndexFile, IndexMetadata
-from tiltyard.format.wire import integer, length_delimited, varint
 from tiltyard.transaction import operations as ops
 from tiltyard.transaction.transaction import MAX_TRANSACTION_BYTES, Transaction
 

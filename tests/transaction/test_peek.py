@@ -13,7 +13,7 @@ import tiltyard as ty
 from tiltyard.format.fragment_check import check_fragments
 from tiltyard.format.names import Scheme
 from tiltyard.transaction.log import VersionLog
-from tiltyard.verbs.place import open_place
+from tiltyard.verbs.engine.access import open_place
 
 
 @pytest.fixture

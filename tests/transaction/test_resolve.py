@@ -10,8 +10,8 @@ from tests.transaction.matrix_cases import append as append_of
 from tiltyard import ops
 from tiltyard.conflicts import Context, Found, Outcome
 from tiltyard.errors import CorruptTable, UnsupportedFeature, Winner
+from tiltyard.transaction.footprint import MEM_WAL, config_keys, installs, progress, removed_fragments, touched_fragments
 from tiltyard.transaction.resolve import rules_for
-from tiltyard.transaction.touched import MEM_WAL, config_keys, installs, progress, removed_fragments, touched_fragments
 
 WINNER = Winner(7, "0b5b1b1e", "Delete", "lance 14.0.2", "tidy up")
 

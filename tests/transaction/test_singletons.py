@@ -14,9 +14,9 @@ from tiltyard.errors import CorruptTable, RetryableConflict
 from tiltyard.format import lance_pb2 as pb
 from tiltyard.format.codec import uuid_to_pb
 from tiltyard.format.values import IndexMetadata
+from tiltyard.transaction.footprint import FRAGMENT_REUSE, MEM_WAL, progress_of
 from tiltyard.transaction.resolve import Rebase
-from tiltyard.transaction.singletons import merged_singleton, singleton, stamped_reuse
-from tiltyard.transaction.touched import FRAGMENT_REUSE, MEM_WAL, progress_of
+from tiltyard.transaction.system_indices import merged_singleton, singleton, stamped_reuse
 
 SHARDS = [f"00000000-0000-4000-8000-00000000000{number}" for number in range(3)]
 URL = "/lance.table.FragmentReuseIndexDetails"

@@ -14,8 +14,8 @@ from tiltyard import ops
 from tiltyard.format.manifest import Manifest
 from tiltyard.format.values import BasePath, DataFragment
 from tiltyard.transaction.log import Committed
-from tiltyard.transaction.succession import PARENT, fits, follows, with_parent
 from tiltyard.transaction.transaction import Transaction
+from tiltyard.transaction.verify import PARENT, fits, follows, with_parent
 
 UUID = "00000000-0000-4000-8000-000000000007"
 BASE = table(indices=[reuse([1])])

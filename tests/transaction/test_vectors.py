@@ -12,7 +12,7 @@ from tiltyard.errors import CorruptTable, NotFound, UnsupportedFeature
 from tiltyard.format.values import BasePath, DataFragment
 from tiltyard.storage.memory import MemoryStore
 from tiltyard.testing import CountingStore, SeededRandomness
-from tiltyard.transaction.vectors import MAX_FILE_ID, Vectors, all_rows
+from tiltyard.transaction.deletion_vectors import MAX_FILE_ID, Vectors, all_rows
 
 ROOT = BasePath(3, "memory://root", is_dataset_root=True)
 PLAIN = BasePath(4, "memory://plain")

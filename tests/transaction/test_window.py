@@ -15,11 +15,10 @@ from tiltyard.storage.local import LocalStore
 from tiltyard.storage.memory import MemoryStore
 from tiltyard.storage.wrapper import Request, T, WrapperStore
 from tiltyard.transaction.backoff import RetryPolicy
-from tiltyard.transaction.files import LOOK_AFTER, check_there
 from tiltyard.transaction.log import VersionLog
-from tiltyard.transaction.resolve import forbidden
+from tiltyard.transaction.new_files import LOOK_AFTER, check_there
+from tiltyard.transaction.resolve import Window, forbidden
 from tiltyard.transaction.transaction import Transaction
-from tiltyard.transaction.window import Window
 
 FIELDS = (ops.Field("id", 0, -1, "int64"), ops.Field("s", 1, -1, "string"), ops.Field("x", 2, -1, "int32"))
 GROWN = ops.Merge((fragment("first"),), FIELDS)

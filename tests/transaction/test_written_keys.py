@@ -13,8 +13,7 @@ from tiltyard import ops
 from tiltyard.errors import KeyConflict
 from tiltyard.format.manifest import Manifest
 from tiltyard.format.values import DataFragment
-from tiltyard.transaction.key_filter import bloom_of
-from tiltyard.transaction.keys import newly_written, unsettled
+from tiltyard.transaction.key_filter import bloom_of, newly_written, unsettled
 from tiltyard.transaction.operations import KeyExistenceFilter, UpdateMode
 from tiltyard.transaction.resolve import Compatible
 

@@ -8,7 +8,12 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final, TypeVar
 
-from tiltyard.catalog.codec import (
+from tiltyard.catalog.lake_values import MAIN, Cut, Publication, Snapshot
+from tiltyard.catalog.line_identity import is_line, line_in, new_line
+from tiltyard.catalog.publishing import ABORTED, COMMITTED, IN_DOUBT, Published, decide, locks, names_of
+from tiltyard.catalog.records import Body, Decide, Found, Records, Writes
+from tiltyard.catalog.snapshot_index import Floor, cut_at, floor_from, floor_key
+from tiltyard.catalog.value_codec import (
     BRANCHES,
     BUCKET,
     LAKE,
@@ -28,11 +33,6 @@ from tiltyard.catalog.codec import (
     tip_key,
     transaction_key,
 )
-from tiltyard.catalog.cuts import Floor, cut_at, floor_from, floor_key
-from tiltyard.catalog.lines import is_line, line_in, new_line
-from tiltyard.catalog.publishing import ABORTED, COMMITTED, IN_DOUBT, Published, decide, locks, names_of
-from tiltyard.catalog.records import Body, Decide, Found, Records, Writes
-from tiltyard.catalog.values import MAIN, Cut, Publication, Snapshot
 from tiltyard.errors import ContentionError, NotFound, StorageError, TiltyardError, UnsupportedFeature
 from tiltyard.interfaces import Runtime
 from tiltyard.transaction.backoff import wait_before

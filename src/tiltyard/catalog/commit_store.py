@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import quote
 
-from tiltyard.catalog.open import open_records
+from tiltyard.catalog.open_records import open_records
 from tiltyard.catalog.records import Found, Records, Writes
 from tiltyard.errors import AlreadyExists, InvalidInput
 from tiltyard.interfaces import CommitHandler, ObjectStore, Runtime
 from tiltyard.storage import Durability, lance_uri
 from tiltyard.storage.external import Claim, ExternalHandler, ExternalStore, UnfinishedError
-from tiltyard.verbs.place import Place
+from tiltyard.verbs.engine.access import Place
 
 PREFIX: Final = "manifest/"
 

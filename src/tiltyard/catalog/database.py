@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from sqlalchemy import ColumnElement, Connection, Engine
 
-from tiltyard.catalog.patience import Patience
+from tiltyard.catalog.process_queue import Patience
 
 
 class Trouble(Enum):

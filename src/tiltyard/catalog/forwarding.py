@@ -11,11 +11,22 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from tiltyard.catalog.catalog import Catalog
-from tiltyard.catalog.codec import BRANCHES, BUCKET, TABLES, cut_key, cuts_prefix, ended_key, name_key, snapshots_prefix, table_key, tip_key
-from tiltyard.catalog.lines import is_line, moved_line, root_body, root_key
+from tiltyard.catalog.lake_values import MAIN, Publication
+from tiltyard.catalog.line_identity import is_line, moved_line, root_body, root_key
 from tiltyard.catalog.publishing import Published, StaleError, decide, locks
 from tiltyard.catalog.records import Body, Found, Writes
-from tiltyard.catalog.values import MAIN, Publication
+from tiltyard.catalog.value_codec import (
+    BRANCHES,
+    BUCKET,
+    TABLES,
+    cut_key,
+    cuts_prefix,
+    ended_key,
+    name_key,
+    snapshots_prefix,
+    table_key,
+    tip_key,
+)
 from tiltyard.errors import ContentionError
 
 TRIES: Final = 16

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from tiltyard.catalog.catalog import Catalog, Pending
+from tiltyard.catalog.lake_values import MAIN, Change, Moved, Publication, Step, TableHead
 from tiltyard.catalog.marks import without_marks
 from tiltyard.catalog.publishing import AbortedError, StaleError
 from tiltyard.catalog.staging import STAGED, UPKEEP
-from tiltyard.catalog.values import MAIN, Change, Moved, Publication, Step, TableHead
 from tiltyard.errors import AlreadyExists, CorruptTable, ExpectedVersionMismatch, HistoryUnavailable, StorageError
 from tiltyard.format.manifest_file import decode_manifest_file
 from tiltyard.format.names import Scheme
@@ -18,8 +18,8 @@ from tiltyard.interfaces import CommitHandler, ObjectStore
 from tiltyard.storage.external import Claim, ExternalHandler, ExternalStore, UnfinishedError
 from tiltyard.storage.handlers import handler_for
 from tiltyard.transaction.log import Committed, VersionLog
-from tiltyard.transaction.succession import PARENT, transaction_id
 from tiltyard.transaction.transaction import Transaction
+from tiltyard.transaction.verify import PARENT, transaction_id
 
 FOREIGN: Final = "a writer that does not know the catalog"
 _ADOPTIONS: Final = 16

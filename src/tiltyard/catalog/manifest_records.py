@@ -15,7 +15,6 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any, Final, TypeVar
 
-from tiltyard.catalog.bodies import check_keys
 from tiltyard.catalog.manifest_rows import (
     COLUMNS,
     GONE,
@@ -30,7 +29,8 @@ from tiltyard.catalog.manifest_rows import (
     with_ids,
     with_prefixes,
 )
-from tiltyard.catalog.patience import Patience
+from tiltyard.catalog.process_queue import Patience
+from tiltyard.catalog.record_codec import check_keys
 from tiltyard.catalog.records import Body, Decide, Found, Writes
 from tiltyard.errors import (
     AlreadyExists,
@@ -48,10 +48,10 @@ from tiltyard.interfaces import ObjectStore, Runtime
 from tiltyard.storage.local import Durability
 from tiltyard.table import Table
 from tiltyard.transaction.backoff import RetryPolicy
+from tiltyard.verbs.engine.access import open_place
+from tiltyard.verbs.engine.reexecution import RerunPolicy
 from tiltyard.verbs.merge import merge_rows
 from tiltyard.verbs.merge_plan import Clause, MergePlan
-from tiltyard.verbs.place import open_place
-from tiltyard.verbs.rerun import RerunPolicy
 from tiltyard.verbs.write import NewTable, Writing, create_table
 
 T = TypeVar("T")

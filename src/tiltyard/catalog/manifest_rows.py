@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from tiltyard.catalog.bodies import after_prefix, decode, encode
+from tiltyard.catalog.record_codec import after_prefix, decode, encode
 from tiltyard.catalog.records import Body
 
 HEAD: Final = "tiltyard/head"

@@ -21,7 +21,7 @@ Three kinds, each of which any Lance writer keeps or never sees:
 The snapshot's own number is decided under the locks of the catalog, after the version's bytes are staged, so no version can carry it. A
 rebuild derives it: versions with one ``tiltyard.lake.transaction`` are one snapshot; snapshots of a branch are ordered by the versions of
 the tables they share, then by base, then by the time in the manifest. Names, tags and branches leave no version at all: see
-``lakes/journal.py``.
+``lakes/recovery/journal.py``.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from tiltyard.catalog.values import TableHead
+from tiltyard.catalog.lake_values import TableHead
 from tiltyard.errors import CorruptTable, NotFound, TiltyardError
 from tiltyard.interfaces import ObjectStore
 from tiltyard.transaction.log import VersionLog

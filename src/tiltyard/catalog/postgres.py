@@ -14,7 +14,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from tiltyard.catalog.database import Failure, Trouble
 from tiltyard.catalog.migrations import RECORDS
-from tiltyard.catalog.patience import Patience
+from tiltyard.catalog.process_queue import Patience
 from tiltyard.errors import InvalidInput, UnsupportedFeature
 from tiltyard.storage.local import Durability
 

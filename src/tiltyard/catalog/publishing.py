@@ -10,7 +10,10 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from tiltyard.catalog.codec import (
+from tiltyard.catalog.lake_values import Change, Moved, Publication, Snapshot, TableHead
+from tiltyard.catalog.line_identity import differs, is_line, moved_line
+from tiltyard.catalog.records import Body, Found, Writes
+from tiltyard.catalog.value_codec import (
     gone_key,
     head_from_body,
     head_to_body,
@@ -23,9 +26,6 @@ from tiltyard.catalog.codec import (
     tip_key,
     transaction_key,
 )
-from tiltyard.catalog.lines import differs, is_line, moved_line
-from tiltyard.catalog.records import Body, Found, Writes
-from tiltyard.catalog.values import Change, Moved, Publication, Snapshot, TableHead
 from tiltyard.errors import CorruptTable, HistoryUnavailable, NotFound
 
 COMMITTED = "committed"

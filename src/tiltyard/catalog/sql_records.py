@@ -13,10 +13,10 @@ from typing import Final, TypeVar
 from sqlalchemy import Connection, Engine, and_, or_, select
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
-from tiltyard.catalog.bodies import check_keys, decode, encode, prefix_ranges
 from tiltyard.catalog.database import Database, Failure, Trouble
-from tiltyard.catalog.line import Line
 from tiltyard.catalog.migrations import RECORDS, is_current, migrate
+from tiltyard.catalog.process_queue import Line
+from tiltyard.catalog.record_codec import check_keys, decode, encode, prefix_ranges
 from tiltyard.catalog.records import Body, Decide, Found, Writes, in_order
 from tiltyard.errors import ContentionError, StorageError
 from tiltyard.interfaces import Runtime, system_runtime

@@ -14,25 +14,24 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Final, cast
 
+from tiltyard.catalog.lake_values import Step
 from tiltyard.catalog.marks import OWNER_FILE, Marks
-from tiltyard.catalog.values import Step
 from tiltyard.errors import AlreadyExists, NotFound, StorageError, TiltyardError, UnsupportedFeature
-from tiltyard.format.hint import HINT_PATH
 from tiltyard.format.manifest import Manifest
 from tiltyard.format.manifest_file import ManifestFile, decode_manifest_file, encode_manifest_file
-from tiltyard.format.names import Scheme, detached_name, manifest_name, parse_manifest_name
+from tiltyard.format.names import HINT_PATH, Scheme, detached_name, manifest_name, parse_manifest_name
 from tiltyard.interfaces import CommitHandler, ObjectInfo, ObjectStore
 from tiltyard.storage.handlers import ConditionalPutHandler
 from tiltyard.storage.wrapper import Request, T, WrapperStore
 from tiltyard.transaction.backoff import RetryPolicy
 from tiltyard.transaction.commit import CommitResult, Committer
-from tiltyard.transaction.files import LOOK_AFTER, check_there, new_files
-from tiltyard.transaction.keys import WrittenKeys
+from tiltyard.transaction.key_filter import WrittenKeys
 from tiltyard.transaction.log import TRANSACTIONS, VERSIONS
+from tiltyard.transaction.new_files import LOOK_AFTER, check_there, new_files
 from tiltyard.transaction.operations import Append, CreateIndex, Operation, ReserveFragments, Rewrite, UpdateBases, UpdateMemWalState
-from tiltyard.transaction.succession import without_marks
 from tiltyard.transaction.transaction import Transaction
-from tiltyard.verbs.place import WRITER, Place
+from tiltyard.transaction.verify import without_marks
+from tiltyard.verbs.engine.access import WRITER, Place
 
 STAGED: Final = "_tiltyard/staged/"
 _DETACHED_BIT: Final = 1 << 63

@@ -9,12 +9,23 @@ from typing import Annotated, Any
 import typer
 
 import tiltyard as ty
-from tiltyard.cli import bases, columns, conflicts, copies, indices, lake_recovery, refs, rows, run, settings, upkeep, why
+from tiltyard.cli import base_commands as bases
+from tiltyard.cli import clone_command as copies
+from tiltyard.cli import column_commands as columns
+from tiltyard.cli import conflict_commands as conflicts
+from tiltyard.cli import explain_command as why
+from tiltyard.cli import index_commands as indices
+from tiltyard.cli import lake_recovery
+from tiltyard.cli import maintenance_commands as upkeep
+from tiltyard.cli import pipeline_command as run
+from tiltyard.cli import ref_commands as refs
+from tiltyard.cli import row_commands as rows
+from tiltyard.cli import setting_commands as settings
+from tiltyard.cli.command_session import DONE, FAILED, INTERRUPTED, PROBLEMS, Session, table_command
 from tiltyard.cli.facts import log_of, page, shown
-from tiltyard.cli.options import Tag, Version
+from tiltyard.cli.option_types import Tag, Version
 from tiltyard.cli.output import JsonOutput
-from tiltyard.cli.session import DONE, FAILED, INTERRUPTED, PROBLEMS, Session, table_command
-from tiltyard.cli.text import TextOutput
+from tiltyard.cli.text_output import TextOutput
 
 app = typer.Typer(
     name="tiltyard",

@@ -7,9 +7,9 @@ from typing import Annotated, Any, cast
 import typer
 
 import tiltyard as ty
-from tiltyard.cli.lake import SHOWN_AT_MOST, LakeSession, app, lake_command
-from tiltyard.cli.options import DryRun
-from tiltyard.cli.told import Told, count, size
+from tiltyard.cli.lake_commands import SHOWN_AT_MOST, LakeSession, app, lake_command
+from tiltyard.cli.messages import Told, count, size
+from tiltyard.cli.option_types import DryRun
 
 __all__ = ["app"]  # the same as in `lake`, with these commands added
 

@@ -11,7 +11,7 @@ from typing import Any, Protocol, TypeAlias
 import tiltyard as ty
 from tiltyard.cli.cells import rows_of
 from tiltyard.cli.facts import Diff, Log, Page, Shown, Where, rebased_over
-from tiltyard.cli.told import Told
+from tiltyard.cli.messages import Told
 from tiltyard.redact import redact
 
 Progress: TypeAlias = Callable[[int, int | None], None]

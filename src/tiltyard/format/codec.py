@@ -7,17 +7,23 @@ from __future__ import annotations
 
 import uuid as uuidlib
 from collections.abc import Iterable
+from types import MappingProxyType
+from typing import TypeVar
+
+from google.protobuf.message import DecodeError, Message
+from google.protobuf.unknown_fields import UnknownFieldSet
 
 from tiltyard.errors import CorruptTable
 from tiltyard.format import lance_pb2 as pb
-from tiltyard.format.safe_paths import check_relative
-from tiltyard.format.unknown import unknown_fields, with_unknown
+from tiltyard.format.safe_text import check_relative
 from tiltyard.format.values import (
+    EMPTY_BYTES,
     BasePath,
     DataFile,
     DataFormat,
     DataFragment,
     DeletionFile,
+    Field,
     IndexFile,
     IndexMetadata,
     WriterVersion,
@@ -233,3 +239,136 @@ def index_to_pb(value: IndexMetadata) -> pb.IndexMetadata:
         covering_fields=value.covering_fields,
     )
     return with_unknown(message, value.unknown)
+
+
+def varint(value: int) -> bytes:
+    """An unsigned integer, seven bits a byte, lowest first."""
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def integer(number: int, value: int) -> bytes:
+    """An unsigned integer field, written even when it is zero."""
+    return varint(number << 3) + varint(value)
+
+
+def length_delimited(number: int, body: bytes) -> bytes:
+    """A string, bytes or message field."""
+    return b"".join((varint(number << 3 | 2), varint(len(body)), body))
+
+
+M = TypeVar("M", bound=Message)
+
+
+def unknown_fields(message: Message, *members: str) -> bytes:
+    """The unknown fields of ``message`` itself, as wire bytes.
+
+    ``members`` names messages inside it that have no value of their own to keep such fields: theirs come along, in their place.
+    """
+    inner = b""
+    for name in members:
+        if message.HasField(name) and (content := unknown_fields(getattr(message, name))):
+            inner += length_delimited(message.DESCRIPTOR.fields_by_name[name].number, content)
+    if not len(UnknownFieldSet(message)):
+        return inner
+    rest = type(message)()
+    rest.CopyFrom(message)
+    for descriptor, _ in message.ListFields():
+        rest.ClearField(descriptor.name)
+    return rest.SerializeToString() + inner
+
+
+def with_unknown(message: M, unknown: bytes) -> M:
+    """Puts bytes from ``unknown_fields`` back into ``message`` and returns it."""
+    if unknown:
+        message.MergeFromString(unknown)
+    return message
+
+
+def parse_sound(kind: type[M], data: bytes, what: str, source: str) -> M:
+    """The message without its unknown fields, proven to have none that a newer writer could not have meant.
+
+    A parser takes a member that comes in another wire type than its own for unknown, so that one flipped bit would make a fragment
+    vanish without a word. No writer, however new, uses a number again for something else: such bytes are damaged.
+
+    Raises:
+        CorruptTable: no message at all, or one with a misplaced member.
+    """
+    try:
+        message = kind.FromString(data)
+    except DecodeError as error:
+        raise CorruptTable(source, f"{what} cannot be decoded ({error})") from error
+    size = message.ByteSize()
+    message.DiscardUnknownFields()
+    if message.ByteSize() != size:  # seldom: only then is it worth while to look where they are
+        refuse_misplaced(kind.FromString(data), what, source)
+    return message
+
+
+def refuse_misplaced(message: Message, what: str, source: str) -> None:
+    """Refuses a known member in a wire type that is not its own, anywhere in the message."""
+    known = message.DESCRIPTOR.fields_by_number
+    for found in UnknownFieldSet(message):  # type: ignore[attr-defined]
+        if found.field_number in known:
+            raise CorruptTable(source, f"{what} has {known[found.field_number].name} in a form that nobody writes")
+    for descriptor, value in message.ListFields():
+        if descriptor.message_type is None:
+            continue
+        if descriptor.message_type.GetOptions().map_entry:
+            inner = descriptor.message_type.fields_by_name["value"].message_type
+            parts = list(value.values()) if inner is not None else []
+        else:
+            parts = [value] if isinstance(value, Message) else list(value)
+        for part in parts:
+            refuse_misplaced(part, what, source)
+
+
+def field_to_pb(value: Field) -> pb.Field:
+    message = pb.Field(
+        type=value.type,
+        name=value.name,
+        id=value.id,
+        # Protobuf omits zero only, so the -1 of a top-level field reaches the wire as readers demand.
+        parent_id=value.parent_id,
+        logical_type=value.logical_type,
+        nullable=value.nullable,
+        encoding=value.encoding,
+        extension_name=value.extension_name,
+        metadata=value.metadata,
+        unenforced_primary_key=value.primary_key,
+        unenforced_primary_key_position=value.primary_key_position,
+        unenforced_clustering_key=value.clustering_key,
+        unenforced_clustering_key_position=value.clustering_key_position,
+    )
+    if value.dictionary is not None:
+        message.dictionary.offset, message.dictionary.length = value.dictionary
+        # Both members may be zero; presence has meaning of its own.
+        message.dictionary.SetInParent()
+    return with_unknown(message, value.unknown)
+
+
+def field_from_pb(message: pb.Field, source: str) -> Field:
+    """Reads one field; ``source`` names the file in errors. The tree as a whole is checked by ``field_tree``."""
+    if not message.logical_type:
+        raise CorruptTable(source, f"field {message.id} ({message.name[:40]!r}) has no type")
+    return Field(
+        name=message.name,
+        id=message.id,
+        parent_id=message.parent_id,
+        logical_type=message.logical_type,
+        nullable=message.nullable,
+        metadata=MappingProxyType(dict(message.metadata)) if message.metadata else EMPTY_BYTES,
+        type=message.type,
+        encoding=message.encoding,
+        dictionary=(message.dictionary.offset, message.dictionary.length) if message.HasField("dictionary") else None,
+        extension_name=message.extension_name,
+        primary_key=message.unenforced_primary_key,
+        primary_key_position=message.unenforced_primary_key_position,
+        clustering_key=message.unenforced_clustering_key,
+        clustering_key_position=message.unenforced_clustering_key_position,
+        unknown=unknown_fields(message, "dictionary"),
+    )

@@ -9,11 +9,9 @@ from google.protobuf.message import DecodeError
 
 from tiltyard.errors import CorruptTable
 from tiltyard.format import lance_pb2 as pb
-from tiltyard.format.codec import MAX_FRAGMENT_ID, MAX_FRAGMENT_ROWS, fragment_to_pb
-from tiltyard.format.row_versions import decode_row_versions
-from tiltyard.format.rowids import decode_row_ids
-from tiltyard.format.safe_paths import check_relative
-from tiltyard.format.unknown import parse_sound
+from tiltyard.format.codec import MAX_FRAGMENT_ID, MAX_FRAGMENT_ROWS, fragment_to_pb, parse_sound
+from tiltyard.format.row_ids import decode_row_ids, decode_row_versions
+from tiltyard.format.safe_text import check_relative
 from tiltyard.format.values import NO_COLUMN, DataFragment
 
 _PLAIN_PATH: Final = re.compile(r"[0-9A-Za-z_-]{1,100}\.lance", re.ASCII)

@@ -14,9 +14,8 @@ from google.protobuf.message import DecodeError, Message
 
 from tiltyard.errors import CorruptTable
 from tiltyard.format import lance_pb2 as pb
-from tiltyard.format.codec import fragment_from_pb, fragment_to_pb
+from tiltyard.format.codec import fragment_from_pb, fragment_to_pb, length_delimited
 from tiltyard.format.values import DataFragment
-from tiltyard.format.wire import length_delimited
 
 FRAGMENTS_TAG = 2
 

@@ -9,8 +9,7 @@ from typing import Final, TypedDict
 import pyarrow as pa
 
 from tiltyard.errors import InvalidInput
-from tiltyard.format.field_ids import says_yes
-from tiltyard.format.field_tree import FieldTree, field_tree, format_path, parse_path
+from tiltyard.format.fields import FieldTree, field_tree, format_path, parse_path, says_yes
 from tiltyard.format.logical_types import has_members
 from tiltyard.format.values import Field
 

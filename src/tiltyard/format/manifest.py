@@ -22,20 +22,24 @@ from tiltyard.format.codec import (
     base_path_to_pb,
     data_format_from_pb,
     data_format_to_pb,
+    field_from_pb,
+    field_to_pb,
     index_from_pb,
     index_to_pb,
+    integer,
+    length_delimited,
+    parse_sound,
+    refuse_misplaced,
+    unknown_fields,
     writer_from_pb,
     writer_to_pb,
 )
-from tiltyard.format.field_codec import field_from_pb, field_to_pb
-from tiltyard.format.field_tree import field_tree
+from tiltyard.format.fields import field_tree
 from tiltyard.format.flags import Feature, check_readable
 from tiltyard.format.fragment_check import check_fragments
 from tiltyard.format.fragments import FragmentList, encode_fragment_record
-from tiltyard.format.safe_paths import check_relative
-from tiltyard.format.unknown import parse_sound, refuse_misplaced, unknown_fields
+from tiltyard.format.safe_text import check_relative
 from tiltyard.format.values import BasePath, DataFormat, DataFragment, Field, IndexMetadata, WriterVersion
-from tiltyard.format.wire import integer, length_delimited
 
 NANOS = 1_000_000_000
 FORMAT_VERSION: Final = re.compile(r"[0-9]{1,3}\.[0-9]{1,3}", re.ASCII)

@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 
 from tiltyard.errors import CorruptTable
 from tiltyard.format import lance_pb2 as pb
+from tiltyard.format.codec import parse_sound
+from tiltyard.format.digests import check_seal, sealed
 from tiltyard.format.fragments import FragmentList
 from tiltyard.format.manifest import (
     Manifest,
@@ -18,8 +20,6 @@ from tiltyard.format.manifest import (
     encode_manifest,
     extend_message,
 )
-from tiltyard.format.seal import check_seal, sealed
-from tiltyard.format.unknown import parse_sound
 
 MAGIC = b"LANC"
 FOOTER = struct.Struct("<qHH4s")

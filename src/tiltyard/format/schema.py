@@ -9,12 +9,11 @@ from typing import Final
 import pyarrow as pa
 
 from tiltyard.errors import CorruptTable, InvalidInput
-from tiltyard.format.extension_types import EXTENSION_NAME, with_extensions
-from tiltyard.format.field_ids import BLOB_V2, assign_ids
-from tiltyard.format.field_tree import ROOT, field_tree, format_path
+from tiltyard.format.fields import BLOB_V2, ROOT, assign_ids, field_tree, format_path
 from tiltyard.format.keys import check_primary_key, key_members, with_primary_key
 from tiltyard.format.logical_types import (
     ARROW_JSON,
+    EXTENSION_NAME,
     JSON,
     MAX_DEPTH,
     arrow_type,
@@ -22,8 +21,9 @@ from tiltyard.format.logical_types import (
     field_logical_type,
     fixed_list_levels,
     member_fields,
+    with_extensions,
 )
-from tiltyard.format.text import check_text
+from tiltyard.format.safe_text import check_text
 from tiltyard.format.values import EMPTY_BYTES, Field
 
 BLOB_KEY: Final = b"lance-encoding:blob"

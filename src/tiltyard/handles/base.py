@@ -18,10 +18,10 @@ from tiltyard.format.names import Scheme
 from tiltyard.format.schema import arrow_from_fields
 from tiltyard.format.values import BasePath, DataFragment, IndexMetadata
 from tiltyard.transaction.commit import CommitResult
-from tiltyard.verbs.attempts import LOST, keep_attempt
-from tiltyard.verbs.auto_cleanup import clean_up_when_due
-from tiltyard.verbs.place import Place
-from tiltyard.verbs.refs import Branches, Tags
+from tiltyard.verbs.cleanup.auto_cleanup import clean_up_when_due
+from tiltyard.verbs.engine.access import Place
+from tiltyard.verbs.explain import LOST, keep_attempt
+from tiltyard.verbs.table_refs import Branches, Tags
 from tiltyard.verbs.write import Appending
 
 if TYPE_CHECKING:

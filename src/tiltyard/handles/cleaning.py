@@ -9,8 +9,8 @@ import pyarrow as pa
 
 from tiltyard.handles.base import Handle
 from tiltyard.verbs.changes import changes_between
-from tiltyard.verbs.cleanup import CleanupReport, Progress, cleanup_table
-from tiltyard.verbs.cleanup_plan import GRACE, Policy
+from tiltyard.verbs.cleanup.cleanup_plan import GRACE, Policy
+from tiltyard.verbs.cleanup.run_cleanup import CleanupReport, Progress, cleanup_table
 
 
 class Cleaning(Handle):

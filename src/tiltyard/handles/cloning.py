@@ -12,8 +12,8 @@ from tiltyard.interfaces import CommitHandler
 from tiltyard.storage import Durability
 from tiltyard.transaction.commit import CommitResult
 from tiltyard.verbs.clone import Cloning, Progress, clone_table
-from tiltyard.verbs.data import properties_with_message
-from tiltyard.verbs.place import open_place
+from tiltyard.verbs.engine.access import open_place
+from tiltyard.verbs.engine.data_files import properties_with_message
 
 
 class CloneVerb(Handle):

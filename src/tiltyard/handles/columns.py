@@ -10,16 +10,15 @@ import pyarrow as pa
 
 from tiltyard.handles.base import Handle
 from tiltyard.transaction.commit import CommitResult
-from tiltyard.verbs.add_columns import Adding, add_columns
-from tiltyard.verbs.alter import alter_columns, alterations
-from tiltyard.verbs.arguments import retry_policy
-from tiltyard.verbs.checkpoint import Checkpoint
-from tiltyard.verbs.columns import ColumnFiles, Progress
-from tiltyard.verbs.data import properties_with_message
-from tiltyard.verbs.drop_columns import drop_columns, dropped_paths
-from tiltyard.verbs.new_values import new_values
-from tiltyard.verbs.replace import new_data, replace_data
-from tiltyard.verbs.rerun import RerunPolicy
+from tiltyard.verbs.columns.add_columns import Adding, add_columns
+from tiltyard.verbs.columns.alter_columns import alter_columns, alterations, drop_columns, dropped_paths
+from tiltyard.verbs.columns.column_files import ColumnFiles, Progress
+from tiltyard.verbs.columns.column_values import new_values
+from tiltyard.verbs.columns.replace_data import new_data, replace_data
+from tiltyard.verbs.engine.arguments import retry_policy
+from tiltyard.verbs.engine.checkpoint import Checkpoint
+from tiltyard.verbs.engine.data_files import properties_with_message
+from tiltyard.verbs.engine.reexecution import RerunPolicy
 
 
 class ColumnVerbs(Handle):

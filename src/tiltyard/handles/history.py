@@ -14,17 +14,16 @@ from tiltyard.storage import Durability
 from tiltyard.transaction.commit import CommitResult
 from tiltyard.transaction.operations import Operation
 from tiltyard.transaction.transaction import Transaction
-from tiltyard.verbs.arguments import retry_policy
-from tiltyard.verbs.attempts import FailedAttempt, attempts_of
-from tiltyard.verbs.check import CheckReport, check_table
-from tiltyard.verbs.data import properties_with_message
-from tiltyard.verbs.history import HistoryEntry, describe, history
-from tiltyard.verbs.low_door import as_transaction, commit_transaction
-from tiltyard.verbs.names import migrate_names
+from tiltyard.verbs.check.check_table import CheckReport, check_table
+from tiltyard.verbs.commit_operation import as_transaction, commit_transaction
+from tiltyard.verbs.engine.access import open_place
+from tiltyard.verbs.engine.arguments import retry_policy
+from tiltyard.verbs.engine.data_files import properties_with_message
+from tiltyard.verbs.engine.reexecution import RerunPolicy
+from tiltyard.verbs.explain import Explanation, FailedAttempt, attempts_of, explain_transaction
 from tiltyard.verbs.outcome import Outcome, outcome_of
-from tiltyard.verbs.place import open_place
-from tiltyard.verbs.rerun import RerunPolicy
-from tiltyard.verbs.why import Explanation, explain_transaction
+from tiltyard.verbs.table_history import HistoryEntry, describe, history
+from tiltyard.verbs.table_settings import migrate_names
 
 Uri = str | os.PathLike[str]
 

@@ -12,14 +12,14 @@ from tiltyard.errors import InvalidInput, NotFound
 from tiltyard.format.manifest_file import ManifestFile
 from tiltyard.handles.base import Handle
 from tiltyard.transaction.commit import CommitResult
-from tiltyard.verbs.arguments import retry_policy
-from tiltyard.verbs.data import properties_with_message
-from tiltyard.verbs.index import Build, NewIndex, Progress, create_index, drop_index, segments_of
-from tiltyard.verbs.index_list import IndexInfo, list_indices
-from tiltyard.verbs.index_upkeep import Extension, extend_index, mended, names_of, trim_reuse
-from tiltyard.verbs.mem_wal import MemWalSetup, generations_of, initialize, mark_merged
-from tiltyard.verbs.rerun import RerunPolicy
-from tiltyard.verbs.struck import dataset_at
+from tiltyard.verbs.engine.arguments import retry_policy
+from tiltyard.verbs.engine.data_files import properties_with_message
+from tiltyard.verbs.engine.reexecution import RerunPolicy
+from tiltyard.verbs.engine.row_deletion import dataset_at
+from tiltyard.verbs.indices.build_index import Build, NewIndex, Progress, create_index, drop_index, segments_of
+from tiltyard.verbs.indices.index_list import IndexInfo, list_indices
+from tiltyard.verbs.indices.mem_wal import MemWalSetup, generations_of, initialize, mark_merged
+from tiltyard.verbs.indices.optimize_indices import Extension, extend_index, mended, names_of, trim_reuse
 
 
 class IndexVerbs(Handle):

@@ -10,16 +10,16 @@ import pyarrow as pa
 from tiltyard.format.manifest_file import ManifestFile
 from tiltyard.handles.base import Handle
 from tiltyard.transaction.commit import CommitResult
-from tiltyard.verbs.arguments import retry_policy
 from tiltyard.verbs.compact import Compaction, compact_table
-from tiltyard.verbs.data import properties_with_message
-from tiltyard.verbs.index import Build, IndexRunner, NewIndex, create_index
-from tiltyard.verbs.index_upkeep import mended
-from tiltyard.verbs.parts_columns import ColumnWorker, add_columns_of_parts
-from tiltyard.verbs.parts_compact import CompactRunner
-from tiltyard.verbs.parts_rows import RowPlan, Worker, change_rows
-from tiltyard.verbs.parts_scan import ScanTask, scan_task
-from tiltyard.verbs.rerun import RerunPolicy
+from tiltyard.verbs.distributed.column_tasks import ColumnWorker, add_columns_of_parts
+from tiltyard.verbs.distributed.compact_tasks import CompactRunner
+from tiltyard.verbs.distributed.row_tasks import RowPlan, Worker, change_rows
+from tiltyard.verbs.distributed.scan_tasks import ScanTask, scan_task
+from tiltyard.verbs.engine.arguments import retry_policy
+from tiltyard.verbs.engine.data_files import properties_with_message
+from tiltyard.verbs.engine.reexecution import RerunPolicy
+from tiltyard.verbs.indices.build_index import Build, IndexRunner, NewIndex, create_index
+from tiltyard.verbs.indices.optimize_indices import mended
 
 
 class PartVerbs(Handle):

@@ -9,11 +9,19 @@ import pyarrow as pa
 from tiltyard.errors import InvalidInput
 from tiltyard.handles.base import Handle
 from tiltyard.transaction.commit import CommitResult
-from tiltyard.verbs.arguments import retry_policy
-from tiltyard.verbs.data import FileLimits, properties_with_message
-from tiltyard.verbs.piece_commits import append_pieces, overwrite_pieces
-from tiltyard.verbs.pieces import Piece, WriteTask, append_task, overwrite_task, refuse_committed, remove_leftovers, remove_pieces
-from tiltyard.verbs.rerun import RerunPolicy
+from tiltyard.verbs.distributed.commit_files import append_pieces, overwrite_pieces
+from tiltyard.verbs.distributed.write_tasks import (
+    Piece,
+    WriteTask,
+    append_task,
+    overwrite_task,
+    refuse_committed,
+    remove_leftovers,
+    remove_pieces,
+)
+from tiltyard.verbs.engine.arguments import retry_policy
+from tiltyard.verbs.engine.data_files import FileLimits, properties_with_message
+from tiltyard.verbs.engine.reexecution import RerunPolicy
 from tiltyard.verbs.write import OnDuplicate, Writing
 
 

@@ -10,10 +10,10 @@ import pyarrow as pa
 from tiltyard.format.legacy import has_sure_counts
 from tiltyard.format.manifest_file import ManifestFile
 from tiltyard.handles.base import Handle
-from tiltyard.verbs.arguments import chosen_columns, scan_options, sql_condition
-from tiltyard.verbs.deletions import check_deletions
-from tiltyard.verbs.lance import lance_errors, open_dataset, translated
-from tiltyard.verbs.place import Place
+from tiltyard.verbs.engine.access import Place
+from tiltyard.verbs.engine.arguments import chosen_columns, scan_options, sql_condition
+from tiltyard.verbs.engine.pylance import lance_errors, open_dataset, translated
+from tiltyard.verbs.engine.row_deletion import check_deletions
 
 if TYPE_CHECKING:
     from lance import LanceDataset

@@ -8,12 +8,12 @@ from typing import Any
 from tiltyard.format.manifest_file import ManifestFile
 from tiltyard.handles.base import Handle
 from tiltyard.transaction.commit import CommitResult
-from tiltyard.verbs.arguments import retry_policy, sql_where
-from tiltyard.verbs.data import FileLimits, properties_with_message
 from tiltyard.verbs.delete import delete_rows
+from tiltyard.verbs.engine.arguments import retry_policy, sql_where
+from tiltyard.verbs.engine.data_files import FileLimits, properties_with_message
+from tiltyard.verbs.engine.reexecution import RerunPolicy
 from tiltyard.verbs.merge import merge_rows
 from tiltyard.verbs.merge_plan import MergeBuilder, MergePlan, merge_on
-from tiltyard.verbs.rerun import RerunPolicy
 from tiltyard.verbs.update import Assignment, Mode, update_rows
 from tiltyard.verbs.write import Appending, OnDuplicate, Writing, append_rows, overwrite_rows
 

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Mapping
 from tiltyard.handles.base import Handle
 from tiltyard.transaction.commit import CommitResult
 from tiltyard.transaction.operations import UpdateConfig
-from tiltyard.verbs.arguments import retry_policy
-from tiltyard.verbs.data import properties_with_message
-from tiltyard.verbs.rerun import RerunPolicy
+from tiltyard.verbs.engine.arguments import retry_policy
+from tiltyard.verbs.engine.data_files import properties_with_message
+from tiltyard.verbs.engine.reexecution import RerunPolicy
 from tiltyard.verbs.restore import restore_version, version_of
-from tiltyard.verbs.settings import add_bases, changes, new_bases, update_field, update_settings
+from tiltyard.verbs.table_settings import add_bases, changes, new_bases, update_field, update_settings
 
 Settings = Mapping[str, str | None]
 

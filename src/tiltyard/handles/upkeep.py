@@ -6,10 +6,10 @@ from collections.abc import Mapping
 
 from tiltyard.handles.base import Handle
 from tiltyard.transaction.commit import CommitResult
-from tiltyard.verbs.arguments import retry_policy
 from tiltyard.verbs.compact import Compaction, Progress, compact_table
-from tiltyard.verbs.data import properties_with_message
-from tiltyard.verbs.rerun import RerunPolicy
+from tiltyard.verbs.engine.arguments import retry_policy
+from tiltyard.verbs.engine.data_files import properties_with_message
+from tiltyard.verbs.engine.reexecution import RerunPolicy
 
 
 class Upkeep(Handle):

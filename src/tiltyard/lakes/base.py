@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Protocol
 
 from tiltyard.catalog.catalog import Catalog
-from tiltyard.catalog.values import TableHead
-from tiltyard.verbs.place import Place
+from tiltyard.catalog.lake_values import TableHead
+from tiltyard.verbs.engine.access import Place
 
 
 class LakeBase(Protocol):

@@ -7,23 +7,22 @@ from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from tiltyard.catalog.codec import GONE, TABLES, TRANSACTIONS, head_from_body, name_key, tip_key
-from tiltyard.catalog.cuts import Line, read_line
+from tiltyard.catalog.lake_values import MAIN, Change, Cut, Snapshot, Step, TableHead
 from tiltyard.catalog.ledger import maker_of
-from tiltyard.catalog.lines import owns
+from tiltyard.catalog.line_identity import owns
 from tiltyard.catalog.publishing import ABORTED, COMMITTED, IN_DOUBT
 from tiltyard.catalog.records import Body
-from tiltyard.catalog.values import MAIN, Change, Cut, Snapshot, Step, TableHead
+from tiltyard.catalog.snapshot_index import Line, read_line
+from tiltyard.catalog.value_codec import GONE, TABLES, TRANSACTIONS, head_from_body, name_key, tip_key
 from tiltyard.errors import CorruptTable, NotFound, TiltyardError
 from tiltyard.format.names import Scheme
 from tiltyard.interfaces import ObjectStore
-from tiltyard.lakes.finishing import finish_before
-from tiltyard.lakes.names import shown
-from tiltyard.lakes.orphans import Orphan, find_orphans
-from tiltyard.lakes.recovery import recover
-from tiltyard.transaction.floor import read_floor
+from tiltyard.lakes.cleanup.orphans import Orphan, find_orphans
+from tiltyard.lakes.finishing import finish_before, recover
+from tiltyard.lakes.table_names import shown
+from tiltyard.transaction.head import read_floor
 from tiltyard.transaction.log import VersionLog
-from tiltyard.verbs.check import CheckReport, check_table
+from tiltyard.verbs.check.check_table import CheckReport, check_table
 
 if TYPE_CHECKING:
     from tiltyard.lake import Lake

@@ -42,15 +42,15 @@ from lance_namespace import (
     UnsupportedOperationError,
 )
 
-from tiltyard.catalog.values import MAIN
+from tiltyard.catalog.lake_values import MAIN
 from tiltyard.errors import AlreadyExists, CorruptTable, ExpectedVersionMismatch, HistoryUnavailable, NotFound, StorageError
 from tiltyard.format.manifest_file import decode_manifest_file
 from tiltyard.format.names import Scheme
-from tiltyard.lakes.names import JOINT
+from tiltyard.lakes.table_names import JOINT
 from tiltyard.transaction.log import VERSIONS
 
 if TYPE_CHECKING:
-    from tiltyard.catalog.values import Cut, TableHead
+    from tiltyard.catalog.lake_values import Cut, TableHead
     from tiltyard.lake import Lake
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tiltyard.catalog.catalog import Catalog
-from tiltyard.catalog.open import open_records
+from tiltyard.catalog.open_records import open_records
 from tiltyard.catalog.records import Body, Records
 from tiltyard.errors import InvalidInput, NotFound, OwnershipError
 from tiltyard.interfaces import ObjectStore, Runtime
@@ -27,11 +27,11 @@ from tiltyard.lakes.claim import (
     replace_claim,
     table_directories,
 )
-from tiltyard.lakes.locations import below, resolved, shown_database
+from tiltyard.lakes.table_names import below, resolved, shown_database
 from tiltyard.redact import redact
 from tiltyard.storage import Durability, address_of, local_path, open_store, refuse_file
-from tiltyard.verbs.isolated import ReadLimits, read_limits
-from tiltyard.verbs.place import Verify, check_verify
+from tiltyard.verbs.engine.access import Verify, check_verify
+from tiltyard.verbs.engine.isolated import ReadLimits, read_limits
 
 CATALOG_FILE: Final = "catalog.db"
 """The SQLite catalog inside the directory of an embedded lake."""

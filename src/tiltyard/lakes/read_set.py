@@ -17,8 +17,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Collection, Iterable, Mapping
 
-from tiltyard.catalog.values import READ_LEVELS, Cut, Expectation, ReadLevel, TableHead
-from tiltyard.lakes.touched import Touched
+from tiltyard.catalog.lake_values import READ_LEVELS, Cut, Expectation, ReadLevel, TableHead
+from tiltyard.lakes.staged_table import Touched
 
 
 class ReadSet:

@@ -10,21 +10,20 @@ import os
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
-from tiltyard.catalog.codec import TABLES, head_from_body, place_key
 from tiltyard.catalog.expiry import expired_among
+from tiltyard.catalog.lake_values import Change, Publication, TableHead
 from tiltyard.catalog.marks import owner_of
 from tiltyard.catalog.publishing import COMMITTED, AbortedError, StaleError
 from tiltyard.catalog.records import Body, Found, Writes
-from tiltyard.catalog.values import Change, Publication, TableHead
+from tiltyard.catalog.value_codec import TABLES, head_from_body, place_key
 from tiltyard.errors import AlreadyExists, InvalidInput, OwnershipError
 from tiltyard.interfaces import ObjectStore
-from tiltyard.lakes.journal import note_names
-from tiltyard.lakes.locations import is_within, resolved
-from tiltyard.lakes.mismatch import mismatch
-from tiltyard.lakes.names import full_name, shown
-from tiltyard.lakes.orphans import find_again, known_locations
-from tiltyard.transaction.succession import transaction_id
-from tiltyard.verbs.place import open_place
+from tiltyard.lakes.cleanup.orphans import find_again, known_locations
+from tiltyard.lakes.conflict_report import mismatch
+from tiltyard.lakes.recovery.journal import note_names
+from tiltyard.lakes.table_names import full_name, is_within, resolved, shown
+from tiltyard.transaction.verify import transaction_id
+from tiltyard.verbs.engine.access import open_place
 
 if TYPE_CHECKING:
     from tiltyard.lake import Lake

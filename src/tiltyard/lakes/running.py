@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from tiltyard.errors import ConflictError, ContentionError, InvalidInput, OutcomeUnknown, StorageError, TiltyardError
 from tiltyard.interfaces import Runtime
-from tiltyard.lakes.names import check_idempotency_key
-from tiltyard.lakes.recovery import is_certain
+from tiltyard.lakes.finishing import is_certain
+from tiltyard.lakes.table_names import check_idempotency_key
 from tiltyard.transaction.backoff import wait_before
 
 if TYPE_CHECKING:

@@ -6,8 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tiltyard.spark.lake import LakeSpark
-    from tiltyard.spark.transaction import TransactionSpark
+    from tiltyard.spark.lake_tables import LakeSpark, TransactionSpark
 
 
 class LakeDoor:
@@ -20,7 +19,7 @@ class LakeDoor:
             session: a ``SparkSession``.
             options: see ``tiltyard.spark.Work``: from which size on work is done in executors.
         """
-        made: LakeSpark = import_module("tiltyard.spark.lake").LakeSpark(self, session, **options)
+        made: LakeSpark = import_module("tiltyard.spark.lake_tables").LakeSpark(self, session, **options)
         return made
 
 
@@ -34,5 +33,5 @@ class TransactionDoor:
             session: a ``SparkSession``.
             options: see ``tiltyard.spark.Work``: from which size on work is done in executors.
         """
-        made: TransactionSpark = import_module("tiltyard.spark.transaction").TransactionSpark(self, session, **options)
+        made: TransactionSpark = import_module("tiltyard.spark.lake_tables").TransactionSpark(self, session, **options)
         return made

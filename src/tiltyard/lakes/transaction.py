@@ -11,11 +11,11 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
 from tiltyard.catalog.catalog import Catalog
+from tiltyard.catalog.lake_values import Cut, Isolation, Moved, Publication, ReadLevel, TableHead
 from tiltyard.catalog.ledger import adopt
 from tiltyard.catalog.marks import Says
 from tiltyard.catalog.publishing import COMMITTED, AbortedError, ExpiredError, Published, StaleError, is_alone
 from tiltyard.catalog.staging import StagedPlace, remove_owner, staged_place, write_owner
-from tiltyard.catalog.values import Cut, Isolation, Moved, Publication, ReadLevel, TableHead
 from tiltyard.errors import (
     AlreadyExists,
     ConflictError,
@@ -29,23 +29,22 @@ from tiltyard.errors import (
     TiltyardError,
 )
 from tiltyard.format.names import Scheme
-from tiltyard.lakes.finishing import finish, finish_before
-from tiltyard.lakes.forks import forked
-from tiltyard.lakes.handles import TransactionTable
-from tiltyard.lakes.journal import note_names
-from tiltyard.lakes.mismatch import mismatch, name_table
-from tiltyard.lakes.names import check_idempotency_key, directory_of, full_name, shown
+from tiltyard.lakes.branches.table_branches import forked
+from tiltyard.lakes.conflict_report import mismatch, name_table
+from tiltyard.lakes.finishing import finish, finish_before, is_certain
+from tiltyard.lakes.lake_tables import TransactionTable
 from tiltyard.lakes.read_set import Names, ReadSet
-from tiltyard.lakes.recovery import is_certain
+from tiltyard.lakes.recovery.journal import note_names
 from tiltyard.lakes.spark_door import TransactionDoor
-from tiltyard.lakes.touched import Touched, rearrange
+from tiltyard.lakes.staged_table import Touched, rearrange
+from tiltyard.lakes.table_names import check_idempotency_key, directory_of, full_name, shown
 from tiltyard.transaction.backoff import wait_before
-from tiltyard.transaction.succession import transaction_id
 from tiltyard.transaction.transaction import MESSAGE_PROPERTY
-from tiltyard.verbs.data import properties_with_message
-from tiltyard.verbs.piece_commits import create_from_pieces
-from tiltyard.verbs.pieces import Piece, WriteTask
-from tiltyard.verbs.rerun import Committed
+from tiltyard.transaction.verify import transaction_id
+from tiltyard.verbs.distributed.commit_files import create_from_pieces
+from tiltyard.verbs.distributed.write_tasks import Piece, WriteTask
+from tiltyard.verbs.engine.data_files import properties_with_message
+from tiltyard.verbs.engine.reexecution import Committed
 from tiltyard.verbs.write import NewTable, OnDuplicate, Writing, create_table
 
 if TYPE_CHECKING:

@@ -11,16 +11,15 @@ from typing import TYPE_CHECKING, Any, Self
 from tiltyard.errors import NotFound
 from tiltyard.lake import Lake
 from tiltyard.pipeline.consumed import RUNS, STATE
-from tiltyard.pipeline.events import POINTS, Event, Observer, ignore
 from tiltyard.pipeline.expectations import ExpectationFailed
 from tiltyard.pipeline.plan import Plan
-from tiltyard.pipeline.report import RunReport, runs
+from tiltyard.pipeline.run_report import POINTS, Event, Observer, RunReport, ignore, runs
 from tiltyard.pipeline.runner import Runner
 from tiltyard.pipeline.schedule import Schedule, repeat, stopped_by_signals
-from tiltyard.pipeline.session import Spark
+from tiltyard.pipeline.spark_session import Spark
 from tiltyard.pipeline.spec import Expectation, FileSource, Maintenance, Output, PipelineSpec, Source, Step, TableSource
 from tiltyard.pipeline.steps import StepContext
-from tiltyard.pipeline.toml import load_spec, parse_span
+from tiltyard.pipeline.toml_spec import load_spec, parse_span
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -76,7 +76,7 @@ def judge(frame: DataFrame, step: Step, pipeline: str, run: str, at: datetime) -
     """
     from pyspark.sql import functions as sql
 
-    from tiltyard.spark.expressions import whole_expression
+    from tiltyard.spark.spark_expressions import whole_expression
 
     with spark_errors(f"steps.{step.name}.expect"):
         fine = {one.name: sql.coalesce(whole_expression(one.check).cast("boolean"), sql.lit(False)) for one in step.expect}

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from tiltyard.errors import InvalidInput
-from tiltyard.pipeline.files import FoundFile
+from tiltyard.pipeline.source_files import FoundFile
 from tiltyard.pipeline.spec import FileSource
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import Final
 
 import tiltyard as ty
 from tiltyard.pipeline.consumed import Mark, ensure_tables, marks_of, oldest_needed, record
-from tiltyard.pipeline.report import UpkeepReport
+from tiltyard.pipeline.run_report import UpkeepReport
 from tiltyard.pipeline.spec import Maintenance
 
 UPKEEP: Final = ":upkeep"

@@ -11,7 +11,7 @@ import pyarrow as pa
 import tiltyard as ty
 from tiltyard.pipeline.spec import Output
 from tiltyard.pipeline.steps import spark_errors
-from tiltyard.spark.expressions import whole_expression
+from tiltyard.spark.spark_expressions import whole_expression
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

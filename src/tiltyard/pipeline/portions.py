@@ -9,7 +9,7 @@ from typing import Any
 
 import tiltyard as ty
 from tiltyard.pipeline.consumed import WHOLE, Mark
-from tiltyard.pipeline.files import FileScan, FoundFile, check_unchanged, scan
+from tiltyard.pipeline.source_files import FileScan, FoundFile, check_unchanged, scan
 from tiltyard.pipeline.spec import FileSource, Source, TableSource
 
 

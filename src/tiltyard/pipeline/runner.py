@@ -11,13 +11,12 @@ from typing import Any, Final
 
 import tiltyard as ty
 from tiltyard.pipeline.consumed import ensure_tables
-from tiltyard.pipeline.events import Event, Observer, ignore
 from tiltyard.pipeline.maintenance import Beside
 from tiltyard.pipeline.plan import Plan, Selection, make_plan, select
-from tiltyard.pipeline.report import RunReport, completed, store, store_again
-from tiltyard.pipeline.session import Spark
+from tiltyard.pipeline.run_report import Event, Observer, RunReport, completed, ignore, store, store_again
+from tiltyard.pipeline.run_steps import Work
+from tiltyard.pipeline.spark_session import Spark
 from tiltyard.pipeline.spec import PipelineSpec
-from tiltyard.pipeline.work import Work
 
 ASKS: Final = 5
 """How often a commit without an answer is asked for before somebody else has to."""

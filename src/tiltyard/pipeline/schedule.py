@@ -10,7 +10,7 @@ from datetime import timedelta
 from types import FrameType
 
 import tiltyard as ty
-from tiltyard.pipeline.report import RunReport
+from tiltyard.pipeline.run_report import RunReport
 
 
 class Schedule:

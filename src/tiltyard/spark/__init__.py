@@ -7,26 +7,25 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from tiltyard.spark.enabling import Enabled, enable
-    from tiltyard.spark.lake import LakeSpark
-    from tiltyard.spark.merging import SparkMerge
+    from tiltyard.spark.lake_tables import LakeSpark, TransactionSpark
+    from tiltyard.spark.placement import Work
     from tiltyard.spark.source import TiltyardSource
-    from tiltyard.spark.statements import sql
-    from tiltyard.spark.table import SparkTable
+    from tiltyard.spark.spark_table import SparkTable
+    from tiltyard.spark.sql.statements import sql
     from tiltyard.spark.target import Target
-    from tiltyard.spark.transaction import TransactionSpark
-    from tiltyard.spark.work import Work
+    from tiltyard.spark.write.merging import SparkMerge
 
 _PUBLIC: Final = {
     "Enabled": "tiltyard.spark.enabling",
-    "LakeSpark": "tiltyard.spark.lake",
-    "SparkMerge": "tiltyard.spark.merging",
-    "SparkTable": "tiltyard.spark.table",
+    "LakeSpark": "tiltyard.spark.lake_tables",
+    "SparkMerge": "tiltyard.spark.write.merging",
+    "SparkTable": "tiltyard.spark.spark_table",
     "Target": "tiltyard.spark.target",
     "TiltyardSource": "tiltyard.spark.source",
-    "TransactionSpark": "tiltyard.spark.transaction",
-    "Work": "tiltyard.spark.work",
+    "TransactionSpark": "tiltyard.spark.lake_tables",
+    "Work": "tiltyard.spark.placement",
     "enable": "tiltyard.spark.enabling",
-    "sql": "tiltyard.spark.statements",
+    "sql": "tiltyard.spark.sql.statements",
 }
 """Where each name is. Loaded when asked for: Spark's own processes import this package only for the source."""
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tiltyard.errors import InvalidInput
-from tiltyard.spark.types import is_list
+from tiltyard.spark.spark_types import is_list
 
 Step = Callable[[pa.Array], pa.Array]
 

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import tiltyard as ty
 from tiltyard.errors import InvalidInput, UnsupportedFeature
-from tiltyard.spark.rule import TESTED, install, remove
+from tiltyard.spark.placement import same_python
+from tiltyard.spark.read.optimizer_rule import TESTED, install, remove
 from tiltyard.spark.source import TiltyardSource
+from tiltyard.spark.sql.views import lake_options, make_views
 from tiltyard.spark.target import Target
-from tiltyard.spark.views import lake_options, make_views
-from tiltyard.spark.work import same_python
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -11,9 +11,9 @@ import pyarrow as pa
 import tiltyard as ty
 from tiltyard.errors import TiltyardError
 from tiltyard.spark.convert import batch_converter
-from tiltyard.spark.hand_over import unmeasured
-from tiltyard.spark.types import spark_schema
-from tiltyard.spark.work import Work
+from tiltyard.spark.placement import Work
+from tiltyard.spark.spark_types import spark_schema
+from tiltyard.spark.write.arrow_batches import unmeasured
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, DataSourceStreamWriter, DataSourceWriter
     from pyspark.sql.types import StructType
 
-    from tiltyard.spark.options import Options
+    from tiltyard.spark.source_options import Options
     from tiltyard.spark.target import Address
 
 NAME: Final = "tiltyard"
@@ -40,7 +40,7 @@ class TiltyardSource(DataSource):
 
     def schema(self) -> StructType:
         """The columns of the table; called when a DataFrame to read is made, which is the moment its version is fixed."""
-        from tiltyard.spark.pinning import pin, read_schema
+        from tiltyard.spark.read.reading import pin, read_schema
 
         options = self._given()
         address = pin(options)
@@ -50,24 +50,23 @@ class TiltyardSource(DataSource):
         return read_schema(options, address)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        from tiltyard.spark.pinning import pin
-        from tiltyard.spark.reading import TiltyardReader
+        from tiltyard.spark.read.reading import TiltyardReader, pin
 
         options = self._given()
         return TiltyardReader(options, self._address or pin(options), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        from tiltyard.spark.writing import TiltyardWriter
+        from tiltyard.spark.write.writing import TiltyardWriter
 
         return TiltyardWriter(self._given(), schema, overwrite)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        from tiltyard.spark.stream_reading import TiltyardStreamReader
+        from tiltyard.spark.stream.stream_reading import TiltyardStreamReader
 
         return TiltyardStreamReader(self._given(), schema)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
-        from tiltyard.spark.stream_writing import TiltyardStreamWriter
+        from tiltyard.spark.stream.stream_writing import TiltyardStreamWriter
 
         return TiltyardStreamWriter(self._given(), schema, overwrite)
 
@@ -77,6 +76,6 @@ class TiltyardSource(DataSource):
         return BEGIN + json.dumps({"id": uuid4().hex, "options": dict(self.options), "address": address}) + END
 
     def _given(self) -> Options:
-        from tiltyard.spark.options import Options
+        from tiltyard.spark.source_options import Options
 
         return Options(dict(self.options))

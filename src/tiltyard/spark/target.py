@@ -9,7 +9,7 @@ from typing import Any, Final, Literal, Self, cast
 
 import tiltyard as ty
 from tiltyard.errors import InvalidInput
-from tiltyard.spark.options import TARGET, Options
+from tiltyard.spark.source_options import TARGET, Options
 
 _MOMENTS: Final = ("version", "tag", "timestamp", "snapshot")
 

@@ -3,7 +3,7 @@
 from tiltyard.storage.cloud import CloudStore
 from tiltyard.storage.local import Durability, LocalStore
 from tiltyard.storage.memory import MemoryStore
-from tiltyard.storage.open import StorageOptions, address_of, lance_uri, local_path, open_store, refuse_file
+from tiltyard.storage.open_store import StorageOptions, address_of, lance_uri, local_path, open_store, refuse_file
 from tiltyard.storage.paths import check_path, check_prefix, is_temporary
 from tiltyard.storage.probe import ensure_safe
 

@@ -21,7 +21,7 @@ from typing import Any
 from tiltyard.errors import AlreadyExists, InvalidInput, NotFound, StorageError, TiltyardError, UnsupportedFeature
 from tiltyard.interfaces import CommitHandler, ObjectStore, Randomness, Runtime, SystemRandomness
 from tiltyard.storage.file_lock import FileLock
-from tiltyard.storage.open import local_path
+from tiltyard.storage.open_store import local_path
 from tiltyard.storage.probe import ensure_safe
 
 CommitLock = Callable[[int], AbstractContextManager[Any, Any]]

@@ -6,11 +6,11 @@
 from tiltyard.testing import simulator
 from tiltyard.testing.clocks import ManualClock, SeededRandomness, manual_runtime
 from tiltyard.testing.conformance import ObjectStoreTests
+from tiltyard.testing.counting_records import CountingRecords
 from tiltyard.testing.faults import Fault, FaultStore, Killed, KillPoint, all_faults
 from tiltyard.testing.power import PowerLossStore
 from tiltyard.testing.record_conformance import RecordsTests, SharedLocksTests
 from tiltyard.testing.record_process_conformance import RecordsAcrossProcessesTests
-from tiltyard.testing.records import CountingRecords
 from tiltyard.testing.stores import CountingStore, LatencyStore, PausingStore, WrapperStore
 
 __all__ = [

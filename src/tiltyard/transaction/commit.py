@@ -35,23 +35,19 @@ from tiltyard.format.names import Scheme
 from tiltyard.format.values import BasePath, IndexMetadata, WriterVersion
 from tiltyard.interfaces import CommitHandler, ObjectStore, Runtime
 from tiltyard.transaction import observers
-from tiltyard.transaction.apply import Creation, Stamp, apply, create
+from tiltyard.transaction.apply.next_manifest import Creation, Stamp, apply, create
 from tiltyard.transaction.backoff import LONGEST_WAIT, RetryPolicy, wait_before
-from tiltyard.transaction.carrier import Carrier
-from tiltyard.transaction.digests import NO_DIGESTS, Digests, Taken
-from tiltyard.transaction.field_meaning import check_field_ids, meet_schema
-from tiltyard.transaction.files import LOOK_AFTER, check_there, new_files
-from tiltyard.transaction.keys import WrittenKeys
-from tiltyard.transaction.landing import Landing
-from tiltyard.transaction.lateness import Lateness
-from tiltyard.transaction.log import TRANSACTIONS, Committed, VersionLog
-from tiltyard.transaction.once import check_not_done, marks_in
+from tiltyard.transaction.deletion_vectors import Vectors, base_out_of_reach
+from tiltyard.transaction.head import Lateness
+from tiltyard.transaction.key_filter import WrittenKeys
+from tiltyard.transaction.log import TRANSACTIONS, Committed, Landing, VersionLog
+from tiltyard.transaction.new_files import LOOK_AFTER, NO_DIGESTS, Digests, Taken, check_there, new_files
 from tiltyard.transaction.operations import KeyExistenceFilter, Overwrite, Restore
-from tiltyard.transaction.singletons import stamped_reuse
-from tiltyard.transaction.succession import fits, to_be_sealed, with_parent
+from tiltyard.transaction.rebaser import Carrier
+from tiltyard.transaction.resolve import Window, unreadable
+from tiltyard.transaction.system_indices import stamped_reuse
 from tiltyard.transaction.transaction import Transaction
-from tiltyard.transaction.vectors import Vectors, base_out_of_reach
-from tiltyard.transaction.window import Window, unreadable
+from tiltyard.transaction.verify import check_field_ids, check_not_done, fits, marks_in, meet_schema, to_be_sealed, with_parent
 
 SECTION_LENGTH_BYTES: Final = 4
 TICK_NS: Final = 1_000

@@ -14,20 +14,7 @@ from pyroaring import BitMap
 
 from tiltyard.transaction import index_conditions as indices
 from tiltyard.transaction.context import Context, Found
-from tiltyard.transaction.key_filter import may_share_a_key
-from tiltyard.transaction.operations import (
-    Append,
-    DataReplacement,
-    Merge,
-    Operation,
-    Project,
-    Rewrite,
-    Update,
-    UpdateBases,
-    UpdateConfig,
-    UpdateMap,
-)
-from tiltyard.transaction.touched import (
+from tiltyard.transaction.footprint import (
     FRAGMENT_REUSE,
     MEM_WAL,
     config_keys,
@@ -41,6 +28,19 @@ from tiltyard.transaction.touched import (
     rewritten_rows,
     touched_fragments,
     written_fields,
+)
+from tiltyard.transaction.key_filter import may_share_a_key
+from tiltyard.transaction.operations import (
+    Append,
+    DataReplacement,
+    Merge,
+    Operation,
+    Project,
+    Rewrite,
+    Update,
+    UpdateBases,
+    UpdateConfig,
+    UpdateMap,
 )
 
 Test = Callable[[Operation, Operation, Context], Found | None]

@@ -20,10 +20,10 @@ from tiltyard.format.values import BasePath, DataFile, DataFragment, DeletionFil
 from tiltyard.transaction import operations as ops
 from tiltyard.transaction.conditions import CONDITIONS
 from tiltyard.transaction.context import Context
+from tiltyard.transaction.footprint import FRAGMENT_REUSE, MEM_WAL
 from tiltyard.transaction.key_filter import bloom_of
 from tiltyard.transaction.resolve import Verdict, resolve, rules_for
 from tiltyard.transaction.rules import OPERATIONS, RULES, SIGNS, UNKNOWN, Rule
-from tiltyard.transaction.touched import FRAGMENT_REUSE, MEM_WAL
 from tiltyard.transaction.transaction import Transaction
 
 READ_VERSION: Final = 6

@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterable
 
 from tiltyard.format.values import IndexMetadata
 from tiltyard.transaction.context import Context, Found
-from tiltyard.transaction.operations import CreateIndex, DataReplacement, Merge, Operation, Project, Rewrite, Update
-from tiltyard.transaction.touched import (
+from tiltyard.transaction.footprint import (
     FRAGMENT_REUSE,
     MEM_WAL,
     SINGLETONS,
@@ -20,6 +19,7 @@ from tiltyard.transaction.touched import (
     rewrites_columns,
     trims_reuse,
 )
+from tiltyard.transaction.operations import CreateIndex, DataReplacement, Merge, Operation, Project, Rewrite, Update
 
 
 def _of_indices(found: dict[str, tuple[int, ...]]) -> Found | None:

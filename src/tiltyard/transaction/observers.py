@@ -9,8 +9,7 @@ from collections.abc import Callable
 from typing import Final
 
 from tiltyard.errors import ConflictError, IncompatibleConflict, OutcomeUnknown, TiltyardError, Winner
-from tiltyard.transaction.events import CommitEvent, CommitObserver
-from tiltyard.transaction.metrics import Metrics
+from tiltyard.transaction.metrics import CommitEvent, CommitObserver, Metrics
 from tiltyard.transaction.rules import OPERATIONS, UNKNOWN, Outcome
 from tiltyard.transaction.transaction import Transaction
 

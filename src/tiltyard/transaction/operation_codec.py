@@ -20,17 +20,19 @@ from tiltyard.format.codec import (
     base_path_to_pb,
     data_file_from_pb,
     data_file_to_pb,
+    field_from_pb,
+    field_to_pb,
     fragments_from_pb,
     fragments_to_pb,
     index_file_from_pb,
     index_file_to_pb,
     index_from_pb,
     index_to_pb,
+    unknown_fields,
     uuid_from_pb,
     uuid_to_pb,
+    with_unknown,
 )
-from tiltyard.format.field_codec import field_from_pb, field_to_pb
-from tiltyard.format.unknown import unknown_fields, with_unknown
 from tiltyard.format.values import Field
 from tiltyard.transaction import operations as ops
 

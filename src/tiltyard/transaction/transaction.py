@@ -10,7 +10,7 @@ from typing import Final
 
 from tiltyard.errors import CorruptTable, InvalidInput
 from tiltyard.format import lance_pb2 as pb
-from tiltyard.format.unknown import parse_sound, unknown_fields, with_unknown
+from tiltyard.format.codec import parse_sound, unknown_fields, with_unknown
 from tiltyard.transaction.operation_codec import operation_from_pb, operation_to_pb
 from tiltyard.transaction.operations import Operation, UnknownOperation
 

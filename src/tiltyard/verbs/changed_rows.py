@@ -17,15 +17,15 @@ from pyroaring import BitMap
 
 from tiltyard.errors import CorruptTable, HistoryUnavailable, NotFound, UnsupportedFeature
 from tiltyard.format.manifest import Manifest
-from tiltyard.format.rowids import decode_row_ids
+from tiltyard.format.row_ids import decode_row_ids
 from tiltyard.format.schema import arrow_from_fields
 from tiltyard.format.values import DataFragment, Field
-from tiltyard.transaction.apply import has_stable_row_ids
-from tiltyard.transaction.vectors import Vectors, all_rows
-from tiltyard.verbs.blobs import has_blobs
-from tiltyard.verbs.lance import lance_errors
-from tiltyard.verbs.place import Place
-from tiltyard.verbs.struck import dataset_at
+from tiltyard.transaction.apply.next_manifest import has_stable_row_ids
+from tiltyard.transaction.deletion_vectors import Vectors, all_rows
+from tiltyard.verbs.engine.access import Place
+from tiltyard.verbs.engine.blobs import has_blobs
+from tiltyard.verbs.engine.pylance import lance_errors
+from tiltyard.verbs.engine.row_deletion import dataset_at
 
 if TYPE_CHECKING:
     from lance import LanceDataset

@@ -19,11 +19,10 @@ from tiltyard.format.fragments import FragmentList
 from tiltyard.format.manifest import Manifest
 from tiltyard.format.manifest_file import ManifestFile
 from tiltyard.format.names import Scheme
-from tiltyard.format.row_versions import decode_row_versions
+from tiltyard.format.row_ids import decode_row_versions
 from tiltyard.format.schema import arrow_from_fields
 from tiltyard.format.values import DataFragment, Field
 from tiltyard.transaction.operations import Operation, Overwrite, Restore, Rewrite, Update
-from tiltyard.verbs.blobs import has_blobs
 from tiltyard.verbs.changed_rows import (
     NO_IDS,
     Ids,
@@ -35,7 +34,8 @@ from tiltyard.verbs.changed_rows import (
     shared_columns,
     without_equal,
 )
-from tiltyard.verbs.place import Place
+from tiltyard.verbs.engine.access import Place
+from tiltyard.verbs.engine.blobs import has_blobs
 
 CHANGE: Final = "_change"
 VERSION: Final = "_version"

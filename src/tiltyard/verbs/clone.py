@@ -17,15 +17,15 @@ from tiltyard.format.values import BasePath
 from tiltyard.interfaces import ObjectStore
 from tiltyard.storage import refuse_file
 from tiltyard.storage.transfer import transfer
-from tiltyard.transaction.apply import Stamp, clone
-from tiltyard.transaction.applying.coverage import indices_of
+from tiltyard.transaction.apply.coverage import indices_of
+from tiltyard.transaction.apply.next_manifest import Stamp, clone
 from tiltyard.transaction.commit import CommitResult
 from tiltyard.transaction.log import TRANSACTIONS
 from tiltyard.transaction.operations import Clone
-from tiltyard.transaction.succession import to_be_sealed
 from tiltyard.transaction.transaction import Transaction
-from tiltyard.verbs.place import WRITER, Place
-from tiltyard.verbs.verify import files_of, known_digests
+from tiltyard.transaction.verify import to_be_sealed
+from tiltyard.verbs.engine.access import WRITER, Place
+from tiltyard.verbs.engine.verify_files import files_of, known_digests
 
 Progress = Callable[[int, int], object]
 """Is told how many of how many bytes are there."""

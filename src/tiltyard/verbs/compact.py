@@ -25,24 +25,23 @@ from tiltyard.format.manifest_file import ManifestFile
 from tiltyard.format.names import Scheme
 from tiltyard.format.roaring import encode_roaring
 from tiltyard.format.values import DataFragment, IndexMetadata
-from tiltyard.transaction.apply import has_stable_row_ids
-from tiltyard.transaction.applying.coverage import indices_of, knows_row_ids
-from tiltyard.transaction.files import new_files
+from tiltyard.transaction.apply.coverage import indices_of, knows_row_ids
+from tiltyard.transaction.apply.next_manifest import has_stable_row_ids
+from tiltyard.transaction.footprint import FRAGMENT_REUSE, SINGLETONS, coverage, fragments_of
+from tiltyard.transaction.new_files import new_files
 from tiltyard.transaction.operations import ReserveFragments, Rewrite, RewriteGroup
-from tiltyard.transaction.rebase import fragments_of
-from tiltyard.transaction.row_map import KEPT, ROW_ORDER
-from tiltyard.transaction.singletons import singleton
-from tiltyard.transaction.touched import FRAGMENT_REUSE, SINGLETONS, coverage
+from tiltyard.transaction.rebaser import KEPT, ROW_ORDER
+from tiltyard.transaction.system_indices import singleton
 from tiltyard.transaction.transaction import Transaction
-from tiltyard.verbs.data import fragment_from_lance
 from tiltyard.verbs.delete import Committed, nothing_done
-from tiltyard.verbs.index_upkeep import Extension, extend_index, mended
-from tiltyard.verbs.lance import lance_errors
-from tiltyard.verbs.parts_compact import CompactRunner, run_tasks
-from tiltyard.verbs.parts_scan import scan_task
-from tiltyard.verbs.place import Place
-from tiltyard.verbs.rerun import Execution, RerunPolicy, run_verb
-from tiltyard.verbs.struck import dataset_at, discard_files
+from tiltyard.verbs.distributed.compact_tasks import CompactRunner, run_tasks
+from tiltyard.verbs.distributed.scan_tasks import scan_task
+from tiltyard.verbs.engine.access import Place
+from tiltyard.verbs.engine.data_files import fragment_from_lance
+from tiltyard.verbs.engine.pylance import lance_errors
+from tiltyard.verbs.engine.reexecution import Execution, RerunPolicy, run_verb
+from tiltyard.verbs.engine.row_deletion import dataset_at, discard_files
+from tiltyard.verbs.indices.optimize_indices import Extension, extend_index, mended
 
 if TYPE_CHECKING:
     from lance import LanceDataset

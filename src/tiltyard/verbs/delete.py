@@ -11,9 +11,9 @@ from tiltyard.format.names import Scheme
 from tiltyard.transaction.commit import CommitResult
 from tiltyard.transaction.operations import Delete
 from tiltyard.transaction.transaction import Transaction
-from tiltyard.verbs.place import Place
-from tiltyard.verbs.rerun import Execution, RerunPolicy, run_verb
-from tiltyard.verbs.struck import discard_files, matching_rows, strike_out
+from tiltyard.verbs.engine.access import Place
+from tiltyard.verbs.engine.reexecution import Execution, RerunPolicy, run_verb
+from tiltyard.verbs.engine.row_deletion import discard_files, matching_rows, strike_out
 
 Committed = tuple[CommitResult, ManifestFile]
 

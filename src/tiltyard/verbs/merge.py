@@ -14,25 +14,28 @@ import pyarrow as pa
 from pyroaring import BitMap
 
 from tiltyard.errors import InvalidInput, KeyConflict, TiltyardError
-from tiltyard.format.encodable import check_encodable
-from tiltyard.format.extension_types import storage_type
 from tiltyard.format.flags import check_writable
+from tiltyard.format.logical_types import storage_type
 from tiltyard.format.manifest import Manifest
 from tiltyard.format.manifest_file import ManifestFile
 from tiltyard.format.names import Scheme
 from tiltyard.format.schema import arrow_from_fields
-from tiltyard.format.schema_match import match_schema
+from tiltyard.format.schema_match import check_encodable, match_schema
 from tiltyard.format.values import DataFragment, Field
-from tiltyard.transaction.apply import has_stable_row_ids
-from tiltyard.transaction.files import new_files
+from tiltyard.transaction.apply.next_manifest import has_stable_row_ids
+from tiltyard.transaction.new_files import new_files
 from tiltyard.transaction.operations import Update
 from tiltyard.transaction.transaction import Transaction
-from tiltyard.verbs.bases import Target, find_base
-from tiltyard.verbs.casts import cast
-from tiltyard.verbs.data import SMALL_BYTES, FileLimits, discard, write_into
 from tiltyard.verbs.delete import Committed, nothing_done
-from tiltyard.verbs.input import Rows, as_rows, conformed
-from tiltyard.verbs.keys import (
+from tiltyard.verbs.engine.access import Place
+from tiltyard.verbs.engine.data_files import SMALL_BYTES, FileLimits, discard, write_into
+from tiltyard.verbs.engine.reexecution import Execution, RerunPolicy, run_verb
+from tiltyard.verbs.engine.row_deletion import Addresses, dataset_at, discard_files, matching_rows, strike_out
+from tiltyard.verbs.engine.row_input import Rows, as_rows, cast, conformed
+from tiltyard.verbs.engine.write_bases import Target, find_base
+from tiltyard.verbs.indices.mem_wal import check_progress, commit_progress
+from tiltyard.verbs.keys.key_join import Matched, Pairs, Sides, match_rows
+from tiltyard.verbs.keys.primary_keys import (
     Key,
     KnownKeys,
     NewKeys,
@@ -40,13 +43,7 @@ from tiltyard.verbs.keys import (
     filter_of,
     in_words,
 )
-from tiltyard.verbs.mem_wal import check_progress, commit_progress
-from tiltyard.verbs.merge_plan import MergePlan
-from tiltyard.verbs.merge_rules import merge_key, refuse_second_key, update_of, with_row_ids
-from tiltyard.verbs.pairs import Matched, Pairs, Sides, match_rows
-from tiltyard.verbs.place import Place
-from tiltyard.verbs.rerun import Execution, RerunPolicy, run_verb
-from tiltyard.verbs.struck import Addresses, dataset_at, discard_files, matching_rows, strike_out
+from tiltyard.verbs.merge_plan import MergePlan, merge_key, refuse_second_key, update_of, with_row_ids
 
 
 def merge_rows(

@@ -9,11 +9,11 @@ from tiltyard.errors import CorruptTable, InvalidInput, NotFound, StorageError, 
 from tiltyard.format.flags import Feature
 from tiltyard.format.manifest_file import ManifestFile
 from tiltyard.format.names import Scheme, parse_transaction_name
-from tiltyard.transaction.floor import read_records
+from tiltyard.transaction.head import read_records
 from tiltyard.transaction.log import TRANSACTIONS
-from tiltyard.transaction.succession import follows
-from tiltyard.verbs.arguments import version_number
-from tiltyard.verbs.place import Place
+from tiltyard.transaction.verify import follows
+from tiltyard.verbs.engine.access import Place
+from tiltyard.verbs.engine.arguments import version_number
 
 
 @dataclass(frozen=True, slots=True)

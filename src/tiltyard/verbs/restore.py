@@ -11,9 +11,9 @@ from tiltyard.format.names import Scheme
 from tiltyard.transaction.operations import Restore
 from tiltyard.transaction.transaction import Transaction
 from tiltyard.verbs.delete import Committed
-from tiltyard.verbs.place import Place
-from tiltyard.verbs.refs import Tags
-from tiltyard.verbs.rerun import Execution, RerunPolicy, run_verb
+from tiltyard.verbs.engine.access import Place
+from tiltyard.verbs.engine.reexecution import Execution, RerunPolicy, run_verb
+from tiltyard.verbs.table_refs import Tags
 
 
 def version_of(place: Place, main: Place, version: object) -> int:

@@ -23,23 +23,22 @@ from tiltyard.format.roaring import encode_roaring
 from tiltyard.format.schema import arrow_from_fields
 from tiltyard.format.schema_match import match_schema
 from tiltyard.format.values import DataFragment, Field
-from tiltyard.transaction.apply import has_stable_row_ids
-from tiltyard.transaction.files import new_files
+from tiltyard.transaction.apply.next_manifest import has_stable_row_ids
+from tiltyard.transaction.footprint import fragments_of
+from tiltyard.transaction.new_files import new_files
 from tiltyard.transaction.operations import Update, UpdateMode
-from tiltyard.transaction.rebase import fragments_of
 from tiltyard.transaction.transaction import Transaction
-from tiltyard.verbs.blobs import blob_reading, has_blobs, with_binary_blobs
-from tiltyard.verbs.casts import cast
-from tiltyard.verbs.data import FileLimits, write_into
+from tiltyard.verbs.columns.column_rewrite import with_values
 from tiltyard.verbs.delete import Committed, nothing_done
-from tiltyard.verbs.expressions import condition, expressions
-from tiltyard.verbs.in_place import with_values
-from tiltyard.verbs.input import conformed
-from tiltyard.verbs.lance import lance_errors
-from tiltyard.verbs.merge_rules import update_of, with_row_ids
-from tiltyard.verbs.place import Place
-from tiltyard.verbs.rerun import Execution, RerunPolicy, run_verb
-from tiltyard.verbs.struck import ADDRESS, ROW_ID, Addresses, Rows, dataset_at, discard_files, matching_rows, strike_out
+from tiltyard.verbs.engine.access import Place
+from tiltyard.verbs.engine.blobs import blob_reading, has_blobs, with_binary_blobs
+from tiltyard.verbs.engine.data_files import FileLimits, write_into
+from tiltyard.verbs.engine.pylance import lance_errors
+from tiltyard.verbs.engine.reexecution import Execution, RerunPolicy, run_verb
+from tiltyard.verbs.engine.row_deletion import ADDRESS, ROW_ID, Addresses, Rows, dataset_at, discard_files, matching_rows, strike_out
+from tiltyard.verbs.engine.row_input import cast, conformed
+from tiltyard.verbs.engine.sql_expressions import condition, expressions
+from tiltyard.verbs.merge_plan import update_of, with_row_ids
 
 if TYPE_CHECKING:
     from lance import LanceDataset

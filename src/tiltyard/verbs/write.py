@@ -10,30 +10,28 @@ from typing import TYPE_CHECKING, Any, Literal
 import pyarrow as pa
 
 from tiltyard.errors import AlreadyExists, InvalidInput, KeyConflict, RetryableConflict, StorageError, TiltyardError
-from tiltyard.format.encodable import check_encodable
-from tiltyard.format.field_ids import leaf_ids
-from tiltyard.format.field_tree import parse_path
+from tiltyard.format.fields import leaf_ids, parse_path
 from tiltyard.format.flags import Feature, check_writable
 from tiltyard.format.keys import primary_key as key_of
 from tiltyard.format.manifest import Manifest
 from tiltyard.format.manifest_file import ManifestFile
 from tiltyard.format.names import Scheme
+from tiltyard.format.safe_text import check_encodes, check_text
 from tiltyard.format.schema import arrow_from_fields, fields_from_arrow
-from tiltyard.format.schema_match import SchemaMatch, match_schema
-from tiltyard.format.text import check_encodes, check_text
+from tiltyard.format.schema_match import SchemaMatch, check_encodable, match_schema
 from tiltyard.format.values import DataFormat, DataFragment, Field
 from tiltyard.storage import refuse_file
-from tiltyard.transaction.apply import Creation
-from tiltyard.transaction.keys import WrittenKeys
+from tiltyard.transaction.apply.next_manifest import Creation
+from tiltyard.transaction.key_filter import WrittenKeys
 from tiltyard.transaction.operations import Append, Overwrite
 from tiltyard.transaction.transaction import Transaction
-from tiltyard.verbs.bases import find_base
-from tiltyard.verbs.data import FileLimits, discard, write_into, write_new
-from tiltyard.verbs.input import Rows, as_rows, conformed
-from tiltyard.verbs.keys import AnyKeys, Key, NewKeys, PassingKeys, check_comparable, distinct_keys, primary_key_of
-from tiltyard.verbs.lance import open_dataset
-from tiltyard.verbs.place import Place
-from tiltyard.verbs.rerun import Committed, Execution, RerunPolicy, Source, always, run_verb
+from tiltyard.verbs.engine.access import Place
+from tiltyard.verbs.engine.data_files import FileLimits, discard, write_into, write_new
+from tiltyard.verbs.engine.pylance import open_dataset
+from tiltyard.verbs.engine.reexecution import Committed, Execution, RerunPolicy, Source, always, run_verb
+from tiltyard.verbs.engine.row_input import Rows, as_rows, conformed
+from tiltyard.verbs.engine.write_bases import find_base
+from tiltyard.verbs.keys.primary_keys import AnyKeys, Key, NewKeys, PassingKeys, check_comparable, distinct_keys, primary_key_of
 
 if TYPE_CHECKING:
     from lance import LanceDataset

@@ -1,0 +1,268 @@
+"""Cuts of the past: put together from the nearest one that was written down and the snapshots since.
+
+A cleanup forgets old snapshots. What it leaves is a floor, which is the cut after the oldest snapshot that it keeps, and the cuts of those
+below that somebody named. Below the floor there is nothing else, so nobody may give a snapshot there a name any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from tiltyard.catalog.lake_values import Cut, Snapshot, TableHead
+from tiltyard.catalog.line_identity import line_in
+from tiltyard.catalog.publishing import new_head, next_head
+from tiltyard.catalog.records import Body, Found, Records
+from tiltyard.catalog.value_codec import (
+    BRANCHES,
+    BUCKET,
+    bucket_prefix,
+    cut_key,
+    cuts_prefix,
+    head_from_body,
+    head_to_body,
+    snapshot_from_body,
+    snapshot_key,
+    snapshots_prefix,
+    tip_key,
+)
+from tiltyard.errors import NotFound, StorageError
+
+TRIES: Final = 5
+"""How often the past is read again because a cleanup was at work on it."""
+
+Heads = dict[str, TableHead]
+"""Tables by id."""
+
+
+def floor_key(branch: str) -> str:
+    return f"{cuts_prefix(branch)}floor"
+
+
+def named_cut_key(branch: str, snapshot: int) -> str:
+    """The cut right after a snapshot below the floor that somebody named."""
+    return f"{named_cuts_prefix(branch)}{snapshot:020d}"
+
+
+def named_cuts_prefix(branch: str) -> str:
+    return f"{cuts_prefix(branch)}at/"
+
+
+@dataclass(frozen=True, slots=True)
+class Floor:
+    """Where the past begins on one line of history.
+
+    Attributes:
+        snapshot: the oldest one that stays; 0 where all of it does.
+        at: when it was committed.
+        heads: all tables right after it; None where nobody has raised the floor yet.
+        before: the floor before it was raised, as long as nothing in between is deleted.
+    """
+
+    snapshot: int = 0
+    at: datetime | None = None
+    heads: Mapping[str, TableHead] | None = None
+    before: Floor | None = None
+
+    @property
+    def lowest(self) -> Floor:
+        """From where on all records are there."""
+        return self if self.before is None else self.before
+
+    def to_body(self) -> Body:
+        tables = [head_to_body(head) for head in (self.heads or {}).values()]
+        before = None if self.before is None else self.before.to_body()
+        return {"snapshot": self.snapshot, "at": self.at.isoformat() if self.at else None, "tables": tables, "before": before}
+
+
+def floor_from(found: Found, branch: str) -> Floor:
+    """The floor among records that were read."""
+    body = found.get(floor_key(branch))
+    return Floor() if body is None else _floor(body)
+
+
+def _floor(body: Body) -> Floor:
+    at, before = body["at"], body["before"]
+    return Floor(
+        int(body["snapshot"]), datetime.fromisoformat(at) if at else None, _heads(body), None if before is None else _floor(before)
+    )
+
+
+def check_not_forgotten(found: Found, branch: str, snapshot: int) -> None:
+    """For whoever gives a snapshot a name: cleanup counts on nobody doing so below the floor.
+
+    Raises:
+        NotFound: it may be gone already, or be about to go.
+    """
+    if snapshot < floor_from(found, branch).snapshot:
+        raise NotFound(f"Snapshot {snapshot} was cleaned up.", name=str(snapshot), advice="See lake.history().")
+
+
+def cut_at(records: Records, snapshot: int, branch: str) -> Cut:
+    """All tables as they were right after a snapshot.
+
+    Raises:
+        NotFound: there is no such snapshot.
+    """
+    for _ in range(TRIES):
+        cut = _cut_at(records, snapshot, branch)
+        if cut is not None:
+            return cut
+    raise StorageError(f"The history of branch {branch!r} at {records.url} has gaps before {snapshot}.", name=branch, transient=True)
+
+
+def _cut_at(records: Records, snapshot: int, branch: str) -> Cut | None:
+    bucket, begin, tip = snapshot // BUCKET, BRANCHES + branch, tip_key(branch)
+    found = records.get([cut_key(branch, bucket), snapshot_key(branch, snapshot), begin, tip, *_kept_keys(branch, snapshot)])
+    line = line_in(found.get(tip), records, branch)
+
+    def cut(heads: Heads) -> Cut:
+        return Cut(branch, snapshot, {head.name: head for head in heads.values()}, line=line)
+
+    begun = int(found[begin]["snapshot"]) if begin in found else 0
+    floor = floor_from(found, branch)
+    if floor.heads is not None and snapshot == floor.snapshot:
+        return cut(dict(floor.heads))
+    if (named := named_cut_key(branch, snapshot)) in found:
+        return cut(_heads(found[named]))
+    floor = floor.lowest
+    if snapshot < floor.snapshot or (snapshot != begun and snapshot_key(branch, snapshot) not in found):
+        raise NotFound(f"There is no snapshot {snapshot} on branch {branch!r}.", name=str(snapshot), advice="See lake.history().")
+    if found.get(snapshot_key(branch, snapshot), {}).get("unknown"):
+        what = f"What snapshot {snapshot} of branch {branch!r} was is not known: the catalog that had it was lost."
+        raise NotFound(what, name=str(snapshot), advice="See lake.history() for what was found again.")
+    after, heads = _nearest(records, found, branch, bucket, begun, floor)
+    steps = [
+        step
+        for number in range((after + 1) // BUCKET, bucket + 1)
+        for step in map(snapshot_from_body, _bodies(records, bucket_prefix(branch, number)))
+        if after < step.id <= snapshot
+    ]
+    if [step.id for step in steps] != list(range(after + 1, snapshot + 1)):
+        return None  # a cleanup took away what stood on, after we had read where to begin
+    if any(step.line and step.line != line for step in steps):
+        return None  # the branch began anew after we had read where it begins
+    for step in steps:
+        follow(step, heads)
+    return cut(heads)
+
+
+def _kept_keys(branch: str, snapshot: int) -> tuple[str, str]:
+    """Where a cleanup left a cut that it did not take away."""
+    return floor_key(branch), named_cut_key(branch, snapshot)
+
+
+def _nearest(records: Records, found: Found, branch: str, bucket: int, begun: int, floor: Floor) -> tuple[int, Heads]:
+    """A snapshot at or before the beginning of a bucket whose cut is known, and that cut."""
+    below = found.get(cut_key(branch, bucket))
+    while below is None and bucket * BUCKET > max(floor.snapshot, begun):
+        bucket -= 1
+        below = records.get([cut_key(branch, bucket)]).get(cut_key(branch, bucket))
+    after = max(bucket * BUCKET - 1, begun)  # the cut that a branch begins with stands in the bucket of its beginning
+    if floor.heads is not None and (below is None or after < floor.snapshot):
+        return floor.snapshot, dict(floor.heads)
+    return (begun, {}) if below is None else (after, _heads(below))
+
+
+def _bodies(records: Records, prefix: str) -> Iterator[Body]:
+    return (body for _, body in records.scan([prefix]))
+
+
+def _heads(body: Body) -> Heads:
+    return {one["id"]: head_from_body(one) for one in body["tables"]}
+
+
+def follow(step: Snapshot, heads: Heads) -> None:
+    """What one snapshot makes of the heads before it."""
+    for change in step.changes:
+        before = heads.get(change.table)
+        if change.kind == "drop":
+            heads.pop(change.table, None)
+        elif before is None:
+            heads[change.table] = new_head(change, step.branch, step.line)
+        else:
+            heads[change.table] = next_head(change, before, step.line)
+
+
+# ---- a whole line of history -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line of history as far as it is there.
+
+    Attributes:
+        branch: the lake's branch.
+        identity: tells it from another one of that name, before or after it; empty for main.
+        begin: the snapshot that it begins after; its cut is known.
+        begun_at: when that one was committed, or the branch was made.
+        begins_with: that cut.
+        steps: all snapshots since, the oldest first.
+        named: cuts below the floor that somebody named, by snapshot.
+        strays: snapshots up to the beginning whose records are still there.
+    """
+
+    branch: str
+    identity: str
+    begin: int
+    begun_at: datetime | None
+    begins_with: Mapping[str, TableHead]
+    steps: Sequence[Snapshot]
+    named: Mapping[int, Mapping[str, TableHead]]
+    strays: Sequence[int]
+
+    @property
+    def tip(self) -> int:
+        return self.steps[-1].id if self.steps else self.begin
+
+    def cuts(self) -> Iterator[tuple[int, Heads, Collection[str]]]:
+        """Each snapshot from the beginning on, with all tables right after it and the ids of those that it changed.
+
+        The tables are those of one dictionary that changes from step to step: whoever keeps it makes a copy.
+        """
+        heads = dict(self.begins_with)
+        yield self.begin, heads, {*heads}
+        for step in self.steps:
+            follow(step, heads)
+            yield step.id, heads, {change.table for change in step.changes}
+
+
+def read_line(records: Records, branch: str) -> Line:
+    """All that is there of a line of history.
+
+    Raises:
+        StorageError: it has gaps, and not because somebody is cleaning up.
+    """
+    for _ in range(TRIES):
+        line = _read_line(records, branch)
+        if [step.id for step in line.steps] == list(range(line.begin + 1, line.begin + 1 + len(line.steps))):
+            return line
+    raise StorageError(f"The history of branch {branch!r} at {records.url} has gaps.", name=branch)
+
+
+def _read_line(records: Records, branch: str) -> Line:
+    found = dict(records.scan([BRANCHES + branch, cuts_prefix(branch), snapshots_prefix(branch)]))
+    begun = int(found[BRANCHES + branch]["snapshot"]) if BRANCHES + branch in found else 0
+    floor = floor_from(found, branch).lowest
+    first = found.get(cut_key(branch, begun // BUCKET)) if begun else None
+    begin, heads = (floor.snapshot, dict(floor.heads)) if floor.heads is not None else (begun, _heads(first) if first else {})
+    known = [snapshot_from_body(body) for key, body in found.items() if key.startswith(snapshots_prefix(branch))]
+    prefix = named_cuts_prefix(branch)
+    named = {int(key.removeprefix(prefix)): _heads(body) for key, body in found.items() if key.startswith(prefix)}
+    return Line(
+        branch,
+        str(found[BRANCHES + branch]["id"]) if BRANCHES + branch in found else "",
+        begin,
+        floor.at or (datetime.fromisoformat(found[BRANCHES + branch]["created"]) if BRANCHES + branch in found else None),
+        heads,
+        sorted((step for step in known if step.id > begin), key=lambda step: step.id),
+        named,
+        sorted(step.id for step in known if step.id <= begin),
+    )
+
+
+def body_of(heads: Iterable[TableHead]) -> Body:
+    """A cut as a record."""
+    return {"tables": [head_to_body(head) for head in heads]}

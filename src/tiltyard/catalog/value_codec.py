@@ -1,0 +1,128 @@
+"""Values of the catalog as records, and back; and the keys they have."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict
+from datetime import datetime
+from typing import Any, Final
+
+from tiltyard.catalog.lake_values import Change, Snapshot, Step, TableHead
+from tiltyard.errors import CorruptTable
+
+BUCKET: Final = 64
+"""How many snapshots share the beginning of a key, and after how many of them a whole cut is written down."""
+
+LAKE: Final = "lake"
+TABLES: Final = "table/"
+PENDING: Final = "pending/"
+TRANSACTIONS: Final = "transaction/"
+TAGS: Final = "tag/"
+BRANCHES: Final = "branch/"
+NAMESPACES: Final = "namespace/"
+GONE: Final = "gone/"
+ENDED: Final = "ended/"
+PLACES: Final = "place/"
+PINS: Final = "pin/"
+EXPIRED: Final = "expired/"
+
+
+def tip_key(branch: str) -> str:
+    return f"tip/{branch}"
+
+
+def table_key(branch: str, table: str) -> str:
+    return f"{TABLES}{branch}/{table}"
+
+
+def name_key(branch: str, name: str) -> str:
+    return f"name/{branch}/{name}"
+
+
+def pending_key(table: str, branch: str | None, version: int) -> str:
+    return f"{pending_prefix(table, branch)}{version:020d}"
+
+
+def pending_prefix(table: str, branch: str | None) -> str:
+    return f"{PENDING}{table}/{branch or ''}@"
+
+
+def snapshot_key(branch: str, snapshot: int) -> str:
+    return f"{bucket_prefix(branch, snapshot // BUCKET)}{snapshot:020d}"
+
+
+def bucket_prefix(branch: str, bucket: int) -> str:
+    return f"snapshot/{branch}/{bucket:016d}/"
+
+
+def snapshots_prefix(branch: str) -> str:
+    return f"snapshot/{branch}/"
+
+
+def cut_key(branch: str, bucket: int) -> str:
+    """The cut before the first snapshot of a bucket."""
+    return f"{cuts_prefix(branch)}{bucket:016d}"
+
+
+def cuts_prefix(branch: str) -> str:
+    return f"cut/{branch}/"
+
+
+def gone_key(location: str) -> str:
+    """Notes that the directory of a table was given up, so that nobody makes the table there any more."""
+    return GONE + location
+
+
+def ended_key(branch: str, identity: str) -> str:
+    """Notes that a branch of the lake was deleted or began anew, so that nobody needs the tables' own branches of it any more."""
+    return f"{ENDED}{branch}-{identity}"
+
+
+def place_key(location: str) -> str:
+    """Says which table is registered at a location, of which only the digest fits into every database."""
+    return PLACES + hashlib.sha256(location.encode()).hexdigest()
+
+
+def pin_key(identity: str) -> str:
+    """Notes that tables have tags for something in the lake, or are about to get them."""
+    return PINS + identity
+
+
+def transaction_key(transaction: str) -> str:
+    return TRANSACTIONS + transaction
+
+
+def idempotency_key(key: str) -> str:
+    return f"key/{key}"
+
+
+def head_to_body(head: TableHead) -> dict[str, Any]:
+    return asdict(head)
+
+
+def head_from_body(body: Mapping[str, Any]) -> TableHead:
+    try:
+        return TableHead(**body)
+    except TypeError as error:
+        raise CorruptTable("the catalog", f"a table's record has other members than it must ({error})") from error
+
+
+def snapshot_to_body(snapshot: Snapshot) -> dict[str, Any]:
+    return {**asdict(snapshot), "at": snapshot.at.isoformat()}
+
+
+def snapshot_from_body(body: Mapping[str, Any]) -> Snapshot:
+    try:
+        changes = tuple(change_from_body(one) for one in body["changes"])
+        return Snapshot(**{**body, "at": datetime.fromisoformat(body["at"]), "changes": changes})
+    except (TypeError, KeyError, ValueError) as error:
+        raise CorruptTable("the catalog", f"a snapshot's record has other members than it must ({error})") from error
+
+
+def change_from_body(body: Mapping[str, Any]) -> Change:
+    return Change(**{**body, "steps": _steps(body["steps"]), "lost": _steps(body.get("lost", ()))})
+
+
+def _steps(bodies: Iterable[Mapping[str, Any]]) -> tuple[Step, ...]:
+    return tuple(Step(**one) for one in bodies)

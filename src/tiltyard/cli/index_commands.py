@@ -1,0 +1,106 @@
+"""The commands about indices."""
+
+from __future__ import annotations
+
+import json as json_text
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Annotated, Any
+
+import typer
+
+from tiltyard.cli.command_session import Session, table_command
+from tiltyard.cli.messages import Grid, Told, commit_told, count, size
+from tiltyard.cli.option_types import Message, Tag, Version, pairs
+from tiltyard.cli.output import Progress
+
+app = typer.Typer(name="index", help="Indices: what there is, what they cover, and how they come and go.", no_args_is_help=True)
+
+Column = Annotated[str, typer.Argument(metavar="COLUMN", help="The column; s.x for a member of a struct.")]
+Kind = Annotated[str, typer.Argument(metavar="TYPE", help="BTREE, BITMAP, INVERTED, IVF_PQ, ...")]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="What it is called.")]
+
+
+@table_command(app, "list")
+def list_(session: Session, version: Version = None, tag: Tag = None) -> None:
+    """The indices of a version, with what they cover and what they do not."""
+    table = session.open(version=version, tag=tag)
+    found = table.list_indices()
+    document = {"uri": session.shown_uri, "branch": table.branch, "version": table.version, "indices": [_plain(one) for one in found]}
+    rows = [
+        (
+            one.name,
+            one.type,
+            ", ".join(one.columns),
+            f"{one.rows:,}",
+            f"{one.missing_rows:,}",
+            str(len(one.segments)),
+            "?" if one.bytes is None else size(one.bytes),
+        )
+        for one in found
+    ]
+    header = ("index", "type", "columns", "rows", "not covered", "parts", "size")
+    notes = () if found else (f"Version {table.version} of {session.shown_uri} has no indices.",)
+    session.output.told(Told(document, grid=Grid(header, rows, frozenset({3, 4, 5, 6})), notes=notes))
+
+
+def _plain(index: Any) -> dict[str, Any]:
+    return {**asdict(index), "created": index.created.isoformat() if index.created else None}
+
+
+@table_command(app)
+def create(
+    session: Session,
+    column: Column,
+    kind: Kind,
+    name: Annotated[str | None, typer.Option("--name", metavar="NAME", help="What to call it.")] = None,
+    replace: Annotated[bool, typer.Option("--replace", help="It may take the place of one with that name.")] = False,
+    option: Annotated[
+        list[str] | None, typer.Option("--option", metavar="KEY=VALUE", help="What pylance knows of this type; repeat.")
+    ] = None,
+    message: Message = None,
+) -> None:
+    """Build an index over all rows. Others may write meanwhile."""
+    options = {key: _value(text) for key, text in pairs(option or [], "option").items()}
+    table = session.open()
+    with session.output.progress(f"indexing {column}") as progress:
+        result = table.create_index(column, kind, name, replace, _staged(progress), message=message, **options)
+    session.output.told(commit_told(session.shown_uri, table.branch, result))
+
+
+@table_command(app)
+def drop(session: Session, name: Name, message: Message = None) -> None:
+    """Drop an index. Older versions keep it."""
+    table = session.open()
+    result = table.drop_index(name, message=message)
+    session.output.told(commit_told(session.shown_uri, table.branch, result, f"dropped {name}"))
+
+
+@table_command(app)
+def optimize(
+    session: Session,
+    names: Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", help="Which ones; all by default.")] = None,
+    merge: Annotated[bool, typer.Option("--merge", help="Make each one part, instead of adding one.")] = False,
+    retrain: Annotated[bool, typer.Option("--retrain", help="Build them anew, the partitions of vector indices included.")] = False,
+    message: Message = None,
+) -> None:
+    """Bring indices up to date: add the rows they do not cover."""
+    table = session.open()
+    with session.output.progress("indexing") as progress:
+        result = table.optimize_indices(names or None, merge=merge, retrain=retrain, progress=_staged(progress), message=message)
+    left = sum(one.missing_rows for one in table.list_indices())
+    what = f"{count(left, 'row')} still not covered" if left else ""
+    session.output.told(commit_told(session.shown_uri, table.branch, result, what, missing_rows=left))
+
+
+def _staged(progress: Progress) -> Callable[..., None]:
+    """Progress that comes stage by stage, each counting anew."""
+    return lambda stage, done, total: progress(done, total)
+
+
+def _value(text: str) -> Any:
+    """Numbers, true and false as such; everything else is text."""
+    try:
+        return json_text.loads(text)
+    except ValueError:
+        return text

@@ -1,0 +1,441 @@
+"""The commands about lakes: many tables under one catalog."""
+
+from __future__ import annotations
+
+import inspect
+import shlex
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from inspect import Parameter, Signature
+from typing import Annotated, Any, Final, Literal, cast, get_type_hints
+
+import typer
+
+import tiltyard as ty
+from tiltyard.cli.command_session import PROBLEMS, UNKNOWN, Session, reporting
+from tiltyard.cli.messages import Grid, Told, count, size, span
+from tiltyard.cli.option_types import Branch, DryRun, Json, StorageOptions, duration
+from tiltyard.cli.output import Output
+from tiltyard.redact import redact
+
+app = typer.Typer(name="lake", help="Lakes: many tables under one catalog, changed together.", no_args_is_help=True)
+tags = typer.Typer(name="tag", help="Tags: names for snapshots of the whole lake, which cleanup keeps.", no_args_is_help=True)
+branches = typer.Typer(name="branch", help="Branches: lines of history over all tables.", no_args_is_help=True)
+app.add_typer(tags)
+app.add_typer(branches)
+
+Uri = Annotated[str, typer.Argument(metavar="LAKE", help="A directory, sqlite:///file, postgresql://..., or s3://bucket/lake.")]
+Root = Annotated[str | None, typer.Option("--root", metavar="URI", help="Where the tables live, if not beside the catalog.")]
+Catalog = Annotated[
+    str | None, typer.Option("--catalog", metavar="KIND", help="Of a directory: sqlite, or manifest for a table in the directory itself.")
+]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="What it is called.")]
+At = Annotated[str | None, typer.Option("--at", metavar="WHEN", help="A snapshot's number, a tag or a moment; the newest by default.")]
+
+SHOWN_AT_MOST: Final = 10
+
+_AFTER: Final = (
+    Parameter("branch", Parameter.KEYWORD_ONLY, annotation=Branch, default=None),
+    Parameter("json", Parameter.KEYWORD_ONLY, annotation=Json, default=False),
+    Parameter("storage_option", Parameter.KEYWORD_ONLY, annotation=StorageOptions, default=None),
+    Parameter("root", Parameter.KEYWORD_ONLY, annotation=Root, default=None),
+    Parameter("catalog", Parameter.KEYWORD_ONLY, annotation=Catalog, default=None),
+)
+
+Work = Callable[..., None]
+
+
+@dataclass(frozen=True, slots=True)
+class LakeSession:
+    """One command on one lake."""
+
+    session: Session
+    root: str | None
+    catalog: str | None
+
+    @property
+    def output(self) -> Output:
+        return self.session.output
+
+    @property
+    def shown_uri(self) -> str:
+        return self.session.shown_uri
+
+    @contextmanager
+    def opened(self, *, create: bool = False) -> Iterator[ty.Lake]:
+        kind = cast(Literal["sqlite", "manifest"] | None, self.catalog)
+        with ty.Lake.open(self.session.uri, root=self.root, catalog=kind, storage_options=self.session.options, create=create) as lake:
+            yield lake.on_branch(self.session.branch) if self.session.branch else lake
+
+    def told(self, document: dict[str, Any], *more: Any, **named: Any) -> None:
+        self.output.told(Told({"lake": self.shown_uri, **document}, *more, **named))
+
+
+def lake_command(target: typer.Typer, name: str | None = None, *, branched: bool = False) -> Callable[[Work], Work]:
+    """Makes a command of a function: it is given a session, and the options that all commands on lakes have are added to its own."""
+
+    def register(work: Work) -> Work:
+        hints = get_type_hints(work, include_extras=True)
+        own = [
+            one.replace(kind=Parameter.KEYWORD_ONLY, annotation=hints[one.name])
+            for one in [*inspect.signature(work).parameters.values()][1:]
+        ]
+        shared = [one for one in _AFTER if branched or one.name != "branch"]
+
+        def command(**given: Any) -> None:
+            uri, json, options = (given.pop(key) for key in ("uri", "json", "storage_option"))
+            branch, root, catalog = (given.pop(key, None) for key in ("branch", "root", "catalog"))
+            with reporting(uri, branch, json, options, None) as session, _outcome_advised(session):
+                work(LakeSession(session, root, catalog), **given)
+
+        command.__doc__, command.__name__ = work.__doc__, work.__name__
+        command.__annotations__ = {}
+        before = Parameter("uri", Parameter.KEYWORD_ONLY, annotation=Uri)
+        command.__signature__ = Signature([before, *own, *shared])  # type: ignore[attr-defined]
+        target.command(name)(command)
+        return work
+
+    return register
+
+
+@contextmanager
+def _outcome_advised(session: Session) -> Iterator[None]:
+    try:
+        yield
+    except ty.OutcomeUnknown as error:
+        ask = f"tiltyard lake outcome {shlex.quote(redact(session.uri)[:80])} {error.transaction_id}"
+        session.output.error(error.advised(f"Nothing was deleted. Ask `{ask}` when the catalog answers again."))
+        raise typer.Exit(UNKNOWN) from None
+
+
+# ---- what is there ---------------------------------------------------------------------------------------------------------------
+
+
+@lake_command(app)
+def init(session: LakeSession) -> None:
+    """Make an empty lake, or find the one that is there. Refused where there are tables whose catalog is gone."""
+    try:
+        with session.opened() as lake:
+            known = lake.tables()
+    except ty.NotFound:
+        with session.opened(create=True) as lake:
+            known = lake.tables()
+    word = "there already" if known else "ready"
+    session.told({"ready": True, "tables": known}, word, f"a lake at {session.shown_uri}, with {count(len(known), 'table')}")
+
+
+@lake_command(app, branched=True)
+def tables(session: LakeSession, at: At = None) -> None:
+    """All tables and their versions."""
+    with session.opened() as lake:
+        shot = lake.snapshot(_when(at))
+        versions = shot.versions()
+    document = {"branch": shot.branch, "snapshot": shot.id, "tables": [{"name": name, "version": one} for name, one in versions.items()]}
+    notes = () if versions else (f"{session.shown_uri} has no tables.",)
+    rows = [(name, str(version)) for name, version in versions.items()]
+    session.told(document, grid=Grid(("table", "version"), rows, frozenset({1})), notes=notes)
+
+
+def _when(at: str | None) -> int | str | None:
+    return int(at) if at is not None and at.isascii() and at.isdecimal() else at
+
+
+@lake_command(app, branched=True)
+def log(
+    session: LakeSession,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="How many snapshots.")] = 20,
+    everything: Annotated[bool, typer.Option("--all", help="All snapshots.")] = False,
+) -> None:
+    """Who changed which tables together, newest first."""
+    with session.opened() as lake:
+        found = lake.history(None if everything else limit)
+    rows = [(str(one.id), _time(one.at), one.author or "?", ", ".join(map(_done, one.changes)), one.message) for one in found]
+    notes = () if found else (f"Nothing has happened at {session.shown_uri} yet.",)
+    grid = Grid(("snapshot", "time (UTC)", "author", "tables", "message"), rows, frozenset({0}))
+    session.told({"snapshots": [_snapshot(one) for one in found]}, grid=grid, notes=notes)
+
+
+@lake_command(app, branched=True)
+def show(
+    session: LakeSession,
+    snapshot: Annotated[
+        str | None, typer.Argument(metavar="[SNAPSHOT]", help="A number, a tag or a moment; the newest by default.")
+    ] = None,
+) -> None:
+    """All about one snapshot: who made it and why, what it did to each table, and where all tables were then."""
+    with session.opened() as lake:
+        shot = lake.snapshot(_when(snapshot))
+        on = lake.on_branch(shot.branch)
+        made = next((one for one in on.history() if one.id == shot.id), None)
+    versions = shot.versions()
+    document = {"branch": shot.branch, "snapshot": shot.id, "tables": versions, "made_by": None if made is None else _snapshot(made)}
+    facts = [("branch", shot.branch)]
+    rows = []
+    if made is not None:
+        facts += [("time", f"{_time(made.at)} UTC"), ("author", made.author or "not recorded"), ("transaction", made.transaction)]
+        facts += [("message", made.message)] if made.message else []
+        facts += [("properties", ", ".join(f"{key}={value}" for key, value in made.properties.items()))] if made.properties else []
+        rows = [(one.name, one.kind, f"{one.base} -> {one.version}", ", ".join(one.operations)) for one in made.changes]
+    facts.append(("tables", ", ".join(f"{name} at {version}" for name, version in versions.items()) or "none"))
+    session.told(document, "snapshot", f"{shot.id} of {session.shown_uri}", facts, Grid(("table", "what", "version", "operations"), rows))
+
+
+def _snapshot(one: Any) -> dict[str, Any]:
+    changes = [
+        {
+            "table": change.name,
+            "what": change.kind,
+            "former": change.former or None,
+            "base": change.base,
+            "version": change.version,
+            "operations": list(change.operations),
+            "lost": [step.version for step in change.lost],
+        }
+        for change in one.changes
+    ]
+    return {
+        "snapshot": one.id,
+        "branch": one.branch,
+        "time": one.at.isoformat(),
+        "transaction": one.transaction,
+        "author": one.author,
+        "message": one.message,
+        "properties": dict(one.properties),
+        "isolation": one.isolation,
+        "base": one.base,
+        "voided": one.voided,
+        "changes": changes,
+    }
+
+
+def _done(change: Any) -> str:
+    lost = " (lost)" if change.lost else ""
+    return f"{change.name}{lost}" if change.kind == "write" else f"{change.name} ({change.kind}){lost}"
+
+
+def _time(moment: datetime) -> str:
+    return f"{moment:%Y-%m-%d %H:%M:%S}"
+
+
+@lake_command(app)
+def register(
+    session: LakeSession, name: Name, table: Annotated[str, typer.Argument(metavar="TABLE", help="The URI of a table that is there.")]
+) -> None:
+    """Take a Lance table into the lake, where it is."""
+    with session.opened() as lake:
+        version = lake.register_table(name, table).version
+    document = {"registered": True, "table": name, "uri": redact(table), "version": version}
+    session.told(document, "registered", f"{redact(table)} as {name}, at version {version}")
+
+
+# ---- tags and branches -----------------------------------------------------------------------------------------------------------
+
+
+@lake_command(tags, "list")
+def list_tags(session: LakeSession) -> None:
+    """All tags and the snapshots they name."""
+    with session.opened() as lake:
+        found = lake.tags.list()
+    rows = [(one.name, str(one.snapshot), one.branch, _time(one.created)) for one in found]
+    notes = () if found else (f"{session.shown_uri} has no tags.",)
+    session.told(
+        {"tags": [_tag(one) for one in found]}, grid=Grid(("tag", "snapshot", "branch", "made (UTC)"), rows, frozenset({1})), notes=notes
+    )
+
+
+@lake_command(tags, "create", branched=True)
+def create_tag(session: LakeSession, name: Name, at: At = None) -> None:
+    """Name a snapshot; cleanup then keeps all it needs."""
+    with session.opened() as lake:
+        tag = lake.tags.create(name, _when(at))
+    session.told({"created": True, "tag": _tag(tag)}, "created", f"tag {name} of snapshot {tag.snapshot} of {session.shown_uri}")
+
+
+@lake_command(tags, "delete")
+def delete_tag(session: LakeSession, name: Name, dry_run: DryRun = False) -> None:
+    """Forget a tag. The snapshot stays until it is cleaned up."""
+    with session.opened() as lake:
+        tag = lake.tags[name]
+        if not dry_run:
+            lake.tags.delete(name)
+    word, notes = ("dry run", ("Nothing was changed.",)) if dry_run else ("deleted", ())
+    session.told(
+        {"deleted": not dry_run, "dry_run": dry_run, "tag": _tag(tag)}, word, f"tag {name} of snapshot {tag.snapshot}", notes=notes
+    )
+
+
+def _tag(tag: Any) -> dict[str, Any]:
+    return {"name": tag.name, "snapshot": tag.snapshot, "branch": tag.branch, "created": tag.created.isoformat()}
+
+
+@lake_command(branches, "list")
+def list_branches(session: LakeSession) -> None:
+    """All branches but main, and where they began."""
+    with session.opened() as lake:
+        found = lake.branches.list()
+    rows = [(one.name, one.origin, str(one.snapshot), _time(one.created)) for one in found]
+    notes = () if found else (f"{session.shown_uri} has no branches but main.",)
+    grid = Grid(("branch", "from", "snapshot", "made (UTC)"), rows, frozenset({2}))
+    session.told({"branches": [_branch(one) for one in found]}, grid=grid, notes=notes)
+
+
+@lake_command(branches, "create", branched=True)
+def create_branch(session: LakeSession, name: Name, at: At = None) -> None:
+    """Begin a line of history over all tables. No table is touched until somebody writes to it there."""
+    with session.opened() as lake:
+        branch = lake.branches.create(name, _when(at))
+    line = f"branch {name} of {session.shown_uri}, begun at snapshot {branch.snapshot} of {branch.origin}"
+    session.told({"created": True, "branch": _branch(branch)}, "created", line)
+
+
+@lake_command(branches, "delete")
+def delete_branch(session: LakeSession, name: Name, dry_run: DryRun = False) -> None:
+    """End a line of history. Its files go when the lake is cleaned up."""
+    with session.opened() as lake:
+        branch = lake.branches[name]
+        if not dry_run:
+            lake.branches.delete(name)
+    word, notes = ("dry run", ("Nothing was changed.",)) if dry_run else ("deleted", ())
+    session.told({"deleted": not dry_run, "dry_run": dry_run, "branch": _branch(branch)}, word, f"branch {name}", notes=notes)
+
+
+@lake_command(branches, "fast-forward")
+def fast_forward(session: LakeSession, name: Name) -> None:
+    """Bring main to where a branch is, in one commit; the branch then begins anew from there."""
+    with session.opened() as lake:
+        done = lake.branches.fast_forward(name)
+    document = {
+        "committed": True,
+        "branch": name,
+        "snapshot": done.snapshot,
+        "transaction": done.transaction_id,
+        "tables": dict(done.tables),
+    }
+    line = f"snapshot {done.snapshot} of main, with {count(len(done.tables), 'table')} of branch {name}"
+    session.told(document, "committed", line, [("transaction", done.transaction_id)])
+
+
+def _branch(branch: Any) -> dict[str, Any]:
+    return {"name": branch.name, "origin": branch.origin, "snapshot": branch.snapshot, "created": branch.created.isoformat()}
+
+
+# ---- upkeep ----------------------------------------------------------------------------------------------------------------------
+
+
+@lake_command(app)
+def check(
+    session: LakeSession,
+    shallow: Annotated[bool, typer.Option("--shallow", help="Not every version of every table.")] = False,
+    data: Annotated[bool, typer.Option("--data", help="Read every file, too, and compare it with its digest.")] = False,
+) -> None:
+    """Is the lake sound? Exit code 0: yes, 1: no, 2: it could not be looked at."""
+    with session.opened() as lake, session.output.progress("checking tables") as progress:
+        report = lake.check(tables=not shallow, data=data, progress=progress)
+    facts = [("snapshots", str(report.snapshots)), ("transactions", str(report.transactions)), ("tables", str(len(report.tables)))]
+    facts += [("orphan", f"{one.path} ({size(one.bytes)}, {one.owner}): {one.reason}") for one in report.orphans[:SHOWN_AT_MOST]]
+    rows = [(one.invariant, one.table or "-", "-" if one.snapshot is None else str(one.snapshot), one.text) for one in report.problems]
+    word = "sound" if report.ok else "unsound"
+    line = session.shown_uri if report.ok else f"{session.shown_uri}: {count(len(report.problems), 'problem')}"
+    session.told(report.to_dict(), word, line, facts, Grid(("invariant", "table", "snapshot", "what"), rows), warning=not report.ok)
+    if not report.ok:
+        raise typer.Exit(PROBLEMS)
+
+
+@lake_command(app, branched=True)
+def repair(
+    session: LakeSession,
+    table: Annotated[str, typer.Argument(metavar="TABLE", help="The table's name.")],
+    keep: Annotated[str | None, typer.Option("--keep", metavar="WHOSE", help="Whose version stays: ours, of the lake, or theirs.")] = None,
+) -> None:
+    """Put a table right whose version number two writers have. What loses is set aside, not deleted."""
+    with session.opened() as lake:
+        report = lake.repair(table, keep=cast(Any, keep))
+    facts = [("set aside", path) for path in report.set_aside]
+    facts += [("files", f"{count(len(report.files), 'file')} that only these name; cleanup leaves them alone")] if report.files else []
+    facts += [("done", one) for one in report.done]
+    what = f"{report.kept} stays, " if report.kept else ""
+    word = "repaired" if report.kept or report.done else "nothing to do"
+    session.told(report.to_dict(), word, f"{table}: {what}at version {report.version}", facts)
+
+
+@lake_command(app)
+def cleanup(
+    session: LakeSession,
+    older_than: Annotated[str | None, typer.Option("--older-than", metavar="SPAN", help="How old a snapshot has to be: 7d, 12h.")] = None,
+    keep: Annotated[int | None, typer.Option("--keep", metavar="N", min=1, help="How many of the newest snapshots stay.")] = None,
+    grace: Annotated[
+        str,
+        typer.Option(
+            "--grace", metavar="SPAN", help="How long a transaction may be silent before it is given up; 0s: nobody else is at work."
+        ),
+    ] = "1d",
+    include_unknown: Annotated[
+        list[str] | None, typer.Option("--include-unknown", metavar="DIRECTORY", help="Delete this orphan, too; may be repeated.")
+    ] = None,
+    pin_snapshots: Annotated[
+        bool, typer.Option("--pin-snapshots", help="Leave Lance tags at all versions that kept snapshots need, for foreign cleanups.")
+    ] = False,
+    keep_outcomes: Annotated[
+        str, typer.Option("--keep-outcomes", metavar="SPAN", help="How long the outcome of a transaction can be asked for.")
+    ] = "30d",
+    dry_run: DryRun = False,
+) -> None:
+    """Remove old snapshots with all that only they need, and what dead transactions left. Tags and branches keep theirs.
+
+    What nothing proves to be this lake's is only reported, as orphans.
+    """
+    age, waited = duration(older_than, "older_than"), duration(grace, "grace") or timedelta(0)
+    remembered = duration(keep_outcomes, "keep_outcomes") or timedelta(0)
+    with session.opened() as lake, session.output.progress("looking" if dry_run else "cleaning tables") as progress:
+        report = lake.cleanup(
+            older_than=age, keep_snapshots=keep, grace=waited, dry_run=dry_run, include_unknown=include_unknown or (),
+            pin_snapshots=pin_snapshots, keep_outcomes=remembered, keep_keys=remembered, progress=progress,
+        )  # fmt: skip
+    session.output.told(_cleaned(report, session.shown_uri))
+
+
+def _cleaned(report: ty.LakeCleanupReport, uri: str) -> Told:
+    document = {"lake": uri, **report.to_dict()}
+    goes = "would go" if report.dry_run else "went"
+    gone = {branch: numbers for branch, numbers in report.snapshots.items() if numbers}
+    files = sum(len(one.removed) for one in report.tables.values())
+    line = f"{count(sum(map(len, gone.values())), 'snapshot')} and {count(files, 'file')} ({size(report.bytes)}) of {uri} {goes}"
+    facts = [("snapshots", f"{span(numbers)} of {branch}") for branch, numbers in gone.items()]
+    facts += [
+        ("kept", f"{number} of {branch} ({', '.join(why)})") for branch, found in report.kept.items() for number, why in found.items()
+    ]
+    facts += [("directory", one) for one in report.dropped[:SHOWN_AT_MOST]]
+    facts += [("given up", f"transaction {one.transaction}") for one in report.transactions[:SHOWN_AT_MOST]]
+    facts += [("left alone", f"transaction {one.transaction}: {one.reason}") for one in report.held[:SHOWN_AT_MOST]]
+    facts += [("expired", count(report.expired, "transaction record"))] if report.expired else []
+    facts += [("orphan", f"{one.path} ({size(one.bytes)}, {one.owner}): {one.reason}") for one in report.orphans[:SHOWN_AT_MOST]]
+    facts += [("skipped", f"{name}: {why}") for name, why in report.skipped.items()]
+    rows = [(name, str(len(one.versions)), str(len(one.removed)), size(one.bytes)) for name, one in report.tables.items() if one.removed]
+    something = gone or files or report.dropped or report.transactions or report.expired
+    word = "dry run" if report.dry_run else "cleaned up" if something else "nothing to do"
+    notes = ("Nothing was changed.",) if report.dry_run else ()
+    return Told(
+        document, word, line, facts, Grid(("table", "versions", "files", "size"), rows, frozenset({1, 2, 3})), notes, bool(report.skipped)
+    )
+
+
+@lake_command(app)
+def outcome(
+    session: LakeSession,
+    transaction: Annotated[str, typer.Argument(metavar="TRANSACTION", help="Its id, as the error said.")],
+    give_up: Annotated[bool, typer.Option("--give-up", help="Make sure that it is never committed, if it is not by now.")] = False,
+) -> None:
+    """What became of a transaction. Exit code 4: it cannot be said yet."""
+    with session.opened() as lake:
+        found = lake.outcome(transaction, give_up=give_up)
+    if isinstance(found, ty.Committed):
+        document = {"transaction": transaction, "outcome": "committed", "snapshot": found.version}
+        session.told(document, "committed", f"transaction {transaction} as snapshot {found.version}")
+        return
+    word = "unknown" if isinstance(found, ty.Unknown) else "not-committed"
+    document = {"transaction": transaction, "outcome": word, "reason": found.reason}
+    session.told(document, word.replace("-", " "), f"transaction {transaction}", [("reason", found.reason)], warning=True)
+    if isinstance(found, ty.Unknown):
+        raise typer.Exit(UNKNOWN)

@@ -1,0 +1,143 @@
+"""The command that runs a pipeline: once, again and again, or only to say what it would do."""
+
+from __future__ import annotations
+
+import json as jsonlib
+import sys
+from collections.abc import Callable
+from datetime import timedelta
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+import tiltyard as ty
+from tiltyard.cli.command_session import PROBLEMS, Session, reporting
+from tiltyard.cli.messages import NOTHING, Told, count
+from tiltyard.cli.option_types import DryRun, Json, StorageOptions, duration, listed
+from tiltyard.cli.output import redacted
+from tiltyard.redact import redact
+
+if TYPE_CHECKING:  # loaded when the command runs: nobody else waits for it
+    from tiltyard.pipeline import Pipeline, RunReport
+    from tiltyard.pipeline.runner import Runner
+
+app = typer.Typer()
+
+File = Annotated[str, typer.Argument(metavar="PIPELINE", help="The pipeline: a TOML file.")]
+Once = Annotated[bool, typer.Option("--once", help="Run once; this is what happens without --every, too.")]
+Every = Annotated[str | None, typer.Option("--every", metavar="SPAN", help="Run again and again, with a pause such as 30s between runs.")]
+LakeUri = Annotated[str | None, typer.Option("--lake", metavar="URI", help="Another lake than the pipeline names.")]
+Select = Annotated[
+    list[str] | None, typer.Option("--select", metavar="STEP", help="Only what this step, or piece of upkeep, belongs to; repeat.")
+]
+Author = Annotated[str | None, typer.Option("--author", metavar="NAME", help="Who runs it, for the history.")]
+
+
+@app.command("run")
+def run(
+    file: File,
+    once: Once = False,
+    every: Every = None,
+    dry_run: DryRun = False,
+    lake: LakeUri = None,
+    select: Select = None,
+    author: Author = None,
+    json: Json = False,
+    storage_option: StorageOptions = None,
+) -> None:
+    """Run a pipeline: what is new in its sources goes through all of it in one transaction.
+
+    Exit code 0: done, or nothing to do; 1: data broke an expectation; 2: an error; 3: others were in the way; 4: nobody can say yet
+    whether it was committed, and running it again is safe. With --every and --json each run is one line.
+    """
+    with reporting(file, None, json, storage_option, None) as session:
+        pause = duration(every, "every")
+        if once and pause is not None:
+            raise ty.InvalidInput("--once and --every exclude each other.", argument="every")
+        pipeline = ty.pipeline.Pipeline.load(file)
+        names = listed(select) or None
+        if dry_run:
+            _plan(session, pipeline, lake, names)
+            return
+        with _opened(session, lake or pipeline.spec.lake_uri(), author) as opened:
+            runner = pipeline.runner(opened)
+            try:
+                _run(session, runner, names, pause, lines=json and pause is not None)
+            finally:
+                runner.spark.stop()
+
+
+def _opened(session: Session, uri: str, author: str | None, *, create: bool = True) -> ty.Lake:
+    return ty.Lake.open(uri, storage_options=session.options, author=author, create=create)
+
+
+def _plan(session: Session, pipeline: Pipeline, lake: str | None, names: list[str] | None) -> None:
+    try:
+        with _opened(session, lake or pipeline.spec.lake_uri(), None, create=False) as opened:
+            plan = pipeline.plan(lake=opened, select=names)
+    except ty.NotFound:
+        plan = pipeline.plan(lake=lake, select=names)
+    line = f"{pipeline.spec.name} has {'nothing to do' if plan.nothing else 'something to do'}"
+    session.output.told(Told(plan.to_dict(), "dry run", line, list(plan.lines()), notes=("Nothing was changed.",)))
+
+
+def _run(session: Session, runner: Runner, names: list[str] | None, pause: timedelta | None, *, lines: bool) -> None:
+    def once() -> RunReport:
+        with session.output.progress(f"running {runner.spec.name}") as progress:
+            runner.observer = lambda event: progress(event.done, event.total)
+            return runner.run(names)
+
+    schedule = ty.pipeline.Schedule(pause)
+    told: Callable[[Told], None] = _one_line if lines else session.output.told
+    quiet = _Quiet(pause is not None)
+    try:
+        with ty.pipeline.stopped_by_signals(schedule):
+            ty.pipeline.repeat(
+                once,
+                schedule,
+                lambda report: None if quiet.hides(report) else told(_told(report)),
+                lambda error: _one_line(Told(error.to_dict())) if lines else session.output.error(error),
+            )
+    except ty.pipeline.ExpectationFailed as error:
+        if lines:
+            _one_line(Told(error.to_dict()))
+        else:
+            session.output.error(error)
+        raise typer.Exit(PROBLEMS) from None
+
+
+class _Quiet:
+    """Of many runs in a row that find the same nothing, only the first is worth a line."""
+
+    def __init__(self, repeated: bool) -> None:
+        self._repeated = repeated
+        self._before: object = None
+
+    def hides(self, report: RunReport) -> bool:
+        idle = report.status in ("nothing to do", "upkeep") and not report.conflicts
+        told = (report.status, *(one.did for one in report.upkeep)) if idle else None
+        hidden = self._repeated and idle and told == self._before
+        self._before = told
+        return hidden
+
+
+def _told(report: RunReport) -> Told:
+    facts = list(report.lines())
+    if report.status == "nothing to do":
+        return Told(report.to_dict(), NOTHING, f"for {report.pipeline}", facts, notes=_sentences(report))
+    if report.status == "upkeep":
+        return Told(report.to_dict(), "done", f"{report.pipeline}, {report.seconds:.1f} s", facts)
+    rows = f"{count(report.rows_in, 'row')} in, {report.rows_out:,} out"
+    kept = f", {report.quarantined:,} in quarantine" if report.quarantined else ""
+    line = f"snapshot {report.snapshot} by {report.pipeline}: {rows}{kept}, {report.seconds:.1f} s"
+    return Told(report.to_dict(), "committed", line, facts, notes=_sentences(report))
+
+
+def _sentences(report: RunReport) -> tuple[str, ...]:
+    return tuple(f"{note[0].upper()}{note[1:]}." for note in report.notes)
+
+
+def _one_line(told: Told) -> None:
+    document: Any = redacted(dict(told.document), ())
+    sys.stdout.write(redact(jsonlib.dumps(document, allow_nan=False, default=str)) + "\n")
+    sys.stdout.flush()

@@ -1,0 +1,1 @@
+"""Branches and tags over all tables of a lake."""

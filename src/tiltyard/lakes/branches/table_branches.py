@@ -1,0 +1,62 @@
+"""Branches of a lake, table by table: a table gets a branch of its own when somebody first opens it there to write."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from tiltyard.catalog.lake_values import TableHead
+from tiltyard.catalog.line_identity import owned, owns, table_branch
+from tiltyard.errors import AlreadyExists, NotFound, StorageError
+from tiltyard.format.names import Scheme
+from tiltyard.verbs.engine.access import Place
+from tiltyard.verbs.table_refs import Branches, make_branch
+
+if TYPE_CHECKING:
+    from tiltyard.lake import Lake
+
+_TRIES: Final = 16
+"""How often a fork may turn out to be another one, or to be unmade by whoever was making it."""
+
+
+def forked(lake: Lake, head: TableHead, branch: str, line: str) -> TableHead:
+    """The table as a writer on a line of the lake has to open it: on a branch that the line owns, made now if there is none yet.
+
+    Args:
+        lake: the lake.
+        head: the table as the line has it.
+        branch, line: the branch of the lake, and which line of that name, as they were read together with the head. Another line may have
+            the name by now; what is forked here then serves nobody, and goes with the next cleanup.
+    """
+    if owns(head, branch, line):
+        return owned(head, line)
+    main = lake.plain_place_of(head)
+    lake.place_of(head, branch).load(head.version, Scheme(head.naming), lazily=True)  # finished, if it was not yet
+    number = 1
+    for _ in range(_TRIES):
+        name = table_branch(branch, line, number)
+        try:
+            if _fork(main, head, name):
+                return replace(head, branch=name, owner=line)
+        except NotFound:
+            continue  # whoever was making it took it back
+        number += 1  # made for a table that was here before, and that this line has dropped since
+    raise StorageError(f"A branch of {head.name} for {branch} is made and unmade by others.", name=head.name, transient=True)
+
+
+def _fork(main: Place, head: TableHead, name: str) -> bool:
+    """Makes a branch of a table at the version of a head, or finds it; False where it was made of another version."""
+    source, scheme = main.on_branch(head.branch), Scheme(head.naming)
+    branches = Branches(main)
+    try:
+        branches.create(name, (head.branch, head.version), kept=True)
+    except AlreadyExists:
+        known = branches[name]
+        if (known.parent_branch, known.parent_version) != (head.branch, head.version):
+            return False
+        if main.on_branch(name).log.head() is None:  # somebody is making it, or died over it
+            try:
+                make_branch(main, name, source, source.load(head.version, scheme), scheme)
+            except AlreadyExists:
+                pass
+    return True

@@ -1,0 +1,1 @@
+"""Cleanup of a lake: snapshots, dead transactions, orphans."""

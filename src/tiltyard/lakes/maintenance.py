@@ -1,0 +1,143 @@
+"""What a lake does for its own upkeep, and for clients that know only tables."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, cast
+
+from tiltyard.catalog.expiry import OUTCOMES
+from tiltyard.errors import InvalidInput
+from tiltyard.lakes.checking import LakeCheckReport, check_lake
+from tiltyard.lakes.cleanup.lake_cleanup import GRACE, LakeCleanupReport, Outcomes, Progress, cleanup_lake
+from tiltyard.lakes.recovery.backup import LakeBackup, backup_lake
+from tiltyard.lakes.recovery.repairing import Keep, LakeRepairReport, repair_table
+from tiltyard.lakes.recovery.upgrade import LakeUpgradeReport, upgrade_lake
+from tiltyard.lakes.retention import Retention
+
+if TYPE_CHECKING:
+    from tiltyard.lake import Lake
+    from tiltyard.lakes.namespace import LakeNamespace
+
+
+class Keeping:
+    """A lake, as far as its upkeep goes."""
+
+    @property
+    def _lake(self) -> Lake:
+        return cast("Lake", self)
+
+    def namespace(self, at: int | str | datetime | None = None) -> LakeNamespace:
+        """The lake for other Lance clients: ``lance.dataset(namespace_client=lake.namespace(), table_id=["sales", "orders"])``.
+
+        They list its tables and open them by name, at the version that the catalog has. What they commit through it is decided in the
+        catalog, as a transaction of one table.
+
+        Args:
+            at: a snapshot, tag or moment, to be read only; the newest state at each moment by default.
+        """
+        from tiltyard.lakes.namespace import LakeNamespace
+
+        return LakeNamespace(self._lake, at)
+
+    # ---- upkeep ----------------------------------------------------------------------------------------------------------------
+
+    def cleanup(
+        self,
+        *,
+        older_than: timedelta | None = None,
+        keep_snapshots: int | None = None,
+        dry_run: bool = False,
+        grace: timedelta = GRACE,
+        include_unknown: Sequence[str] = (),
+        pin_snapshots: bool = False,
+        keep_outcomes: timedelta = OUTCOMES,
+        keep_keys: timedelta = OUTCOMES,
+        progress: Progress | None = None,
+    ) -> LakeCleanupReport:
+        """Removes old snapshots with all that only they need, and what dead transactions left. Others may read and write meanwhile.
+
+        A snapshot goes if it is older than ``older_than`` and not among the ``keep_snapshots`` newest of its branch, whichever of the two
+        is given; with neither, no snapshot goes. The newest of each branch always stays, as do those that a tag names and those that a
+        branch began at. A transaction that was built on a snapshot that went gets ``HistoryUnavailable``.
+
+        A directory is deleted only if its own mark says that this lake made it, and a record of the catalog that nobody needs it. All
+        others that no snapshot shows are ``orphans`` of the report, and stay.
+
+        Args:
+            older_than: how old a snapshot has to be.
+            keep_snapshots: how many of the newest stay.
+            dry_run: only says what would go.
+            grace: how long a transaction may be silent before it is given up; if it goes on all the same it is refused. Files that
+                nobody has named yet wait for seven days at least. Zero, for a lake that nobody else uses, waits for nothing.
+            include_unknown: directories to delete although nothing proves that they are this lake's, by the names that ``orphans`` of an
+                earlier report gives them. One that belongs to another lake is refused.
+            pin_snapshots: leaves a Lance tag at each version that a kept snapshot needs, so that a cleanup of lancedb or pylance leaves
+                it as well; a small file for each. Without it only what tags and branches of the lake need is safe from those.
+            keep_outcomes: how long ``outcome`` of a committed transaction can be asked for; after that it is ``Unknown``, and a
+                transaction that was begun before is refused.
+            keep_keys: how long an idempotency key holds; after that a transaction with that key is committed anew.
+            progress: called with how many of how many tables are done.
+        """
+        retention = Retention(older_than, keep_snapshots)
+        return cleanup_lake(
+            self._lake, retention, grace, dry_run=dry_run, progress=progress, include_unknown=include_unknown, pin_snapshots=pin_snapshots,
+            outcomes=Outcomes(keep_outcomes, keep_keys),
+        )  # fmt: skip
+
+    def backup(self, path: str | os.PathLike[str], *, progress: Progress | None = None) -> LakeBackup:
+        """Writes all that the catalog knows into one file, as of one moment, while others go on writing; ``Lake.restore`` reads it.
+
+        The tables are not in it: copy them by other means, or keep them where they are. A file of that name is replaced once the new
+        one is whole.
+
+        Args:
+            path: a local file.
+            progress: called with how many of how many records are done.
+        """
+        return backup_lake(self._lake, path, progress=progress)
+
+    def upgrade(self, *, dry_run: bool = False, progress: Progress | None = None) -> LakeUpgradeReport:
+        """Makes a lake of an earlier release one of today: claims its root and lets its tables say whose they are. Others may work
+        meanwhile, with this release; an earlier one cannot open the lake any more. Doing it twice does no harm.
+
+        Args:
+            dry_run: only says what would be done.
+            progress: called with how many of how many tables are done.
+        """
+        return upgrade_lake(self._lake, dry_run=dry_run, progress=progress or (lambda done, total: None))
+
+    def check(self, *, tables: bool = True, data: bool = False, progress: Progress | None = None) -> LakeCheckReport:
+        """Is the lake sound: does its catalog hold together, does it agree with the tables, and is each of them sound?
+
+        What was committed and not finished is finished first, as any reader would. Others may work meanwhile.
+
+        Args:
+            tables: whether every version of every table is checked, too, which reads all their metadata.
+            data: whether all files of these are read and compared with their digests, as ``Table.check`` does.
+            progress: called with how many of how many tables are done.
+
+        Raises:
+            InvalidInput: ``data`` without ``tables``.
+        """
+        if data and not tables:
+            raise InvalidInput("The data of tables is checked only with the tables.", argument="data", advice="Leave tables=False out.")
+        return check_lake(self._lake, tables=tables, data=data, progress=progress)
+
+    def repair(self, table: str, *, keep: Keep | None = None) -> LakeRepairReport:
+        """Puts a table right that nobody may write to because a writer who does not know the catalog took the number of a version that
+        was committed together with others. What loses is set aside, not deleted.
+
+        Where nobody has to decide, what was begun is finished, versions of such writers are adopted, and a lost name is restored.
+
+        Args:
+            table: which one.
+            keep: ``"ours"`` for the version of the lake, ``"theirs"`` for the other one. With theirs, the other tables keep what was
+                committed together with the version that is lost.
+
+        Raises:
+            InvalidInput: somebody has to decide, and ``keep`` is missing.
+            NotFound: there is no such table.
+        """
+        return repair_table(self._lake, table, keep)

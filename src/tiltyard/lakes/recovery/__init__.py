@@ -1,0 +1,1 @@
+"""A catalog lost, behind or restored: back from a backup or from the files."""

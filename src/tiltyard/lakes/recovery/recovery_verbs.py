@@ -1,0 +1,110 @@
+"""What a lake does for its catalog: getting it back after it was lost."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import socket
+from collections.abc import Mapping
+from typing import Any, Literal, cast
+
+from tiltyard.interfaces import Runtime, system_runtime
+from tiltyard.lakes.recovery.reconstruct import Progress
+from tiltyard.lakes.recovery.restoring import LakeRecoveryReport, Make, Target, rebuild_lake, restore_lake
+from tiltyard.storage import Durability
+
+
+class Recoverable:
+    """A lake, as far as its catalog can be lost."""
+
+    @classmethod
+    def restore(
+        cls,
+        uri: str | os.PathLike[str],
+        backup: str | os.PathLike[str],
+        *,
+        root: str | os.PathLike[str] | None = None,
+        catalog: Literal["sqlite", "manifest"] | None = None,
+        replace: bool = False,
+        storage_options: Mapping[str, Any] | None = None,
+        durability: Durability = "fsync",
+        author: str | None = None,
+        runtime: Runtime | None = None,
+        progress: Progress | None = None,
+    ) -> LakeRecoveryReport:
+        """Gives a lake its catalog back from a backup, and adopts what its tables got since; what was found, and what was not known.
+
+        Whatever a table has beyond the backup becomes snapshots again, whole transactions only. The new catalog appears in one step; it
+        may be of another kind than the old one. Transactions that are open against the old one are refused. Stop cleanups first.
+
+        Args:
+            uri: where the catalog goes, as for ``open``.
+            backup: a file that ``Lake.backup`` wrote.
+            root: where the tables live; where the backup says they do by default.
+            catalog: as for ``open``.
+            replace: whether a catalog that is there may be replaced.
+            storage_options: as for ``open``.
+            durability: as for ``open``.
+            author: who restores it.
+            runtime: time and chance; tests own them.
+            progress: called with how many of how many tables were read.
+
+        Raises:
+            CorruptTable: the backup is cut short or changed. Nothing was changed.
+            AlreadyExists: there is a catalog, and ``replace`` is false.
+            OwnershipError: the root, or the catalog, belongs to another lake.
+        """
+        runtime = runtime or system_runtime()
+        target = Target(uri, root, catalog, storage_options, durability, author or somebody(), runtime, replace)
+        return restore_lake(target, backup, cast("Make", cls), progress or _quiet)
+
+    @classmethod
+    def rebuild(
+        cls,
+        uri: str | os.PathLike[str],
+        *,
+        root: str | os.PathLike[str] | None = None,
+        catalog: Literal["sqlite", "manifest"] | None = None,
+        replace: bool = False,
+        storage_options: Mapping[str, Any] | None = None,
+        durability: Durability = "fsync",
+        author: str | None = None,
+        runtime: Runtime | None = None,
+        progress: Progress | None = None,
+    ) -> LakeRecoveryReport:
+        """Makes a new catalog for a lake whose catalog is lost, from what its files say of themselves: for when there is no backup.
+
+        Tables that carry the marks of this lake are taken in with their names, snapshots, tags and branches as far as these are known;
+        all else below the root is listed and left alone. A snapshot keeps its number where that is certain.
+
+        Args:
+            uri: where the catalog goes, as for ``open``.
+            root: where the tables live, if not beside the catalog.
+            catalog: as for ``open``.
+            replace: whether a catalog that is there may be replaced.
+            storage_options: as for ``open``.
+            durability: as for ``open``.
+            author: who rebuilds it.
+            runtime: time and chance; tests own them.
+            progress: called with how many of how many tables were read.
+
+        Raises:
+            OwnershipError: no lake has claimed the root, or the catalog belongs to another lake.
+            AlreadyExists: there is a catalog, and ``replace`` is false.
+        """
+        runtime = runtime or system_runtime()
+        target = Target(uri, root, catalog, storage_options, durability, author or somebody(), runtime, replace)
+        return rebuild_lake(target, cast("Make", cls), progress or _quiet)
+
+
+def _quiet(done: int, total: int) -> None:
+    """For whoever does not want to know how far it is."""
+
+
+def somebody() -> str:
+    """User and machine, for the history."""
+    try:
+        user = getpass.getuser()
+    except (OSError, KeyError):
+        user = "somebody"
+    return f"{user}@{socket.gethostname()}"

@@ -1,0 +1,143 @@
+"""What a lake and a transaction offer alike: tables by name."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any, Literal
+
+import tiltyard as ty
+from tiltyard.errors import InvalidInput, NotFound
+from tiltyard.spark.placement import Work
+from tiltyard.spark.spark_table import SparkTable
+from tiltyard.spark.spark_types import arrow_schema
+from tiltyard.spark.write.merging import SparkMerge
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+Mode = Literal["append", "overwrite"]
+
+
+class NamedTables(ABC):
+    """Tables by name, and the verbs on them that bring rows."""
+
+    def __init__(self, session: SparkSession, work: Work) -> None:
+        self.session = session
+        self.work = work
+
+    def options(self) -> dict[str, Any]:
+        """The options this was made with."""
+        return {one.name: getattr(self.work, one.name) for one in fields(self.work)}
+
+    @abstractmethod
+    def table(self, name: str) -> SparkTable:
+        """A table by name."""
+
+    @abstractmethod
+    def _create(self, df: DataFrame, name: str, primary_key: Sequence[str] | None, **how: Any) -> ty.CommitResult:
+        """Makes a table of a data frame's columns, with its rows."""
+
+    def write(
+        self,
+        df: DataFrame,
+        name: str,
+        mode: Mode = "append",
+        *,
+        create: bool = False,
+        primary_key: Sequence[str] | None = None,
+        **how: Any,
+    ) -> ty.CommitResult:
+        """Writes a data frame into a table.
+
+        Args:
+            df: the rows.
+            name: the table's name in the lake.
+            mode: ``"append"``, or ``"overwrite"`` to replace rows and columns.
+            create: make the table if there is none of that name.
+            primary_key: of a table that is made here.
+            how: what ``SparkTable.append`` or ``overwrite`` take beside, such as ``message``.
+
+        Raises:
+            NotFound: there is no such table, and none is to be made.
+            InvalidInput: the rows do not fit the table.
+            KeyConflict: a key comes twice, or is there already.
+        """
+        if mode not in ("append", "overwrite"):
+            raise InvalidInput(f"mode is 'append' or 'overwrite', not {mode!r}.", argument="mode")
+        try:
+            table = self.table(name)
+        except NotFound:
+            if not create:
+                raise
+            return self._create(df, name, primary_key, **how)
+        return table.append(df, **how) if mode == "append" else table.overwrite(df, **how)
+
+    def merge(self, df: DataFrame, name: str, on: str | Sequence[str] | None = None, *, allow_duplicates: bool = False) -> SparkMerge:
+        """A merge of a data frame into a table, to be described clause by clause; see ``SparkTable.merge``."""
+        return self.table(name).merge(df, on, allow_duplicates=allow_duplicates)
+
+    def sql(self, text: str) -> DataFrame:
+        """Runs a statement on the tables; see ``tiltyard.spark.sql``."""
+        from tiltyard.spark.sql.statements import run  # it knows this module
+
+        return run(self.session, text, self)
+
+
+class LakeSpark(NamedTables):
+    """What Spark does with a lake. Each verb is a commit of its own; for several in one use ``lake.transaction()``.
+
+    Example:
+        >>> lake.spark(spark).write(df, "orders")  # doctest: +SKIP
+        >>> lake.spark(spark).merge(df, "orders", on="id").when_matched_update_all().when_not_matched_insert_all().execute()
+        ... # doctest: +SKIP
+    """
+
+    def __init__(self, lake: ty.Lake, session: SparkSession, **options: Any) -> None:
+        super().__init__(session, Work(**options))
+        self.lake = lake
+
+    def __repr__(self) -> str:
+        return f"LakeSpark({self.lake!r})"
+
+    def table(self, name: str) -> SparkTable:
+        """A table at its newest version.
+
+        Raises:
+            NotFound: there is none of that name.
+        """
+        return SparkTable(self.session, self.lake.table(name), self.work)
+
+    def _create(self, df: DataFrame, name: str, primary_key: Sequence[str] | None, **how: Any) -> ty.CommitResult:
+        with self.lake.transaction(message=how.get("message")) as tx:
+            return tx.spark(self.session, **self.options()).write(df, name, create=True, primary_key=primary_key, **how)
+
+
+class TransactionSpark(NamedTables):
+    """What Spark does inside a transaction. Executors write while it is open; nobody sees any of it before the commit.
+
+    Example:
+        >>> with lake.transaction() as tx:  # doctest: +SKIP
+        ...     tx.spark(spark).write(readings, "readings")
+        ...     tx.spark(spark).merge(stations, "stations", on="id").when_matched_update_all().execute()
+    """
+
+    def __init__(self, transaction: ty.LakeTransaction, session: SparkSession, **options: Any) -> None:
+        super().__init__(session, Work(**options))
+        self.transaction = transaction
+
+    def __repr__(self) -> str:
+        return f"TransactionSpark({self.transaction!r})"
+
+    def table(self, name: str) -> SparkTable:
+        """A table as the transaction sees it.
+
+        Raises:
+            NotFound: there is none of that name.
+        """
+        return SparkTable(self.session, self.transaction.table(name), self.work)
+
+    def _create(self, df: DataFrame, name: str, primary_key: Sequence[str] | None, **how: Any) -> ty.CommitResult:
+        self.transaction.create_table(name, arrow_schema(df.schema), primary_key=primary_key)
+        return self.write(df, name, **how)

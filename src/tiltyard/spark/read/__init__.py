@@ -1,0 +1,1 @@
+"""Reading tables in Spark: partitions, pushed filters and aggregates."""

@@ -1,0 +1,123 @@
+"""The optimizer's rules: compiled when a session asks for them, by the compiler that is among Spark's own jars.
+
+``NarrowScans`` has a plan read only what it needs. ``UnmeasuredWrites`` has Spark hand rows to our writers without measuring each.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib.resources import files
+from threading import Lock
+from typing import TYPE_CHECKING, Any, Final
+
+from tiltyard.spark.read.planner import Planner
+from tiltyard.spark.write.arrow_batches import BatchRows, measured_again
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+TESTED: Final = ("4.2", "4.3")
+"""Minor releases of Spark whose inside is known to be what the rule expects."""
+
+_SCANS: Final = "NarrowScans"
+_WRITES: Final = "UnmeasuredWrites"
+_OURS: Final = (f"tiltyard.{_SCANS}", f"tiltyard.{_WRITES}")
+_lock: Final = Lock()
+_installed: Final[dict[str, Rule]] = {}
+"""By the session's own id: Python may hold several objects for one session."""
+
+
+@dataclass(frozen=True, eq=False)
+class Rule:
+    """The rules in one session.
+
+    Attributes:
+        planner: what decides about scans; it counts what it answered and says why it declined.
+        instance: the object in the JVM that does.
+    """
+
+    planner: Planner
+    instance: Any
+
+    @property
+    def last_failure(self) -> str:
+        """What went wrong when a plan was last left as it was; empty if nothing did."""
+        return str(self.instance.lastFailure())
+
+
+def install(spark: SparkSession) -> Rule:
+    """Puts the rule into a session, once.
+
+    Raises:
+        PySparkException: or an error of py4j: this Spark is another inside; the session is as it was.
+    """
+    with _lock:
+        key = _key(spark)
+        if key not in _installed:
+            _installed[key] = _install(spark)
+        return _installed[key]
+
+
+def remove(spark: SparkSession) -> None:
+    """Takes the rule out of a session."""
+    with _lock:
+        if _installed.pop(_key(spark), None) is not None:
+            _set_rules(spark, _others(spark))
+            measured_again(spark)
+
+
+def rule_of(spark: SparkSession) -> Rule | None:
+    """The rule of a session, if it has one: what it answered, declined and failed at."""
+    return _installed.get(_key(spark))
+
+
+def _key(spark: SparkSession) -> str:
+    return str(spark._jsparkSession.sessionUUID())
+
+
+def _install(spark: SparkSession) -> Rule:
+    from pyspark.java_gateway import ensure_callback_server_started
+
+    context = spark.sparkContext
+    jvm: Any = context._jvm
+    ensure_callback_server_started(context._gateway)  # type: ignore[no-untyped-call]  # Spark left it so
+    planner = Planner(context.defaultParallelism)
+    scans = _made(jvm, _SCANS, planner)
+    writes = _made(jvm, _WRITES, spark._jsparkSession.sparkContext(), BatchRows())
+    rules = _others(spark)
+    rules.add(scans)
+    rules.add(writes)
+    _set_rules(spark, rules)
+    return Rule(planner, scans)
+
+
+def _others(spark: SparkSession) -> Any:
+    """The session's rules that are not ours, as a Java list."""
+    jvm: Any = spark.sparkContext._jvm
+    there, kept = spark._jsparkSession.experimental().extraOptimizations(), jvm.java.util.ArrayList()
+    for index in range(there.size()):
+        if there.apply(index).getClass().getName() not in _OURS:
+            kept.add(there.apply(index))
+    return kept
+
+
+def _set_rules(spark: SparkSession, rules: Any) -> None:
+    jvm: Any = spark.sparkContext._jvm
+    # Scala's name for an assignment is none that Python can write down.
+    assign = getattr(spark._jsparkSession.experimental(), "extraOptimizations_$eq")
+    assign(jvm.scala.jdk.javaapi.CollectionConverters.asScala(rules).toSeq())
+
+
+def _made(jvm: Any, name: str, *arguments: Any) -> Any:
+    """An object of a class of ours in the JVM, compiled now: about a second for the first."""
+    compiler = jvm.org.codehaus.janino.SimpleCompiler()
+    compiler.setParentClassLoader(jvm.java.lang.Thread.currentThread().getContextClassLoader())
+    compiler.cook(_source(name))
+    given = jvm.java.util.ArrayList()
+    for one in arguments:
+        given.add(one)
+    return compiler.getClassLoader().loadClass(f"tiltyard.{name}").getConstructors()[0].newInstance(given.toArray())
+
+
+def _source(name: str) -> str:
+    return (files("tiltyard.spark") / "java" / f"{name}.java").read_text()

@@ -1,0 +1,100 @@
+"""What a table shows in a Spark session: its rows, its history, its changes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark.sql.types import StructType
+
+import tiltyard as ty
+from tiltyard.errors import InvalidInput, UnsupportedFeature
+from tiltyard.spark.convert import batch_converter
+from tiltyard.spark.jobs import Batches, expected_batches, group_numbers, per_group
+from tiltyard.spark.source import NAME, TiltyardSource
+from tiltyard.spark.spark_types import spark_schema
+from tiltyard.spark.target import Address
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+def data_frame(
+    spark: SparkSession,
+    table: ty.Table,
+    *,
+    version: int | None = None,
+    tag: str | None = None,
+    timestamp: datetime | str | None = None,
+    **options: Any,
+) -> DataFrame:
+    """The rows of a table through the data source, pinned at the handle's version or another one."""
+    if version is not None or tag is not None or timestamp is not None:
+        table = _at(table, version=version, tag=tag, timestamp=timestamp)
+    spark.dataSource.register(TiltyardSource)
+    reader = spark.read.format(NAME).option("address", Address.of(table).to_json())
+    return reader.options(**{name: str(value) for name, value in options.items()}).load()
+
+
+def _at(table: ty.Table, **when: Any) -> ty.Table:
+    if isinstance(table, ty.LakeTable) and table.in_transaction:
+        raise UnsupportedFeature(
+            "Inside a transaction a table has one version.", feature="versions in a transaction", advice="Read it outside of it."
+        )
+    if sum(one is not None for one in when.values()) > 1:
+        raise InvalidInput("Give one of version, tag and timestamp.", argument="version")
+    return ty.Table.open(table.uri, branch=table.branch if when.get("tag") is None else None, storage_options=_options(table), **when)
+
+
+def _options(table: ty.Table) -> dict[str, str] | None:
+    return dict(table.lance.latest_storage_options() or {}) or None
+
+
+def history_frame(spark: SparkSession, table: ty.Table, limit: int | None) -> DataFrame:
+    """The history, newest first."""
+    columns = "version bigint, timestamp timestamp, operation string, message string, writer string, transaction_id string, rows bigint"
+    rows = [
+        (one.version, one.timestamp, one.operation, one.message, one.writer, one.transaction_id, one.rows) for one in table.history(limit)
+    ]
+    return spark.createDataFrame(rows, columns)
+
+
+def changes_frame(
+    spark: SparkSession, table: ty.Table, since: int, until: int | None, tasks: int, *, old_values: bool = False
+) -> DataFrame:
+    """The change feed of some versions, in order; executors read some versions each, when it is asked for."""
+    last = table.version if until is None else until
+    feed = table.changes(since, last, old_values=old_values)
+    told = spark_schema(feed.schema)
+    if isinstance(table, ty.LakeTable) and table.in_transaction:  # nobody else can see these versions
+        convert = batch_converter(feed.schema, expected_batches(told))
+        return spark.createDataFrame(pa.Table.from_batches([convert(one) for one in feed], expected_batches(told)), told)
+    uri, branch, options = table.uri, table.branch, _options(table)
+    parts = _parted(since, last, tasks)
+    return per_group(spark, parts).mapInArrow(_feed(uri, branch, options, parts, last, told, old_values=old_values), told)
+
+
+def _parted(since: int, last: int, most: int) -> list[tuple[int, int]]:
+    """The versions after one up to another, in so many ranges at most, about equally long."""
+    count = max(min(most, last - since), 1)
+    ends = [since + (last - since) * number // count for number in range(count + 1)]
+    return list(pairwise(ends))
+
+
+def _feed(
+    uri: str, branch: str | None, options: dict[str, str] | None, parts: list[tuple[int, int]], last: int, told: StructType, *,
+    old_values: bool,
+) -> Any:  # fmt: skip
+    def run(batches: Iterable[pa.RecordBatch]) -> Batches:
+        wanted = expected_batches(told)
+        for number in group_numbers(iter(batches)):
+            table = ty.Table.open(uri, branch=branch, version=last, storage_options=options)
+            feed = table.changes(*parts[number], old_values=old_values, columns_of=last)
+            convert = batch_converter(feed.schema, wanted)
+            for batch in feed:
+                yield convert(batch)
+
+    return run

@@ -1,0 +1,1 @@
+"""Writing tables from Spark: append, merge, update, delete, maintenance."""

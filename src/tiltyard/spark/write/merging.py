@@ -1,0 +1,197 @@
+"""Merges a data frame into a table by key, with all rows in executors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import tiltyard as ty
+from tiltyard.errors import InvalidInput
+from tiltyard.spark.spark_expressions import is_expression
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+Kind = Literal["update", "insert", "delete", "fail"]
+
+
+@dataclass(frozen=True, slots=True)
+class Clause:
+    """What happens to some rows.
+
+    Attributes:
+        kind: what is done.
+        condition: a condition of Spark over both rows; None for all that are left.
+        values: for an update or insert, expressions by column; None for all columns that the source has.
+    """
+
+    kind: Kind
+    condition: Any = None
+    values: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SparkMergePlan:
+    """All clauses of a merge, each group in the order in which they apply.
+
+    Attributes:
+        on: the columns that rows are matched by; None for the primary key.
+        condition: a condition that rows are matched by instead, over both.
+        matched: for rows in both.
+        source_only: for rows that only the source has.
+        target_only: for rows that only the table has.
+        source: what conditions call the source.
+        target: and the table.
+        same: columns that are equal in rows that match, so that taking them from the source changes nothing.
+    """
+
+    on: tuple[str, ...] | None = None
+    condition: Any = None
+    matched: tuple[Clause, ...] = ()
+    source_only: tuple[Clause, ...] = ()
+    target_only: tuple[Clause, ...] = ()
+    allow_duplicates: bool = False
+    source: str = "source"
+    target: str = "target"
+    same: frozenset[str] = frozenset()
+
+    @property
+    def clauses(self) -> tuple[Clause, ...]:
+        return (*self.matched, *self.source_only, *self.target_only)
+
+    def added(self, group: Literal["matched", "source_only", "target_only"], clause: Clause) -> SparkMergePlan:
+        known: tuple[Clause, ...] = getattr(self, group)
+        if known and known[-1].condition is None:
+            raise InvalidInput(
+                f"No row is left for {clause.kind}: the clause before it, {known[-1].kind}, takes all of them.",
+                argument="condition",
+                advice="Give the earlier clause a condition, or put it last.",
+            )
+        if group == "matched":
+            return replace(self, matched=(*known, clause))
+        return replace(self, source_only=(*known, clause)) if group == "source_only" else replace(self, target_only=(*known, clause))
+
+    def is_plain(self) -> bool:
+        """Whether no expression of Spark is in it, so that anybody can do it the same way."""
+        bare = all(one.condition is None and (one.values is None or one.kind == "delete") for one in self.clauses)
+        return bare and self.condition is None and all(one.kind != "update" for one in self.target_only)
+
+    def is_upsert(self) -> bool:
+        """Whether each row of the source is written as it is, whatever the table has."""
+        updates = [one.kind for one in self.matched] == ["update"]
+        inserts = [one.kind for one in self.source_only] == ["insert"]
+        return self.is_plain() and updates and inserts and not self.target_only
+
+
+_GIVEN: Final = "An expression is text of Spark SQL, or a Column."
+
+
+@dataclass(frozen=True, slots=True)
+class SparkMerge:
+    """A merge that is being described. Each clause gives a new one; ``execute`` does it.
+
+    Of several clauses for the same rows, the first whose condition holds decides. Conditions and values are Spark's own: SQL as text, over
+    ``source.`` and ``target.`` columns, or a ``Column``.
+    """
+
+    _source: DataFrame
+    _run: Callable[[DataFrame, SparkMergePlan, Mapping[str, Any]], ty.CommitResult]
+    _plan: SparkMergePlan
+
+    def when_matched_update_all(self, condition: str | Column | None = None) -> SparkMerge:
+        """Rows in both take all columns that the source has."""
+        return self._with("matched", Clause("update", _condition(condition)))
+
+    def when_matched_update(self, values: Mapping[str, str | Column] | Sequence[str], condition: str | Column | None = None) -> SparkMerge:
+        """Rows in both take new values, by column, and keep the others; of a list of names, those of the source."""
+        return self._with("matched", Clause("update", _condition(condition), self._values(values)))
+
+    def when_matched_delete(self, condition: str | Column | None = None) -> SparkMerge:
+        """Rows in both are deleted."""
+        return self._with("matched", Clause("delete", _condition(condition)))
+
+    def when_matched_fail(self) -> SparkMerge:
+        """If a row is in both, nothing is done at all and a ``KeyConflict`` is raised."""
+        return self._with("matched", Clause("fail"))
+
+    def when_not_matched_insert_all(self, condition: str | Column | None = None) -> SparkMerge:
+        """Rows that only the source has are inserted."""
+        return self._with("source_only", Clause("insert", _condition(condition)))
+
+    def when_not_matched_insert(
+        self, values: Mapping[str, str | Column] | Sequence[str], condition: str | Column | None = None
+    ) -> SparkMerge:
+        """Rows that only the source has are inserted with these values; other columns are null."""
+        return self._with("source_only", Clause("insert", _condition(condition), self._values(values)))
+
+    def when_not_matched_by_source_delete(self, condition: str | Column | None = None) -> SparkMerge:
+        """Rows that only the table has are deleted."""
+        return self._with("target_only", Clause("delete", _condition(condition)))
+
+    def when_not_matched_by_source_update(self, values: Mapping[str, str | Column], condition: str | Column | None = None) -> SparkMerge:
+        """Rows that only the table has take new values, by column."""
+        if not isinstance(values, Mapping):
+            raise InvalidInput("Values are expressions by column: there is no source to take them from.", argument="values")
+        return self._with("target_only", Clause("update", _condition(condition), self._values(values)))
+
+    def execute(
+        self,
+        *,
+        message: str | None = None,
+        properties: Mapping[str, str] | None = None,
+        max_retries: int = 20,
+        retries: int = 10,
+        deadline: float | None = None,
+    ) -> ty.CommitResult:
+        """Does it: rows are matched and written in executors, then one commit is made.
+
+        Args:
+            message: a sentence for the history.
+            properties: more for the history, as text.
+            max_retries: how often a lost race for a version is run again.
+            retries: how often all of it is done again on the newest version after a conflict that allows it.
+            deadline: seconds after which neither is begun again.
+
+        Returns:
+            What became of it; ``rows`` counts ``inserted``, ``updated`` and ``deleted``. If nothing was to be done, nothing is committed.
+
+        Raises:
+            InvalidInput: the source does not fit the table.
+            KeyConflict: the source has two rows of one key; a row matched that must not; others inserted our keys, again and again.
+            RetryableConflict: others changed the same rows, again and again.
+        """
+        if not self._plan.clauses:
+            raise InvalidInput("The merge has no clause.", argument="merge", advice="Add when_matched_... or when_not_matched_... first.")
+        how = {"message": message, "properties": properties, "max_retries": max_retries, "retries": retries, "deadline": deadline}
+        return self._run(self._source, self._plan, how)
+
+    def _with(self, group: Literal["matched", "source_only", "target_only"], clause: Clause) -> SparkMerge:
+        return replace(self, _plan=self._plan.added(group, clause))
+
+    def _values(self, values: Mapping[str, Any] | Sequence[str]) -> dict[str, Any]:
+        if isinstance(values, Mapping):
+            found = dict(values)
+        else:
+            names = [values] if isinstance(values, str) else list(values)
+            found = {name: f"{self._plan.source}.`{str(name).replace('`', '``')}`" for name in names}
+        if not found or not all(isinstance(name, str) for name in found):
+            raise InvalidInput("Columns are named by text, at least one.", argument="values")
+        for value in found.values():
+            if not is_expression(value):
+                raise InvalidInput(_GIVEN, argument="values")
+        return found
+
+
+def _condition(given: Any) -> Any:
+    if given is None or is_expression(given):
+        return given
+    raise InvalidInput(_GIVEN, argument="condition")
+
+
+def merge_plan(on: str | Sequence[str] | None, *, allow_duplicates: bool) -> SparkMergePlan:
+    """A plan without clauses yet."""
+    names = (on,) if isinstance(on, str) else None if on is None else tuple(on)
+    if names is not None and (not names or not all(isinstance(name, str) for name in names)):
+        raise InvalidInput("Columns to merge on are named by text, at least one.", argument="on")
+    return SparkMergePlan(names, allow_duplicates=bool(allow_duplicates))

@@ -1,0 +1,152 @@
+"""Adds columns whose values a query of Spark works out, row by row address: only the new columns are written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+import tiltyard as ty
+from tiltyard.distributed import ColumnTask, CompactTask, IndexTask
+from tiltyard.errors import InvalidInput
+from tiltyard.spark.convert import batch_converter
+from tiltyard.spark.jobs import ADDRESS, Batches, group_numbers, per_group, results, scan_frame
+from tiltyard.spark.placement import Work
+from tiltyard.spark.spark_expressions import checked_expression, mentioned
+from tiltyard.spark.spark_types import arrow_schema
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+ROW_ADDRESS = "_rowaddr"
+"""What a query calls where a row is."""
+
+Query = "Callable[[DataFrame], DataFrame]"
+
+
+def add_columns(
+    spark: SparkSession,
+    table: ty.Table,
+    columns: Mapping[str, str | Column] | Callable[[DataFrame], DataFrame],
+    how: Mapping[str, Any],
+    work: Work,
+) -> ty.CommitResult:
+    """Adds columns to all rows."""
+    schema = table.schema
+
+    def query(scan: ty.distributed.ScanTask) -> DataFrame:
+        names = mentioned(schema.names, list(columns.values())) if isinstance(columns, Mapping) else list(schema.names)
+        rows = scan_frame(spark, scan, schema, names, work).withColumnRenamed(ADDRESS, ROW_ADDRESS)
+        return _made(rows, columns)
+
+    new = arrow_schema(query(table.scan_task()).drop(ROW_ADDRESS).schema)
+    new = pa.schema([one.with_nullable(True) for one in new])
+
+    def worker(task: ColumnTask) -> dict[int, Any]:
+        work.begin("working out columns")
+        made = _written(query(task.scan), task, work)
+        work.begin("committing")
+        return made
+
+    return table.add_columns_parts(new, worker, **how)
+
+
+def _made(rows: DataFrame, columns: Mapping[str, str | Column] | Callable[[DataFrame], DataFrame]) -> DataFrame:
+    from pyspark.sql import functions as f
+
+    if callable(columns):
+        made: DataFrame = columns(rows)
+        if ROW_ADDRESS not in made.columns or len(made.columns) < 2:
+            raise InvalidInput(
+                f"The query must keep {ROW_ADDRESS} and add columns to it.", argument="columns", advice=f"It gave {made.columns}."
+            )
+        return made
+    if not isinstance(columns, Mapping) or not columns:
+        raise InvalidInput("Columns are expressions of Spark by name, or a function of a data frame.", argument="columns")
+    return rows.select(f.col(ROW_ADDRESS), *(checked_expression(value, "columns").alias(name) for name, value in columns.items()))
+
+
+def _written(frame: DataFrame, task: ColumnTask, work: Work) -> dict[int, Any]:
+    """Brings the rows of each fragment together and has its file written. Fragments that the query left out get theirs, too."""
+    from pyspark.sql import functions as f
+
+    number = f.shiftrightunsigned(f.col(ROW_ADDRESS), 32).cast("long")
+    pending = set(task.fragments)
+    chosen = frame.withColumn(_FRAGMENT, number).where(f.col(_FRAGMENT).isin([*pending]) if len(pending) < _MANY else f.lit(True))
+    spread = chosen.repartition(f.col(_FRAGMENT)).sortWithinPartitions(_FRAGMENT)
+    wanted = task.schema
+
+    def run(batches: Batches) -> dict[int, Any]:
+        done: dict[int, Any] = {}
+        kept: dict[int, list[pa.Table]] = {}
+        for batch in batches:
+            for one in _by_fragment(batch):
+                place = one[0]
+                for ready in [number for number in kept if number != place]:
+                    done[ready] = task.write(ready, pa.concat_tables(kept.pop(ready)))
+                kept.setdefault(place, []).append(_values(one[1], wanted))
+        for place, tables in kept.items():
+            done[place] = task.write(place, pa.concat_tables(tables))
+        return {number: file for number, file in done.items() if number in pending}
+
+    files = {number: file for part in results(spread, run) for number, file in part.items()}
+    missing = sorted(pending - files.keys())
+    empty = pa.schema([pa.field(ROW_ADDRESS, pa.uint64()), *wanted]).empty_table()
+    return files | {number: task.write(number, empty) for number in missing}
+
+
+_FRAGMENT = "_ty_fragment"
+_MANY = 1000
+
+
+def _by_fragment(batch: pa.RecordBatch) -> list[tuple[int, pa.RecordBatch]]:
+    numbers = batch.column(_FRAGMENT)
+    found = []
+    for number in numbers.unique().to_pylist():
+        found.append((number, batch.filter(pa.compute.equal(numbers, number))))
+    return found
+
+
+def _values(batch: pa.RecordBatch, wanted: pa.Schema) -> pa.Table:
+    schema = pa.schema([pa.field(ROW_ADDRESS, pa.uint64()), *wanted])
+    return pa.Table.from_batches([batch_converter(batch.schema, schema)(batch)])
+
+
+def compact(spark: SparkSession, table: ty.Table, how: Mapping[str, Any], work: Work) -> ty.CommitResult:
+    """Compacts a table; what is small is done by the driver."""
+    if table.count_rows() <= work.driver_rows and work.driver_bytes:
+        work.begin("compacting on the driver")
+        return table.compact(**how)
+
+    def runner(tasks: Sequence[CompactTask]) -> list[str]:
+        work.begin("compacting")
+
+        def run(batches: Batches) -> list[tuple[int, str]]:
+            return [(number, tasks[number].run()) for number in group_numbers(batches)]
+
+        told = dict(pair for part in results(per_group(spark, tasks), run) for pair in part)
+        work.begin("committing")
+        return [told[number] for number in range(len(tasks))]
+
+    return table.compact_parts(runner, **how)
+
+
+def create_index(spark: SparkSession, table: ty.Table, column: str, index_type: str, how: Mapping[str, Any], work: Work) -> ty.CommitResult:
+    """Creates an index. Small tables and vector indices, whose parts learn from all rows, are done by the driver."""
+    if table.count_rows() <= work.driver_rows and work.driver_bytes:
+        work.begin("indexing on the driver")
+        return table.create_index(column, index_type, **how)
+
+    def runner(task: IndexTask) -> list[Any]:
+        groups = task.scan.groups(work.tasks(spark))
+        work.begin("indexing")
+
+        def run(batches: Batches) -> list[Any]:
+            return [task.segment(groups[number]) for number in group_numbers(batches)]
+
+        made = [one for part in results(per_group(spark, groups), run) for one in part] if groups else [task.segment(())]
+        work.begin("committing")
+        return made
+
+    return table.create_index_parts(runner, column, index_type, **how)

@@ -1,0 +1,301 @@
+"""Whether a version is the newest, and whether one we made came in time.
+
+A writer that stalls before its create may find its number free again because the version that had it was cleaned up. What it creates then
+lies below the head, where nobody sees it. No store tells the two apart, so a second look does.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Final
+
+from tiltyard.errors import CorruptTable, HistoryUnavailable, NotFound, OutcomeUnknown, StorageError, TiltyardError
+from tiltyard.format.manifest import Manifest
+from tiltyard.format.names import HINT_PATH, Scheme, decode_hint, encode_hint
+from tiltyard.interfaces import ObjectStore, Runtime
+from tiltyard.transaction.backoff import wait_before
+from tiltyard.transaction.log import Committed, VersionLog
+from tiltyard.transaction.new_files import new_files
+from tiltyard.transaction.operations import Restore
+from tiltyard.transaction.transaction import Transaction
+from tiltyard.transaction.verify import follows
+
+REFS: Final = ("_refs/tags/", "_refs/branches/")
+"""What may keep a version from being cleaned up."""
+
+LOOKS: Final = 6
+"""How often the second look is tried before its outcome is called unknown."""
+FIRST_WAIT: Final = 0.01
+"""Seconds; what the wait between two looks grows from."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lateness:
+    """Looks at the versions of one table, before a commit and after it."""
+
+    log: VersionLog
+    runtime: Runtime
+
+    # ---- before ----------------------------------------------------------------------------------------------------------------
+
+    def is_newest(self, version: int, scheme: Scheme) -> bool:
+        """Whether a version that is there is the latest for certain, by a few small questions; if not, a listing has to tell.
+
+        The next one may be missing below the head where a cleanup took it and left this one, or where somebody lost it. A tag or a branch
+        can bring that about, or a clock that went backwards; then the hint, which every writer renews, names a later version; or a
+        cleanup of ours, which says so. Where names come in order a listing costs no more than this.
+        """
+        try:
+            if self.log.store.ordered or self._hinted() != version or self._has_refs() or read_floor(self.log.store).version > version:
+                return False
+            self.log.store.head(self.log.path(version + 1, scheme))
+        except NotFound:
+            return True
+        except StorageError:
+            return False
+        return False
+
+    def check_ground(self, transaction: Transaction, scheme: Scheme) -> None:
+        """Makes sure, right before the create, that no cleanup has counted on this transaction not to be committed.
+
+        A cleanup that finds the transaction file holds what it needs; one that came before has left its mark. So this has to come after
+        the file was written.
+
+        Raises:
+            HistoryUnavailable: what it was built on has long been cleaned up, or the version it restores is gone.
+        """
+        refused = read_floor(self.log.store).refused
+        if refused > transaction.read_version:
+            head = self.log.head()
+            # A table made anew where another one was counts from 1 again; records of the other one mean nothing to it.
+            if head is not None and head[0] >= refused:
+                raise self._gone(transaction.read_version, transaction, head[0])
+        operation = transaction.operation
+        if isinstance(operation, Restore) and self._is_gone(operation.version, scheme):
+            raise self._gone(operation.version, transaction, None)
+
+    def _gone(self, version: int, transaction: Transaction, head: int | None) -> HistoryUnavailable:
+        return HistoryUnavailable(
+            f"Version {version} of {self.log.store.uri} was cleaned up; {transaction.operation.name} needs it.",
+            read_version=transaction.read_version,
+            missing=[version],
+            head=head,
+        )
+
+    # ---- after -----------------------------------------------------------------------------------------------------------------
+
+    def check_in_time(self, transaction: Transaction, base: Manifest, made: Manifest, scheme: Scheme, *, again: bool = False) -> None:
+        """Makes sure that the version we created is the next one, not an old number that a cleanup had set free.
+
+        A cleanup that took that number's version took the one below it, too, unless somebody keeps that one by a tag or a branch; so in
+        nearly every commit this costs a look at a few names.
+
+        Args:
+            transaction: ours.
+            base: the version it was put on.
+            made: the version it made.
+            scheme: how versions are named.
+            again: whether this may be the second time that we created it: then a number that was free says nothing about the first.
+
+        Raises:
+            HistoryUnavailable: we were late; what we created is gone again.
+            OutcomeUnknown: nobody can say whether we were.
+        """
+        doubt: TiltyardError | None = None
+        for look in range(LOOKS):
+            if look:
+                self.runtime.clock.sleep(wait_before(look, FIRST_WAIT, self.runtime))
+            try:
+                in_time, head = self._look(transaction, base, made, scheme, again)
+            except (StorageError, CorruptTable) as error:
+                doubt = error
+                continue
+            if in_time:
+                return
+            if in_time is None:
+                break
+            with suppress(StorageError, CorruptTable):
+                if self._is_ours(made.version, transaction, scheme):
+                    self.log.store.delete(self.log.path(made.version, scheme))
+            raise HistoryUnavailable(
+                f"Version {made.version} had been there and was cleaned up while we were about to create it; the head is {head}.",
+                read_version=transaction.read_version,
+                missing=[made.version],
+                head=head,
+            )
+        why = (
+            f"later versions cannot be read: {doubt}" if doubt else "later versions do not tell; perhaps a cleanup had set its number free"
+        )
+        raise OutcomeUnknown(
+            f"Version {made.version} was created, but {why}.",
+            transaction_id=transaction.uuid,
+            version=made.version,
+            uri=self.log.store.uri,
+        ) from doubt
+
+    def _look(self, transaction: Transaction, base: Manifest, made: Manifest, scheme: Scheme, again: bool) -> tuple[bool | None, int]:
+        """Whether what we made is part of the history, None if nobody can say; and the head."""
+        version = made.version
+        head = self.log.head() if self._may_be_late(version, scheme) else None
+        if head is None or head[0] <= version:
+            return True, version
+        after = self._committed(version + 1, scheme)
+        told = None if after is None else follows(after, made, transaction.uuid)
+        if told is None and (owner := owner_of(self.log.store, version)) is not None:
+            told = owner == transaction.uuid
+        if told is not None:
+            return told, head[0]
+        newest = self._committed(head[0], scheme)
+        if newest is not None and _shows(newest, transaction, base):
+            return True, head[0]
+        if after is not None or again or not self._is_ours(version, transaction, scheme):
+            return None, head[0]
+        return False, head[0]  # the next one was cleaned up, and a cleanup does not leave the older of two
+
+    def _committed(self, version: int, scheme: Scheme) -> Committed | None:
+        try:
+            return self.log.committed(version, scheme)
+        except NotFound:
+            return None
+
+    def _is_ours(self, version: int, transaction: Transaction, scheme: Scheme) -> bool:
+        """Whether what is under a number is our work: after a cleanup it may be that of a writer who was later still."""
+        there = self._committed(version, scheme)
+        return there is not None and there.transaction.uuid == transaction.uuid
+
+    def _is_gone(self, version: int, scheme: Scheme) -> bool:
+        try:
+            self.log.store.head(self.log.path(version, scheme))
+        except NotFound:
+            return True
+        return False
+
+    def _may_be_late(self, version: int, scheme: Scheme) -> bool:
+        if self.log.store.ordered:
+            return True  # a listing gives its first name at once, so there is no cheaper question
+        if self._has_refs() or self._hinted() >= version or self._is_gone(version - 1, scheme):
+            return True
+        return read_floor(self.log.store).version > version
+
+    def _has_refs(self) -> bool:
+        return any(True for prefix in REFS for _ in self.log.store.names(prefix))
+
+    def _hinted(self) -> int:
+        """A version that is there, or was; 0 where nobody left a hint."""
+        try:
+            return decode_hint(self.log.store.get(HINT_PATH)) or 0
+        except NotFound:
+            return 0
+
+    def leave_hint(self, version: int) -> None:
+        """Says which version is the latest, where a store does not list in order. Advice: if it cannot be written, nothing is lost."""
+        if not self.log.store.ordered:
+            with suppress(StorageError):
+                self.log.store.put(HINT_PATH, encode_hint(version))
+
+
+def _shows(newest: Committed, transaction: Transaction, base: Manifest) -> bool:
+    """Whether a version names a file that our operation brought along."""
+    names = (path.rpartition("/")[2] for path in new_files(transaction.operation, base))
+    return any(name and name.encode() in newest.file.message.body for name in names)
+
+
+FLOORS: Final = "_tiltyard/floor/"
+_NAME: Final = re.compile(r"([0-9]{1,20})-([0-9]{1,20})-[0-9a-f-]{36}\.json", re.ASCII)
+
+Moments = tuple[tuple[int, datetime], ...]
+"""Numbers, and since when they hold."""
+
+
+@dataclass(frozen=True, slots=True)
+class Floor:
+    """What names of records say.
+
+    Attributes:
+        version: versions below this one may be gone.
+        refused: a transaction that read a version below this one is not committed any more; never above ``version``.
+    """
+
+    version: int = 0
+    refused: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class FloorRecord:
+    """One record in full.
+
+    Attributes:
+        floor: what its name says.
+        removed: versions that went, and the transaction that had made each.
+        versions, refusals: earlier values of both numbers, with the time from which they held.
+        files: what that cleanup wanted to delete, as long as it is not done.
+    """
+
+    floor: Floor
+    removed: Mapping[int, str] = field(default_factory=dict)
+    versions: Moments = ()
+    refusals: Moments = ()
+    files: tuple[str, ...] = ()
+
+    def path(self, unique: str) -> str:
+        return f"{FLOORS}{self.floor.version:020d}-{self.floor.refused:020d}-{unique}.json"
+
+    def to_bytes(self) -> bytes:
+        known = {
+            "removed": {str(version): uuid for version, uuid in self.removed.items()},
+            "versions": [[number, when.isoformat()] for number, when in self.versions],
+            "refusals": [[number, when.isoformat()] for number, when in self.refusals],
+            "files": list(self.files),
+        }
+        return json.dumps(known, separators=(",", ":")).encode()
+
+
+def read_floor(store: ObjectStore) -> Floor:
+    """The floor as it is now; zero where nothing was cleaned up."""
+    found = [named for named in map(_parse_name, store.names(FLOORS)) if named is not None]
+    return Floor(max((one.version for one in found), default=0), max((one.refused for one in found), default=0))
+
+
+def read_records(store: ObjectStore) -> dict[str, FloorRecord]:
+    """All records by path. Of one that cannot be read, a half-written one, the name still counts."""
+    records: dict[str, FloorRecord] = {}
+    for name in store.names(FLOORS):
+        floor = _parse_name(name)
+        if floor is not None:
+            with suppress(NotFound):  # another cleanup merged it into its own meanwhile
+                records[FLOORS + name] = _decode(store.get(FLOORS + name), floor)
+    return records
+
+
+def owner_of(store: ObjectStore, version: int) -> str | None:
+    """The transaction that had made a version which a cleanup removed; None where nobody wrote that down."""
+    owners = {record.removed[version] for record in read_records(store).values() if version in record.removed}
+    return owners.pop() if len(owners) == 1 else None
+
+
+def _parse_name(name: str) -> Floor | None:
+    match = _NAME.fullmatch(name)
+    return None if match is None else Floor(int(match[1]), int(match[2]))
+
+
+def _decode(data: bytes, floor: Floor) -> FloorRecord:
+    try:
+        told = json.loads(data)
+        return FloorRecord(
+            floor,
+            {int(version): str(uuid) for version, uuid in told["removed"].items()},
+            _moments(told["versions"]),
+            _moments(told["refusals"]),
+            tuple(str(path) for path in told["files"]),
+        )
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return FloorRecord(floor)
+
+
+def _moments(told: Any) -> Moments:
+    return tuple((int(number), datetime.fromisoformat(when)) for number, when in told)

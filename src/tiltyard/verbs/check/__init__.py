@@ -1,0 +1,1 @@
+"""Is this table sound? Manifests, files, rows and indices."""

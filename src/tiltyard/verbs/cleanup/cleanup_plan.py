@@ -1,0 +1,428 @@
+"""What a cleanup would delete, and why; nothing is changed here.
+
+Versions go from the oldest on, without gaps but for those that somebody keeps. Files go for one of a few reasons, each of which says that
+no version names the file and no writer at work will.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from itertools import takewhile
+from typing import Final, TypeVar
+
+from tiltyard.errors import CorruptTable, InvalidInput, NotFound
+from tiltyard.format.flags import check_writable
+from tiltyard.format.fragments import decode_fragment
+from tiltyard.format.manifest import Manifest, decode_indices
+from tiltyard.format.manifest_file import ManifestFile, decode_manifest_file
+from tiltyard.format.names import VersionName, parse_manifest_name, parse_transaction_name
+from tiltyard.transaction.log import TRANSACTIONS, VERSIONS
+from tiltyard.transaction.new_files import new_files
+from tiltyard.transaction.operations import Restore
+from tiltyard.transaction.transaction import Transaction
+from tiltyard.transaction.verify import PARENT
+from tiltyard.verbs.engine.access import Place
+from tiltyard.verbs.table_history import moment
+from tiltyard.verbs.table_refs import Branches, Tags
+
+Ref = TypeVar("Ref")
+
+GRACE: Final = timedelta(days=7)
+"""How long a file that no version names is left alone: stock writers count on it."""
+
+OURS: Final = "_tiltyard/"
+SET_ASIDE: Final = "_tiltyard/set_aside/"
+"""Where versions lie that lost their number to others."""
+STAGED: Final = "_tiltyard/staged/"
+"""Where versions wait that a lake has not published, or not finished yet."""
+
+KINDS: Final = (
+    ("data", re.compile(r"(data/[^/]+)\.lance")),
+    ("blobs", re.compile(r"(data/[^/]+)/[^/]+\.blob")),
+    ("deletions", re.compile(r"(_deletions/[^/]+\.(?:arrow|bin))")),
+    ("indices", re.compile(r"(_indices/[^/]+/).+")),
+    ("transactions", re.compile(r"(_transactions/[^/]+\.txn)")),
+)
+"""Files that a cleanup may touch, and what they come and go with. All others belong to somebody else."""
+
+OF_REMOVED: Final = "only versions that go name it"
+BEGUN: Final = "an earlier cleanup had begun to delete it"
+REPLACED: Final = "its transaction was committed without it"
+REFUSED: Final = "its transaction read a version that is long gone and would be refused"
+DEAD: Final = "its transaction was given up"
+OLD: Final = "no version names it, and it is older than the time of grace"
+YOUNG: Final = "no version names it yet, and it is younger than the time of grace"
+AWAITED: Final = "a transaction that may still be committed names it"
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """What may go.
+
+    Attributes:
+        older_than: versions that were committed longer ago than this; None for any.
+        keep_versions: how many of the newest stay in any case.
+        keep: versions that stay.
+        grace: the age from which a file may go that no version names.
+        before: versions below this one; for a lake, which knows what its snapshots need.
+        dead: transactions that will never be committed, for certain.
+        ignored: staged versions that belong to these.
+    """
+
+    older_than: timedelta | None = None
+    keep_versions: int | None = None
+    keep: frozenset[int] = frozenset()
+    grace: timedelta = GRACE
+    before: int | None = None
+    dead: frozenset[str] = frozenset()
+    ignored: frozenset[str] = frozenset()
+
+    def __post_init__(self) -> None:
+        if self.older_than is not None and (not isinstance(self.older_than, timedelta) or self.older_than < timedelta(0)):
+            raise InvalidInput("older_than is a timedelta from zero on, or None.", argument="older_than")
+        if self.keep_versions is not None and (
+            isinstance(self.keep_versions, bool) or not isinstance(self.keep_versions, int) or self.keep_versions < 1
+        ):
+            raise InvalidInput("keep_versions is a number from 1 on, or None: the newest version always stays.", argument="keep_versions")
+        if not all(isinstance(version, int) for version in self.keep):
+            raise InvalidInput("keep names versions by their numbers.", argument="keep", advice="A tag keeps its version by itself.")
+        if not isinstance(self.grace, timedelta) or self.grace < timedelta(0):
+            raise InvalidInput("grace is a timedelta from zero on.", argument="grace")
+
+
+@dataclass(slots=True)
+class Group:
+    """Files that come and go together: a data file and its blobs, the files of an index, or one alone."""
+
+    kind: str
+    files: list[tuple[str, str, int]] = field(default_factory=list)
+    """Kind, path and size of each."""
+    modified: datetime | None = None
+
+    def add(self, kind: str, path: str, size: int, modified: datetime) -> None:
+        self.files.append((kind, path, size))
+        self.modified = modified if self.modified is None else max(self.modified, modified)
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """What is there. Files were listed before versions, so that one committed meanwhile is not taken for an orphan."""
+
+    groups: dict[str, Group]
+    versions: list[VersionName]
+    sizes: dict[str, int]
+    """Of manifests, by path."""
+    now: datetime
+
+    @property
+    def head(self) -> int:
+        return self.versions[-1].version
+
+
+@dataclass(slots=True)
+class Claims:
+    """Who names which files, by the name that a group of files goes by."""
+
+    named: set[str] = field(default_factory=set)
+    """By versions that stay."""
+    left: set[str] = field(default_factory=set)
+    """By versions that go."""
+    awaited: set[str] = field(default_factory=set)
+    """By transactions that may still be committed."""
+    replaced: set[str] = field(default_factory=set)
+    refused: set[str] = field(default_factory=set)
+    dead: set[str] = field(default_factory=set)
+    restoring: set[int] = field(default_factory=set)
+    """Versions that a transaction under way goes back to."""
+    owners: dict[int, str] = field(default_factory=dict)
+    """Of versions that go, the transaction that made each."""
+    loaded: set[int] = field(default_factory=set)
+    """Versions that were read; others went while we looked."""
+    committed: set[str] = field(default_factory=set)
+    """Ids of all transactions that made a version."""
+
+
+def take_survey(place: Place) -> Survey:
+    groups = _listed(place)
+    place.head()
+    sizes = {info.path: info.size for info in place.store.list(VERSIONS)}
+    return Survey(groups, place.log.versions(), sizes, place.runtime.clock.now())
+
+
+def add_late_files(place: Place, survey: Survey, names: Collection[str]) -> None:
+    """Lists once more where a version that goes names files that came after the first listing: busy writers make it old at once."""
+    late = set(names).difference(survey.groups)
+    if late:
+        survey.groups.update((key, group) for key, group in _listed(place).items() if key in late)
+
+
+def _listed(place: Place) -> dict[str, Group]:
+    groups: dict[str, Group] = {}
+    for prefix in ("data/", "_deletions/", "_indices/", TRANSACTIONS):
+        for info in place.store.list(prefix):
+            found = _kind_of(info.path)
+            if found is not None:
+                groups.setdefault(found[1], Group(found[0])).add(found[0], info.path, info.size, info.modified)
+    return groups
+
+
+def _kind_of(path: str) -> tuple[str, str] | None:
+    for kind, shape in KINDS:
+        match = shape.fullmatch(path)
+        if match is not None:
+            return kind, match[1]
+    return None
+
+
+# ---- versions --------------------------------------------------------------------------------------------------------------
+
+
+def line_begins(place: Place, survey: Survey, policy: Policy, recorded: int) -> int:
+    """The first version that the policy leaves; older ones stay only where somebody keeps them.
+
+    What an earlier cleanup had given up remains so: it may have got no further.
+    """
+    others = survey.versions[:-1]
+    if policy.before is not None:
+        others = [name for name in others if name.version < policy.before]
+    elif policy.older_than is None and policy.keep_versions is None:
+        others = []
+    if policy.keep_versions is not None:
+        others = survey.versions[: max(len(survey.versions) - policy.keep_versions, 0)]
+    if policy.older_than is not None:
+        limit = survey.now - policy.older_than
+        others = list(takewhile(lambda name: _committed_at(place, name) < limit, others))
+    begin = survey.versions[len(others)].version
+    return max(begin, recorded) if recorded <= survey.head else begin
+
+
+def _committed_at(place: Place, name: VersionName) -> datetime:
+    try:
+        return moment(place.log.peek(name.version, name.scheme).manifest.timestamp_ns)
+    except NotFound:
+        return datetime.min.replace(tzinfo=UTC)  # another cleanup was faster
+
+
+def kept_versions(place: Place, main: Place, policy: Policy, own: int) -> dict[int, list[str]]:
+    """Versions that somebody keeps, whatever the policy says, and who."""
+    kept: dict[int, list[str]] = {own: ["this handle is at it"]}
+    for version in policy.keep:
+        kept.setdefault(version, []).append("asked to keep")
+    for name, tag in _items(Tags(main)):
+        if tag.branch == place.branch:
+            kept.setdefault(tag.version, []).append(f"tag {name}")
+    for name, branch in _items(Branches(main)):
+        if branch.parent_branch == place.branch:
+            kept.setdefault(branch.parent_version, []).append(f"branch {name}")
+    return kept
+
+
+def _items(refs: Mapping[str, Ref]) -> Iterator[tuple[str, Ref]]:
+    for name in refs:
+        with suppress(NotFound):  # dropped while we looked
+            yield name, refs[name]
+
+
+# ---- who names what --------------------------------------------------------------------------------------------------------
+
+
+def load_version(place: Place, name: VersionName) -> ManifestFile | None:
+    """A version; None if another cleanup has removed it meanwhile."""
+    try:
+        return place.log.load(name.version, name.scheme)
+    except NotFound:
+        return None
+
+
+def claims_of(place: Place, main: Place, survey: Survey, going: Collection[int], ignored: Collection[str] = ()) -> Claims:
+    claims = Claims()
+    stay: set[bytes] = set()
+    go: set[bytes] = set()
+    made: dict[int, str] = {}
+    for name in survey.versions:
+        file = load_version(place, name)
+        if file is None:
+            continue
+        transaction = _transaction(place, file)
+        uuid = transaction.uuid if transaction is not None else ""
+        if name.version - 1 in going and _is_owner(made, name.version - 1, transaction):
+            claims.owners[name.version - 1] = made[name.version - 1]
+        made[name.version] = uuid
+        claims.loaded.add(name.version)
+        claims.committed.add(uuid)
+        if name.version in going:
+            claims.left.update(names_in(file.manifest, go, own=True))
+        else:
+            claims.named.update(names_in(understood(file.manifest), stay))
+    claims.named.update(_detached(place))
+    claims.named.update(named_by_staged(place, ignored))
+    claims.named.update(_lost_forks(place, main, {name.version for name in survey.versions}))
+    return claims
+
+
+def _is_owner(made: Mapping[int, str], version: int, after: Transaction | None) -> bool:
+    """Whether who has a number had it in time, for certain: a late writer's version has no part in the one after it.
+
+    Where that one does not say on what it stands, a version between two others is believed.
+    """
+    if not made.get(version) or after is None:
+        return False
+    parent = after.properties.get(PARENT)
+    return parent == made[version] if parent is not None else version == 1 or version - 1 in made
+
+
+def _transaction(place: Place, file: ManifestFile) -> Transaction | None:
+    try:
+        return place.log.transaction_of(file)
+    except NotFound:
+        return None
+
+
+def understood(manifest: Manifest) -> Manifest:
+    """Refuses a version that stays and may name files in ways that we do not know: we would not miss them."""
+    check_writable(manifest.reader_flags, manifest.writer_flags)
+    return manifest
+
+
+def names_in(manifest: Manifest, seen: set[bytes] | None = None, *, own: bool = False) -> Iterator[str]:
+    """Groups of files that a version names; with ``own`` only those that lie in its own directory for certain.
+
+    Others count, too, where it is about keeping files: their base may be this very directory under another name.
+
+    Args:
+        manifest: the version.
+        seen: fragments that were looked at before, which are left out; most of them stand in many versions.
+        own: whether files in bases are left out.
+    """
+    source = f"version {manifest.version}"
+    if manifest.transaction_file:
+        yield TRANSACTIONS + manifest.transaction_file
+    fragments = set(manifest.fragments.records())
+    if seen is not None:
+        fragments -= seen
+        seen |= fragments
+    for record in fragments:
+        fragment = decode_fragment(record, source)
+        for file in fragment.files:
+            if file.base_id is None or not own:
+                yield f"data/{file.path}".removesuffix(".lance")
+        deletion = fragment.deletion_file
+        if deletion is not None and (deletion.base_id is None or not own):
+            yield deletion.path(fragment.id)
+    for index in decode_indices(manifest, source):
+        if index.base_id is None or not own:
+            yield f"_indices/{index.uuid}/"
+
+
+def _detached(place: Place) -> Iterator[str]:
+    """Versions beside the line of history are nobody's to remove."""
+    for name in place.store.names(VERSIONS):
+        parsed = parse_manifest_name(name)
+        if parsed is not None and parsed.detached:
+            path = VERSIONS + name
+            yield from names_in(decode_manifest_file(place.store.get(path), source=path, version=parsed.version).manifest)
+
+
+def named_by_staged(place: Place, ignored: Collection[str]) -> Iterator[str]:
+    """What versions name that a transaction over several tables has not published yet, or that were set aside for somebody to look at."""
+    for info in place.store.list(OURS):
+        if info.path.startswith((STAGED, SET_ASIDE)) and info.path not in ignored:
+            with suppress(NotFound):  # published or given up meanwhile
+                yield from names_in(decode_manifest_file(place.store.get(info.path), source=info.path).manifest)
+
+
+def _lost_forks(place: Place, main: Place, present: set[int]) -> Iterator[str]:
+    """Files of branches whose fork point is gone, which would otherwise keep them."""
+    for name, branch in _items(Branches(main)):
+        if branch.parent_branch == place.branch and branch.parent_version not in present:
+            there = main.on_branch(name)
+            for one in there.log.versions():
+                yield from names_in(there.log.load(one.version, one.scheme).manifest)
+
+
+# ---- transactions that made no version ---------------------------------------------------------------------------------------
+
+
+def add_announced(place: Place, survey: Survey, claims: Claims, policy: Policy, refused: int, begun: Collection[str]) -> None:
+    """Looks at transaction files that no version names: what they tell of was given up, is still to come, or came about otherwise.
+
+    Args:
+        place: the table.
+        survey: what is there.
+        claims: who names what; added to.
+        policy: says how long a transaction is waited for.
+        refused: transactions of ours that read a version below this one will not be committed any more.
+        begun: what an earlier cleanup had decided upon.
+    """
+    for key, group in survey.groups.items():
+        if group.kind != "transactions" or key in claims.named or key in claims.left or key in begun:
+            continue
+        transaction = announced(place, key)
+        if transaction is None:
+            continue
+        files = files_of(transaction)
+        if transaction.uuid in claims.committed:
+            claims.replaced.update(files, {key})
+        elif transaction.uuid in policy.dead:
+            claims.dead.update(files, {key})
+        elif PARENT in transaction.properties and transaction.read_version < refused:
+            claims.refused.update(files, {key})
+        elif group.modified is None or survey.now - group.modified < policy.grace:
+            claims.awaited.update(files, {key})
+            if isinstance(transaction.operation, Restore):
+                claims.restoring.add(transaction.operation.version)
+
+
+def announced(place: Place, path: str) -> Transaction | None:
+    """The transaction in a file. None if that is no longer there, or holds something else: then only its age counts."""
+    named = parse_transaction_name(path.removeprefix(TRANSACTIONS))
+    try:
+        transaction = Transaction.from_bytes(place.store.get(path), path)
+    except (NotFound, CorruptTable):
+        return None
+    return transaction if named == (transaction.read_version, transaction.uuid) else None
+
+
+def _key_of(path: str) -> str:
+    """The group that a file, or the directory of an index, belongs to."""
+    if path.endswith("/"):
+        return path
+    found = _kind_of(path)
+    return found[1] if found is not None else path
+
+
+# ---- files -----------------------------------------------------------------------------------------------------------------
+
+
+def verdict(key: str, group: Group, survey: Survey, claims: Claims, begun: Collection[str], policy: Policy) -> tuple[bool, str]:
+    """Whether a group of files goes, and why; an empty reason where a version names it."""
+    if key in claims.named:
+        return False, ""
+    if key in claims.awaited:
+        return False, AWAITED
+    if key in claims.left:
+        return True, OF_REMOVED
+    if key in begun:
+        return True, BEGUN
+    if key in claims.replaced:
+        return True, REPLACED
+    if key in claims.refused:
+        return True, REFUSED
+    if key in claims.dead:
+        return True, DEAD
+    if group.modified is not None and survey.now - group.modified < policy.grace:
+        return False, YOUNG
+    return True, OLD
+
+
+def groups_of(paths: Iterable[str]) -> set[str]:
+    return {_key_of(path) for path in paths}
+
+
+def files_of(transaction: Transaction) -> set[str]:
+    """Groups of files that a transaction names."""
+    return groups_of(new_files(transaction.operation, None))

@@ -1,0 +1,305 @@
+"""Removes old versions and files that nobody names, while others go on writing.
+
+The order of work makes it safe to be interrupted anywhere, and to run twice at once: what is to go is recorded; then versions go, the
+oldest first; then the files that only they named. Between these steps it looks again at who has come meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from tiltyard.errors import ContentionError, NotFound
+from tiltyard.format.names import VersionName
+from tiltyard.interfaces import HasDirectories, ObjectStore
+from tiltyard.transaction.log import TRANSACTIONS
+from tiltyard.transaction.operations import Restore
+from tiltyard.transaction.transaction import Transaction
+from tiltyard.verbs.cleanup.abandoned_files import TREE, Leftover, leftovers
+from tiltyard.verbs.cleanup.cleanup_plan import (
+    Claims,
+    Policy,
+    Survey,
+    add_announced,
+    add_late_files,
+    announced,
+    claims_of,
+    files_of,
+    groups_of,
+    kept_versions,
+    line_begins,
+    load_version,
+    named_by_staged,
+    names_in,
+    take_survey,
+    understood,
+    verdict,
+)
+from tiltyard.verbs.cleanup.cleanup_records import DRAIN, Journal, Records
+from tiltyard.verbs.engine.access import Place
+from tiltyard.verbs.engine.digest_history import keep_digests
+from tiltyard.verbs.explain import OLD_RECORD, old_attempts
+
+LOOKS: Final = 100
+"""How often the newest version is looked for while others remove it again."""
+
+AT_ONCE: Final = 16
+"""Files that are deleted at a time: on an object store each takes a while."""
+
+EMPTIED: Final = ("_indices/", "_deletions/", "_refs/", "_tiltyard/", TREE)
+"""Where directories come and go. Others every commit needs."""
+
+Progress = Callable[[int, int], object]
+"""Is told how many of how many files are deleted."""
+
+
+@dataclass(frozen=True, slots=True)
+class CleanedFile:
+    """A file that goes, or one that no version names and that stays all the same; and why."""
+
+    path: str
+    kind: str
+    bytes: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class CleanupReport:
+    """What a cleanup did, or would do.
+
+    Attributes:
+        uri: the table.
+        dry_run: whether nothing was changed.
+        floor: versions below this one are gone, but for those that are kept.
+        versions: versions that went.
+        kept: versions that stay, each with the reasons.
+        removed: files that went, those of versions first.
+        held: files that no version names and that stay for now.
+    """
+
+    uri: str
+    dry_run: bool
+    floor: int
+    versions: tuple[int, ...]
+    kept: Mapping[int, tuple[str, ...]]
+    removed: tuple[CleanedFile, ...]
+    held: tuple[CleanedFile, ...]
+
+    @property
+    def files(self) -> dict[str, int]:
+        """How many files went, by kind."""
+        return dict(Counter(one.kind for one in self.removed))
+
+    @property
+    def bytes(self) -> int:
+        """How much room they took."""
+        return sum(one.bytes for one in self.removed)
+
+    def to_dict(self) -> dict[str, Any]:
+        kept = {str(version): list(reasons) for version, reasons in self.kept.items()}
+        return {**asdict(self), "kept": kept, "files": self.files, "bytes": self.bytes}
+
+
+def deletions(store: ObjectStore, paths: Sequence[str]) -> Iterator[None]:
+    """Deletes files, in any order, and says so after each; many of them several at a time."""
+    if len(paths) < AT_ONCE:
+        for path in paths:
+            store.delete(path)
+            yield
+        return
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        yield from pool.map(store.delete, paths)
+
+
+def cleanup_table(
+    place: Place, main: Place, own: int, policy: Policy, *, dry_run: bool = False, progress: Progress | None = None
+) -> CleanupReport:
+    """Cleans up one line of history.
+
+    Args:
+        place: where it lies.
+        main: the table's main line, which has the tags and branches.
+        own: the caller's version, which stays.
+        policy: what may go.
+        dry_run: only says what would go.
+        progress: is told how far it is.
+    """
+    work = _Work(place, main, own, policy)
+    if not dry_run:
+        work.carry_out(progress or (lambda done, total: None))
+    return work.report(dry_run)
+
+
+@dataclass(slots=True)
+class _Work:
+    place: Place
+    main: Place
+    own: int
+    policy: Policy
+    survey: Survey = field(init=False)
+    records: Records = field(init=False)
+    begin: int = field(init=False)
+    kept: dict[int, list[str]] = field(init=False)
+    going: dict[int, VersionName] = field(init=False)
+    claims: Claims = field(init=False)
+    attempts: list[tuple[str, int]] = field(init=False)
+    """Records of failed attempts that go."""
+    leftovers: list[Leftover] = field(init=False)
+    deleted: bool = False
+    """Whether the versions are gone already."""
+
+    def __post_init__(self) -> None:
+        place, policy = self.place, self.policy
+        self.survey = take_survey(place)
+        self.attempts = list(old_attempts(place, self.survey.now, policy.grace if policy.older_than is None else policy.older_than))
+        self.leftovers = list(leftovers(place, self.main, self.survey.now, policy.grace))
+        self.records = Records.of(place, self.survey.head)
+        self.begin = line_begins(place, self.survey, policy, self.records.floor)
+        self.kept = kept_versions(place, self.main, policy, self.own)
+        self.going = {one.version: one for one in self.survey.versions if one.version < self.begin and one.version not in self.kept}
+        self.claims = claims_of(place, self.main, self.survey, self.going, policy.ignored)
+        self.claims.committed.update(self.records.committed)
+        add_late_files(place, self.survey, self.claims.left)
+        drain = min(DRAIN, policy.grace)
+        refused = self.records.refused_for_long(self.survey.now, drain)
+        add_announced(place, self.survey, self.claims, policy, refused, groups_of(self.records.files))
+        for version in self.claims.restoring:
+            self._keep(version, "being restored")
+
+    # ---- deciding ------------------------------------------------------------------------------------------------------------
+
+    def _keep(self, version: int, reason: str) -> None:
+        """Takes back the decision about a version that is still there."""
+        name = self.going.pop(version, None)
+        self.kept.setdefault(version, []).append(reason)
+        if name is not None and (file := load_version(self.place, name)) is not None:
+            self.claims.named.update(names_in(file.manifest))
+            self.claims.owners.pop(version, None)
+
+    def _judged(self) -> tuple[list[CleanedFile], list[CleanedFile]]:
+        begun = groups_of(self.records.files)
+        removed: list[CleanedFile] = []
+        held: list[CleanedFile] = []
+        for key, group in self.survey.groups.items():
+            goes, why = verdict(key, group, self.survey, self.claims, begun, self.policy)
+            if why:
+                (removed if goes else held).extend(CleanedFile(path, kind, size, why) for kind, path, size in group.files)
+        removed.extend(CleanedFile(path, "attempts", size, OLD_RECORD) for path, size in self.attempts)
+        for one in self.leftovers:
+            (removed if one.goes else held).append(CleanedFile(one.path, one.kind, one.size, one.reason))
+        return removed, held
+
+    def report(self, dry_run: bool) -> CleanupReport:
+        removed, held = self._judged()
+        manifests = []
+        for version, name in sorted(self.going.items()):
+            path = self.place.log.path(version, name.scheme)
+            manifests.append(CleanedFile(path, "versions", self.survey.sizes.get(path, 0), "cleaned up by the policy"))
+        kept: dict[int, tuple[str, ...]] = {}
+        for one in self.survey.versions:
+            if one.version not in self.going:
+                reasons = list(self.kept.get(one.version, ()))
+                reasons += ["the latest"] if one.version == self.survey.head else ["the policy"] if one.version >= self.begin else []
+                kept[one.version] = tuple(reasons)
+        return CleanupReport(
+            self.place.store.uri, dry_run, self.begin, tuple(sorted(self.going)), kept, (*manifests, *removed), tuple(held)
+        )
+
+    # ---- doing ---------------------------------------------------------------------------------------------------------------
+
+    def carry_out(self, progress: Progress) -> None:
+        removed, held = self._judged()
+        planned = [one.path for one in removed]
+        # What is waited for now can go later; by then nobody could tell any more that it belonged to a version that went.
+        recorded = [*planned, *(one.path for one in held if groups_of([one.path]) <= self.claims.left)]
+        now, drain = self.survey.now, min(DRAIN, self.policy.grace)
+        floor = self.begin if self.going else self.records.floor
+        record = self.records.merged(floor, self.claims.owners, recorded if self.going else (), now, drain)
+        journal = None if self.records.says(record) else Journal(self.place, record, self.records)
+        if journal is not None:
+            journal.begin()
+        self._keep_referred()
+        self._meet_newcomers()
+        self._keep_digests()
+        done, total = 0, len(self.going) + len(planned)
+        for version, name in sorted(self.going.items()):
+            # The oldest first: a writer who finds a version that has no next one can then rely on being late.
+            self.place.store.delete(self.place.log.path(version, name.scheme))
+            done += 1
+            progress(done, total)
+        self.deleted = True
+        self._meet_newcomers()
+        removed, held = self._judged()
+        for _ in deletions(self.place.store, [one.path for one in removed]):
+            done += 1
+            progress(done, total)
+        if journal is not None:
+            journal.end({one.path for one in held})
+        self._remove_directories([one.path for one in removed])
+
+    def _remove_directories(self, removed: Sequence[str]) -> None:
+        """Directories that nothing is left in: those whose files went just now, and others that nobody used during the time of grace."""
+        store = self.place.store
+        if not isinstance(store, HasDirectories):
+            return
+        for directory in sorted({"/".join(path.split("/")[:2]) + "/" for path in removed if path.count("/") > 1}):
+            store.remove_empty(directory, datetime.max.replace(tzinfo=UTC))
+        for directory in EMPTIED:
+            store.remove_empty(directory, self.place.runtime.clock.now() - self.policy.grace)
+
+    def _keep_digests(self) -> None:
+        """Files outlive the transactions that brought them, and that hold their digests."""
+        gone = {one.path for one in self._judged()[0]}
+        if self.going or any(path.startswith(TRANSACTIONS) for path in gone):
+            keep_digests(self.place.store, self.place.runtime.random.uuid(), gone, self._inline_only())
+
+    def _inline_only(self) -> Iterator[Transaction]:
+        """Transactions of versions that go and that are written down nowhere else."""
+        for _, name in sorted(self.going.items()):
+            with suppress(NotFound):  # another cleanup was faster
+                file = self.place.log.peek(name.version, name.scheme)
+                if file.transaction is not None and TRANSACTIONS + file.manifest.transaction_file not in self.survey.groups:
+                    yield self.place.log.transaction_of(file)
+
+    def _keep_referred(self) -> None:
+        """Tags and branches that came since we looked. Later ones will see the record, which is there by now."""
+        for version, reasons in kept_versions(self.place, self.main, self.policy, self.own).items():
+            if version in self.going:
+                self._keep(version, reasons[-1])
+
+    def _meet_newcomers(self) -> None:
+        """Transactions and versions that came since we looked: what they name stays."""
+        for name in self.place.store.names(TRANSACTIONS):
+            key = TRANSACTIONS + name
+            if key in self.survey.groups or (transaction := announced(self.place, key)) is None:
+                continue
+            self.claims.awaited.update(files_of(transaction), {key})
+            operation = transaction.operation
+            if isinstance(operation, Restore) and operation.version in self.going:
+                if self.deleted:
+                    self.claims.awaited.update(self.claims.left)  # which of these it needs is no longer to be known
+                else:
+                    self._keep(operation.version, "being restored")
+        self.claims.named.update(named_by_staged(self.place, self.policy.ignored))
+        self._name_newer()
+
+    def _name_newer(self) -> None:
+        """What newer versions name. The newest of all has to be among them: it is what all later ones go on from."""
+        for _ in range(LOOKS):
+            versions = self.place.log.versions()
+            for one in versions:
+                if one.version > self.survey.head and one.version not in self.claims.loaded:
+                    file = load_version(self.place, one)
+                    if file is not None:
+                        self.claims.loaded.add(one.version)
+                        self.claims.named.update(names_in(understood(file.manifest)))
+            if versions and versions[-1].version in self.claims.loaded:
+                return
+        raise ContentionError(
+            f"Others clean up {self.place.store.uri} faster than its newest version can be read.", operation="cleanup", attempts=LOOKS
+        )

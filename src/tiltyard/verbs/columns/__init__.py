@@ -1,0 +1,1 @@
+"""Verbs that change columns, and the files they write."""

@@ -1,0 +1,1 @@
+"""Work of a verb in other processes: they read and write files, one process commits."""

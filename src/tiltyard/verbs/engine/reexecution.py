@@ -1,0 +1,227 @@
+"""The second stage of retry: a verb that met a conflict is worked out again, on the newest version.
+
+The first stage, the race for a version, is the commit loop's and never looks at rows again. This one does: what the verb decides may be
+different on the newest version. Only a ``RetryableConflict`` leads here, since after it nothing of ours was committed, for certain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+import pyarrow as pa
+
+from tiltyard.errors import ExpectedVersionMismatch, InvalidInput, RetryableConflict, TiltyardError
+from tiltyard.format.legacy import check_carried_over
+from tiltyard.format.manifest_file import ManifestFile
+from tiltyard.format.names import Scheme
+from tiltyard.format.values import DataFragment
+from tiltyard.interfaces import Clock
+from tiltyard.transaction import observers
+from tiltyard.transaction.backoff import RetryPolicy, wait_before
+from tiltyard.transaction.commit import CommitResult
+from tiltyard.transaction.resolve import Window
+from tiltyard.transaction.verify import transaction_id
+from tiltyard.verbs.engine.access import Place
+from tiltyard.verbs.engine.data_files import discard
+from tiltyard.verbs.engine.row_input import Rows, as_rows
+from tiltyard.verbs.engine.write_bases import Target
+
+Committed = tuple[CommitResult, ManifestFile]
+"""What a commit came to, and the version it made."""
+
+SHARE: Final = 8
+"""Of a run, the unit of waiting is this part. Whoever met a conflict has lost a whole run already; to wait for as long again, and ever
+longer, would leave it behind those who meet none."""
+
+READ_ONCE = "The rows came as a stream, which was read: pass them again, or as a table, which can be read twice."
+
+
+@dataclass(frozen=True, slots=True)
+class RerunPolicy:
+    """Bounds of both stages of retry.
+
+    Attributes:
+        race: bounds of the race for a version, in each execution.
+        retries: how often the verb is run again after a conflict.
+        deadline: seconds after which nothing is begun any more, in either stage; None for no limit.
+    """
+
+    race: RetryPolicy = field(default_factory=RetryPolicy)
+    retries: int = 10
+    deadline: float | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.retries, int) or self.retries < 0:
+            raise InvalidInput("retries is a number from 0 on.", argument="retries")
+        if self.deadline is not None and not (isinstance(self.deadline, int | float) and self.deadline >= 0):
+            raise InvalidInput("deadline is a number of seconds from 0 on, or None.", argument="deadline")
+
+
+@dataclass(frozen=True, slots=True)
+class Execution:
+    """What one run of a verb stands on.
+
+    Attributes:
+        read: the version to build on.
+        scheme: how the table's manifests are named.
+        after: the conflict that made this run necessary; None in the first one.
+        begun: when the first execution began, which may have written files that this one commits.
+    """
+
+    read: ManifestFile
+    scheme: Scheme
+    after: RetryableConflict | None
+    begun: float
+    _race: RetryPolicy
+    _clock: Clock
+    _end: float | None
+
+    @property
+    def policy(self) -> RetryPolicy:
+        """Bounds for the commit loop, if it begins now."""
+        if self._end is None:
+            return replace(self._race, begun=self.begun)
+        left = max(self._end - self._clock.monotonic(), 0.0)
+        return RetryPolicy(self._race.max_retries, left if self._race.deadline is None else min(left, self._race.deadline), self.begun)
+
+
+class StreamSpentError(Exception):
+    """A verb's sign that it would need rows again which cannot be read twice. Never leaves this module's ``run_verb``."""
+
+
+def always(_: RetryableConflict) -> bool:
+    return True
+
+
+def run_verb(
+    place: Place,
+    read: ManifestFile,
+    scheme: Scheme,
+    execute: Callable[[Execution], Committed],
+    policy: RerunPolicy,
+    *,
+    again: Callable[[RetryableConflict], bool] = always,
+) -> Committed:
+    """Runs a verb, and after a conflict that allows it runs it again on the newest version.
+
+    Args:
+        place: the table.
+        read: the version the first run builds on.
+        scheme: how the table's manifests are named.
+        execute: plans, writes and commits, all on the version it is given; raises what the commit raised.
+        policy: how often, and how long.
+        again: whether a conflict is one that this verb can be run again after.
+
+    Raises:
+        RetryableConflict: the last one, ``executions`` telling how many runs there were.
+        TiltyardError: whatever else a run ended in, which is not repeated.
+    """
+    check_carried_over(read.manifest)
+    clock = place.runtime.clock
+    first = clock.monotonic()
+    end = None if policy.deadline is None else first + policy.deadline
+    conflict: RetryableConflict | None = None
+    executions = 0
+    try:
+        while True:
+            executions += 1
+            begun = clock.monotonic()
+            try:
+                result, made = execute(Execution(read, scheme, conflict, first, policy.race, clock, end))
+                return replace(result, executions=executions), made
+            except StreamSpentError:
+                assert conflict is not None
+                raise conflict.advised(READ_ONCE) from conflict
+            except RetryableConflict as error:
+                error.executions = executions
+                if executions > policy.retries or not _may_run_again(error) or not again(error):
+                    raise
+                conflict = error
+            except TiltyardError as error:
+                if conflict is not None:
+                    error.add_note(f"This came up in run {executions}, after: {conflict}")
+                raise
+            wait = wait_before(executions - 1, (clock.monotonic() - begun) / SHARE, place.runtime)
+            if end is not None and clock.monotonic() + wait >= end:
+                raise conflict
+            observers.rerun(conflict, executions=executions, wait=wait)
+            clock.sleep(wait)
+            read, scheme = _latest(place, conflict)
+    finally:
+        conflict = None  # its traceback knows this frame, and with it all the rows: the two would keep each other alive
+
+
+def _may_run_again(conflict: RetryableConflict) -> bool:
+    """Whoever names the version he expects is not helped by another one."""
+    return conflict.retryable and not isinstance(conflict, ExpectedVersionMismatch)
+
+
+def _latest(place: Place, conflict: RetryableConflict) -> tuple[ManifestFile, Scheme]:
+    """The version to re-execute on: the head, if no commit since the refused one's read version rules a re-execution out.
+
+    Raises:
+        RetryableConflict: the one given, where the table was replaced or cut back: the verb was not meant for what is there now.
+        IncompatibleConflict: a commit that the re-execution would stand on does not go together with what was refused.
+        HistoryUnavailable: such a commit cannot be read.
+    """
+    version, scheme = place.head()
+    if any(winner.version > version for winner in conflict.winners):
+        raise conflict
+    read = place.load(version, scheme)
+    if isinstance(conflict.window, Window):
+        if version < conflict.window.judged.manifest.version:
+            raise conflict
+        judged = conflict.window.judge(place.log, version, scheme).judged
+        if transaction_id(judged) != transaction_id(read):
+            raise conflict
+    return read, scheme
+
+
+class Source:
+    """The rows a caller gave to a verb, and the files written of them so far, over all its runs.
+
+    Files are written again only where another version needs other files. So a stream, which can be read once, is enough for most
+    conflicts, and nothing that was written in vain costs twice.
+    """
+
+    def __init__(self, place: Place, data: Any) -> None:
+        self._place = place
+        self._data = data
+        self._rows: Rows | None = None
+        self._written: tuple[object, tuple[DataFragment, ...], Target | None] | None = None
+
+    @property
+    def rows(self) -> Rows:
+        if self._rows is None:
+            self._rows, self._data = as_rows(self._data), None
+        return self._rows
+
+    def files(
+        self, plan: object, write: Callable[[], tuple[DataFragment, ...]], after: RetryableConflict | None, target: Target | None = None
+    ) -> tuple[DataFragment, ...]:
+        """The rows as files.
+
+        Args:
+            plan: all that decides what the files look like; equal plans can share files.
+            write: writes them.
+            after: the conflict that ended the run before.
+            target: the base they are written to.
+        """
+        if self._written is not None:
+            if self._written[0] == (plan, target):
+                return self._written[1]
+            if not isinstance(self.rows, pa.Table):
+                raise StreamSpentError
+            assert after is not None
+            self.discard(after)
+        fragments = write()
+        self._written = ((plan, target), fragments, target)
+        return fragments
+
+    def discard(self, failure: TiltyardError) -> None:
+        """Removes the files, unless the failure leaves open whether they are part of the table."""
+        if self._written is not None:
+            discard(self._place, self._written[1], failure, self._written[2])
+            self._written = None

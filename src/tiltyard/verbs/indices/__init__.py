@@ -1,0 +1,1 @@
+"""Indices: built, listed, brought up to date."""

@@ -1,0 +1,101 @@
+"""The indices of a version, and how much of it they cover."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final
+
+from pyroaring import BitMap
+
+from tiltyard.format.fields import field_tree
+from tiltyard.format.manifest import Manifest
+from tiltyard.format.values import IndexMetadata
+from tiltyard.transaction.apply.coverage import SYSTEM, covered, current
+from tiltyard.verbs.engine.access import Place
+from tiltyard.verbs.engine.pylance import lance_errors
+from tiltyard.verbs.indices.build_index import DETAILS, VECTOR
+
+if TYPE_CHECKING:
+    from lance import LanceDataset
+
+_KINDS: Final[Mapping[str, str]] = {details: kind for kind, details in DETAILS.items() if kind not in VECTOR and kind != "FTS"}
+
+
+@dataclass(frozen=True, slots=True)
+class IndexInfo:
+    """One index of a version.
+
+    Attributes:
+        name: what it is called.
+        type: its kind, such as ``BTREE`` or ``IVF_PQ``.
+        columns: the columns it is on.
+        segments: ids of the parts it is made of, oldest first.
+        fragments: ids of the fragments it covers.
+        missing: ids of those it does not cover; queries scan them.
+        rows: how many live rows it covers.
+        missing_rows: how many it does not cover.
+        version: the version its newest part was built on.
+        created: when that was; None if it does not say.
+        bytes: the size of its files; None where they are not listed.
+    """
+
+    name: str
+    type: str
+    columns: tuple[str, ...]
+    segments: tuple[str, ...]
+    fragments: tuple[int, ...]
+    missing: tuple[int, ...]
+    rows: int
+    missing_rows: int
+    version: int
+    created: datetime | None = None
+    bytes: int | None = None
+
+
+def list_indices(place: Place, manifest: Manifest, dataset: Callable[[], LanceDataset]) -> tuple[IndexInfo, ...]:
+    """The indices by name, without those that a table keeps for itself. pylance is asked only for what the manifest does not say."""
+    by_name: dict[str, list[IndexMetadata]] = {}
+    for one in current(manifest):
+        if one.name not in SYSTEM:
+            by_name.setdefault(one.name, []).append(one)
+    if not by_name:
+        return ()
+    kinds = kinds_of(place, dataset()) if any(_kind(several[0]) is None for several in by_name.values()) else {}
+    tree = field_tree(manifest.fields)
+    live = {one.id: one.live_rows for one in manifest.fragments}
+    found = []
+    for name in sorted(by_name):
+        segments = sorted(by_name[name], key=lambda one: one.dataset_version)
+        fragments = sorted(BitMap.union(BitMap(), *(covered(one) or BitMap() for one in segments)) & BitMap(live))
+        missing = sorted(set(live).difference(fragments))
+        stamps = [one.created_at for one in segments if one.created_at is not None]
+        files = [one.size for segment in segments for one in segment.files]
+        found.append(
+            IndexInfo(
+                name=name,
+                type=_kind(segments[0]) or kinds.get(name, "UNKNOWN"),
+                columns=tuple(tree.path(tree.by_id[number]) for number in segments[0].fields if number in tree.by_id),
+                segments=tuple(one.uuid for one in segments),
+                fragments=tuple(fragments),
+                missing=tuple(missing),
+                rows=sum(live[number] for number in fragments),
+                missing_rows=sum(live[number] for number in missing),
+                version=max(one.dataset_version for one in segments),
+                created=datetime.fromtimestamp(max(stamps) / 1000, UTC) if stamps else None,
+                bytes=sum(files) if all(one.files for one in segments) else None,
+            )
+        )
+    return tuple(found)
+
+
+def _kind(index: IndexMetadata) -> str | None:
+    """The kind by the type of its details; of a vector index these do not tell all."""
+    return _KINDS.get(index.details[0].rpartition(".")[2]) if index.details else None
+
+
+def kinds_of(place: Place, dataset: LanceDataset) -> dict[str, str]:
+    """The kinds of all indices, as pylance says."""
+    with lance_errors(place, "read indices", dataset.version):
+        return {one.name: one.index_type.upper() for one in dataset.describe_indices()}

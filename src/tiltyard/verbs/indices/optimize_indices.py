@@ -1,0 +1,426 @@
+"""Brings indices up to date: rows that came since they were built, and fragments that were rewritten under them.
+
+A segment's files are never changed, and readers of several segments believe each of them about every fragment that any of them covers.
+So a further segment may cover a fragment only if no older one can hold former values of its rows; otherwise the index is made anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from pyroaring import BitMap
+
+from tiltyard.errors import CorruptTable, InvalidInput, NotFound, TiltyardError
+from tiltyard.format import lance_pb2 as pb
+from tiltyard.format.fields import field_tree
+from tiltyard.format.flags import check_writable
+from tiltyard.format.manifest import Manifest
+from tiltyard.format.manifest_file import ManifestFile
+from tiltyard.format.names import Scheme
+from tiltyard.format.roaring import encode_roaring
+from tiltyard.format.row_ids import decode_row_ids
+from tiltyard.format.values import DataFragment, IndexMetadata
+from tiltyard.transaction.apply.coverage import covered, current, indices_of
+from tiltyard.transaction.apply.frame import highest_fragment_id
+from tiltyard.transaction.apply.next_manifest import has_stable_row_ids
+from tiltyard.transaction.footprint import FRAGMENT_REUSE, SINGLETONS
+from tiltyard.transaction.operations import CreateIndex, Rewrite
+from tiltyard.transaction.system_indices import singleton
+from tiltyard.transaction.transaction import Transaction
+from tiltyard.verbs.delete import Committed, nothing_done
+from tiltyard.verbs.engine.access import Place
+from tiltyard.verbs.engine.pylance import lance_errors
+from tiltyard.verbs.engine.reexecution import Execution, RerunPolicy, run_verb
+from tiltyard.verbs.engine.row_deletion import dataset_at
+from tiltyard.verbs.indices.build_index import (
+    VECTOR,
+    Build,
+    Progress,
+    as_metadata,
+    build_segment,
+    check_name,
+    commit_segments,
+    discard_segments,
+    segments_of,
+)
+
+if TYPE_CHECKING:
+    from lance import LanceDataset
+
+_INEXACT: Final = frozenset({"ZONEMAP", "BLOOMFILTER", "NGRAM", "RTREE"})
+"""Kinds whose answers are checked against the rows, so that former values in them do no harm."""
+_KINDS: Final[Mapping[str, str]] = {"LABELLIST": "LABEL_LIST"}
+_HNSW: Final = {"max_connections": "m", "construction_ef": "ef_construction", "max_level": "max_level"}
+
+Versions = Sequence[pb.FragmentReuseIndexDetails.Version]
+
+
+@dataclass(frozen=True, slots=True)
+class Extension:
+    """How indices are brought up to date.
+
+    Attributes:
+        merge: whether an index is one segment afterwards, instead of one more.
+        retrain: whether it is made anew, its model included.
+        progress: is told how far it is.
+    """
+
+    merge: bool = False
+    retrain: bool = False
+    progress: Progress | None = None
+
+
+def extend_index(
+    place: Place, read: ManifestFile, scheme: Scheme, name: str, how: Extension, properties: Mapping[str, str], policy: RerunPolicy
+) -> Committed:
+    """Brings one index up to date. Where it is, nothing is committed."""
+    check_name(name)
+
+    def execute(run: Execution) -> Committed:
+        manifest = run.read.manifest
+        check_writable(manifest.reader_flags, manifest.writer_flags)
+        place.ensure_safe()
+        change = _Work(place, run, name, how).change()
+        if change is None:
+            return nothing_done(run, CreateIndex.name, {"indexed": 0})
+        return commit_segments(place, run, change.new, change.old, properties, change.rows)
+
+    return run_verb(place, read, scheme, execute, policy)
+
+
+def names_of(manifest: Manifest) -> list[str]:
+    """The indices that can be brought up to date."""
+    return sorted({one.name for one in indices_of(manifest) if one.name not in SINGLETONS})
+
+
+@dataclass(frozen=True, slots=True)
+class _Change:
+    new: tuple[IndexMetadata, ...]
+    old: tuple[IndexMetadata, ...]
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """One index of one version."""
+
+    place: Place
+    run: Execution
+    name: str
+    how: Extension
+
+    @property
+    def manifest(self) -> Manifest:
+        return self.run.read.manifest
+
+    def change(self) -> _Change | None:
+        raw = segments_of(self.manifest, self.name)
+        segments = [one for one in current(self.manifest) if one.name == self.name]
+        live = {one.id: one for one in self.manifest.fragments}
+        known = [covered(one) for one in segments]
+        missing = [live[number] for number in sorted(BitMap(live).difference(*(one for one in known if one is not None)))]
+        stale = {one.uuid for one in raw if self._is_behind(one)}
+        dataset = dataset_at(self.place, self.manifest)
+        build = known_build(self.place, self.manifest, dataset, raw[0], self.how)
+        anew = (
+            self.how.retrain
+            or any(one is None for one in known)
+            or (bool(stale) and (build.kind in VECTOR or self.how.merge))
+            or any(one.uuid in stale and self._is_renamed(one) for one in raw)
+            or (build.kind not in _INEXACT and not all(self._is_new_to(one, missing) for one in raw))
+        )
+        if not anew and self.how.merge and build.kind in VECTOR:
+            anew = len(raw) + bool(missing) > 1
+        if anew:
+            return self._made_anew(build, raw, live.values())
+        empty = {one.uuid for one, bitmap in zip(segments, known, strict=True) if not (bitmap or BitMap()) & BitMap(live)}
+        return self._added(build, raw, missing, stale, empty, dataset)
+
+    def _made_anew(self, build: Build, raw: tuple[IndexMetadata, ...], live: Iterable[DataFragment]) -> _Change | None:
+        fragments = list(live)
+        if not fragments and build.kind == "BITMAP":
+            return None  # it cannot be built of nothing, and nothing is there that it could be wrong about
+        try:
+            made = build_segment(self.place, self.manifest, build, self.name, [one.id for one in fragments])
+        except InvalidInput:
+            if build.kind not in VECTOR or self.how.retrain:
+                raise
+            return None  # too few rows are left to train on; queries go on to scan those that are not covered
+        return _Change((made,), raw, sum(one.live_rows for one in fragments))
+
+    def _added(
+        self, build: Build, raw: tuple[IndexMetadata, ...], missing: list[DataFragment], stale: set[str], empty: set[str],
+        dataset: LanceDataset,
+    ) -> _Change | None:  # fmt: skip
+        new: list[IndexMetadata] = []
+        rows = sum(one.live_rows for one in missing)
+        if missing:
+            try:
+                new.append(build_segment(self.place, self.manifest, build, self.name, [one.id for one in missing]))
+            except InvalidInput:
+                if build.kind not in VECTOR:
+                    raise
+                return self._made_anew(build, raw, self.manifest.fragments)  # too few rows for a model of their own
+        try:
+            if self.how.merge and len(raw) + len(new) > 1:
+                merged = self._merged(dataset, [*map(self._without_gone, raw), *new])
+                discard_segments(self.place, (one for one in new if one.uuid != merged.uuid))
+                return _Change((merged,), raw, rows)
+            stays = [one for one in raw if one.uuid not in empty]
+            away = [one for one in raw if one.uuid in empty] if new or stays else []
+            for one in stays:
+                if one.uuid in stale:
+                    mapped = self._merged(dataset, [one])
+                    if mapped.uuid == one.uuid:  # nothing was written
+                        raise InvalidInput(f"Index {self.name} cannot follow.", argument="name")
+                    new.append(mapped)
+                    away.append(one)
+        except InvalidInput:  # some kinds cannot follow every rewrite
+            discard_segments(self.place, new)
+            return self._made_anew(build, raw, self.manifest.fragments)
+        except TiltyardError as error:
+            discard_segments(self.place, new, error)
+            raise
+        return _Change(tuple(new), tuple(away), rows) if new or away else None
+
+    def _without_gone(self, segment: IndexMetadata) -> IndexMetadata:
+        """A segment that no rewrite concerns, its coverage without fragments that are gone."""
+        there = (covered(segment) or BitMap()) & BitMap(self.manifest.fragments.ids())
+        return replace(segment, fragment_bitmap=encode_roaring(there))
+
+    def _merged(self, dataset: LanceDataset, segments: Sequence[IndexMetadata]) -> IndexMetadata:
+        """One segment of several; pylance follows rewritten fragments on the way."""
+        with lance_errors(self.place, "build index", dataset.version):
+            made = dataset.merge_existing_index_segments([_for_lance(one) for one in segments])
+        return as_metadata(made, self.name)
+
+    def _is_behind(self, segment: IndexMetadata) -> bool:
+        """Whether fragments it knows were rewritten since, so that readers must translate what it says."""
+        return _is_behind(segment, reuse_versions(self.manifest))
+
+    def _is_renamed(self, segment: IndexMetadata) -> bool:
+        """Whether its coverage was put into newer terms than its files. pylance goes by the coverage, and would take it for up to date."""
+        later = (one for one in reuse_versions(self.manifest) if segment.dataset_version < one.dataset_version)
+        new = BitMap().union(*(after for version in later for _, after in _sides(version)))
+        return bool((covered(segment) or BitMap()) & new)
+
+    def _is_new_to(self, segment: IndexMetadata, fragments: Sequence[DataFragment]) -> bool:
+        """Whether a segment certainly knows nothing of the rows in these fragments."""
+        if not fragments:
+            return True
+        born = _born(self.place, self.run, segment)
+        highest = highest_fragment_id(born)
+        if highest is None:
+            return True
+        before = BitMap(_sources(reuse_versions(self.manifest), [one.id for one in fragments]))
+        if before and before.min() <= highest:
+            return False
+        return not has_stable_row_ids(self.manifest) or all(_lowest_row_id(one) >= born.next_row_id for one in fragments)
+
+
+# ---- what a segment can know -----------------------------------------------------------------------------------------------
+
+
+def _born(place: Place, run: Execution, segment: IndexMetadata) -> Manifest:
+    """A version at least as new as the one the segment was built on; as old as the history tells."""
+    versions = [one.version for one in place.log.versions() if one.version <= run.read.manifest.version]
+    low, high, found = 0, len(versions) - 1, run.read
+    while low <= high:
+        middle = (low + high) // 2
+        file = _peeked(place, versions[middle], run.scheme)
+        if file is not None and any(one.uuid == segment.uuid for one in indices_of(file.manifest)):
+            found, high = file, middle - 1
+        else:
+            low = middle + 1
+    try:
+        made_by = place.log.transaction_of(found)
+    except (NotFound, CorruptTable):
+        return found.manifest
+    operation = made_by.operation
+    if isinstance(operation, CreateIndex) and any(one.uuid == segment.uuid for one in operation.new_indices):
+        read = _peeked(place, made_by.read_version, run.scheme)
+        return found.manifest if read is None else read.manifest
+    return found.manifest
+
+
+def _peeked(place: Place, version: int, scheme: Scheme) -> ManifestFile | None:
+    try:
+        return place.log.peek(version, scheme)
+    except NotFound:
+        return None
+
+
+def _lowest_row_id(fragment: DataFragment) -> int:
+    """-1 where it is not known."""
+    if fragment.row_ids is None:
+        return -1
+    ids = decode_row_ids(fragment.row_ids, physical_rows=fragment.physical_rows, source=f"fragment {fragment.id}").to_numpy()
+    return int(ids.min()) if len(ids) else 0
+
+
+def reuse_versions(manifest: Manifest) -> Versions:
+    """What the table says of fragments that were rewritten and that indices have not followed yet, oldest first."""
+    entry = singleton(manifest, FRAGMENT_REUSE)
+    if entry is None or entry.details is None:
+        return []
+    details = pb.FragmentReuseIndexDetails.FromString(entry.details[1])
+    return sorted(details.inline.versions, key=lambda one: one.dataset_version)
+
+
+def _sides(version: pb.FragmentReuseIndexDetails.Version) -> list[tuple[BitMap, BitMap]]:
+    return [(BitMap(one.id for one in group.old_fragments), BitMap(one.id for one in group.new_fragments)) for group in version.groups]
+
+
+def _sources(versions: Versions, fragments: Iterable[int]) -> BitMap:
+    """The fragments, and those that their rows were in before."""
+    found = BitMap(fragments)
+    for version in reversed(versions):
+        for old, new in _sides(version):
+            if new & found:
+                found |= old
+    return found
+
+
+def _concerning(segment: IndexMetadata, versions: Versions) -> Versions:
+    """The rewrites that lie on the way of the segment's fragments, forward or back."""
+    bitmap = covered(segment)
+    if bitmap is None:
+        return versions
+    related = BitMap(bitmap)
+    groups = [side for version in versions for side in _sides(version)]
+    while True:
+        more = related.union(*(old | new for old, new in groups if (old | new) & related))
+        if more == related:
+            break
+        related = more
+    return [version for version in versions if any((old | new) & related for old, new in _sides(version))]
+
+
+def _is_behind(segment: IndexMetadata, versions: Versions) -> bool:
+    return any(segment.dataset_version < one.dataset_version for one in _concerning(segment, versions))
+
+
+# ---- how it was built ------------------------------------------------------------------------------------------------------
+
+
+def known_build(place: Place, manifest: Manifest, dataset: LanceDataset, segment: IndexMetadata, how: Extension) -> Build:
+    """How to build more of an index, as far as it tells that itself."""
+    tree = field_tree(manifest.fields)
+    column = tree.path(tree.by_id[segment.fields[0]])
+    with lance_errors(place, "read indices", dataset.version):
+        told = next(one for one in dataset.describe_indices() if one.name == segment.name)
+        kind = _KINDS.get(told.index_type.upper(), told.index_type.upper())
+        options: dict[str, Any] = {}
+        if kind in VECTOR:
+            options = _vector_options(told.details)
+            model = None if how.retrain else _centroids(dataset, segment.name)
+            if model is not None:
+                options.pop("target_partition_size", None)
+                # Partitions alone are not taken for PQ, and its codebook cannot be asked for: there the number of them has to do.
+                options.update({"num_partitions": len(model)} if kind.endswith("PQ") else {"ivf_centroids": model})
+        elif kind == "INVERTED":
+            options = {key: value for key, value in told.details.items() if value is not None}
+    return Build(column, kind, options, how.progress)
+
+
+def _vector_options(details: Mapping[str, Any]) -> dict[str, Any]:
+    options: dict[str, Any] = {"metric": details.get("metric_type", "L2")}
+    options.update((ours, details["hnsw"][theirs]) for theirs, ours in _HNSW.items() if theirs in details.get("hnsw", {}))
+    packed = details.get("compression", {})
+    options.update((key, packed[key]) for key in ("num_bits", "num_sub_vectors") if key in packed)
+    if details.get("target_partition_size"):
+        options["target_partition_size"] = details["target_partition_size"]
+    return options
+
+
+def _centroids(dataset: LanceDataset, name: str) -> Any:
+    """The partitions of a vector index; None where it has none yet."""
+    try:
+        return dataset.get_ivf_model(name).centroids
+    except (OSError, ValueError, RuntimeError, AttributeError):
+        return None  # then new ones are trained: less alike, not less right
+
+
+def _for_lance(index: IndexMetadata) -> Any:
+    from lance.dataset import Index
+
+    return Index(
+        uuid=index.uuid,
+        name=index.name,
+        fields=list(index.fields),
+        dataset_version=index.dataset_version,
+        fragment_ids=set(covered(index) or ()),  # type: ignore[arg-type]
+        index_version=index.index_version or 0,
+        base_id=index.base_id,
+        index_details=index.details,
+        covering_fields=list(index.covering_fields),
+    )
+
+
+# ---- graphs ----------------------------------------------------------------------------------------------------------------
+
+
+def mended(place: Place, done: Committed, scheme: Scheme, properties: Mapping[str, str], policy: RerunPolicy) -> Committed:
+    """Builds graphs anew that a commit, in which an index and a rewrite met, may have left unreadable.
+
+    pylance translates what an index says of rewritten fragments, but opens no graph of which a row was deleted before the rewrite.
+    """
+    result, file = done
+    met = {result.operation, *(one.operation for one in result.rebased_over)}
+    if not met >= {CreateIndex.name, Rewrite.name} or has_stable_row_ids(file.manifest):
+        return done
+    versions = reuse_versions(file.manifest)
+    behind = {one.name for one in indices_of(file.manifest) if one.name not in SINGLETONS and _is_behind(one, versions)}
+    with lance_errors(place, "read indices", file.manifest.version):
+        kinds = {one.name: one.index_type for one in dataset_at(place, file.manifest).describe_indices()} if behind else {}
+    for name in sorted(behind):
+        if "HNSW" in kinds.get(name, ""):
+            _, file = extend_index(place, file, scheme, name, Extension(), properties, policy)
+    return result, file
+
+
+# ---- the entry for fragments that were rewritten ---------------------------------------------------------------------------
+
+
+def trim_reuse(place: Place, read: ManifestFile, scheme: Scheme, properties: Mapping[str, str], policy: RerunPolicy) -> Committed:
+    """Takes what no index needs any more out of the entry that tells where rewritten rows went. Else nothing is committed."""
+
+    def execute(run: Execution) -> Committed:
+        manifest = run.read.manifest
+        entry = singleton(manifest, FRAGMENT_REUSE)
+        trimmed = None if entry is None else _trimmed(place, manifest, entry)
+        if entry is None or trimmed is None:
+            return nothing_done(run, CreateIndex.name, {})
+        operation = CreateIndex((trimmed,), (entry,))
+        transaction = Transaction(manifest.version, place.runtime.random.uuid(), operation, properties)
+        return place.committer.commit(transaction, run.read, run.scheme, run.policy)
+
+    return run_verb(place, read, scheme, execute, policy)
+
+
+def _trimmed(place: Place, manifest: Manifest, entry: IndexMetadata) -> IndexMetadata | None:
+    details = pb.FragmentReuseIndexDetails.FromString(entry.details[1] if entry.details else b"")
+    if details.HasField("external") or details.inline.transitions:
+        return None  # kept in a file of its own, or in a form that we do not write
+    versions = reuse_versions(manifest)
+    needed: set[int] = set()
+    for index in indices_of(manifest):
+        if index.name not in SINGLETONS:
+            behind = [one.dataset_version for one in _concerning(index, versions) if index.dataset_version < one.dataset_version]
+            needed.update(behind)
+    kept = [one for one in versions if one.dataset_version in needed]
+    if len(kept) == len(versions):
+        return None
+    del details.inline.versions[:]
+    details.inline.versions.extend(kept)
+    new = BitMap(one.id for version in kept for group in version.groups for one in group.new_fragments)
+    url = entry.details[0] if entry.details else ""
+    return replace(
+        entry,
+        uuid=place.runtime.random.uuid(),
+        dataset_version=manifest.version,
+        fragment_bitmap=encode_roaring(new),
+        details=(url, details.SerializeToString(deterministic=True)),
+    )

@@ -1,0 +1,1 @@
+"""Primary keys: which rows have the same key, by hash and by join."""
