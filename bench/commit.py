@@ -132,7 +132,7 @@ def many_fragments(root: Path, fragments: int, rounds: int) -> list[Figure]:
     """One more fragment onto very many. They all name one data file, which commits do not open, but claim many sizes."""
     rows = next(batches(1))
     table = ty.Table.create(root / "many", rows, durability="os")
-    one = replace(table.fragments[0], id=0)
+    one = replace(table.layout.fragments[0], id=0)
     random = Random(7)
     sizes = [(random.randrange(1, 300), random.randrange(500, 50_000)) for _ in range(fragments - 1)]
     table.commit(ty.ops.Append(tuple(replace(one, physical_rows=rows, files=(replace(one.files[0], size=size),)) for rows, size in sizes)))

@@ -84,17 +84,21 @@ SOURCES: Final[Mapping[str, Callable[[int], pa.Table]]] = {
 
 def _keyed(root: Path, rows: int, key: str) -> None:
     data = rows_of(np.arange(rows, dtype=np.int64), changed=0)
-    ty.Table.create(root, data, primary_key=[key], durability="os", max_rows_per_file=-(-rows // FRAGMENTS))
+    ty.Table.create(
+        root, data, primary_key=[key], durability="os", options=ty.TableOptions(files=ty.FileLimits(rows=-(-rows // FRAGMENTS)))
+    )
 
 
 def _small(root: Path, rows: int) -> None:
     data = rows_of(np.arange(rows, dtype=np.int64), changed=0)
-    ty.Table.create(root, data, durability="os", max_rows_per_file=-(-rows // SMALL_FRAGMENTS))
+    ty.Table.create(root, data, durability="os", options=ty.TableOptions(files=ty.FileLimits(rows=-(-rows // SMALL_FRAGMENTS))))
 
 
 def _worn(root: Path, rows: int) -> None:
     data = rows_of(np.arange(rows, dtype=np.int64), changed=0)
-    ty.Table.create(root, data, durability="os", max_rows_per_file=-(-rows // FRAGMENTS)).delete("id % 5 = 2")
+    ty.Table.create(root, data, durability="os", options=ty.TableOptions(files=ty.FileLimits(rows=-(-rows // FRAGMENTS)))).delete(
+        "id % 5 = 2"
+    )
 
 
 TABLES: Final[Mapping[str, Callable[[Path, int], None]]] = {

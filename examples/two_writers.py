@@ -142,7 +142,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as directory:
         uri = str(Path(directory) / "readings.lance")
         schema = pa.schema({"writer": pa.string(), "batch": pa.int64(), "row": pa.int64()})
-        ty.Table.create(uri, schema, message="an empty table")
+        ty.Table.create(uri, schema, options=ty.TableOptions(message="an empty table"))
         print(f"Two processes append {BATCHES} batches of {ROWS} rows each to one table, one with tiltyard, one with plain pylance.")
         print("Both start each batch at the same moment and want the same version.\n", flush=True)
         started = time.monotonic()

@@ -118,7 +118,7 @@ def source_of(spark: SparkSession, name: str, scratch: Path) -> DataFrame:
 
 def unnamed(table: ty.Table, place: Path) -> int:
     """How many data files there are that the version does not name."""
-    named = {file.path for fragment in table.fragments for file in fragment.files}
+    named = {file.path for fragment in table.layout.fragments for file in fragment.files}
     return sum(one.name not in named for one in (place / "data").iterdir())
 
 

@@ -8,7 +8,7 @@ from importlib import import_module as _import_module
 from importlib.metadata import version as _version
 from typing import Any as _Any
 
-from tiltyard import conflicts, distributed, errors, locks, metrics, ops, telemetry
+from tiltyard import conflicts, distributed, errors, locks, metrics, ops, outcomes, telemetry
 from tiltyard.errors import (
     AlreadyCommitted,
     AlreadyExists,
@@ -34,15 +34,15 @@ from tiltyard.lake import Lake, LakeSnapshot
 from tiltyard.lakes.branches.lake_refs import LakeBranch, LakeTag
 from tiltyard.lakes.checking import LakeCheckReport, LakeProblem
 from tiltyard.lakes.cleanup.lake_cleanup import LakeCleanupReport
-from tiltyard.lakes.lake_tables import LakeTable
+from tiltyard.lakes.lake_tables import LakeReader, LakeTable, TransactionTable
 from tiltyard.lakes.recovery.backup import LakeBackup
 from tiltyard.lakes.recovery.repairing import LakeRepairReport
 from tiltyard.lakes.recovery.restoring import LakeRecoveryReport
 from tiltyard.lakes.recovery.upgrade import LakeUpgradeReport
 from tiltyard.lakes.transaction import LakeCommit, LakeTransaction
-from tiltyard.table import Table
+from tiltyard.options import Backfill, CommitOptions, FileLimits, LakeRetention, Storage, TableOptions, WalSharding
+from tiltyard.table import Table, TableReader, TableWriter
 from tiltyard.transaction.race import CommitResult
-from tiltyard.transaction.resolve import Compatible, Incompatible, Rebase, Retry, Verdict, resolve
 from tiltyard.transaction.transaction import Transaction
 from tiltyard.verbs.check.findings import CheckReport, Problem
 from tiltyard.verbs.cleanup.run_cleanup import CleanedFile, CleanupReport
@@ -50,29 +50,29 @@ from tiltyard.verbs.engine.isolated import ReadLimits
 from tiltyard.verbs.explain import Explanation, FailedAttempt
 from tiltyard.verbs.indices.index_list import IndexInfo
 from tiltyard.verbs.merge_plan import MergeBuilder
-from tiltyard.verbs.outcome import Committed, NotCommitted, Unknown
 from tiltyard.verbs.table_history import HistoryEntry
+from tiltyard.verbs.table_settings import resume_migration
 
 __version__ = _version("tiltyard")
 
 __all__ = [
     "AlreadyCommitted",
     "AlreadyExists",
+    "Backfill",
     "CheckReport",
     "CleanedFile",
     "CleanupReport",
+    "CommitOptions",
     "CommitResult",
-    "Committed",
-    "Compatible",
     "ConflictError",
     "ContentionError",
     "CorruptTable",
     "ExpectedVersionMismatch",
     "Explanation",
     "FailedAttempt",
+    "FileLimits",
     "HistoryEntry",
     "HistoryUnavailable",
-    "Incompatible",
     "IncompatibleConflict",
     "IndexInfo",
     "InvalidInput",
@@ -84,31 +84,34 @@ __all__ = [
     "LakeCleanupReport",
     "LakeCommit",
     "LakeProblem",
+    "LakeReader",
     "LakeRecoveryReport",
     "LakeRepairReport",
+    "LakeRetention",
     "LakeSnapshot",
     "LakeTable",
     "LakeTag",
     "LakeTransaction",
     "LakeUpgradeReport",
     "MergeBuilder",
-    "NotCommitted",
     "NotFound",
     "OutcomeUnknown",
     "OwnershipError",
     "Problem",
     "ReadLimits",
-    "Rebase",
-    "Retry",
     "RetryableConflict",
+    "Storage",
     "StorageError",
     "Table",
+    "TableOptions",
+    "TableReader",
+    "TableWriter",
     "TiltyardError",
     "Transaction",
-    "Unknown",
+    "TransactionTable",
     "UnsafeStore",
     "UnsupportedFeature",
-    "Verdict",
+    "WalSharding",
     "Winner",
     "__version__",
     "conflicts",
@@ -117,7 +120,8 @@ __all__ = [
     "locks",
     "metrics",
     "ops",
-    "resolve",
+    "outcomes",
+    "resume_migration",
     "telemetry",
 ]
 

@@ -1,48 +1,55 @@
 """Work on one table done in many processes: they write pieces, one process commits them.
 
-    task = t.write_task()            # travels to the writers, by pickle
-    piece = task.write(batches)      # in any process; travels back
-    t.append_pieces([piece, ...])    # one commit, by the rules of append
+    task = t.distributed.write_task()       # travels to the writers, by pickle
+    piece = task.write(batches)             # in any process; travels back
+    t.distributed.append([piece, ...])      # one commit, by the rules of append
 
-See ``Table.write_task``, ``Table.append_pieces``, ``Table.overwrite_pieces``, ``Table.create_from_pieces``, and for lakes
-``Lake.new_table_task`` and ``Lake.create_table_from_pieces``.
+New tables: ``new_table`` and ``create_table`` here, and for lakes ``Lake.new_table_task`` and ``Lake.create_table_from_pieces``.
 
-Verbs that depend on what is there, such as a merge, are worked out on a pinned version: ``Table.change_rows`` calls a function with that
-version, which has others read (``ScanTask``), look up keys (``MatchTask``) and write (``WriteTask``), and commits what it returns.
+Verbs that depend on what is there, such as a merge, are executed on a pinned version: ``t.distributed.change_rows`` calls a function with
+that version, which has others read (``ScanTask``), look up keys (``MatchTask``) and write (``WriteTask``), and commits what it returns.
 """
 
 from __future__ import annotations
 
 import os as _os
+from collections.abc import Iterable as _Iterable
 from collections.abc import Mapping as _Mapping
 from collections.abc import Sequence as _Sequence
 from typing import Any as _Any
 
 import pyarrow as _pa
 
-from tiltyard.storage import Durability as _Durability
+from tiltyard.catalog.commit_store import decided_outside as _decided_outside
+from tiltyard.format.names import Scheme as _Scheme
+from tiltyard.options import CommitOptions as _CommitOptions
+from tiltyard.options import Durability as _Durability
+from tiltyard.options import OnDuplicate as _OnDuplicate
+from tiltyard.options import Storage as _Storage
+from tiltyard.options import TableOptions as _TableOptions
+from tiltyard.options import storage_of as _storage_of
 from tiltyard.table import Table as _Table
+from tiltyard.table import TableReader as _TableReader
 from tiltyard.transaction.verify import last_number as _last_number
 from tiltyard.transaction.verify import mark as _mark
 from tiltyard.verbs.distributed.column_tasks import ColumnTask
+from tiltyard.verbs.distributed.commit_files import create_from_pieces as _create_from_pieces
 from tiltyard.verbs.distributed.compact_tasks import CompactTask
-from tiltyard.verbs.distributed.key_tasks import Found, MatchTask
+from tiltyard.verbs.distributed.key_tasks import FoundKeys, MatchTask
 from tiltyard.verbs.distributed.row_tasks import Pinned, RowChange, RowPlan, join_rows, pack_rows
 from tiltyard.verbs.distributed.scan_tasks import ScanTask, reading_errors
 from tiltyard.verbs.distributed.write_tasks import Piece, WriteTask
-from tiltyard.verbs.distributed.write_tasks import create_task as _create_task
+from tiltyard.verbs.distributed.write_tasks import new_task as _new_task
 from tiltyard.verbs.engine.access import open_place as _open_place
-from tiltyard.verbs.engine.data_files import FileLimits as _FileLimits
+from tiltyard.verbs.engine.reexecution import commit_terms as _commit_terms
 from tiltyard.verbs.engine.sql_expressions import condition as _condition
 from tiltyard.verbs.indices.build_index import IndexTask
-from tiltyard.verbs.write import NewTable as _NewTable
-from tiltyard.verbs.write import OnDuplicate as _OnDuplicate
 from tiltyard.verbs.write import Writing as _Writing
 
 __all__ = [
     "ColumnTask",
     "CompactTask",
-    "Found",
+    "FoundKeys",
     "IndexTask",
     "MatchTask",
     "Piece",
@@ -51,6 +58,7 @@ __all__ = [
     "RowPlan",
     "ScanTask",
     "WriteTask",
+    "create_table",
     "join_rows",
     "last_done",
     "new_table",
@@ -81,27 +89,55 @@ def new_table(
     *,
     primary_key: _Sequence[str] | None = None,
     stable_row_ids: bool = False,
-    data_format: str = "2.2",
-    config: _Mapping[str, str] | None = None,
+    options: _TableOptions | None = None,
+    storage: _Storage | None = None,
     storage_options: _Mapping[str, _Any] | None = None,
-    durability: _Durability = "fsync",
-    on_duplicate: _OnDuplicate = "error",
-    max_rows_per_file: int = 1024 * 1024,
-    max_bytes_per_file: int = 90 * 1024**3,
+    durability: _Durability | None = None,
 ) -> WriteTask:
-    """A task for a table that is not there yet; ``Table.create_from_pieces`` makes it. Arguments are those of ``Table.create``."""
-    place = _open_place(uri, storage_options=storage_options, durability=durability)
-    new = _NewTable(primary_key, stable_row_ids, data_format=data_format, config=dict(config or {}))
-    how = _Writing(_FileLimits(max_rows_per_file, max_bytes_per_file), on_duplicate)
-    return _create_task(place, schema, new, how.limits, with_keys=on_duplicate == "error")
+    """A task for a table that is not there yet; ``create_table`` makes it. Arguments are those of ``Table.create``."""
+    place = _open_place(uri, _storage_of(storage, storage_options, durability))
+    return _new_task(place, schema, primary_key, stable_row_ids, options)
+
+
+def create_table(
+    task: WriteTask,
+    pieces: _Iterable[Piece | None],
+    *,
+    storage: _Storage | None = None,
+    on_duplicate: _OnDuplicate = "error",
+    leftovers: bool = False,
+    message: str | None = None,
+    commit: _CommitOptions | None = None,
+) -> _Table:
+    """Makes a new table of pieces that other processes wrote. If it fails their files stay.
+
+    Args:
+        task: made by ``new_table``, which says where, and what the table is like.
+        pieces: what ``task.write`` returned; none for an empty table.
+        storage: how the store is reached, and who decides about versions; by default as the task reaches it.
+        on_duplicate: what to do, with a primary key, about duplicate keys.
+        leftovers: as for ``t.distributed.append``.
+        message: a sentence for the history.
+        commit: properties for it; nothing else of it applies.
+
+    Raises:
+        AlreadyExists: there is a table.
+        KeyConflict: a duplicate key; nothing was made.
+    """
+    _Writing(on_duplicate=on_duplicate)
+    there = _Storage(task.storage_options, task.durability) if storage is None else storage
+    place = _decided_outside(_open_place(task.uri, there), there.commit_store)
+    described, _ = _commit_terms(commit, message)
+    _, file = _create_from_pieces(place, task, pieces, on_duplicate, described, leftovers=leftovers)
+    return _Table(place, file, task.new.scheme if task.new is not None else _Scheme.V2)
 
 
 def once(source: str, number: int) -> dict[str, str]:
-    """Properties for a verb, whichever it is, that have it commit this piece of work once.
+    """Properties for a verb, whichever it is, that have it commit this piece of work once: an idempotency key.
 
-    ``t.append(rows, properties=ty.distributed.once("ingest", 7))`` commits, and when it is tried again, by anybody and at any time, raises
-    ``AlreadyCommitted``; so does a lower number. The number is kept in the config of the version that has the rows: it goes where they go,
-    and no cleanup takes it away.
+    ``t.append(rows, commit=ty.CommitOptions(ty.distributed.once("ingest", 7)))`` commits, and when it is tried again, by anybody and at any
+    time, raises ``AlreadyCommitted``; so does a lower number. The number is kept in the config of the version that has the rows: it
+    goes where they go, and no cleanup takes it away.
 
     Args:
         source: who numbers the work: a query, a job.
@@ -110,6 +146,6 @@ def once(source: str, number: int) -> dict[str, str]:
     return _mark(source, number)
 
 
-def last_done(table: _Table, source: str) -> int | None:
+def last_done(table: _TableReader, source: str) -> int | None:
     """The highest number of a source's that the version a handle is at has; None for none. See ``once``."""
-    return _last_number(table.config, source)
+    return _last_number(table.settings.config, source)

@@ -7,7 +7,7 @@
     |   |   +-- KeyConflict
     |   +-- IncompatibleConflict     a person decides: running it again may mean something else
     +-- ContentionError              too many lost races; wait, or send fewer commits
-    +-- OutcomeUnknown               ask ``Table.outcome(transaction_id)`` or ``Table.outcome_at``; delete nothing
+    +-- OutcomeUnknown               ask ``t.transactions.outcome(id)`` or ``ty.outcomes.outcome_at``; delete nothing
     +-- HistoryUnavailable           open the table anew: what happened in between cannot be read
     +-- CorruptTable                 the bytes are wrong; restore the file or another version
     +-- UnsupportedFeature           a newer writer made this; upgrade
@@ -129,7 +129,7 @@ class ConflictError(TiltyardError):
         sample: rows or keys both sides touched (a sample).
         executions: how many times the operation was worked out and tried, each time on a newer version.
         attempts: how many times the last of these tried to create a version.
-        transaction_id: of the last of these, for ``Table.why``; empty where it did not get as far as a transaction.
+        transaction_id: of the last of these, for ``t.transactions.explain``; empty where it did not get as far as a transaction.
         table: in a transaction over several tables, which one; empty otherwise.
         expected, actual: the versions of that table that we built on and that it is at.
         by: who moved that table: the transactions' ids, authors, operations and messages.
@@ -239,7 +239,7 @@ class ContentionError(TiltyardError):
         attempts: how many times we tried.
         winners: who won each race, oldest first.
         seconds: how long we tried.
-        transaction_id: what we tried to commit, for ``Table.why``.
+        transaction_id: what we tried to commit, for ``t.transactions.explain``.
         fragments, sample: empty, for callers that treat all alike.
     """
 
@@ -273,7 +273,7 @@ class OutcomeUnknown(TiltyardError):
     """The store failed in a way that leaves open whether the commit was applied.
 
     Attributes:
-        transaction_id: pass it to ``Table.outcome`` once the store answers again, or to ``Table.outcome_at`` where no table is open.
+        transaction_id: pass it to ``t.transactions.outcome`` once the store answers again, or to ``ty.outcomes.outcome_at``.
         version: the version we tried to create.
         uri: the table.
         operation: what we wanted to commit.
@@ -299,8 +299,8 @@ class OutcomeUnknown(TiltyardError):
         advice: str | None = None,
     ) -> None:
         # Version 1 is the creation of a table: then there is no handle to ask.
-        call = f"outcome_at(uri, {transaction_id!r}, version=1)" if version == 1 else f"outcome({transaction_id!r}, version={version})"
-        ask = f"Nothing was deleted. Ask Table.{call} when the store answers again."
+        call = "ty.outcomes.outcome_at(uri, " if version == 1 else "t.transactions.outcome("
+        ask = f"Nothing was deleted. Ask {call}{transaction_id!r}, version={version}) when the store answers again."
         super().__init__(what, advice=ask if advice is None else advice)
         self.transaction_id = transaction_id
         self.version = version
@@ -322,7 +322,7 @@ class HistoryUnavailable(TiltyardError):
         head: the newest version.
         winners: the commits in the window that could be read, oldest first.
         attempts: how many times we tried to create a version.
-        transaction_id: what we tried to commit, for ``Table.why``; empty where it did not get as far as a transaction.
+        transaction_id: what we tried to commit, for ``t.transactions.explain``; empty where it did not get as far as a transaction.
         fragments, sample: empty, for callers that treat all alike: what overlapped cannot be read.
     """
 

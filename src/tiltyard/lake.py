@@ -23,19 +23,18 @@ from tiltyard.lakes.branches.lake_refs import LakeBranches, LakeTags
 from tiltyard.lakes.branches.table_branches import forked
 from tiltyard.lakes.cleanup.orphans import find_again
 from tiltyard.lakes.finishing import finish_before, is_certain, recover
-from tiltyard.lakes.lake_tables import LakeTable, ReadingTable
+from tiltyard.lakes.lake_tables import LakeReader, LakeTable
 from tiltyard.lakes.maintenance import Keeping
 from tiltyard.lakes.new_tables import LakePieces
-from tiltyard.lakes.opening import Where, open_where, settle_owner
+from tiltyard.lakes.opening import Where, lake_storage, open_where, settle_owner
 from tiltyard.lakes.recovery.recovery_verbs import Recoverable, somebody
 from tiltyard.lakes.registering import register
 from tiltyard.lakes.running import run
 from tiltyard.lakes.spark_door import LakeDoor
 from tiltyard.lakes.table_names import full_name, shown
 from tiltyard.lakes.transaction import LakeTransaction
-from tiltyard.storage import Durability
-from tiltyard.verbs.engine.access import Place, Verify, open_place
-from tiltyard.verbs.engine.isolated import ReadLimits
+from tiltyard.options import CommitOptions, Durability, Storage, TableOptions
+from tiltyard.verbs.engine.access import Place, open_place
 from tiltyard.verbs.outcome import Committed, NotCommitted, Outcome, Unknown
 from tiltyard.verbs.table_history import parse_moment
 
@@ -71,7 +70,7 @@ class LakeSnapshot:
         """What it is made of."""
         return self._cut
 
-    def table(self, name: str) -> ReadingTable:
+    def table(self, name: str) -> LakeReader:
         """A table as it was then; it only reads.
 
         Raises:
@@ -81,7 +80,7 @@ class LakeSnapshot:
         place = self._lake.place_of(head, self.branch)
         finish_before(self._cut, head, place)
         scheme = Scheme(head.naming)
-        opened = ReadingTable(place, place.load(head.version, scheme, lazily=True), scheme)
+        opened = LakeReader(place, place.load(head.version, scheme, lazily=True), scheme)
         opened.name = shown(head.name)
         return opened
 
@@ -127,13 +126,11 @@ class Lake(Keeping, Recoverable, LakePieces, LakeDoor):
         *,
         root: str | os.PathLike[str] | None = None,
         catalog: Literal["sqlite", "manifest"] | None = None,
-        storage_options: Mapping[str, Any] | None = None,
-        durability: Durability = "fsync",
         author: str | None = None,
         create: bool = True,
-        verify: Verify | None = None,
-        isolate: bool | ReadLimits = False,
-        runtime: Runtime | None = None,
+        storage: Storage | None = None,
+        storage_options: Mapping[str, Any] | None = None,
+        durability: Durability | None = None,
     ) -> Lake:
         """Opens a lake, and makes an empty one where there is none.
 
@@ -142,25 +139,25 @@ class Lake(Keeping, Recoverable, LakePieces, LakeDoor):
                 ``s3://bucket/lake``.
             root: where tables live, if not beside the catalog; PostgreSQL has no place of its own, so it is needed there the first time.
             catalog: ``"manifest"`` keeps the catalog of a directory in a ``__manifest`` table instead of SQLite.
-            storage_options: as for pylance: keys, endpoint, region.
-            durability: ``"fsync"`` survives power loss, ``"os"`` leaves it to the operating system.
             author: who commits, for the history; user and machine by default.
             create: whether a lake is made where there is none.
-            verify: as for ``Table.open``: ``"read"`` compares files with their digests before rows of them are handed out.
-            isolate: as for ``Table.open``: whether rows are decoded in a child process with a memory limit.
-            runtime: time and chance; tests own them.
+            storage: how the store is reached, and how much is trusted. The catalog decides about versions, so there is no ``handler``,
+                ``commit_store`` or ``allowed_bases`` in it.
+            storage_options: shorthand for ``Storage(options=...)``.
+            durability: shorthand for ``Storage(durability=...)``.
 
         Raises:
             NotFound: there is no lake, and ``create`` is false.
             OwnershipError: the root belongs to another lake, or the catalog to another root; the catalog of the root is gone.
             UnsupportedFeature: a newer release made it.
         """
-        runtime = runtime or system_runtime()
+        there = lake_storage(storage, storage_options, durability)
+        runtime = there.runtime or system_runtime()
         if author is not None and not isinstance(author, str):
             raise InvalidInput(f"The author is text, not {author!r}.", argument="author")
-        where, records = open_where(uri, root, catalog, storage_options, durability, runtime, create=create)
+        where, records = open_where(uri, root, catalog, there.options, there.durability, runtime, create=create)
         try:
-            where = replace(where, verify=verify, isolate=isolate)
+            where = replace(where, verify=there.verify, isolate=there.isolate)
             lake = cls(where, records, runtime, check_text(author, "The author", "author") if author else somebody())
             lake._where = settle_owner(where, lake.catalog, create=create)
             recover(lake)
@@ -197,15 +194,30 @@ class Lake(Keeping, Recoverable, LakePieces, LakeDoor):
         opened.name = shown(head.name)
         return opened
 
-    def create_table(self, name: str, data_or_schema: Any, **options: Any) -> LakeTable:
-        """Makes a table; ``options`` are those of ``Table.create`` that concern the table itself.
+    def create_table(
+        self,
+        name: str,
+        data_or_schema: Any,
+        *,
+        primary_key: Sequence[str] | None = None,
+        stable_row_ids: bool = False,
+        options: TableOptions | None = None,
+    ) -> LakeTable:
+        """Makes a table.
+
+        Args:
+            name: what it is called, with dots between namespaces.
+            data_or_schema: rows, or a ``pyarrow.Schema`` for an empty table.
+            primary_key: columns that identify a row, in this order; they are stored as not null.
+            stable_row_ids: rows keep their id when they are moved.
+            options: what else is decided now: config, file format, the message of the first version.
 
         Raises:
             AlreadyExists: the name is taken.
         """
         try:
             with self.transaction() as tx:
-                tx.create_table(name, data_or_schema, **options)
+                tx.create_table(name, data_or_schema, primary_key=primary_key, stable_row_ids=stable_row_ids, options=options)
         except ExpectedVersionMismatch as error:  # somebody gave the name away between our look and our commit
             raise AlreadyExists(f"There is a table {name!r} in the lake already.", name=name) from error
         return self.table(name)
@@ -274,10 +286,8 @@ class Lake(Keeping, Recoverable, LakePieces, LakeDoor):
         """Where a table lives, as those see it who know nothing of the lake."""
         where = self._where
         home = where.uri_of(head.location)
-        return open_place(
-            home, storage_options=where.storage_options, durability=where.durability, runtime=self.catalog.runtime,
-            verify=where.verify, isolate=where.isolate,
-        )  # fmt: skip
+        storage = Storage(where.storage_options, where.durability, verify=where.verify, isolate=where.isolate)
+        return open_place(home, storage, runtime=self.catalog.runtime)
 
     @property
     def where(self) -> Where:
@@ -300,7 +310,7 @@ class Lake(Keeping, Recoverable, LakePieces, LakeDoor):
     def root_place(self) -> Place:
         """The directory below which tables live that the lake made."""
         where = self._where
-        return open_place(where.root, storage_options=where.storage_options, durability=where.durability, runtime=self.catalog.runtime)
+        return open_place(where.root, Storage(where.storage_options, where.durability), runtime=self.catalog.runtime)
 
     # ---- transactions ----------------------------------------------------------------------------------------------------------
 
@@ -326,7 +336,15 @@ class Lake(Keeping, Recoverable, LakePieces, LakeDoor):
             find_again(self, needed=True)
         return LakeTransaction(self, isolation, message, idempotency_key, properties, self.branch)
 
-    def run(self, work: Callable[[LakeTransaction], T], *, retries: int = 5, deadline: float | None = None, **options: Any) -> T | None:
+    def run(
+        self,
+        work: Callable[[LakeTransaction], T],
+        *,
+        isolation: Isolation = "snapshot",
+        message: str | None = None,
+        idempotency_key: str | None = None,
+        commit: CommitOptions | None = None,
+    ) -> T | None:
         """Runs a function inside a transaction, and again in a fresh one when others were in the way; what the function returned.
 
         A catalog that cannot be reached, such as a server that restarts, is waited for. Where the answer to a commit was lost, the
@@ -334,10 +352,12 @@ class Lake(Keeping, Recoverable, LakePieces, LakeDoor):
 
         Args:
             work: called with the transaction; what it does outside of it happens each time.
-            retries: how often it is run again after a conflict.
-            deadline: seconds after which nothing is begun again. Without one a catalog that cannot be reached is waited for a minute.
-            options: those of ``transaction``. Where a transaction with the same ``idempotency_key`` was committed before, the function is
-                not called at all, and None comes back.
+            isolation: as for ``transaction``.
+            message: a sentence for the history.
+            idempotency_key: as for ``transaction``. Where a transaction with this key was committed before, the function is not called
+                at all, and None comes back.
+            commit: properties for the history; ``reexecutions``, how often the function is called again after a conflict; ``deadline``,
+                without which a catalog that cannot be reached is waited for a minute. ``race_retries`` does not apply.
 
         Raises:
             ConflictError, ContentionError: others were in the way, too often or for good.
@@ -346,7 +366,12 @@ class Lake(Keeping, Recoverable, LakePieces, LakeDoor):
         """
         if not callable(work):
             raise InvalidInput(f"run takes a function of a transaction, not {work!r}.", argument="work")
-        return run(self, work, retries, deadline, options)
+        how = commit or CommitOptions()
+
+        def begin() -> LakeTransaction:
+            return self.transaction(isolation=isolation, message=message, idempotency_key=idempotency_key, properties=how.properties)
+
+        return run(self, work, how, begin, idempotency_key)
 
     def outcome(self, transaction_id: str, *, give_up: bool = False) -> Outcome:
         """What became of a transaction whose commit ended without an answer. ``version`` of the answer is the lake's snapshot.

@@ -18,6 +18,7 @@ import pytest
 from tests.support.commits import InterruptedStore, append, fragment, is_version, memory_table, overwrite, plant, reopened
 from tiltyard import errors, ops
 from tiltyard.errors import TiltyardError, Winner
+from tiltyard.options import CommitOptions
 from tiltyard.storage.memory import MemoryStore
 from tiltyard.testing import Fault, FaultStore
 
@@ -291,7 +292,7 @@ def test_a_conflict_that_can_be_run_again_tells_who_won(store: MemoryStore) -> N
 
 def test_a_lost_race_tells_to_whom(store: MemoryStore) -> None:
     busy = InterruptedStore(store, is_version, lambda: plant(store, _theirs()), 100)
-    error = _raised(errors.ContentionError, store, through=busy, max_retries=2)
+    error = _raised(errors.ContentionError, store, through=busy, commit=CommitOptions(race_retries=2))
     assert (error.operation, error.read_version, error.attempts, error.retryable) == ("Append", 1, 3, True)
     assert [(winner.version, winner.operation, winner.writer) for winner in error.winners] == [
         (version, "Append", "stranger 9.9") for version in (2, 3, 4)

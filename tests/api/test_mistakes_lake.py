@@ -13,7 +13,7 @@ import pytest
 import tiltyard as ty
 from tests.support.mistakes import Mistake, check_mistake
 from tests.support.proving import pick
-from tiltyard.errors import AlreadyExists, InvalidInput, NotFound, StorageError, UnsupportedFeature
+from tiltyard.errors import AlreadyExists, InvalidInput, NotFound, StorageError
 
 ROWS = pa.table({"id": pa.array([1, 2, 3], pa.int64()), "n": pa.array([1, 1, 2], pa.int64()), "s": ["a", "b", "7"]})
 
@@ -90,7 +90,6 @@ MISTAKES = [
     Mistake("an unknown snapshot", lambda d: d.lake.snapshot(999), NotFound, "999"),
     Mistake("an unknown tag", lambda d: d.lake.snapshot("nope"), NotFound, "'nope'"),
     Mistake("a snapshot that is true", lambda d: d.lake.snapshot(True), InvalidInput, "snapshot"),
-    Mistake("a write to the past", lambda d: d.lake.snapshot().table("orders").append(ROWS), InvalidInput, "orders"),
     Mistake("a table of the past", lambda d: d.lake.snapshot().table("order"), NotFound, "'order'"),
     Mistake("an unknown branch", lambda d: d.lake.on_branch("nope"), NotFound, "'nope'"),
     Mistake("a branch that is a number", lambda d: d.lake.on_branch(5), InvalidInput, "5"),
@@ -114,8 +113,6 @@ MISTAKES = [
     Mistake("a read with text after", inside(lambda tx: tx.table("orders").count_rows("n = 1 or")), InvalidInput, "'or'"),
     Mistake("an assignment to no column", inside(lambda tx: tx.table("orders").update({"nn": "1"})), InvalidInput, "'nn'"),
     Mistake("rows of another type", inside(lambda tx: tx.table("orders").append([{"id": "x"}])), InvalidInput, "id is string"),
-    Mistake("a branch of one table", inside(lambda tx: tx.table("orders").branches.create("x")), UnsupportedFeature, "lake.branches"),
-    Mistake("a cleanup of one table", inside(lambda tx: tx.table("orders").cleanup()), UnsupportedFeature, "lake.cleanup"),
     Mistake("no function to run", lambda d: d.lake.run(5), InvalidInput, "5"),
     Mistake("an age that is text", lambda d: d.lake.cleanup(older_than="1 week"), InvalidInput, "older_than"),
     Mistake("nothing to keep", lambda d: d.lake.cleanup(keep_snapshots=0), InvalidInput, "keep_snapshots"),

@@ -46,8 +46,18 @@ MISTAKES = [
     Mistake("create below a file", lambda d: Table.create(d.beside / "file" / "t", ROWS), InvalidInput, "file"),
     Mistake("create twice", lambda d: Table.create(d.uri, ROWS), AlreadyExists, "already"),
     Mistake("create of text", lambda d: Table.create(d.beside / "x", "rows"), InvalidInput, "str"),
-    Mistake("create with an unknown format", lambda d: Table.create(d.beside / "x", ROWS, data_format="9.9"), InvalidInput, "9.9"),
-    Mistake("create with unknown names", lambda d: Table.create(d.beside / "x", ROWS, manifest_naming="v3"), InvalidInput, "v3"),
+    Mistake(
+        "create with an unknown format",
+        lambda d: Table.create(d.beside / "x", ROWS, options=ty.TableOptions(data_format="9.9")),
+        InvalidInput,
+        "9.9",
+    ),
+    Mistake(
+        "create with unknown names",
+        lambda d: Table.create(d.beside / "x", ROWS, options=ty.TableOptions(manifest_naming="v3")),  # type: ignore[arg-type]
+        InvalidInput,
+        "v3",
+    ),
     Mistake("a key that is no column", lambda d: Table.create(d.beside / "x", ROWS, primary_key=["idd"]), InvalidInput, "idd"),
     Mistake("a key with a dot", lambda d: Table.create(d.beside / "x", pa.table({"a.b": [1]}), primary_key=["a.b"]), InvalidInput, "dot"),
     Mistake("a key twice", lambda d: Table.create(d.beside / "x", ROWS, primary_key=["id", "id"]), InvalidInput, "primary_key"),
@@ -57,20 +67,20 @@ MISTAKES = [
     Mistake("open None", lambda d: Table.open(None), InvalidInput, "None"),
     Mistake("open the empty text", lambda d: Table.open(""), InvalidInput, "empty"),
     Mistake("open an unknown scheme", lambda d: Table.open("ftp://x/y"), InvalidInput, "ftp"),
-    Mistake("a version as text", lambda d: Table.open(d.uri, version="1"), InvalidInput, "'1'"),
+    Mistake("a version as text", lambda d: Table.open(d.uri, version="1"), NotFound, "'1'"),
     Mistake("a version that is true", lambda d: Table.open(d.uri, version=True), InvalidInput, "True"),
     Mistake("a version with a point", lambda d: Table.open(d.uri, version=1.0), InvalidInput, "1.0"),
     Mistake("a version below zero", lambda d: Table.open(d.uri, version=-1), InvalidInput, "-1"),
     Mistake("a version to come", lambda d: Table.open(d.uri, version=99), NotFound, "99"),
-    Mistake("an unknown tag", lambda d: Table.open(d.uri, tag="nope"), NotFound, "nope"),
-    Mistake("a tag that is a number", lambda d: Table.open(d.uri, tag=3), InvalidInput, "3"),
+    Mistake("an unknown tag", lambda d: Table.open(d.uri, version="nope"), NotFound, "nope"),
+    Mistake("a version that is no whole number", lambda d: Table.open(d.uri, 3.5), InvalidInput, "3.5"),
     Mistake("an unknown branch", lambda d: Table.open(d.uri, branch="nope"), NotFound, "nope"),
     Mistake("a branch that is a number", lambda d: Table.open(d.uri, branch=3), InvalidInput, "3"),
     Mistake("no moment", lambda d: Table.open(d.uri, timestamp="yesterday"), InvalidInput, "yesterday"),
     Mistake("a number as a moment", lambda d: Table.open(d.uri, timestamp=5), InvalidInput, "5"),
     Mistake("before the table", lambda d: Table.open(d.uri, timestamp="1999-01-01"), NotFound, "1999"),
-    Mistake("an unknown handler", lambda d: Table.open(d.uri, handler="magic"), InvalidInput, "magic"),
-    Mistake("an unknown commit store", lambda d: Table.open(d.uri, commit_store="mysql://x"), InvalidInput, "mysql"),
+    Mistake("an unknown handler", lambda d: Table.open(d.uri, storage=ty.Storage(handler="magic")), InvalidInput, "magic"),
+    Mistake("an unknown commit store", lambda d: Table.open(d.uri, storage=ty.Storage(commit_store="mysql://x")), InvalidInput, "mysql"),
     Mistake("an unknown durability", lambda d: Table.open(d.uri, durability="fast"), InvalidInput, "fast"),
     Mistake("text after a condition", lambda d: d.table.delete("n = 1 limit 1"), InvalidInput, "limit 1"),
     Mistake("a second statement", lambda d: d.table.delete("n = 1; n = 2"), InvalidInput, "';'"),
@@ -81,7 +91,7 @@ MISTAKES = [
     Mistake("a condition of another type", lambda d: d.table.count_rows("n = 'a'"), InvalidInput, "n = 'a'"),
     Mistake("a cast that fails", lambda d: d.table.to_arrow(filter="cast(s as int) = 7"), InvalidInput, "'a'"),
     Mistake("an unknown column", lambda d: d.table.to_arrow(columns=["nn"]), InvalidInput, "'nn'"),
-    Mistake("an unknown option", lambda d: d.table.to_arrow(limitt=3), InvalidInput, "limitt"),
+    Mistake("an unknown option", lambda d: d.table.to_arrow(options={"limitt": 3}), InvalidInput, "limitt"),
     Mistake("a limit that is text", lambda d: d.table.to_arrow(limit="x"), InvalidInput, "'x'"),
     Mistake("an assignment to no column", lambda d: d.table.update({"nn": "1"}), InvalidInput, "'nn'"),
     Mistake("an assignment to the key", lambda d: d.table.update({"id": "1"}), InvalidInput, "'id'"),
@@ -114,7 +124,7 @@ MISTAKES = [
     Mistake("a tag that is there", lambda d: d.table.tags.create("kept"), AlreadyExists, "'kept'"),
     Mistake("a branch that is there", lambda d: d.table.branches.create("side"), AlreadyExists, "'side'"),
     Mistake("a setting that is no text", lambda d: d.table.update_config({"a": 1}), InvalidInput, "'a'"),
-    Mistake("no transaction id", lambda d: d.table.outcome(5), InvalidInput, "5"),
+    Mistake("no transaction id", lambda d: d.table.transactions.outcome(5), InvalidInput, "5"),
     Mistake("a feed from the future", lambda d: list(d.table.changes(9)), InvalidInput, "9"),
     Mistake("a name with NUL", lambda d: d.table.alter_columns({"path": "s", "name": "a\0b"}), InvalidInput, "NUL"),
 ]
@@ -133,6 +143,6 @@ def test_mistakes(mistake: Mistake, desk: Desk) -> None:
 
 def test_an_unknown_transaction_is_not_said_to_be_withdrawn(desk: Desk) -> None:
     """Nothing is known of an id that another table gave out; the answer must not claim more."""
-    found = desk.table.outcome("00000000-0000-4000-8000-000000000000")
-    assert isinstance(found, ty.NotCommitted)
+    found = desk.table.transactions.outcome("00000000-0000-4000-8000-000000000000")
+    assert isinstance(found, ty.outcomes.NotCommitted)
     assert "the id is not of this table" in found.reason

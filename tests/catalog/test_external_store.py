@@ -21,6 +21,7 @@ from tiltyard.catalog.open_records import MemoryRecords, open_records
 from tiltyard.catalog.records import Decide, Records
 from tiltyard.errors import AlreadyExists, ConflictError, CorruptTable, InvalidInput, OutcomeUnknown, StorageError, TiltyardError
 from tiltyard.interfaces import ObjectStore, system_runtime
+from tiltyard.options import CommitOptions, Storage
 from tiltyard.storage import lance_uri
 from tiltyard.storage.external import Claim, UnfinishedError
 from tiltyard.storage.probe import forget
@@ -34,7 +35,7 @@ STEPS = ("stage", "claim", "final name", "settle", "remove what was staged")
 
 
 def place_at(uri: object, records: Records, wrap: Callable[[ObjectStore], ObjectStore] = lambda store: store) -> Place:
-    place = open_place(str(uri), durability="os")
+    place = open_place(str(uri), Storage(durability="os"))
     place = replace(place, store=wrap(place.store))
     return place.decided_by(decided_in(records, system_runtime()))
 
@@ -174,7 +175,7 @@ def test_an_open_handle_finishes_too(uri: str) -> None:
     first, second = opened(uri, records), opened(uri, records)
     with pytest.raises(Killed):
         scripted(uri, records, Script("claim", after=True)).append(numbers(2))
-    assert first.latest_version() == 2
+    assert first.layout.latest_version() == 2
     assert ids(first.refresh()) == [1, 2]
     second.append(numbers(3))
     assert ids(second) == [1, 2, 3]
@@ -250,12 +251,12 @@ def test_where_it_cannot_be_found_out_nothing_is_deleted(uri: str, when: Loss) -
         assert isinstance(caught.value, OutcomeUnknown)
         assert ids(opened(uri, records)) == [1, 2]
     if isinstance(caught.value, OutcomeUnknown):
-        kinds = {type(opened(uri, records).outcome(caught.value.transaction_id, version=2)).__name__ for _ in range(2)}
+        kinds = {type(opened(uri, records).transactions.outcome(caught.value.transaction_id, version=2)).__name__ for _ in range(2)}
         assert kinds == {"Committed" if when == "after" else "Unknown"}, "as long as the number is free, it may still come"
     table.refresh().append(numbers(3))
     assert ids(opened(uri, records)) == ([1, 2, 3] if when == "after" else [1, 3])
     if isinstance(caught.value, OutcomeUnknown):
-        outcome = opened(uri, records).outcome(caught.value.transaction_id, version=2)
+        outcome = opened(uri, records).transactions.outcome(caught.value.transaction_id, version=2)
         assert type(outcome).__name__ == ("Committed" if when == "after" else "NotCommitted")
 
 
@@ -298,7 +299,7 @@ def test_a_conflict_is_one_here_as_well(uri: str) -> None:
     one, two = opened(uri, records), opened(uri, records)
     one.update({"id": "id + 1"})
     with pytest.raises(ConflictError):
-        two.update({"id": "id + 10"}, retries=0)
+        two.update({"id": "id + 10"}, commit=CommitOptions(reexecutions=0))
     two.update({"id": "id + 10"})
     assert ids(two) == [12]
 
@@ -330,13 +331,13 @@ def test_a_store_that_overwrites_is_safe_through_the_ledger(uri: str, tmp_path: 
     def work(first: int) -> None:
         table = Table._open(place_at(uri, records, overwriting))
         for number in range(5):
-            table.append(numbers(first + number), max_retries=100)
+            table.append(numbers(first + number), commit=CommitOptions(race_retries=100))
 
     results = together(*(lambda n=n: work(n) for n in (10, 20, 30)))
     assert results == [None] * 3
     table = Table._open(place_at(uri, records, overwriting))
     assert ids(table) == ids(lance.dataset(uri)) == [1, *range(10, 15), *range(20, 25), *range(30, 35)]
-    assert table.versions() == [*range(1, 17)]
+    assert table.layout.versions() == [*range(1, 17)]
     assert table.check().problems == ()
     records.close()
 
@@ -416,24 +417,24 @@ def commit_store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str
 
 def test_a_table_with_a_commit_store(tmp_path: Path, commit_store: str) -> None:
     uri = tmp_path / "t"
-    table = Table.create(uri, numbers(1), commit_store=commit_store, durability="os")
+    table = Table.create(uri, numbers(1), storage=Storage(commit_store=commit_store, durability="os"))
     table.append(numbers(2))
     with pytest.raises(AlreadyExists):
-        Table.create(uri, numbers(1), commit_store=commit_store, durability="os")
+        Table.create(uri, numbers(1), storage=Storage(commit_store=commit_store, durability="os"))
 
     def work(first: int) -> None:
-        here = Table.open(uri, commit_store=commit_store, durability="os")
+        here = Table.open(uri, storage=Storage(commit_store=commit_store, durability="os"))
         for number in range(4):
             here.append(numbers(first + number))
 
     assert together(*(lambda n=n: work(n) for n in (10, 20, 30))) == [None] * 3
     table.refresh().delete("id = 1")
     assert ids(table) == ids(lance.dataset(str(uri))) == [2, *range(10, 14), *range(20, 24), *range(30, 34)]
-    assert ids(Table.open(uri, commit_store=commit_store, version=1)) == [1]
+    assert ids(Table.open(uri, version=1, storage=Storage(commit_store=commit_store))) == [1]
     assert ids(Table.open(uri)) == ids(table), "without the store it is a table like any other"
     assert table.check().problems == ()
     with pytest.raises(InvalidInput, match="not by both"):
-        Table.open(uri, commit_store=commit_store, handler="rename")
+        Table.open(uri, storage=Storage(commit_store=commit_store, handler="rename"))
     from tiltyard.catalog import commit_store as room
 
     for key in [key for key in room._open if key[0] == commit_store]:
@@ -443,11 +444,11 @@ def test_a_table_with_a_commit_store(tmp_path: Path, commit_store: str) -> None:
 def test_the_password_of_a_commit_store_is_told_to_nobody(tmp_path: Path) -> None:
     secret = "pl4nted-password"
     with pytest.raises(TiltyardError) as caught:
-        Table.create(tmp_path / "t", numbers(1), commit_store=f"postgresql://ann:{secret}@127.0.0.1:9/x?connect_timeout=1")
+        Table.create(tmp_path / "t", numbers(1), storage=Storage(commit_store=f"postgresql://ann:{secret}@127.0.0.1:9/x?connect_timeout=1"))
     assert secret not in str(caught.value) + repr(caught.value.to_dict())
     assert not list(tmp_path.rglob("*.manifest"))
     with pytest.raises(TiltyardError) as caught:
-        Table.open(tmp_path / "t", commit_store=f"nosuch://ann:{secret}@host/x")
+        Table.open(tmp_path / "t", storage=Storage(commit_store=f"nosuch://ann:{secret}@host/x"))
     assert secret not in str(caught.value) + repr(caught.value.to_dict())
 
 

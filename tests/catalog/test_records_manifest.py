@@ -158,7 +158,7 @@ class TestUpkeep:
         for number in range(1, 97):
             write(records, {f"k/{number % 10}": {"n": number}})
             if number % 8 == 0:
-                sizes.append((len(manifest(root).fragments), sum(1 for _ in (root / "__manifest").rglob("*.manifest"))))
+                sizes.append((len(manifest(root).layout.fragments), sum(1 for _ in (root / "__manifest").rglob("*.manifest"))))
         assert max(fragments for fragments, _ in sizes) <= 8
         assert max(versions for _, versions in sizes[8:]) <= 32 + 2 * 8
         assert dict(records.scan(["k/"])) == {f"k/{number % 10}": {"n": number} for number in range(87, 97)}
@@ -189,7 +189,7 @@ class TestUpkeep:
         fast = ManifestRecords(root, durability="os", upkeep=1, kept=timedelta(0))
         for _ in range(40):
             increment(fast, "n")
-        assert old.version not in manifest(root).versions()
+        assert old.version not in manifest(root).layout.versions()
         found = [old, records._newest()]
         records._newest = lambda: found.pop(0)  # type: ignore[method-assign]
         assert records.get(["a"]) == {"a": {"n": 2}}

@@ -91,9 +91,9 @@ def rows(first: int, last: int) -> pa.Table:
 def readings(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Six versions by two libraries: an append that was rebased, an index, deleted rows, a tag, a branch. Nobody writes to it."""
     path = tmp_path_factory.mktemp("cli") / "readings"
-    table = ty.Table.create(path, rows(0, 100), primary_key=["id"], config={"color": "blue"}, message="first load")
+    table = ty.Table.create(path, rows(0, 100), primary_key=["id"], options=ty.TableOptions(config={"color": "blue"}, message="first load"))
     late = ty.Table.open(path)
-    table.append(rows(100, 150), message="Monday", properties={"job": "7"})
+    table.append(rows(100, 150), message="Monday", commit=ty.CommitOptions(properties={"job": "7"}))
     late.append(rows(150, 160))
     dataset = lance.dataset(str(path))
     dataset.create_scalar_index("id", "BTREE")

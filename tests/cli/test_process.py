@@ -62,8 +62,8 @@ def test_a_reader_that_has_seen_enough(readings: Path, tmp_path: Path) -> None:
 def test_a_terminal_gets_colours_but_not_those_of_the_table(tmp_path: Path) -> None:
     """Bytes that a table's writer chose reach no terminal as commands."""
     evil = "\x1b]0;owned\x07\x1b[31m \u202e [bold]loud[/bold]"
-    table = ty.Table.create(tmp_path / "evil", [{"text": evil}], message=evil, config={"k": evil})
-    assert table.describe().message == evil
+    table = ty.Table.create(tmp_path / "evil", [{"text": evil}], options=ty.TableOptions(message=evil, config={"k": evil}))
+    assert table.transactions.describe().message == evil
     for arguments in (("log",), ("show",), ("cat",)):
         shown = on_terminal(*arguments, str(tmp_path / "evil"))
         assert "\x1b[2m" in shown, "no colour on a terminal"

@@ -61,7 +61,7 @@ def test_a_bar_for_whoever_watches_and_for_nobody_else(tiltyard: Run, tmp_path: 
 
 def test_what_a_writer_chose_gives_a_terminal_no_orders(tmp_path: Path) -> None:
     path = tmp_path / "t"
-    table = ty.Table.create(path, [{"text": "x"}], config={"k": EVIL}, stable_row_ids=True)
+    table = ty.Table.create(path, [{"text": "x"}], stable_row_ids=True, options=ty.TableOptions(config={"k": EVIL}))
     made = table.append([{"text": EVIL}], message=EVIL).transaction_id
     table.tags.create("t", metadata={"k": EVIL})
     for arguments in (

@@ -61,7 +61,7 @@ def test_delete(run: Run, told: Told, people: Path) -> None:
     done = told("delete", people, "--where", "age > 35", "-m", "too old")
     assert (done["committed"], done["version"], done["operation"], done["rows"]) == (True, 2, "Delete", {"deleted": 2})
     assert (done["uri"], done["branch"], done["read_version"], done["rebased_over"]) == (str(people), None, 1, [])
-    entry = ty.Table.open(people).describe()
+    entry = ty.Table.open(people).transactions.describe()
     assert (entry.message, entry.transaction_id) == ("too old", done["transaction_id"])
     assert ids(people) == [1, 4]
     again = run("delete", people, "--where", "age > 35", width=200)
@@ -90,7 +90,7 @@ def test_update_refuses(run: Run, people: Path, wrong: list[str]) -> None:
     assert run("update", people, *wrong).code == 2
     for mistake in ("nobody=1", "age=nobody + 1", "age=1 +"):
         assert run("update", people, "--set", mistake, "--dry-run").code == 2, mistake
-    assert ty.Table.open(people).latest_version() == 1
+    assert ty.Table.open(people).layout.latest_version() == 1
 
 
 def _write(path: Path, rows: pa.Table) -> Path:
@@ -153,7 +153,7 @@ def test_append_refuses_files_it_cannot_read(run: Run, people: Path, tmp_path: P
         assert (done.code, done.out) == (2, ""), name
         assert f"[{kind}]" in done.err
         assert name in done.err
-    assert ty.Table.open(people).latest_version() == 1
+    assert ty.Table.open(people).layout.latest_version() == 1
 
 
 def test_append_of_a_key_that_is_there_is_a_conflict(run: Run, people: Path, tmp_path: Path) -> None:
@@ -209,7 +209,7 @@ def test_restore(run: Run, told: Told, people: Path) -> None:
     table.delete("id > 1")
     dry = told("restore", people, "first", "--dry-run")
     assert (dry["restored_version"], dry["rows"], dry["version"]) == (1, {"before": 1, "after": 4}, 2)
-    assert table.latest_version() == 2
+    assert table.layout.latest_version() == 2
     done = told("restore", people, "1")
     assert (done["operation"], done["version"], done["restored_version"]) == ("Restore", 3, 1)
     assert ids(people) == [1, 2, 3, 4]
@@ -242,13 +242,13 @@ def test_cleanup(run: Run, told: Told, people: Path) -> None:
     table.tags.create("keep", 2)
     dry = told("cleanup", people, "--keep", "2", "--dry-run")
     assert (dry["dry_run"], dry["versions"], sorted(dry["kept"])) == (True, [1, 3], ["2", "4", "5"])
-    assert ty.Table.open(people).versions() == [1, 2, 3, 4, 5]
+    assert ty.Table.open(people).layout.versions() == [1, 2, 3, 4, 5]
     text = run("cleanup", people, "--keep", "2", "--dry-run", width=200).out
     assert "2 versions" in text
     assert "tag keep" in text
     assert "Nothing was changed." in text
     assert told("cleanup", people, "--keep", "2")["versions"] == [1, 3]
-    assert ty.Table.open(people).versions() == [2, 4, 5]
+    assert ty.Table.open(people).layout.versions() == [2, 4, 5]
     assert told("cleanup", people, "--older-than", "1d12h")["versions"] == []
     wrong = run("cleanup", people, "--older-than", "a week")
     assert (wrong.code, "Write 7d" in wrong.err) == (2, True)
@@ -362,20 +362,20 @@ def test_alter(run: Run, told: Told, people: Path, tmp_path: Path) -> None:
 def test_alter_refuses(run: Run, people: Path, wrong: list[str]) -> None:
     done = run("alter", wrong[0], people, *wrong[1:])
     assert (done.code, done.out) == (2, "")
-    assert ty.Table.open(people).latest_version() == 1
+    assert ty.Table.open(people).layout.latest_version() == 1
 
 
 def test_config(run: Run, told: Told, people: Path) -> None:
     told("config", "set", people, "color=blue", "formula=a=b", "api_token=hunter2")
-    assert dict(ty.Table.open(people).config)["api_token"] == "hunter2"
+    assert dict(ty.Table.open(people).settings.config)["api_token"] == "hunter2"
     assert told("config", "list", people)["config"] == {"color": "blue", "formula": "a=b", "api_token": "***"}
     assert run("config", "get", people, "formula").out == "a=b\n"
     for arguments in (["config", "list", people], ["config", "get", people, "api_token"], ["show", people], ["show", people, "--json"]):
         assert "hunter2" not in run(*arguments).out
     told("config", "unset", people, "color", "api_token")
-    assert dict(ty.Table.open(people).config) == {"formula": "a=b"}
+    assert dict(ty.Table.open(people).settings.config) == {"formula": "a=b"}
     told("config", "set", people, "owner=me", "--metadata")
-    assert dict(ty.Table.open(people).metadata) == {"owner": "me"}
+    assert dict(ty.Table.open(people).settings.metadata) == {"owner": "me"}
     assert told("config", "list", people, "--metadata")["metadata"] == {"owner": "me"}
     assert run("config", "get", people, "color").code == 2
     pasted = run("config", "set", people, "hunter2")
@@ -404,7 +404,7 @@ def test_why_tells_what_a_commit_was_rebased_over(run: Run, told: Told, people: 
     )
     text = run("why", people, made).out
     assert "2 versions: 2 to 3" in text
-    first = table.describe(2).transaction_id
+    first = table.transactions.describe(2).transaction_id
     assert "nobody came in between" in run("why", people, first).out
 
 
@@ -469,7 +469,7 @@ def test_a_conflict_has_an_exit_code_of_its_own(run: Run, people: Path, monkeypa
     found = json.loads(done.out)
     assert (done.code, found["kind"]) == (3, "incompatible-conflict")
     assert [(one["version"], one["operation"], one["message"]) for one in found["winners"]] == [(2, "UpdateConfig", "mine")]
-    assert dict(ty.Table.open(people).config) == {"color": "red"}
+    assert dict(ty.Table.open(people).settings.config) == {"color": "red"}
 
 
 def _opened_before(monkeypatch: pytest.MonkeyPatch, other: Callable[[], object]) -> None:
@@ -515,7 +515,7 @@ def test_text_names_version_transaction_and_rows(run: Run, people: Path) -> None
     done = run("delete", people, "--where", "id = 1", width=200)
     first, second = done.out.splitlines()
     assert first == f"committed  version 2 of {people} (Delete); rows: 1 deleted"
-    assert second == f"  transaction  {ty.Table.open(people).describe().transaction_id}"
+    assert second == f"  transaction  {ty.Table.open(people).transactions.describe().transaction_id}"
 
 
 # ---- bases -------------------------------------------------------------------------------------------------------------------
@@ -527,7 +527,7 @@ def test_bases(run: Run, told: Told, people: Path, tmp_path: Path) -> None:
     assert told("base", "list", people)["bases"] == []
     assert run("base", "add", people, cold).code == 2, "it has to be allowed"
     done = told("base", "add", people, cold, "--name", "attic", "-m", "more room", *allow)
-    assert (done["operation"], ty.Table.open(people, allowed_bases=[cold]).describe().message) == ("UpdateBases", "more room")
+    assert (done["operation"], ty.Table.open(people, allowed_bases=[cold]).transactions.describe().message) == ("UpdateBases", "more room")
     listed = told("base", "list", people, *allow)["bases"]
     assert listed == [{"id": 1, "path": str(cold), "is_dataset_root": False, "name": "attic"}]
     assert "attic" in run("base", "list", people, *allow, width=200).out

@@ -9,7 +9,7 @@ from tiltyard.format.manifest_file import decode_manifest_file, encode_manifest_
 
 
 def test_a_spliced_manifest_is_what_encoding_from_scratch_would_give(tmp_path: Path) -> None:
-    table = ty.Table.create(tmp_path / "table", [{"id": 0}], config={"a": "b"}, primary_key=["id"])
+    table = ty.Table.create(tmp_path / "table", [{"id": 0}], primary_key=["id"], options=ty.TableOptions(config={"a": "b"}))
     for number in range(1, 4):
         table.append([{"id": number}], message=f"append {number}")
         newest = min((tmp_path / "table" / "_versions").glob("*.manifest"))

@@ -88,13 +88,13 @@ def test_a_cleanup_that_fails_at_any_call_leaves_a_table_and_nothing_that_a_seco
         if not store.fired:
             break
         visited += 1
-        versions = _open(root).versions()
+        versions = _open(root).layout.versions()
         assert versions == list(range(versions[0], 6)), f"{store.where}: a newer one went before an older one"
         assert ids_of(_open(root)) == [10, 11, 12, 13]
         _open(root).cleanup(keep_versions=KEEP)
         report = _open(root).check()
         assert (report.problems, report.orphans) == ((), ()), store.where
-        assert _open(root).versions() == [4, 5]
+        assert _open(root).layout.versions() == [4, 5]
         shutil.rmtree(root)
     assert visited > (1 if fault is Fault.TORN_WRITE else 8)
     _sound(root, [10, 11, 12, 13])
@@ -229,9 +229,9 @@ def test_a_late_create_that_was_not_undone_is_removed_by_the_next_cleanup(root: 
     store = _Store(LocalStore(root), is_version, others)
     with pytest.raises(_Died):
         handle(root, store).append(rows(99))
-    assert _open(root).versions() == [6, 8]
+    assert _open(root).layout.versions() == [6, 8]
     _settled(root, [10, 11, 12, 13, 20, 21, 22])
-    assert _open(root).versions() == [8]
+    assert _open(root).layout.versions() == [8]
 
 
 class _Followed(InterruptedStore):
@@ -273,7 +273,7 @@ def test_a_version_in_time_that_is_cleaned_up_before_its_writer_looks_is_acknowl
     late = handle(root, _Followed(root, lambda: None, others))
     made = late.append(rows(99))
     assert made.version == 6
-    assert _open(root).outcome(made.transaction_id) == ty.Committed(6)
+    assert _open(root).transactions.outcome(made.transaction_id) == ty.outcomes.Committed(6)
     _sound(root, [20, 21])
 
 
@@ -377,7 +377,7 @@ def test_others_who_remove_the_newest_version_while_it_is_looked_for(root: Path,
         for _ in range(2):
             _open(root).append(rows(next(number)))
         newest = handle(root)
-        for version in newest.versions()[:-1]:
+        for version in newest.layout.versions()[:-1]:
             (root / newest._place.log.path(version, newest._scheme)).unlink()
 
     class _Reads(InterruptedStore):
@@ -400,6 +400,6 @@ def test_others_who_remove_the_newest_version_while_it_is_looked_for(root: Path,
 def test_two_cleanups_with_different_ideas(root: Path) -> None:
     store = InterruptedStore(LocalStore(root), _calls("delete", "_versions/"), lambda: _open(root).cleanup(keep_versions=1))
     handle(root, store).cleanup(keep_versions=4)
-    assert _open(root).versions() == [5]
+    assert _open(root).layout.versions() == [5]
     assert _open(root).cleanup(older_than=timedelta(days=1)).floor == 5
     _sound(root, [10, 11, 12, 13])

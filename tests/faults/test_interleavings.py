@@ -147,10 +147,10 @@ def test_our_append_meets_what_stock_commits(root: Path, name: str, moment: str)
 
     def run() -> CommitResult:
         if moment == "racing":
-            return _paused(root, lambda table: table.append(rows(10), retries=0), meanwhile)
+            return _paused(root, lambda table: table.append(rows(10), commit=ty.CommitOptions(reexecutions=0)), meanwhile)
         stale = handle(root)
         meanwhile()
-        return stale.append(rows(10), retries=0)
+        return stale.append(rows(10), commit=ty.CommitOptions(reexecutions=0))
 
     if isinstance(expected, list):
         result = run()
@@ -192,7 +192,7 @@ def test_two_overwrites(root: Path) -> None:
     stale = handle(root)
     ty.Table.open(root).overwrite(rows(20), message="mine first")
     with pytest.raises(RetryableConflict) as caught:
-        stale.overwrite(rows(10), retries=0)
+        stale.overwrite(rows(10), commit=ty.CommitOptions(reexecutions=0))
     assert caught.value.winners[0].message == "mine first"
     assert ids_of(ty.Table.open(root)) == [20]
     assert ty.Table.open(root).check().orphans == ()
@@ -213,7 +213,7 @@ def test_a_column_that_took_over_an_id(root: Path) -> None:
     assert taken["y"] == 2, "the id was not given out again, so this test shows nothing"
     mine = pa.table({"id": pa.array([10], pa.int64()), "s": ["ten"], "x": pa.array([5], pa.int64())})
     with pytest.raises(RetryableConflict):
-        stale.append(mine, retries=0)
+        stale.append(mine, commit=ty.CommitOptions(reexecutions=0))
     assert open_stock(str(root)).to_table(filter="id = 10").num_rows == 0
 
 
@@ -259,7 +259,7 @@ def test_data_files_are_written_once_however_often_the_race_is_run(root: Path) -
     before = files_below(root, "data")
     table = handle(root, Contested(LocalStore(root, durability="os")))
     with pytest.raises(ContentionError):
-        table.append(rows(10), max_retries=3)
+        table.append(rows(10), commit=ty.CommitOptions(race_retries=3))
     # One file of ours and one of theirs at the first try, and then only theirs.
     assert [len(files - before) for files in written] == [2, 3, 4, 5]
     assert len(files_below(root, "data") - before) == 4
@@ -271,12 +271,10 @@ def test_creators_meet(tmp_path: Path) -> None:
     barrier = threading.Barrier(3)
 
     def create(number: int) -> ty.Table | TiltyardError:
-        from tiltyard.verbs.engine.data_files import FileLimits
-        from tiltyard.verbs.write import NewTable
 
         place = place_at(root, MeetingStore(LocalStore(root, durability="os"), barrier))
         try:
-            return ty.Table._create(place, rows(number), NewTable(), {}, FileLimits())
+            return ty.Table._create(place, rows(number))
         except TiltyardError as error:
             return error
 
@@ -304,11 +302,8 @@ def test_a_table_made_by_stock_while_ours_is_being_made(tmp_path: Path) -> None:
                 lance.write_dataset(rows(1), str(root))
             return answer
 
-    from tiltyard.verbs.engine.data_files import FileLimits
-    from tiltyard.verbs.write import NewTable
-
     with pytest.raises(ty.errors.AlreadyExists):
-        ty.Table._create(place_at(root, Late(LocalStore(root, durability="os"))), rows(2), NewTable(), {}, FileLimits())
+        ty.Table._create(place_at(root, Late(LocalStore(root, durability="os"))), rows(2))
     table = ty.Table.open(root)
     assert ids_of(table) == [1]
     assert table.check().orphans == ()

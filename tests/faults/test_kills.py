@@ -75,10 +75,16 @@ def _opened(root: Path, branch: str | None = None, version: int | None = None) -
 
 def _line(root: Path, branch: str | None = None) -> Line:
     held = {}
-    for version in _opened(root, branch).versions():
+    for version in _opened(root, branch).layout.versions():
         table = _opened(root, branch, version)
-        indices = sorted((one.name, one.rows) for one in table.list_indices())
-        held[version] = (sorted_rows(table.to_arrow()), str(table.schema), table.config, indices, table.mem_wal.generations)
+        indices = sorted((one.name, one.rows) for one in table.indices.list())
+        held[version] = (
+            sorted_rows(table.to_arrow()),
+            str(table.schema),
+            table.settings.config,
+            indices,
+            table.indices.mem_wal.generations,
+        )
     return held
 
 

@@ -131,16 +131,16 @@ def _judge_history(root: Path, books: Books, goal: int) -> None:
     assert report.problems == ()
     assert report.not_checked == ()
     # Cleanup kept up with all the others, and compaction with their fragments. When the last one ran is chance: each writer has its turn.
-    assert len(table.versions()) < table.version / 2
-    assert len(table.fragments) < goal / 4
-    assert {one.name for one in table.list_indices()} == {INDEX}
+    assert len(table.layout.versions()) < table.version / 2
+    assert len(table.layout.fragments) < goal / 4
+    assert {one.name for one in table.indices.list()} == {INDEX}
 
 
 def _judge_leftovers(root: Path) -> None:
     """All of it was somebody's; and what nobody needs goes."""
     table = ty.Table.open(root)
     table.cleanup(keep_versions=1, grace=NOW)
-    assert table.versions() == [table.version]
+    assert table.layout.versions() == [table.version]
     assert unreachable(root) == set()
 
 

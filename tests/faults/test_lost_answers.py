@@ -92,11 +92,11 @@ def test_a_lost_answer_that_cannot_be_read_back_is_unknown() -> None:
     error = caught.value
     assert error.version == 2
     assert error.retryable is False
-    assert f"Table.outcome('{error.transaction_id}', version=2)" in str(error)
+    assert f"t.transactions.outcome('{error.transaction_id}', version=2)" in str(error)
     assert len(str(error)) < 300
     assert store.get(f"_transactions/1-{error.transaction_id}.txn")
     assert table.version == 1
-    assert table.outcome(error.transaction_id) == ty.Committed(2)
+    assert table.transactions.outcome(error.transaction_id) == ty.outcomes.Committed(2)
 
 
 def test_a_request_that_may_still_be_under_way_is_unknown_until_its_version_is_there() -> None:
@@ -106,10 +106,10 @@ def test_a_request_that_may_still_be_under_way_is_unknown_until_its_version_is_t
     with pytest.raises(OutcomeUnknown) as caught:
         table.commit(append())
     id = caught.value.transaction_id
-    assert isinstance(table.outcome(id), ty.Unknown)
+    assert isinstance(table.transactions.outcome(id), ty.outcomes.Unknown)
     plant(store, append("theirs"))
-    assert isinstance(table.outcome(id), ty.NotCommitted)
-    assert isinstance(reopened(store).outcome(id, version=2), ty.NotCommitted)
+    assert isinstance(table.transactions.outcome(id), ty.outcomes.NotCommitted)
+    assert isinstance(reopened(store).transactions.outcome(id, version=2), ty.outcomes.NotCommitted)
 
 
 def test_a_failure_for_certain_after_one_in_doubt_does_not_settle_the_doubt() -> None:
@@ -136,7 +136,7 @@ def test_a_failure_for_certain_that_stays_is_told_and_leaves_nothing() -> None:
     before = {info.path for info in store.list("")}
     table = ty.Table(memory_place(Failing(store, is_version, 1000, applied=False, unsure=False)), first._file, Scheme.V2)
     with pytest.raises(StorageError, match="no answer"):
-        table.commit(append(), max_retries=3)
+        table.commit(append(), commit=ty.CommitOptions(race_retries=3))
     assert {info.path for info in store.list("")} == before
 
 
@@ -199,7 +199,7 @@ def test_a_torn_version_that_could_be_anybodys_stays_as_it_is() -> None:
     torn = FaultStore(store, Fault.TORN_WRITE, 1, match=is_version)
     with pytest.raises(OutcomeUnknown) as caught:
         ty.Table(memory_place(torn), table._file, Scheme.V2).commit(append())
-    assert isinstance(table.outcome(caught.value.transaction_id, version=3), ty.Unknown)
+    assert isinstance(table.transactions.outcome(caught.value.transaction_id, version=3), ty.outcomes.Unknown)
     with pytest.raises(HistoryUnavailable):
         table.commit(append("next"))
 

@@ -21,8 +21,6 @@ from tiltyard.format.names import Scheme
 from tiltyard.storage.local import LocalStore
 from tiltyard.testing import WrapperStore
 from tiltyard.testing.stores import Request, T
-from tiltyard.verbs.engine.data_files import FileLimits
-from tiltyard.verbs.write import NewTable
 
 
 def test_a_replaced_table_is_known_by_its_transaction_however_much_config_stands_behind_it(tmp_path: Path) -> None:
@@ -46,7 +44,7 @@ def test_rows_whose_columns_were_all_dropped_are_not_committed(tmp_path: Path) -
     stale = ty.Table.create(tmp_path / "table", pa.table({"a": [1], "b": [2]}, schema=schema))
     open_stock(str(tmp_path / "table")).drop_columns(["b"])
     with pytest.raises(RetryableConflict, match="all columns"):
-        stale.append(pa.table({"b": pa.array([5], pa.int64())}), retries=0)
+        stale.append(pa.table({"b": pa.array([5], pa.int64())}), commit=ty.CommitOptions(reexecutions=0))
     table = ty.Table.open(tmp_path / "table")
     assert table.check().problems == ()
     assert table.check().orphans == ()
@@ -75,7 +73,7 @@ def test_creators_with_different_names_leave_no_table_that_nobody_opens(tmp_path
     def create(scheme: Scheme) -> ty.Table | TiltyardError:
         place = place_at(root, Meeting(LocalStore(root, durability="os"), barrier))
         try:
-            return ty.Table._create(place, rows(1), NewTable(scheme=scheme), {}, FileLimits())
+            return ty.Table._create(place, rows(1), options=ty.TableOptions(manifest_naming="v1" if scheme is Scheme.V1 else "v2"))
         except TiltyardError as error:
             return error
 

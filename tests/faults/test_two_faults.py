@@ -84,8 +84,8 @@ def _judge(store: MemoryStore, table: ty.Table, faults: set[Fault]) -> None:
     elif isinstance(error, OutcomeUnknown):
         assert len(made) <= 1
         assert any(id in name for name in store.names("_transactions/"))
-        answer = reopened(store).outcome(id, version=error.version)
-        assert isinstance(answer, ty.Committed if made else ty.Unknown | ty.NotCommitted)
+        answer = reopened(store).transactions.outcome(id, version=error.version)
+        assert isinstance(answer, ty.outcomes.Committed if made else ty.outcomes.Unknown | ty.outcomes.NotCommitted)
     elif isinstance(error, TiltyardError):
         assert made == []
     assert reopened(store).commit(append("next")).version == len(log.versions())

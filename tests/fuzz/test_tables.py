@@ -48,7 +48,7 @@ class Original:
 
 
 def _ours(root: Path) -> None:
-    table = ty.Table.create(root, ROWS, max_rows_per_file=8, durability="os", config={"team": "blue"})
+    table = ty.Table.create(root, ROWS, durability="os", options=ty.TableOptions(config={"team": "blue"}, files=ty.FileLimits(rows=8)))
     table.append(ROWS)
 
 

@@ -109,11 +109,11 @@ def test_pylance_reads_every_version_of_every_type(name: str, wrapper: str, data
     reason = refusal(name, wrapper, data_format)
     if reason is not None:
         with pytest.raises(ty.errors.InvalidInput, match=reason):
-            ty.Table.create(uri, parts[0], data_format=data_format, durability="os")
+            ty.Table.create(uri, parts[0], durability="os", options=ty.TableOptions(data_format=data_format))
         with pytest.raises(ValueError, match="not found"):
             lance.dataset(uri)
         return
-    table = ty.Table.create(uri, parts[0], data_format=data_format, durability="os")
+    table = ty.Table.create(uri, parts[0], durability="os", options=ty.TableOptions(data_format=data_format))
     table.append(parts[1])
     if name == "map_named":
         with pytest.raises(ty.errors.InvalidInput, match="mismatched children"):

@@ -93,7 +93,7 @@ def test_nothing_is_built_on_counts_that_are_not_sure(tmp_path: Path, verb: str,
     table = ty.Table.open(uri)
     with pytest.raises(UnsupportedFeature, match="row counts"):
         WRITES[verb](table)
-    assert table.latest_version() == 2
+    assert table.layout.latest_version() == 2
     assert lance.dataset(uri).count_rows() == 96
 
 

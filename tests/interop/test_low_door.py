@@ -29,7 +29,7 @@ def table(request: pytest.FixtureRequest, tmp_path: Path) -> ty.Table:
 
 def test_fragments_that_pylance_wrote_are_appended(table: ty.Table) -> None:
     written = write_fragments(FOUR, table.uri, mode="append", max_rows_per_file=3)
-    result = table.commit(ty.ops.Append(tuple(map(fragment_from_lance, written))), properties={"who": "a worker"})
+    result = table.commit(ty.ops.Append(tuple(map(fragment_from_lance, written))), commit=ty.CommitOptions(properties={"who": "a worker"}))
     assert (result.version, result.operation) == (2, "Append")
     stock = open_stock(str(table.uri))
     assert stock.to_table().slice(20).equals(FOUR)
@@ -59,12 +59,12 @@ def _detached(uri: str, operation: Callable[[Any], Any]) -> bytes:
 def test_an_append_of_pylance_is_committed_by_us(table: ty.Table) -> None:
     uri = str(table.uri)
     data = _detached(uri, lambda stock: LanceOperation.Append(write_fragments(FOUR, stock)))
-    assert ty.Table.open(uri).versions() == [1]
+    assert ty.Table.open(uri).layout.versions() == [1]
     table.append(table_of(SCHEMA, 2, 50))  # in between: the transaction was built on version 1
     result = table.commit(ty.Transaction.from_bytes(data))
     assert (result.version, result.read_version, [winner.version for winner in result.rebased_over]) == (3, 1, [2])
     assert open_stock(uri).to_table().slice(22).equals(FOUR)
-    assert table.outcome(result.transaction_id) == ty.Committed(3)
+    assert table.transactions.outcome(result.transaction_id) == ty.outcomes.Committed(3)
     Chronicle(uri).agrees()
     Chronicle(uri).sound()
 
@@ -103,7 +103,7 @@ def test_other_operations_of_pylance_are_committed_by_us(name: str, stale: bool,
         with pytest.raises(ty.errors.RetryableConflict) as caught:
             table.commit(transaction)
         assert (caught.value.operation, [one.operation for one in caught.value.winners]) == (name, ["Append"])
-        assert ty.Table.open(uri).versions() == [1, 2]
+        assert ty.Table.open(uri).layout.versions() == [1, 2]
         return
     assert table.commit(transaction).operation == name
     appended = [FOUR] if stale else []
@@ -135,7 +135,7 @@ def test_detached_versions_are_beside_the_history(tmp_path: Path) -> None:
     made = KINDS["detached"](tmp_path / "t")
     (detached,) = [int(path.name[1:-9]) for path in (tmp_path / "t" / "_versions").glob("d*.manifest")]
     table = ty.Table.open(made.uri)
-    assert (table.version, table.versions(), len(table.history())) == (1, [1], 1)
+    assert (table.version, table.layout.versions(), len(table.history())) == (1, [1], 1)
     with pytest.raises(ty.errors.InvalidInput, match="not a version number"):
         ty.Table.open(made.uri, version=detached)
     assert table.append(FOUR).version == 2
@@ -155,13 +155,17 @@ def test_a_stale_handle_of_pylance_rebases_over_our_commits(table: ty.Table) -> 
 
 def test_the_low_door_takes_a_message_and_a_deadline(tmp_path: Path) -> None:
     table = ty.Table.create(tmp_path / "t", pa.table({"id": [1]}), durability="os")
-    result = table.commit(ty.ops.UpdateConfig(config_updates=ty.ops.UpdateMap((("a", "b"),))), message="by hand", properties={"job": "7"})
-    entry = table.describe()
+    result = table.commit(
+        ty.ops.UpdateConfig(config_updates=ty.ops.UpdateMap((("a", "b"),))),
+        message="by hand",
+        commit=ty.CommitOptions(properties={"job": "7"}),
+    )
+    entry = table.transactions.describe()
     assert (entry.message, entry.properties["job"], entry.transaction_id) == ("by hand", "7", result.transaction_id)
     for wrong in (-1.0, "soon"):
         with pytest.raises(ty.InvalidInput, match="deadline"):
-            table.commit(ty.ops.Append(), deadline=wrong)  # type: ignore[arg-type]
+            table.commit(ty.ops.Append(), commit=ty.CommitOptions(deadline=wrong))  # type: ignore[arg-type]
     whole = ty.Transaction(table.version, "00000000-0000-4000-8000-000000000001", ty.ops.Append())
     with pytest.raises(ty.InvalidInput, match="message"):
         table.commit(whole, message="twice told")
-    assert table.commit(whole, deadline=60).version == 3
+    assert table.commit(whole, commit=ty.CommitOptions(deadline=60)).version == 3

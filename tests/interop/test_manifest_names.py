@@ -22,7 +22,7 @@ def v1(request: pytest.FixtureRequest, tmp_path: Path) -> Chronicle:
     if request.param == "pylance":
         KINDS["plain_2.2_v1_addresses"](tmp_path / "t")
     else:
-        table = ty.Table.create(tmp_path / "t", table_of(SCHEMA, 20), manifest_naming="v1", durability="os")
+        table = ty.Table.create(tmp_path / "t", table_of(SCHEMA, 20), durability="os", options=ty.TableOptions(manifest_naming="v1"))
         for start in (20, 30):
             table.append(table_of(SCHEMA, 5, start))
     assert _old_names(tmp_path / "t") == ["1.manifest", "2.manifest", "3.manifest"]
@@ -33,7 +33,7 @@ def v1(request: pytest.FixtureRequest, tmp_path: Path) -> Chronicle:
 def test_all_versions_open_after_migration(who: str, v1: Chronicle) -> None:
     before = v1.agrees()
     if who == "ours":
-        assert before.migrate_manifest_names() == 3
+        assert before.maintenance.migrate_manifest_names() == 3
     else:
         open_stock(v1.uri).migrate_manifest_paths_v2()
     assert _old_names(Path(v1.uri)) == []
@@ -43,13 +43,13 @@ def test_all_versions_open_after_migration(who: str, v1: Chronicle) -> None:
     open_stock(v1.uri).delete("id = 60")
     v1.agrees()
     v1.sound()
-    assert ty.Table.open(v1.uri).versions() == [1, 2, 3, 4, 5]
-    assert ty.Table.open(v1.uri).migrate_manifest_names() == 0
+    assert ty.Table.open(v1.uri).layout.versions() == [1, 2, 3, 4, 5]
+    assert ty.Table.open(v1.uri).maintenance.migrate_manifest_names() == 0
 
 
 def test_our_handle_goes_on_after_its_own_migration(v1: Chronicle) -> None:
     table = v1.open()
-    table.migrate_manifest_names()
+    table.maintenance.migrate_manifest_names()
     assert table.append(table_of(SCHEMA, 2, 60)).version == 4
     assert _old_names(Path(v1.uri)) == []
 
@@ -71,7 +71,7 @@ def test_an_interrupted_migration_can_be_run_to_its_end(v1: Chronicle) -> None:
     shutil.copy(versions / "2.manifest", versions / f"{MAX - 2:020d}.manifest")  # linked, but not yet unlinked
     with pytest.raises(ty.errors.CorruptTable, match="both kinds"):
         ty.Table.open(v1.uri)
-    assert ty.Table.resume_migration(v1.uri) == 2
+    assert ty.resume_migration(v1.uri) == 2
     assert _old_names(Path(v1.uri)) == []
     v1.agrees(anew=True)
     v1.sound()

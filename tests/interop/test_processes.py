@@ -45,7 +45,7 @@ def test_all_that_was_acknowledged_is_there_exactly_once(
     # What pylance gave up on may have been applied all the same, but not twice.
     assert set(found.values()) == {1}
     assert set(found) <= {(writer, sequence) for writer, _ in _writers(each) for sequence in range(commits)}
-    assert table.versions() == list(range(1, len(found) + 2))
+    assert table.layout.versions() == list(range(1, len(found) + 2))
     history = table.history()
     assert len({entry.transaction_id for entry in history}) == len(history)
     assert [entry.operation for entry in history] == ["Append"] * len(found) + ["Overwrite"]
@@ -94,7 +94,7 @@ class Overtaken:
 def test_a_creator_that_is_overtaken_at_the_last_moment_removes_its_files(tmp_path: Path) -> None:
     uri = tmp_path / "t"
     with pytest.raises(ty.errors.AlreadyExists):
-        ty.Table.create(uri, row("late", 0), handler=Overtaken(uri, ConditionalPutHandler()), durability="os")
+        ty.Table.create(uri, row("late", 0), storage=ty.Storage(handler=Overtaken(uri, ConditionalPutHandler()), durability="os"))
     assert open_stock(str(uri)).to_table()["writer"].to_pylist() == ["rival"]
     assert len(list((uri / "data").iterdir())) == len(list((uri / "_transactions").iterdir())) == 1
     Chronicle(str(uri)).sound()

@@ -82,8 +82,8 @@ def made(request: pytest.FixtureRequest, tmp_path: Path) -> Chronicle:
     """A fresh table of ours with two versions and two fragments."""
     naming, stable, data_format = request.param
     uri = str(tmp_path / "t")
-    options: dict[str, Any] = {"manifest_naming": naming, "stable_row_ids": stable, "data_format": data_format, "durability": "os"}
-    ty.Table.create(uri, table_of(SCHEMA, 40), **options).append(table_of(SCHEMA, 20, 40))
+    options = ty.TableOptions(manifest_naming=naming, data_format=data_format)
+    ty.Table.create(uri, table_of(SCHEMA, 40), stable_row_ids=stable, options=options, durability="os").append(table_of(SCHEMA, 20, 40))
     return Chronicle(uri)
 
 
@@ -100,7 +100,7 @@ def append_on_top(chronicle: Chronicle, start: int) -> None:
     held = table.to_arrow()
     old, body = table.version, table._file.message.body
     rows = table_of(table.schema, 6, start)
-    result = table.append(rows.slice(0, 4) if start % 2 else rows.to_reader(), max_rows_per_file=3)
+    result = table.append(rows.slice(0, 4) if start % 2 else rows.to_reader(), files=ty.FileLimits(rows=3))
     count = 4 if start % 2 else 6
     assert manifest_message(chronicle.uri, old).startswith(body)
     assert manifest_message(chronicle.uri, result.version).startswith(body)
@@ -176,9 +176,9 @@ def test_pylance_cleans_up_what_we_wrote_and_keeps_what_is_tagged(made: Chronicl
     open_stock(made.uri).cleanup_old_versions(timedelta(0), delete_unverified=True, error_if_tagged_old_versions=False)
     for version in (1, 3, 4):
         made.forget(version)
-    assert made.agrees().versions() == [2, 5]
+    assert made.agrees().layout.versions() == [2, 5]
     made.sound()
-    assert ty.Table.open(made.uri, tag="kept").count_rows() == 60
+    assert ty.Table.open(made.uri, version="kept").count_rows() == 60
     append_on_top(made, 400)
 
 

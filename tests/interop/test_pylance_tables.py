@@ -52,7 +52,7 @@ def test_we_read_every_version_and_tell_its_history(made: Made) -> None:
     chronicle.sound()
     history = list(reversed(table.history()))
     assert [entry.operation for entry in history] == list(made.operations)
-    assert [entry.version for entry in history] == table.versions() == sorted(chronicle.seen)
+    assert [entry.version for entry in history] == table.layout.versions() == sorted(chronicle.seen)
     assert {entry.writer for entry in history} == {f"lance {lance.__version__}"}
     assert len({entry.transaction_id for entry in history}) == len(history)
     assert [entry.rows for entry in history] == [rows.num_rows for rows in chronicle.seen.values()]
@@ -67,7 +67,7 @@ def test_we_find_every_tag_and_branch(made: Made) -> None:
     tags = stock.tags.list()
     assert dict(ours.tags).keys() == tags.keys()
     for name, tag in tags.items():
-        table = open_ours(made, tag=name)
+        table = open_ours(made, version=name)
         assert (table.version, table.branch) == (tag["version"], tag["branch"])
         assert table.to_arrow().equals(lance.dataset(made.uri).checkout_version(name).to_table())
     branches = stock.branches.list()
@@ -83,7 +83,7 @@ def test_we_append_and_overwrite_and_pylance_goes_on(made: Made) -> None:
     if open_stock(chronicle.place).data_storage_version == "0.1":
         check_legacy_is_refused(table)
         return
-    config, metadata = table.config, table.metadata
+    config, metadata = table.settings.config, table.settings.metadata
     held, rows = table.to_arrow(), table_of(table.schema, 7, 1000)
     for part in (rows.slice(0, 4), rows.slice(4).to_reader()):
         table.append(part, message="from us")
@@ -94,11 +94,11 @@ def test_we_append_and_overwrite_and_pylance_goes_on(made: Made) -> None:
     assert after.to_table(columns=plain).slice(held.num_rows).equals(rows.select(plain))
     chronicle.agrees()
     chronicle.sound()
-    for name in {index.name for index in table.indices if index.base_id is not None}:
+    for name in {index.name for index in table.indices.segments if index.base_id is not None}:
         table.drop_index(name)  # pylance's compaction would write it here and say that it lies in the base, where nobody finds it
     _go_on(chronicle, table.schema.names[0])
     table.refresh().overwrite(table_of(NEW_SCHEMA, 9), primary_key=[])
-    assert (table.config, table.metadata) == (config, metadata)
+    assert (table.settings.config, table.settings.metadata) == (config, metadata)
     assert open_stock(chronicle.place).to_table().equals(table_of(NEW_SCHEMA, 9))
     chronicle.agrees()
     chronicle.sound()
@@ -108,12 +108,12 @@ def test_we_append_and_overwrite_and_pylance_goes_on(made: Made) -> None:
 
 
 def check_legacy_is_refused(table: ty.Table) -> None:
-    versions = table.versions()
+    versions = table.layout.versions()
     for verb in (table.append, table.overwrite):
         with pytest.raises(ty.errors.UnsupportedFeature) as caught:
             verb(table_of(table.schema, 3))
         assert (caught.value.feature, caught.value.writing) == ("data format 0.1", True)
-    assert table.versions() == versions
+    assert table.layout.versions() == versions
 
 
 def _go_on(chronicle: Chronicle, column: str) -> None:
@@ -169,7 +169,7 @@ def test_files_elsewhere_are_read_only_where_their_owner_said_so(kind: str, tmp_
 
 def test_every_kind_that_lies_elsewhere_is_known(made: Made) -> None:
     """Only what has bases needs permission: no other kind of table is refused."""
-    elsewhere = any(file.base_id is not None for fragment in open_ours(made).fragments for file in fragment.files)
+    elsewhere = any(file.base_id is not None for fragment in open_ours(made).layout.fragments for file in fragment.files)
     assert elsewhere == bool(made.allowed_bases)
 
 
@@ -191,7 +191,7 @@ def test_features_we_can_read_but_not_write(bit: int, tmp_path: Path) -> None:
         with pytest.raises(ty.errors.UnsupportedFeature) as caught:
             verb(ROWS)
         assert (caught.value.bits, caught.value.writing) == ((bit,), True)
-    assert table.versions() == [1]
+    assert table.layout.versions() == [1]
 
 
 @pytest.mark.parametrize("bit", [64, 512, 4096, 8192, 1 << 16, 1 << 40])

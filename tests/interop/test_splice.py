@@ -51,10 +51,9 @@ def test_a_spliced_manifest_is_the_one_encoded_from_scratch(
             uri,
             table_of(SCHEMA, first),
             stable_row_ids=stable,
-            manifest_naming="v1" if naming == "v1" else "v2",
             primary_key=["id"] if keyed else None,
-            config=config,
             durability="os",
+            options=ty.TableOptions(manifest_naming="v1" if naming == "v1" else "v2", config=config),
         )
         expected = first
         for number, step in enumerate(steps):
@@ -64,8 +63,8 @@ def test_a_spliced_manifest_is_the_one_encoded_from_scratch(
             message = step["message"]
             result = table.append(
                 rows.to_reader() if step["stream"] else rows,
-                max_rows_per_file=int(str(step["per_file"])),
                 message=None if message is None else str(message),
+                files=ty.FileLimits(rows=int(str(step["per_file"]))),
             )
             expected += rows.num_rows
             data = manifest_path(uri, result.version).read_bytes()

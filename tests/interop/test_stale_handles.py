@@ -73,9 +73,9 @@ def test_it_is_carried_over_what_does_not_touch_it(between: str, table: ty.Table
     after = open_stock(uri).to_table()
     if between in AGAIN:
         with pytest.raises(ty.errors.RetryableConflict, match=AGAIN[between]) as caught:
-            table.append(NEW, retries=0)
+            table.append(NEW, commit=ty.CommitOptions(reexecutions=0))
         assert [winner.operation for winner in caught.value.winners] == ["Merge"]
-        assert table.latest_version() == 3
+        assert table.layout.latest_version() == 3
         table.refresh().append(table_of(table.schema, 4, 700))
     else:
         result = table.append(NEW)
@@ -106,7 +106,7 @@ def test_it_is_turned_away_where_its_table_is_gone(between: str, table: ty.Table
     # pylance leaves the old manifest's writer in place when it restores it.
     assert winner.writer == (f"lance {lance.__version__}" if between == "overwrite" else f"tiltyard {ty.__version__}")
     assert set((Path(uri) / "data").iterdir()) == files
-    assert table.latest_version() == 3
+    assert table.layout.latest_version() == 3
     Chronicle(uri).sound()
 
 

@@ -35,7 +35,7 @@ class Ours:
 
     def insert(self, row: pa.Table, retries: int = 0) -> None:
         merge = self.table.merge(row, "k").when_matched_update_all().when_not_matched_insert_all()
-        merge.execute(retries=retries)
+        merge.execute(commit=ty.CommitOptions(reexecutions=retries))
 
 
 class Stock:

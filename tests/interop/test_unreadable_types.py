@@ -43,7 +43,7 @@ def test_what_pylance_does_not_give_back_is_refused(name: str, tmp_path: Path) -
         read = None
     assert read != rows.to_pylist()
     with pytest.raises(ty.errors.InvalidInput, match="cannot be stored in data files"):
-        ty.Table.create(tmp_path / "ours", rows, data_format=data_format, durability="os")
+        ty.Table.create(tmp_path / "ours", rows, durability="os", options=ty.TableOptions(data_format=data_format))
     assert not (tmp_path / "ours" / "_versions").exists()
     with pytest.raises(ty.errors.InvalidInput, match="cannot be stored in data files"):
         ty.Table.open(tmp_path / "stock").append(rows)
@@ -63,6 +63,6 @@ def test_values_are_not_left_behind_when_pylance_casts_their_column(tmp_path: Pa
     stock: Any = open_stock(uri)
     stock.alter_columns({"path": "s", "data_type": pa.large_string()})
     with pytest.raises(ty.errors.RetryableConflict, match="read as null"):
-        table.append(pa.table({"id": [2], "s": ["b"]}), retries=0)
+        table.append(pa.table({"id": [2], "s": ["b"]}), commit=ty.CommitOptions(reexecutions=0))
     table.refresh().append(pa.table({"id": [2], "s": pa.array(["b"], pa.large_string())}))
     assert open_stock(uri).to_table()["s"].to_pylist() == ["a", "b"]

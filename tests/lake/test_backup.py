@@ -14,6 +14,7 @@ from tests.support.lost_catalogs import all_contents, commits, contents, lose_ca
 from tiltyard.errors import AlreadyExists, CorruptTable, InvalidInput, NotFound, OwnershipError, UnsupportedFeature
 from tiltyard.lake import Lake
 from tiltyard.lakes.recovery.backup import read_backup
+from tiltyard.options import Storage
 
 
 def test_a_backup_is_restored_as_it_was(site: Site, lake: Lake, tmp_path: Path) -> None:
@@ -85,7 +86,7 @@ def test_any_kind_is_restored_into_any(site: Site, lake: Lake, into: str, tmp_pa
     lose_catalog(site)
     uri: str = str(tmp_path / "elsewhere") if into != "postgres" else request.getfixturevalue("fresh_postgres")
     kind = {"catalog": into} if into != "postgres" else {}
-    report = Lake.restore(uri, tmp_path / "backup", root=site.root, durability="os", **kind)  # type: ignore[arg-type]
+    report = Lake.restore(uri, tmp_path / "backup", root=site.root, **kind, storage=Storage(durability="os"))  # type: ignore[arg-type]
     assert report.complete
     with Lake.open(uri, durability="os", **kind) as found:  # type: ignore[arg-type]
         assert whole(found) == before
@@ -127,11 +128,11 @@ def test_a_damaged_backup_changes_nothing(how: str, tmp_path: Path) -> None:
     file.write_bytes(damaged(file.read_bytes())[how])
     before = whole(lake)
     with pytest.raises(CorruptTable, match="backup"):
-        Lake.restore(tmp_path / "lake", file, replace=True, durability="os")
+        Lake.restore(tmp_path / "lake", file, replace=True, storage=Storage(durability="os"))
     assert whole(lake) == before
     lake.close()
     with pytest.raises(CorruptTable):
-        Lake.restore(tmp_path / "other", file, root=tmp_path / "lake", durability="os")
+        Lake.restore(tmp_path / "other", file, root=tmp_path / "lake", storage=Storage(durability="os"))
     assert not (tmp_path / "other").exists()
 
 

@@ -211,7 +211,7 @@ def test_run_waits_for_a_server_that_restarts(own_server: Any, tmp_path: Path) -
 
         starter = threading.Thread(target=lambda: waits.wait(MINUTE) and own_server.ensure_postgres_running())
         starter.start()
-        assert lake.run(work, deadline=MINUTE) == 2
+        assert lake.run(work, commit=ty.CommitOptions(deadline=MINUTE)) == 2
         starter.join()
         assert ids(lake.table("a")) == [1, 2]
 
@@ -234,7 +234,7 @@ def test_run_ends_with_its_deadline(tmp_path: Path, postgres_url: str) -> None:
         for deadline, longest in ((5.0, 5.0), (None, LONGEST_OUTAGE)):
             began = clock.monotonic()
             with pytest.raises(StorageError) as caught:
-                lake.run(lambda tx: tx.table("a").append(numbers(2)), deadline=deadline)
+                lake.run(lambda tx: tx.table("a").append(numbers(2)), commit=ty.CommitOptions(deadline=deadline))
             assert not caught.value.maybe_applied
             assert longest - 3 < clock.monotonic() - began < longest + 3
 
@@ -289,9 +289,9 @@ def test_an_unknown_outcome_of_something_else_is_not_run_again(lake: Lake) -> No
 
 
 def test_run_refuses_what_it_cannot_heed(sqlite_lake: Lake) -> None:
-    for arguments in ({"retries": -1}, {"retries": True}, {"deadline": -1.0}, {"deadline": "soon"}):
+    for arguments in ({"reexecutions": -1}, {"reexecutions": True}, {"deadline": -1.0}, {"deadline": "soon"}):
         with pytest.raises(InvalidInput):
-            sqlite_lake.run(lambda tx: None, **arguments)
+            sqlite_lake.run(lambda tx: None, commit=ty.CommitOptions(**arguments))
 
 
 # ---- a process that is stopped with the locks in its hands -----------------------------------------------------------------------------
@@ -370,5 +370,5 @@ def test_run_does_not_ask_for_ever_where_somebody_holds_the_locks(lake: Lake) ->
 
     lake.catalog.records = Held(lake.catalog.records)
     with pytest.raises(ContentionError):
-        lake.run(lambda tx: tx.table("a").append(numbers(2)), retries=100)
+        lake.run(lambda tx: tx.table("a").append(numbers(2)), commit=ty.CommitOptions(reexecutions=100))
     assert clock.monotonic() < LONGEST_BLOCK + 20 < MINUTE

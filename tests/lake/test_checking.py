@@ -18,6 +18,7 @@ from tiltyard.catalog.catalog import Pending
 from tiltyard.catalog.records import Body, Found, Records, Writes
 from tiltyard.catalog.value_codec import cut_key, gone_key, head_to_body, name_key, snapshot_key, table_key, tip_key, transaction_key
 from tiltyard.lake import Lake
+from tiltyard.options import CommitOptions
 
 
 @pytest.fixture
@@ -63,7 +64,7 @@ def test_a_lake_that_others_work_on_is_as_sound(site: Site, lake: Lake) -> None:
         value = 100
         while not stop.is_set():
             value += 1
-            site_lake.run(lambda tx: add_to_both(tx, value), retries=50)  # noqa: B023
+            site_lake.run(lambda tx: add_to_both(tx, value), commit=CommitOptions(reexecutions=50))  # noqa: B023
 
     site_lake = site.open()
     writer = threading.Thread(target=work)

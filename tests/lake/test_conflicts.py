@@ -31,6 +31,7 @@ from tiltyard.errors import ConflictError, ContentionError, ExpectedVersionMisma
 from tiltyard.interfaces import Runtime
 from tiltyard.lake import Lake
 from tiltyard.lakes.transaction import LakeTransaction
+from tiltyard.options import CommitOptions
 from tiltyard.testing import ManualClock
 
 T = TypeVar("T")
@@ -306,7 +307,7 @@ def test_run_gives_up_after_as_many_as_it_was_told(site: Site) -> None:
         lake.table("a").update({"id": "id + 10"})
 
     with pytest.raises(ConflictError):
-        lake.run(work, retries=2)
+        lake.run(work, commit=CommitOptions(reexecutions=2))
     assert len(set(runs)) == 3
     assert len(clock.slept) == 2
 

@@ -9,13 +9,14 @@ import pytest
 from tests.support.lakes import Site, both, ids, numbers, stock, together, uri_of
 from tiltyard.errors import AlreadyExists, ConflictError, ExpectedVersionMismatch, InvalidInput, NotFound, TiltyardError
 from tiltyard.lake import Lake
+from tiltyard.options import TableOptions
 
 
 def test_a_new_table_is_there_with_the_commit_and_not_before(site: Site, lake: Lake) -> None:
     other = site.open()
     before = site.files(".lance/_versions")
     with lake.transaction() as tx:
-        new = tx.create_table("sales.new", pa.table({"id": [1], "t": ["x"]}), primary_key=["id"], config={"k": "v"})
+        new = tx.create_table("sales.new", pa.table({"id": [1], "t": ["x"]}), primary_key=["id"], options=TableOptions(config={"k": "v"}))
         new.append(pa.table({"id": [2], "t": ["y"]}))
         assert ids(new) == ids(new.lance) == [1, 2]
         assert tx.table("sales.new") is new
@@ -32,7 +33,7 @@ def test_a_new_table_is_there_with_the_commit_and_not_before(site: Site, lake: L
             tx.create_table("sales.new", numbers(1))
     table = other.table("sales.new")
     assert (ids(table), ids(stock(lake, "sales.new")), table.version) == ([1, 2], [1, 2], 2)
-    assert (table.primary_key, table.config["k"], table.name) == (("id",), "v", "sales.new")
+    assert (table.primary_key, table.settings.config["k"], table.name) == (("id",), "v", "sales.new")
     assert table.check().problems == ()
 
 

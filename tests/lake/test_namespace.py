@@ -21,12 +21,14 @@ from lance_namespace import (
     TableNotFoundError,
     TableVersionNotFoundError,
     UnsupportedOperationError,
+    connect,
 )
 
 from tests.support.lakes import InterposedRecords, Site, add_to_both, both, foreign_append, ids, numbers, stock, through, uri_of
 from tiltyard.errors import NotFound
 from tiltyard.lake import Lake
 from tiltyard.lakes.namespace import LakeNamespace
+from tiltyard.options import CommitOptions
 
 
 def opened(namespace: LakeNamespace, *name: str, **more: Any) -> lance.LanceDataset:
@@ -154,7 +156,7 @@ def test_many_clients_at_once_lose_nothing(site: Site, lake: Lake) -> None:
     for worker in workers:
         worker.start()
     for value in range(300, 305):
-        lake.run(lambda tx: add_to_both(tx, value), retries=50)  # noqa: B023
+        lake.run(lambda tx: add_to_both(tx, value), commit=CommitOptions(reexecutions=50))  # noqa: B023
     for worker in workers:
         worker.join(120)
     assert ids(lake.table("a")) == sorted([1, *range(100, 105), *range(200, 205), *range(300, 305)])
@@ -172,3 +174,19 @@ def test_what_cannot_be_published(tmp_path: Path) -> None:
     with pytest.raises(OSError):
         opened(lake.namespace(1), "a").insert(numbers(2))
     assert (lake.table("a").version, ids(lake.table("a"))) == (1, [1])
+
+
+def test_it_is_made_from_strings(tmp_path: Path) -> None:
+    with Lake.open(tmp_path / "lake", durability="os") as lake:
+        lake.create_table("sales.orders", numbers(1))
+        lake.table("sales.orders").append(numbers(2))
+        lake.branches.create("trial")
+        lake.on_branch("trial").table("sales.orders").append(numbers(3))
+    name = "tiltyard.lakes.namespace.LakeNamespace"
+    there = {"lake": str(tmp_path / "lake")}
+    for more, rows in (({}, 2), ({"at": "1"}, 1), ({"branch": "trial"}, 3)):
+        namespace = connect(name, {**there, **more})
+        assert isinstance(namespace, LakeNamespace)
+        assert opened(namespace, "sales", "orders").count_rows() == rows
+    with pytest.raises(ValueError, match="no lake"):
+        connect(name, {"lake": str(tmp_path / "nothing")})

@@ -43,6 +43,7 @@ from tiltyard.lakes.claim import CLAIM, make_claim, read_claim
 from tiltyard.lakes.cleanup.orphans import FOREIGN_LAKE, PINNED, UNMARKED, UNRECORDED
 from tiltyard.lakes.recovery.journal import entries, read_entry
 from tiltyard.lakes.table_names import resolved
+from tiltyard.options import LakeRetention, TableOptions
 from tiltyard.storage import open_store
 from tiltyard.transaction.log import VersionLog
 from tiltyard.verbs.outcome import Committed, NotCommitted, Unknown
@@ -143,7 +144,7 @@ def test_everything_that_is_committed_carries_its_marks(site: Site) -> None:
     assert all(one is not None and one.base < snapshots[one.transaction] for one in found)
     for name in ("sales.orders", "pieces"):
         head = lake.catalog.cut().tables[name.replace(".", "$")]
-        assert made.config.items() >= {marks.LAKE_ID: lake.id, marks.TABLE_NAME: "sales$orders"}.items()
+        assert made.settings.config.items() >= {marks.LAKE_ID: lake.id, marks.TABLE_NAME: "sales$orders"}.items()
         owner = owner_of(lake.plain_place_of(head).store)
         assert owner is not None
         assert (owner.lake, owner.table, owner.name) == (lake.id, head.id, head.name)
@@ -154,15 +155,15 @@ def test_everything_that_is_committed_carries_its_marks(site: Site) -> None:
 
 def test_a_foreign_writer_keeps_the_marks(site: Site) -> None:
     lake = site.open()
-    table = lake.create_table("a", numbers(1), config={marks.LAKE_ID: "somebody", "mine": "x"})
-    assert table.config[marks.LAKE_ID] == lake.id, "a caller does not say whose the table is"
+    table = lake.create_table("a", numbers(1), options=TableOptions(config={marks.LAKE_ID: "somebody", "mine": "x"}))
+    assert table.settings.config[marks.LAKE_ID] == lake.id, "a caller does not say whose the table is"
     uri = uri_of(lake, "a")
     foreign_append(uri, 2)
     lance.write_dataset(numbers(3), str(uri), mode="overwrite", storage_options=dict(uri.options) if uri.options else None)
     lake.table("a").overwrite(numbers(4))
     lake.table("a").restore(1)
     store = open_store(str(uri), storage_options=uri.options)
-    assert lake.table("a").config.items() >= {marks.LAKE_ID: lake.id, "mine": "x"}.items()
+    assert lake.table("a").settings.config.items() >= {marks.LAKE_ID: lake.id, "mine": "x"}.items()
     store.delete(OWNER_FILE)
     owner = owner_of(store)
     assert owner is not None, "the config says it as well"
@@ -501,7 +502,7 @@ def test_a_dropped_table_that_a_lost_branch_revived_is_kept(site: Site, tmp_path
     assert PINNED in {one.reason for one in report.orphans}
     assert ids(lance.dataset(str(folder))) == [1]
     lake.cleanup(keep_snapshots=1, grace=NOBODY_ELSE)
-    report = lake.cleanup(include_unknown=[folder.name])
+    report = lake.cleanup(retention=LakeRetention(include_unknown=[folder.name]))
     assert report.dropped == (folder.name,)
     assert not any(one.is_file() for one in folder.rglob("*"))
 
@@ -516,8 +517,8 @@ def test_an_orphaned_branch_of_a_table_goes_by_name(tmp_path: Path) -> None:
     lake = site.open()
     (orphan,) = lake.check().orphans
     with pytest.raises(InvalidInput, match="no orphan"):
-        lake.cleanup(include_unknown=["nothing"])
-    assert lake.cleanup(include_unknown=[orphan.path]).orphans == ()
+        lake.cleanup(retention=LakeRetention(include_unknown=["nothing"]))
+    assert lake.cleanup(retention=LakeRetention(include_unknown=[orphan.path])).orphans == ()
     assert lake.check().orphans == ()
     assert both(lake) == ([1], [1])
 
@@ -581,12 +582,12 @@ def test_directories_of_others_are_reported_and_stay(site: Site, tmp_path: Path)
     assert {one.path for one in lake.check().orphans} == set(found)
     assert not lake.check().ok
     with pytest.raises(InvalidInput, match="belongs to lake"):
-        lake.cleanup(include_unknown=[theirs.name])
+        lake.cleanup(retention=LakeRetention(include_unknown=[theirs.name]))
     with pytest.raises(InvalidInput, match="no orphan"):
-        lake.cleanup(include_unknown=[directory_of(lake, "a").name])
-    assert unmarked.name in lake.cleanup(include_unknown=[unmarked.name], dry_run=True).dropped
+        lake.cleanup(retention=LakeRetention(include_unknown=[directory_of(lake, "a").name]))
+    assert unmarked.name in lake.cleanup(dry_run=True, retention=LakeRetention(include_unknown=[unmarked.name])).dropped
     assert unmarked.exists()
-    report = lake.cleanup(include_unknown=[unmarked.name, copied.name])
+    report = lake.cleanup(retention=LakeRetention(include_unknown=[unmarked.name, copied.name]))
     assert set(report.dropped) == {unmarked.name, copied.name}
     assert {one.path for one in report.orphans} == {theirs.name}
     assert {name for name, files in tables_in(root).items() if files} == {theirs.name, *(directory_of(lake, n).name for n in "ab")}
@@ -631,7 +632,7 @@ def test_a_table_of_a_branch_that_ended_goes(site: Site) -> None:
     lake.branches.delete("b")
     assert lake.check().problems == ()
     age(local(site))
-    lake.cleanup(keep_outcomes=NOBODY_ELSE, keep_keys=NOBODY_ELSE, dry_run=True)
+    lake.cleanup(dry_run=True, retention=LakeRetention(outcomes=NOBODY_ELSE, keys=NOBODY_ELSE))
     report = lake.cleanup(keep_snapshots=1)
     assert set(report.dropped) >= {aside.name, other.name}
     assert home.name not in report.dropped
@@ -708,11 +709,11 @@ def test_kept_snapshots_are_pinned_on_demand(site: Site) -> None:
     lake = two_tables(site.open())
     for value in (2, 3, 4):
         lake.table("a").append(numbers(value))
-    lake.cleanup(keep_snapshots=3, pin_snapshots=True)
+    lake.cleanup(keep_snapshots=3, retention=LakeRetention(pin_snapshots=True))
     kept = [step.id for step in lake.history()][:3]
     foreign_cleanup(lake, "a")
     assert [ids(lake.snapshot(number).table("a")) for number in kept] == [[1, 2, 3, 4], [1, 2, 3], [1, 2]]
-    lake.cleanup(keep_snapshots=1, pin_snapshots=True)
+    lake.cleanup(keep_snapshots=1, retention=LakeRetention(pin_snapshots=True))
     assert len(tags_of(lake, "a")) == 1
     lake.cleanup()
     assert tags_of(lake, "a") == []
@@ -774,8 +775,8 @@ def test_records_of_committed_transactions_expire(site: Site) -> None:
     verb = lake.table("a").append(numbers(3)).transaction_id
     given_up = "8f14e45f-0000-4000-8000-000000000000"
     lake.catalog.abort(given_up)
-    report = lake.cleanup(keep_outcomes=NOBODY_ELSE, keep_keys=timedelta(days=1), dry_run=True)
-    assert report.expired == lake.cleanup(keep_outcomes=NOBODY_ELSE, keep_keys=timedelta(days=1)).expired == 2
+    report = lake.cleanup(dry_run=True, retention=LakeRetention(outcomes=NOBODY_ELSE, keys=timedelta(days=1)))
+    assert report.expired == lake.cleanup(retention=LakeRetention(outcomes=NOBODY_ELSE, keys=timedelta(days=1))).expired == 2
     assert isinstance(lake.outcome(verb), Unknown)
     answer = lake.outcome(verb, give_up=True)
     assert isinstance(answer, Unknown), "nobody may be told that it is not committed"
@@ -784,7 +785,7 @@ def test_records_of_committed_transactions_expire(site: Site) -> None:
     assert isinstance(lake.outcome(given_up), NotCommitted)
     lake.run(lambda tx: add_to_both(tx, 99), idempotency_key="k")
     assert ids(lake.table("b")) == [1, 2]
-    assert lake.cleanup(keep_outcomes=NOBODY_ELSE, keep_keys=NOBODY_ELSE).expired == 1
+    assert lake.cleanup(retention=LakeRetention(outcomes=NOBODY_ELSE, keys=NOBODY_ELSE)).expired == 1
     assert isinstance(lake.outcome(tx.id, give_up=True), Unknown)
     assert isinstance(lake.outcome("8f14e45f-0000-4000-8000-000000000001", give_up=True), NotCommitted)
     assert lake.check().ok
@@ -808,7 +809,7 @@ def test_an_expired_transaction_is_not_committed_twice(site: Site) -> None:
     add_to_both(fresh, 7)
     assert both(other) == ([1, 2], [1, 2])
     other.table("a").append(numbers(3))
-    other.cleanup(keep_outcomes=NOBODY_ELSE, keep_keys=NOBODY_ELSE)
+    other.cleanup(retention=LakeRetention(outcomes=NOBODY_ELSE, keys=NOBODY_ELSE))
     losing.down = False
     with pytest.raises(OutcomeUnknown, match="expired"):
         tx.commit()

@@ -12,6 +12,7 @@ from tests.support.lakes import Site
 from tiltyard.distributed import Piece, WriteTask, last_done, once
 from tiltyard.errors import AlreadyCommitted, AlreadyExists, InvalidInput, KeyConflict
 from tiltyard.lake import Lake
+from tiltyard.options import CommitOptions
 
 
 def rows(*ids: int) -> pa.Table:
@@ -36,20 +37,22 @@ def _data_files(site: Site) -> int:
 
 def test_pieces_are_decided_in_the_catalog(lake: Lake) -> None:
     table = lake.table("a")
-    result = table.append_pieces([_written(table.write_task(), 5), _written(table.write_task(), 6)], message="afar")
+    result = table.distributed.append(
+        [_written(table.distributed.write_task(), 5), _written(table.distributed.write_task(), 6)], message="afar"
+    )
     assert (result.rows, _ids(lake, "a")) == ({"inserted": 2}, [1, 5, 6])
-    task = table.write_task(overwrite=True, schema=rows(1).schema)
-    table.overwrite_pieces(task, [_written(task, 9)])
+    task = table.distributed.write_task(overwrite=True, schema=rows(1).schema)
+    table.distributed.overwrite(task, [_written(task, 9)])
     assert (_ids(lake, "a"), lake.check().ok) == ([9], True)
 
 
 def test_pieces_of_two_tables_in_one_transaction(lake: Lake) -> None:
     with lake.transaction() as tx:
         a, b = tx.table("a"), tx.table("b")
-        a.append_pieces([_written(a.write_task(), 2)])
-        a.append_pieces([_written(a.write_task(), 3)])
-        task = b.write_task(overwrite=True, schema=rows(1).schema)
-        b.overwrite_pieces(task, [_written(task, 7)])
+        a.distributed.append([_written(a.distributed.write_task(), 2)])
+        a.distributed.append([_written(a.distributed.write_task(), 3)])
+        task = b.distributed.write_task(overwrite=True, schema=rows(1).schema)
+        b.distributed.overwrite(task, [_written(task, 7)])
         assert sorted(a.to_arrow()["id"].to_pylist()) == [1, 2, 3]
         lake.table("a").append(rows(4))
     assert (_ids(lake, "a"), _ids(lake, "b"), lake.check().ok) == ([1, 2, 3, 4], [7], True)
@@ -61,13 +64,13 @@ def test_what_is_rolled_back_is_gone(site: Site) -> None:
     before = _data_files(site)
     tx = lake.transaction()
     table = tx.table("k")
-    table.append_pieces([_written(table.write_task(), 2)])
-    piece = _written(table.write_task(), 2)
+    table.distributed.append([_written(table.distributed.write_task(), 2)])
+    piece = _written(table.distributed.write_task(), 2)
     with pytest.raises(KeyConflict):
-        table.append_pieces([piece])
+        table.distributed.append([piece])
     tx.rollback()
     assert _ids(lake, "k") == [1]
-    assert lake.table("k").discard_pieces([piece]) == 1
+    assert lake.table("k").distributed.discard([piece]) == 1
     assert _data_files(site) == before
 
 
@@ -83,7 +86,7 @@ def test_a_table_is_made_of_pieces(site: Site) -> None:
     with pytest.raises(AlreadyExists):
         lake.create_table_from_pieces("sales.new", task, pieces)
     with pytest.raises(InvalidInput, match="new_table_task"):
-        lake.create_table_from_pieces("other", table.write_task(), [])
+        lake.create_table_from_pieces("other", table.distributed.write_task(), [])
     table.append(rows(3))
     assert (_ids(lake, "sales.new"), lake.check().ok) == ([1, 2, 3], True)
 
@@ -98,7 +101,7 @@ def test_a_new_table_and_what_else_happens_are_one_step(lake: Lake) -> None:
     again = lake.new_table_task("c", rows(1).schema)
     with lake.transaction() as tx:
         made = tx.create_table_from_pieces("c", again, [_written(again, 8)])
-        made.append_pieces([_written(made.write_task(), 9)])
+        made.distributed.append([_written(made.distributed.write_task(), 9)])
         tx.table("a").append(rows(2))
     assert (_ids(lake, "c"), _ids(lake, "a")) == ([8, 9], [1, 2])
 
@@ -115,12 +118,12 @@ def test_where_the_pieces_of_a_new_table_lie(site: Site, tmp_path: Path) -> None
 def test_numbered_work_is_committed_once_whoever_read_what(lake: Lake) -> None:
     mark = once("nightly", 4)
     early, late = lake.transaction(), lake.transaction()  # both see a lake without it
-    early.table("a").append(rows(2), properties=mark)
-    late.table("a").append_pieces([_written(late.table("a").write_task(), 2)], properties=mark)
+    early.table("a").append(rows(2), commit=CommitOptions(properties=mark))
+    late.table("a").distributed.append([_written(late.table("a").distributed.write_task(), 2)], commit=CommitOptions(properties=mark))
     early.commit()
     with pytest.raises(AlreadyCommitted, match="Number 4 of 'nightly'"):
         late.commit()
     with pytest.raises(AlreadyCommitted):
-        lake.table("a").append(rows(2), properties=mark)
-    lake.table("a").append(rows(3), properties=once("nightly", 5))
+        lake.table("a").append(rows(2), commit=CommitOptions(properties=mark))
+    lake.table("a").append(rows(3), commit=CommitOptions(properties=once("nightly", 5)))
     assert (_ids(lake, "a"), last_done(lake.table("a"), "nightly"), lake.check().ok) == ([1, 2, 3], 5, True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, get_type_hints
 
 import pyarrow as pa
 import pytest
@@ -12,7 +12,7 @@ import tiltyard as ty
 from tests.support.lakes import Site, ids, numbers
 from tiltyard.catalog.lake_values import ReadLevel
 from tiltyard.distributed import RowPlan
-from tiltyard.errors import ExpectedVersionMismatch, NotFound, TiltyardError, UnsupportedFeature
+from tiltyard.errors import ExpectedVersionMismatch, NotFound, TiltyardError
 from tiltyard.lake import Lake
 from tiltyard.lakes.lake_tables import TransactionTable
 from tiltyard.lakes.transaction import LakeTransaction
@@ -25,76 +25,95 @@ def members(kind: type) -> set[str]:
     return {name for name in dir(kind) if not name.startswith("_") or name.startswith(("__arrow", "__len", "__iter", "__getitem"))}
 
 
+SHELVES = ("distributed", "indices", "layout", "maintenance", "settings", "transactions")
+"""Members that only group others."""
+
+
+def table_members() -> set[str]:
+    """All that a caller may use of a table inside a transaction, by way of its sub-objects, too."""
+    kinds = {shelf: get_type_hints(getattr(TransactionTable, shelf).fget)["return"] for shelf in SHELVES}
+    return members(TransactionTable) - {*SHELVES} | {f"{shelf}.{name}" for shelf, kind in kinds.items() for name in members(kind)}
+
+
 def refused(*_: Any) -> Any:
     raise ty.InvalidInput("no")
 
 
 def written(table: TransactionTable, **more: Any) -> Any:
-    return table.write_task(**more).write(numbers(8))
+    return table.distributed.write_task(**more).write(numbers(8))
 
 
 ROWS: dict[str, Use] = {
     "add_columns": lambda t: t.add_columns({"y": "id + 1"}),
     "alter_columns": lambda t: t.alter_columns({"path": "id", "name": "key"}),
-    "change_rows": lambda t: t.change_rows(refused, RowPlan("delete")),
-    "add_columns_parts": lambda t: t.add_columns_parts(pa.schema([("y", pa.int64())]), refused),
+    "distributed.change_rows": lambda t: t.distributed.change_rows(refused, RowPlan("delete")),
+    "distributed.add_columns": lambda t: t.distributed.add_columns(pa.schema([("y", pa.int64())]), refused),
+    "settings.config": lambda t: t.settings.config,
     "config": lambda t: t.config,
+    "scan_task": lambda t: t.scan_task(),
     "count_rows": lambda t: t.count_rows(),
     "delete": lambda t: t.delete("id = 1"),
     "drop_columns": lambda t: t.drop_columns(["id"]),
-    "field_ids": lambda t: t.field_ids,
+    "layout.field_ids": lambda t: t.layout.field_ids,
     "merge": lambda t: t.merge(numbers(1), on="id").when_not_matched_insert_all().execute(),
-    "metadata": lambda t: t.metadata,
+    "settings.metadata": lambda t: t.settings.metadata,
     "primary_key": lambda t: t.primary_key,
-    "replace_data": lambda t: t.replace_data(lambda batch: batch, ["id"]),
+    "distributed.replace_data": lambda t: t.distributed.replace_data(lambda batch: batch, ["id"]),
     "__arrow_c_stream__": lambda t: t.__arrow_c_stream__(),
     "__arrow_c_schema__": lambda t: t.__arrow_c_schema__(),
     "scan": lambda t: t.scan(),
-    "scan_task": lambda t: t.scan_task(),
+    "distributed.scan_task": lambda t: t.distributed.scan_task(),
     "schema": lambda t: t.schema,
     "to_arrow": lambda t: t.to_arrow(),
     "update": lambda t: t.update({"id": "id + 1"}),
     "update_config": lambda t: t.update_config({"k": "v"}),
+    "settings.update_config": lambda t: t.settings.update_config({"k": "v"}),
+    "settings.update_field_metadata": lambda t: t.settings.update_field_metadata("id", {"k": "v"}),
     "update_field_metadata": lambda t: t.update_field_metadata("id", {"k": "v"}),
-    "update_metadata": lambda t: t.update_metadata({"k": "v"}),
-    "update_schema_metadata": lambda t: t.update_schema_metadata({"k": "v"}),
-    "write_task": lambda t: t.write_task(),
+    "settings.update_metadata": lambda t: t.settings.update_metadata({"k": "v"}),
+    "settings.update_schema_metadata": lambda t: t.settings.update_schema_metadata({"k": "v"}),
+    "distributed.write_task": lambda t: t.distributed.write_task(),
 }
 """They tell of rows, schema or settings, or what they write depends on these. Some fail here, which tells of more."""
 
 TABLE: dict[str, Use] = {
-    "add_bases": lambda t: t.add_bases(["/nowhere"]),
-    "bases": lambda t: t.bases,
+    "settings.add_bases": lambda t: t.settings.add_bases(["/nowhere"]),
+    "layout.bases": lambda t: t.layout.bases,
     "branch": lambda t: t.branch,
     "changes": lambda t: t.changes(1),
     "check": lambda t: t.check(),
     "commit": lambda t: t.commit("nothing"),  # type: ignore[arg-type]
     "compact": lambda t: t.compact(),
-    "compact_parts": lambda t: t.compact_parts(refused),
+    "maintenance.compact": lambda t: t.maintenance.compact(),
+    "maintenance.check": lambda t: t.maintenance.check(),
+    "indices.create": lambda t: t.indices.create("id", "BTREE", name="other"),
+    "indices.drop": lambda t: t.indices.drop("id_idx"),
+    "distributed.compact": lambda t: t.distributed.compact(refused),
     "create_index": lambda t: t.create_index("id", "BTREE", name="other"),
-    "create_index_parts": lambda t: t.create_index_parts(refused, "id", "BTREE"),
-    "data_format": lambda t: t.data_format,
-    "describe": lambda t: t.describe(),
-    "discard_pieces": lambda t: t.discard_pieces([]),
+    "distributed.create_index": lambda t: t.distributed.create_index(refused, "id", "BTREE"),
+    "layout.data_format": lambda t: t.layout.data_format,
+    "transactions.describe": lambda t: t.transactions.describe(),
+    "distributed.discard": lambda t: t.distributed.discard([]),
     "drop_index": lambda t: t.drop_index("id_idx"),
-    "extend_index": lambda t: t.extend_index("id_idx"),
-    "failed_attempts": lambda t: t.failed_attempts(),
-    "features": lambda t: t.features,
-    "fragments": lambda t: t.fragments,
+    "indices.extend": lambda t: t.indices.extend("id_idx"),
+    "transactions.failed": lambda t: t.transactions.failed(),
+    "layout.features": lambda t: t.layout.features,
+    "layout.fragments": lambda t: t.layout.fragments,
     "history": lambda t: t.history(),
-    "indices": lambda t: t.indices,
+    "indices.segments": lambda t: t.indices.segments,
     "lance": lambda t: t.lance,
-    "latest_version": lambda t: t.latest_version(),
+    "layout.latest_version": lambda t: t.layout.latest_version(),
+    "indices.list": lambda t: t.indices.list(),
     "list_indices": lambda t: t.list_indices(),
-    "mem_wal": lambda t: t.mem_wal.generations,
-    "migrate_manifest_names": lambda t: t.migrate_manifest_names(),
-    "optimize_indices": lambda t: t.optimize_indices(),
-    "outcome": lambda t: t.outcome("00000000-0000-0000-0000-000000000000"),
+    "versions": lambda t: t.versions(),
+    "indices.mem_wal": lambda t: t.indices.mem_wal.generations,
+    "indices.optimize": lambda t: t.indices.optimize(),
+    "transactions.outcome": lambda t: t.transactions.outcome("00000000-0000-0000-0000-000000000000"),
     "refresh": lambda t: t.refresh(),
     "restore": lambda t: t.restore(1),
     "version": lambda t: t.version,
-    "versions": lambda t: t.versions(),
-    "why": lambda t: t.why("00000000-0000-0000-0000-000000000000"),
+    "layout.versions": lambda t: t.layout.versions(),
+    "transactions.explain": lambda t: t.transactions.explain("00000000-0000-0000-0000-000000000000"),
 }
 """They tell of more than that: of indices, fragments, versions, history."""
 
@@ -106,14 +125,9 @@ BLIND: dict[str, tuple[Use, str]] = {
     "overwrite": (lambda t: t.overwrite(numbers(7)), "what it writes is the same whatever is there; it is never carried over a change"),
     "uri": (lambda t: t.uri, "never changes for a table, and which table it is was read with the name"),
     "name": (lambda t: t.name, "what the caller asked for"),
-    "in_transaction": (lambda t: t.in_transaction, "says nothing of the table"),
 }
-PIECES = {"append_pieces", "overwrite_pieces"}
+PIECES = {"distributed.append", "distributed.overwrite"}
 """As ``append`` and ``overwrite``; the task that pieces are written by tells the schema, so that it is a read."""
-ELSEWHERE = {"create", "create_from_pieces", "open", "outcome_at", "resume_migration"}
-"""Need no handle: they are about another table."""
-NOT_HERE = {"branches", "cleanup", "clone", "tags"}
-"""Refused in a transaction."""
 
 
 @pytest.fixture(scope="module")
@@ -140,12 +154,12 @@ def level_after(lake: Lake, use: Use) -> ReadLevel:
 
 def test_every_member_of_a_table_is_known() -> None:
     """A new member belongs into one of these lists; without a thought it is noted as reading everything."""
-    assert members(TransactionTable) == {*ROWS, *TABLE, *BLIND, *PIECES, *ELSEWHERE, *NOT_HERE}
+    assert table_members() == {*ROWS, *TABLE, *BLIND, *PIECES}
 
 
 @pytest.mark.parametrize("name", sorted(ROWS))
 def test_it_is_a_read_of_rows(indexed_lake: Lake, name: str) -> None:
-    fails = name in ("change_rows", "add_columns_parts", "drop_columns")
+    fails = name in ("distributed.change_rows", "distributed.add_columns", "drop_columns")
     assert level_after(indexed_lake, ROWS[name]) == ("table" if fails else "rows")
 
 
@@ -167,13 +181,13 @@ def test_it_reads_nothing_but_the_name(indexed_lake: Lake, name: str) -> None:
         (lambda t: t.delete("id = 99"), "rows"),
         (lambda t: t.append(pa.table({"x": [1]})), "table"),
         (lambda t: t.append(batches_that_read(t)), "rows"),
-        (lambda t: t.to_arrow(with_row_id=True), "table"),
+        (lambda t: t.to_arrow(options={"with_row_id": True}), "table"),
         (lambda t: t.to_arrow(["id", "_rowaddr"]), "table"),
         (lambda t: t.count_rows("_rowid = 1"), "table"),
         (lambda t: t.to_arrow(limit=1), "table"),
         (lambda t: t.to_arrow(["id"], "id = 1"), "rows"),
-        (lambda t: t.append_pieces([written(t)]), "rows"),
-        (lambda t: t.overwrite_pieces(t.write_task(overwrite=True, schema=numbers(1).schema), []), "rows"),
+        (lambda t: t.distributed.append([written(t)]), "rows"),
+        (lambda t: t.distributed.overwrite(t.distributed.write_task(overwrite=True, schema=numbers(1).schema), []), "rows"),
     ],
     ids=[
         "an append of nothing, a version like others", "a delete that commits nothing", "a refused append",
@@ -188,13 +202,6 @@ def test_how_closely_it_looked(indexed_lake: Lake, use: Use, level: ReadLevel) -
 def batches_that_read(table: TransactionTable) -> pa.RecordBatchReader:
     """Rows that are made from the table itself while they are being appended to it."""
     return pa.RecordBatchReader.from_batches(numbers(1).schema, (numbers(table.count_rows()).to_batches()[0] for _ in range(1)))
-
-
-@pytest.mark.parametrize("name", sorted(NOT_HERE))
-def test_what_is_refused_tells_nothing(indexed_lake: Lake, name: str) -> None:
-    table = indexed_lake.transaction().table("a")
-    with pytest.raises(UnsupportedFeature):
-        getattr(table, name)()
 
 
 # ---- the transaction itself ---------------------------------------------------------------------------------------------------------
@@ -270,7 +277,7 @@ def test_a_refused_creation_and_an_absent_table_are_reads(indexed_lake: Lake) ->
 READS: dict[str, Callable[[LakeTransaction], Any]] = {
     "name": lambda tx: tx.table("a"),
     "rows": lambda tx: tx.table("a").to_arrow(),
-    "table": lambda tx: tx.table("a").list_indices(),
+    "table": lambda tx: tx.table("a").indices.list(),
     "absent": missing,
     "list": lambda tx: tx.tables(),
 }

@@ -22,8 +22,8 @@ READS: dict[str, Callable[[TransactionTable], Any]] = {
     "delete of nothing": lambda t: t.delete("id = 99"),
     "update of nothing": lambda t: t.update({"id": "id + 1"}, where="id = 99"),
     "schema": lambda t: t.schema,
-    "fragments": lambda t: t.fragments,
-    "config": lambda t: t.config,
+    "fragments": lambda t: t.layout.fragments,
+    "config": lambda t: t.settings.config,
     "a refused append": lambda t: refused_append(t),
 }
 

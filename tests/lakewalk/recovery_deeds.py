@@ -10,6 +10,7 @@ from tests.lakewalk.acting import Walk, deed, told
 from tests.lakewalk.catalog_deeds import cast_shadow
 from tests.lakewalk.model import MAIN, Line, State, Tab, Tag
 from tests.lakewalk.world import DONE, Broken, Site, pick, rows_of
+from tests.support.lakes import stored
 from tiltyard.errors import AlreadyExists, TiltyardError
 from tiltyard.lake import Lake
 
@@ -42,7 +43,7 @@ def recover_catalog(walk: Walk, random: Random) -> str:
         return "not now"
     site.forget_handles()
     cast_shadow(site, "it was live when the catalog was recovered")
-    arguments = {"durability": "os", "runtime": walk.world.runtime, **site.shelf.arguments}
+    arguments = stored({"runtime": walk.world.runtime, **site.shelf.arguments})
     call: Any = (
         (lambda **more: Lake.rebuild(site.shelf.uri, **arguments, **more))
         if rebuild

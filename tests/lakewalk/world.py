@@ -19,6 +19,7 @@ from tests.lakewalk.catalogs import Copy, Shelf, make_shelf
 from tests.lakewalk.disk import EPOCH, Version, stamp
 from tests.lakewalk.faults import DIRECTOR, Plan
 from tests.lakewalk.model import Content, Draft, Effect, State, empty_state, expanded
+from tests.support.lakes import stored
 from tiltyard.errors import OutcomeUnknown, TiltyardError
 from tiltyard.interfaces import Runtime
 from tiltyard.lake import Lake
@@ -197,7 +198,7 @@ class World:
         return site
 
     def open(self, site: Site, **more: Any) -> Lake:
-        return Lake.open(site.shelf.uri, **{"durability": "os", "runtime": self.runtime, **site.shelf.arguments, **more})
+        return Lake.open(site.shelf.uri, **stored({"runtime": self.runtime, **site.shelf.arguments, **more}))
 
     def stamp(self) -> None:
         stamp(str(self.base), self.clock.now())

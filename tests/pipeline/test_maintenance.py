@@ -45,7 +45,7 @@ def test_an_index_is_made_and_followed_up(bench: Bench) -> None:
         assert pipeline.run(lake=lake).upkeep[0].did == "t: a_idx is up to date"
         lake.table("t").append(pa.table({"a": [9]}))
         assert pipeline.run(lake=lake).upkeep[0].did == "t: a_idx brought up to date"
-        (index,) = lake.table("t").list_indices()
+        (index,) = lake.table("t").indices.list()
         assert (index.type.upper(), index.missing) == ("BTREE", ())
 
 

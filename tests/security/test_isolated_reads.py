@@ -54,11 +54,11 @@ def _script(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, body: str) -> None:
 
 
 def test_reads_are_the_same(root: Path) -> None:
-    table, here = ty.Table.open(root, isolate=True), ty.Table.open(root)
+    table, here = ty.Table.open(root, storage=ty.Storage(isolate=True)), ty.Table.open(root)
     assert table.to_arrow() == here.to_arrow()
     assert table.scan(columns=["id"], filter="id < 0").schema == here.schema.empty_table().select(["id"]).schema
     assert table.count_rows("id > 990") == here.count_rows("id > 990") == 10
-    task = table.scan_task()
+    task = table.distributed.scan_task()
     assert task.scan(["id"], [1]).read_all().to_pylist() == [{"id": 2000}]
     places = pa.array([20, (1 << 32)], pa.uint64())
     assert task.take(places, ["id"]).to_pylist() == [{"id": 20}, {"id": 2000}]
@@ -67,7 +67,7 @@ def test_reads_are_the_same(root: Path) -> None:
 
 def test_verbs_go_on(root: Path) -> None:
     """What reads does so in a child; what only writes needs none."""
-    table = ty.Table.open(root, isolate=SMALL, durability="os")
+    table = ty.Table.open(root, storage=ty.Storage(isolate=SMALL, durability="os"))
     table.append(ids(3000))
     assert table.delete("id = 3000").rows == {"deleted": 1}
     report = table.check(data=True)
@@ -80,12 +80,12 @@ def test_verbs_go_on(root: Path) -> None:
 
 def test_an_absurd_allocation_is_a_typed_error(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The limit holds in the real child: not even pylance's own buffers fit."""
-    table = ty.Table.open(root, isolate=ty.ReadLimits(memory=1024**2))
+    table = ty.Table.open(root, storage=ty.Storage(isolate=ty.ReadLimits(memory=1024**2)))
     with pytest.raises(CorruptTable, match=r"of .*t is corrupt"):
         table.to_arrow()
     _script(monkeypatch, tmp_path, "resource.setrlimit(resource.RLIMIT_AS, (1 << 29, 1 << 29)); bytearray(68 << 30)")
     with pytest.raises(CorruptTable, match="ended with status 1"):
-        ty.Table.open(root, isolate=SMALL).to_arrow()
+        ty.Table.open(root, storage=ty.Storage(isolate=SMALL)).to_arrow()
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ def test_an_absurd_allocation_is_a_typed_error(root: Path, tmp_path: Path, monke
 )
 def test_a_child_that_dies(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, does: str, said: str) -> None:
     _script(monkeypatch, tmp_path, does)
-    table = ty.Table.open(root, isolate=SMALL)
+    table = ty.Table.open(root, storage=ty.Storage(isolate=SMALL))
     for read in (table.to_arrow, lambda: table.count_rows("id > 1"), lambda: table.scan().read_all()):
         with pytest.raises(CorruptTable, match=said) as caught:
             read()
@@ -117,7 +117,7 @@ def test_a_child_that_dies(root: Path, tmp_path: Path, monkeypatch: pytest.Monke
 def test_a_child_that_falls_silent(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _script(monkeypatch, tmp_path, "time.sleep(600)")
     with pytest.raises(StorageError, match=r"longer than 0\.2 s"):
-        ty.Table.open(root, isolate=ty.ReadLimits(seconds=0.2)).to_arrow()
+        ty.Table.open(root, storage=ty.Storage(isolate=ty.ReadLimits(seconds=0.2))).to_arrow()
     assert not _children()
 
 
@@ -127,22 +127,22 @@ def test_damaged_files_never_reach_this_process(root: Path) -> None:
         data = path.read_bytes()
         path.write_bytes(data[: len(data) // 2] + b"\xff" * (len(data) - len(data) // 2))
         try:
-            ty.Table.open(root, isolate=SMALL).to_arrow(filter="id = 20")
+            ty.Table.open(root, storage=ty.Storage(isolate=SMALL)).to_arrow(filter="id = 20")
         except ty.TiltyardError as error:
             assert error.kind  # noqa: PT017
         path.write_bytes(data)
 
 
 def test_too_many_rows_for_this_process(root: Path) -> None:
-    table = ty.Table.open(root, isolate=ty.ReadLimits(memory=1 << 30))
+    table = ty.Table.open(root, storage=ty.Storage(isolate=ty.ReadLimits(memory=1 << 30)))
     table.lance._limits = ty.ReadLimits(memory=100)
     with pytest.raises(InvalidInput, match="isolate allows"):
         table.lance._bounded(iter([ids(*range(50))]))
 
 
 def test_an_abandoned_scan_leaves_no_process(root: Path) -> None:
-    table = ty.Table.open(root, isolate=True)
-    reader = table.scan(batch_size=1)
+    table = ty.Table.open(root, storage=ty.Storage(isolate=True))
+    reader = table.scan(options={"batch_size": 1})
     reader.read_next_batch()
     assert len(_children()) == 1
     del reader
@@ -151,8 +151,8 @@ def test_an_abandoned_scan_leaves_no_process(root: Path) -> None:
 
 _PARENT: Final = """
 import sys, tiltyard as ty
-table = ty.Table.open(sys.argv[1], isolate=True)
-reader = table.scan(batch_size=1)
+table = ty.Table.open(sys.argv[1], storage=ty.Storage(isolate=True))
+reader = table.scan(options={"batch_size": 1})
 reader.read_next_batch()
 print("reading", flush=True)
 try:
@@ -185,14 +185,14 @@ def test_the_child_ends_with_its_parent(root: Path, how: signal.Signals) -> None
 @pytest.mark.parametrize("isolate", ["yes", ty.ReadLimits, 1])
 def test_limits_that_make_no_sense(root: Path, isolate: Any) -> None:
     with pytest.raises(InvalidInput, match="isolate"):
-        ty.Table.open(root, isolate=isolate)
+        ty.Table.open(root, storage=ty.Storage(isolate=isolate))
     for wrong in ({"memory": 0}, {"memory": True}, {"seconds": 0}, {"seconds": "1"}):
         with pytest.raises(InvalidInput):
             ty.ReadLimits(**wrong)
 
 
 def test_lakes_hand_the_options_on(tmp_path: Path) -> None:
-    with ty.Lake.open(tmp_path / "lake", isolate=True, verify="read", durability="os") as lake:
+    with ty.Lake.open(tmp_path / "lake", storage=ty.Storage(isolate=True, verify="read", durability="os")) as lake:
         lake.create_table("a", ids(1, 2))
         with lake.transaction() as tx:
             tx.table("a").append(ids(3))
@@ -207,4 +207,4 @@ def test_lakes_hand_the_options_on(tmp_path: Path) -> None:
             lake.table("a").to_arrow()
         assert "I14" in {problem.invariant for problem in lake.check(data=True).problems}
     with pytest.raises(InvalidInput, match="verify"):
-        ty.Lake.open(tmp_path / "lake", verify="no")  # type: ignore[arg-type]
+        ty.Lake.open(tmp_path / "lake", storage=ty.Storage(verify="no"))  # type: ignore[arg-type]

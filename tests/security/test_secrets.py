@@ -63,17 +63,17 @@ def assert_clean_directory(root: Path) -> int:
 def test_nothing_of_a_local_table_holds_them(tmp_path: Path, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]) -> None:
     caplog.set_level(logging.DEBUG)
     root = tmp_path / "table"
-    table = ty.Table.create(root, ROWS, storage_options=OPTIONS, config={"k": "v"}, message="begin")
+    table = ty.Table.create(root, ROWS, storage_options=OPTIONS, options=ty.TableOptions(config={"k": "v"}, message="begin"))
     table.append(ROWS)
     table.overwrite(ROWS)
     stale = ty.Table.open(root, storage_options=OPTIONS, version=1)
-    said = [repr(table), repr(table.tags), repr(table.branches), str(vars(table)), repr(table.fragments), repr(table._place)]
+    said = [repr(table), repr(table.tags), repr(table.branches), str(vars(table)), repr(table.layout.fragments), repr(table._place)]
     said += [repr(table.history()), repr(table.check()), json.dumps(table.check().to_dict(), default=str), repr(table.append(ROWS))]
     assert_clean("\n".join(said), "a repr")
     assert_clean_error(lambda: stale.append(ROWS))
     assert_clean_error(lambda: stale.to_arrow(filter="no such column = 1"))
     assert_clean_error(lambda: ty.Table.open(root, storage_options=OPTIONS, version=99))
-    assert_clean_error(lambda: ty.Table.open(root, storage_options=OPTIONS, tag="none"))
+    assert_clean_error(lambda: ty.Table.open(root, version="none", storage_options=OPTIONS))
     assert_clean_error(lambda: table.append(pa.table({"other": [1]})))
     for record in caplog.records:
         assert_clean(str(vars(record)) + record.getMessage(), "the log")
@@ -121,8 +121,8 @@ def test_the_password_of_a_database(tmp_path: Path, caplog: pytest.LogCaptureFix
     lock = PostgresLock(POSTGRES, "orders", timeout=1)
     assert_clean(repr(lock) + repr(LockHandler(lock)), "the lock")
     ty.Table.create(tmp_path / "table", ROWS, durability="os")
-    table = ty.Table.open(tmp_path / "table", handler=LockHandler(lock))
-    error = assert_clean_error(lambda: table.append(ROWS, max_retries=0))
+    table = ty.Table.open(tmp_path / "table", storage=ty.Storage(handler=LockHandler(lock)))
+    error = assert_clean_error(lambda: table.append(ROWS, commit=ty.CommitOptions(race_retries=0)))
     assert error.kind == "storage-error"
     for record in caplog.records:
         assert_clean(str(vars(record)) + record.getMessage(), "the log")

@@ -111,7 +111,7 @@ def test_operations_from_elsewhere_cannot_plant_a_path(root: Path) -> None:
         fragment = DataFragment(0, (DataFile(path, (0,), (0,), size=10),), 1)
         with pytest.raises(TiltyardError):
             table.commit(ty.ops.Append((fragment,)))
-    assert table.latest_version() == 1
+    assert table.layout.latest_version() == 1
     assert ty.Table.open(root).to_arrow() == ROWS
 
 
@@ -140,7 +140,7 @@ NAMES: Final = (
 def test_names_of_branches_and_tags_lead_nowhere(root: Path, name: str) -> None:
     """A file of that name does not help, be it planted by whoever wrote the table."""
     (root / "tree").mkdir()
-    for kind in ("tag", "branch"):
+    for kind in ("version", "branch"):
         with pytest.raises((NotFound, InvalidInput)):
             ty.Table.open(root, **{kind: name})  # type: ignore[arg-type]
 
@@ -163,7 +163,7 @@ def test_a_tag_cannot_lead_out_of_the_table(root: Path, branch: str) -> None:
     tags.mkdir(parents=True)
     (tags / "evil.json").write_bytes(encode_tag(Tag(1, 10, branch)))
     with pytest.raises(CorruptTable, match="branch is not the name of a branch"):
-        ty.Table.open(root, tag="evil")
+        ty.Table.open(root, version="evil")
 
 
 def test_a_planted_branch_of_dots_is_none(root: Path) -> None:
@@ -199,7 +199,7 @@ def test_failed_commits_delete_nothing_elsewhere(root: Path) -> None:
     """After a failed append only the files it wrote go; what a hostile manifest names is not touched."""
     before = sorted(path for path in root.parent.rglob("*") if path.is_file())
     table = ty.Table.open(root)
-    hostile = replace(table.fragments[0], files=(DataFile("x.lance", (0,), (0,)),), deletion_file=None)
+    hostile = replace(table.layout.fragments[0], files=(DataFile("x.lance", (0,), (0,)),), deletion_file=None)
     shutil.copyfile(_secret_file(root), root / "data" / "x.lance")
     with pytest.raises(TiltyardError):
         table.commit(ty.ops.Append((replace(hostile, physical_rows=-1),)))

@@ -93,7 +93,7 @@ def test_what_dead_drivers_leave_is_swept(spark: SparkSession, tmp_path: Path) -
     path = tmp_path / "t"
     made = table(path)
     run_child(spark, {"path": str(path), "how": "upsert", "point": "looking for keys"})
-    left = {one.name for one in (path / "data").iterdir()} - {file.path for one in made.fragments for file in one.files}
+    left = {one.name for one in (path / "data").iterdir()} - {file.path for one in made.layout.fragments for file in one.files}
     assert left
     made.cleanup(grace=timedelta(0))
     assert not left & {one.name for one in (path / "data").iterdir()}

@@ -39,7 +39,7 @@ def _judge(path: Path, ids: list[int]) -> None:
     assert sorted(table.to_arrow()["id"].to_pylist()) == ids
     assert table.check().ok
     table.cleanup(grace=timedelta(0))
-    assert files_below(path, "data") == {file.path for one in table.refresh().fragments for file in one.files}
+    assert files_below(path, "data") == {file.path for one in table.refresh().layout.fragments for file in one.files}
 
 
 # ---- batch write -------------------------------------------------------------------------------------------------------------
@@ -87,7 +87,7 @@ def test_tasks_that_fail_are_run_again_and_nothing_is_doubled(tmp_path: Path) ->
         assert note.read_text() == point
         table = ty.Table.open(path)
         there = {name for name in files_below(path, "data") if name.endswith(".lance")}  # pylance's temporary ones are cleanup's
-        assert there == {file.path for one in table.fragments for file in one.files}
+        assert there == {file.path for one in table.layout.fragments for file in one.files}
         _judge(path, list(range(ROWS)))
 
 

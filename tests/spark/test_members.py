@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import tiltyard as ty
-from tiltyard.spark import sql
+from tiltyard.spark import Work, sql
 from tiltyard.spark.sql.plan_members import CLAUSES, USED
 
 LOGICAL = "org.apache.spark.sql.catalyst.plans.logical."
@@ -89,7 +89,7 @@ OVERWRITES: dict[str, list[tuple[Any, ...]]] = {
 
 @pytest.mark.parametrize(("text", "driver_bytes"), [*((text, 8 << 20) for text in OVERWRITES), (list(OVERWRITES)[-1], 0)])
 def test_insert_overwrite_keeps_what_the_table_is(spark: SparkSession, lake: ty.Lake, text: str, driver_bytes: int) -> None:
-    sql(spark, text, lake, driver_bytes=driver_bytes)
+    sql(spark, text, lake, Work(driver_bytes=driver_bytes))
     table = lake.table("t")
     assert rows(lake) == OVERWRITES[text]
     assert table.schema.equals(ROWS.schema), "columns, types and what may be null"

@@ -29,7 +29,7 @@ def both(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Itera
     )
     pq.write_table(small, place / "u.parquet")
     more = pa.concat_tables([rows, rows.set_column(0, "id", pa.array(range(ROWS, 2 * ROWS), pa.int64()))])
-    table = ty.Table.create(place / "t", more, max_rows_per_file=150)
+    table = ty.Table.create(place / "t", more, options=ty.TableOptions(files=ty.FileLimits(rows=150)))
     table.delete(f"id >= {ROWS}")
     ty.Table.create(place / "u", small)
     for name in ("t", "u"):

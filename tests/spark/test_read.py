@@ -63,7 +63,9 @@ def test_a_frame_used_twice(session: SparkSession, tmp_path: Path) -> None:
 
 
 def test_deleted_rows_hidden_columns_and_many_partitions(session: SparkSession, tmp_path: Path) -> None:
-    table = ty.Table.create(tmp_path / "t", pa.table({"id": range(60)}), max_rows_per_file=25, stable_row_ids=True)
+    table = ty.Table.create(
+        tmp_path / "t", pa.table({"id": range(60)}), stable_row_ids=True, options=ty.TableOptions(files=ty.FileLimits(rows=25))
+    )
     table.delete("id % 3 = 0")
     table.update({"id": "id + 1000"}, where="id = 1")
     frame = _read(session, tmp_path / "t", with_row_id="true", with_row_address="true", with_row_versions="true", partitions="5")
@@ -128,7 +130,7 @@ def test_a_table_plain_pylance_wrote_and_indexed(session: SparkSession, tmp_path
 
 def test_beside_a_writer(session: SparkSession, tmp_path: Path) -> None:
     """Partitions of one query are planned at one version, whatever is committed while they run."""
-    table = ty.Table.create(tmp_path / "t", pa.table({"id": range(90)}), max_rows_per_file=30)
+    table = ty.Table.create(tmp_path / "t", pa.table({"id": range(90)}), options=ty.TableOptions(files=ty.FileLimits(rows=30)))
     frame = _read(session, tmp_path / "t", partitions="3")
     path = str(tmp_path / "t")
 
@@ -141,7 +143,7 @@ def test_beside_a_writer(session: SparkSession, tmp_path: Path) -> None:
 
     assert sorted(row.id for row in frame.mapInArrow(slow, "id long").collect()) == list(range(90))
     assert frame.count() == 90
-    assert table.latest_version() == 4
+    assert table.layout.latest_version() == 4
 
 
 def test_found_without_being_enabled(spark: SparkSession, tmp_path: Path) -> None:

@@ -87,7 +87,7 @@ def test_partials_come_to_the_whole(
     monkeypatch.setattr(aggregates, "AT_ONCE", at_once)
     monkeypatch.setattr(aggregates, "MOST_GROUPS", most)
     rows = awkward_rows(ROWS, SEED)
-    ty.Table.create(tmp_path / "t", rows, max_rows_per_file=110)
+    ty.Table.create(tmp_path / "t", rows, options=ty.TableOptions(files=ty.FileLimits(rows=110)))
     work, scan = _work(keys, tmp_path / "t")
     found: dict[tuple[Any, ...], list[list[Any]]] = defaultdict(list)
     for part in parts(scan, 2):

@@ -97,7 +97,9 @@ def test_the_past(spark: SparkSession, lake: ty.Lake) -> None:
 
 
 def test_paths_and_transactions_and_optimize(spark: SparkSession, lake: ty.Lake, tmp_path: Path) -> None:
-    made = ty.Table.create(str(tmp_path / "t t"), ROWS, primary_key=["id"], durability="os", max_rows_per_file=1)
+    made = ty.Table.create(
+        str(tmp_path / "t t"), ROWS, primary_key=["id"], durability="os", options=ty.TableOptions(files=ty.FileLimits(rows=1))
+    )
     name = f"tiltyard.`{tmp_path / 't t'}`"
     sql(spark, f"UPDATE {name} SET v = 0")  # noqa: S608 - nobody else's text
     for when, total in (("", 0), ("VERSION AS OF 1 AS old", 70)):

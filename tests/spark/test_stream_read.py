@@ -91,7 +91,7 @@ def test_where_a_query_begins(tmp_path: Path) -> None:
     table = ty.Table.create(tmp_path / "t", rows(1))
     table.append(rows(2))
     table.append(rows(3))
-    second = table.describe(2).timestamp
+    second = table.transactions.describe(2).timestamp
     assert Query(tmp_path / "t", startingVersion=2).ids() == [2, 3]
     assert Query(tmp_path / "t", startingTimestamp=second.isoformat()).ids() == [2, 3]
     assert Query(tmp_path / "t", startingTimestamp=(second + timedelta(days=1)).isoformat()).ids() == []
@@ -111,10 +111,10 @@ def test_a_query_that_dies_before_its_first_batch_begins_at_the_same_place(tmp_p
         first = Query(tmp_path / "t", **options)
         end = first.reader.latestOffset(first.at, ReadAllAvailable())
         before = [row["id"] for row in first.batch(end)]
-        table.append(rows(table.latest_version() + 10))
+        table.append(rows(table.layout.latest_version() + 10))
         again = Query(tmp_path / "t", **options)
         assert [row["id"] for row in again.batch(end)] == before
-        assert again.ids() == [table.latest_version() + 9]
+        assert again.ids() == [table.layout.latest_version() + 9]
 
 
 def test_admission_by_versions_rows_and_bytes(tmp_path: Path) -> None:

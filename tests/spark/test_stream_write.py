@@ -15,7 +15,7 @@ from pyspark.sql import types as st
 
 import tiltyard as ty
 from tests.support.commits import files_below
-from tiltyard.distributed import Found, MatchTask
+from tiltyard.distributed import FoundKeys, MatchTask
 from tiltyard.errors import InvalidInput, KeyConflict
 from tiltyard.spark.idempotency import source_of
 from tiltyard.spark.source import TiltyardSource
@@ -51,7 +51,7 @@ def _ids(path: object) -> list[int]:
 
 def _nothing_else(path: Path) -> bool:
     table = ty.Table.open(path)
-    return files_below(path, "data") == {file.path for one in table.fragments for file in one.files}
+    return files_below(path, "data") == {file.path for one in table.layout.fragments for file in one.files}
 
 
 def test_a_batch_that_is_sent_again_is_there_once(tmp_path: Path) -> None:
@@ -62,9 +62,9 @@ def test_a_batch_that_is_sent_again_is_there_once(tmp_path: Path) -> None:
     _send(path, 0, rows(1), rows(2))
     assert _ids(path) == [1, 2, 3]
     table = ty.Table.open(path)
-    assert (table.latest_version(), ty.distributed.last_done(table, "q")) == (3, 1)
+    assert (table.layout.latest_version(), ty.distributed.last_done(table, "q")) == (3, 1)
     assert _nothing_else(path)
-    assert table.describe(2).message == "stream"
+    assert table.transactions.describe(2).message == "stream"
 
 
 def test_a_batch_without_rows_commits_nothing(tmp_path: Path) -> None:
@@ -136,7 +136,7 @@ def test_two_drivers_of_one_query_at_once(tmp_path: Path) -> None:
     stale = ty.Table.open(path)
     drivers[0].commit([sent[0]], 1)
     with pytest.raises(ty.AlreadyCommitted):
-        stale.append(rows(2), properties=ty.distributed.once("q", 1))
+        stale.append(rows(2), commit=ty.CommitOptions(properties=ty.distributed.once("q", 1)))
     drivers[1].commit([sent[1]], 1)
     assert (_ids(path), _nothing_else(path)) == ([1, 2], True)
 
@@ -187,7 +187,7 @@ def test_the_files_that_tasks_wrote_for_an_upsert_are_the_tables(tmp_path: Path)
     sent = [writer.write(iter(part.to_batches())) for part in (rows(2, s="two"), rows(4))]
     _writer(path, **how).commit(sent, 1)
     table = ty.Table.open(path)
-    paths = {file.path for fragment in table.fragments for file in fragment.files}
+    paths = {file.path for fragment in table.layout.fragments for file in fragment.files}
     assert {name for one in sent for name in one.piece.paths} < paths
     assert table.to_arrow().sort_by("id")["s"].to_pylist() == ["1", "two", "3", "4"]
     assert _nothing_else(path)
@@ -225,7 +225,7 @@ def test_a_column_that_is_added_between_two_runs_of_an_upsert_keeps_its_values(t
     searched: list[int] = []
     known = MatchTask.find
 
-    def find(task: MatchTask) -> Found:
+    def find(task: MatchTask) -> FoundKeys:
         searched.append(1)
         found = known(task)
         if len(searched) == 1:
@@ -336,7 +336,7 @@ def test_a_query_of_sparks_from_table_to_table(spark: SparkSession, tmp_path: Pa
     assert run() == [1, 2]
     ty.Table.open(tmp_path / "from").append(rows(3))
     assert run() == [1, 2, 3]
-    marks = [name for name in lake.table("to").config if name.startswith("tiltyard.once.")]
+    marks = [name for name in lake.table("to").settings.config if name.startswith("tiltyard.once.")]
     assert len(marks) == 1  # the same query before and after: Spark's own id of it, from its checkpoint
     # The driver died after the commit and before Spark noted that the batch is done: it is sent again.
     newest_note = max((tmp_path / "log" / "commits").iterdir(), key=lambda path: int(path.name) if path.name.isdecimal() else -1)

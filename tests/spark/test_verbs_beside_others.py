@@ -63,7 +63,7 @@ def test_a_key_conflict_that_goes_on_is_told(spark: SparkSession, tmp_path: Path
     on, _ = beside(spark, made, "committing", lambda other: other.append(rows(n := next(numbers), n + 1)), times=3)
     source = spark.createDataFrame(rows(140, 150, 7))
     with pytest.raises(ty.KeyConflict) as raised:
-        on.merge(source).when_not_matched_insert_all().execute(retries=1)
+        on.merge(source).when_not_matched_insert_all().execute(commit=ty.CommitOptions(reexecutions=1))
     assert raised.value.executions == 2
     assert made.refresh().count_rows("id >= 140") == 2
     assert _leftovers(made) == set()
@@ -119,15 +119,15 @@ def test_upkeep_runs_beside_writers(spark: SparkSession, tmp_path: Path) -> None
     made = table(tmp_path / "t")
     on, _ = beside(spark, made, "committing", lambda other: other.append(rows(200, 220)), times=2)
     on.create_index("id", "BTREE")
-    [index] = made.list_indices()
+    [index] = made.indices.list()
     assert (len(index.segments), index.rows) == (1, 109)
-    before = len(made.refresh().fragments)
+    before = len(made.refresh().layout.fragments)
     with pytest.raises(ty.KeyConflict):
         on.append(spark.createDataFrame(rows(210, 211)))
     on, _ = beside(spark, made, "committing", lambda other: other.delete("id IN (1, 201)"))
     done = on.compact(target_rows=1000)
     assert (done.executions, done.operation) == (1, "Rewrite")
-    assert len(made.fragments) < before
+    assert len(made.layout.fragments) < before
     assert made.count_rows() == 127
     assert made.to_arrow(filter="id = 100").num_rows == 1
     assert made.check().ok
@@ -138,7 +138,7 @@ def test_inside_a_transaction_writes_are_carried_over_those_of_others(spark: Spa
     lake = ty.Lake.open(tmp_path / "lake", durability="os")
     lake.create_table("a", rows(0, 50), primary_key=["id"])
     with lake.transaction() as tx:
-        on = tx.spark(spark, driver_bytes=0, driver_table_rows=0)
+        on = tx.spark(spark, work=ty.spark.Work(driver_bytes=0, driver_table_rows=0))
         on.merge(spark.createDataFrame(rows(45, 60)), "a").when_matched_update_all().when_not_matched_insert_all().execute()
         lake.table("a").append(rows(70, 80))
     assert tx.result is not None
@@ -146,7 +146,7 @@ def test_inside_a_transaction_writes_are_carried_over_those_of_others(spark: Spa
     assert lake.table("a").count_rows() == 70
 
     def both(tx: ty.LakeTransaction) -> None:
-        on = tx.spark(spark, driver_bytes=0, driver_table_rows=0)
+        on = tx.spark(spark, work=ty.spark.Work(driver_bytes=0, driver_table_rows=0))
         on.merge(spark.createDataFrame(rows(100, 105)), "a").when_matched_update_all().when_not_matched_insert_all().execute()
         if next(tries) == 0:
             lake.table("a").append(rows(104, 106))  # one of the keys
@@ -175,7 +175,7 @@ def _leftovers(made: ty.Table) -> set[str]:
     named = {
         file.path
         for version in range(1, made.version + 1)
-        for one in ty.Table.open(made.uri, version=version).fragments
+        for one in ty.Table.open(made.uri, version=version).layout.fragments
         for file in one.files
     }
     return {one.name for one in (Path(made.uri) / "data").iterdir()} - named
@@ -183,7 +183,7 @@ def _leftovers(made: ty.Table) -> set[str]:
 
 def test_pieces_for_other_columns_are_refused(tmp_path: Path) -> None:
     made = table(tmp_path / "t")
-    task = made.write_task()
+    task = made.distributed.write_task()
     piece = task.write(rows(500, 505))
     made.drop_columns(["n"])
 
@@ -192,7 +192,7 @@ def test_pieces_for_other_columns_are_refused(tmp_path: Path) -> None:
         return ty.distributed.RowChange(pieces=[piece], keys=pa.table({"id": list(range(500, 505))}))
 
     with pytest.raises(ty.InvalidInput, match="other columns"):
-        made.change_rows(worker, ty.distributed.RowPlan(matched=True, inserting=True))
+        made.distributed.change_rows(worker, ty.distributed.RowPlan(matched=True, inserting=True))
 
 
 def test_rows_that_are_not_there_cannot_be_struck_out(tmp_path: Path) -> None:
@@ -200,5 +200,5 @@ def test_rows_that_are_not_there_cannot_be_struck_out(tmp_path: Path) -> None:
     for addresses in ([3], [9 << 32], [200]):  # deleted before, in no fragment, past its end
         change = ty.distributed.RowChange(ty.distributed.pack_rows(addresses))
         with pytest.raises(ty.InvalidInput, match="not in version 2"):
-            made.change_rows(lambda _, change=change: change, ty.distributed.RowPlan("delete"))  # type: ignore[misc]  # bound at once
+            made.distributed.change_rows(lambda _, change=change: change, ty.distributed.RowPlan("delete"))  # type: ignore[misc]  # bound at once
     assert made.refresh().version == 2

@@ -73,12 +73,12 @@ def _sorted(one: ty.Table) -> list[str]:
 
 
 def _files(place: Path, version: int) -> list[Any]:
-    return [file for fragment in ty.Table.open(place, version=version).fragments for file in fragment.files]
+    return [file for fragment in ty.Table.open(place, version=version).layout.fragments for file in fragment.files]
 
 
 def _untouched_ids(there: ty.Table, here: ty.Table) -> bool:
     """Rows keep their ids wherever they were merged; those of new rows are given out in any order."""
-    sides = [one.to_arrow(with_row_id=True).to_pylist() for one in (there, here)]
+    sides = [one.to_arrow(options={"with_row_id": True}).to_pylist() for one in (there, here)]
     ids = [{row["id"]: row["_rowid"] for row in side if row["id"] < 120 and row["id"] % 11 != 3} for side in sides]
     return ids[0] == ids[1]
 

@@ -11,7 +11,7 @@ from pyspark.sql import functions as f
 
 import tiltyard as ty
 from tests.support.spark_tables import EVERYWHERE, content, plain, rows, table
-from tiltyard.spark import SparkTable, Work
+from tiltyard.spark import SparkReader, SparkTable, Work
 
 
 def test_rows_are_appended_and_replaced(spark: SparkSession, tmp_path: Path) -> None:
@@ -19,7 +19,7 @@ def test_rows_are_appended_and_replaced(spark: SparkSession, tmp_path: Path) -> 
     source = spark.createDataFrame(rows(200, 230)).repartition(3)
     on = SparkTable(spark, there, EVERYWHERE)
     here.append(rows(200, 230))
-    assert on.append(source, message="more", max_rows_per_file=7).rows == {"inserted": 30}
+    assert on.append(source, message="more", files=ty.FileLimits(rows=7)).rows == {"inserted": 30}
     assert content(there) == content(here)
     assert (there.history(1)[0].message, there.history(1)[0].operation) == ("more", "Append")
     with pytest.raises(ty.KeyConflict, match="already"):
@@ -28,7 +28,9 @@ def test_rows_are_appended_and_replaced(spark: SparkSession, tmp_path: Path) -> 
     assert on.overwrite(replacing).rows == {"inserted": 10}
     assert there.refresh().schema.names == ["id", "n"]
     assert there.primary_key == ("id",)
-    assert {one.name for one in (tmp_path / "there" / "data").iterdir()} >= {file.path for one in there.fragments for file in one.files}
+    assert {one.name for one in (tmp_path / "there" / "data").iterdir()} >= {
+        file.path for one in there.layout.fragments for file in one.files
+    }
 
 
 def test_nothing_is_left_of_an_append_that_fails(spark: SparkSession, tmp_path: Path) -> None:
@@ -52,7 +54,7 @@ def test_delete_and_update_are_what_the_table_does_itself(spark: SparkSession, t
         on.update({"n": "id * 2", "s": "'new'"}, "id % 5 = 0").rows == here.update({"n": "id * 2", "s": "'new'"}, "id % 5 = 0", "rows").rows
     )
     assert content(there) == content(here)
-    ids = [plain(one.to_arrow(columns=["id"], with_row_id=True)) for one in (there, here)]
+    ids = [plain(one.to_arrow(columns=["id"], options={"with_row_id": True})) for one in (there, here)]
     assert ids[0] == ids[1] or not stable
     assert [one.operation for one in there.history(2)] == ["Update", "Delete"]
     assert there.check().ok
@@ -98,7 +100,7 @@ def test_a_transaction_is_all_or_nothing_over_several_tables(spark: SparkSession
     lake.create_table("a", rows(0, 50), primary_key=["id"])
     more = spark.createDataFrame(rows(40, 70))
     with lake.transaction(message="both") as tx:
-        on = tx.spark(spark, driver_bytes=0, driver_table_rows=0)
+        on = tx.spark(spark, work=ty.spark.Work(driver_bytes=0, driver_table_rows=0))
         on.merge(more, "a").when_matched_update_all().when_not_matched_insert_all().execute()
         on.write(more.select("id", "s"), "sub.b", create=True, primary_key=["id"])
         on.table("sub.b").delete("id % 2 = 0")
@@ -111,7 +113,7 @@ def test_a_transaction_is_all_or_nothing_over_several_tables(spark: SparkSession
     assert lake.history()[0].message == "both"
 
     tx = lake.transaction()
-    tx.spark(spark, driver_bytes=0).table("a").delete("id < 60")
+    tx.spark(spark, work=ty.spark.Work(driver_bytes=0)).table("a").delete("id < 60")
     tx.spark(spark).write(more.select("id", "s").where("id = 40"), "sub.b")
     tx.rollback()
     assert (lake.table("a").count_rows(), lake.table("sub.b").count_rows()) == (70, 15)
@@ -144,13 +146,13 @@ def test_a_long_feed_is_read_in_parts_and_in_order(spark: SparkSession, tmp_path
     table.delete("id = 3")
     expected = [(row["id"], row["n"], row["twice"], row["_change"], row["_version"]) for row in table.changes(0).read_all().to_pylist()]
     for one in (table, lake.snapshot().table("t")):
-        frame = SparkTable(spark, one).changes(0)
+        frame = SparkReader(spark, one).changes(0)
         assert frame.rdd.getNumPartitions() > 1
         assert [(row.id, row.n, row.twice, row["_change"], row["_version"]) for row in frame.collect()] == expected
 
 
 def test_history_and_changes_are_data_frames(spark: SparkSession, tmp_path: Path) -> None:
-    made = ty.Table.create(str(tmp_path / "t"), pa.table({"id": [1, 2]}), durability="os", message="first")
+    made = ty.Table.create(str(tmp_path / "t"), pa.table({"id": [1, 2]}), durability="os", options=ty.TableOptions(message="first"))
     made.append(pa.table({"id": [3]}), message="second")
     made.delete("id = 1")
     on = SparkTable.for_path(spark, tmp_path / "t")

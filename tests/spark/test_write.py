@@ -58,8 +58,8 @@ def test_append_and_overwrite_through_spark(spark: SparkSession, tmp_path: Path)
     rows.write.format("tiltyard").mode("append").options(**how).save(path)
     table = ty.Table.open(path)
     assert (table.version, table.primary_key, str(table.schema.field("v").type)) == (1, ("id",), "fixed_size_list<item: float>[2]")
-    assert sorted(one.physical_rows for one in table.fragments) == [20, 20, 30, 30]
-    entry = table.describe()
+    assert sorted(one.physical_rows for one in table.layout.fragments) == [20, 20, 30, 30]
+    entry = table.transactions.describe()
     assert (entry.message, entry.properties["job"]) == ("first", "7")
     rows.selectExpr("id + 100 as ID", "s", "v").write.format("tiltyard").mode("append").save(path)
     assert _ids(path) == list(range(200))
@@ -70,7 +70,7 @@ def test_append_and_overwrite_through_spark(spark: SparkSession, tmp_path: Path)
     with pytest.raises(PySparkException, match="USER_RAISED_EXCEPTION"):
         failing.write.format("tiltyard").mode("append").save(path)
     table.refresh()
-    assert files_below(tmp_path / "t", "data") == {file.path for one in table.fragments for file in one.files}
+    assert files_below(tmp_path / "t", "data") == {file.path for one in table.layout.fragments for file in one.files}
     rows.limit(5).write.format("tiltyard").mode("overwrite").save(path)
     assert (_ids(path), ty.Table.open(path).primary_key) == ([0, 1, 2, 3, 4], ("id",))
     assert str(ty.Table.open(path).schema.field("v").type) == "fixed_size_list<item: float>[2]"

@@ -21,8 +21,8 @@ def test_small_appends_and_deletions_read_nothing_back(seaweedfs_server: S3Serve
     server.create_bucket("digests")
     uri, options = "s3://digests/table", server.storage_options
     ty.Table.create(uri, _ids(1, 2, 3), storage_options=options)
-    store = CountingStore(open_place(uri, storage_options=options).store)
-    table = ty.Table._open(open_place(uri, storage_options=options, store=store))
+    store = CountingStore(open_place(uri, ty.Storage(options=options)).store)
+    table = ty.Table._open(open_place(uri, ty.Storage(options=options), store=store))
     table.append(_ids(4))
     store.log.clear()
     table.append(_ids(5))
@@ -34,7 +34,7 @@ def test_small_appends_and_deletions_read_nothing_back(seaweedfs_server: S3Serve
     assert {method for method, path in store.log if path.startswith("data/")} == {"sync", "get_range"}
     report = ty.Table.open(uri, storage_options=options).check(data=True)
     assert (report.problems, report.unverified) == ((), 0)
-    path = table.fragments[0].files[0].path
+    path = table.layout.fragments[0].files[0].path
     data = store.get(f"data/{path}")
     store.put(f"data/{path}", data[:20] + bytes([data[20] ^ 1]) + data[21:])
     assert any(path in problem.text for problem in ty.Table.open(uri, storage_options=options).check(data=True).problems)

@@ -15,6 +15,7 @@ import pytest
 from tests.support.races import CarelessStore, check_race, content, manifest, process_pool, race_processes, race_threads
 from tiltyard.errors import AlreadyExists, InvalidInput, NotFound, StorageError, TiltyardError, UnsafeStore, UnsupportedFeature
 from tiltyard.interfaces import CommitHandler, ObjectStore, system_runtime
+from tiltyard.options import Storage
 from tiltyard.storage.file_lock import FileLock
 from tiltyard.storage.handlers import (
     LOCK_FILE,
@@ -441,8 +442,8 @@ class TestWhatIsProbed:
 
     def test_a_table_asks_the_handler(self, tmp_path: Path) -> None:
         with pytest.raises(UnsafeStore):
-            open_place(tmp_path / "t", store=CarelessStore(tmp_path / "t"), handler=Silent()).ensure_safe()
-        open_place(tmp_path / "t", store=CarelessStore(tmp_path / "t"), handler=Trusting()).ensure_safe()
+            open_place(tmp_path / "t", Storage(handler=Silent()), store=CarelessStore(tmp_path / "t")).ensure_safe()
+        open_place(tmp_path / "t", Storage(handler=Trusting()), store=CarelessStore(tmp_path / "t")).ensure_safe()
 
 
 def nullcontext_lock(version: int) -> AbstractContextManager[None]:

@@ -12,8 +12,6 @@ from tiltyard.errors import InvalidInput, UnsupportedFeature
 from tiltyard.storage import CloudStore, LocalStore, MemoryStore, lance_uri, open_store
 from tiltyard.storage.handlers import handler_for
 from tiltyard.verbs.engine.access import open_place
-from tiltyard.verbs.engine.data_files import FileLimits
-from tiltyard.verbs.write import NewTable
 
 S3_KEYS = {"aws_access_key_id": "AKIAPLANTED", "aws_secret_access_key": "planted-secret", "region": "us-east-1"}
 
@@ -103,7 +101,7 @@ def test_a_table_whose_commits_are_decided_elsewhere_can_be_read_and_nothing_mor
         assert caught.value.writing
     nowhere = open_place("s3+ddb://b/new", store=MemoryStore("s3+ddb://b/new"))
     with pytest.raises(UnsupportedFeature, match="decided outside"):
-        ty.Table._create(nowhere, pa.table({"x": [1]}), NewTable(), {}, FileLimits())
+        ty.Table._create(nowhere, pa.table({"x": [1]}))
     assert [info.path for info in store.list("")] == before
 
 

@@ -26,9 +26,7 @@ from tiltyard.transaction.log import VersionLog
 from tiltyard.transaction.operations import Append, Operation, Overwrite
 from tiltyard.transaction.transaction import MESSAGE_PROPERTY, Transaction
 from tiltyard.verbs.engine.access import Place, open_place
-from tiltyard.verbs.engine.data_files import FileLimits
 from tiltyard.verbs.outcome import Committed, NotCommitted, Outcome, Unknown
-from tiltyard.verbs.write import NewTable
 
 Verb = Literal["create", "append", "overwrite"]
 Mode = Literal["alone", "behind", "racing"]
@@ -91,7 +89,7 @@ class InterruptedStore(WrapperStore):
 
 def place_at(root: Path, store: ObjectStore | None = None, handler: str | None = None, runtime: Runtime | None = None) -> Place:
     store = store or LocalStore(root, durability="os")
-    return open_place(root, store=store, handler=handler, runtime=runtime or noted_runtime(), durability="os")
+    return open_place(root, ty.Storage(handler=handler, durability="os"), store=store, runtime=runtime or noted_runtime())
 
 
 def handle(root: Path, store: ObjectStore | None = None, **options: Any) -> ty.Table:
@@ -143,7 +141,7 @@ class Trial:
         try:
             if self.verb == "create":
                 place = place_at(self.root, store, handler, self.runtime)
-                self.table = ty.Table._create(place, rows(*OURS), NewTable(), {}, FileLimits())
+                self.table = ty.Table._create(place, rows(*OURS))
                 self.result_version = self.table.version
                 return
             self.table = handle(self.root, store, handler=handler, runtime=self.runtime)
@@ -171,14 +169,14 @@ class Trial:
         if unknown is not None:
             if self.table is not None:
                 yield _patiently(self.table, unknown.transaction_id)
-            yield fresh.outcome(unknown.transaction_id, version=unknown.version)
-        yield fresh.outcome(self.transaction_id)
+            yield fresh.transactions.outcome(unknown.transaction_id, version=unknown.version)
+        yield fresh.transactions.outcome(self.transaction_id)
 
 
 def _patiently(table: ty.Table, transaction_id: str) -> Outcome:
     """Asks a handle whose store may still be failing until it is not."""
     for _ in range(10):
-        answer = table.outcome(transaction_id)
+        answer = table.transactions.outcome(transaction_id)
         if not isinstance(answer, Unknown) or "cannot be read" not in answer.reason:
             break
     return answer
@@ -238,8 +236,8 @@ def _nothing_left(trial: Trial) -> None:
 
 
 def _data_files(table: ty.Table) -> set[str]:
-    versions = (ty.Table.open(table.uri, version=version) for version in table.versions())
-    return {file.path for version in versions for fragment in version.fragments for file in fragment.files}
+    versions = (ty.Table.open(table.uri, version=version) for version in table.layout.versions())
+    return {file.path for version in versions for fragment in version.layout.fragments for file in fragment.files}
 
 
 def _judge_outcomes(trial: Trial, landed: int | None, *, settled: bool = False) -> None:
@@ -265,7 +263,7 @@ def _next_writer(trial: Trial) -> None:
         return
     table = ty.Table.open(trial.root, durability="os")
     before = ids_of(table)
-    assert table.append(rows(*NEXT)).version == table.versions()[-1] == len(table.versions())
+    assert table.append(rows(*NEXT)).version == table.layout.versions()[-1] == len(table.layout.versions())
     assert ids_of(table) == sorted([*before, *NEXT])
 
 

@@ -106,20 +106,22 @@ def _collect(path: Path, found: Corpus) -> None:
 
 
 def _plain(path: Path) -> None:
-    table = ty.Table.create(path, NESTED, primary_key=["id"], config={"team": "blue"}, durability="os", message="begin")
-    table.append(NESTED, properties={"who": "me"}, on_duplicate="allow")
+    table = ty.Table.create(
+        path, NESTED, primary_key=["id"], durability="os", options=ty.TableOptions(config={"team": "blue"}, message="begin")
+    )
+    table.append(NESTED, on_duplicate="allow", commit=ty.CommitOptions(properties={"who": "me"}))
     table.overwrite(NESTED.select(["id", "word"]))
 
 
 def _stable(path: Path) -> None:
-    table = ty.Table.create(path, NESTED, stable_row_ids=True, manifest_naming="v1", durability="os")
-    table.append(NESTED, max_rows_per_file=2, on_duplicate="allow")
+    table = ty.Table.create(path, NESTED, stable_row_ids=True, durability="os", options=ty.TableOptions(manifest_naming="v1"))
+    table.append(NESTED, on_duplicate="allow", files=ty.FileLimits(rows=2))
 
 
 def _many_fragments(path: Path) -> None:
     table = ty.Table.create(path, NESTED.slice(0, 1), durability="os")
     many = pa.concat_tables([NESTED] * 50)
-    table.append(many, max_rows_per_file=1, on_duplicate="allow")
+    table.append(many, on_duplicate="allow", files=ty.FileLimits(rows=1))
 
 
 _OURS: Final[dict[str, Callable[[Path], None]]] = {

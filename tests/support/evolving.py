@@ -33,9 +33,16 @@ def rows(count: int = 12) -> pa.Table:
 
 def make(root: Path, *, stable: bool = False, data_format: str = "2.2", **options: Any) -> ty.Table:
     """Three fragments, of which two have lost a row."""
-    table = ty.Table.create(root, rows(), stable_row_ids=stable, data_format=data_format, max_rows_per_file=5, durability="os", **options)
+    table = ty.Table.create(
+        root,
+        rows(),
+        stable_row_ids=stable,
+        durability="os",
+        **options,
+        options=ty.TableOptions(data_format=data_format, files=ty.FileLimits(rows=5)),
+    )
     table.delete("id in (0, 7)")
-    assert [one.live_rows for one in table.fragments] == [4, 4, 2]
+    assert [one.live_rows for one in table.layout.fragments] == [4, 4, 2]
     return table
 
 

@@ -41,8 +41,8 @@ def use(uri: str) -> dict[str, Any]:
     attempt(results, "scan", lambda: table.scan().read_all().num_rows)
     attempt(results, "filtered", lambda: table.count_rows("id >= 3"))
     attempt(results, "check", lambda: [problem.text for problem in table.check().problems])
-    attempt(results, "outcome", lambda: type(table.outcome("0c0ffee0-0000-4000-8000-000000000000")).__name__)
-    if attempt(results, "append", lambda: table.append(ONE_MORE, max_retries=2)) is not None:
+    attempt(results, "outcome", lambda: type(table.transactions.outcome("0c0ffee0-0000-4000-8000-000000000000")).__name__)
+    if attempt(results, "append", lambda: table.append(ONE_MORE, commit=ty.CommitOptions(race_retries=2))) is not None:
         attempt(results, "count after", table.count_rows)
         attempt(results, "rows after", lambda: ty.Table.open(uri).to_arrow().num_rows)
     return results

@@ -43,7 +43,7 @@ def append_with_us(uri: str, writer: str, commits: int, durability: Literal["fsy
     table = ty.Table.open(uri, durability=durability)
     start.wait(PATIENCE)
     for sequence in range(commits):
-        table.append(row(writer, sequence), max_retries=200)  # how fair the race is, is not asked here
+        table.append(row(writer, sequence), commit=ty.CommitOptions(race_retries=200))  # how fair the race is, is not asked here
     return Report(writer, tuple(range(commits)), ())
 
 

@@ -101,7 +101,7 @@ def _replaced(table: ty.Table, reach: Reach) -> object:
         reach("a function at work")
         return pa.record_batch({"v": pa.array([-one.as_py() for one in batch["v"]], pa.int64())})
 
-    return table.replace_data(negative, ["v"])
+    return table.distributed.replace_data(negative, ["v"])
 
 
 def _merge(table: ty.Table, reach: Reach) -> object:
@@ -121,13 +121,13 @@ def _cleaned(table: ty.Table, reach: Reach) -> object:
 
 
 def _log(table: ty.Table) -> object:
-    return table.mem_wal.initialize()
+    return table.indices.mem_wal.initialize()
 
 
 TRIALS: dict[str, Trial] = {
     "append": Trial(lambda t, r: t.append(rows(100, 10)), 14),
     "append with a key": Trial(lambda t, r: t.append(rows(100, 10)), keyed=True),
-    "append a stream": Trial(lambda t, r: t.append(stream(rows(100, 10), r), max_rows_per_file=4), 16),
+    "append a stream": Trial(lambda t, r: t.append(stream(rows(100, 10), r), files=ty.FileLimits(rows=4)), 16),
     "overwrite": Trial(lambda t, r: t.overwrite(rows(500, 5))),
     "delete": Trial(lambda t, r: t.delete("id < 5"), 12),
     "delete on a branch": Trial(lambda t, r: t.delete("id < 5"), branch=True),
@@ -151,16 +151,16 @@ TRIALS: dict[str, Trial] = {
     "clone, deep": Trial(lambda t, r: t.clone(clone_root(t.uri), shallow=False, workers=1, progress=told(r, "copying")), 16, (_indexed,)),
     "compact": Trial(lambda t, r: t.compact(progress=told(r, "compaction")), 16, (_indexed, _grown)),
     "compact, stable row ids": Trial(lambda t, r: t.compact(progress=told(r, "compaction")), 14, (_indexed, _grown), stable=True),
-    "create an index": Trial(lambda t, r: t.create_index("v", "BTREE", progress=told(r, "indexing")), 14),
-    "create a full-text index": Trial(lambda t, r: t.create_index("s", "INVERTED", progress=told(r, "indexing")), 10),
-    "extend an index": Trial(lambda t, r: t.optimize_indices(), 12, (_indexed, _grown)),
+    "create an index": Trial(lambda t, r: t.indices.create("v", "BTREE", progress=told(r, "indexing")), 14),
+    "create a full-text index": Trial(lambda t, r: t.indices.create("s", "INVERTED", progress=told(r, "indexing")), 10),
+    "extend an index": Trial(lambda t, r: t.indices.optimize(), 12, (_indexed, _grown)),
     "drop an index": Trial(lambda t, r: t.drop_index("v_idx"), 8, (_indexed,)),
-    "set up a log": Trial(lambda t, r: t.mem_wal.initialize(), 8),
-    "mark a log": Trial(lambda t, r: t.mem_wal.mark_merged(SHARD, 3), 8, (_log,)),
+    "set up a log": Trial(lambda t, r: t.indices.mem_wal.initialize(), 8),
+    "mark a log": Trial(lambda t, r: t.indices.mem_wal.mark_merged(SHARD, 3), 8, (_log,)),
     "clean up": Trial(_cleaned, 20, (_tagged, _grown)),
 }
 
 
 def opened(root: Path, trial: Trial) -> ty.Table:
     """The handle on which the verb is called, made by the means that tests have patched."""
-    return ty.Table._open(open_place(str(root), durability="os"), branch="side" if trial.branch else None)
+    return ty.Table._open(open_place(str(root), ty.Storage(durability="os")), branch="side" if trial.branch else None)

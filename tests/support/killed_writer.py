@@ -13,16 +13,14 @@ from tiltyard.interfaces import ObjectStore
 from tiltyard.storage.local import LocalStore
 from tiltyard.testing import KillPoint
 from tiltyard.verbs.engine.access import open_place
-from tiltyard.verbs.engine.data_files import FileLimits
-from tiltyard.verbs.write import NewTable
 
 STEPS = ("create", "append", "overwrite", "append")
 
 
 def write(store: ObjectStore, root: str, handler: str) -> None:
     """Step n brings the row n."""
-    place = open_place(root, store=store, handler=handler)
-    table = ty.Table._create(place, rows(0), NewTable(), {}, FileLimits())
+    place = open_place(root, ty.Storage(handler=handler), store=store)
+    table = ty.Table._create(place, rows(0))
     print(1, flush=True)
     for number, step in enumerate(STEPS[1:], 1):
         result = table.append(rows(number)) if step == "append" else table.overwrite(rows(number))

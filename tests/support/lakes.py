@@ -19,9 +19,17 @@ from tiltyard.errors import StorageError
 from tiltyard.interfaces import ObjectStore, Runtime, SystemRandomness
 from tiltyard.lake import Lake, LakeSnapshot
 from tiltyard.lakes.transaction import LakeTransaction
+from tiltyard.options import Storage
 from tiltyard.testing import ManualClock
 
 T = TypeVar("T")
+
+
+def stored(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments for a lake, with those that are about its storage as one value."""
+    given = dict(arguments)
+    storage = Storage(given.pop("storage_options", None), given.pop("durability", "os"), runtime=given.pop("runtime", None))
+    return {**given, "storage": storage}
 
 
 @dataclass
@@ -41,9 +49,9 @@ class Site:
     arguments: dict[str, Any] = field(default_factory=dict)
     opened: list[Lake] = field(default_factory=list)
 
-    def open(self, **more: Any) -> Lake:
+    def open(self, *, runtime: Runtime | None = None, **more: Any) -> Lake:
         """Another handle, as another process would have it."""
-        lake = Lake.open(self.uri, **{"durability": "os", **self.arguments, **more})
+        lake = Lake.open(self.uri, **stored({**self.arguments, **more, "runtime": runtime}))
         self.opened.append(lake)
         return lake
 

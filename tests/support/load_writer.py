@@ -159,7 +159,7 @@ class Writer:
         return _committed(self.table.compact(target_rows=2000))
 
     def index(self) -> dict[str, Any]:
-        return _committed(self.table.optimize_indices())
+        return _committed(self.table.indices.optimize())
 
     def cleanup(self) -> dict[str, Any]:
         self.table.refresh()

@@ -218,10 +218,12 @@ def seen_by_us(table: ty.Table) -> World:
     return World(
         rows=tuple(table.to_arrow().to_pylist()),
         columns=tuple(schema.names),
-        config=table.config,
-        metadata=table.metadata,
+        config=table.settings.config,
+        metadata=table.settings.metadata,
         schema_metadata=text(schema.metadata),
         field_metadata={one.name: text(one.metadata) for one in schema},
-        indices={one.name: ",".join(names[number] for number in one.fields) for one in table.indices if one.name not in SINGLETONS},
+        indices={
+            one.name: ",".join(names[number] for number in one.fields) for one in table.indices.segments if one.name not in SINGLETONS
+        },
         bases=frozenset(base.path for base in table._file.manifest.base_paths),
     )

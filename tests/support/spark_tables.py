@@ -40,9 +40,9 @@ def table(where: Path, *, count: int = 120, stable: bool = False, key: bool = Tr
         rows(0, count),
         primary_key=["id"] if key else None,
         stable_row_ids=stable,
-        max_rows_per_file=30,
         durability="os",
         **options,
+        options=ty.TableOptions(files=ty.FileLimits(rows=30)),
     )
     made.delete("id % 11 = 3")
     return made

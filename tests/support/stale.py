@@ -245,8 +245,8 @@ def _doubled(name: str) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
 
 
 def _pieces(table: ty.Table) -> object:
-    task = table.write_task()
-    return table.append_pieces([task.write(rows_of(22, 23))])
+    task = table.distributed.write_task()
+    return table.distributed.append([task.write(rows_of(22, 23))])
 
 
 def _merging(table: ty.Table, *ids: int) -> object:
@@ -278,7 +278,12 @@ VERBS: Final = (
     Deed("drop", lambda t: t.drop_columns(["b"]), _drop("b")),
     Deed("cast", lambda t: t.alter_columns(CAST), _cast("a", "int64")),
     Deed("rename", lambda t: t.alter_columns({"path": "b", "name": "bb"}), _rename("b", "bb")),
-    Deed("replace data", lambda t: t.replace_data(_doubled("a"), ["a"], read_columns=["id"]), _set("a", lambda row: 2 * row["id"]), True),
+    Deed(
+        "replace data",
+        lambda t: t.distributed.replace_data(_doubled("a"), ["a"], backfill=ty.Backfill(read_columns=["id"])),
+        _set("a", lambda row: 2 * row["id"]),
+        True,
+    ),
     Deed("config", lambda t: t.update_config({"size": "9"}), _config("size", "9")),
     Deed("index", lambda t: t.create_index("a", "BTREE", "mine"), _index("a", "mine")),
 )
@@ -295,7 +300,11 @@ WINNERS: Final = (
     Deed("add", lambda t: t.add_columns({"w": "a + 2"}), _add("w", "", lambda row: row["a"] + 2)),
     Deed("drop", lambda t: t.drop_columns(["b"]), _drop("b")),
     Deed("cast", lambda t: t.alter_columns(CAST), _cast("a", "int64")),
-    Deed("replace data", lambda t: t.replace_data(_doubled("a"), ["a"], read_columns=["id"]), _set("a", lambda row: 2 * row["id"])),
+    Deed(
+        "replace data",
+        lambda t: t.distributed.replace_data(_doubled("a"), ["a"], backfill=ty.Backfill(read_columns=["id"])),
+        _set("a", lambda row: 2 * row["id"]),
+    ),
     Deed("config", lambda t: t.update_config({"theirs": "1"}), _config("theirs", "1")),
     Deed("index", lambda t: t.create_index("a", "BTREE", "theirs"), _index("a", "theirs")),
     Deed("pylance append", lambda t: lance.write_dataset(_fit(t, rows_of(40, 41)), t.uri, mode="append"), _append(40, 41, fitted=True)),
@@ -374,7 +383,7 @@ def facts_of(root: Path, keyed: bool) -> State:
             by_index = sorted(table.to_arrow(filter=f"a = {value}")["id"].to_pylist())
             assert by_index == sorted(found.filter(pc.equal(found["a"], value))["id"].to_pylist()), f"a = {value} finds other rows"
     kinds = {one.name: str(one.type) for one in found.schema}
-    return State(tuple(found.column_names), tuple(found.to_pylist()), kinds, table.config, keyed)
+    return State(tuple(found.column_names), tuple(found.to_pylist()), kinds, table.settings.config, keyed)
 
 
 def run(deed: Deed, table: ty.Table) -> ty.TiltyardError | None:

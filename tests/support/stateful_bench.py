@@ -126,10 +126,10 @@ class Bench(RuleBasedStateMachine):
             self.arrow(world, rows),
             primary_key=["id"] if self.kind.keyed else None,
             stable_row_ids=self.kind.stable,
-            manifest_naming=self.kind.naming,  # type: ignore[arg-type]
-            data_format=data_format,
             durability="os",
-            max_rows_per_file=rows_a_file,
+            options=ty.TableOptions(
+                manifest_naming="v1" if self.kind.naming == "v1" else "v2", data_format=data_format, files=ty.FileLimits(rows=rows_a_file)
+            ),
         )
         by_column = [{column.number: row[column.name] for column in FIRST_COLUMNS} for row in rows]
         self.lines[None] = Line({1: world.with_rows({next_number(): one for one in by_column})}, 1)
@@ -219,7 +219,7 @@ class Bench(RuleBasedStateMachine):
                 self._follow(held.table, line, line.newest)
             same = line.worlds[result.version]
             assert effect(same, same).plain_rows == same.plain_rows, f"{verb} did nothing"
-            assert held.table.latest_version() == line.head
+            assert held.table.layout.latest_version() == line.head
             return result
         assert result.transaction_id not in self.transactions, "a transaction id came twice"
         self.transactions.add(result.transaction_id)
@@ -237,7 +237,7 @@ class Bench(RuleBasedStateMachine):
     def _follow(self, table: ty.Table, line: Line, world: World) -> None:
         """New versions are known: only the last one of them changed anything."""
         for version in range(line.head + 1, table.version + 1):
-            line.add(version, world if version == table.version else line.newest, table.describe(version).operation)
+            line.add(version, world if version == table.version else line.newest, table.transactions.describe(version).operation)
 
     def _carried(self, line: Line, verb: str, operation: str, read: int) -> None:
         self.done["carried over others"] += 1

@@ -48,10 +48,10 @@ def assert_like(table: ty.Table, world: World) -> None:
     """All that is known without reading rows."""
     assert_schema(table.schema, world)
     assert table.primary_key == ((world.key.name,) if world.keyed else ())
-    assert (table.config, table.metadata) == (world.config, world.metadata)
+    assert (table.settings.config, table.settings.metadata) == (world.config, world.metadata)
     assert table.count_rows() == len(world.rows)
-    assert {one.name for one in table.indices} - SINGLETONS == set(world.indices)
-    assert table.mem_wal.generations == world.generations
+    assert {one.name for one in table.indices.segments} - SINGLETONS == set(world.indices)
+    assert table.indices.mem_wal.generations == world.generations
     assert world.bases <= {base.path for base in table._file.manifest.base_paths}
 
 
@@ -60,7 +60,7 @@ def check_all(bench: Bench) -> None:
     for branch, line in bench.lines.items():
         newest = bench.open(branch)
         assert newest.version == line.head
-        assert newest.versions() == line.retained
+        assert newest.layout.versions() == line.retained
         report = newest.check()
         assert [one for one in report.problems if not (line.gapped and one.invariant == "I1")] == []
         assert report.orphans == ()
@@ -87,7 +87,7 @@ def _check_version(bench: Bench, branch: str | None, version: int, world: World,
     ours = bench.open(branch, version=version)
     assert_like(ours, world)
     stable = bench.kind.stable and not world.has_double_ids()
-    rows = ours.to_arrow(with_row_id=stable)
+    rows = ours.to_arrow(options={"with_row_id": stable})
     if world.keyed:
         assert not world.has_double_ids()
     if stable:
@@ -104,5 +104,5 @@ def _check_refs(bench: Bench) -> None:
     assert {name: (tag.branch, tag.version) for name, tag in table.tags.items()} == bench.tags
     assert set(table.branches) == set(bench.lines) - {None}
     for name, (branch, version) in bench.tags.items():
-        tagged = ty.Table.open(bench.uri, tag=name, allowed_bases=["*"])
+        tagged = ty.Table.open(bench.uri, version=name, allowed_bases=["*"])
         assert (tagged.branch, tagged.version) == (branch, version)

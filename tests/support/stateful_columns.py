@@ -45,7 +45,7 @@ class ColumnDeeds(RowDeeds):
         def excuse(base: World, head: World) -> Errors:
             return (ty.InvalidInput,) if key not in head.names or (form != "nulls" and _has_log(base, head)) else ()
 
-        function = {"read_columns": [key], "schema": pa.schema([column.arrow])}
+        function = {"read_columns": [key], "backfill": ty.Backfill(schema=pa.schema([column.arrow]))}
         options: dict[str, Any] = {"on": key} if form == "lookup" else function if form == "function" else {}
         self.act(which, f"add_columns {form}", "Merge", lambda table: table.add_columns(how, **options), effect, excuse)
         return None
@@ -132,7 +132,7 @@ class ColumnDeeds(RowDeeds):
                 values = [_replaced(chosen, number, what) for number in batch[key].to_pylist()]
                 return pa.record_batch([pa.array(values, KINDS[chosen.kind])], names=[chosen.name])
 
-            return table.replace_data(function, [chosen.name], read_columns=[key])
+            return table.distributed.replace_data(function, [chosen.name], backfill=ty.Backfill(read_columns=[key]))
 
         self.act(which, "replace_data function", "DataReplacement", call, _replacing(chosen.name, what), _unwritable)
         return None
@@ -149,7 +149,7 @@ class ColumnDeeds(RowDeeds):
         values = pa.table({chosen.name: pa.array([_replaced(chosen, number, what) for number in ids], KINDS[chosen.kind])})
 
         def call(table: ty.Table) -> ty.CommitResult:
-            return table.replace_data({place.fragment_id: values})
+            return table.distributed.replace_data({place.fragment_id: values})
 
         effect = _replacing(chosen.name, what, frozenset(ids))
         self.act(which, "replace_data tables", "DataReplacement", call, effect, _unwritable, again=False)
@@ -227,7 +227,7 @@ class SettingDeeds(Bench):
             changed: Any = {what: after(getattr(head, what), entries, whole)}
             return replace(head, **changed)
 
-        self.act(which, verb, "UpdateConfig", lambda table: getattr(table, verb)(entries, replace=whole), effect)
+        self.act(which, verb, "UpdateConfig", lambda table: getattr(table.settings, verb)(entries, replace=whole), effect)
 
     @deed(which=WHICH, column=SMALL, entries=ENTRIES, whole=st.booleans())
     def update_field_metadata(self, which: int, column: int, entries: Entries, whole: bool) -> None:
@@ -259,4 +259,4 @@ class SettingDeeds(Bench):
         def excuse(base: World, head: World) -> Errors:
             return (ty.InvalidInput,) if path in base.bases | head.bases else ()
 
-        self.act(which, "add_bases", "UpdateBases", lambda table: table.add_bases({name: path}), effect, excuse)
+        self.act(which, "add_bases", "UpdateBases", lambda table: table.settings.add_bases({name: path}), effect, excuse)

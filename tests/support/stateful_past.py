@@ -60,7 +60,7 @@ class HandleDeeds(Bench):
         name = self._branch(branch)
         version = _picked(self.lines[name].retained, place)
         if by_time:
-            moment = self.open(name).describe(version).timestamp
+            moment = self.open(name).transactions.describe(version).timestamp
             self._hold(which, self.open(name, timestamp=moment), name, version)
         else:
             self._hold(which, self.open(name, version=version), name, version)
@@ -72,7 +72,7 @@ class HandleDeeds(Bench):
             return self.reopen(which=which, branch=tag, anew=True)
         name = sorted(self.tags)[tag % len(self.tags)]
         branch, version = self.tags[name]
-        self._hold(which, ty.Table.open(self.uri, tag=name, durability="os", allowed_bases=["*"]), branch, version)
+        self._hold(which, ty.Table.open(self.uri, version=name, durability="os", allowed_bases=["*"]), branch, version)
         self.done["open a tag"] += 1
         return None
 
@@ -274,8 +274,8 @@ class CleanupDeeds(RefDeeds):
             if goes:
                 line.floor = max(line.floor, report.floor)
                 line.refused = max(line.refused, report.floor) if at_once else line.refused
-            assert self.open(held.branch).versions() == line.retained
-        assert held.table.latest_version() == line.head
+            assert self.open(held.branch).layout.versions() == line.retained
+        assert held.table.layout.latest_version() == line.head
         self.done["cleanup dry" if dry else "cleanup"] += 1
 
     @deed(which=WHICH)
@@ -284,7 +284,7 @@ class CleanupDeeds(RefDeeds):
         if len(self.lines) > 1:
             return self._refresh(which)
         open_stock(str(self.uri)).cleanup_old_versions(older_than=timedelta(0), error_if_tagged_old_versions=False)
-        left = self.open().versions()
+        left = self.open().layout.versions()
         assert set(left) <= set(self.main.retained)
         assert {self.main.head, *self._referred(None)} <= set(left)
         self.main.gone = set(self.main.worlds) - set(left)

@@ -54,7 +54,7 @@ class RowDeeds(Bench):
     @deed(which=WHICH, seeds=SEEDS, whole=st.booleans(), rows_a_file=st.integers(1, 3))
     def append(self, which: int, seeds: list[int], whole: bool, rows_a_file: int) -> None:
         rows = self.new_rows(self.base(which), seeds, whole=whole)
-        self._append(which, "append", rows, lambda table, data: table.append(data, max_rows_per_file=rows_a_file))
+        self._append(which, "append", rows, lambda table, data: table.append(data, files=ty.FileLimits(rows=rows_a_file)))
 
     @deed(which=WHICH, seed=SMALL, place=SMALL, stream=st.booleans())
     def append_an_id_that_may_be_taken(self, which: int, seed: int, place: int, stream: bool) -> None:

@@ -55,7 +55,7 @@ class UpkeepDeeds(Bench):
     def optimize_indices(self, which: int, number: int, merge: bool) -> None:
         if self._index(which, number) is None:
             return self.create_index(which=which, column=number, kind="BTREE", number=number % 2, again=merge)
-        self.act(which, "optimize_indices", "CreateIndex", lambda table: table.optimize_indices(merge=merge), several=True)
+        self.act(which, "optimize_indices", "CreateIndex", lambda table: table.indices.optimize(merge=merge), several=True)
         return None
 
     @deed(which=WHICH, number=SMALL, retrain=st.booleans())
@@ -63,7 +63,7 @@ class UpkeepDeeds(Bench):
         name = self._index(which, number)
         if name is None:
             return self.create_index(which=which, column=number, kind="BITMAP", number=number % 2, again=retrain)
-        call: Callable[[ty.Table], ty.CommitResult] = lambda table: table.extend_index(name, retrain=retrain)  # noqa: E731
+        call: Callable[[ty.Table], ty.CommitResult] = lambda table: table.indices.extend(name, retrain=retrain)  # noqa: E731
         self.act(which, "extend_index", "CreateIndex", call, excuse=_index_gone, several=True)
         return None
 
@@ -90,7 +90,7 @@ class UpkeepDeeds(Bench):
             def there(base: World, head: World) -> Errors:
                 return (ty.AlreadyExists,) if head.generations is not None else ()
 
-            self.act(which, "mem_wal initialize", "CreateIndex", lambda table: table.mem_wal.initialize(), begun, there)
+            self.act(which, "mem_wal initialize", "CreateIndex", lambda table: table.indices.mem_wal.initialize(), begun, there)
             return
         generation = max(base.generations.get(name, 0) + ahead, 0)
 
@@ -103,7 +103,12 @@ class UpkeepDeeds(Bench):
             return (ty.IncompatibleConflict,) if stale else ()
 
         self.act(
-            which, "mem_wal mark_merged", "UpdateMemWalState", lambda table: table.mem_wal.mark_merged(name, generation), effect, excuse
+            which,
+            "mem_wal mark_merged",
+            "UpdateMemWalState",
+            lambda table: table.indices.mem_wal.mark_merged(name, generation),
+            effect,
+            excuse,
         )
 
 

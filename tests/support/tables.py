@@ -76,7 +76,7 @@ class Chronicle:
         """
         versions = self.versions()
         table = self.open()
-        assert table.versions() == versions
+        assert table.layout.versions() == versions
         assert table.version == versions[-1]
         assert set(self.seen) <= set(versions)
         for version in versions:
@@ -91,7 +91,7 @@ class Chronicle:
     def newest(self) -> ty.Table:
         """As ``agrees``, but looks only at versions not met before."""
         table = self.open()
-        for version in table.versions():
+        for version in table.layout.versions():
             if version not in self.seen:
                 self._rows(version)
         return table

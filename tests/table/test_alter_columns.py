@@ -52,7 +52,7 @@ def test_drops_that_cannot_be(tmp_path: Path, columns: Any, match: str) -> None:
     table = make(tmp_path / "t")
     with pytest.raises(InvalidInput, match=match):
         table.drop_columns(columns)
-    assert table.latest_version() == 2
+    assert table.layout.latest_version() == 2
 
 
 def test_an_index_goes_with_its_column(tmp_path: Path) -> None:
@@ -63,9 +63,9 @@ def test_an_index_goes_with_its_column(tmp_path: Path) -> None:
     stock.create_scalar_index("id", "BTREE")
     table = ty.Table.open(root)
     table.drop_columns(["x"])
-    assert [one.name for one in table.indices] == ["id_idx"]
+    assert [one.name for one in table.indices.segments] == ["id_idx"]
     table.alter_columns({"path": "id", "data_type": pa.int32()})
-    assert table.indices == ()
+    assert table.indices.segments == ()
     seen(root)
 
 
@@ -98,7 +98,7 @@ def test_nothing_to_alter_commits_nothing(tmp_path: Path) -> None:
     table = make(tmp_path / "t")
     result = table.alter_columns({"path": "x", "name": "x", "nullable": True, "data_type": pa.int32()})
     assert (result.version, result.attempts) == (2, 0)
-    assert table.latest_version() == 2
+    assert table.layout.latest_version() == 2
 
 
 def test_names_can_be_passed_on(tmp_path: Path) -> None:
@@ -126,7 +126,7 @@ def test_cast(tmp_path: Path, stable: bool, data_format: str) -> None:
         assert after["_rowid"].to_pylist() == before["_rowid"].to_pylist()
     for one in ("text", "s"):
         table.drop_columns([one])
-    assert all(len(one.files) == 1 for one in table.fragments), "files none of whose columns are left go"
+    assert all(len(one.files) == 1 for one in table.layout.fragments), "files none of whose columns are left go"
     seen(root)
 
 
@@ -136,7 +136,9 @@ def test_cast_of_a_member(tmp_path: Path, data_format: str) -> None:
     inner = pa.struct([pa.field("a", pa.int64(), nullable=False), pa.field("b", pa.string())])
     kind = pa.struct([pa.field("in", inner), pa.field("c", pa.int8())])
     values = [{"in": {"a": 1, "b": "x"}, "c": 1}, None, {"in": None, "c": None}, {"in": {"a": 4, "b": None}, "c": 4}]
-    table = ty.Table.create(root, pa.table({"id": [0, 1, 2, 3], "s": pa.array(values, kind)}), data_format=data_format)
+    table = ty.Table.create(
+        root, pa.table({"id": [0, 1, 2, 3], "s": pa.array(values, kind)}), options=ty.TableOptions(data_format=data_format)
+    )
     table.delete("id = 0")
     table.alter_columns({"path": "s.in.a", "data_type": pa.float32(), "name": "f"}, {"path": "s.c", "data_type": pa.int64()})
     assert column(root, "s") == {1: None, 2: {"in": None, "c": None}, 3: {"in": {"f": 4.0, "b": None}, "c": 4}}
@@ -184,7 +186,7 @@ def test_alterations_that_cannot_be(tmp_path: Path, changes: list[Any], match: s
     table = make(tmp_path / "t")
     with pytest.raises(InvalidInput, match=match):
         table.alter_columns(*changes)
-    assert table.latest_version() == 2
+    assert table.layout.latest_version() == 2
     seen(tmp_path / "t")
 
 
@@ -195,7 +197,7 @@ def test_the_key_is_protected(tmp_path: Path) -> None:
         lambda: table.drop_columns(["id"]),
         lambda: table.alter_columns({"path": "id", "nullable": True}),
         lambda: table.alter_columns({"path": "id", "data_type": pa.int32()}),
-        lambda: table.replace_data(lambda batch: batch, ["id"]),
+        lambda: table.distributed.replace_data(lambda batch: batch, ["id"]),
     ]
     for attempt in attempts:
         with pytest.raises(InvalidInput, match="primary key"):

@@ -51,7 +51,7 @@ def _overwritten(root: Path) -> ty.RetryableConflict:
     stale = _other(root)
     _other(root).overwrite(rows(20), message="mine first")
     with pytest.raises(ty.RetryableConflict) as caught:
-        stale.overwrite(rows(10), retries=0)
+        stale.overwrite(rows(10), commit=ty.CommitOptions(reexecutions=0))
     return caught.value
 
 
@@ -61,17 +61,17 @@ def _overwritten(root: Path) -> ty.RetryableConflict:
 def test_a_conflict_leaves_a_record_of_all_its_error_said(root: Path) -> None:
     error = _overwritten(root)
     assert _records(root) == {f"{error.transaction_id}.json"}
-    told = _other(root).why(error.transaction_id)
+    told = _other(root).transactions.explain(error.transaction_id)
     attempt = told.attempt
     assert attempt is not None
-    assert isinstance(told.outcome, ty.NotCommitted)
+    assert isinstance(told.outcome, ty.outcomes.NotCommitted)
     assert (attempt.operation, attempt.read_version, attempt.kind, attempt.retryable) == ("Overwrite", 2, "retryable-conflict", True)
     assert (attempt.attempts, attempt.executions, attempt.sentence) == (1, 1, str(error))
     assert attempt.winners == error.winners
     assert [(one.version, one.operation, one.message) for one in attempt.winners] == [(3, "Overwrite", "mine first")]
     assert str(told) == str(error)
     assert json.loads(json.dumps(told.to_dict()))["attempt"]["winners"][0]["version"] == 3
-    assert _other(root).failed_attempts() == [attempt]
+    assert _other(root).transactions.failed() == [attempt]
     assert _other(root).check().ok
     open_stock(str(root)).validate()
 
@@ -79,8 +79,8 @@ def test_a_conflict_leaves_a_record_of_all_its_error_said(root: Path) -> None:
 def test_only_the_last_run_is_recorded_and_says_how_many_there_were(root: Path) -> None:
     table = _raced(root, lambda: _other(root).overwrite(rows(20)), times=100)
     with pytest.raises(ty.RetryableConflict) as caught:
-        table.overwrite(rows(10), retries=3)
-    (attempt,) = _other(root).failed_attempts()
+        table.overwrite(rows(10), commit=ty.CommitOptions(reexecutions=3))
+    (attempt,) = _other(root).transactions.failed()
     assert attempt.executions == caught.value.executions == 4
     assert attempt.transaction_id == caught.value.transaction_id
 
@@ -99,7 +99,7 @@ def _incompatible(root: Path) -> None:
 
 
 def _contention(root: Path) -> None:
-    _raced(root, lambda: _other(root).append(rows(20)), times=9).append(rows(10), max_retries=2)
+    _raced(root, lambda: _other(root).append(rows(20)), times=9).append(rows(10), commit=ty.CommitOptions(race_retries=2))
 
 
 def _unreadable(root: Path) -> None:
@@ -139,7 +139,7 @@ def test_each_way_to_lose(root: Path, lose: Callable[[Path], None], kind: str, v
         lose(root)
     error: Any = caught.value
     assert error.kind == kind
-    (attempt,) = _other(root).failed_attempts()
+    (attempt,) = _other(root).transactions.failed()
     assert (attempt.kind, attempt.transaction_id, attempt.sentence) == (kind, error.transaction_id, str(error))
     assert [one.version for one in attempt.winners] == versions
     assert attempt.operation
@@ -201,11 +201,11 @@ def test_a_store_that_refuses_the_record_changes_nothing(root: Path) -> None:
     stale = handle(root, store)
     _other(root).overwrite(rows(20))
     with pytest.raises(ty.RetryableConflict) as caught:
-        stale.overwrite(rows(10), retries=0)
+        stale.overwrite(rows(10), commit=ty.CommitOptions(reexecutions=0))
     assert caught.value.winners[0].version == 3
     assert store.fired
     assert _records(root) == set()
-    assert isinstance(_other(root).why(caught.value.transaction_id).outcome, ty.NotCommitted)
+    assert isinstance(_other(root).transactions.explain(caught.value.transaction_id).outcome, ty.outcomes.NotCommitted)
 
 
 def test_a_record_is_small_and_holds_no_secret(root: Path) -> None:
@@ -230,8 +230,8 @@ def test_why_of_a_committed_one_tells_what_it_was_rebased_over(root: Path) -> No
     other.append(rows(20), message="twenty")
     other.append(rows(21))
     result = late.append(rows(10))
-    told = late.why(result.transaction_id)
-    assert told.outcome == ty.Committed(5)
+    told = late.transactions.explain(result.transaction_id)
+    assert told.outcome == ty.outcomes.Committed(5)
     assert told.entry is not None
     assert told.entry.transaction_id == result.transaction_id
     assert [(one.version, one.message) for one in told.rebased_over] == [(3, "twenty"), (4, "")]
@@ -240,18 +240,18 @@ def test_why_of_a_committed_one_tells_what_it_was_rebased_over(root: Path) -> No
     late.tags.create("mine", 5)
     late.append(rows(11))
     late.cleanup(keep_versions=1)
-    later = late.why(result.transaction_id)
+    later = late.transactions.explain(result.transaction_id)
     assert (later.rebased_over, later.missing) == ((), (3, 4))
     assert str(later).endswith("carried over version 3 (cleaned up), version 4 (cleaned up).")
-    assert str(late.why(late.describe().transaction_id)) == "Append committed as version 6."
+    assert str(late.transactions.explain(late.transactions.describe().transaction_id)) == "Append committed as version 6."
 
 
 def test_why_of_one_that_is_nowhere(root: Path) -> None:
-    told = _other(root).why(NOBODY)
-    assert (type(told.outcome), told.attempt, told.entry) == (ty.NotCommitted, None, None)
+    told = _other(root).transactions.explain(NOBODY)
+    assert (type(told.outcome), told.attempt, told.entry) == (ty.outcomes.NotCommitted, None, None)
     assert str(told).startswith("NotCommitted: ")
     with pytest.raises(ty.InvalidInput):
-        _other(root).why("")
+        _other(root).transactions.explain("")
 
 
 def test_a_record_settles_what_a_cleaned_history_cannot(root: Path) -> None:
@@ -259,9 +259,9 @@ def test_a_record_settles_what_a_cleaned_history_cannot(root: Path) -> None:
     table = _other(root)
     table.append(rows(30))
     table.cleanup(keep_versions=1)
-    assert isinstance(table.outcome(error.transaction_id), ty.Unknown)
-    told = table.why(error.transaction_id)
-    assert told.outcome == ty.NotCommitted("its writer ended in retryable-conflict")
+    assert isinstance(table.transactions.outcome(error.transaction_id), ty.outcomes.Unknown)
+    told = table.transactions.explain(error.transaction_id)
+    assert told.outcome == ty.outcomes.NotCommitted("its writer ended in retryable-conflict")
 
 
 @pytest.mark.parametrize(
@@ -272,15 +272,15 @@ def test_a_record_settles_what_a_cleaned_history_cannot(root: Path) -> None:
 def test_a_damaged_record_is_none(root: Path, damage: bytes) -> None:
     error = _overwritten(root)
     (root / ATTEMPTS / f"{error.transaction_id}.json").write_bytes(damage)
-    told = _other(root).why(error.transaction_id)
-    assert (told.attempt, _other(root).failed_attempts()) == (None, [])
+    told = _other(root).transactions.explain(error.transaction_id)
+    assert (told.attempt, _other(root).transactions.failed()) == (None, [])
 
 
 def test_a_record_under_another_name_is_none(root: Path) -> None:
     error = _overwritten(root)
     (root / ATTEMPTS / f"{error.transaction_id}.json").rename(root / ATTEMPTS / f"{NOBODY}.json")
-    assert _other(root).why(NOBODY).attempt is None
-    assert _other(root).why("../../secret").attempt is None
+    assert _other(root).transactions.explain(NOBODY).attempt is None
+    assert _other(root).transactions.explain("../../secret").attempt is None
 
 
 def test_a_branch_keeps_its_own(root: Path) -> None:
@@ -288,10 +288,10 @@ def test_a_branch_keeps_its_own(root: Path) -> None:
     first, second = (ty.Table.open(root, branch="side", durability="os") for _ in range(2))
     first.overwrite(rows(20))
     with pytest.raises(ty.RetryableConflict) as caught:
-        second.overwrite(rows(10), retries=0)
+        second.overwrite(rows(10), commit=ty.CommitOptions(reexecutions=0))
     assert _records(root) == set()
-    assert first.why(caught.value.transaction_id).attempt is not None
-    assert _other(root).why(caught.value.transaction_id).attempt is None
+    assert first.transactions.explain(caught.value.transaction_id).attempt is not None
+    assert _other(root).transactions.explain(caught.value.transaction_id).attempt is None
 
 
 # ---- cleanup -----------------------------------------------------------------------------------------------------------------
@@ -330,6 +330,6 @@ def test_time_comes_from_the_clock_of_the_writer(root: Path) -> None:
     stale = handle(root, runtime=runtime)
     _other(root).overwrite(rows(20))
     with pytest.raises(ty.RetryableConflict):
-        stale.overwrite(pa.table({"id": [1]}), retries=0)
-    (attempt,) = _other(root).failed_attempts()
+        stale.overwrite(pa.table({"id": [1]}), commit=ty.CommitOptions(reexecutions=0))
+    (attempt,) = _other(root).transactions.failed()
     assert attempt.time == runtime.clock.now()

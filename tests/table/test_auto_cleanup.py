@@ -19,12 +19,12 @@ ROWS = pa.table({"id": pa.array([1], pa.int64())})
 EVERY_THIRD = {f"{PREFIX}interval": "3", f"{PREFIX}older_than": "0s"}
 
 
-def _versions(table: ty.Table) -> list[int]:
-    return sorted(table.versions())
+def _versions(table: ty.TableReader) -> list[int]:
+    return sorted(table.layout.versions())
 
 
 def _appended(uri: Path, config: dict[str, str], count: int) -> ty.Table:
-    table = ty.Table.create(uri, ROWS, config=config, durability="os")
+    table = ty.Table.create(uri, ROWS, durability="os", options=ty.TableOptions(config=config))
     for _ in range(count):
         table.append(ROWS)
     return table
@@ -56,7 +56,7 @@ def test_pylance_and_we_share_the_rule(tmp_path: Path) -> None:
     uri = str(tmp_path / "t")
     lance.write_dataset(ROWS, uri, auto_cleanup_options={"interval": 2, "older_than_seconds": 0})
     table = ty.Table.open(uri)
-    assert schedule_of(table.config) == Schedule(2, timedelta(0), None)
+    assert schedule_of(table.settings.config) == Schedule(2, timedelta(0), None)
     table.append(ROWS)
     assert _versions(table) == [2]
 
@@ -64,7 +64,9 @@ def test_pylance_and_we_share_the_rule(tmp_path: Path) -> None:
 def test_a_commit_stands_whatever_becomes_of_the_cleanup(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    table = ty.Table.create(tmp_path / "t", ROWS, config={**EVERY_THIRD, f"{PREFIX}older_than": "some time"}, durability="os")
+    table = ty.Table.create(
+        tmp_path / "t", ROWS, durability="os", options=ty.TableOptions(config={**EVERY_THIRD, f"{PREFIX}older_than": "some time"})
+    )
     with caplog.at_level(logging.WARNING, "tiltyard.cleanup"):
         table.append(ROWS)
         table.append(ROWS)
@@ -83,7 +85,7 @@ def test_a_commit_stands_whatever_becomes_of_the_cleanup(
 
 def test_a_table_of_a_lake_is_left_to_the_lake(tmp_path: Path) -> None:
     lake = ty.Lake.open(tmp_path / "lake")
-    table = lake.create_table("t", ROWS, config=EVERY_THIRD)
+    table = lake.create_table("t", ROWS, options=ty.TableOptions(config=EVERY_THIRD))
     for _ in range(4):
         table.append(ROWS)
     assert _versions(table) == [1, 2, 3, 4, 5]

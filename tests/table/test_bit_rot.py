@@ -6,7 +6,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from random import Random
-from typing import Final
+from typing import Final, Literal
 
 import lance
 import pyarrow as pa
@@ -28,8 +28,8 @@ DATA: Final = ("data", "_deletions", "_indices")
 MAKERS: Final = (with_history, with_branches, of_all_types)
 
 
-def _open(root: Path, table: ty.Table, **how: object) -> ty.Table:
-    return ty.Table.open(root, branch=table.branch, version=table.version, durability="os", **how)  # type: ignore[arg-type]
+def _open(root: Path, table: ty.Table, verify: Literal["read"] | None = None) -> ty.Table:
+    return ty.Table.open(root, table.version, branch=table.branch, storage=ty.Storage(durability="os", verify=verify))
 
 
 def _rows_or_file(table: ty.Table) -> pa.Table | str:
@@ -82,12 +82,12 @@ def test_versions_and_transactions_are_compared_with_themselves(tmp_path: Path) 
 
 
 def test_a_reader_that_verifies_refuses_a_damaged_version(tmp_path: Path) -> None:
-    table = ty.Table.create(tmp_path / "t", ids(1, 2), config={"owner": "me"}, durability="os")
+    table = ty.Table.create(tmp_path / "t", ids(1, 2), durability="os", options=ty.TableOptions(config={"owner": "me"}))
     path = min((tmp_path / "t" / "_versions").glob("*.manifest"))
     path.write_bytes(path.read_bytes().replace(b"owner", b"owned"))
-    assert ty.Table.open(tmp_path / "t").config == {"owned": "me"}
+    assert ty.Table.open(tmp_path / "t").settings.config == {"owned": "me"}
     with pytest.raises(CorruptTable, match="digest differs"):
-        ty.Table.open(tmp_path / "t", verify="read")
+        ty.Table.open(tmp_path / "t", storage=ty.Storage(verify="read"))
     with pytest.raises(CorruptTable):
         VersionLog(table._place.store, verify=True).load(1, table._scheme)
     assert [problem.invariant for problem in ty.Table.open(tmp_path / "t").check().problems] == ["I2"]
@@ -99,7 +99,7 @@ def test_files_of_foreign_writers_are_counted_and_pass(tmp_path: Path) -> None:
     lance.dataset(tmp_path / "t").delete("id = 1")
     report = table.refresh().check(data=True)
     assert (report.ok, report.verified, report.unverified) == (True, 1, 2)
-    assert ty.Table.open(tmp_path / "t", verify="read").to_arrow().column("id").to_pylist() == [2, 3]
+    assert ty.Table.open(tmp_path / "t", storage=ty.Storage(verify="read")).to_arrow().column("id").to_pylist() == [2, 3]
     lance.dataset(tmp_path / "t").optimize.compact_files()
     assert (table.refresh().check(data=True, versions=[table.version]).verified, table.check(data=True).ok) == (0, True)
 
@@ -127,11 +127,11 @@ def test_clones_bring_their_digests(tmp_path: Path, shallow: bool) -> None:
     assert (report.problems, report.unverified) == ((), 0)
     victim = files(tmp_path / ("t" if shallow else "clone"), "data")
     random = Random(SEED)
-    named = {file.path for fragment in clone.fragments for file in fragment.files}
+    named = {file.path for fragment in clone.layout.fragments for file in fragment.files}
     with flipped(next(path for path in victim if path.name in named), random):
         assert {problem.invariant for problem in clone.check(data=True).problems} == {"I14"}
         with pytest.raises(CorruptTable, match=r"data/"):
-            ty.Table.open(tmp_path / "clone", allowed_bases=["*"], verify="read").to_arrow()
+            ty.Table.open(tmp_path / "clone", storage=ty.Storage(allowed_bases=["*"], verify="read")).to_arrow()
 
 
 def test_digests_survive_restores_and_foreign_cleanups(tmp_path: Path) -> None:
@@ -157,7 +157,7 @@ def test_a_record_of_digests_that_is_damaged_is_named(tmp_path: Path) -> None:
         with flipped(record, Random(seed)):
             assert any(RECORDS in problem.text for problem in table.check(data=True).problems), seed
             with pytest.raises(CorruptTable, match="digests"):
-                ty.Table.open(tmp_path / "t", verify="read").to_arrow()
+                ty.Table.open(tmp_path / "t", storage=ty.Storage(verify="read")).to_arrow()
 
 
 def test_a_record_that_was_never_written_to_its_end_says_nothing(tmp_path: Path) -> None:
@@ -193,10 +193,10 @@ def test_records_are_merged_and_forget_what_is_gone(tmp_path: Path) -> None:
 
 def test_pieces_bring_their_digests(tmp_path: Path) -> None:
     table = ty.Table.create(tmp_path / "t", ids(1), durability="os")
-    piece = table.write_task().write(ids(2, 3))
+    piece = table.distributed.write_task().write(ids(2, 3))
     assert set(piece.digests) == {f"data/{path}" for path in piece.paths}
     with flipped(tmp_path / "t" / next(iter(piece.digests)), Random(SEED)):
-        table.append_pieces([piece])
+        table.distributed.append([piece])
         assert [problem.invariant for problem in table.check(data=True).problems] == ["I14"]
     assert table.check(data=True).ok
 
@@ -205,20 +205,20 @@ def test_files_in_a_base_have_digests(tmp_path: Path) -> None:
     (tmp_path / "far").mkdir()
     ty.Table.create(tmp_path / "t", ids(1), durability="os")
     table = ty.Table.open(tmp_path / "t", allowed_bases=[tmp_path], durability="os")
-    table.add_bases({"far": str(tmp_path / "far")})
-    table.append(ids(2), base="far")
+    table.settings.add_bases({"far": str(tmp_path / "far")})
+    table.append(ids(2), files=ty.FileLimits(base="far"))
     assert (table.check(data=True).verified, table.check(data=True).unverified) == (2, 0)
     (far,) = files(tmp_path, "far")
     with flipped(far, Random(SEED)):
         assert any(far.name in problem.text for problem in table.check(data=True).problems)
         with pytest.raises(CorruptTable, match=far.name):
-            ty.Table.open(tmp_path / "t", allowed_bases=[tmp_path], verify="read").to_arrow()
+            ty.Table.open(tmp_path / "t", storage=ty.Storage(allowed_bases=[tmp_path], verify="read")).to_arrow()
 
 
 def test_each_file_is_compared_once(tmp_path: Path) -> None:
     writer = ty.Table.create(tmp_path / "t", ids(1), durability="os")
     store = CountingStore(writer._place.store)
-    table = ty.Table._open(open_place(tmp_path / "t", store=store, verify="read"))
+    table = ty.Table._open(open_place(tmp_path / "t", ty.Storage(verify="read"), store=store))
 
     def read() -> list[str]:
         store.log.clear()
@@ -236,14 +236,14 @@ def test_each_file_is_compared_once(tmp_path: Path) -> None:
 def test_damage_is_found_by_verbs_of_a_verifying_handle(tmp_path: Path) -> None:
     """What a verb reads it must be able to believe, too."""
     ty.Table.create(tmp_path / "t", ids(*range(100)), durability="os")
-    table = ty.Table.open(tmp_path / "t", verify="read", durability="os")
+    table = ty.Table.open(tmp_path / "t", storage=ty.Storage(verify="read", durability="os"))
     (path,) = files(tmp_path, "data")
     with flipped(path, Random(SEED)):
         for verb in (
             lambda: table.delete("id > 3"),
             lambda: table.update({"name": "'y'"}, where="id = 4"),
             lambda: table.scan().read_all(),
-            lambda: table.scan_task(),
+            lambda: table.distributed.scan_task(),
         ):
             with pytest.raises(CorruptTable, match=path.name):
                 verb()
@@ -251,9 +251,9 @@ def test_damage_is_found_by_verbs_of_a_verifying_handle(tmp_path: Path) -> None:
 
 
 def test_the_property_is_ours(tmp_path: Path) -> None:
-    table = ty.Table.create(tmp_path / "t", ids(1), properties={"mine": "1"})
+    table = ty.Table.create(tmp_path / "t", ids(1), options=ty.TableOptions(properties={"mine": "1"}))
     with pytest.raises(InvalidInput, match=r"tiltyard\.digests"):
-        table.append(ids(2), properties={"tiltyard.digests": "x"})
-    assert dict(table.describe().properties) == {"mine": "1"}
+        table.append(ids(2), commit=ty.CommitOptions(properties={"tiltyard.digests": "x"}))
+    assert dict(table.transactions.describe().properties) == {"mine": "1"}
     with pytest.raises(InvalidInput, match="verify"):
-        ty.Table.open(tmp_path / "t", verify="always")  # type: ignore[arg-type]
+        ty.Table.open(tmp_path / "t", storage=ty.Storage(verify="always"))  # type: ignore[arg-type]

@@ -14,8 +14,6 @@ from tiltyard.errors import AlreadyExists, IncompatibleConflict, StorageError
 from tiltyard.storage.local import LocalStore
 from tiltyard.testing import WrapperStore
 from tiltyard.verbs.engine.access import open_place
-from tiltyard.verbs.engine.data_files import FileLimits
-from tiltyard.verbs.write import NewTable
 
 SCHEMA = pa.schema([pa.field("id", pa.int64()), lance.blob_field("b")])
 
@@ -49,14 +47,14 @@ class Watched(WrapperStore):
 def watched(tmp_path: Path) -> tuple[ty.Table, Watched]:
     store = Watched(tmp_path / "t")
     place = open_place(tmp_path / "t", store=store)
-    return ty.Table._create(place, _rows(10, 100_000, 5_000_000, 0), NewTable(), {}, FileLimits()), store
+    return ty.Table._create(place, _rows(10, 100_000, 5_000_000, 0)), store
 
 
 def test_they_are_flushed_before_the_commit(watched: tuple[ty.Table, Watched], tmp_path: Path) -> None:
     table, store = watched
     assert len(_beside(tmp_path / "t")) == 2
     assert set(_beside(tmp_path / "t")) <= set(store.flushed)
-    table.append(_rows(0, 200_000).to_reader(), max_rows_per_file=1)
+    table.append(_rows(0, 200_000).to_reader(), files=ty.FileLimits(rows=1))
     table.overwrite(_rows(300_000))
     assert len(_beside(tmp_path / "t")) == 4
     assert set(_beside(tmp_path / "t")) <= set(store.flushed)

@@ -27,7 +27,9 @@ def _rows(*ids: int, x: int = 0) -> pa.Table:
 
 
 def _make(root: Path, *, stable: bool) -> ty.Table:
-    return ty.Table.create(root / "t", _rows(*range(8)), stable_row_ids=stable, max_rows_per_file=3, durability="os")
+    return ty.Table.create(
+        root / "t", _rows(*range(8)), stable_row_ids=stable, durability="os", options=ty.TableOptions(files=ty.FileLimits(rows=3))
+    )
 
 
 def _feed(table: ty.Table, first: int, last: int | None = None, **options: Any) -> list[Row]:
@@ -158,8 +160,8 @@ def test_a_value_that_does_not_fit_takes_no_other_one_with_it(tmp_path: Path) ->
 @STABLE
 def test_replaced_data_is_compared(tmp_path: Path, stable: bool) -> None:
     table = _make(tmp_path, stable=stable)
-    first = table.fragments[0].id
-    table.replace_data({first: pa.table({"x": pa.array([0, 7, 0], pa.int32())})})
+    first = table.layout.fragments[0].id
+    table.distributed.replace_data({first: pa.table({"x": pa.array([0, 7, 0], pa.int32())})})
     wanted = [("update", 2, 1, 7)] if stable else [("delete", 2, 1, 0), ("insert", 2, 1, 7)]
     assert _told(table, 1) == wanted
 
@@ -168,8 +170,8 @@ def test_nested_values_and_nulls_are_compared(tmp_path: Path) -> None:
     points = [{"a": 1, "b": [1, 2]}, {"a": 2, "b": None}, None]
     table = ty.Table.create(tmp_path / "t", pa.table({"id": [0, 1, 2], "p": points, "f": [1.0, float("nan"), None]}), stable_row_ids=True)
     kind = table.schema.field("p").type
-    table.replace_data({0: pa.table({"p": pa.array([points[0], {"a": 2, "b": []}, None], kind)})})
-    table.replace_data({0: pa.table({"f": pa.array([None, float("nan"), 2.0])})})
+    table.distributed.replace_data({0: pa.table({"p": pa.array([points[0], {"a": 2, "b": []}, None], kind)})})
+    table.distributed.replace_data({0: pa.table({"f": pa.array([None, float("nan"), 2.0])})})
     assert [(one["_version"], one["id"]) for one in _feed(table, 1)] == [(2, 1), (3, 0), (3, 2)]
 
 
@@ -319,7 +321,7 @@ def test_a_random_history_can_be_played_again(tmp_path: Path, stable: bool, seed
     parts = [table.changes(*ends, old_values=True, columns_of=table.version).read_all() for ends in pairwise(cuts)]
     assert pa.concat_tables(parts).equals(table.changes(0, old_values=True).read_all()), f"read in parts, cut at {cuts}"
     state: dict[int, int] = {}
-    for version in table.versions():
+    for version in table.layout.versions():
         before = dict(state)
         mine = [one for one in feed if one[1] == version]
         for change, _, number, x in mine:

@@ -21,7 +21,7 @@ from tiltyard.format.roaring import encode_roaring
 
 def _covering(table: ty.Table, *fragments: int) -> None:
     """Has the index claim fragments, whatever it was built from: what lance 13 leaves when it compacts a table with stable row ids."""
-    (index,) = table.indices
+    (index,) = table.indices.segments
     claimed = replace(index, fragment_bitmap=encode_roaring(BitMap(fragments)))
     table.commit(ty.ops.CreateIndex((claimed,), (index,)))
 
@@ -40,7 +40,7 @@ def test_rows_that_an_index_lost(tmp_path: Path, stable: bool, column: str, kind
     assert (problem.invariant, problem.version) == ("I13", table.version)
     assert column in problem.text
     assert "misses" in problem.text
-    table.drop_index(table.indices[0].name)
+    table.drop_index(table.indices.segments[0].name)
     assert table.check(data=data).ok
 
 
@@ -76,7 +76,7 @@ def test_index_files_in_a_base(tmp_path: Path) -> None:
 def test_an_index_on_a_column_that_is_gone(tmp_path: Path) -> None:
     table = ty.Table.create(tmp_path / "t", ids(1, 2), durability="os")
     table.create_index("id", "BTREE")
-    (index,) = table.indices
+    (index,) = table.indices.segments
     table.drop_columns(["id"])
     assert table.check(data=True).ok, "the index went with its column"
     _rewrite(min((tmp_path / "t" / "_versions").glob("*.manifest")), index_section=encode_indices((index,)))
@@ -105,8 +105,8 @@ def test_what_a_foreign_cleanup_leaves_is_no_problem(tmp_path: Path) -> None:
     old = timedelta(0)
     lance.dataset(tmp_path / "t").cleanup_old_versions(old, error_if_tagged_old_versions=False)
     lance.dataset(tmp_path / "t").checkout_version(("b", None)).cleanup_old_versions(old, error_if_tagged_old_versions=False)
-    assert table.versions() == [3, 4, 7]
-    assert branch.versions() == [branch.version - 3, branch.version]
+    assert table.layout.versions() == [3, 4, 7]
+    assert branch.layout.versions() == [branch.version - 3, branch.version]
     for line in (table, branch):
         report = line.check(data=True)
         assert report.ok, report.problems

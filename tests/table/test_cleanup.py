@@ -73,7 +73,7 @@ def _sound(root: Path, *, orphans: tuple[str, ...] = ()) -> None:
 def test_without_a_policy_no_version_goes(root: Path) -> None:
     report = _open(root).cleanup()
     assert (report.versions, report.removed, report.floor) == ((), (), 1)
-    assert _open(root).versions() == [1, 2, 3, 4, 5, 6]
+    assert _open(root).layout.versions() == [1, 2, 3, 4, 5, 6]
     assert files_below(root, "_tiltyard/floor") == set()
 
 
@@ -105,7 +105,7 @@ def test_by_age(root: Path) -> None:
     table.append(rows(12))
     report = table.cleanup(older_than=timedelta(days=9))
     assert report.versions == (1, 2, 3, 4, 5, 6)
-    assert _open(root).versions() == [7]
+    assert _open(root).layout.versions() == [7]
     assert ids_of(_open(root)) == [10, 11, 12]
 
 
@@ -130,7 +130,7 @@ def test_tags_branches_and_asked_for_versions_stay(root: Path) -> None:
         6: ("the latest",),
     }
     assert ids_of(reader) == [1, 2]
-    assert ids_of(_open(root, tag="good")) == [1, 2, 3]
+    assert ids_of(_open(root, version="good")) == [1, 2, 3]
     assert ids_of(_open(root, branch="try")) == [1, 3, 4]
     _sound(root)
     assert table.cleanup().versions == (1, 3), "that lasted for one cleanup"
@@ -144,7 +144,7 @@ def test_a_branch_is_cleaned_by_itself_and_keeps_what_it_shares(root: Path) -> N
     branch.append(rows(21))
     assert branch.cleanup(keep_versions=1).versions == (3, 4)
     table.cleanup(keep_versions=1)
-    assert table.versions() == [3, 6]
+    assert table.layout.versions() == [3, 6]
     assert ids_of(_open(root, branch="try")) == [1, 2, 3, 4, 20, 21]
     assert ids_of(_open(root)) == [10, 11]
     assert _open(root, branch="try").check().problems == ()
@@ -202,7 +202,7 @@ def test_v1_names_and_stock_tables_are_cleaned_alike(tmp_path: Path) -> None:
     stock.optimize.compact_files()
     table = _open(tmp_path / "stock")
     table.cleanup(keep_versions=1)
-    assert table.versions() == [table.version]
+    assert table.layout.versions() == [table.version]
     _sound(tmp_path / "stock")
     assert open_stock(uri).to_table(filter="id = 2")["id"].to_pylist() == [2]
     assert len(files_below(tmp_path / "stock", "data")) == 1
@@ -412,7 +412,7 @@ def test_a_store_that_lists_in_order_is_cleaned_alike() -> None:
     assert table.cleanup(keep_versions=2).versions == (1, 2, 3)
     assert read_floor(store).version == 4
     assert [one.rpartition("/")[2] for one in store.names("_transactions/")] == [
-        f"{version - 1}-{table.describe(version).transaction_id}.txn" for version in (4, 5)
+        f"{version - 1}-{table.transactions.describe(version).transaction_id}.txn" for version in (4, 5)
     ]
 
     def others() -> None:
@@ -423,7 +423,7 @@ def test_a_store_that_lists_in_order_is_cleaned_alike() -> None:
     late = ty.Table._open(memory_place(InterruptedStore(store, is_version, others)))
     with pytest.raises(HistoryUnavailable):
         late.commit(append("late"))
-    assert reopened(store).versions() == [7]
+    assert reopened(store).layout.versions() == [7]
 
 
 # ---- lessons from the field --------------------------------------------------------------------------------------------------
@@ -459,7 +459,7 @@ def test_lance_3718_a_stalled_writer_of_ours_is_refused(root: Path, cleanup: str
     with pytest.raises(HistoryUnavailable) as caught:
         stalled.append(rows(99))
     assert (caught.value.missing, caught.value.head) == ((7,), 9)
-    assert _open(root).versions() == [9]
+    assert _open(root).layout.versions() == [9]
     assert ids_of(_open(root)) == [10, 11, 21, 22, 23]
     _sound(root)
 
@@ -490,7 +490,7 @@ def test_lance_3719_a_stale_handle_of_ours_is_refused(root: Path, verb: str) -> 
     stale = _open(root)
     stale.append(rows(13))
     _three_more(root)
-    assert _open(root).versions() == [9]
+    assert _open(root).layout.versions() == [9]
     before = _open(root).to_arrow()
     verbs = {
         "update": lambda: stale.update({"s": "'ours'"}, where="id = 10"),
@@ -516,9 +516,9 @@ def test_what_became_of_a_transaction_is_known_after_its_version_went(root: Path
     _open(root).append(rows(13))
     _open(root).cleanup(keep_versions=1)
     other = "11111111-2222-3333-4444-555555555555"
-    assert table.outcome(made.transaction_id) == ty.Committed(7)
-    assert isinstance(table.outcome(other, version=7), ty.NotCommitted)
-    assert isinstance(table.outcome(other), ty.Unknown)
+    assert table.transactions.outcome(made.transaction_id) == ty.outcomes.Committed(7)
+    assert isinstance(table.transactions.outcome(other, version=7), ty.outcomes.NotCommitted)
+    assert isinstance(table.transactions.outcome(other), ty.outcomes.Unknown)
 
 
 def test_leftovers_of_a_cleanup_that_was_interrupted_are_known_as_such(root: Path) -> None:
@@ -530,7 +530,7 @@ def test_leftovers_of_a_cleanup_that_was_interrupted_are_known_as_such(root: Pat
 
     with pytest.raises(_Crash):
         handle(root, InterruptedStore(LocalStore(root), on_data, crash)).cleanup(keep_versions=1)
-    assert _open(root).versions() == [6]
+    assert _open(root).layout.versions() == [6]
     report = _open(root).cleanup()
     assert {one.reason for one in report.removed} == {BEGUN}
     assert report.files["data"] == 4

@@ -26,7 +26,7 @@ COUNT = 40
 
 def _make(root: Path, **options: Any) -> ty.Table:
     rows = pa.table({"id": pa.array(range(COUNT), pa.int64()), "x": pa.array([n % 7 for n in range(COUNT)], pa.int64())})
-    table = ty.Table.create(root, rows, max_rows_per_file=10, durability="os", **options)
+    table = ty.Table.create(root, rows, durability="os", **options, options=ty.TableOptions(files=ty.FileLimits(rows=10)))
     table.create_index("x", "BTREE")
     table.delete("id in (3, 17)")
     return table
@@ -65,8 +65,8 @@ def test_a_clone_is_what_pylance_makes(tmp_path: Path, shallow: bool, stable: bo
     theirs = ty.Table.open(tmp_path / "theirs", allowed_bases=["*"])
     for part in ("fields", "base_paths", "branch", "config", "reader_flags", "writer_flags", "max_fragment_id", "next_row_id", "version"):
         assert getattr(ours._file.manifest, part) == getattr(theirs._file.manifest, part), part
-    assert list(ours.fragments) == list(theirs.fragments)
-    assert ours.indices == theirs.indices
+    assert list(ours.layout.fragments) == list(theirs.layout.fragments)
+    assert ours.indices.segments == theirs.indices.segments
     mine, others = (VersionLog(LocalStore(tmp_path / name)).committed(3, ours._scheme).transaction for name in ("ours", "theirs"))
     assert mine.operation == others.operation
     assert {name for name in _files(tmp_path / "ours") if not name.startswith("_transactions")} == {
@@ -85,10 +85,10 @@ def test_both_go_their_own_way(tmp_path: Path, shallow: bool) -> None:
     clone.append(pa.table({"id": pa.array([100], pa.int64()), "x": pa.array([3], pa.int64())}))
     clone.delete("id < 10")
     table.delete("id >= 30")
-    assert clone.versions() == [3, 4, 5]
+    assert clone.layout.versions() == [3, 4, 5]
     _sound(tmp_path / "c", [one for one in LIVE if one >= 10] + [100], allowed)
     _sound(tmp_path / "t", [one for one in LIVE if one < 30])
-    clone.optimize_indices(merge=True)
+    clone.indices.optimize(merge=True)
     _sound(tmp_path / "c", [one for one in LIVE if one >= 10] + [100], allowed)
 
 
@@ -110,7 +110,7 @@ def test_an_older_version_a_tag_and_a_branch(tmp_path: Path, shallow: bool) -> N
     table = _make(tmp_path / "t")
     table.tags.create("whole", 2)
     table.clone(tmp_path / "one", shallow, version=2)
-    table.clone(tmp_path / "two", shallow, tag="whole")
+    table.clone(tmp_path / "two", shallow, version="whole")
     for name in ("one", "two"):
         clone = _sound(tmp_path / name, list(range(COUNT)), tmp_path / "t" if shallow else None)
         assert clone.version == 2
@@ -122,9 +122,9 @@ def test_an_older_version_a_tag_and_a_branch(tmp_path: Path, shallow: bool) -> N
     with pytest.raises(NotFound):
         table.clone(tmp_path / "four", shallow, version=99)
     with pytest.raises(NotFound):
-        table.clone(tmp_path / "four", shallow, tag="nope")
+        table.clone(tmp_path / "four", shallow, version="nope")
     with pytest.raises(InvalidInput):
-        table.clone(tmp_path / "four", shallow, version=2, tag="whole")
+        table.clone(tmp_path / "four", shallow, version=2.0)  # type: ignore[arg-type]
     assert not (tmp_path / "four").exists()
 
 
@@ -223,10 +223,10 @@ def test_a_clone_in_doubt_says_whom_to_ask(tmp_path: Path, monkeypatch: pytest.M
     with monkeypatch.context() as patched:
         patched.setattr(LocalStore, "put_if_absent", silence)
         with pytest.raises(OutcomeUnknown) as caught:
-            table.clone(tmp_path / "copy", shallow=False, handler="conditional-put")
+            table.clone(tmp_path / "copy", shallow=False, storage=ty.Storage(handler="conditional-put"))
     error = caught.value
     assert (error.operation, error.read_version, error.version) == ("Clone", 2, 2)
-    assert f"Table.outcome_at(uri, {error.transaction_id!r}, version=2)" in str(error)
-    assert isinstance(ty.Table.outcome_at(tmp_path / "copy", error.transaction_id, version=2), ty.Unknown)
+    assert f"ty.outcomes.outcome_at(uri, {error.transaction_id!r}, version=2)" in str(error)
+    assert isinstance(ty.outcomes.outcome_at(tmp_path / "copy", error.transaction_id, version=2), ty.outcomes.Unknown)
     table.clone(tmp_path / "copy", shallow=False)
-    assert isinstance(ty.Table.outcome_at(tmp_path / "copy", error.transaction_id, version=2), ty.NotCommitted)
+    assert isinstance(ty.outcomes.outcome_at(tmp_path / "copy", error.transaction_id, version=2), ty.outcomes.NotCommitted)

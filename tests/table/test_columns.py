@@ -113,7 +113,7 @@ def test_lookups_that_cannot_be(tmp_path: Path, source: dict[str, list[Any]], ma
     table = make(tmp_path / "t")
     with pytest.raises(InvalidInput, match=match):
         table.add_columns(pa.table(source), on="id")
-    assert table.latest_version() == 2
+    assert table.layout.latest_version() == 2
     seen(tmp_path / "t")
 
 
@@ -141,7 +141,9 @@ def test_columns_made_by_a_function(tmp_path: Path, stable: bool, data_format: s
         given.append((batch.num_rows, batch.schema.names))
         return _doubled(batch)
 
-    table.add_columns(work, read_columns=["id"], batch_size=3, progress=lambda done, total: told.append((done, total)))
+    table.add_columns(
+        work, read_columns=["id"], backfill=ty.Backfill(batch_size=3, progress=lambda done, total: told.append((done, total)))
+    )
     assert column(root, "y") == {number: 2 * number for number in LIVE}
     assert told == [(1, 3), (2, 3), (3, 3)]
     assert sum(count for count, _ in given) == len(LIVE), "no row is asked for twice"
@@ -175,13 +177,13 @@ def test_columns_of_all_kinds(tmp_path: Path, kind: pa.DataType, value: Any, nul
         array = pa.array(given, storage)
         return pa.RecordBatch.from_arrays([array.cast(kind) if storage is not kind else array], schema=schema)
 
-    table.add_columns(values, read_columns=["id"], schema=schema)
+    table.add_columns(values, read_columns=["id"], backfill=ty.Backfill(schema=schema))
     found = column(root, "y")
     assert {number for number, one in found.items() if one is None} == {number for number in LIVE if nullable and number % 3 == 0}
     assert table.schema.field("y").nullable is nullable
     assert table.schema.field("y").type == (pa.string() if kind == pa.string_view() else kind)
     assert str(found[1]).replace(" ", "") in (str(value).replace(" ", ""), "30313233-3435-3637-3839-616263646566")
-    table.replace_data(values, ["y"], read_columns=["id"])
+    table.distributed.replace_data(values, ["y"], backfill=ty.Backfill(read_columns=["id"]))
     assert column(root, "y") == found
 
 
@@ -228,7 +230,7 @@ def test_an_empty_table_cannot_tell_what_a_function_makes(tmp_path: Path) -> Non
     table = ty.Table.create(root, pa.schema([("id", pa.int64())]))
     with pytest.raises(InvalidInput, match="schema="):
         table.add_columns(_doubled)
-    table.add_columns(_doubled, schema=pa.schema([("y", pa.int16())]))
+    table.add_columns(_doubled, backfill=ty.Backfill(schema=pa.schema([("y", pa.int16())])))
     assert seen(root).schema.field("y").type == pa.int16()
 
 
@@ -244,16 +246,16 @@ def test_work_goes_on_at_its_checkpoint(tmp_path: Path) -> None:
         return _doubled(batch)
 
     with pytest.raises(ZeroDivisionError):
-        table.add_columns(work, read_columns=["id"], checkpoint=mark)
+        table.add_columns(work, read_columns=["id"], backfill=ty.Backfill(checkpoint=mark))
     with mark.open("a") as out:
         out.write('\n{"key": "cut o')
     with pytest.raises(InvalidInput, match="other columns"):
-        table.add_columns(work, read_columns=["x"], checkpoint=mark)
+        table.add_columns(work, read_columns=["x"], backfill=ty.Backfill(checkpoint=mark))
     asked.clear()
     asked.extend(range(100))
     ty.Table.open(root).append(more(20))
     ty.Table.open(root).delete("id = 1")
-    ty.Table.open(root).add_columns(work, read_columns=["id"], checkpoint=mark)
+    ty.Table.open(root).add_columns(work, read_columns=["id"], backfill=ty.Backfill(checkpoint=mark))
     assert asked[100:] == [10, 11, 20], "finished fragments are not asked again, whatever was deleted in them"
     assert not mark.exists()
     assert column(root, "y") == {number: 2 * number for number in [*LIVE, 20] if number != 1}
@@ -272,11 +274,11 @@ def test_a_checkpoint_whose_files_are_gone_begins_anew(tmp_path: Path) -> None:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        table.add_columns(_doubled, read_columns=["id"], checkpoint=mark, progress=stop)
+        table.add_columns(_doubled, read_columns=["id"], backfill=ty.Backfill(checkpoint=mark, progress=stop))
     for path in (root / "data").iterdir():
         if path.name not in before:
             path.unlink()
-    table.add_columns(_doubled, read_columns=["id"], checkpoint=mark)
+    table.add_columns(_doubled, read_columns=["id"], backfill=ty.Backfill(checkpoint=mark))
     assert column(root, "y") == {number: 2 * number for number in LIVE}
 
 
@@ -285,7 +287,7 @@ def test_what_is_no_checkpoint_is_left_alone(tmp_path: Path) -> None:
     for text in ("my diary", '{"dear": "diary"}', "[]", '{"mark": "tiltyard columns 1", "work": "other"}'):
         mark.write_text(text)
         with pytest.raises(InvalidInput, match="mark"):
-            table.add_columns(_doubled, read_columns=["id"], checkpoint=mark)
+            table.add_columns(_doubled, read_columns=["id"], backfill=ty.Backfill(checkpoint=mark))
         assert mark.read_text() == text
 
 
@@ -307,15 +309,15 @@ def test_what_is_no_checkpoint_is_left_alone(tmp_path: Path) -> None:
         (pa.field("y", pa.int8(), nullable=False), {}, "no nulls"),
         (pa.field("y", pa.null()), {}, "no type"),
         (_doubled, {"read_columns": ["nope"]}, "no column 'nope'"),
-        (_doubled, {"retries": -1}, "retries"),
-        (_doubled, {"progress": 3}, "progress"),
+        (_doubled, {"backfill": 3}, "backfill"),
+        (_doubled, {"backfill": ty.Backfill(progress=3)}, "progress"),  # type: ignore[arg-type]
     ],
 )
 def test_columns_that_cannot_be_added(tmp_path: Path, columns: Any, options: dict[str, Any], match: str) -> None:
     table = make(tmp_path / "t")
     with pytest.raises(InvalidInput, match=match):
         table.add_columns(columns, **options)
-    assert table.latest_version() == 2
+    assert table.layout.latest_version() == 2
     seen(tmp_path / "t")
 
 
@@ -323,7 +325,7 @@ def test_blobs_are_refused(tmp_path: Path) -> None:
     table = make(tmp_path / "t")
     blob = pa.field("y", pa.large_binary(), metadata={"lance-encoding:blob": "true"})
     with pytest.raises(UnsupportedFeature):
-        table.add_columns(lambda batch: batch, schema=pa.schema([blob]))
+        table.add_columns(lambda batch: batch, backfill=ty.Backfill(schema=pa.schema([blob])))
     seen(tmp_path / "t")
 
 
@@ -333,7 +335,7 @@ def test_odd_names_mean_themselves(tmp_path: Path, name: str) -> None:
     table = make(root)
     table.add_columns({name: "x + 1"})
     table.add_columns(lambda batch: pa.record_batch({"y": batch[name]}), read_columns=[name])
-    table.replace_data(lambda batch: pa.record_batch({name: pa.compute.add(batch[name], 1)}), [name])
+    table.distributed.replace_data(lambda batch: pa.record_batch({name: pa.compute.add(batch[name], 1)}), [name])
     path = f"`{name.replace('`', '``')}`"
     table.alter_columns({"path": path, "data_type": pa.int64(), "nullable": False})
     assert column(root, "y") == {number: 10 * number + 1 for number in LIVE}

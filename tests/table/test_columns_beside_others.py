@@ -31,7 +31,7 @@ def _append(root: Path, *ids: int) -> None:
 def test_replace_data(tmp_path: Path, stable: bool, data_format: str) -> None:
     root = tmp_path / "t"
     table = make(root, stable=stable, data_format=data_format)
-    assert table.replace_data({0: pa.table({"x": [5, 6, 7, 8]}), 2: {"x": [1, 2]}}).operation == "DataReplacement"
+    assert table.distributed.replace_data({0: pa.table({"x": [5, 6, 7, 8]}), 2: {"x": [1, 2]}}).operation == "DataReplacement"
     expected = {number: 10 * number for number in LIVE} | {1: 5, 2: 6, 3: 7, 4: 8, 10: 1, 11: 2}
     assert column(root, "x") == expected
     told: list[tuple[int, int]] = []
@@ -40,7 +40,12 @@ def test_replace_data(tmp_path: Path, stable: bool, data_format: str) -> None:
         struct = pa.array([{"a": -number, "b": "new"} for number in batch["id"].to_pylist()], table.schema.field("s").type)
         return pa.record_batch({"s": struct, "x": pa.array(batch["id"].to_pylist(), pa.int64())})
 
-    table.replace_data(work, ["x", "s"], read_columns=["id"], fragments=[1, 2], progress=lambda done, total: told.append((done, total)))
+    table.distributed.replace_data(
+        work,
+        ["x", "s"],
+        fragments=[1, 2],
+        backfill=ty.Backfill(read_columns=["id"], progress=lambda done, total: told.append((done, total))),
+    )
     assert told == [(1, 2), (2, 2)]
     assert column(root, "x") == {number: expected[number] if number < 5 else number for number in LIVE}
     assert column(root, "s")[9] == {"a": -9, "b": "new"}
@@ -67,8 +72,8 @@ def test_replace_data(tmp_path: Path, stable: bool, data_format: str) -> None:
 def test_replacements_that_cannot_be(tmp_path: Path, values: Any, columns: Any, match: str) -> None:
     table = make(tmp_path / "t")
     with pytest.raises(InvalidInput, match=match):
-        table.replace_data(values, columns)
-    assert table.latest_version() == 2
+        table.distributed.replace_data(values, columns)
+    assert table.layout.latest_version() == 2
     seen(tmp_path / "t")
 
 
@@ -76,7 +81,7 @@ def test_replacements_keep_nulls_out(tmp_path: Path) -> None:
     table = make(tmp_path / "t")
     table.alter_columns({"path": "x", "nullable": False})
     with pytest.raises(InvalidInput, match="null"):
-        table.replace_data({2: {"x": [1, None]}})
+        table.distributed.replace_data({2: {"x": [1, None]}})
     seen(tmp_path / "t")
 
 
@@ -115,7 +120,7 @@ def test_new_columns_beside_a_compaction_leave_nothing_behind(tmp_path: Path) ->
     make(root)
     table = interrupted(root, lambda: open_stock(str(root)).optimize.compact_files())
     table.add_columns({"y": "id"})
-    assert len(table.fragments) == 1
+    assert len(table.layout.fragments) == 1
     assert column(root, "y") == {number: number for number in LIVE}
 
 
@@ -143,10 +148,12 @@ def test_without_retries_the_conflict_is_told(tmp_path: Path) -> None:
     root = tmp_path / "t"
     make(root)
     with pytest.raises(RetryableConflict):
-        interrupted(root, lambda: _append(root, 20)).add_columns({"y": "id"}, retries=0)
+        interrupted(root, lambda: _append(root, 20)).add_columns({"y": "id"}, commit=ty.CommitOptions(reexecutions=0))
     seen(root)
     with pytest.raises(RetryableConflict):
-        interrupted(root, lambda: _append(root, 21)).alter_columns({"path": "x", "data_type": pa.int64()}, retries=0)
+        interrupted(root, lambda: _append(root, 21)).alter_columns(
+            {"path": "x", "data_type": pa.int64()}, commit=ty.CommitOptions(reexecutions=0)
+        )
     seen(root)
 
 
@@ -194,15 +201,15 @@ def test_a_replacement_beside_others(tmp_path: Path) -> None:
     def minus(batch: pa.RecordBatch) -> pa.RecordBatch:
         return pa.record_batch({"x": pa.compute.negate(batch["x"])})
 
-    interrupted(root, lambda: open_stock(str(root)).delete("id = 3")).replace_data(minus, ["x"])
+    interrupted(root, lambda: open_stock(str(root)).delete("id = 3")).distributed.replace_data(minus, ["x"])
     assert column(root, "x") == {number: -10 * number for number in LIVE if number != 3}
-    interrupted(root, lambda: open_stock(str(root)).update({"x": "1"}, "id = 4")).replace_data(minus, ["x"])
+    interrupted(root, lambda: open_stock(str(root)).update({"x": "1"}, "id = 4")).distributed.replace_data(minus, ["x"])
     assert column(root, "x")[4] == -1, "worked out again, on what the other one wrote"
     with pytest.raises(RetryableConflict):
-        interrupted(root, lambda: open_stock(str(root)).update({"x": "7"}, "id = 5")).replace_data({1: {"x": [0] * 4}})
+        interrupted(root, lambda: open_stock(str(root)).update({"x": "7"}, "id = 5")).distributed.replace_data({1: {"x": [0] * 4}})
     assert column(root, "x")[5] == 7
     with pytest.raises(IncompatibleConflict):
-        interrupted(root, lambda: open_stock(str(root)).drop_columns(["x"])).replace_data(minus, ["x"])
+        interrupted(root, lambda: open_stock(str(root)).drop_columns(["x"])).distributed.replace_data(minus, ["x"])
     seen(root)
 
 
@@ -223,7 +230,7 @@ def test_every_fault_leaves_the_table_sound(tmp_path: Path, verb: str) -> None:
                 elif verb == "cast":
                     table.alter_columns({"path": "x", "data_type": pa.int64()})
                 else:
-                    table.replace_data({1: {"x": [1, 2, 3, 4]}})
+                    table.distributed.replace_data({1: {"x": [1, 2, 3, 4]}})
             except (StorageError, OutcomeUnknown):
                 pass
             stock = open_stock(str(root))

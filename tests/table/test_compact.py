@@ -19,7 +19,7 @@ COUNT = 40
 
 def _make(root: Path, *, stable: bool, indexed: bool = False) -> None:
     rows = pa.table({"id": pa.array(range(COUNT), pa.int64()), "x": pa.array([n % 7 for n in range(COUNT)], pa.int64())})
-    ty.Table.create(root, rows, stable_row_ids=stable, max_rows_per_file=10)
+    ty.Table.create(root, rows, stable_row_ids=stable, options=ty.TableOptions(files=ty.FileLimits(rows=10)))
     if indexed:
         open_stock(str(root)).create_scalar_index("x", "BTREE")
 
@@ -50,7 +50,7 @@ def test_rows_and_order_stay(tmp_path: Path, stable: bool, indexed: bool) -> Non
     seen: list[tuple[int, int]] = []
     result = table.compact(target_rows=1000, progress=lambda done, of: seen.append((done, of)), message="tidy")
     assert (result.operation, seen, table.history()[0].message) == ("Rewrite", [(1, 1)], "tidy")
-    assert [(one.physical_rows, one.deletion_file) for one in table.fragments] == [(37, None)]
+    assert [(one.physical_rows, one.deletion_file) for one in table.layout.fragments] == [(37, None)]
     assert _ids(root) == [one for one in range(COUNT) if one not in (3, 17, 39)]
     if stable:
         assert open_stock(str(root)).to_table(columns=["id"], with_row_id=True).to_pydict() == before
@@ -63,7 +63,7 @@ def test_nothing_to_gain_commits_nothing(tmp_path: Path, stable: bool) -> None:
     table = ty.Table.open(root)
     table.compact(target_rows=1000)
     version = table.version
-    assert table.compact(target_rows=1000).version == version == table.latest_version()
+    assert table.compact(target_rows=1000).version == version == table.layout.latest_version()
 
 
 @pytest.mark.parametrize("options", [{"target_rows": 0}, {"deletions": 1.5}, {"max_bytes": 0}, {"target_rows": "many"}])
@@ -86,9 +86,9 @@ def test_a_delete_in_between_is_carried_along(tmp_path: Path, stable: bool, writ
         else (lambda: open_stock(str(root)).delete("id in (5, 12)"))
     )
     table = handle(root, InterruptedStore(LocalStore(root), _is_third_version(root), delete))
-    result = table.compact(target_rows=1000, retries=0)
+    result = table.compact(target_rows=1000, commit=ty.CommitOptions(reexecutions=0))
     assert "Delete" in [one.operation for one in result.rebased_over]
-    assert len(table.fragments) == 1
+    assert len(table.layout.fragments) == 1
     assert _ids(root) == [one for one in range(COUNT) if one not in (5, 12)]
 
 
@@ -100,7 +100,7 @@ def test_an_update_in_between_is_carried_along(tmp_path: Path, stable: bool, ind
     table = handle(
         root, InterruptedStore(LocalStore(root), _is_third_version(root), lambda: ty.Table.open(root).update({"x": "-1"}, "id = 8", "rows"))
     )
-    table.compact(target_rows=1000, retries=0)
+    table.compact(target_rows=1000, commit=ty.CommitOptions(reexecutions=0))
     assert sorted(_ids(root)) == list(range(COUNT))
     assert open_stock(str(root)).to_table(filter="x = -1")["id"].to_pylist() == [8]
 
@@ -111,7 +111,11 @@ def test_a_write_that_a_compaction_overtakes_does_not_start_again(tmp_path: Path
     root = tmp_path / "t"
     _make(root, stable=stable)
     table = handle(root, InterruptedStore(LocalStore(root), is_version, lambda: ty.Table.open(root).compact(target_rows=1000)))
-    result = table.delete("id = 21", retries=0) if verb == "delete" else table.update({"x": "-1"}, "id = 21", "rows", retries=0)
+    result = (
+        table.delete("id = 21", commit=ty.CommitOptions(reexecutions=0))
+        if verb == "delete"
+        else table.update({"x": "-1"}, "id = 21", "rows", commit=ty.CommitOptions(reexecutions=0))
+    )
     assert [one.operation for one in result.rebased_over] == ["ReserveFragments", "Rewrite"]
     ids = _ids(root)
     assert sorted(ids) == [one for one in range(COUNT) if verb == "update" or one != 21]

@@ -53,7 +53,7 @@ def test_the_index_covers_the_new_fragments(tmp_path: Path, kind: str) -> None:
         for number in (0, 1, 8, 9, 103, 150, 199):
             where = condition.format(number)
             assert stock.count_rows(where) == stock.scanner(filter=where, use_scalar_index=False).count_rows() == (number % 7 > _)
-    assert table.version == table.latest_version()
+    assert table.version == table.layout.latest_version()
     assert table.check().ok
 
 

@@ -185,7 +185,7 @@ DOORS: dict[str, Callable[[ty.Table, str], object]] = {
     "read": lambda t, text: t.to_arrow(filter=text),
     "scan": lambda t, text: t.scan(filter=text).read_all(),
     "columns": lambda t, text: t.to_arrow(columns={"x": text}),
-    "scan task": lambda t, text: t.scan_task().scan({"x": text}).read_all(),
+    "scan task": lambda t, text: t.distributed.scan_task().scan({"x": text}).read_all(),
     "update where": lambda t, text: t.update({"n": "1"}, where=text),
     "update rows where": lambda t, text: t.update({"n": "1"}, where=text, mode="rows"),
     "update columns where": lambda t, text: t.update({"n": "1"}, where=text, mode="columns"),

@@ -25,8 +25,8 @@ def _rows(count: int = 12) -> pa.Table:
 
 
 def _make(root: Path, *, stable: bool = False) -> ty.Table:
-    table = ty.Table.create(root, _rows(), stable_row_ids=stable, max_rows_per_file=5)
-    assert len(table.fragments) == 3
+    table = ty.Table.create(root, _rows(), stable_row_ids=stable, options=ty.TableOptions(files=ty.FileLimits(rows=5)))
+    assert len(table.layout.fragments) == 3
     return table
 
 
@@ -51,7 +51,7 @@ def test_delete(tmp_path: Path, stable: bool) -> None:
     assert (result.version, result.operation, dict(result.rows)) == (2, "Delete", {"deleted": 4})
     assert (table.version, table.count_rows()) == (2, 8)
     assert set(_seen(tmp_path / "t")) == {1, 2, 3, 4, 5, 7, 8, 9}
-    assert [one.id for one in table.fragments] == [0, 1], "a fragment without rows goes"
+    assert [one.id for one in table.layout.fragments] == [0, 1], "a fragment without rows goes"
     assert table.history()[0].message == "gone"
     table.delete("id = 1")
     assert set(_seen(tmp_path / "t")) == {2, 3, 4, 5, 7, 8, 9}
@@ -62,7 +62,7 @@ def test_a_delete_of_nothing_commits_nothing(tmp_path: Path) -> None:
     table = _make(tmp_path / "t")
     result = table.delete("id > 100")
     assert (result.version, result.attempts, dict(result.rows)) == (1, 0, {"deleted": 0})
-    assert ty.Table.open(tmp_path / "t").versions() == [1]
+    assert ty.Table.open(tmp_path / "t").layout.versions() == [1]
 
 
 @pytest.mark.parametrize("where", [None, "", "  ", 7])
@@ -85,7 +85,7 @@ def test_update(tmp_path: Path, stable: bool, mode: str) -> None:
     assert (result.version, result.operation, dict(result.rows)) == (2, "Update", {"updated": 3})
     expected = {one: (one * 2, f"s{one}!") if one % 5 == 1 else (0, f"s{one}") for one in range(12)}
     assert _seen(root) == expected
-    assert len(table.fragments) == (4 if mode == "rows" else 3)
+    assert len(table.layout.fragments) == (4 if mode == "rows" else 3)
     table.delete("id = 6")
     table.update({"x": "-1"}, "id = 1", mode=mode)  # type: ignore[arg-type]
     assert _seen(root) == {one: (-1, "s1!") if one == 1 else row for one, row in expected.items() if one != 6}
@@ -105,10 +105,10 @@ def test_all_rows_are_updated_without_a_condition(tmp_path: Path) -> None:
 def test_auto_rewrites_few_columns_of_many_rows_in_place(tmp_path: Path) -> None:
     table = _make(tmp_path / "t")
     table.update({"x": "1"}, "id < 5")
-    assert len(table.fragments) == 3
-    assert [len(one.files) for one in table.fragments] == [2, 1, 1]
+    assert len(table.layout.fragments) == 3
+    assert [len(one.files) for one in table.layout.fragments] == [2, 1, 1]
     table.update({"x": "2"}, "id = 6")
-    assert len(table.fragments) == 4
+    assert len(table.layout.fragments) == 4
     table.update({"x": "3", "s": "'all'"}, "id < 5")
     assert len(_seen(tmp_path / "t")) == 12
 
@@ -174,7 +174,7 @@ def test_without_retries_the_conflict_is_told_at_once(tmp_path: Path, mode: str)
     _make(root)
     table = _interrupted(root, lambda: open_stock(str(root)).update({"x": "x + 10"}, "id = 3"))
     with pytest.raises(RetryableConflict) as caught:
-        table.update({"x": "x + 1"}, "id = 3", mode=mode, retries=0)  # type: ignore[arg-type]
+        table.update({"x": "x + 1"}, "id = 3", mode=mode, commit=ty.CommitOptions(reexecutions=0))  # type: ignore[arg-type]
     assert caught.value.fragments == (0,)
     assert _seen(root)[3] == (10, "s3")
 

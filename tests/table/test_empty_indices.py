@@ -48,7 +48,7 @@ def test_an_index_on_no_rows(tmp_path: Path, column: str, kind: str, emptied: bo
     assert (told.name, told.num_rows_indexed, told.field_names) == ("i", 0, [column])
     table.append(_rows(1, 2, 3))
     assert lance.dataset(uri).count_rows("id = 2 and s.x = '2'") == 1
-    table.optimize_indices()
+    table.indices.optimize()
     stock = lance.dataset(uri)
     assert stock.describe_indices()[0].num_rows_indexed == 3
     assert [stock.count_rows(f"id = {number} and s.x = '{number}'") for number in (2, 9)] == [1, 0]
@@ -60,5 +60,5 @@ def test_a_column_that_takes_no_such_index(tmp_path: Path, column: str) -> None:
     table = ty.Table.create(tmp_path / "t", SCHEMA, durability="os")
     with pytest.raises(InvalidInput):
         table.create_index(column, "BITMAP", "i")
-    assert table.latest_version() == 1
+    assert table.layout.latest_version() == 1
     assert not list((tmp_path / "t").glob("_indices/*"))

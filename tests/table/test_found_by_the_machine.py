@@ -37,8 +37,8 @@ def test_data_replaced_in_fragments_that_are_gone_leaves_no_file(tmp_path: Path)
     table.update({"n": "n + 1"}, mode="columns")  # alone it would lead to another run; what comes after is judged as well
     table.delete("true")
     with pytest.raises(ty.errors.IncompatibleConflict, match="no rows any more"):
-        late.replace_data(lambda batch: batch, ["n"])
-    assert table.latest_version() == 3
+        late.distributed.replace_data(lambda batch: batch, ["n"])
+    assert table.layout.latest_version() == 3
     assert _leftovers(root) == ()
 
 
@@ -50,7 +50,7 @@ def test_an_index_takes_the_place_of_one_on_another_column(tmp_path: Path, kind:
     with pytest.raises(ty.AlreadyExists):
         table.create_index("s", kind, "i")
     table.create_index("s", kind, "i", replace=True)
-    (found,) = table.list_indices()
+    (found,) = table.indices.list()
     assert (found.name, found.columns, found.missing_rows) == ("i", ("s",), 0)
     stock = open_stock(str(root))
     assert [one.field_names for one in stock.describe_indices()] == [["s"]]
@@ -83,10 +83,10 @@ def test_a_bitmap_on_a_table_that_was_emptied_does_not_stop_upkeep(tmp_path: Pat
     table = _make(root)
     table.create_index("n", "BITMAP")
     table.delete("true")
-    table.optimize_indices(**how)  # type: ignore[arg-type]
+    table.indices.optimize(**how)  # type: ignore[arg-type]
     table.append(pa.table({"id": pa.array([7, 8], pa.int64()), "n": pa.array([2, 5], pa.int64()), "s": ["x", "y"]}))
-    table.optimize_indices(**how)  # type: ignore[arg-type]
-    (found,) = table.list_indices()
+    table.indices.optimize(**how)  # type: ignore[arg-type]
+    (found,) = table.indices.list()
     assert (found.rows, found.missing_rows) == (2, 0)
     assert open_stock(str(root)).to_table(filter="n = 2")["id"].to_pylist() == [7]
     assert _leftovers(root) == ()
@@ -101,9 +101,9 @@ def test_an_index_that_was_dropped_meanwhile_does_not_stop_upkeep_of_the_others(
     late = ty.Table.open(root, durability="os")
     table.drop_index("i0")
     with pytest.raises(ty.NotFound):
-        ty.Table.open(root, version=late.version, durability="os").optimize_indices(["i0"])
-    late.optimize_indices()
-    assert [(one.name, one.missing_rows) for one in late.list_indices()] == [("i1", 0)]
+        ty.Table.open(root, version=late.version, durability="os").indices.optimize(["i0"])
+    late.indices.optimize()
+    assert [(one.name, one.missing_rows) for one in late.indices.list()] == [("i1", 0)]
 
 
 @pytest.mark.parametrize("data_format", ["2.0", "2.1", "2.2"])
@@ -112,7 +112,7 @@ def test_an_update_in_place_beside_a_deleted_row_changes_no_other_row(tmp_path: 
     rows = pa.table({"id": pa.array(range(4), pa.int64()), "n": pa.array([20, 10, 70, 1], pa.int64())})
     for number in range(4):
         root = tmp_path / str(number)
-        table = ty.Table.create(root, rows, data_format=data_format, durability="os")
+        table = ty.Table.create(root, rows, durability="os", options=ty.TableOptions(data_format=data_format))
         table.delete(f"id = {gone}")
         table.update({"n": "-n"}, f"id = {number}", mode="columns")
         wanted = {one: -n if one == number else n for one, n in enumerate([20, 10, 70, 1]) if one != gone}

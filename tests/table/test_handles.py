@@ -28,7 +28,7 @@ def test_threads_that_share_a_handle_lose_nothing(tmp_path: Path) -> None:
         for number in range(commits):
             # Every other batch leaves a column out, so that what one thread matched does not fit the other.
             rows = {"n": [thread * commits + number]} | ({"s": ["x"]} if number % 2 else {})
-            made.append(table.append(rows, max_retries=200).version)
+            made.append(table.append(rows, commit=ty.CommitOptions(race_retries=200)).version)
             assert table.version >= made[-1]
         return made
 
@@ -82,13 +82,13 @@ def test_refresh_after_the_table_was_made_again(tmp_path: Path) -> None:
     table.append({"n": [4]})
     for versions in (2, 1, 3):
         shutil.rmtree(root)
-        again = ty.Table.create(root, {"n": [7]}, data_format="2.1")
+        again = ty.Table.create(root, {"n": [7]}, options=ty.TableOptions(data_format="2.1"))
         for _ in range(versions - 1):
             again.append({"n": [8]})
         table.refresh()
         assert (table.version, table.count_rows()) == (versions, versions)
         assert table.to_arrow().num_rows == versions
-        assert table.data_format == "2.1"
+        assert table.layout.data_format == "2.1"
         table.append({"n": [9]})
         assert table.check().ok
     shutil.rmtree(root)

@@ -40,7 +40,13 @@ MEANT = {"all": None, "some": "id % 3 = 1", "few": "id in (0, 105, 299)", "one f
 
 
 def _table(root: Path, data_format: str, worn: bool, stable: bool = False) -> ty.Table:
-    table = ty.Table.create(root, _rows(), data_format=data_format, stable_row_ids=stable, durability="os", max_rows_per_file=100)
+    table = ty.Table.create(
+        root,
+        _rows(),
+        stable_row_ids=stable,
+        durability="os",
+        options=ty.TableOptions(data_format=data_format, files=ty.FileLimits(rows=100)),
+    )
     if worn:
         table.delete("id % 4 = 2 or id = 100 or id = 199")
     return table
@@ -95,12 +101,12 @@ def test_large_numbers_are_not_rounded_on_their_way(tmp_path: Path) -> None:
 
 def test_the_new_file_holds_the_changed_column_only(tmp_path: Path) -> None:
     table = _table(tmp_path / "t", "2.2", False)
-    before = table.fragments
+    before = table.layout.fragments
     table.update({"text": "'x'"}, "id < 150", mode="columns")
-    untouched = [one.id for one, old in zip(table.fragments, before, strict=True) if one == old]
+    untouched = [one.id for one, old in zip(table.layout.fragments, before, strict=True) if one == old]
     assert untouched == [2]
     text = next(field for field in table.lance.schema if field.name == "text")
-    for one, old in zip(table.fragments[:2], before[:2], strict=True):
+    for one, old in zip(table.layout.fragments[:2], before[:2], strict=True):
         assert [file.path for file in one.files[:-1]] == [file.path for file in old.files]
         assert len(one.files[-1].fields) == 1
         assert one.files[-1].size == (tmp_path / "t" / "data" / one.files[-1].path).stat().st_size

@@ -47,7 +47,9 @@ def _rows(first: int, count: int) -> pa.Table:
 
 
 def _make(root: Path, stable: bool = False) -> ty.Table:
-    return ty.Table.create(root, _rows(0, COUNT), stable_row_ids=stable, max_rows_per_file=PER_FILE, durability="os")
+    return ty.Table.create(
+        root, _rows(0, COUNT), stable_row_ids=stable, durability="os", options=ty.TableOptions(files=ty.FileLimits(rows=PER_FILE))
+    )
 
 
 def _sound(root: Path) -> ty.Table:
@@ -61,7 +63,7 @@ def _sound(root: Path) -> ty.Table:
         found = stock.to_table(columns=["id"], filter=condition)["id"].to_pylist()
         scanned = stock.scanner(columns=["id"], filter=condition, use_scalar_index=False).to_table()["id"].to_pylist()
         assert sorted(found) == sorted(scanned), condition
-    kinds = {one.type for one in table.list_indices()}
+    kinds = {one.type for one in table.indices.list()}
     if "INVERTED" in kinds:
         for word, condition in WORDS.items():
             found = stock.to_table(columns=["id"], full_text_query=word)["id"].to_pylist()
@@ -74,7 +76,7 @@ def _sound(root: Path) -> ty.Table:
 
 
 def _only(table: ty.Table) -> Any:
-    (found,) = table.list_indices()
+    (found,) = table.indices.list()
     return found
 
 
@@ -94,11 +96,11 @@ def test_scalar_and_text(tmp_path: Path, column: str, kind: str, stable: bool) -
     table.append(_rows(COUNT, 50))
     found = _only(_sound(root))
     assert (found.missing, found.missing_rows) == ((3,), 50)
-    assert table.extend_index(found.name).rows == {"indexed": 50}
+    assert table.indices.extend(found.name).rows == {"indexed": 50}
     found = _only(_sound(root))
     assert (found.missing, len(found.segments)) == ((), 2)
     table.append(_rows(COUNT + 50, 50))
-    table.optimize_indices(merge=True)
+    table.indices.optimize(merge=True)
     found = _only(_sound(root))
     assert (found.missing, len(found.segments)) == ((), 1)
 
@@ -108,18 +110,18 @@ def test_vectors(tmp_path: Path, kind: str, options: dict[str, Any]) -> None:
     root = tmp_path / "t"
     table = _make(root)
     stages: set[str] = set()
-    table.create_index("v", kind, name="near", progress=lambda stage, done, of: stages.add(stage), **options)
+    table.indices.create("v", kind, name="near", progress=lambda stage, done, of: stages.add(stage), options=options)
     assert "train_ivf" in stages
     assert _only(_sound(root)).type == kind
     before = open_stock(str(root)).describe_indices()[0].details
     table.append(_rows(COUNT, 40))
-    table.extend_index("near")
+    table.indices.extend("near")
     found = _only(_sound(root))
     assert (found.missing, found.rows) == ((), COUNT + 40)
     after = open_stock(str(root)).describe_indices()[0].details
     for part in ("metric_type", "hnsw", "compression"):
         assert before.get(part) == after.get(part)
-    table.optimize_indices(retrain=True)
+    table.indices.optimize(retrain=True)
     assert len(_only(_sound(root)).segments) == 1
 
 
@@ -130,8 +132,8 @@ def test_what_pylance_writes_of_an_index_is_what_we_write(tmp_path: Path) -> Non
         ours.create_index(column, kind, name=kind)
         stock.create_scalar_index(column, kind, name=kind)
     theirs.refresh()
-    assert len(ours.indices) == len(theirs.indices) == len(SCALAR) + 1
-    for one, other in zip(ours.indices, theirs.indices, strict=True):
+    assert len(ours.indices.segments) == len(theirs.indices.segments) == len(SCALAR) + 1
+    for one, other in zip(ours.indices.segments, theirs.indices.segments, strict=True):
         for part in ("name", "fields", "dataset_version", "fragment_bitmap", "details", "index_version", "base_id", "covering_fields"):
             assert getattr(one, part) == getattr(other, part), (one.name, part)
         assert sorted(file.path for file in one.files) == sorted(file.path for file in other.files)
@@ -146,8 +148,8 @@ def test_names_replacement_and_dropping(tmp_path: Path) -> None:
     first = _only(table).segments
     table.create_index("id", "BTREE", replace=True)
     assert _only(_sound(root)).segments != first
-    table.create_index("id", "ZONEMAP", rows_per_zone=10)
-    assert [(one.name, one.type) for one in table.list_indices()] == [("id_idx", "BTREE"), ("id_idx_2", "ZONEMAP")]
+    table.create_index("id", "ZONEMAP", options={"rows_per_zone": 10})
+    assert [(one.name, one.type) for one in table.indices.list()] == [("id_idx", "BTREE"), ("id_idx_2", "ZONEMAP")]
     result = table.drop_index("id_idx")
     assert (result.operation, _only(_sound(root)).name) == ("CreateIndex", "id_idx_2")
     with pytest.raises(NotFound, match="id_idx_2"):
@@ -161,7 +163,6 @@ def test_names_replacement_and_dropping(tmp_path: Path) -> None:
         ("id", "TREE", {}),
         ("tags", "BTREE", {}),
         ("id", "BTREE", {"zone": 3}),
-        ("id", "BTREE", {"name": FRAGMENT_REUSE}),
         ("s", "INVERTED", {"with_a_bow": True}),
         ("v", "IVF_PQ", {"num_partitions": 2, "num_sub_vectors": 3}),
         ("v", "IVF_FLAT", {"partitions": 2}),
@@ -170,8 +171,10 @@ def test_names_replacement_and_dropping(tmp_path: Path) -> None:
 def test_what_cannot_be_indexed_is_refused(tmp_path: Path, column: str, kind: str, options: dict[str, Any]) -> None:
     table = _make(tmp_path / "t")
     with pytest.raises(InvalidInput):
-        table.create_index(column, kind, **options)
-    assert table.latest_version() == 1
+        table.create_index(column, kind, options=options)
+    with pytest.raises(InvalidInput):
+        table.create_index("id", "BTREE", name=FRAGMENT_REUSE)
+    assert table.layout.latest_version() == 1
 
 
 @pytest.mark.parametrize(("column", "kind"), [("id", "BTREE"), ("s", "INVERTED")])
@@ -180,7 +183,7 @@ def test_an_empty_table_can_have_indices(tmp_path: Path, column: str, kind: str)
     table = ty.Table.create(root, _rows(0, 1).schema)
     table.create_index(column, kind)
     table.append(_rows(0, 50))
-    table.optimize_indices()
+    table.indices.optimize()
     assert (_only(_sound(root)).rows, _only(table).missing) == (50, ())
 
 
@@ -197,10 +200,10 @@ def test_former_values_do_not_come_back(tmp_path: Path, column: str, kind: str, 
     table.create_index(column, kind)
     table.update({column: {"id": "id + 1000", "x": "-1", "s": "'fresh text'", "tags": "['new']"}[column]}, "id >= 200", mode)
     _sound(root)
-    table.optimize_indices(merge=merge)
+    table.indices.optimize(merge=merge)
     assert _only(_sound(root)).missing == ()
     table.append(_rows(COUNT, 20))
-    table.optimize_indices(merge=merge)
+    table.indices.optimize(merge=merge)
     assert _only(_sound(root)).missing == ()
 
 
@@ -213,7 +216,7 @@ def test_former_values_do_not_come_back_with_a_compaction(tmp_path: Path, column
     table.update({column: {"id": "id + 1000", "x": "-1", "s": "'fresh text'", "tags": "['new']"}[column]}, "id >= 200", "columns")
     table.delete("id in (1, 2, 1250)")
     table.compact(target_rows=1000, deletions=0.0)
-    table.optimize_indices()
+    table.indices.optimize()
     assert _only(_sound(root)).missing == ()
 
 
@@ -227,19 +230,19 @@ def test_indices_follow_a_compaction(tmp_path: Path, column: str, kind: str) -> 
     options: dict[str, Any] = {"num_partitions": 2} if column == "v" else {}
     if kind == "IVF_PQ":
         options["num_sub_vectors"] = 2
-    table.create_index(column, kind, **options)
+    table.create_index(column, kind, options=options)
     table.append(_rows(COUNT, 30))
     if "HNSW" not in kind:
         table.delete("id in (7, 107)")
     table.compact(target_rows=1000, deletions=0.0)
     _sound(root)
     assert reuse_versions(table._file.manifest)
-    table.optimize_indices()
+    table.indices.optimize()
     found = _only(_sound(root))
     assert (found.missing, found.rows) == ((), table.count_rows())
     assert reuse_versions(table._file.manifest) == []
     version = table.version
-    assert table.optimize_indices().version == version == table.latest_version()
+    assert table.indices.optimize().version == version == table.layout.latest_version()
 
 
 @STABLE
@@ -247,15 +250,15 @@ def test_a_graph_stays_readable_when_fragments_with_deletions_are_compacted(tmp_
     """pylance opens no graph whose rows are gone from a fragment that was rewritten before the index followed."""
     root = tmp_path / "t"
     table = _make(root, stable)
-    table.create_index("v", "IVF_HNSW_SQ", num_partitions=1)
+    table.create_index("v", "IVF_HNSW_SQ", options={"num_partitions": 1})
     table.delete("id in (7, 107, 207)")
     table.compact(target_rows=1000, deletions=0.0)
     _sound(root)
     table.append(_rows(COUNT, 20))
     table.append(_rows(COUNT + 20, 20))
     table.compact(target_rows=1000, deletions=0.0)
-    assert sum(one.physical_rows == 40 for one in table.fragments) == 1
-    table.optimize_indices()
+    assert sum(one.physical_rows == 40 for one in table.layout.fragments) == 1
+    table.indices.optimize()
     assert _only(_sound(root)).missing == ()
 
 
@@ -266,12 +269,12 @@ def test_what_one_index_still_needs_is_kept(tmp_path: Path, column: str, kind: s
     table = _make(root)
     table.create_index("id", "BTREE", name="first")
     options: dict[str, Any] = {"num_partitions": 2} if column == "v" else {}
-    table.create_index(column, kind, name="second", **options)
+    table.create_index(column, kind, name="second", options=options)
     table.compact(target_rows=1000)
-    table.optimize_indices(["first"])
+    table.indices.optimize(["first"])
     assert len(reuse_versions(table._file.manifest)) == 1
     _sound(root)
-    table.optimize_indices()
+    table.indices.optimize()
     assert reuse_versions(table._file.manifest) == []
     _sound(root)
 
@@ -282,8 +285,8 @@ def test_an_index_on_a_branch(tmp_path: Path) -> None:
     side = ty.Table.open(tmp_path / "t", branch="side")
     side.create_index("id", "BTREE")
     side.append(_rows(COUNT, 10))
-    side.optimize_indices(merge=True)
-    assert (_only(side).missing, table.refresh().list_indices()) == ((), ())
+    side.indices.optimize(merge=True)
+    assert (_only(side).missing, table.refresh().indices.list()) == ((), ())
     assert side.to_arrow(["id"], "id = 305")["id"].to_pylist() == [305]
     assert "ScalarIndexQuery" in side.lance.scanner(filter="id = 305").explain_plan()
 
@@ -319,7 +322,7 @@ def test_an_index_is_built_while_others_write(tmp_path: Path, kind: str, stable:
     result = _racing(root, act).create_index(column, kind)
     assert result.version == ty.Table.open(root).version
     table = _sound(root)
-    table.optimize_indices()
+    table.indices.optimize()
     assert _only(_sound(root)).missing == ()
 
 
@@ -336,14 +339,14 @@ def test_a_graph_that_meets_a_compaction_is_built_anew(tmp_path: Path, late: str
             other.delete("id in (5, 250)")
             other.compact(target_rows=1000, deletions=0.0)
 
-        result = _racing(root, compacted).create_index("v", "IVF_HNSW_SQ", num_partitions=1)
+        result = _racing(root, compacted).create_index("v", "IVF_HNSW_SQ", options={"num_partitions": 1})
     else:
         ty.Table.open(root).delete("id in (5, 250)")
-        racing = _racing(root, lambda: early.create_index("v", "IVF_HNSW_SQ", num_partitions=1))
+        racing = _racing(root, lambda: early.create_index("v", "IVF_HNSW_SQ", options={"num_partitions": 1}))
         result = racing.compact(target_rows=1000, deletions=0.0)
     assert {"CreateIndex", "Rewrite"} <= {result.operation, *(one.operation for one in result.rebased_over)}
     table = _sound(root)
-    assert [one.missing for one in table.list_indices()] == [(), ()]
+    assert [one.missing for one in table.indices.list()] == [(), ()]
 
 
 def test_of_two_indices_with_one_name_the_second_is_refused(tmp_path: Path) -> None:
@@ -362,7 +365,7 @@ def test_two_extensions_do_not_cover_a_fragment_twice(tmp_path: Path) -> None:
     table = _make(root)
     table.create_index("id", "BTREE")
     table.append(_rows(COUNT, 10))
-    result = _racing(root, lambda: ty.Table.open(root).extend_index("id_idx")).extend_index("id_idx")
+    result = _racing(root, lambda: ty.Table.open(root).indices.extend("id_idx")).indices.extend("id_idx")
     assert result.attempts == 0  # the second run found it done
     assert len(_only(_sound(root)).segments) == 2
 
@@ -372,8 +375,8 @@ def test_an_index_that_was_extended_meanwhile_is_dropped_as_a_whole(tmp_path: Pa
     table = _make(root)
     table.create_index("id", "BTREE")
     table.append(_rows(COUNT, 10))
-    _racing(root, lambda: ty.Table.open(root).extend_index("id_idx")).drop_index("id_idx")
-    assert _sound(root).list_indices() == ()
+    _racing(root, lambda: ty.Table.open(root).indices.extend("id_idx")).drop_index("id_idx")
+    assert _sound(root).indices.list() == ()
 
 
 def test_without_retries_the_conflict_is_told_and_nothing_is_left(tmp_path: Path) -> None:
@@ -381,7 +384,7 @@ def test_without_retries_the_conflict_is_told_and_nothing_is_left(tmp_path: Path
     _make(root)
     table = _racing(root, lambda: ty.Table.open(root).compact(target_rows=1000))
     with pytest.raises(RetryableConflict):
-        table.create_index("id", "BTREE", retries=0)
+        table.indices.create("id", "BTREE", commit=ty.CommitOptions(reexecutions=0))
     _sound(root)
     assert not [path for path in (root / "_indices").rglob("*") if path.is_file()]
 
@@ -391,9 +394,9 @@ def test_a_compaction_while_the_reuse_entry_is_trimmed_keeps_its_part(tmp_path: 
     table = _make(root)
     table.create_index("id", "BTREE")
     table.compact(target_rows=1000)
-    table.extend_index("id_idx")
+    table.indices.extend("id_idx")
     table.append(_rows(COUNT, 10))
-    table.extend_index("id_idx")
+    table.indices.extend("id_idx")
 
     def act() -> None:
         other = ty.Table.open(root)
@@ -401,10 +404,10 @@ def test_a_compaction_while_the_reuse_entry_is_trimmed_keeps_its_part(tmp_path: 
         other.compact(target_rows=1000, deletions=0.0)
 
     racing = _racing(root, act)
-    racing.optimize_indices()
+    racing.indices.optimize()
     assert len(reuse_versions(racing._file.manifest)) == 1
     _sound(root)
-    racing.optimize_indices()
+    racing.indices.optimize()
     assert reuse_versions(racing._file.manifest) == []
     _sound(root)
 
@@ -417,7 +420,7 @@ _VALUES = {"id": "id + 1000", "x": "-1", "s": "'fresh text'", "tags": "['new']"}
 def _step(table: ty.Table, chance: random.Random) -> None:
     first = chance.randrange(COUNT)
     some = f"id >= {first} and id < {first + chance.randrange(1, 60)}"
-    names = sorted({one.name for one in table.indices if not one.name.startswith("__")})
+    names = sorted({one.name for one in table.indices.segments if not one.name.startswith("__")})
     match chance.choice(["append", "update rows", "update columns", "delete", "compact", "index", "index", "extend", "merge", "optimize"]):
         case "append":
             table.append(_rows(chance.randrange(2000, 10**6), chance.randrange(1, 30)))
@@ -432,9 +435,9 @@ def _step(table: ty.Table, chance: random.Random) -> None:
             column, kind = chance.choice([*SCALAR, ("s", "INVERTED")])
             table.create_index(column, kind, name=kind, replace=True)
         case "optimize":
-            table.optimize_indices()
+            table.indices.optimize()
         case verb if names:
-            table.extend_index(chance.choice(names), merge=verb == "merge")
+            table.indices.extend(chance.choice(names), merge=verb == "merge")
 
 
 @pytest.mark.parametrize("seed", [1, 2])

@@ -121,9 +121,9 @@ def test_nulls_where_the_schema_says_there_are_none(tmp_path: Path) -> None:
 def test_arguments_of_the_wrong_kind(table: ty.Table, tmp_path: Path) -> None:
     wrong: list[tuple[str, Any]] = [
         ("message", lambda: table.append(FIRST, message=5)),  # type: ignore[arg-type]
-        ("properties", lambda: table.append(FIRST, properties=[1])),  # type: ignore[arg-type]
-        ("max_retries", lambda: table.append(FIRST, max_retries="many")),  # type: ignore[arg-type]
-        ("config", lambda: ty.Table.create(tmp_path / "n", AB, config={"a": 1})),  # type: ignore[dict-item]
+        ("properties", lambda: table.append(FIRST, commit=ty.CommitOptions(properties=[1]))),  # type: ignore[arg-type]
+        ("race_retries", lambda: table.append(FIRST, commit=ty.CommitOptions(race_retries="many"))),  # type: ignore[arg-type]
+        ("config", lambda: ty.Table.create(tmp_path / "n", AB, options=ty.TableOptions(config={"a": 1}))),  # type: ignore[dict-item]
         ("filter", lambda: table.to_arrow(filter=5)),  # type: ignore[arg-type]
         ("filter", lambda: table.scan(filter=["a = 1"])),  # type: ignore[arg-type]
         ("filter", lambda: table.count_rows(5)),  # type: ignore[arg-type]
@@ -137,7 +137,7 @@ def test_arguments_of_the_wrong_kind(table: ty.Table, tmp_path: Path) -> None:
         with pytest.raises(InvalidInput) as caught:
             call()
         assert caught.value.argument == argument
-    assert table.versions() == [1]
+    assert table.layout.versions() == [1]
     assert not (tmp_path / "n").exists()
 
 

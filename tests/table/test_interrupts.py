@@ -46,7 +46,7 @@ def work():
     if kind == "read":
         table.to_arrow(filter="s like '%y%' or n % 7 = 3")
     elif kind == "scan":
-        for batch in table.scan(filter="n > 3", batch_size=100):
+        for batch in table.scan(filter="n > 3", options={"batch_size": 100}):
             pass
     elif kind == "append":
         table.append(pa.RecordBatchReader.from_batches(rows.schema, stream()))
@@ -59,7 +59,7 @@ def work():
         if "z" in table.schema.names:
             table.drop_columns(["z"])
         else:
-            table.add_columns(lambda batch: pa.record_batch({"z": batch["n"]}), read_columns=["n"], batch_size=500)
+            table.add_columns(lambda batch: pa.record_batch({"z": batch["n"]}), read_columns=["n"], backfill=ty.Backfill(batch_size=500))
 
 
 def told():

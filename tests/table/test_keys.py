@@ -90,7 +90,7 @@ def test_an_append_refuses_keys_that_are_there_and_keys_that_come_twice(tmp_path
     with pytest.raises(KeyConflict) as caught:
         table.append(as_given(7, 8, 7, 9, 9, 7))
     assert caught.value.sample == ("id 7", "id 9")
-    assert ty.Table.open(root).versions() == [1]
+    assert ty.Table.open(root).layout.versions() == [1]
     assert _ids(root) == [0, 1, 2, 3, 4], "and no file is left"
     table.append(as_given(7, 8))
     table.delete("id = 7")
@@ -154,9 +154,9 @@ def test_two_merges_of_one_new_key_of_any_type(tmp_path: Path, kind: pa.DataType
     stale = ty.Table.open(root)
     _upsert(table, rows[0])
     with pytest.raises(KeyConflict) as caught:
-        _upsert(stale, rows[0], retries=0)
+        _upsert(stale, rows[0], commit=ty.CommitOptions(reexecutions=0))
     assert len(caught.value.sample) == 1
-    _upsert(stale, rows[1], retries=0)
+    _upsert(stale, rows[1], commit=ty.CommitOptions(reexecutions=0))
     stale = ty.Table.open(root, version=1)
     assert dict(_upsert(stale, rows[0]).rows) == {"inserted": 0, "updated": 1, "deleted": 0}
     assert table.refresh().count_rows() == 2
@@ -172,7 +172,7 @@ def test_both_zeros_are_one_key(tmp_path: Path) -> None:
 
 def test_keys_that_cannot_be_compared(tmp_path: Path) -> None:
     rows = pa.table({"k": pa.array(['{"a": 1}'], pa.json_()), "x": [1]})
-    table = ty.Table.create(tmp_path / "t", rows, primary_key=["k"], on_duplicate="allow")
+    table = ty.Table.create(tmp_path / "t", rows, primary_key=["k"], options=ty.TableOptions(on_duplicate="allow"))
     with pytest.raises(UnsupportedFeature, match="json"):
         table.append(rows)
     with pytest.raises(UnsupportedFeature, match="json"):
@@ -229,12 +229,14 @@ def test_a_merge_after_somebody_wrote_the_key(tmp_path: Path, first: str, stable
     assert _ids(root).count(70) == 1
     assert table.to_arrow(filter="id = 70")["x"].to_pylist() == [9]
     with pytest.raises(KeyConflict) as caught:
-        _upsert(stale, _rows(70), retries=0)
+        _upsert(stale, _rows(70), commit=ty.CommitOptions(reexecutions=0))
     assert caught.value.sample == ("id 70",)
 
 
 @FIRST
-@pytest.mark.parametrize("act", [lambda table: table.append(_rows(80)), lambda table: _upsert(table, _rows(80), retries=0)])
+@pytest.mark.parametrize(
+    "act", [lambda table: table.append(_rows(80)), lambda table: _upsert(table, _rows(80), commit=ty.CommitOptions(reexecutions=0))]
+)
 def test_other_keys_are_in_nobodys_way(tmp_path: Path, first: str, act: Callable[[ty.Table], ty.CommitResult]) -> None:
     root = tmp_path / "t"
     _make(root)
@@ -286,7 +288,7 @@ def test_a_key_column_that_was_replaced(tmp_path: Path) -> None:
     writer = LanceFileWriter(str(root / "data" / "other.lance"), pa.schema([pa.field("id", pa.int64(), nullable=False)]), version="2.2")
     writer.write_batch(pa.table({"id": pa.array([70, 71, 72, 73, 74], pa.int64())}))
     writer.close()
-    old = table.fragments[0].files[0]
+    old = table.layout.fragments[0].files[0]
     table.commit(ops.DataReplacement((ops.Replacement(0, DataFile("other.lance", (0,), (0,), old.major, old.minor)),)))
     with pytest.raises(KeyConflict):
         stale.append(_rows(72))
@@ -301,7 +303,7 @@ def test_columns_without_an_annotation_are_compared_as_well(tmp_path: Path) -> N
         stale = ty.Table.open(root)
         OTHERS[first](root, _rows(70))
         with pytest.raises(KeyConflict):
-            _upsert(stale, _rows(70), on="id", retries=0)
+            _upsert(stale, _rows(70), on="id", commit=ty.CommitOptions(reexecutions=0))
         _upsert(stale, _rows(70), on="id")
         assert _ids(root) == [1, 70]
         stale.delete("id = 70")
@@ -313,7 +315,7 @@ def test_a_false_alarm_of_the_filters_is_found_to_be_one(tmp_path: Path) -> None
     table = _make(root)
     stale, other = ty.Table.open(root), ty.Table.open(root)
     _upsert(table, _rows(70))
-    made = table.fragments[-1]
+    made = table.layout.fragments[-1]
     bloom = ops.BloomFilter(b"\xff" * 32768, 32768 * 8, 8192, 0.00057)
     copy = tmp_path / "t" / "data" / "copy.lance"
     copy.write_bytes((root / "data" / made.files[0].path).read_bytes())
@@ -325,7 +327,7 @@ def test_a_false_alarm_of_the_filters_is_found_to_be_one(tmp_path: Path) -> None
     )
     table.delete("id = 70")
     table.commit(accusing)
-    assert [one.version for one in _upsert(stale, _rows(71), retries=0).rebased_over] == [2, 3, 4]
+    assert [one.version for one in _upsert(stale, _rows(71), commit=ty.CommitOptions(reexecutions=0)).rebased_over] == [2, 3, 4]
     other.append(_rows(72))
     with pytest.raises(KeyConflict):
         ty.Table.open(root, version=1).append(_rows(70))
@@ -337,7 +339,7 @@ def test_many_keys_whose_filters_overlap(tmp_path: Path) -> None:
     table = _make(root)
     stale = ty.Table.open(root)
     _upsert(table, _rows(*range(100_000, 140_000)))
-    assert _upsert(stale, _rows(*range(200_000, 240_000)), retries=0).rows["inserted"] == 40_000
+    assert _upsert(stale, _rows(*range(200_000, 240_000)), commit=ty.CommitOptions(reexecutions=0)).rows["inserted"] == 40_000
     assert len(_ids(root)) == 80_005
 
 

@@ -80,7 +80,9 @@ VERBS: dict[str, tuple[Callable[[ty.Table], object], dict[int, bytes | None]]] =
 @pytest.mark.parametrize("verb", VERBS)
 def test_the_bytes_stay(tmp_path: Path, verb: str, data_format: str, stable: bool) -> None:
     work, expected = VERBS[verb]
-    table = ty.Table.create(tmp_path / "t", rows(*BEGIN.items()), data_format=data_format, stable_row_ids=stable, durability="os")
+    table = ty.Table.create(
+        tmp_path / "t", rows(*BEGIN.items()), stable_row_ids=stable, durability="os", options=ty.TableOptions(data_format=data_format)
+    )
     work(table)
     assert stored(tmp_path / "t") == expected
     assert table.check().ok
@@ -90,4 +92,4 @@ def test_blobs_are_not_rewritten_in_place(tmp_path: Path) -> None:
     table = ty.Table.create(tmp_path / "t", rows(*BEGIN.items()), durability="os")
     with pytest.raises(UnsupportedFeature, match="'b' cannot be rewritten in place"):
         table.update({"b": "X'6162'"}, mode="columns")
-    assert table.latest_version() == 1
+    assert table.layout.latest_version() == 1

@@ -39,6 +39,15 @@ def _sound(root: Path) -> ty.Table:
     return table
 
 
+def _initialized(table: ty.Table, options: dict[str, Any], message: str | None = None) -> ty.CommitResult:
+    """The log, by options as pylance takes them."""
+    split = ("bucket_column", "num_buckets", "identity_column", "unsharded")
+    sharding = ty.WalSharding(**{name: options[name] for name in split if name in options})
+    writer = {name: value for name, value in options.items() if name not in (*split, "maintained_indexes")}
+    indexes = options.get("maintained_indexes")
+    return table.indices.mem_wal.initialize(maintained_indexes=indexes, sharding=sharding, writer=writer, message=message)
+
+
 @pytest.mark.parametrize(
     "options",
     [
@@ -50,22 +59,24 @@ def _sound(root: Path) -> ty.Table:
 )
 def test_it_is_set_up_as_pylance_does(tmp_path: Path, options: dict[str, Any]) -> None:
     ours, theirs = _make(tmp_path / "ours"), _make(tmp_path / "theirs")
-    result = ours.mem_wal.initialize(message="a log", **options)
+    result = _initialized(ours, options, "a log")
     open_stock(str(tmp_path / "theirs")).initialize_mem_wal(**options)
     theirs.refresh()
     assert (result.operation, ours.history()[0].message) == ("CreateIndex", "a log")
-    mine, wanted = ours.indices[-1], theirs.indices[-1]
+    mine, wanted = ours.indices.segments[-1], theirs.indices.segments[-1]
     for part in ("name", "fields", "dataset_version", "fragment_bitmap", "index_version", "files", "base_id"):
         assert getattr(mine, part) == getattr(wanted, part), part
     described = open_stock(str(tmp_path / "ours")).mem_wal_index_details()
     assert described == open_stock(str(tmp_path / "theirs")).mem_wal_index_details()
-    assert (ours.mem_wal.generations, _make(tmp_path / "none").mem_wal.generations) == ({}, None)
+    assert (ours.indices.mem_wal.generations, _make(tmp_path / "none").indices.mem_wal.generations) == ({}, None)
     _sound(tmp_path / "ours")
 
 
 def test_settings_of_writers_are_read_by_pylance(tmp_path: Path) -> None:
     root = tmp_path / "t"
-    _make(root).mem_wal.initialize(unsharded=True, max_memtable_rows=1234, durable_write=False)
+    _make(root).indices.mem_wal.initialize(
+        sharding=ty.WalSharding(unsharded=True), writer={"max_memtable_rows": 1234, "durable_write": False}
+    )
     described = open_stock(str(root)).mem_wal_index_details()
     assert described is not None
     assert described["writer_config_defaults"] == {"max_memtable_rows": "1234", "durable_write": "false"}
@@ -75,9 +86,9 @@ def test_settings_of_writers_are_read_by_pylance(tmp_path: Path) -> None:
 def test_one_log_only(tmp_path: Path) -> None:
     root = tmp_path / "t"
     table = _make(root)
-    table.mem_wal.initialize()
+    table.indices.mem_wal.initialize()
     with pytest.raises(AlreadyExists):
-        table.mem_wal.initialize()
+        table.indices.mem_wal.initialize()
 
 
 @pytest.mark.parametrize(
@@ -93,54 +104,54 @@ def test_one_log_only(tmp_path: Path) -> None:
 def test_setups_that_cannot_be(tmp_path: Path, options: dict[str, Any]) -> None:
     table = _make(tmp_path / "t")
     with pytest.raises(InvalidInput):
-        table.mem_wal.initialize(**options)
+        _initialized(table, options)
     with pytest.raises(NotFound):
-        table.mem_wal.initialize(maintained_indexes=["nope"])
-    assert table.latest_version() == 2
+        table.indices.mem_wal.initialize(maintained_indexes=["nope"])
+    assert table.layout.latest_version() == 2
 
 
 def test_generations_only_go_forward(tmp_path: Path) -> None:
     root = tmp_path / "t"
     table = _make(root)
     with pytest.raises(IncompatibleConflict):
-        table.mem_wal.mark_merged(SHARD, 1)
-    table.mem_wal.initialize()
-    result = table.mem_wal.mark_merged(SHARD, 3)
+        table.indices.mem_wal.mark_merged(SHARD, 1)
+    table.indices.mem_wal.initialize()
+    result = table.indices.mem_wal.mark_merged(SHARD, 3)
     assert result.operation == "UpdateMemWalState"
-    table.mem_wal.mark_merged(UUID(OTHER), 1)
+    table.indices.mem_wal.mark_merged(UUID(OTHER), 1)
     for stale in (3, 2):
         with pytest.raises(IncompatibleConflict):
-            table.mem_wal.mark_merged(SHARD, stale)
-    table.mem_wal.mark_merged(SHARD, 4)
-    assert _sound(root).mem_wal.generations == {SHARD: 4, OTHER: 1}
+            table.indices.mem_wal.mark_merged(SHARD, stale)
+    table.indices.mem_wal.mark_merged(SHARD, 4)
+    assert _sound(root).indices.mem_wal.generations == {SHARD: 4, OTHER: 1}
 
 
 @pytest.mark.parametrize(("shard", "generation"), [("nope", 1), (SHARD, -1), (SHARD, True), (SHARD, "1")])
 def test_marks_that_cannot_be(tmp_path: Path, shard: str, generation: Any) -> None:
     table = _make(tmp_path / "t")
     with pytest.raises(InvalidInput):
-        table.mem_wal.mark_merged(shard, generation)
+        table.indices.mem_wal.mark_merged(shard, generation)
 
 
 @pytest.mark.parametrize("theirs", [1, 2, 3])
 def test_two_marks_of_one_shard_at_a_time(tmp_path: Path, theirs: int) -> None:
     root = tmp_path / "t"
-    _make(root).mem_wal.initialize()
-    table = _racing(root, lambda: ty.Table.open(root).mem_wal.mark_merged(SHARD, theirs))
+    _make(root).indices.mem_wal.initialize()
+    table = _racing(root, lambda: ty.Table.open(root).indices.mem_wal.mark_merged(SHARD, theirs))
     if theirs < 2:
-        table.mem_wal.mark_merged(SHARD, 2)
+        table.indices.mem_wal.mark_merged(SHARD, 2)
     else:
         with pytest.raises(IncompatibleConflict):
-            table.mem_wal.mark_merged(SHARD, 2)
-    assert _sound(root).mem_wal.generations == {SHARD: max(theirs, 2)}
+            table.indices.mem_wal.mark_merged(SHARD, 2)
+    assert _sound(root).indices.mem_wal.generations == {SHARD: max(theirs, 2)}
 
 
 def test_marks_of_two_shards_go_together(tmp_path: Path) -> None:
     root = tmp_path / "t"
-    _make(root).mem_wal.initialize()
-    table = _racing(root, lambda: ty.Table.open(root).mem_wal.mark_merged(OTHER, 7))
-    table.mem_wal.mark_merged(SHARD, 2, retries=0)
-    assert _sound(root).mem_wal.generations == {SHARD: 2, OTHER: 7}
+    _make(root).indices.mem_wal.initialize()
+    table = _racing(root, lambda: ty.Table.open(root).indices.mem_wal.mark_merged(OTHER, 7))
+    table.indices.mem_wal.mark_merged(SHARD, 2, commit=ty.CommitOptions(reexecutions=0))
+    assert _sound(root).indices.mem_wal.generations == {SHARD: 2, OTHER: 7}
 
 
 def test_of_two_who_set_it_up_the_second_is_told(tmp_path: Path) -> None:
@@ -148,7 +159,7 @@ def test_of_two_who_set_it_up_the_second_is_told(tmp_path: Path) -> None:
     _make(root)
     table = _racing(root, lambda: open_stock(str(root)).initialize_mem_wal(unsharded=True))
     with pytest.raises((AlreadyExists, IncompatibleConflict)):
-        table.mem_wal.initialize()
+        table.indices.mem_wal.initialize()
     described = open_stock(str(root)).mem_wal_index_details()
     assert described is not None
     assert described["num_shards"] == 1

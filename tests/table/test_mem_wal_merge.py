@@ -27,7 +27,7 @@ def _rows(**values: int) -> pa.Table:
 
 def _make(root: Path, **options: Any) -> ty.Table:
     table = ty.Table.create(root, _rows(a=1, b=2), primary_key=["k"], durability="os", **options)
-    table.mem_wal.initialize(unsharded=True)
+    table.indices.mem_wal.initialize(sharding=ty.WalSharding(unsharded=True))
     return table
 
 
@@ -42,7 +42,7 @@ def _racing(root: Path, action: Callable[[], Any]) -> ty.Table:
 
 def _sees(root: Path, generations: dict[str, int], **values: int) -> None:
     table = ty.Table.open(root)
-    assert table.mem_wal.generations == generations
+    assert table.indices.mem_wal.generations == generations
     assert table.check().problems == ()
     stock = open_stock(str(root))
     stock.validate()
@@ -96,7 +96,7 @@ def test_a_generation_that_is_merged_already_is_refused_before_anything_is_writt
     with pytest.raises(IncompatibleConflict, match=f"at generation 3, the operation brings {generation}") as caught:
         _merge(table, _rows(a=100), {SHARD: generation})
     assert caught.value.operation == "Update"
-    assert table.latest_version() == 3
+    assert table.layout.latest_version() == 3
     _sees(root, {SHARD: 3}, a=1, b=2, c=3)
 
 
@@ -121,7 +121,7 @@ def test_marks_that_cannot_be(tmp_path: Path, wrong: Any) -> None:
     table = _make(tmp_path / "t")
     with pytest.raises(InvalidInput):
         _merge(table, _rows(b=1), wrong)
-    assert table.latest_version() == 2
+    assert table.layout.latest_version() == 2
 
 
 def test_one_shard_stands_once(tmp_path: Path) -> None:
@@ -163,13 +163,13 @@ def test_two_who_merge_other_shards_and_rows(tmp_path: Path) -> None:
 def test_a_mark_alone_meets_a_merge(tmp_path: Path) -> None:
     root = tmp_path / "t"
     _make(root)
-    table = _racing(root, lambda: ty.Table.open(root).mem_wal.mark_merged(SHARD, 2))
+    table = _racing(root, lambda: ty.Table.open(root).indices.mem_wal.mark_merged(SHARD, 2))
     with pytest.raises(IncompatibleConflict):
         _merge(table, _rows(c=3), {SHARD: 2})
     _sees(root, {SHARD: 2}, a=1, b=2)
     table = _racing(root, lambda: _merge(ty.Table.open(root), _rows(c=3), {SHARD: 3}))
     with pytest.raises(IncompatibleConflict):
-        table.mem_wal.mark_merged(SHARD, 3)
+        table.indices.mem_wal.mark_merged(SHARD, 3)
     _sees(root, {SHARD: 3}, a=1, b=2, c=3)
 
 
@@ -184,7 +184,12 @@ def test_many_mergers_merge_each_generation_once(tmp_path: Path) -> None:
         for shard, number in generations:
             key = "x" if shard == SHARD else "y"
             try:
-                _merge(ty.Table.open(root, durability="os"), _rows(**{key: number}), {shard: number}, retries=50, max_retries=100)
+                _merge(
+                    ty.Table.open(root, durability="os"),
+                    _rows(**{key: number}),
+                    {shard: number},
+                    commit=ty.CommitOptions(race_retries=100, reexecutions=50),
+                )
             except IncompatibleConflict:
                 continue
             done.append((shard, number))

@@ -35,8 +35,14 @@ def _table(rows: list[Row]) -> pa.Table:
 
 
 def _make(root: Path, key: list[str], *, stable: bool = False, count: int = 12) -> ty.Table:
-    table = ty.Table.create(root, _table([_row(one) for one in range(count)]), primary_key=key, stable_row_ids=stable, max_rows_per_file=5)
-    assert len(table.fragments) == -(-count // 5)
+    table = ty.Table.create(
+        root,
+        _table([_row(one) for one in range(count)]),
+        primary_key=key,
+        stable_row_ids=stable,
+        options=ty.TableOptions(files=ty.FileLimits(rows=5)),
+    )
+    assert len(table.layout.fragments) == -(-count // 5)
     return table
 
 
@@ -78,7 +84,7 @@ def test_upsert(tmp_path: Path, stable: bool, key: list[str]) -> None:
     before = _ids(root)
     source = _table([_row(3, 1, "a"), _row(11, 2, "b"), _row(20, 3, "c"), _row(21, 4, "d")])
     merge = table.merge(source, _on(key)).when_matched_update_all().when_not_matched_insert_all()
-    result = merge.execute(message="upserted", properties={"job": "j"})
+    result = merge.execute(message="upserted", commit=ty.CommitOptions(properties={"job": "j"}))
     assert (result.version, result.operation, dict(result.rows)) == (2, "Update", {"inserted": 2, "updated": 2, "deleted": 0})
     assert table.version == 2
     expected = _model(*(_row(one) for one in range(12))) | _model(*source.to_pylist())
@@ -101,7 +107,7 @@ def test_insert_only(tmp_path: Path, stable: bool) -> None:
     result = table.merge(_table([_row(3, 9), _row(30, 9)])).when_not_matched_insert_all().execute()
     assert dict(result.rows) == {"inserted": 1, "updated": 0, "deleted": 0}
     assert _seen(root) == _model(*(_row(one) for one in range(12)), _row(30, 9))
-    assert [one.deletion_file for one in table.fragments] == [None] * 4
+    assert [one.deletion_file for one in table.layout.fragments] == [None] * 4
 
 
 @STABLE
@@ -309,7 +315,7 @@ def test_what_is_refused(tmp_path: Path) -> None:
         table.merge(_table([_row(1)]).drop(["s"])).when_matched_update(["s"]).execute()
     with pytest.raises(InvalidInput):
         table.merge(_table([_row(1)])).when_matched_update_all("")
-    assert ty.Table.open(root).versions() == [1]
+    assert ty.Table.open(root).layout.versions() == [1]
     assert len(_seen(root)) == 12
     bare = ty.Table.create(tmp_path / "bare", _table([_row(1)]))
     with pytest.raises(InvalidInput, match="no primary key"):
@@ -353,7 +359,7 @@ def test_blobs_that_would_have_to_move(tmp_path: Path) -> None:
     blob = pa.field("b", pa.large_binary(), metadata={"lance-encoding:blob": "true"})
     schema = pa.schema([pa.field("id", pa.int64()), blob, pa.field("x", pa.int64())])
     rows = pa.table([pa.array([1, 2]), pa.array([b"one", b"two"], pa.large_binary()), pa.array([0, 0])], schema=schema)
-    table = ty.Table.create(tmp_path / "t", rows, primary_key=["id"], data_format="2.1")
+    table = ty.Table.create(tmp_path / "t", rows, primary_key=["id"], options=ty.TableOptions(data_format="2.1"))
     with pytest.raises(UnsupportedFeature, match="blobs"):
         table.merge(pa.table({"id": [1], "x": [5]})).when_matched_update_all().execute()
     assert table.check().orphans == ()
@@ -391,7 +397,7 @@ def test_other_rows_and_other_keys_go_together(tmp_path: Path, stable: bool, bes
     """The new fragment of a concurrent update holds rows that were there: none of our new keys, so nobody is in the way."""
     root = tmp_path / "t"
     _make(root, ["id"], stable=stable)
-    result = _upsert(_interrupted(root, lambda: BESIDE[beside](root)), _row(4, 1), _row(40, 1), retries=0)
+    result = _upsert(_interrupted(root, lambda: BESIDE[beside](root)), _row(4, 1), _row(40, 1), commit=ty.CommitOptions(reexecutions=0))
     assert dict(result.rows) == {"inserted": 1, "updated": 1, "deleted": 0}
     seen = {key[1]: row["x"] for key, row in _seen(root).items()}
     assert (seen[4], seen[40], seen.get(3)) == (1, 1, None if beside == "delete" else 10)
@@ -401,7 +407,7 @@ def test_an_insert_only_merge_does_not_mind_moves_of_rows_it_matched(tmp_path: P
     root = tmp_path / "t"
     _make(root, ["id"])
     table = _interrupted(root, lambda: open_stock(str(root)).update({"x": "x + 10"}, "id = 3"))
-    result = table.merge(_table([_row(3, 1), _row(40, 1)])).when_not_matched_insert_all().execute(retries=0)
+    result = table.merge(_table([_row(3, 1), _row(40, 1)])).when_not_matched_insert_all().execute(commit=ty.CommitOptions(reexecutions=0))
     assert result.rows["inserted"] == 1
     assert _seen(root)["g0", 3]["x"] == 10
 
@@ -417,7 +423,7 @@ def test_the_same_row_is_worked_out_again(tmp_path: Path, stable: bool) -> None:
     assert _seen(root)["g0", 3] == _row(3, 10, "mine")
     again = _interrupted(root, lambda: open_stock(str(root)).update({"x": "x + 10"}, "id = 3"))
     with pytest.raises(RetryableConflict):
-        again.merge(source).when_matched_update(["s"]).execute(retries=0)
+        again.merge(source).when_matched_update(["s"]).execute(commit=ty.CommitOptions(reexecutions=0))
     assert _seen(root)["g0", 3] == _row(3, 20, "mine")
 
 

@@ -51,20 +51,20 @@ def test_nor_is_one_replaced_by_them(tmp_path: Path, given: As) -> None:
     before = files_below(root, "data")
     with pytest.raises(KeyConflict, match=r"1 keys more than once: id 5\."):
         table.overwrite(given(rows(5, 6, 5)))
-    assert (table.latest_version(), files_below(root, "data")) == (1, before)
+    assert (table.layout.latest_version(), files_below(root, "data")) == (1, before)
     assert table.overwrite(given(rows(5, 6))).version == 2
     assert table.check().ok
 
 
 def test_who_says_so_may_have_them(tmp_path: Path, given: As) -> None:
-    table = ty.Table.create(tmp_path / "t", given(rows(1, 1)), primary_key=["id"], on_duplicate="allow")
+    table = ty.Table.create(tmp_path / "t", given(rows(1, 1)), primary_key=["id"], options=ty.TableOptions(on_duplicate="allow"))
     assert table.overwrite(given(rows(2, 2, 2)), on_duplicate="allow").rows == {"inserted": 3}
     assert [one.invariant for one in table.check().problems] == ["I4"], "the check still tells"
     for wrong in ("no", None, 1):
         with pytest.raises(InvalidInput, match="on_duplicate"):
             table.overwrite(rows(1), on_duplicate=wrong)  # type: ignore[arg-type]
         with pytest.raises(InvalidInput, match="on_duplicate"):
-            ty.Table.create(tmp_path / "u", rows(1), on_duplicate=wrong)  # type: ignore[arg-type]
+            ty.Table.create(tmp_path / "u", rows(1), options=ty.TableOptions(on_duplicate=wrong))  # type: ignore[arg-type]
         with pytest.raises(InvalidInput, match="on_duplicate"):
             table.append(rows(1), on_duplicate=wrong)  # type: ignore[arg-type]
 
@@ -90,7 +90,7 @@ def test_keys_that_cannot_be_compared(tmp_path: Path) -> None:
     assert empty.version == 1
     with pytest.raises(UnsupportedFeature, match="cannot be compared"):
         ty.Table.create(tmp_path / "t", table, primary_key=["j"])
-    assert ty.Table.create(tmp_path / "t", table, primary_key=["j"], on_duplicate="allow").count_rows() == 1
+    assert ty.Table.create(tmp_path / "t", table, primary_key=["j"], options=ty.TableOptions(on_duplicate="allow")).count_rows() == 1
 
 
 def test_a_second_run_checks_what_it_has_to(tmp_path: Path, given: As) -> None:
@@ -118,7 +118,7 @@ def test_results_count_rows_and_runs(tmp_path: Path, given: As) -> None:
     first = table.append(given(rows(2, 3)))
     assert (first.rows, first.executions, first.attempts) == ({"inserted": 2}, 1, 1)
     assert table.append(given(rows(2).slice(0, 0))).rows == {"inserted": 0}
-    assert table.overwrite(given(rows(4, 5, 6, 7)), max_rows_per_file=2).rows == {"inserted": 4}
+    assert table.overwrite(given(rows(4, 5, 6, 7)), files=ty.FileLimits(rows=2)).rows == {"inserted": 4}
 
     def action() -> None:
         ty.Table.open(root).overwrite(rows(9))

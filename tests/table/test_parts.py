@@ -24,7 +24,9 @@ def rows(first: int, last: int, text: str = "a") -> pa.Table:
 
 
 def table(where: Path, **options: Any) -> ty.Table:
-    made = ty.Table.create(where, rows(0, 40), primary_key=["id"], max_rows_per_file=10, durability="os", **options)
+    made = ty.Table.create(
+        where, rows(0, 40), primary_key=["id"], durability="os", **options, options=ty.TableOptions(files=ty.FileLimits(rows=10))
+    )
     made.delete("id % 9 = 4")
     return made
 
@@ -55,7 +57,7 @@ def test_an_upsert_from_parts_is_an_upsert(tmp_path: Path) -> None:
     here, there = table(tmp_path / "here"), table(tmp_path / "there")
     source = rows(30, 50, "b")
     expected = here.merge(source).when_matched_update_all().when_not_matched_insert_all().execute()
-    done = there.change_rows(upserting(source), PLAN, message="parts")
+    done = there.distributed.change_rows(upserting(source), PLAN, message="parts")
     assert (done.rows, there.history(1)[0].message) == (expected.rows, "parts")
     assert there.to_arrow().sort_by("id").equals(here.to_arrow().sort_by("id"))
     assert there.check().ok
@@ -75,10 +77,10 @@ def test_keys_that_came_meanwhile_are_a_conflict_and_worked_out_again(tmp_path: 
         assert (pinned.after is None) == (len(versions) == 1)
         return change
 
-    done = made.change_rows(worker, PLAN)
+    done = made.distributed.change_rows(worker, PLAN)
     assert (versions, done.executions) == ([2, 3], 2)
     assert made.to_arrow(filter="id >= 44").sort_by("id").to_pylist() == [{"id": 44, "s": "b"}, {"id": 45, "s": "theirs"}]
-    named = {file.path for number in range(1, 5) for one in ty.Table.open(made.uri, version=number).fragments for file in one.files}
+    named = {file.path for number in range(1, 5) for one in ty.Table.open(made.uri, version=number).layout.fragments for file in one.files}
     assert {one.name for one in (tmp_path / "t" / "data").iterdir()} == named
 
 
@@ -93,7 +95,7 @@ def test_keys_that_came_meanwhile_are_a_conflict_and_worked_out_again(tmp_path: 
 )
 def test_plans_that_could_harm_the_key_are_refused_before_any_work(tmp_path: Path, plan: RowPlan, words: str) -> None:
     with pytest.raises(ty.InvalidInput, match=words):
-        table(tmp_path / "t").change_rows(lambda _: pytest.fail("it must not be asked"), plan)
+        table(tmp_path / "t").distributed.change_rows(lambda _: pytest.fail("it must not be asked"), plan)
 
 
 def test_rows_matched_otherwise_are_looked_for_by_their_key(tmp_path: Path) -> None:
@@ -104,9 +106,9 @@ def test_rows_matched_otherwise_are_looked_for_by_their_key(tmp_path: Path) -> N
         return RowChange(pieces=[pinned.write_task().write(fresh)], keys=fresh.select(["id"]), counts={"inserted": 2})
 
     with pytest.raises(ty.KeyConflict, match="id 39"):
-        made.change_rows(worker, RowPlan(matched=True, on=(), inserting=True))
+        made.distributed.change_rows(worker, RowPlan(matched=True, on=(), inserting=True))
     assert made.refresh().version == 2
-    assert made.change_rows(worker, RowPlan(matched=True, on=(), inserting=True, allow_duplicates=True)).version == 3
+    assert made.distributed.change_rows(worker, RowPlan(matched=True, on=(), inserting=True, allow_duplicates=True)).version == 3
 
 
 def test_a_row_is_taken_once() -> None:
@@ -118,7 +120,7 @@ def test_a_row_is_taken_once() -> None:
 
 
 def test_fragments_are_spread_evenly(tmp_path: Path) -> None:
-    scan = sent(table(tmp_path / "t").scan_task())
+    scan = sent(table(tmp_path / "t").distributed.scan_task())
     assert scan.rows == 36
     assert sorted(number for group in scan.groups(3) for number in group) == [0, 1, 2, 3]
     assert max(map(len, scan.groups(3))) == 2
@@ -141,20 +143,20 @@ def test_compaction_index_and_columns_from_parts(tmp_path: Path, stable: bool) -
             told[number] = sent(sent(task).write(number, values.slice(1).take(pa.array(range(values.num_rows - 2, -1, -1)))))
         return told
 
-    made.add_columns_parts(pa.schema([("twice", pa.int64())]), columns)
+    made.distributed.add_columns(pa.schema([("twice", pa.int64())]), columns)
     firsts = {0, 10, 20, 30}
     assert {row["id"]: row["twice"] for row in made.to_arrow().to_pylist()} == {
         number: None if number in firsts else number * 2 for number in range(40) if number % 9 != 4
     }
-    made.create_index_parts(lambda task: [sent(sent(task).segment(group)) for group in ((0, 2), (1, 3))], "id", "btree")
-    [index] = made.list_indices()
+    made.distributed.create_index(lambda task: [sent(sent(task).segment(group)) for group in ((0, 2), (1, 3))], "id", "btree")
+    [index] = made.indices.list()
     assert (index.name, len(index.segments), index.rows) == ("id_idx", 1, 36)
-    assert made.compact_parts(lambda tasks: [sent(one).run() for one in tasks], target_rows=100).operation == "Rewrite"
-    assert (len(made.fragments), made.count_rows("id = 17")) == (1, 1)
+    assert made.distributed.compact(lambda tasks: [sent(one).run() for one in tasks], target_rows=100).operation == "Rewrite"
+    assert (len(made.layout.fragments), made.count_rows("id = 17")) == (1, 1)
     assert made.check().ok
     for first in (100, 110):
         made.append(rows(first, first + 1))
     with pytest.raises(ty.InvalidInput, match="Of 1 groups 0"):
-        made.compact_parts(lambda _: [])
+        made.distributed.compact(lambda _: [])
     with pytest.raises(ty.InvalidInput, match="Nobody wrote"):
-        made.add_columns_parts(pa.schema([("more", pa.int64())]), lambda _: {})
+        made.distributed.add_columns(pa.schema([("more", pa.int64())]), lambda _: {})

@@ -103,7 +103,7 @@ def _stopped(table: ty.Table, mark: Path, columns: Any, **options: Any) -> None:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        table.add_columns(columns, checkpoint=mark, progress=stop, **options)
+        table.add_columns(columns, **options, backfill=ty.Backfill(checkpoint=mark, progress=stop))
 
 
 @pytest.mark.parametrize("what", ["sql", "function", "lookup"])
@@ -118,7 +118,7 @@ def test_a_checkpoint_does_not_serve_rows_that_came_back(tmp_path: Path, what: s
     options = {"read_columns": ["id"]} if what == "function" else {"on": "id"} if what == "lookup" else {}
     _stopped(table, mark, columns, **options)
     table.restore(1)
-    table.add_columns(columns, checkpoint=mark, **options)
+    table.add_columns(columns, **options, backfill=ty.Backfill(checkpoint=mark))
     assert column(root, "y") == {number: 2 * number for number in range(12)}, f"rows {GONE} are back"
     assert not mark.exists()
 
@@ -135,7 +135,7 @@ def test_a_checkpoint_serves_after_more_rows_went(tmp_path: Path) -> None:
     _stopped(table, mark, work, read_columns=["id"])
     asked.clear()
     table.delete("id in (1, 8)")
-    table.add_columns(work, read_columns=["id"], checkpoint=mark)
+    table.add_columns(work, read_columns=["id"], backfill=ty.Backfill(checkpoint=mark))
     assert asked == [10, 11]
     assert column(root, "y") == {number: 2 * number for number in LIVE if number not in (1, 8)}
 
@@ -150,7 +150,7 @@ def test_a_checkpoint_serves_no_more_where_its_deletions_cannot_be_read(tmp_path
         entry["deletions"]["id"] += 1
     mark.write_text("\n".join(json.dumps(entry) for entry in lines))
     table.delete("id = 1")
-    table.add_columns(_doubled, read_columns=["id"], checkpoint=mark)
+    table.add_columns(_doubled, read_columns=["id"], backfill=ty.Backfill(checkpoint=mark))
     assert column(root, "y") == {number: 2 * number for number in LIVE if number != 1}
 
 
@@ -160,8 +160,8 @@ def test_a_checkpoint_is_for_one_table_of_values(tmp_path: Path) -> None:
     given = [pa.table({"id": pa.array(range(12), pa.int64()), "y": [factor * n for n in range(12)]}) for factor in (2, 3)]
     _stopped(table, mark, given[0], on="id")
     with pytest.raises(InvalidInput, match="other columns"):
-        table.add_columns(given[1], on="id", checkpoint=mark)
-    table.add_columns(given[0].slice(0), on="id", checkpoint=mark)
+        table.add_columns(given[1], on="id", backfill=ty.Backfill(checkpoint=mark))
+    table.add_columns(given[0].slice(0), on="id", backfill=ty.Backfill(checkpoint=mark))
     assert column(root, "y") == {number: 2 * number for number in LIVE}
 
 
@@ -170,8 +170,8 @@ def test_a_checkpoint_is_for_columns_of_one_type(tmp_path: Path) -> None:
     table = make(root)
     _stopped(table, mark, _doubled, read_columns=["id"])
     with pytest.raises(InvalidInput, match="other types"):
-        table.add_columns(_doubled, read_columns=["id"], schema=pa.schema([("y", pa.int16())]), checkpoint=mark)
-    table.add_columns(_doubled, read_columns=["id"], checkpoint=mark)
+        table.add_columns(_doubled, read_columns=["id"], backfill=ty.Backfill(schema=pa.schema([("y", pa.int16())]), checkpoint=mark))
+    table.add_columns(_doubled, read_columns=["id"], backfill=ty.Backfill(checkpoint=mark))
     assert column(root, "y") == {number: 2 * number for number in LIVE}
 
 
@@ -206,7 +206,7 @@ def _rows(*ids: int) -> pa.Table:
 
 
 def _pieces(table: ty.Table, rows: pa.Table) -> object:
-    return table.append_pieces([table.write_task().write(rows)])
+    return table.distributed.append([table.distributed.write_task().write(rows)])
 
 
 APPENDS: dict[str, Callable[[ty.Table, pa.Table], object]] = {
@@ -273,7 +273,7 @@ VERBS: dict[str, Callable[[ty.Table], object]] = {
     "add_columns": lambda table: table.add_columns({"y": "id * 2"}),
     "compact": lambda table: table.compact(),
     "index": lambda table: table.create_index("x", "BTREE"),
-    "pieces": lambda table: table.append_pieces([table.write_task().write(more(20))]),
+    "pieces": lambda table: table.distributed.append([table.distributed.write_task().write(more(20))]),
 }
 
 

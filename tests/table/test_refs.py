@@ -49,7 +49,7 @@ def test_tags(tmp_path: Path) -> None:
     listed = stock.tags.list()
     assert {name: one["version"] for name, one in listed.items()} == {"v1.0": 1, "now": 2}
     assert listed["v1.0"]["manifest_size"] == tag.manifest_size == next((root / "_versions").glob("*4.manifest")).stat().st_size
-    assert stock.checkout_version("v1.0").count_rows() == ty.Table.open(root, tag="v1.0").count_rows() == 12
+    assert stock.checkout_version("v1.0").count_rows() == ty.Table.open(root, version="v1.0").count_rows() == 12
     moved = table.tags.update("v1.0", 2)
     assert (moved.version, moved.created_at, dict(moved.metadata)) == (2, tag.created_at, {"by": "me"})
     assert stock.tags.list()["v1.0"]["version"] == 2
@@ -135,7 +135,7 @@ def test_branches(tmp_path: Path, stable: bool) -> None:
     assert sub.identifier is not None
     assert made.identifier is not None
     assert sub.identifier[:1] == made.identifier
-    assert table.latest_version() == 2
+    assert table.layout.latest_version() == 2
     assert ty.Table.open(root).count_rows() == 10
     stock = open_stock(str(root))
     assert sorted(stock.branches.list()) == ["dev/x", "old", "older", "sub"]
@@ -243,7 +243,7 @@ def test_two_who_make_a_branch(tmp_path: Path) -> None:
     with pytest.raises(AlreadyExists):
         _at(root, "_refs/branches", lambda: ty.Table.open(root).branches.create("b", 1)).branches.create("b", 2)
     table = ty.Table.open(root, branch="b")
-    assert (table.version, table.versions(), table.count_rows()) == (1, [1], 12)
+    assert (table.version, table.layout.versions(), table.count_rows()) == (1, [1], 12)
 
 
 def test_a_branch_whose_start_goes_while_it_is_made(tmp_path: Path) -> None:
@@ -265,7 +265,7 @@ def test_a_branch_that_gets_a_child_while_it_is_deleted_stays(tmp_path: Path) ->
 
 def test_names_by_v1_stay_v1_on_a_branch(tmp_path: Path) -> None:
     root = tmp_path / "t"
-    table = ty.Table.create(root, pa.table({"id": [1]}), manifest_naming="v1")
+    table = ty.Table.create(root, pa.table({"id": [1]}), options=ty.TableOptions(manifest_naming="v1"))
     table.branches.create("b")
     branch = ty.Table.open(root, branch="b")
     branch.append(pa.table({"id": [2]}))

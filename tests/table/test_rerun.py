@@ -144,14 +144,14 @@ def test_its_files_are_written_once_where_nothing_asks_for_others(root: Path) ->
     before = files_below(root, "data")
     stale.overwrite(rows(10))
     (new,) = files_below(root, "data") - before
-    assert [file.path for fragment in stale.fragments for file in fragment.files] == [new]
+    assert [file.path for fragment in stale.layout.fragments for file in fragment.files] == [new]
 
 
 def test_no_retries_give_the_conflict_at_once(root: Path, reruns: Reruns) -> None:
     stale = handle(root)
     _replace(root)
     with pytest.raises(RetryableConflict) as caught:
-        stale.overwrite(rows(10), retries=0)
+        stale.overwrite(rows(10), commit=ty.CommitOptions(reexecutions=0))
     error = caught.value
     assert (error.executions, error.operation, error.read_version, error.retryable) == (1, "Overwrite", 2, True)
     assert [(winner.version, winner.message) for winner in error.winners] == [(3, "mine first")]
@@ -165,7 +165,7 @@ def test_no_retries_give_the_conflict_at_once(root: Path, reruns: Reruns) -> Non
 def test_it_gives_up_with_the_last_conflict(root: Path, retries: int, reruns: Reruns) -> None:
     table = _contested(root, 100)
     with pytest.raises(RetryableConflict) as caught:
-        table.overwrite(rows(10), retries=retries)
+        table.overwrite(rows(10), commit=ty.CommitOptions(reexecutions=retries))
     error = caught.value
     assert (error.executions, error.to_dict()["executions"]) == (retries + 1, retries + 1)
     assert [winner.version for winner in error.winners] == [3 + retries]
@@ -264,7 +264,7 @@ def test_an_append_to_a_table_that_was_replaced(root: Path, reruns: Reruns) -> N
 def test_a_race_lost_too_often(root: Path, reruns: Reruns) -> None:
     table = _contested(root, 100, lambda root: ty.Table.open(root, durability="os").append(rows(*OTHER)))
     with pytest.raises(ContentionError) as caught:
-        table.append(rows(10), max_retries=2)
+        table.append(rows(10), commit=ty.CommitOptions(race_retries=2))
     assert (reruns.events, caught.value.attempts) == ([], 3)
     _sound(root)
 
@@ -281,7 +281,7 @@ def test_an_outcome_that_is_not_known(root: Path, reruns: Reruns) -> None:
     error = caught.value
     assert (error.transaction_id, error.version) == (last_id(stale), 4)
     assert len(files_below(root, "data") - before) == 1, "nothing may be deleted while the outcome is not known"
-    assert isinstance(stale.outcome(error.transaction_id), ty.Unknown)
+    assert isinstance(stale.transactions.outcome(error.transaction_id), ty.outcomes.Unknown)
     assert "run 2" in error.__notes__[0]
 
 
@@ -358,7 +358,7 @@ def test_the_newest_version_is_read_for_each_run(root: Path) -> None:
 
 
 def test_the_deadline_is_over_all_runs() -> None:
-    runs, clock, work = _scripted(*_conflicts(50), policy=RerunPolicy(retries=50, deadline=10.0), takes=1.0)
+    runs, clock, work = _scripted(*_conflicts(50), policy=RerunPolicy(reexecutions=50, deadline=10.0), takes=1.0)
     with pytest.raises(RetryableConflict) as caught:
         work()
     assert 1 < len(runs) <= 10
@@ -392,7 +392,7 @@ def test_a_race_does_not_outlast_it(root: Path) -> None:
 
     table = _contested(root, 100, slowly, runtime=runtime)
     with pytest.raises(ContentionError) as caught:
-        table.append(rows(10), max_retries=50, deadline=3.0)
+        table.append(rows(10), commit=ty.CommitOptions(race_retries=50, deadline=3.0))
     assert 1 < caught.value.attempts <= 3
 
 
@@ -470,12 +470,14 @@ def test_a_table_that_is_gone_in_between() -> None:
     assert len(runs) == 1
 
 
-@pytest.mark.parametrize("wrong", [{"retries": -1}, {"retries": 1.5}, {"retries": None}, {"deadline": -1}, {"deadline": "soon"}])
+@pytest.mark.parametrize(
+    "wrong", [{"race_retries": -1}, {"reexecutions": 1.5}, {"reexecutions": None}, {"deadline": -1}, {"deadline": "soon"}]
+)
 @pytest.mark.parametrize("verb", ["append", "overwrite"])
 def test_arguments_are_checked_before_anything_is_done(root: Path, verb: str, wrong: dict[str, Any]) -> None:
     before = files_below(root, "data")
     with pytest.raises(InvalidInput) as caught:
-        getattr(handle(root), verb)(rows(10), **wrong)
+        getattr(handle(root), verb)(rows(10), commit=ty.CommitOptions(**wrong))
     assert caught.value.argument in wrong
     assert files_below(root, "data") == before
 

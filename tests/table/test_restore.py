@@ -30,11 +30,11 @@ def test_restore(tmp_path: Path, stable: bool, data_format: str) -> None:
     result = table.restore(3, message="back")
     assert (result.version, result.operation, table.history()[0].message) == (7, "Restore", "back")
     assert column(root, "x") == {number: 10 * number for number in LIVE}
-    assert (table.schema.names, dict(table.config)) == (["id", "x", "s"], {"a": "1"})
+    assert (table.schema.names, dict(table.settings.config)) == (["id", "x", "s"], {"a": "1"})
     table.append(more(20))
     assert table._file.manifest.max_fragment_id == (highest or 0) + 1, "ids are not given out twice"
     table.restore(1)
-    assert (table.count_rows(), dict(table.config)) == (12, {})
+    assert (table.count_rows(), dict(table.settings.config)) == (12, {})
     seen(root)
     assert ty.Table.open(root, version=6).schema.names == ["id", "y"]
     stock = open_stock(str(root))
@@ -74,7 +74,7 @@ def test_versions_that_are_none(tmp_path: Path, version: Any, kind: type[Excepti
     table = make(tmp_path / "t")
     with pytest.raises(kind):
         table.restore(version)
-    assert table.latest_version() == 2
+    assert table.layout.latest_version() == 2
     seen(tmp_path / "t")
 
 

@@ -19,10 +19,14 @@ from tiltyard.storage.local import LocalStore
 from tiltyard.testing import Fault, FaultStore
 
 VERBS: dict[str, tuple[Callable[..., Any], Callable[[ty.Table], dict[str, str]], Callable[[Any], dict[str, str]]]] = {
-    "config": (ty.Table.update_config, lambda t: dict(t.config), lambda stock: stock.config()),
-    "metadata": (ty.Table.update_metadata, lambda t: dict(t.metadata), lambda stock: stock.metadata),
+    "config": (ty.Table.update_config, lambda t: dict(t.settings.config), lambda stock: stock.config()),
+    "metadata": (
+        lambda table, *a, **k: table.settings.update_metadata(*a, **k),
+        lambda t: dict(t.settings.metadata),
+        lambda stock: stock.metadata,
+    ),
     "schema": (
-        ty.Table.update_schema_metadata,
+        lambda table, *a, **k: table.settings.update_schema_metadata(*a, **k),
         lambda t: _text(t.schema.metadata),
         lambda stock: _text(stock.schema.metadata),
     ),
@@ -75,7 +79,7 @@ def test_settings_that_cannot_be(tmp_path: Path, what: str, values: Any) -> None
         VERBS[what][0](table, values)
     with pytest.raises(InvalidInput, match="anyway"):
         VERBS[what][0](table, {"a": None}, replace=True)
-    assert table.latest_version() == 2
+    assert table.layout.latest_version() == 2
 
 
 def test_metadata_of_a_member(tmp_path: Path) -> None:
@@ -150,13 +154,13 @@ def test_bases(tmp_path: Path, stable: bool) -> None:
     root, cold, colder = tmp_path / "t", tmp_path / "cold", tmp_path / "colder"
     make(root, stable=stable)
     table = ty.Table.open(root, allowed_bases=[cold, colder])
-    assert table.add_bases([str(cold)]).operation == "UpdateBases"
-    table.add_bases({"attic": f"file://{colder}"}, is_dataset_root=True)
+    assert table.settings.add_bases([str(cold)]).operation == "UpdateBases"
+    table.settings.add_bases({"attic": f"file://{colder}"}, is_dataset_root=True)
     bases = [(one.id, one.path, one.name, one.is_dataset_root) for one in table._file.manifest.base_paths]
     assert bases == [(1, str(cold), None, False), (2, str(colder), "attic", True)]
     for again in ([str(cold)], {"attic": str(cold / "deeper")}):
         with pytest.raises(InvalidInput, match="already"):
-            table.add_bases(again)
+            table.settings.add_bases(again)
     seen(root, allowed_bases=[cold, colder])
     lance.write_dataset(more(20), str(root), mode="append", target_bases=["attic"])
     assert len(list((colder / "data").iterdir())) == 1, "pylance writes there"
@@ -167,7 +171,7 @@ def test_bases(tmp_path: Path, stable: bool) -> None:
 
 def test_a_base_inside_needs_no_leave(tmp_path: Path) -> None:
     root = tmp_path / "t"
-    make(root).add_bases([str(root / "cold")])
+    make(root).settings.add_bases([str(root / "cold")])
     seen(root)
 
 
@@ -175,20 +179,20 @@ def test_a_base_inside_needs_no_leave(tmp_path: Path) -> None:
 def test_bases_that_cannot_be(tmp_path: Path, bases: Any) -> None:
     table = make(tmp_path / "t")
     with pytest.raises(InvalidInput):
-        table.add_bases(bases)
+        table.settings.add_bases(bases)
     with pytest.raises(InvalidInput, match="outside"):
-        table.add_bases([str(tmp_path / "other")])
-    assert table.latest_version() == 2
+        table.settings.add_bases([str(tmp_path / "other")])
+    assert table.layout.latest_version() == 2
 
 
 def test_two_who_add_a_base(tmp_path: Path) -> None:
     root = tmp_path / "t"
     make(root)
     theirs = ty.Table.open(root)
-    interrupted(root, lambda: theirs.add_bases([str(root / "b1")])).add_bases([str(root / "b2")])
+    interrupted(root, lambda: theirs.settings.add_bases([str(root / "b1")])).settings.add_bases([str(root / "b2")])
     assert [one.id for one in ty.Table.open(root)._file.manifest.base_paths] == [1, 2]
     with pytest.raises((IncompatibleConflict, InvalidInput)):
-        interrupted(root, lambda: theirs.add_bases([str(root / "b3")])).add_bases([str(root / "b3")])
+        interrupted(root, lambda: theirs.settings.add_bases([str(root / "b3")])).settings.add_bases([str(root / "b3")])
     seen(root)
 
 
@@ -201,7 +205,7 @@ def test_every_fault_leaves_the_table_sound(tmp_path: Path, verb: str) -> None:
             faulty = FaultStore(LocalStore(root), kind, at=number)
             table = handle(root, faulty)
             try:
-                table.update_config({"a": "1"}) if verb == "config" else table.add_bases([str(root / "b")])
+                table.update_config({"a": "1"}) if verb == "config" else table.settings.add_bases([str(root / "b")])
             except (StorageError, OutcomeUnknown):
                 pass
             assert open_stock(str(root)).count_rows() == 10

@@ -24,7 +24,7 @@ def _made(tmp_path: Path, *, as_table: bool = False, **options: Any) -> tuple[Pa
     root, cold = tmp_path / "table", tmp_path / "cold"
     ty.Table.create(root, rows(0, 1), durability="os", **options)
     table = _open(root, cold)
-    table.add_bases({"cold": str(cold)}, is_dataset_root=as_table)
+    table.settings.add_bases({"cold": str(cold)}, is_dataset_root=as_table)
     return root, cold, table
 
 
@@ -46,7 +46,7 @@ def _sees(table: ty.Table, *ids: int) -> None:
 
 
 def _homes(table: ty.Table) -> list[int | None]:
-    return [file.base_id for fragment in table.fragments for file in fragment.files]
+    return [file.base_id for fragment in table.layout.fragments for file in fragment.files]
 
 
 @pytest.mark.parametrize("as_table", [False, True], ids=["files", "laid out as a table"])
@@ -54,9 +54,9 @@ def _homes(table: ty.Table) -> list[int | None]:
 def test_rows_are_written_to_a_base(tmp_path: Path, as_table: bool, stable: bool) -> None:
     root, cold, table = _made(tmp_path, as_table=as_table, stable_row_ids=stable)
     before = files_below(root, "data")
-    assert table.append(rows(2, 3), base="cold").rows == {"inserted": 2}
-    assert table.append(_stream(4, 5, 6), base=1, max_rows_per_file=2).rows == {"inserted": 3}
-    assert table.append(rows(7), base=str(cold)).version == 5
+    assert table.append(rows(2, 3), files=ty.FileLimits(base="cold")).rows == {"inserted": 2}
+    assert table.append(_stream(4, 5, 6), files=ty.FileLimits(rows=2, base=1)).rows == {"inserted": 3}
+    assert table.append(rows(7), files=ty.FileLimits(base=str(cold))).version == 5
     assert table.append(rows(8)).version == 6
     assert _homes(table) == [None, 1, 1, 1, 1, None]
     assert len(files_below(cold, "data" if as_table else "")) == 4
@@ -68,8 +68,8 @@ def test_it_is_what_pylance_writes(tmp_path: Path) -> None:
     """Both put files under the same names, and both go on where the other was."""
     _, cold, table = _made(tmp_path)
     lance.write_dataset(rows(2), table.uri, mode="append", target_bases=["cold"])
-    table.refresh().append(rows(3), base="cold")
-    theirs, ours = (fragment.files[0] for fragment in list(table.fragments)[1:])
+    table.refresh().append(rows(3), files=ty.FileLimits(base="cold"))
+    theirs, ours = (fragment.files[0] for fragment in list(table.layout.fragments)[1:])
     assert (theirs.base_id, ours.base_id) == (1, 1)
     assert files_below(cold, "") == {theirs.path, ours.path}
     lance.write_dataset(rows(4), table.uri, mode="append", target_bases=["cold"])
@@ -78,7 +78,7 @@ def test_it_is_what_pylance_writes(tmp_path: Path) -> None:
 
 def test_everything_else_is_done_as_usual(tmp_path: Path) -> None:
     root, cold, table = _made(tmp_path, primary_key=["id"])
-    table.append(rows(2, 3, 4), base="cold")
+    table.append(rows(2, 3, 4), files=ty.FileLimits(base="cold"))
     there = files_below(cold, "")
     table.delete("id = 2")
     assert len(files_below(root, "_deletions")) == 1
@@ -97,9 +97,9 @@ def test_everything_else_is_done_as_usual(tmp_path: Path) -> None:
 
 def test_an_overwrite_to_a_base(tmp_path: Path) -> None:
     _, cold, table = _made(tmp_path)
-    assert table.overwrite(rows(7, 8), base="cold").rows == {"inserted": 2}
+    assert table.overwrite(rows(7, 8), files=ty.FileLimits(base="cold")).rows == {"inserted": 2}
     assert _homes(table) == [1]
-    assert [one.name for one in table.bases] == ["cold"]
+    assert [one.name for one in table.layout.bases] == ["cold"]
     assert len(files_below(cold, "")) == 1
     _sees(table, 7, 8)
 
@@ -107,29 +107,29 @@ def test_an_overwrite_to_a_base(tmp_path: Path) -> None:
 @pytest.mark.parametrize("stable", [False, True])
 def test_a_merge_to_a_base(tmp_path: Path, stable: bool) -> None:
     root, cold, table = _made(tmp_path, primary_key=["id"], stable_row_ids=stable)
-    result = table.merge(rows(1, 2), base="cold").when_matched_update_all().when_not_matched_insert_all().execute()
+    result = table.merge(rows(1, 2), files=ty.FileLimits(base="cold")).when_matched_update_all().when_not_matched_insert_all().execute()
     assert result.rows == {"inserted": 1, "updated": 1, "deleted": 0}
     assert _homes(table) == [None, 1]
     assert len(files_below(cold, "")) == len(files_below(root, "_deletions")) == 1
     _sees(table, 0, 1, 2)
     with pytest.raises(InvalidInput, match="has no base"):
-        table.merge(rows(1), base="warm").when_matched_update_all().execute()
+        table.merge(rows(1), files=ty.FileLimits(base="warm")).when_matched_update_all().execute()
     racing = _raced(root, cold, lambda: _open(root, cold).overwrite(rows(9)))
     with pytest.raises(ty.IncompatibleConflict):
-        racing.merge(rows(1, 7), base="cold").when_matched_update_all().when_not_matched_insert_all().execute()
+        racing.merge(rows(1, 7), files=ty.FileLimits(base="cold")).when_matched_update_all().when_not_matched_insert_all().execute()
     assert len(files_below(cold, "")) == 1, "what was written in vain is removed"
     _sees(table.refresh(), 9)
 
 
 def test_clones_of_it(tmp_path: Path) -> None:
     root, cold, table = _made(tmp_path)
-    table.append(rows(2), base="cold")
-    table.clone(tmp_path / "shallow", durability="os")
-    table.clone(tmp_path / "deep", shallow=False, durability="os")
+    table.append(rows(2), files=ty.FileLimits(base="cold"))
+    table.clone(tmp_path / "shallow", storage=ty.Storage(durability="os"))
+    table.clone(tmp_path / "deep", shallow=False, storage=ty.Storage(durability="os"))
     shallow = _open(tmp_path / "shallow", root, cold)
     assert _homes(shallow) == [0, 1]
     _sees(shallow, 0, 1, 2)
-    shallow.append(rows(3), base="cold")
+    shallow.append(rows(3), files=ty.FileLimits(base="cold"))
     _sees(shallow, 0, 1, 2, 3)
     _sees(ty.Table.open(tmp_path / "deep"), 0, 1, 2)
     _sees(table, 0, 1, 2)
@@ -140,10 +140,10 @@ def test_cleanup_deletes_nothing_in_a_base(tmp_path: Path) -> None:
     _, cold, table = _made(tmp_path)
     other = ty.Table.create(tmp_path / "other", rows(9), durability="os")
     other = _open(tmp_path / "other", cold)
-    other.add_bases([str(cold)])
-    other.append(rows(10), base=1)
+    other.settings.add_bases([str(cold)])
+    other.append(rows(10), files=ty.FileLimits(base=1))
     (cold / "notes.txt").write_text("somebody's")
-    table.append(rows(2), base="cold")
+    table.append(rows(2), files=ty.FileLimits(base="cold"))
     table.overwrite(rows(3))
     there = files_below(cold, "")
     report = table.cleanup(older_than=timedelta(0), grace=timedelta(0))
@@ -158,8 +158,8 @@ def test_cleanup_keeps_what_lies_in_a_base_inside(tmp_path: Path) -> None:
     """A base may be the table's own directory under another name: what a version names there stays."""
     root = tmp_path / "table"
     table = ty.Table.create(root, rows(0), durability="os")
-    table.add_bases({"self": str(root)}, is_dataset_root=True)
-    table.append(rows(1), base="self")
+    table.settings.add_bases({"self": str(root)}, is_dataset_root=True)
+    table.append(rows(1), files=ty.FileLimits(base="self"))
     table.append(rows(2))
     assert table.cleanup(older_than=timedelta(0), grace=timedelta(0)).files.keys() == {"versions", "transactions"}
     assert sorted(open_stock(str(root)).to_table()["id"].to_pylist()) == [0, 1, 2]
@@ -172,20 +172,20 @@ def test_cleanup_keeps_what_lies_in_a_base_inside(tmp_path: Path) -> None:
 def test_a_base_that_is_not_there(tmp_path: Path, base: Any) -> None:
     _, cold, table = _made(tmp_path)
     with pytest.raises(InvalidInput, match=r"has no base .* It has cold\."):
-        table.append(rows(2), base=base)
+        table.append(rows(2), files=ty.FileLimits(base=base))
     with pytest.raises(InvalidInput, match="add_bases"):
-        ty.Table.create(tmp_path / "bare", rows(0)).overwrite(rows(2), base=base)
+        ty.Table.create(tmp_path / "bare", rows(0)).overwrite(rows(2), files=ty.FileLimits(base=base))
     assert not cold.exists()
 
 
 def test_a_base_must_be_allowed(tmp_path: Path) -> None:
     root, _, table = _made(tmp_path)
-    table.append(rows(2), base="cold")
+    table.append(rows(2), files=ty.FileLimits(base="cold"))
     with pytest.raises(CorruptTable):
         ty.Table.open(root)
     stranger = tmp_path / "stranger"
     with pytest.raises(InvalidInput):
-        table.add_bases([str(stranger)])
+        table.settings.add_bases([str(stranger)])
     assert not stranger.exists()
 
 
@@ -194,9 +194,9 @@ def test_blobs_stay_with_the_table(tmp_path: Path) -> None:
     root, cold = tmp_path / "table", tmp_path / "cold"
     ty.Table.create(root, data, durability="os")
     table = _open(root, cold)
-    table.add_bases({"cold": str(cold)})
+    table.settings.add_bases({"cold": str(cold)})
     with pytest.raises(UnsupportedFeature, match="Blobs"):
-        table.append(data, base="cold")
+        table.append(data, files=ty.FileLimits(base="cold"))
 
 
 # ---- when it fails -----------------------------------------------------------------------------------------------------------
@@ -205,18 +205,18 @@ def test_blobs_stay_with_the_table(tmp_path: Path) -> None:
 def _raced(root: Path, cold: Path, action: Callable[[], Any], times: int = 1) -> ty.Table:
     store = InterruptedStore(LocalStore(root, durability="os"), is_version, action, times)
     clean = _open(root, cold)
-    place = open_place(root, store=store, runtime=noted_runtime(), durability="os", allowed_bases=[cold])
+    place = open_place(root, ty.Storage(durability="os", allowed_bases=[cold]), store=store, runtime=noted_runtime())
     return ty.Table(place, clean._file, clean._scheme)
 
 
 @pytest.mark.parametrize("how", ["small", "stream"])
 def test_what_was_written_in_vain_is_removed(tmp_path: Path, how: str) -> None:
     root, cold, table = _made(tmp_path)
-    table.append(rows(2), base="cold")
+    table.append(rows(2), files=ty.FileLimits(base="cold"))
     there = files_below(cold, "")
     data = rows(3) if how == "small" else _stream(3, 4)
     with pytest.raises(ty.IncompatibleConflict):
-        _raced(root, cold, lambda: _open(root, cold).overwrite(rows(9))).append(data, base="cold")
+        _raced(root, cold, lambda: _open(root, cold).overwrite(rows(9))).append(data, files=ty.FileLimits(base="cold"))
     assert files_below(cold, "") == there
     _sees(table.refresh(), 9)
 
@@ -228,15 +228,15 @@ def test_nothing_is_removed_while_the_outcome_is_unknown(tmp_path: Path) -> None
         raise StorageError("no answer", maybe_applied=True, transient=True)
 
     with pytest.raises(OutcomeUnknown):
-        _raced(root, cold, silence, times=3).append(rows(3), base="cold")
+        _raced(root, cold, silence, times=3).append(rows(3), files=ty.FileLimits(base="cold"))
     assert len(files_below(cold, "")) == 1
 
 
 def test_a_rebase_and_a_second_run_find_the_base(tmp_path: Path) -> None:
     root, cold, table = _made(tmp_path)
-    result = _raced(root, cold, lambda: _open(root, cold).append(rows(2))).append(rows(3), base="cold")
+    result = _raced(root, cold, lambda: _open(root, cold).append(rows(2))).append(rows(3), files=ty.FileLimits(base="cold"))
     assert [one.operation for one in result.rebased_over] == ["Append"]
-    again = _raced(root, cold, lambda: _open(root, cold).overwrite(rows(5))).overwrite(rows(6), base="cold")
+    again = _raced(root, cold, lambda: _open(root, cold).overwrite(rows(5))).overwrite(rows(6), files=ty.FileLimits(base="cold"))
     assert again.executions == 2
     assert len(files_below(cold, "")) == 2, "files of the first run served the second"
     _sees(table.refresh(), 6)
@@ -254,7 +254,7 @@ def test_files_in_a_base_are_made_durable_before_they_are_named(tmp_path: Path, 
 
     monkeypatch.setattr(Place, "open_base", noted)
     table = _raced(root, cold, lambda: order.append("version"))
-    table.append(rows(3), base="cold")
+    table.append(rows(3), files=ty.FileLimits(base="cold"))
     assert order == ["base", "version"]
     assert opened[0].calls["sync"] == 1
 
@@ -262,10 +262,10 @@ def test_files_in_a_base_are_made_durable_before_they_are_named(tmp_path: Path, 
 def test_two_writers_one_base(tmp_path: Path) -> None:
     root, cold, table = _made(tmp_path, primary_key=["id"])
     late = _open(root, cold)
-    table.append(rows(2), base="cold")
+    table.append(rows(2), files=ty.FileLimits(base="cold"))
     with pytest.raises(ty.KeyConflict):
-        late.append(rows(2), base="cold")
-    late.append(rows(3), base="cold")
+        late.append(rows(2), files=ty.FileLimits(base="cold"))
+    late.append(rows(3), files=ty.FileLimits(base="cold"))
     assert len(files_below(cold, "")) == 2
     _sees(late, 0, 1, 2, 3)
     assert sorted_rows(late.to_arrow(["id"])) == sorted_rows(open_stock(str(root)).to_table(["id"]))

@@ -279,7 +279,7 @@ def test_deletions_and_indices_survive_an_append_and_go_with_an_overwrite(tmp_pa
 def test_row_ids_as_stock_would_give_them(tmp_path: Path) -> None:
     """The same history by both writers gives the same row ids and row versions."""
     ours, theirs = tmp_path / "ours", tmp_path / "theirs"
-    table = ty.Table.create(ours, rows(*range(8)), stable_row_ids=True, max_rows_per_file=4)
+    table = ty.Table.create(ours, rows(*range(8)), stable_row_ids=True, options=ty.TableOptions(files=ty.FileLimits(rows=4)))
     _stock(theirs, enable_stable_row_ids=True)
     table.append(rows(8, 9))
     lance.write_dataset(rows(8, 9), str(theirs), mode="append")
@@ -360,7 +360,7 @@ def test_an_overwrite_whose_ids_were_given_out_at_the_last_moment_must_be_run_ag
     racing = InterruptedStore(LocalStore(root), is_version, lambda: open_stock(str(root)).add_columns({"more": "id + 1"}))
     table = handle(root, racing)
     with pytest.raises(RetryableConflict) as caught:
-        table.overwrite(rows(9), retries=0)
+        table.overwrite(rows(9), commit=ty.CommitOptions(reexecutions=0))
     assert [winner.version for winner in caught.value.winners] == [2]
     assert ty.Table.open(root).check().orphans == ()
     table.refresh().overwrite(rows(9))

@@ -85,8 +85,8 @@ def test_a_lost_race_is_run_again_from_the_new_head(losses: int) -> None:
     assert result.seconds == pytest.approx(losses * ADVANCE + sum(_slept(table)))
     made = reopened(store)
     assert made.version == result.version == table.version
-    assert [file.path for one in made.fragments for file in one.files][-1] == "ours.lance"
-    assert len(made.fragments) == losses + 2
+    assert [file.path for one in made.layout.fragments for file in one.files][-1] == "ours.lance"
+    assert len(made.layout.fragments) == losses + 2
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -120,7 +120,7 @@ def test_giving_up(max_retries: int) -> None:
     table = _contested(store, 1000)
     before = set(store.names("_transactions/"))
     with pytest.raises(ContentionError) as caught:
-        table.commit(append(), max_retries=max_retries)
+        table.commit(append(), commit=ty.CommitOptions(race_retries=max_retries))
     error = caught.value
     assert error.attempts == max_retries + 1
     assert [winner.version for winner in error.winners] == list(range(2, max_retries + 3))
@@ -160,7 +160,7 @@ def test_the_transaction_file_is_written_once_and_removed_on_failure() -> None:
     table = reopened(InterruptedStore(counting, is_version, lambda: plant(store, append(f"theirs{version_count(store)}")), 1000))
     counting.reset()
     with pytest.raises(ContentionError):
-        table.commit(append(), max_retries=5)
+        table.commit(append(), commit=ty.CommitOptions(race_retries=5))
     ours = [call for call in counting.log if call[1].startswith("_transactions/")]
     assert [method for method, _ in ours] == ["put", "delete"]
     assert ours[0][1] == ours[1][1]
@@ -172,7 +172,7 @@ def test_both_copies_of_the_transaction_are_the_same(lost: int) -> None:
     store = MemoryStore()
     memory_table(store)
     table = _contested(store, lost)
-    result = table.commit(append(), properties={"job": "nightly"})
+    result = table.commit(append(), commit=ty.CommitOptions(properties={"job": "nightly"}))
     file = VersionLog(store).load(result.version, Scheme.V2)
     name = file.manifest.transaction_file
     assert name == f"1-{result.transaction_id}.txn"
@@ -407,4 +407,4 @@ def test_a_missing_data_file_is_found_before_the_commit(tmp_path: Path) -> None:
 
 def test_negative_retries_make_no_sense() -> None:
     with pytest.raises(InvalidInput):
-        memory_table(MemoryStore()).commit(append(), max_retries=-1)
+        memory_table(MemoryStore()).commit(append(), commit=ty.CommitOptions(race_retries=-1))

@@ -146,7 +146,7 @@ def test_a_version_that_must_not_be_built_upon_is_not_restored() -> None:
 def test_a_deletion_file_of_the_window_that_is_gone_is_history_that_cannot_be_read() -> None:
     store = MemoryStore()
     table = _big(store)
-    big = table.fragments[1]
+    big = table.layout.fragments[1]
     mine = ops.Delete((_rows(store, 1, at=big, version=2),))
     theirs = ops.Delete((_rows(store, 5, at=big, version=2),))
     _commit(reopened(store), theirs)
@@ -241,14 +241,14 @@ def test_a_version_is_stamped_after_the_one_below_it() -> None:
 def test_a_delete_that_was_carried_names_the_version_it_ended_up_on_and_leaves_no_other_file() -> None:
     store = MemoryStore()
     table = _big(store)
-    big = table.fragments[1]
+    big = table.layout.fragments[1]
     mine = ops.Delete((_rows(store, 1, at=big, version=2),))
     replaced = mine.updated_fragments[0].deletion_file
     assert replaced is not None
 
     def others() -> None:
         now = reopened(store)
-        _commit(now, ops.Delete((_rows(store, 4 + now.version, at=now.fragments[1], version=now.version),)))
+        _commit(now, ops.Delete((_rows(store, 4 + now.version, at=now.layout.fragments[1], version=now.version),)))
 
     racing = ty.Table(memory_place(InterruptedStore(store, is_version, others, 2)), table._file, Scheme.V2)
     result = _commit(racing, mine)
@@ -267,7 +267,7 @@ def test_the_transaction_file_tells_of_the_operation_as_it_was_carried() -> None
     """A rewrite keeps the version it read, and with it the name of its file, whatever it was carried over."""
     store = MemoryStore()
     table = _big(store)
-    big = table.fragments[1]
+    big = table.layout.fragments[1]
     table.commit(ops.ReserveFragments(1))
     packed = replace(fragment("packed", 10), id=2)
 
@@ -304,7 +304,7 @@ def _doubtful(store: ObjectStore, action: Callable[[], object]) -> ObjectStore:
 def test_while_the_outcome_is_unknown_no_file_is_deleted() -> None:
     store = MemoryStore()
     table = _big(store)
-    big = table.fragments[1]
+    big = table.layout.fragments[1]
     mine = ops.Delete((_rows(store, 1, at=big, version=2),))
     _commit(reopened(store), ops.Delete((_rows(store, 5, at=big, version=2),)))
     brought = set(store.names("_deletions/"))
@@ -320,19 +320,19 @@ def test_while_the_outcome_is_unknown_no_file_is_deleted() -> None:
 def test_after_a_refusal_what_was_merged_goes_and_what_was_brought_stays() -> None:
     store = MemoryStore()
     table = _big(store)
-    big = table.fragments[1]
+    big = table.layout.fragments[1]
     mine = ops.Delete((_rows(store, 1, at=big, version=2),))
     _commit(reopened(store), ops.Delete((_rows(store, 5, at=big, version=2),)))
     before = set(store.names("_deletions/"))
 
     def same_row() -> None:
         now = reopened(store)
-        _commit(now, ops.Delete((_rows(store, 1, at=now.fragments[1], version=3),)))
+        _commit(now, ops.Delete((_rows(store, 1, at=now.layout.fragments[1], version=3),)))
 
     racing = ty.Table(memory_place(InterruptedStore(store, is_version, same_row)), table._file, Scheme.V2)
     with pytest.raises(ConflictError):
         _commit(racing, mine)
-    theirs = {one.deletion_file.path(1).removeprefix("_deletions/") for one in reopened(store).fragments if one.deletion_file}
+    theirs = {one.deletion_file.path(1).removeprefix("_deletions/") for one in reopened(store).layout.fragments if one.deletion_file}
     assert set(store.names("_deletions/")) == before | theirs
     assert not any(last_id(racing) in name for name in store.names("_transactions/"))
 

@@ -21,6 +21,6 @@ from tiltyard.format.values import BasePath
     ids=["one id", "one name", "one path", "no names", "no ids yet"],
 )
 def test_two_bases_meet_by_id_by_name_or_by_path(mine: BasePath, theirs: BasePath, names: tuple[str, ...]) -> None:
-    verdict = ty.resolve(ops.UpdateBases((mine,)), ops.UpdateBases((theirs,)))
-    assert isinstance(verdict, ty.Incompatible if names else ty.Compatible)
+    verdict = ty.conflicts.resolve(ops.UpdateBases((mine,)), ops.UpdateBases((theirs,)))
+    assert isinstance(verdict, ty.conflicts.Incompatible if names else ty.conflicts.Compatible)
     assert verdict.names == names

@@ -91,7 +91,7 @@ def test_who_is_slower_than_all_others_together_tries_all_the_same() -> None:
 
     table = _behind(store, 2, seen)
     with pytest.raises(ty.ContentionError) as caught:
-        table.commit(append(), max_retries=0)
+        table.commit(append(), commit=ty.CommitOptions(race_retries=0))
     assert len(created) == 1
     # Each look finds as many as the one before, since one comes for each that is gone over.
     assert caught.value.winners[0].version == 1 + 2 * LOOKS + 1

@@ -168,7 +168,7 @@ def test_names_that_were_migrated_under_the_handle() -> None:
     transaction = Transaction(0, place.runtime.random.uuid(), overwrite("first"))
     _, file = place.committer.create_table(transaction, Creation(DataFormat()), Scheme.V1)
     old = ty.Table(place, file, Scheme.V1)
-    assert reopened(store).migrate_manifest_names() == 1
+    assert reopened(store).maintenance.migrate_manifest_names() == 1
     assert old.commit(append()).version == 2
     assert {name.scheme for name in VersionLog(store).versions()} == {Scheme.V2}
 

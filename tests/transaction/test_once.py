@@ -8,6 +8,7 @@ import pytest
 
 from tests.support.commits import InterruptedStore, append, is_version, memory_table, overwrite, reopened
 from tiltyard.errors import AlreadyCommitted, InvalidInput
+from tiltyard.options import CommitOptions
 from tiltyard.storage.memory import MemoryStore
 from tiltyard.transaction.verify import check_not_done, last_number, mark, marks_in
 
@@ -46,31 +47,35 @@ def test_numbers_up_to_the_last_are_done(config: Mapping[str, str], done: bool) 
 
 def test_the_version_that_has_the_work_says_so() -> None:
     table = memory_table(MemoryStore())
-    table.commit(append("a"), properties=mark("q", 0))
-    assert table.config["tiltyard.once.q"] == "0"
+    table.commit(append("a"), commit=CommitOptions(properties=mark("q", 0)))
+    assert table.settings.config["tiltyard.once.q"] == "0"
     with pytest.raises(AlreadyCommitted):
-        table.commit(append("b"), properties=mark("q", 0))
-    assert table.latest_version() == table.version
-    table.commit(overwrite("c"), properties={**mark("q", 1), **mark("r", 5)})
-    assert (last_number(table.config, "q"), last_number(table.config, "r")) == (1, 5)
+        table.commit(append("b"), commit=CommitOptions(properties=mark("q", 0)))
+    assert table.layout.latest_version() == table.version
+    table.commit(overwrite("c"), commit=CommitOptions(properties={**mark("q", 1), **mark("r", 5)}))
+    assert (last_number(table.settings.config, "q"), last_number(table.settings.config, "r")) == (1, 5)
 
 
 def test_of_two_at_once_one_wins_whoever_read_what() -> None:
     plain = MemoryStore()
     memory_table(plain)
     # The other one comes in between: after ours has looked, before it creates its version.
-    store = InterruptedStore(plain, is_version, lambda: reopened(plain).commit(append("theirs"), properties=mark("q", 3)))
+    store = InterruptedStore(
+        plain, is_version, lambda: reopened(plain).commit(append("theirs"), commit=CommitOptions(properties=mark("q", 3)))
+    )
     with pytest.raises(AlreadyCommitted):
-        reopened(store).commit(append("ours"), properties=mark("q", 3))
+        reopened(store).commit(append("ours"), commit=CommitOptions(properties=mark("q", 3)))
     after = reopened(plain)
-    assert [file.path for one in after.fragments for file in one.files].count("ours.lance") == 0
-    assert last_number(after.config, "q") == 3
+    assert [file.path for one in after.layout.fragments for file in one.files].count("ours.lance") == 0
+    assert last_number(after.settings.config, "q") == 3
 
 
 def test_other_work_goes_beside_it() -> None:
     plain = MemoryStore()
     memory_table(plain)
-    store = InterruptedStore(plain, is_version, lambda: reopened(plain).commit(append("theirs"), properties=mark("q", 3)))
-    reopened(store).commit(append("ours"), properties=mark("r", 3))
-    config = reopened(plain).config
+    store = InterruptedStore(
+        plain, is_version, lambda: reopened(plain).commit(append("theirs"), commit=CommitOptions(properties=mark("q", 3)))
+    )
+    reopened(store).commit(append("ours"), commit=CommitOptions(properties=mark("r", 3)))
+    config = reopened(plain).settings.config
     assert (last_number(config, "q"), last_number(config, "r")) == (3, 3)

@@ -97,7 +97,7 @@ def test_a_rebased_delete_names_the_version_it_ended_up_on(tmp_path: Path, stabl
     assert (result.read_version, stored.transaction.read_version) == (1, 2)
     assert stored.manifest.transaction_file == f"2-{result.transaction_id}.txn"
     assert sorted(path.name for path in (root / "_transactions").glob(f"*{result.transaction_id}*")) == [f"2-{result.transaction_id}.txn"]
-    assert ty.Table.open(root).outcome(result.transaction_id) == ty.Committed(3)
+    assert ty.Table.open(root).transactions.outcome(result.transaction_id) == ty.outcomes.Committed(3)
 
 
 @STABLE

@@ -45,6 +45,7 @@ from tiltyard.errors import (
     fit,
 )
 from tiltyard.interfaces import ObjectStore, Runtime
+from tiltyard.options import CommitOptions, Storage
 from tiltyard.storage.local import Durability
 from tiltyard.table import Table
 from tiltyard.transaction.backoff import RetryPolicy
@@ -59,7 +60,7 @@ T = TypeVar("T")
 NAME: Final = "__manifest"
 _log = logging.getLogger("tiltyard.lake")
 
-_ONCE: Final = RerunPolicy(RetryPolicy(max_retries=0), retries=0)
+_ONCE: Final = RerunPolicy(RetryPolicy(max_retries=0), reexecutions=0)
 """A publish that meets another one fails, and what to write is decided anew: carried over it would be an answer to another question."""
 
 _MOST_IDS: Final = 1000
@@ -99,7 +100,7 @@ class ManifestRecords:
         store: ObjectStore | None = None,
     ) -> None:
         uri = f"{os.fspath(root).rstrip('/')}/{NAME}"
-        self._place = open_place(uri, storage_options=storage_options, durability=durability, runtime=runtime, store=store)
+        self._place = open_place(uri, Storage(storage_options, durability), runtime=runtime, store=store)
         self._patience = Patience(first=0.1, longest=2.0, attempts=attempts, seconds=600.0)
         self._upkeep, self._kept = upkeep, kept
         self._publishing = threading.Lock()
@@ -250,7 +251,7 @@ class ManifestRecords:
         """Keeps what a publish costs from growing with the number of those before. No part of it: if it fails, the next one does it."""
         try:
             table = Table._open(self._place)
-            table.compact(target_rows=_SMALLEST_FRAGMENT, max_retries=3, retries=1)
+            table.compact(target_rows=_SMALLEST_FRAGMENT, commit=CommitOptions(race_retries=3, reexecutions=1))
             table.cleanup(older_than=self._kept, keep_versions=_KEPT_VERSIONS, grace=_GRACE)
         except TiltyardError as error:
             _log.info("upkeep of %s failed, which does no harm: %s", self.url, error)

@@ -19,9 +19,11 @@ app = typer.Typer(name="base", help="Bases: further places that data files of a 
 def list_(session: Session, version: Version = None, tag: Tag = None) -> None:
     """All bases."""
     table = session.open(version=version, tag=tag)
-    found = [{"id": one.id, "name": one.name, "path": redact(one.path), "is_dataset_root": one.is_dataset_root} for one in table.bases]
+    found = [
+        {"id": one.id, "name": one.name, "path": redact(one.path), "is_dataset_root": one.is_dataset_root} for one in table.layout.bases
+    ]
     document = {"uri": session.shown_uri, "branch": table.branch, "version": table.version, "bases": found}
-    rows = [(str(one.id), one.name or "", "a table" if one.is_dataset_root else "files", redact(one.path)) for one in table.bases]
+    rows = [(str(one.id), one.name or "", "a table" if one.is_dataset_root else "files", redact(one.path)) for one in table.layout.bases]
     notes = () if found else (f"Version {table.version} of {session.shown_uri} has no bases.",)
     session.output.told(Told(document, grid=Grid(("id", "name", "laid out as", "path"), rows, frozenset({0})), notes=notes))
 
@@ -36,8 +38,8 @@ def add(
 ) -> None:
     """Add a base. All who open the table then have to allow it, unless it lies inside."""
     table = session.open()
-    result = table.add_bases([path] if name is None else {name: path}, is_dataset_root=as_table, message=message)
-    session.output.told(commit_told(session.shown_uri, table.branch, result, f"added {_called(table.bases[-1])}"))
+    result = table.settings.add_bases([path] if name is None else {name: path}, is_dataset_root=as_table, message=message)
+    session.output.told(commit_told(session.shown_uri, table.branch, result, f"added {_called(table.layout.bases[-1])}"))
 
 
 def _called(base: ty.ops.BasePath) -> str:

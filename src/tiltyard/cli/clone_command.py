@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from tiltyard.cli.command_session import Session, table_command
+from tiltyard.cli.command_session import Session, table_command, version_or_tag
 from tiltyard.cli.messages import Told, commit_told
 from tiltyard.cli.option_types import Message, Tag, Version
 from tiltyard.redact import redact
@@ -27,7 +27,7 @@ def clone(
     """Make a new table with the content of a version. A shallow one needs --allow-base to be opened."""
     table = session.open()
     with session.output.progress("copying", in_bytes=True) as progress:
-        result = table.clone(target, not deep, version, tag=tag, progress=progress, workers=workers, message=message)
+        result = table.clone(target, not deep, version_or_tag(version, tag), progress=progress, workers=workers, message=message)
     shown = redact(target)
     told = commit_told(
         shown, None, result, f"a {'deep' if deep else 'shallow'} clone of {session.shown_uri}", source=session.shown_uri, deep=deep

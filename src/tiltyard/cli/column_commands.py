@@ -50,7 +50,7 @@ def add(
     else:
         new = pairs(values or [], "set")
     with session.output.progress("adding columns") as progress:
-        result = table.add_columns(new, on=on, progress=progress, checkpoint=checkpoint, message=message)
+        result = table.add_columns(new, on=on, backfill=ty.Backfill(progress=progress, checkpoint=checkpoint), message=message)
     session.output.told(commit_told(session.shown_uri, table.branch, result))
 
 

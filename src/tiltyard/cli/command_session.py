@@ -45,14 +45,27 @@ class Session:
     output: Output
 
     def open(self, *, version: int | None = None, tag: str | None = None) -> ty.Table:
-        return ty.Table.open(self.uri, version=version, tag=tag, branch=self.branch, storage_options=self.options, allowed_bases=self.bases)
+        return ty.Table.open(
+            self.uri, version_or_tag(version, tag), branch=self.branch, storage_options=self.options, allowed_bases=self.bases
+        )
 
     @property
     def shown_uri(self) -> str:
         return redact(self.uri)
 
     def where(self, table: ty.Table) -> Where:
-        return Where(self.shown_uri, table.branch, table.latest_version())
+        return Where(self.shown_uri, table.branch, table.layout.latest_version())
+
+
+def version_or_tag(version: int | None, tag: str | None) -> int | str | None:
+    """What a command was told of a version.
+
+    Raises:
+        InvalidInput: both its number and a tag.
+    """
+    if version is not None and tag is not None:
+        raise ty.InvalidInput("Give one of version and tag.", argument="version")
+    return version if tag is None else tag
 
 
 _BEFORE: Final = (Parameter("uri", Parameter.KEYWORD_ONLY, annotation=Uri),)

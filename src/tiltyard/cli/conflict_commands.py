@@ -74,7 +74,7 @@ def _rule(rule: ty.conflicts.Rule) -> dict[str, Any]:
     return {"when": rule.when, "outcome": rule.then.value, "why": rule.why, "deviation": rule.deviation or None}
 
 
-def _explained(found: ty.conflicts.Explanation) -> dict[str, Any]:
+def _explained(found: ty.conflicts.PairExplanation) -> dict[str, Any]:
     return {
         "committing": found.committing,
         "committed": found.committed,
@@ -93,7 +93,7 @@ def _example(example: ty.conflicts.Example) -> dict[str, Any]:
 # ---- as text ---------------------------------------------------------------------------------------------------------------
 
 
-def _print_text(found: ty.conflicts.Explanation) -> None:
+def _print_text(found: ty.conflicts.PairExplanation) -> None:
     console = page_console()
     console.print(
         Text.assemble((found.committing, "bold"), " wants to be committed, ", (found.committed, "bold"), " was committed meanwhile.")

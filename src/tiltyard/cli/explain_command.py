@@ -45,20 +45,20 @@ def why(
         found = _find(lines, transaction)
         if found is not None:
             line, entry, history = found
-            known = line.why(entry.transaction_id, version=tried)
-            if isinstance(known.outcome, ty.Committed):
+            known = line.transactions.explain(entry.transaction_id, version=tried)
+            if isinstance(known.outcome, ty.outcomes.Committed):
                 session.output.told(_committed(session, line, entry, history))
                 return
         else:
             line, whole = _failed(lines, transaction) or (table, _whole(transaction))
-            known = line.why(whole, version=tried)
+            known = line.transactions.explain(whole, version=tried)
     session.output.told(_not_there(session, line, known))
-    if isinstance(known.outcome, ty.Unknown):
+    if isinstance(known.outcome, ty.outcomes.Unknown):
         raise typer.Exit(UNKNOWN)
 
 
 def _of_version(table: ty.Table, version: int | None) -> str:
-    entry = table.describe(version)
+    entry = table.transactions.describe(version)
     if not entry.transaction_id:
         raise ty.NotFound(f"Version {entry.version} was made by {entry.writer or 'a writer'} that kept no transaction.", name=str(version))
     return entry.transaction_id
@@ -87,7 +87,7 @@ def _find(lines: list[ty.Table], begins: str) -> Found | None:
 
 def _failed(lines: list[ty.Table], begins: str) -> tuple[ty.Table, str] | None:
     """The line on which a transaction failed, and its whole id."""
-    found = {one.transaction_id: line for line in lines for one in line.failed_attempts() if one.transaction_id.startswith(begins)}
+    found = {one.transaction_id: line for line in lines for one in line.transactions.failed() if one.transaction_id.startswith(begins)}
     if len(found) > 1:
         raise _ambiguous("all of them failed")
     return next(((line, whole) for whole, line in found.items()), None)
@@ -171,7 +171,7 @@ def _ways(met: dict[str, Any]) -> str:
 
 
 def _not_there(session: Session, table: ty.Table, known: ty.Explanation) -> Told:
-    word = "unknown" if isinstance(known.outcome, ty.Unknown) else "not-committed"
+    word = "unknown" if isinstance(known.outcome, ty.outcomes.Unknown) else "not-committed"
     said = f"version {getattr(known.outcome, 'version', '?')} is said to be its own, but it has no entry"
     reason = getattr(known.outcome, "reason", said)
     document = {
@@ -180,7 +180,7 @@ def _not_there(session: Session, table: ty.Table, known: ty.Explanation) -> Told
         "transaction_id": known.transaction_id,
         "outcome": word,
         "reason": reason,
-        "latest_version": table.latest_version(),
+        "latest_version": table.layout.latest_version(),
         "attempt": known.attempt.to_dict() if known.attempt else None,
     }
     line = f"transaction {known.transaction_id} at {session.shown_uri}"
@@ -221,7 +221,7 @@ def _attempt_told(document: dict[str, Any], line: str, attempt: ty.FailedAttempt
 
 
 def _listed(session: Session, lines: list[ty.Table]) -> Told:
-    found = [(line, one) for line in lines for one in line.failed_attempts()]
+    found = [(line, one) for line in lines for one in line.transactions.failed()]
     found.sort(key=lambda one: one[1].time, reverse=True)
     document = {"uri": session.shown_uri, "attempts": [{"branch": line.branch, **one.to_dict()} for line, one in found]}
     rows = [(f"{one.time:%Y-%m-%d %H:%M:%S}", one.operation, one.kind, str(one.read_version or ""), one.transaction_id) for _, one in found]

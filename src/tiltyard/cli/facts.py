@@ -92,22 +92,22 @@ def rebased_over(entry: ty.HistoryEntry) -> range:
 
 
 def log_of(table: ty.Table, uri: str, limit: int | None) -> Log:
-    versions = table.versions()
+    versions = table.layout.versions()
     entries = tuple(table.history(limit))
     return Log(Where(uri, table.branch, versions[-1]), entries, max(len(versions) - len(entries), 0))
 
 
 def shown(table: ty.Table, uri: str) -> Shown:
     return Shown(
-        where=Where(uri, table.branch, table.latest_version()),
-        entry=table.describe(),
+        where=Where(uri, table.branch, table.layout.latest_version()),
+        entry=table.transactions.describe(),
         schema=table.schema,
         primary_key=table.primary_key,
-        data_format=table.data_format,
-        features=table.features,
-        fragments=tuple(table.fragments),
-        config=redact_options(table.config),
-        metadata=redact_options(table.metadata),
+        data_format=table.layout.data_format,
+        features=table.layout.features,
+        fragments=tuple(table.layout.fragments),
+        config=redact_options(table.settings.config),
+        metadata=redact_options(table.settings.metadata),
         tags=tuple(name for name, tag in table.tags.items() if tag.version == table.version and tag.branch == table.branch),
         indices=_indices(table),
     )
@@ -135,10 +135,10 @@ def diff_of(table: ty.Table, uri: str, first: int, last: int, limit: int | None,
         if part.num_rows:
             kept.append(part)
     rows = pa.Table.from_batches(kept, reader.schema)
-    return Diff(Where(uri, table.branch, table.latest_version()), first, last, counts, rows)
+    return Diff(Where(uri, table.branch, table.layout.latest_version()), first, last, counts, rows)
 
 
 def page(table: ty.Table, uri: str, columns: list[str] | None, condition: str | None, limit: int) -> Page:
     rows = table.to_arrow(columns=columns, filter=condition, limit=limit)
     total = None if condition else table.count_rows()
-    return Page(Where(uri, table.branch, table.latest_version()), table.version, rows, limit, total)
+    return Page(Where(uri, table.branch, table.layout.latest_version()), table.version, rows, limit, total)

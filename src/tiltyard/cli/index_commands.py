@@ -25,7 +25,7 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="What it is called.")]
 def list_(session: Session, version: Version = None, tag: Tag = None) -> None:
     """The indices of a version, with what they cover and what they do not."""
     table = session.open(version=version, tag=tag)
-    found = table.list_indices()
+    found = table.indices.list()
     document = {"uri": session.shown_uri, "branch": table.branch, "version": table.version, "indices": [_plain(one) for one in found]}
     rows = [
         (
@@ -64,7 +64,7 @@ def create(
     options = {key: _value(text) for key, text in pairs(option or [], "option").items()}
     table = session.open()
     with session.output.progress(f"indexing {column}") as progress:
-        result = table.create_index(column, kind, name, replace, _staged(progress), message=message, **options)
+        result = table.indices.create(column, kind, name, replace=replace, options=options, progress=_staged(progress), message=message)
     session.output.told(commit_told(session.shown_uri, table.branch, result))
 
 
@@ -72,7 +72,7 @@ def create(
 def drop(session: Session, name: Name, message: Message = None) -> None:
     """Drop an index. Older versions keep it."""
     table = session.open()
-    result = table.drop_index(name, message=message)
+    result = table.indices.drop(name, message=message)
     session.output.told(commit_told(session.shown_uri, table.branch, result, f"dropped {name}"))
 
 
@@ -87,8 +87,8 @@ def optimize(
     """Bring indices up to date: add the rows they do not cover."""
     table = session.open()
     with session.output.progress("indexing") as progress:
-        result = table.optimize_indices(names or None, merge=merge, retrain=retrain, progress=_staged(progress), message=message)
-    left = sum(one.missing_rows for one in table.list_indices())
+        result = table.indices.optimize(names or None, merge=merge, retrain=retrain, progress=_staged(progress), message=message)
+    left = sum(one.missing_rows for one in table.indices.list())
     what = f"{count(left, 'row')} still not covered" if left else ""
     session.output.told(commit_told(session.shown_uri, table.branch, result, what, missing_rows=left))
 

@@ -388,11 +388,9 @@ def cleanup(
     """
     age, waited = duration(older_than, "older_than"), duration(grace, "grace") or timedelta(0)
     remembered = duration(keep_outcomes, "keep_outcomes") or timedelta(0)
+    retention = ty.LakeRetention(remembered, remembered, pin_snapshots, include_unknown or ())
     with session.opened() as lake, session.output.progress("looking" if dry_run else "cleaning tables") as progress:
-        report = lake.cleanup(
-            older_than=age, keep_snapshots=keep, grace=waited, dry_run=dry_run, include_unknown=include_unknown or (),
-            pin_snapshots=pin_snapshots, keep_outcomes=remembered, keep_keys=remembered, progress=progress,
-        )  # fmt: skip
+        report = lake.cleanup(older_than=age, keep_snapshots=keep, grace=waited, dry_run=dry_run, retention=retention, progress=progress)
     session.output.told(_cleaned(report, session.shown_uri))
 
 
@@ -430,12 +428,12 @@ def outcome(
     """What became of a transaction. Exit code 4: it cannot be said yet."""
     with session.opened() as lake:
         found = lake.outcome(transaction, give_up=give_up)
-    if isinstance(found, ty.Committed):
+    if isinstance(found, ty.outcomes.Committed):
         document = {"transaction": transaction, "outcome": "committed", "snapshot": found.version}
         session.told(document, "committed", f"transaction {transaction} as snapshot {found.version}")
         return
-    word = "unknown" if isinstance(found, ty.Unknown) else "not-committed"
+    word = "unknown" if isinstance(found, ty.outcomes.Unknown) else "not-committed"
     document = {"transaction": transaction, "outcome": word, "reason": found.reason}
     session.told(document, word.replace("-", " "), f"transaction {transaction}", [("reason", found.reason)], warning=True)
-    if isinstance(found, ty.Unknown):
+    if isinstance(found, ty.outcomes.Unknown):
         raise typer.Exit(UNKNOWN)

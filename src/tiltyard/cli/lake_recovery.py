@@ -47,7 +47,7 @@ def rebuild(session: LakeSession, replace: Replace = False) -> None:
 
 
 def _where(session: LakeSession) -> dict[str, Any]:
-    return {"root": session.root, "catalog": cast(Any, session.catalog), "storage_options": session.session.options}
+    return {"root": session.root, "catalog": cast(Any, session.catalog), "storage": ty.Storage(session.session.options)}
 
 
 def _recovered(report: ty.LakeRecoveryReport, uri: str, word: str) -> Told:

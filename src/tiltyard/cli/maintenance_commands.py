@@ -31,10 +31,10 @@ def compact(
 ) -> None:
     """Put the rows of small fragments into fewer ones. Others may write meanwhile."""
     table = session.open()
-    before = len(table.fragments)
+    before = len(table.layout.fragments)
     with session.output.progress("compacting") as progress:
         result = table.compact(target_rows=target_rows, max_bytes=max_bytes, deletions=deletions, progress=progress, message=message)
-    after = len(table.fragments)
+    after = len(table.layout.fragments)
     what = f"{count(before, 'fragment')} became {after:,}"
     session.output.told(commit_told(session.shown_uri, table.branch, result, what, fragments_before=before, fragments_after=after))
 
@@ -53,7 +53,7 @@ def restore(
         old = session.open(version=number)
         rows = {"before": table.count_rows(), "after": old.count_rows()}
         line = f"version {number} would be restored over version {table.version} of {session.shown_uri}"
-        facts = [("rows", f"{rows['before']:,} now, {rows['after']:,} then"), ("made by", _made(old.describe()))]
+        facts = [("rows", f"{rows['before']:,} now, {rows['after']:,} then"), ("made by", _made(old.transactions.describe()))]
         more = {"version": table.version, "restored_version": number, "rows": rows}
         session.output.told(would(session.shown_uri, table.branch, line, facts, **more))
         return

@@ -121,7 +121,7 @@ def delete_branch(
     if dry_run:
         branch = table.branches[name]
         there = ty.Table.open(session.uri, branch=name, storage_options=session.options, allowed_bases=session.bases)
-        versions = there.versions()
+        versions = there.layout.versions()
         line = f"branch {name} of {session.shown_uri} would be removed for good, with {count(len(versions), 'version')}"
         session.output.told(would(session.shown_uri, name, line, _based_on(table, name), of=_branch(name, branch), versions=versions))
         return

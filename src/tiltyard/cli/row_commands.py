@@ -34,7 +34,7 @@ def append(
     table = session.open()
     with session.output.working("appending"):
         rows = rows_from(source, kind, table.schema)
-        result = table.append(rows, on_duplicate=on_duplicate, base=_base(table, base), message=message)
+        result = table.append(rows, on_duplicate=on_duplicate, files=_files(table, base), message=message)
     session.output.told(commit_told(session.shown_uri, table.branch, result))
 
 
@@ -102,7 +102,7 @@ def merge(
     """Bring in the rows of a file by key. An upsert is --update --insert."""
     table = session.open()
     rows = rows_from(source, kind, table.schema)
-    wanted = table.merge(rows, on=listed(on) or None, allow_duplicates=allow_duplicates, base=_base(table, base))
+    wanted = table.merge(rows, on=listed(on) or None, allow_duplicates=allow_duplicates, files=_files(table, base))
     if delete_matched or delete_matched_if is not None:
         wanted = wanted.when_matched_delete(delete_matched_if)
     if update_columns:
@@ -123,10 +123,10 @@ def merge(
     session.output.told(commit_told(session.shown_uri, table.branch, result))
 
 
-def _base(table: ty.Table, given: str | None) -> str | int | None:
-    """A base as the command line names it: a number is an id, unless one is called so."""
-    is_id = given is not None and given.isascii() and given.isdecimal() and given not in {one.name for one in table.bases}
-    return int(given) if given is not None and is_id else given
+def _files(table: ty.Table, base: str | None) -> ty.FileLimits:
+    """Where files go, with the base as the command line names it: a number is an id, unless one is called so."""
+    is_id = base is not None and base.isascii() and base.isdecimal() and base not in {known.name for known in table.layout.bases}
+    return ty.FileLimits(base=int(base) if base is not None and is_id else base)
 
 
 def _would_touch(session: Session, table: ty.Table, where: str | None, how: str) -> None:

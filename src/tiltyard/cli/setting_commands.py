@@ -24,7 +24,7 @@ Meta = Annotated[bool, typer.Option("--metadata", help="The table's metadata ins
 def list_(session: Session, metadata: Meta = False, version: Version = None, tag: Tag = None) -> None:
     """All keys and values."""
     table = session.open(version=version, tag=tag)
-    found = redact_options(table.metadata if metadata else table.config)
+    found = redact_options(table.settings.metadata if metadata else table.settings.config)
     what = "metadata" if metadata else "config"
     document = {"uri": session.shown_uri, "branch": table.branch, "version": table.version, what: found}
     notes = () if found else (f"Version {table.version} of {session.shown_uri} has no {what}.",)
@@ -35,7 +35,7 @@ def list_(session: Session, metadata: Meta = False, version: Version = None, tag
 def get(session: Session, key: Key, metadata: Meta = False, version: Version = None, tag: Tag = None) -> None:
     """The value of one key."""
     table = session.open(version=version, tag=tag)
-    found = redact_options(table.metadata if metadata else table.config)
+    found = redact_options(table.settings.metadata if metadata else table.settings.config)
     if key not in found:
         known = ", ".join(sorted(found)[:5]) or "none"
         raise ty.NotFound(f"There is no key {key!r} at version {table.version}; there is: {known}.", name=key)
@@ -67,7 +67,7 @@ def unset(
 
 def _change(session: Session, values: dict[str, str | None], metadata: bool, message: str | None) -> None:
     table = session.open()
-    change = table.update_metadata if metadata else table.update_config
+    change = table.settings.update_metadata if metadata else table.update_config
     result = change(values, message=message)
     what = f"{'removed' if None in values.values() else 'set'} {', '.join(values)}"
     session.output.told(commit_told(session.shown_uri, table.branch, result, what))

@@ -120,7 +120,7 @@ def _mixed() -> CorruptTable:
     return CorruptTable(
         VERSIONS_DIR,
         "it holds manifests with names of both kinds, V1 and V2",
-        advice="If a migration of names was interrupted, stop all writers and call Table.resume_migration.",
+        advice="If a migration of names was interrupted, stop all writers and call ty.resume_migration.",
     )
 
 

@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Self
 
 import pyarrow as pa
 
 from tiltyard.errors import HistoryUnavailable, NotFound, OutcomeUnknown
-from tiltyard.format.flags import describe as describe_flags
 from tiltyard.format.keys import primary_key
-from tiltyard.format.manifest import decode_indices
 from tiltyard.format.manifest_file import ManifestFile
 from tiltyard.format.names import Scheme
 from tiltyard.format.schema import arrow_from_fields
-from tiltyard.format.values import BasePath, DataFragment, IndexMetadata
 from tiltyard.transaction.race import CommitResult
 from tiltyard.verbs.cleanup.auto_cleanup import clean_up_when_due
 from tiltyard.verbs.engine.access import Place
 from tiltyard.verbs.explain import LOST, keep_attempt
-from tiltyard.verbs.table_refs import Branches, Tags
 from tiltyard.verbs.write import Appending
 
 if TYPE_CHECKING:
@@ -70,67 +65,15 @@ class Handle:
         return arrow_from_fields(manifest.fields, manifest.schema_metadata)
 
     @property
-    def field_ids(self) -> Mapping[str, int]:
-        """Ids of the top-level columns: a column that is renamed keeps its own, one of another type gets another."""
-        return {one.name: one.id for one in self._data()[1].manifest.fields if one.parent_id < 0}
-
-    @property
     def primary_key(self) -> tuple[str, ...]:
         return primary_key(self._data()[1].manifest.fields)
-
-    @property
-    def fragments(self) -> Sequence[DataFragment]:
-        return self._file.manifest.fragments
-
-    @property
-    def config(self) -> Mapping[str, str]:
-        return dict(self._data()[1].manifest.config)
-
-    @property
-    def metadata(self) -> Mapping[str, str]:
-        """Table metadata: free text by key."""
-        return dict(self._data()[1].manifest.table_metadata)
-
-    @property
-    def data_format(self) -> str:
-        """Version of the table's data files, such as ``"2.2"``."""
-        stated = self._file.manifest.data_format
-        return stated.version if stated else ""
-
-    @property
-    def features(self) -> str:
-        """The feature flags that readers and writers of this version must know, in words."""
-        manifest = self._file.manifest
-        return describe_flags(manifest.reader_flags | manifest.writer_flags)
-
-    @property
-    def indices(self) -> tuple[IndexMetadata, ...]:
-        """The index segments of this version."""
-        return decode_indices(self._file.manifest, f"version {self.version}")
-
-    @property
-    def bases(self) -> tuple[BasePath, ...]:
-        """Places beside the table's own directory where files of it may lie."""
-        return self._file.manifest.base_paths
-
-    @cached_property
-    def tags(self) -> Tags:
-        return Tags(self._main)
-
-    @cached_property
-    def branches(self) -> Branches:
-        return Branches(self._main)
 
     def __repr__(self) -> str:
         branch = f", branch={self.branch!r}" if self.branch else ""
         return f"Table({self._main.store.uri!r}, version={self.version}{branch})"
 
-    def latest_version(self) -> int:
-        """The newest version there is, whatever this handle is at."""
-        return self._place.head()[0]
-
     def refresh(self) -> Self:
-        """Moves this handle to the newest version; of another table, where this one was dropped and made again."""
+        """Moves this handle to the latest version; of another table, where this one was dropped and made again."""
         version, scheme = self._place.head()
         newest, mine = self._place.load(version, scheme), self._file
         if version > mine.manifest.version:

@@ -1,38 +1,46 @@
-"""The verb that makes another table of this one."""
+"""Tags, branches and clones: what a table of its own has beside the main line of its history."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from functools import cached_property
 
+from tiltyard.catalog.commit_store import decided_outside
 from tiltyard.errors import InvalidInput
 from tiltyard.handles.base import Handle
 from tiltyard.handles.history import Uri
-from tiltyard.interfaces import CommitHandler
-from tiltyard.storage import Durability
+from tiltyard.options import CommitOptions, Storage, storage_of
 from tiltyard.transaction.race import CommitResult
 from tiltyard.verbs.clone import Cloning, Progress, clone_table
 from tiltyard.verbs.engine.access import open_place
-from tiltyard.verbs.engine.data_files import properties_with_message
+from tiltyard.verbs.engine.arguments import version_number
+from tiltyard.verbs.engine.reexecution import commit_terms
+from tiltyard.verbs.table_refs import Branches, Tags
 
 
 class CloneVerb(Handle):
-    """What a handle does for another table."""
+    """What a handle does beside its own line of history."""
+
+    @cached_property
+    def tags(self) -> Tags:
+        """Names for versions."""
+        return Tags(self._main)
+
+    @cached_property
+    def branches(self) -> Branches:
+        """Lines of history beside the main one."""
+        return Branches(self._main)
 
     def clone(
         self,
         target_uri: Uri,
         shallow: bool = True,
-        version: int | None = None,
+        version: int | str | None = None,
         *,
-        tag: str | None = None,
+        storage: Storage | None = None,
         progress: Progress | None = None,
         workers: int = 8,
         message: str | None = None,
-        properties: Mapping[str, str] | None = None,
-        storage_options: Mapping[str, Any] | None = None,
-        durability: Durability | None = None,
-        handler: str | CommitHandler | None = None,
+        commit: CommitOptions | None = None,
     ) -> CommitResult:
         """Makes a new table with the content of a version. Its first version has the number of that one.
 
@@ -43,34 +51,27 @@ class CloneVerb(Handle):
         Args:
             target_uri: where to make it.
             shallow: whether to refer to files instead of copying them.
-            version: the version to clone; by default this handle's.
-            tag: or the one a tag names.
+            version: the version to clone, by its number or a tag; by default this handle's.
+            storage: of the target; by default that of this table.
             progress: called with how many of how many bytes are copied.
             workers: how many files are copied at a time.
             message: a sentence for the history of the new table.
-            properties: more for it, as text.
-            storage_options: for the target; by default those of this table.
-            durability: for the target; by default that of this table.
-            handler: how its versions are created.
+            commit: properties for it; nothing else of it applies.
 
         Raises:
             AlreadyExists: there is a table at the target.
             NotFound: there is no such version or tag.
         """
-        if version is not None and tag is not None:
-            raise InvalidInput("Give one of version and tag.", argument="version")
         place, file = self._place, self._file
-        if tag is not None:
-            found = self.tags[tag]
+        if isinstance(version, str):
+            found = self.tags[version]
             place = self._main.on_branch(found.branch)
             file = place.load(found.version, place.head()[1])
-        elif version is not None and version != self.version:
+        elif version is not None and version_number(version) != self.version:
             file = place.load(version, self._scheme)
-        target = open_place(
-            target_uri,
-            storage_options=place.storage_options if storage_options is None else storage_options,
-            durability=durability or place.durability,
-            handler=handler,
-        )
-        how = Cloning(bool(shallow), workers, progress)
-        return clone_table(place, file, target, how, properties_with_message(properties, message))
+        there = Storage(place.storage_options, place.durability) if storage is None else storage_of(storage)
+        if there.allowed_bases:
+            raise InvalidInput("A clone says by itself where its files lie.", argument="storage", advice="Leave allowed_bases out.")
+        target = decided_outside(open_place(target_uri, there), there.commit_store)
+        described, _ = commit_terms(commit, message)
+        return clone_table(place, file, target, Cloning(bool(shallow), workers, progress), described)

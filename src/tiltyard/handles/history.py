@@ -1,96 +1,56 @@
-"""Verbs about a table's past and its health, and the low door into its history."""
+"""The past of a table and its health, and the low-level commit into its history."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import Any
 
-from tiltyard.errors import UnsupportedFeature
-from tiltyard.format.names import Scheme
+import pyarrow as pa
+
 from tiltyard.handles.base import Handle
-from tiltyard.storage import Durability
+from tiltyard.options import CommitOptions
 from tiltyard.transaction.operations import Operation
 from tiltyard.transaction.race import CommitResult
 from tiltyard.transaction.transaction import Transaction
+from tiltyard.verbs.changes import changes_between
 from tiltyard.verbs.check.check_table import check_table
 from tiltyard.verbs.check.findings import CheckReport
 from tiltyard.verbs.commit_operation import as_transaction, commit_transaction
-from tiltyard.verbs.engine.access import open_place
-from tiltyard.verbs.engine.arguments import retry_policy
-from tiltyard.verbs.engine.data_files import properties_with_message
-from tiltyard.verbs.engine.reexecution import RerunPolicy
+from tiltyard.verbs.engine.reexecution import commit_terms
 from tiltyard.verbs.explain import Explanation, FailedAttempt, attempts_of, explain_transaction
 from tiltyard.verbs.outcome import Outcome, outcome_of
 from tiltyard.verbs.table_history import HistoryEntry, describe, history
-from tiltyard.verbs.table_settings import migrate_names
 
 Uri = str | os.PathLike[str]
 
 
-class History(Handle):
-    """What a handle knows of the past, and how it adds to it directly."""
+class TableTransactions:
+    """What became of single transactions."""
 
-    def commit(
-        self,
-        operation: Operation | Transaction,
-        *,
-        read_version: int | None = None,
-        message: str | None = None,
-        properties: Mapping[str, str] | None = None,
-        max_retries: int = 20,
-        deadline: float | None = None,
-    ) -> CommitResult:
-        """The low door: commits an operation whose files are written already.
-
-        Nobody can work it out again here, so a conflict is raised at once, whatever it allows.
-
-        Args:
-            operation: an operation, or a whole transaction of any Lance writer, which brings the next three along.
-            read_version: the version it was built on; by default this handle's.
-            message: a sentence for the history.
-            properties: more for the history, as text.
-            max_retries: how often a lost race for a version is run again.
-            deadline: seconds after which it is not begun again.
-
-        Raises:
-            ConflictError: a commit in between does not go together with it; see ``tiltyard.resolve``.
-            ContentionError, HistoryUnavailable, OutcomeUnknown: see ``tiltyard.errors``.
-        """
-        policy = replace(retry_policy(max_retries), deadline=RerunPolicy(deadline=deadline).deadline)
-        read, scheme = self._file, self._scheme
-        described = None if properties is None and message is None else properties_with_message(properties, message)
-        transaction = as_transaction(operation, read_version, described, self._place, read)
-        return self._commit(lambda: commit_transaction(self._place, read, scheme, transaction, policy))
-
-    def versions(self) -> list[int]:
-        """The versions that can still be opened, ascending."""
-        return [name.version for name in self._place.log.versions()]
-
-    def history(self, limit: int | None = None) -> list[HistoryEntry]:
-        """What happened, newest first."""
-        return list(history(self._place, limit))
+    def __init__(self, table: Handle) -> None:
+        self._table = table
 
     def describe(self, version: int | None = None) -> HistoryEntry:
-        """The history entry of one version; by default this handle's."""
-        if version is not None and version != self.version:
-            self._place.load(version, self._scheme)
-        return describe(self._place.log, self.version if version is None else version, self._scheme)
+        """The history entry of one version; by default the handle's."""
+        table = self._table
+        if version is not None and version != table.version:
+            table._place.load(version, table._scheme)
+        return describe(table._place.log, table.version if version is None else version, table._scheme)
 
     def outcome(self, transaction_id: str, *, version: int | None = None) -> Outcome:
         """What became of a transaction that ended in ``OutcomeUnknown``.
 
         Args:
             transaction_id: the id in the error.
-            version: the version in the error; this handle remembers it for its own commits.
+            version: the version in the error; the handle remembers it for its own commits.
 
         Returns:
-            ``Committed(version)``, ``NotCommitted(reason)`` or ``Unknown(reason)``.
+            ``Committed(version)``, ``NotCommitted(reason)`` or ``Unknown(reason)``, see ``tiltyard.outcomes``.
         """
-        return outcome_of(self._place, transaction_id, self._in_doubt.get(transaction_id) if version is None else version)
+        return outcome_of(self._table._place, transaction_id, self._tried(transaction_id, version))
 
-    def why(self, transaction_id: str, *, version: int | None = None) -> Explanation:
+    def explain(self, transaction_id: str, *, version: int | None = None) -> Explanation:
         """What became of a transaction, and why: what it was rebased over, or what stood in its way.
 
         A commit that fails because of others (a conflict, contention, a history that cannot be read) leaves a small record, from which
@@ -100,25 +60,51 @@ class History(Handle):
             transaction_id: the id, in full.
             version: the version it tried to make, if an ``OutcomeUnknown`` said so.
         """
-        return explain_transaction(self._place, transaction_id, self._in_doubt.get(transaction_id) if version is None else version)
+        return explain_transaction(self._table._place, transaction_id, self._tried(transaction_id, version))
 
-    def failed_attempts(self) -> list[FailedAttempt]:
-        """Commits that failed because of others, newest first, as far as no cleanup has removed their records."""
-        return sorted(attempts_of(self._place), key=lambda one: one.time, reverse=True)
+    def failed(self) -> list[FailedAttempt]:
+        """Commits that failed because of others, latest first, as far as no cleanup has removed their records."""
+        return sorted(attempts_of(self._table._place), key=lambda attempt: attempt.time, reverse=True)
 
-    @staticmethod
-    def outcome_at(
-        uri: Uri, transaction_id: str, *, version: int | None = None, storage_options: Mapping[str, Any] | None = None
-    ) -> Outcome:
-        """What became of a transaction, where there may be no table: that of a ``create`` which ended in ``OutcomeUnknown``.
+    def _tried(self, transaction_id: str, version: int | None) -> int | None:
+        return self._table._in_doubt.get(transaction_id) if version is None else version
+
+
+class History(Handle):
+    """What a handle knows of the past."""
+
+    @property
+    def transactions(self) -> TableTransactions:
+        """What became of single transactions."""
+        return TableTransactions(self)
+
+    def history(self, limit: int | None = None) -> list[HistoryEntry]:
+        """What happened, latest first."""
+        return list(history(self._place, limit))
+
+    def changes(
+        self, since: int, until: int | None = None, *, old_values: bool = False, columns_of: int | None = None
+    ) -> pa.RecordBatchReader:
+        """What changed after one version up to another, as a stream of rows.
+
+        The rows have the columns of ``until``; what a row is too old to have is null. ``_change`` is ``"insert"``, ``"update"`` or
+        ``"delete"`` and ``_version`` the version that made the change. Versions come in order, and in each of them deletions first,
+        insertions last. Updates show the new values; tables without stable row ids know none of them and show a deletion and an
+        insertion. Compaction, schema changes and the like change no row.
 
         Args:
-            uri: where the table is, or was to be.
-            transaction_id: the id in the error.
-            version: the version in the error.
-            storage_options: as for pylance: keys, endpoint, region.
+            since: the version to begin after; 0 for the whole history.
+            until: the last version; by default this handle's.
+            old_values: whether there is a column ``_old`` that has the values before each update.
+            columns_of: a later version, to show the rows with its columns instead: then the feeds of parts of a history, one after the
+                other, are the feed of all of it.
+
+        Raises:
+            HistoryUnavailable: a version that is needed was cleaned up.
+            NotFound: there is no such version yet.
         """
-        return outcome_of(open_place(uri, storage_options=storage_options), transaction_id, version)
+        last = self.version if until is None else until
+        return changes_between(self._place, since, last, self._scheme, old_values=old_values, columns_of=columns_of)
 
     def check(
         self, *, versions: Iterable[int] | None = None, data: bool = False, progress: Callable[[int, int], object] | None = None
@@ -133,16 +119,35 @@ class History(Handle):
         """
         return check_table(self._place, versions, data=data, progress=progress)
 
-    def migrate_manifest_names(self) -> int:
-        """Renames manifests from V1 to V2 names. Only while nobody else uses the table. Returns how many were renamed."""
-        if self.branch is not None:
-            raise UnsupportedFeature("Names are migrated from the main branch.", feature="migration", writing=True)
-        count = migrate_names(self._place)
-        self._move(self._file, Scheme.V2)
-        self._lance = None  # pylance knows the version by its old name
-        return count
 
-    @staticmethod
-    def resume_migration(uri: Uri, *, storage_options: Mapping[str, Any] | None = None, durability: Durability = "fsync") -> int:
-        """Ends a migration of manifest names that was interrupted and left a table that does not open. Returns how many it renamed."""
-        return migrate_names(open_place(uri, storage_options=storage_options, durability=durability))
+class CommitVerb(Handle):
+    """How a handle adds to the history directly."""
+
+    def commit(
+        self,
+        operation: Operation | Transaction,
+        *,
+        read_version: int | None = None,
+        message: str | None = None,
+        commit: CommitOptions | None = None,
+    ) -> CommitResult:
+        """Commits an operation whose files are written already.
+
+        It cannot be re-executed here, so a conflict is raised at once, whatever it allows.
+
+        Args:
+            operation: an operation, or a whole transaction of any Lance writer, which brings version and properties along.
+            read_version: the version it was built on; by default this handle's.
+            message: a sentence for the history.
+            commit: properties, race retries and deadline; ``reexecutions`` does not apply.
+
+        Raises:
+            ConflictError: a commit in between does not go together with it; see ``tiltyard.conflicts.resolve``.
+            ContentionError, HistoryUnavailable, OutcomeUnknown: see ``tiltyard.errors``.
+        """
+        terms, bounds = commit_terms(commit, message)
+        policy = replace(bounds.race, deadline=bounds.deadline)
+        read, scheme = self._file, self._scheme
+        described = None if message is None and (commit is None or commit.properties is None) else terms
+        transaction = as_transaction(operation, read_version, described, self._place, read)
+        return self._commit(lambda: commit_transaction(self._place, read, scheme, transaction, policy))

@@ -1,4 +1,4 @@
-"""Verbs about indices, and about the write-ahead log, whose state is kept like one."""
+"""Indices of a table, and its write-ahead log, whose state is kept like one, as ``t.indices`` has them."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from typing import Any
 from uuid import UUID
 
 from tiltyard.errors import InvalidInput, NotFound
+from tiltyard.format.manifest import decode_indices
 from tiltyard.format.manifest_file import ManifestFile
+from tiltyard.format.values import IndexMetadata
 from tiltyard.handles.base import Handle
+from tiltyard.options import CommitOptions, WalSharding
 from tiltyard.transaction.race import CommitResult
-from tiltyard.verbs.engine.arguments import retry_policy
-from tiltyard.verbs.engine.data_files import properties_with_message
-from tiltyard.verbs.engine.reexecution import RerunPolicy
+from tiltyard.verbs.engine.reexecution import RerunPolicy, commit_terms
 from tiltyard.verbs.engine.row_deletion import dataset_at
 from tiltyard.verbs.indices.build_index import Build, NewIndex, Progress, create_index, drop_index, segments_of
 from tiltyard.verbs.indices.index_list import IndexInfo, list_indices
@@ -22,25 +23,40 @@ from tiltyard.verbs.indices.mem_wal import MemWalSetup, generations_of, initiali
 from tiltyard.verbs.indices.optimize_indices import Extension, extend_index, mended, names_of, trim_reuse
 
 
-class IndexVerbs(Handle):
-    """What a handle does about indices."""
+class IndexReader:
+    """The indices of a version."""
 
-    def create_index(
+    def __init__(self, table: Handle) -> None:
+        self._table = table
+
+    def list(self) -> tuple[IndexInfo, ...]:
+        """The indices by name, with what they cover and what they do not."""
+        place, file = self._table._place, self._table._file
+        return list_indices(place, file.manifest, lambda: dataset_at(place, file.manifest))
+
+    @property
+    def segments(self) -> tuple[IndexMetadata, ...]:
+        """The index segments, as the manifest has them."""
+        manifest = self._table._file.manifest
+        return decode_indices(manifest, f"version {manifest.version}")
+
+
+class TableIndices(IndexReader):
+    """The same, with the verbs that change them."""
+
+    def create(
         self,
         column: str,
         index_type: str,
         name: str | None = None,
-        replace: bool = False,
-        progress: Progress | None = None,
         *,
+        replace: bool = False,
+        options: Mapping[str, Any] | None = None,
+        progress: Progress | None = None,
         message: str | None = None,
-        properties: Mapping[str, str] | None = None,
-        max_retries: int = 20,
-        retries: int = 10,
-        deadline: float | None = None,
-        **options: Any,
+        commit: CommitOptions | None = None,
     ) -> CommitResult:
-        """Builds an index over all rows. Others may write meanwhile; what they add is found by scanning until ``optimize_indices``.
+        """Builds an index over all rows. Others may write meanwhile; what they add is found by scanning until ``optimize``.
 
         Args:
             column: the column, ``"s.x"`` for a member of a struct.
@@ -49,13 +65,10 @@ class IndexVerbs(Handle):
                 vectors.
             name: what to call it; by default the column with ``_idx``, and a number where an index of another type has that name.
             replace: whether it may take the place of one with that name.
+            options: what pylance knows of this type, such as ``num_partitions``, ``metric`` or ``with_position``.
             progress: called with the stage of the work, how much of it is done, and of how much or None.
             message: a sentence for the history.
-            properties: more for the history, as text.
-            max_retries: how often a lost race for a version is run again.
-            retries: how often all of it is done again on the newest version after a conflict that allows it.
-            deadline: seconds after which neither is begun again.
-            options: what pylance knows of this type, such as ``num_partitions``, ``metric`` or ``with_position``.
+            commit: properties, retries and deadline.
 
         Returns:
             What became of it; ``rows["indexed"]`` says how many rows it covers.
@@ -65,45 +78,32 @@ class IndexVerbs(Handle):
             InvalidInput: there is no such type or option, or the column cannot be indexed that way.
             RetryableConflict: its fragments were rewritten or its name was taken meanwhile, again and again.
         """
-        kind = index_type.upper() if isinstance(index_type, str) else index_type
-        new = NewIndex(Build(column, kind, options, progress), name, replace)
-        policy = RerunPolicy(retry_policy(max_retries), retries, deadline)
-        described = properties_with_message(properties, message)
+        new = NewIndex(build_of(column, index_type, options, progress), name, replace)
+        described, policy = commit_terms(commit, message)
+        table = self._table
 
         def work() -> tuple[CommitResult, ManifestFile]:
-            done = create_index(self._place, self._file, self._scheme, new, described, policy)
-            return mended(self._place, done, self._scheme, described, policy)
+            done = create_index(table._place, table._file, table._scheme, new, described, policy)
+            return mended(table._place, done, table._scheme, described, policy)
 
-        return self._commit(work)
+        return table._commit(work)
 
-    def drop_index(
-        self,
-        name: str,
-        *,
-        message: str | None = None,
-        properties: Mapping[str, str] | None = None,
-        max_retries: int = 20,
-        retries: int = 10,
-        deadline: float | None = None,
-    ) -> CommitResult:
+    def drop(self, name: str, *, message: str | None = None, commit: CommitOptions | None = None) -> CommitResult:
         """Drops an index. Older versions keep it.
 
         Args:
             name: what it is called.
             message: a sentence for the history.
-            properties: more for the history, as text.
-            max_retries: how often a lost race for a version is run again.
-            retries: how often all of it is done again on the newest version after a conflict that allows it.
-            deadline: seconds after which neither is begun again.
+            commit: properties, retries and deadline.
 
         Raises:
             NotFound: there is no such index.
         """
-        policy = RerunPolicy(retry_policy(max_retries), retries, deadline)
-        described = properties_with_message(properties, message)
-        return self._commit(lambda: drop_index(self._place, self._file, self._scheme, name, described, policy))
+        described, policy = commit_terms(commit, message)
+        table = self._table
+        return table._commit(lambda: drop_index(table._place, table._file, table._scheme, name, described, policy))
 
-    def extend_index(
+    def extend(
         self,
         name: str,
         *,
@@ -111,12 +111,9 @@ class IndexVerbs(Handle):
         retrain: bool = False,
         progress: Progress | None = None,
         message: str | None = None,
-        properties: Mapping[str, str] | None = None,
-        max_retries: int = 20,
-        retries: int = 10,
-        deadline: float | None = None,
+        commit: CommitOptions | None = None,
     ) -> CommitResult:
-        """Brings an index up to date: adds the rows that it does not cover, and follows fragments that were compacted.
+        """Brings one index up to date: adds the rows that it does not cover, and follows fragments that were compacted.
 
         Rows that came since are put into a further segment. Where the index may hold former values of rows it does not cover, as after
         an update of its column, it is built anew.
@@ -127,10 +124,7 @@ class IndexVerbs(Handle):
             retrain: build it anew, the partitions of a vector index included.
             progress: called with the stage of the work, how much of it is done, and of how much or None.
             message: a sentence for the history.
-            properties: more for the history, as text.
-            max_retries: how often a lost race for a version is run again.
-            retries: how often all of it is done again on the newest version after a conflict that allows it.
-            deadline: seconds after which neither is begun again.
+            commit: properties, retries and deadline.
 
         Returns:
             What became of it; ``rows["indexed"]`` says how many rows were indexed. If it was up to date, nothing is committed.
@@ -139,11 +133,10 @@ class IndexVerbs(Handle):
             NotFound: there is no such index.
         """
         how = Extension(merge, retrain, progress)
-        policy = RerunPolicy(retry_policy(max_retries), retries, deadline)
-        described = properties_with_message(properties, message)
-        return self._commit(lambda: self._extend(name, how, described, policy))
+        described, policy = commit_terms(commit, message)
+        return self._table._commit(lambda: self._extend(name, how, described, policy))
 
-    def optimize_indices(
+    def optimize(
         self,
         names: Iterable[str] | None = None,
         *,
@@ -151,12 +144,9 @@ class IndexVerbs(Handle):
         retrain: bool = False,
         progress: Progress | None = None,
         message: str | None = None,
-        properties: Mapping[str, str] | None = None,
-        max_retries: int = 20,
-        retries: int = 10,
-        deadline: float | None = None,
+        commit: CommitOptions | None = None,
     ) -> CommitResult:
-        """Brings indices up to date, each in a commit of its own, and forgets what was kept for those that had yet to follow.
+        """Brings indices up to date, each in a commit of its own, and drops what was kept for those that had yet to follow.
 
         Args:
             names: which ones; all by default.
@@ -164,10 +154,7 @@ class IndexVerbs(Handle):
             retrain: build them anew, the partitions of vector indices included.
             progress: called with the stage of the work, how much of it is done, and of how much or None.
             message: a sentence for the history.
-            properties: more for the history, as text.
-            max_retries: how often a lost race for a version is run again.
-            retries: how often each is done again on the newest version after a conflict that allows it.
-            deadline: seconds after which, for each, neither is begun again.
+            commit: properties, retries and deadline, for each commit.
 
         Returns:
             What became of the last commit; ``rows["indexed"]`` counts the rows of all. If all was up to date, nothing is committed.
@@ -176,48 +163,82 @@ class IndexVerbs(Handle):
             NotFound: there is no index of one of these names.
         """
         if isinstance(names, str):
-            raise InvalidInput("names are several; for one index use extend_index.", argument="names")
-        chosen = names_of(self._file.manifest) if names is None else list(names)
+            raise InvalidInput("names are several; for one index use t.indices.extend.", argument="names")
+        table = self._table
+        chosen = names_of(table._file.manifest) if names is None else [*names]
         for name in chosen:
-            segments_of(self._file.manifest, name)
+            segments_of(table._file.manifest, name)
         how = Extension(merge, retrain, progress)
-        policy = RerunPolicy(retry_policy(max_retries), retries, deadline)
-        described = properties_with_message(properties, message)
+        described, policy = commit_terms(commit, message)
         results = []
         for name in chosen:
             try:
-                results.append(self._commit(partial(self._extend, name, how, described, policy)))
+                results.append(table._commit(partial(self._extend, name, how, described, policy)))
             except NotFound:
                 if names is not None:
                     raise
-                # Dropped by somebody meanwhile, and nobody asked for it by its name.
-        results.append(self._commit(lambda: trim_reuse(self._place, self._file, self._scheme, described, policy)))
+                # Dropped by a foreign writer meanwhile, and nobody asked for it by its name.
+        results.append(table._commit(lambda: trim_reuse(table._place, table._file, table._scheme, described, policy)))
         return _last(results)
 
     def _extend(self, name: str, how: Extension, described: Mapping[str, str], policy: RerunPolicy) -> tuple[CommitResult, ManifestFile]:
-        done = extend_index(self._place, self._file, self._scheme, name, how, described, policy)
-        return mended(self._place, done, self._scheme, described, policy)
-
-    def list_indices(self) -> tuple[IndexInfo, ...]:
-        """The indices of this version by name, with what they cover and what they do not."""
-        file = self._file
-        return list_indices(self._place, file.manifest, lambda: dataset_at(self._place, file.manifest))
+        table = self._table
+        done = extend_index(table._place, table._file, table._scheme, name, how, described, policy)
+        return mended(table._place, done, table._scheme, described, policy)
 
     @property
     def mem_wal(self) -> MemWal:
         """The state of a write-ahead log in front of this table."""
-        return MemWal(self)
+        return MemWal(self._table)
+
+
+class IndexVerbs(Handle):
+    """The indices of a handle that writes, and shorthands for the most used verbs."""
+
+    @property
+    def indices(self) -> TableIndices:
+        """Lists, creates, drops and optimizes indices."""
+        return TableIndices(self)
+
+    def create_index(
+        self,
+        column: str,
+        index_type: str,
+        name: str | None = None,
+        *,
+        replace: bool = False,
+        options: Mapping[str, Any] | None = None,
+        message: str | None = None,
+    ) -> CommitResult:
+        """Shorthand for ``t.indices.create``, which takes more."""
+        return self.indices.create(column, index_type, name, replace=replace, options=options, message=message)
+
+    def drop_index(self, name: str, *, message: str | None = None, commit: CommitOptions | None = None) -> CommitResult:
+        """Shorthand for ``t.indices.drop``."""
+        return self.indices.drop(name, message=message, commit=commit)
+
+
+def build_of(column: str, index_type: str, options: Mapping[str, Any] | None, progress: Progress | None = None) -> Build:
+    """What is to be built, as a caller says it.
+
+    Raises:
+        InvalidInput: options are no mapping.
+    """
+    if options is not None and not isinstance(options, Mapping):
+        raise InvalidInput(f"options is a mapping, not a {type(options).__name__}.", argument="options")
+    kind = index_type.upper() if isinstance(index_type, str) else index_type
+    return Build(column, kind, dict(options or {}), progress)
 
 
 def _last(results: list[CommitResult]) -> CommitResult:
-    committed = [one for one in results if one.transaction_id] or results[-1:]
-    return with_changes(committed[-1], rows={"indexed": sum(one.rows.get("indexed", 0) for one in results)})
+    committed = [result for result in results if result.transaction_id] or results[-1:]
+    return with_changes(committed[-1], rows={"indexed": sum(result.rows.get("indexed", 0) for result in results)})
 
 
 class MemWal:
     """How far a write-ahead log is in a table. The log itself is pylance's; this is what the table says of it."""
 
-    def __init__(self, table: IndexVerbs) -> None:
+    def __init__(self, table: Handle) -> None:
         self._table = table
 
     @property
@@ -229,53 +250,33 @@ class MemWal:
         self,
         *,
         maintained_indexes: Iterable[str] | None = None,
-        bucket_column: str | None = None,
-        num_buckets: int | None = None,
-        identity_column: str | None = None,
-        unsharded: bool = False,
+        sharding: WalSharding | None = None,
+        writer: Mapping[str, int | bool] | None = None,
         message: str | None = None,
-        properties: Mapping[str, str] | None = None,
-        max_retries: int = 20,
-        retries: int = 10,
-        deadline: float | None = None,
-        **writer: int | bool,
+        commit: CommitOptions | None = None,
     ) -> CommitResult:
-        """Sets a log up, once. At most one way of sharding; without any, writers name their shards themselves.
+        """Sets a log up, once.
 
         Args:
             maintained_indexes: indices to keep up to date with the log; by default all, also later ones.
-            bucket_column: with ``num_buckets``, shards by the hash of this column.
-            num_buckets: how many.
-            identity_column: shards by the values of this column.
-            unsharded: one shard for all.
-            message: a sentence for the history.
-            properties: more for the history, as text.
-            max_retries: how often a lost race for a version is run again.
-            retries: how often all of it is done again on the newest version after a conflict that allows it.
-            deadline: seconds after which neither is begun again.
+            sharding: how it is split; without it writers name their shards themselves.
             writer: settings that writers of the log begin with, such as ``max_memtable_rows``.
+            message: a sentence for the history.
+            commit: properties, retries and deadline.
 
         Raises:
             AlreadyExists: there is a log.
             NotFound: there is no index of one of these names.
         """
         indices = None if maintained_indexes is None else tuple(maintained_indexes)
-        setup = MemWalSetup(indices, bucket_column, num_buckets, identity_column, unsharded, writer)
-        policy = RerunPolicy(retry_policy(max_retries), retries, deadline)
-        described = properties_with_message(properties, message)
+        split = sharding or WalSharding()
+        setup = MemWalSetup(indices, split.bucket_column, split.num_buckets, split.identity_column, split.unsharded, dict(writer or {}))
+        described, policy = commit_terms(commit, message)
         table = self._table
         return table._commit(lambda: initialize(table._place, table._file, table._scheme, setup, described, policy))
 
     def mark_merged(
-        self,
-        shard: str | UUID,
-        generation: int,
-        *,
-        message: str | None = None,
-        properties: Mapping[str, str] | None = None,
-        max_retries: int = 20,
-        retries: int = 10,
-        deadline: float | None = None,
+        self, shard: str | UUID, generation: int, *, message: str | None = None, commit: CommitOptions | None = None
     ) -> CommitResult:
         """Records that a shard is in the table up to a generation.
 
@@ -283,15 +284,11 @@ class MemWal:
             shard: its uuid.
             generation: must be higher than the one recorded.
             message: a sentence for the history.
-            properties: more for the history, as text.
-            max_retries: how often a lost race for a version is run again.
-            retries: how often all of it is done again on the newest version after a conflict that allows it.
-            deadline: seconds after which neither is begun again.
+            commit: properties, retries and deadline.
 
         Raises:
-            IncompatibleConflict: somebody recorded that generation or a higher one already, or there is no log.
+            IncompatibleConflict: that generation or a higher one was recorded already, or there is no log.
         """
-        policy = RerunPolicy(retry_policy(max_retries), retries, deadline)
-        described = properties_with_message(properties, message)
+        described, policy = commit_terms(commit, message)
         table, generations = self._table, {str(shard): generation}
         return table._commit(lambda: mark_merged(table._place, table._file, table._scheme, generations, described, policy))

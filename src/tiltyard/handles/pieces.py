@@ -1,15 +1,17 @@
-"""The door for work done in other processes: they write, this handle commits."""
+"""Rows that other processes write: tasks for them, and commits of the pieces that they give back."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 import pyarrow as pa
 
 from tiltyard.errors import InvalidInput
 from tiltyard.handles.base import Handle
+from tiltyard.options import CommitOptions, FileLimits, OnDuplicate
 from tiltyard.transaction.race import CommitResult
 from tiltyard.verbs.distributed.commit_files import append_pieces, overwrite_pieces
+from tiltyard.verbs.distributed.scan_tasks import ScanTask, scan_task
 from tiltyard.verbs.distributed.write_tasks import (
     Piece,
     WriteTask,
@@ -19,13 +21,24 @@ from tiltyard.verbs.distributed.write_tasks import (
     remove_leftovers,
     remove_pieces,
 )
-from tiltyard.verbs.engine.arguments import retry_policy
-from tiltyard.verbs.engine.data_files import FileLimits, properties_with_message
-from tiltyard.verbs.engine.reexecution import RerunPolicy
-from tiltyard.verbs.write import OnDuplicate, Writing
+from tiltyard.verbs.engine.reexecution import commit_terms
+from tiltyard.verbs.engine.write_bases import without_base
+from tiltyard.verbs.write import Writing
 
 
-class PieceVerbs(Handle):
+class PieceReader:
+    """Tasks that only read."""
+
+    def __init__(self, table: Handle) -> None:
+        self._table = table
+
+    def scan_task(self) -> ScanTask:
+        """Reads rows of this version from any process; it is pickled there."""
+        place, file = self._table._data()
+        return scan_task(place, file.manifest)
+
+
+class PieceVerbs(PieceReader):
     """What a handle does with rows that others wrote."""
 
     def write_task(
@@ -35,24 +48,22 @@ class PieceVerbs(Handle):
         schema: pa.Schema | None = None,
         primary_key: Sequence[str] | None = None,
         on_duplicate: OnDuplicate = "error",
-        max_rows_per_file: int = 1024 * 1024,
-        max_bytes_per_file: int = 90 * 1024**3,
+        files: FileLimits | None = None,
     ) -> WriteTask:
         """A task for other processes: it is pickled to them, and ``task.write(batches)`` gives a piece, which is pickled back.
 
         Args:
-            overwrite: whether the pieces are for ``overwrite_pieces``; by default they are for ``append_pieces``.
+            overwrite: whether the pieces are for ``overwrite``; by default they are for ``append``.
             schema: what the rows will look like. For an append it is only checked, here and now; an overwrite needs it.
             primary_key: for an overwrite, another key than before; ``[]`` for none.
             on_duplicate: with ``"error"`` writers note the keys of their rows, for the commit to compare.
-            max_rows_per_file: begin a new data file after so many rows.
-            max_bytes_per_file: or after so many bytes.
+            files: how the rows are cut into files.
 
         Raises:
             InvalidInput: rows of that schema do not fit the table.
         """
-        how = Writing(FileLimits(max_rows_per_file, max_bytes_per_file), on_duplicate)
-        place, file = self._data()
+        how = Writing(without_base(files), on_duplicate)
+        place, file = self._table._data()
         manifest = file.manifest
         if not overwrite:
             if primary_key is not None:
@@ -62,44 +73,38 @@ class PieceVerbs(Handle):
             raise InvalidInput("An overwrite needs the schema of the rows to come.", argument="schema")
         return overwrite_task(place, manifest, how.limits, schema, primary_key, with_keys=on_duplicate == "error")
 
-    def append_pieces(
+    def append(
         self,
         pieces: Iterable[Piece | None],
         *,
         on_duplicate: OnDuplicate = "error",
         leftovers: bool = False,
         message: str | None = None,
-        properties: Mapping[str, str] | None = None,
-        max_retries: int = 20,
-        retries: int = 10,
-        deadline: float | None = None,
+        commit: CommitOptions | None = None,
     ) -> CommitResult:
         """Adds the rows of pieces, in one commit. If it fails their files stay, to be tried again or discarded.
 
         Args:
             pieces: what ``WriteTask.write`` returned. Of several pieces of one part the first is taken, and the files of the others go.
-            on_duplicate: what to do, on a table with a primary key, about keys that are there already or come twice.
+            on_duplicate: what to do, on a table with a primary key, about duplicate keys, in the pieces or in the table.
             leftovers: whether all other files of the pieces' groups go as well: what attempts wrote whose pieces came to nobody. Only
                 where no further piece of the group is to be committed.
             message: a sentence for the history.
-            properties: more for the history, as text.
-            max_retries: how often a lost race for a version is run again.
-            retries: how often all of it is done again on the newest version after a conflict that allows it.
-            deadline: seconds after which neither is begun again.
+            commit: properties, retries and deadline.
 
         Raises:
-            KeyConflict: a key comes twice, in one piece or in several, or is there, be it since a moment ago.
+            KeyConflict: a duplicate key, in one piece or in several, or in the table, be it since a moment ago.
             RetryableConflict: the columns are not those the pieces were written for any more.
-            IncompatibleConflict: the table was replaced or set back meanwhile.
+            IncompatibleConflict: the table was replaced or restored meanwhile.
         """
         Writing(on_duplicate=on_duplicate)
-        policy = RerunPolicy(retry_policy(max_retries), retries, deadline)
-        described = properties_with_message(properties, message)
-        return self._commit(
-            lambda: append_pieces(*self._blind(), self._scheme, pieces, on_duplicate, described, policy, leftovers=leftovers)
+        described, policy = commit_terms(commit, message)
+        table = self._table
+        return table._commit(
+            lambda: append_pieces(*table._blind(), table._scheme, pieces, on_duplicate, described, policy, leftovers=leftovers)
         )
 
-    def overwrite_pieces(
+    def overwrite(
         self,
         task: WriteTask,
         pieces: Iterable[Piece | None],
@@ -107,36 +112,30 @@ class PieceVerbs(Handle):
         on_duplicate: OnDuplicate = "error",
         leftovers: bool = False,
         message: str | None = None,
-        properties: Mapping[str, str] | None = None,
-        max_retries: int = 20,
-        retries: int = 10,
-        deadline: float | None = None,
+        commit: CommitOptions | None = None,
     ) -> CommitResult:
         """Replaces all rows and the schema by those of pieces, in one commit. If it fails their files stay.
 
         Args:
             task: the one that the pieces were written by; without pieces the table is emptied.
-            pieces: as for ``append_pieces``.
-            on_duplicate: what to do, with a primary key, about keys that come twice.
-            leftovers: as for ``append_pieces``.
+            pieces: as for ``append``.
+            on_duplicate: what to do, with a primary key, about duplicate keys in the pieces.
+            leftovers: as for ``append``.
             message: a sentence for the history.
-            properties: more for the history, as text.
-            max_retries: how often a lost race for a version is run again.
-            retries: how often the rows of somebody else who replaced the table meanwhile are replaced in turn.
-            deadline: seconds after which neither is begun again.
+            commit: properties, retries and deadline.
 
         Raises:
-            KeyConflict: a key comes twice; nothing was changed.
-            RetryableConflict: somebody else replaced the table meanwhile, again and again, or its key is another one now.
+            KeyConflict: a duplicate key; nothing was changed.
+            RetryableConflict: a foreign writer replaced the table meanwhile, again and again, or its key is another one now.
         """
         Writing(on_duplicate=on_duplicate)
-        policy = RerunPolicy(retry_policy(max_retries), retries, deadline)
-        described = properties_with_message(properties, message)
-        return self._commit(
-            lambda: overwrite_pieces(*self._blind(), self._scheme, task, pieces, on_duplicate, described, policy, leftovers=leftovers)
+        described, policy = commit_terms(commit, message)
+        table = self._table
+        return table._commit(
+            lambda: overwrite_pieces(*table._blind(), table._scheme, task, pieces, on_duplicate, described, policy, leftovers=leftovers)
         )
 
-    def discard_pieces(self, pieces: Iterable[Piece | None], *, leftovers: bool = False) -> int:
+    def discard(self, pieces: Iterable[Piece | None], *, leftovers: bool = False) -> int:
         """Removes the files of pieces that are not to be committed; how many there were.
 
         Args:
@@ -146,11 +145,12 @@ class PieceVerbs(Handle):
         Raises:
             InvalidInput: a version of the table has one of them: it was committed, and nothing is removed.
         """
-        given = [one for one in pieces if one is not None]
-        since = min((one.version for one in given), default=0)
-        tokens = dict.fromkeys(one.token for one in given)
-        refuse_committed(self._place, since, [path for one in given for path in one.paths], tokens if leftovers else ())
-        removed = remove_pieces(self._place.store, given)
+        given = [piece for piece in pieces if piece is not None]
+        since = min((piece.version for piece in given), default=0)
+        tokens = dict.fromkeys(piece.token for piece in given)
+        place = self._table._place
+        refuse_committed(place, since, [path for piece in given for path in piece.paths], tokens if leftovers else ())
+        removed = remove_pieces(place.store, given)
         if leftovers:
-            removed += sum(remove_leftovers(self._place.store, token, ()) for token in tokens)
+            removed += sum(remove_leftovers(place.store, token, ()) for token in tokens)
         return removed

@@ -57,25 +57,41 @@ class Reading(Handle):
         with lance_errors(place, "count rows", manifest.version):
             return int(dataset.count_rows(condition))
 
-    def to_arrow(self, columns: Sequence[str] | Mapping[str, str] | None = None, filter: str | None = None, **scan: Any) -> pa.Table:
+    def to_arrow(
+        self,
+        columns: Sequence[str] | Mapping[str, str] | None = None,
+        filter: str | None = None,
+        *,
+        limit: int | None = None,
+        offset: int | None = None,
+        options: Mapping[str, Any] | None = None,
+    ) -> pa.Table:
         """The rows as an Arrow table.
 
         Args:
             columns: names (or one name), or name to SQL expression.
             filter: a SQL condition.
-            scan: anything else pylance's scanner takes, such as ``limit`` or ``with_row_id``.
+            limit: how many rows at most.
+            offset: how many rows to leave out first.
+            options: anything else pylance's scanner takes, such as ``nearest``, ``full_text_query`` or ``with_row_id``.
         """
-        scan_options(scan)
+        scan = scan_options(options, limit, offset)
         chosen, condition = chosen_columns(columns, self.schema), sql_condition(filter, self.schema)
         place, dataset = self._for_scan(chosen, condition, scan)
         with lance_errors(place, "read rows", self._data()[1].manifest.version):
             return dataset.to_table(columns=chosen, filter=condition, **scan)
 
     def scan(
-        self, columns: Sequence[str] | Mapping[str, str] | None = None, filter: str | None = None, **scan: Any
+        self,
+        columns: Sequence[str] | Mapping[str, str] | None = None,
+        filter: str | None = None,
+        *,
+        limit: int | None = None,
+        offset: int | None = None,
+        options: Mapping[str, Any] | None = None,
     ) -> pa.RecordBatchReader:
-        """The rows as a stream of batches."""
-        scan_options(scan)
+        """The rows as a stream of batches; arguments are those of ``to_arrow``."""
+        scan = scan_options(options, limit, offset)
         chosen, condition = chosen_columns(columns, self.schema), sql_condition(filter, self.schema)
         place, dataset = self._for_scan(chosen, condition, scan)
         version = self._data()[1].manifest.version

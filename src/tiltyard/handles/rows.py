@@ -7,15 +7,17 @@ from typing import Any
 
 from tiltyard.format.manifest_file import ManifestFile
 from tiltyard.handles.base import Handle
+from tiltyard.options import CommitOptions, FileLimits, OnDuplicate
 from tiltyard.transaction.race import CommitResult
 from tiltyard.verbs.delete import delete_rows
-from tiltyard.verbs.engine.arguments import retry_policy, sql_where
-from tiltyard.verbs.engine.data_files import FileLimits, properties_with_message
-from tiltyard.verbs.engine.reexecution import RerunPolicy
+from tiltyard.verbs.engine.arguments import sql_where
+from tiltyard.verbs.engine.reexecution import RerunPolicy, commit_terms
+from tiltyard.verbs.engine.write_bases import without_base
 from tiltyard.verbs.merge import merge_rows
 from tiltyard.verbs.merge_plan import MergeBuilder, MergePlan, merge_on
+from tiltyard.verbs.restore import restore_version, version_of
 from tiltyard.verbs.update import Assignment, Mode, update_rows
-from tiltyard.verbs.write import Appending, OnDuplicate, Writing, append_rows, overwrite_rows
+from tiltyard.verbs.write import Appending, Writing, append_rows, overwrite_rows
 
 
 class RowVerbs(Handle):
@@ -26,40 +28,29 @@ class RowVerbs(Handle):
         data: Any,
         *,
         on_duplicate: OnDuplicate = "error",
-        base: str | int | None = None,
         message: str | None = None,
-        properties: Mapping[str, str] | None = None,
-        max_retries: int = 20,
-        retries: int = 10,
-        deadline: float | None = None,
-        max_rows_per_file: int = 1024 * 1024,
-        max_bytes_per_file: int = 90 * 1024**3,
+        commit: CommitOptions | None = None,
+        files: FileLimits | None = None,
     ) -> CommitResult:
         """Adds rows. Columns are matched by name; nullable ones may be missing.
 
         Args:
             data: rows: Arrow, a data frame, dicts, a stream.
-            on_duplicate: what to do, on a table with a primary key, about keys that are there already or come twice; ``"allow"``
+            on_duplicate: what to do, on a table with a primary key, about duplicate keys, in the rows or in the table; ``"allow"``
                 looks for none.
-            base: the base that data files go to, by its name, id or path (see ``add_bases``); the table's directory without one.
             message: a sentence for the history.
-            properties: more for the history, as text.
-            max_retries: how often a lost race for a version is run again.
-            retries: how often all of it is done again on the newest version after a conflict that allows it.
-            deadline: seconds after which neither is begun again.
-            max_rows_per_file: begin a new data file after so many rows.
-            max_bytes_per_file: or after so many bytes.
+            commit: properties, retries and deadline.
+            files: how the rows are cut into files, and to which base these go.
 
         Raises:
             InvalidInput: the rows do not fit the table; nothing was written.
-            KeyConflict: a key comes twice, or is there, be it since a moment ago; nothing was written, or nothing is left of it.
+            KeyConflict: a duplicate key, be it since a moment ago; nothing was written, or nothing is left of it.
             RetryableConflict: the columns changed meanwhile, again and again.
-            IncompatibleConflict: the table was replaced or set back meanwhile.
+            IncompatibleConflict: the table was replaced or restored meanwhile.
             ContentionError, HistoryUnavailable, OutcomeUnknown: see ``tiltyard.errors``.
         """
-        how = Writing(FileLimits(max_rows_per_file, max_bytes_per_file), on_duplicate, base)
-        policy = RerunPolicy(retry_policy(max_retries), retries, deadline)
-        described = properties_with_message(properties, message)
+        how = Writing(files or FileLimits(), on_duplicate)
+        described, policy = commit_terms(commit, message)
         place, read = self._blind()
         return self._commit(lambda: append_rows(place, read, self._scheme, data, self._appender, described, how, policy))
 
@@ -69,69 +60,46 @@ class RowVerbs(Handle):
         *,
         primary_key: Sequence[str] | None = None,
         on_duplicate: OnDuplicate = "error",
-        base: str | int | None = None,
         message: str | None = None,
-        properties: Mapping[str, str] | None = None,
-        max_retries: int = 20,
-        retries: int = 10,
-        deadline: float | None = None,
-        max_rows_per_file: int = 1024 * 1024,
-        max_bytes_per_file: int = 90 * 1024**3,
+        commit: CommitOptions | None = None,
+        files: FileLimits | None = None,
     ) -> CommitResult:
         """Replaces all rows, and the schema by that of the new rows. Older versions stay readable.
 
         Args:
             data: rows, or a schema for an empty table.
             primary_key: another key than before; ``[]`` for none.
-            on_duplicate: what to do, with a primary key, about keys that come twice; ``"allow"`` looks for none.
-            base: the base that data files go to, by its name, id or path (see ``add_bases``); the table's directory without one.
+            on_duplicate: what to do, with a primary key, about duplicate keys in the rows; ``"allow"`` looks for none.
             message: a sentence for the history.
-            properties: more for the history, as text.
-            max_retries: how often a lost race for a version is run again.
-            retries: how often the rows of somebody else who replaced the table meanwhile are replaced in turn; 0 to be told instead.
-            deadline: seconds after which neither is begun again.
-            max_rows_per_file: begin a new data file after so many rows.
-            max_bytes_per_file: or after so many bytes.
+            commit: properties, retries and deadline. With ``reexecutions=0`` a table that others replaced meanwhile is not replaced
+                in turn, but told.
+            files: how the rows are cut into files, and to which base these go.
 
         Raises:
-            KeyConflict: a key comes twice; nothing was changed.
-            RetryableConflict: somebody else replaced the table meanwhile, again and again.
+            KeyConflict: a duplicate key; nothing was changed.
+            RetryableConflict: a foreign writer replaced the table meanwhile, again and again.
         """
-        how = Writing(FileLimits(max_rows_per_file, max_bytes_per_file), on_duplicate, base)
-        policy = RerunPolicy(retry_policy(max_retries), retries, deadline)
-        described = properties_with_message(properties, message)
+        how = Writing(files or FileLimits(), on_duplicate)
+        described, policy = commit_terms(commit, message)
         return self._commit(lambda: overwrite_rows(*self._blind(), self._scheme, data, primary_key, described, how, policy))
 
-    def delete(
-        self,
-        where: str,
-        *,
-        message: str | None = None,
-        properties: Mapping[str, str] | None = None,
-        max_retries: int = 20,
-        retries: int = 10,
-        deadline: float | None = None,
-    ) -> CommitResult:
+    def delete(self, where: str, *, message: str | None = None, commit: CommitOptions | None = None) -> CommitResult:
         """Deletes the rows that a condition holds for.
 
         Args:
             where: a SQL condition; ``"true"`` for all rows.
             message: a sentence for the history.
-            properties: more for the history, as text.
-            max_retries: how often a lost race for a version is run again.
-            retries: how often all of it is done again on the newest version after a conflict that allows it.
-            deadline: seconds after which neither is begun again.
+            commit: properties, retries and deadline.
 
         Returns:
             What became of it; ``rows["deleted"]`` says how many. If there were none, nothing is committed and ``version`` stays.
 
         Raises:
             RetryableConflict: others changed the same rows, again and again.
-            IncompatibleConflict: the table was replaced or set back meanwhile.
+            IncompatibleConflict: the table was replaced or restored meanwhile.
         """
         condition = sql_where(where)
-        policy = RerunPolicy(retry_policy(max_retries), retries, deadline)
-        described = properties_with_message(properties, message)
+        described, policy = commit_terms(commit, message)
         return self._commit(lambda: delete_rows(*self._data(), self._scheme, condition, described, policy))
 
     def update(
@@ -141,12 +109,8 @@ class RowVerbs(Handle):
         mode: Mode = "auto",
         *,
         message: str | None = None,
-        properties: Mapping[str, str] | None = None,
-        max_retries: int = 20,
-        retries: int = 10,
-        deadline: float | None = None,
-        max_rows_per_file: int = 1024 * 1024,
-        max_bytes_per_file: int = 90 * 1024**3,
+        commit: CommitOptions | None = None,
+        files: FileLimits | None = None,
     ) -> CommitResult:
         """Gives columns new values in the rows that a condition holds for.
 
@@ -156,12 +120,8 @@ class RowVerbs(Handle):
             mode: ``"rows"`` moves changed rows to new fragments, ``"columns"`` rewrites the columns where they are; ``"auto"`` takes
                 the latter for few columns in many rows.
             message: a sentence for the history.
-            properties: more for the history, as text.
-            max_retries: how often a lost race for a version is run again.
-            retries: how often all of it is done again on the newest version after a conflict that allows it.
-            deadline: seconds after which neither is begun again.
-            max_rows_per_file: begin a new data file after so many rows.
-            max_bytes_per_file: or after so many bytes.
+            commit: properties, retries and deadline.
+            files: how moved rows are cut into files; these go to the table's own directory.
 
         Returns:
             What became of it; ``rows["updated"]`` says how many. If there were none, nothing is committed and ``version`` stays.
@@ -171,9 +131,8 @@ class RowVerbs(Handle):
             RetryableConflict: others changed the same rows, again and again.
         """
         assignment = Assignment(values, "true" if where is None else sql_where(where), mode)
-        limits = FileLimits(max_rows_per_file, max_bytes_per_file)
-        policy = RerunPolicy(retry_policy(max_retries), retries, deadline)
-        described = properties_with_message(properties, message)
+        limits = without_base(files)
+        described, policy = commit_terms(commit, message)
         return self._commit(lambda: update_rows(*self._data(), self._scheme, assignment, described, limits, policy))
 
     def merge(
@@ -182,9 +141,9 @@ class RowVerbs(Handle):
         on: str | Sequence[str] | None = None,
         *,
         allow_duplicates: bool = False,
-        base: str | int | None = None,
+        files: FileLimits | None = None,
     ) -> MergeBuilder:
-        """Brings rows in by key: what is there is changed, what is not is added, as the clauses say.
+        """Merges rows by key: what is there is changed, what is not is added, as the clauses say.
 
         Nothing happens before ``execute``::
 
@@ -193,14 +152,29 @@ class RowVerbs(Handle):
         Args:
             source: rows: Arrow, a data frame, dicts, a stream; one row of each key.
             on: the columns that rows are matched by; the primary key if not given.
-            allow_duplicates: on a table with a primary key, whether a merge on other columns may leave two rows of one key.
-            base: the base that new and changed rows go to, by its name, id or path; the table's directory without one.
+            allow_duplicates: on a table with a primary key, whether a merge on other columns may leave duplicate keys.
+            files: how new and changed rows are cut into files, and to which base these go.
         """
 
         def run(plan: MergePlan, described: Mapping[str, str], policy: RerunPolicy) -> CommitResult:
             return self._commit(lambda: merge_rows(*self._data(), self._scheme, source, plan, described, policy))
 
-        return MergeBuilder(run, merge_on(on, allow_duplicates, base))
+        return MergeBuilder(run, merge_on(on, allow_duplicates, files))
+
+    def restore(self, version: int | str, *, message: str | None = None, commit: CommitOptions | None = None) -> CommitResult:
+        """Makes a new version with the content of an older one. What came between stays in the history.
+
+        Args:
+            version: its number, or a tag.
+            message: a sentence for the history.
+            commit: properties, retries and deadline.
+
+        Raises:
+            NotFound: there is no such version or tag.
+        """
+        number = version_of(self._place, self._main, version)
+        described, policy = commit_terms(commit, message)
+        return self._commit(lambda: restore_version(*self._data(), self._scheme, number, described, policy))
 
     def _appender(self, read: ManifestFile) -> Appending:
         found, fields = self._appending, read.manifest.fields

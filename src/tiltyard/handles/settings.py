@@ -1,34 +1,41 @@
-"""Verbs that change what a table says of itself, and the one that goes back to an older version."""
+"""What a table says of itself: config, metadata and bases, as ``t.settings`` shows and changes them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
 from tiltyard.handles.base import Handle
+from tiltyard.options import CommitOptions
 from tiltyard.transaction.operations import UpdateConfig
 from tiltyard.transaction.race import CommitResult
-from tiltyard.verbs.engine.arguments import retry_policy
-from tiltyard.verbs.engine.data_files import properties_with_message
-from tiltyard.verbs.engine.reexecution import RerunPolicy
-from tiltyard.verbs.restore import restore_version, version_of
+from tiltyard.verbs.engine.reexecution import commit_terms
 from tiltyard.verbs.table_settings import add_bases, changes, new_bases, update_field, update_settings
 
-Settings = Mapping[str, str | None]
+Values = Mapping[str, str | None]
 
 
-class SettingVerbs(Handle):
-    """What a handle does beside rows and columns."""
+class SettingsReader:
+    """Config and metadata of a version."""
+
+    def __init__(self, table: Handle) -> None:
+        self._table = table
+
+    @property
+    def config(self) -> Mapping[str, str]:
+        """The table's config, which readers and writers heed."""
+        return dict(self._table._data()[1].manifest.config)
+
+    @property
+    def metadata(self) -> Mapping[str, str]:
+        """Table metadata: free text by key."""
+        return dict(self._table._data()[1].manifest.table_metadata)
+
+
+class TableSettings(SettingsReader):
+    """The same, with the verbs that change them."""
 
     def update_config(
-        self,
-        values: Settings,
-        *,
-        replace: bool = False,
-        message: str | None = None,
-        properties: Mapping[str, str] | None = None,
-        max_retries: int = 20,
-        retries: int = 10,
-        deadline: float | None = None,
+        self, values: Values, *, replace: bool = False, message: str | None = None, commit: CommitOptions | None = None
     ) -> CommitResult:
         """Changes the table's config, which readers and writers heed.
 
@@ -36,90 +43,32 @@ class SettingVerbs(Handle):
             values: texts by key; None removes a key.
             replace: whether keys that are not named go.
             message: a sentence for the history.
-            properties: more for the history, as text.
-            max_retries: how often a lost race for a version is run again.
-            retries: how often all of it is done again on the newest version after a conflict that allows it.
-            deadline: seconds after which neither is begun again.
+            commit: properties, retries and deadline.
 
         Raises:
-            IncompatibleConflict: somebody else changed the same key meanwhile.
+            IncompatibleConflict: a foreign writer changed the same key meanwhile.
         """
-        operation = UpdateConfig(config_updates=changes(values, replace, "values"))
-        policy = RerunPolicy(retry_policy(max_retries), retries, deadline)
-        described = properties_with_message(properties, message)
-        return self._commit(lambda: update_settings(*self._data(), self._scheme, operation, described, policy))
+        return self._update(UpdateConfig(config_updates=changes(values, replace, "values")), message, commit)
 
     def update_metadata(
-        self,
-        values: Settings,
-        *,
-        replace: bool = False,
-        message: str | None = None,
-        properties: Mapping[str, str] | None = None,
-        max_retries: int = 20,
-        retries: int = 10,
-        deadline: float | None = None,
+        self, values: Values, *, replace: bool = False, message: str | None = None, commit: CommitOptions | None = None
     ) -> CommitResult:
-        """Changes the table's metadata.
-
-        Args:
-            values: texts by key; None removes a key.
-            replace: whether keys that are not named go.
-            message: a sentence for the history.
-            properties: more for the history, as text.
-            max_retries: how often a lost race for a version is run again.
-            retries: how often all of it is done again on the newest version after a conflict that allows it.
-            deadline: seconds after which neither is begun again.
-
-        Raises:
-            IncompatibleConflict: somebody else changed the same key meanwhile.
-        """
-        operation = UpdateConfig(table_metadata_updates=changes(values, replace, "values"))
-        policy = RerunPolicy(retry_policy(max_retries), retries, deadline)
-        described = properties_with_message(properties, message)
-        return self._commit(lambda: update_settings(*self._data(), self._scheme, operation, described, policy))
+        """Changes the table's metadata; arguments and errors are those of ``update_config``."""
+        return self._update(UpdateConfig(table_metadata_updates=changes(values, replace, "values")), message, commit)
 
     def update_schema_metadata(
-        self,
-        values: Settings,
-        *,
-        replace: bool = False,
-        message: str | None = None,
-        properties: Mapping[str, str] | None = None,
-        max_retries: int = 20,
-        retries: int = 10,
-        deadline: float | None = None,
+        self, values: Values, *, replace: bool = False, message: str | None = None, commit: CommitOptions | None = None
     ) -> CommitResult:
-        """Changes the metadata of the schema.
+        """Changes the metadata of the schema; arguments and errors are those of ``update_config``."""
+        return self._update(UpdateConfig(schema_metadata_updates=changes(values, replace, "values")), message, commit)
 
-        Args:
-            values: texts by key; None removes a key.
-            replace: whether keys that are not named go.
-            message: a sentence for the history.
-            properties: more for the history, as text.
-            max_retries: how often a lost race for a version is run again.
-            retries: how often all of it is done again on the newest version after a conflict that allows it.
-            deadline: seconds after which neither is begun again.
-
-        Raises:
-            IncompatibleConflict: somebody else changed the same key meanwhile.
-        """
-        operation = UpdateConfig(schema_metadata_updates=changes(values, replace, "values"))
-        policy = RerunPolicy(retry_policy(max_retries), retries, deadline)
-        described = properties_with_message(properties, message)
-        return self._commit(lambda: update_settings(*self._data(), self._scheme, operation, described, policy))
+    def _update(self, operation: UpdateConfig, message: str | None, commit: CommitOptions | None) -> CommitResult:
+        described, policy = commit_terms(commit, message)
+        table = self._table
+        return table._commit(lambda: update_settings(*table._data(), table._scheme, operation, described, policy))
 
     def update_field_metadata(
-        self,
-        path: str,
-        values: Settings,
-        *,
-        replace: bool = False,
-        message: str | None = None,
-        properties: Mapping[str, str] | None = None,
-        max_retries: int = 20,
-        retries: int = 10,
-        deadline: float | None = None,
+        self, path: str, values: Values, *, replace: bool = False, message: str | None = None, commit: CommitOptions | None = None
     ) -> CommitResult:
         """Changes the metadata of a column.
 
@@ -128,18 +77,15 @@ class SettingVerbs(Handle):
             values: texts by key; None removes a key.
             replace: whether keys that are not named go.
             message: a sentence for the history.
-            properties: more for the history, as text.
-            max_retries: how often a lost race for a version is run again.
-            retries: how often all of it is done again on the newest version after a conflict that allows it.
-            deadline: seconds after which neither is begun again.
+            commit: properties, retries and deadline.
 
         Raises:
             InvalidInput: there is no such column, or a key says how it is stored or that it is part of the primary key.
         """
         update = changes(values, replace, "values")
-        policy = RerunPolicy(retry_policy(max_retries), retries, deadline)
-        described = properties_with_message(properties, message)
-        return self._commit(lambda: update_field(*self._data(), self._scheme, path, update, described, policy))
+        described, policy = commit_terms(commit, message)
+        table = self._table
+        return table._commit(lambda: update_field(*table._data(), table._scheme, path, update, described, policy))
 
     def add_bases(
         self,
@@ -147,54 +93,41 @@ class SettingVerbs(Handle):
         *,
         is_dataset_root: bool = False,
         message: str | None = None,
-        properties: Mapping[str, str] | None = None,
-        max_retries: int = 20,
-        retries: int = 10,
-        deadline: float | None = None,
+        commit: CommitOptions | None = None,
     ) -> CommitResult:
-        """Adds places outside the table's directory where files of it may lie.
+        """Adds places outside the table's directory where files of it may lie; ``t.layout.bases`` lists them.
 
         Args:
-            bases: paths or URIs, or paths by name. This handle must have been opened with ``allowed_bases`` that hold them.
+            bases: paths or URIs, or paths by name. The handle must have been opened with ``allowed_bases`` that hold them.
             is_dataset_root: whether files lie in ``data/`` there, as in a table, or directly.
             message: a sentence for the history.
-            properties: more for the history, as text.
-            max_retries: how often a lost race for a version is run again.
-            retries: how often all of it is done again on the newest version after a conflict that allows it.
-            deadline: seconds after which neither is begun again.
+            commit: properties, retries and deadline.
 
         Raises:
             InvalidInput: a place is not allowed, or known already.
         """
         new = new_bases(bases, is_dataset_root)
-        policy = RerunPolicy(retry_policy(max_retries), retries, deadline)
-        described = properties_with_message(properties, message)
-        return self._commit(lambda: add_bases(*self._data(), self._scheme, new, described, policy))
+        described, policy = commit_terms(commit, message)
+        table = self._table
+        return table._commit(lambda: add_bases(*table._data(), table._scheme, new, described, policy))
 
-    def restore(
-        self,
-        version: int | str,
-        *,
-        message: str | None = None,
-        properties: Mapping[str, str] | None = None,
-        max_retries: int = 20,
-        retries: int = 10,
-        deadline: float | None = None,
+
+class SettingVerbs(Handle):
+    """The settings of a handle that writes, and shorthands for the most used of them."""
+
+    @property
+    def settings(self) -> TableSettings:
+        """Config, metadata and bases."""
+        return TableSettings(self)
+
+    def update_config(
+        self, values: Values, *, replace: bool = False, message: str | None = None, commit: CommitOptions | None = None
     ) -> CommitResult:
-        """Makes a new version with the content of an older one. What came between stays in the history.
+        """Shorthand for ``t.settings.update_config``."""
+        return self.settings.update_config(values, replace=replace, message=message, commit=commit)
 
-        Args:
-            version: its number, or a tag.
-            message: a sentence for the history.
-            properties: more for the history, as text.
-            max_retries: how often a lost race for a version is run again.
-            retries: how often all of it is done again on the newest version after a conflict that allows it.
-            deadline: seconds after which neither is begun again.
-
-        Raises:
-            NotFound: there is no such version or tag.
-        """
-        number = version_of(self._place, self._main, version)
-        policy = RerunPolicy(retry_policy(max_retries), retries, deadline)
-        described = properties_with_message(properties, message)
-        return self._commit(lambda: restore_version(*self._data(), self._scheme, number, described, policy))
+    def update_field_metadata(
+        self, path: str, values: Values, *, replace: bool = False, message: str | None = None, commit: CommitOptions | None = None
+    ) -> CommitResult:
+        """Shorthand for ``t.settings.update_field_metadata``."""
+        return self.settings.update_field_metadata(path, values, replace=replace, message=message, commit=commit)

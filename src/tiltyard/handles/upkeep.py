@@ -1,19 +1,29 @@
-"""Verbs that keep a table in shape. They change no row."""
+"""Verbs that keep a table in shape, as ``t.maintenance`` has them. They change no row."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable
+from datetime import timedelta
 
+from tiltyard.errors import UnsupportedFeature
+from tiltyard.format.names import Scheme
 from tiltyard.handles.base import Handle
+from tiltyard.options import CommitOptions
 from tiltyard.transaction.race import CommitResult
-from tiltyard.verbs.compact import Compaction, Progress, compact_table
-from tiltyard.verbs.engine.arguments import retry_policy
-from tiltyard.verbs.engine.data_files import properties_with_message
-from tiltyard.verbs.engine.reexecution import RerunPolicy
+from tiltyard.verbs.check.check_table import check_table
+from tiltyard.verbs.check.findings import CheckReport
+from tiltyard.verbs.cleanup.cleanup_plan import GRACE, Policy
+from tiltyard.verbs.cleanup.run_cleanup import CleanupReport, Progress, cleanup_table
+from tiltyard.verbs.compact import Compaction, compact_table
+from tiltyard.verbs.engine.reexecution import commit_terms
+from tiltyard.verbs.table_settings import migrate_names
 
 
-class Upkeep(Handle):
-    """What a handle does for a table's shape."""
+class Upkeep:
+    """Maintenance that any handle that writes may do."""
+
+    def __init__(self, table: Handle) -> None:
+        self._table = table
 
     def compact(
         self,
@@ -23,12 +33,9 @@ class Upkeep(Handle):
         deletions: float | None = 0.1,
         progress: Progress | None = None,
         message: str | None = None,
-        properties: Mapping[str, str] | None = None,
-        max_retries: int = 20,
-        retries: int = 10,
-        deadline: float | None = None,
+        commit: CommitOptions | None = None,
     ) -> CommitResult:
-        """Puts the rows of small fragments, and of those with many deletions, into fewer ones. Others may write meanwhile.
+        """Rewrites small fragments, and those with many deletions, into fewer ones. Others may write meanwhile.
 
         Rows that others delete or update while it works are followed: neither side starts again. Indices stay valid.
 
@@ -38,15 +45,87 @@ class Upkeep(Handle):
             deletions: the share of deleted rows from which a fragment is rewritten for that alone; None to leave them.
             progress: called with how many of how many groups of fragments are written.
             message: a sentence for the history.
-            properties: more for the history, as text.
-            max_retries: how often a lost race for a version is run again.
-            retries: how often all of it is done again on the newest version after a conflict that allows it.
-            deadline: seconds after which neither is begun again.
+            commit: properties, retries and deadline.
 
         Returns:
             What became of it. If there was nothing to gain, nothing is committed and ``version`` stays.
         """
         compaction = Compaction(target_rows, max_bytes, deletions, progress)
-        policy = RerunPolicy(retry_policy(max_retries), retries, deadline)
-        described = properties_with_message(properties, message)
-        return self._commit(lambda: compact_table(self._place, self._file, self._scheme, compaction, described, policy))
+        described, policy = commit_terms(commit, message)
+        table = self._table
+        return table._commit(lambda: compact_table(table._place, table._file, table._scheme, compaction, described, policy))
+
+    def check(
+        self, *, versions: Iterable[int] | None = None, data: bool = False, progress: Callable[[int, int], object] | None = None
+    ) -> CheckReport:
+        """Checks every promise a table's files can keep or break; see ``TableReader.check``."""
+        return check_table(self._table._place, versions, data=data, progress=progress)
+
+
+class TableMaintenance(Upkeep):
+    """Maintenance of a table that no lake owns: the same, and what removes or renames files."""
+
+    def cleanup(
+        self,
+        *,
+        older_than: timedelta | None = None,
+        keep_versions: int | None = None,
+        keep: Iterable[int] = (),
+        dry_run: bool = False,
+        progress: Progress | None = None,
+        grace: timedelta = GRACE,
+    ) -> CleanupReport:
+        """Removes old versions, and files that no version names. Others may read and write meanwhile.
+
+        A version goes if it is older than ``older_than`` and not among the ``keep_versions`` latest, whichever of the two is given; with
+        neither, no version goes and only uncommitted files are collected. The latest version always stays, as do those that a tag, a
+        branch or ``keep`` names and the one this handle is at. A writer that built on a version that went gets ``HistoryUnavailable``.
+
+        Args:
+            older_than: how old a version has to be.
+            keep_versions: how many of the latest stay.
+            keep: versions that stay, this time.
+            dry_run: only says what would go, and why.
+            progress: called with how many of how many files are deleted.
+            grace: how old a file must be that no version names: longer than your longest write. Zero is for a table that nobody else uses.
+
+        Returns:
+            What went, what stayed, and why.
+        """
+        policy = Policy(older_than, keep_versions, frozenset(keep), grace)
+        table = self._table
+        return cleanup_table(table._place, table._main, table.version, policy, dry_run=dry_run, progress=progress)
+
+    def migrate_manifest_names(self) -> int:
+        """Renames manifests from V1 to V2 names. Only while nobody else uses the table. Returns how many were renamed."""
+        table = self._table
+        if table.branch is not None:
+            raise UnsupportedFeature("Names are migrated from the main branch.", feature="migration", writing=True)
+        count = migrate_names(table._place)
+        table._move(table._file, Scheme.V2)
+        table._lance = None  # pylance knows the version by its old name
+        return count
+
+
+class UpkeepVerbs(Handle):
+    """Maintenance of a handle that writes, and its shorthand."""
+
+    @property
+    def maintenance(self) -> Upkeep:
+        """Compaction and checks; on a table that no lake owns also cleanup."""
+        return Upkeep(self)
+
+    def compact(
+        self,
+        *,
+        target_rows: int = 1024 * 1024,
+        max_bytes: int | None = None,
+        deletions: float | None = 0.1,
+        progress: Progress | None = None,
+        message: str | None = None,
+        commit: CommitOptions | None = None,
+    ) -> CommitResult:
+        """Shorthand for ``t.maintenance.compact``."""
+        return self.maintenance.compact(
+            target_rows=target_rows, max_bytes=max_bytes, deletions=deletions, progress=progress, message=message, commit=commit
+        )

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from tiltyard.catalog.lake_values import ReadLevel
-from tiltyard.errors import InvalidInput, NotFound, TiltyardError, UnsupportedFeature
+from tiltyard.errors import NotFound, TiltyardError
 from tiltyard.format.manifest_file import ManifestFile
 from tiltyard.format.names import Scheme
-from tiltyard.table import Table
+from tiltyard.handles.cloning import CloneVerb
+from tiltyard.table import TableReader, TableWriter
 from tiltyard.transaction.race import CommitResult
 from tiltyard.verbs.engine.access import Place
 
@@ -17,20 +18,14 @@ if TYPE_CHECKING:
     from tiltyard.catalog.staging import StagedPlace
 
 
-def _not_here(what: str, instead: str) -> UnsupportedFeature:
-    return UnsupportedFeature(f"{what} is not done through a table of a lake.", feature=what, writing=True, advice=instead)
+class LakeTable(CloneVerb, TableWriter):
+    """A table of a lake. Each verb is a transaction of its own, decided in the lake's catalog.
 
-
-class LakeTable(Table):
-    """A table of a lake. Each verb is a transaction of its own, decided in the lake's catalog."""
+    It is opened by ``lake.table`` and made by ``lake.create_table``. It has no ``cleanup``: snapshots of the lake may need what this table
+    alone does not, so ``lake.cleanup`` does that.
+    """
 
     name: str = ""
-    in_transaction: ClassVar[bool] = False
-    """Whether only its transaction can see its newest version."""
-
-    def cleanup(self, **_: Any) -> NoReturn:
-        """Not here: snapshots of the lake may need what this table alone does not."""
-        raise _not_here("cleanup", "Use lake.cleanup().")
 
     def _committed(self, config: Mapping[str, str], version: int) -> None:
         """No automatic cleanup either, for the same reason."""
@@ -44,15 +39,17 @@ class Owner(Protocol):
     def note_read(self, table: str, level: ReadLevel) -> None: ...
 
 
-class TransactionTable(LakeTable):
+class TransactionTable(TableWriter):
     """A table inside a transaction: at the version the transaction began with, plus the transaction's own writes.
+
+    It has no ``clone``, which the transaction could not take back, and neither tags nor branches: those of the lake are over all tables.
 
     Every use gets at the table through one of five members, so that none outlives the transaction, and each of them but ``_blind`` notes
     that the table was read: ``_place``, ``_main`` and ``_file`` that all of it was, ``_data`` its rows, schema and settings. A new verb
     that thinks nothing of it is noted as reading everything.
     """
 
-    in_transaction: ClassVar[bool] = True
+    name: str = ""
 
     def __init__(self, owner: Owner, table: str, name: str, place: StagedPlace, file: ManifestFile, scheme: Scheme) -> None:
         self._owner = owner
@@ -111,6 +108,9 @@ class TransactionTable(LakeTable):
     def uri(self) -> str:
         return self._blind()[0].uri  # stays the same as long as the table has its id, and that is read with its name
 
+    def _committed(self, config: Mapping[str, str], version: int) -> None:
+        """No automatic cleanup: snapshots of the lake may need what this table alone does not."""
+
     def _commit(self, work: Callable[[], tuple[CommitResult, ManifestFile]]) -> CommitResult:
         before = self._blind()[1]
         try:
@@ -122,27 +122,12 @@ class TransactionTable(LakeTable):
             self._owner.note_read(self._table, "rows")  # nothing was written that would be compared with what others did
         return result
 
-    @property
-    def tags(self) -> NoReturn:
-        raise _not_here("tagging", "Use lake.tags, which name whole snapshots.")
 
-    @property
-    def branches(self) -> NoReturn:
-        raise _not_here("branching", "Use lake.branches, which fork all tables at once.")
-
-    def clone(self, *_: Any, **__: Any) -> NoReturn:
-        """Not here: a clone is another table, which this transaction cannot take back."""
-        raise _not_here("clone", "Clone the table outside the transaction.")
-
-
-class ReadingTable(LakeTable):
+class LakeReader(TableReader):
     """A table of a snapshot: it reads, and never moves."""
 
-    def _commit(self, work: Callable[[], tuple[CommitResult, ManifestFile]]) -> CommitResult:
-        raise InvalidInput(
-            f"{self.name or 'The table'} was opened from a snapshot, which is only read.", advice="Use lake.table(), or a transaction."
-        )
+    name: str = ""
 
-    def refresh(self) -> ReadingTable:
+    def refresh(self) -> LakeReader:
         """Stays where it is: a snapshot does not move."""
         return self

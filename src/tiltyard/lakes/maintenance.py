@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, cast
 
-from tiltyard.catalog.expiry import OUTCOMES
 from tiltyard.errors import InvalidInput
 from tiltyard.lakes.checking import LakeCheckReport, check_lake
-from tiltyard.lakes.cleanup.lake_cleanup import GRACE, LakeCleanupReport, Outcomes, Progress, cleanup_lake
+from tiltyard.lakes.cleanup.lake_cleanup import GRACE, LakeCleanupReport, Progress, cleanup_lake
 from tiltyard.lakes.recovery.backup import LakeBackup, backup_lake
 from tiltyard.lakes.recovery.repairing import Keep, LakeRepairReport, repair_table
 from tiltyard.lakes.recovery.upgrade import LakeUpgradeReport, upgrade_lake
 from tiltyard.lakes.retention import Retention
+from tiltyard.options import LakeRetention
 
 if TYPE_CHECKING:
     from tiltyard.lake import Lake
@@ -50,10 +49,7 @@ class Keeping:
         keep_snapshots: int | None = None,
         dry_run: bool = False,
         grace: timedelta = GRACE,
-        include_unknown: Sequence[str] = (),
-        pin_snapshots: bool = False,
-        keep_outcomes: timedelta = OUTCOMES,
-        keep_keys: timedelta = OUTCOMES,
+        retention: LakeRetention | None = None,
         progress: Progress | None = None,
     ) -> LakeCleanupReport:
         """Removes old snapshots with all that only they need, and what dead transactions left. Others may read and write meanwhile.
@@ -71,20 +67,11 @@ class Keeping:
             dry_run: only says what would go.
             grace: how long a transaction may be silent before it is given up; if it goes on all the same it is refused. Files that
                 nobody has named yet wait for seven days at least. Zero, for a lake that nobody else uses, waits for nothing.
-            include_unknown: directories to delete although nothing proves that they are this lake's, by the names that ``orphans`` of an
-                earlier report gives them. One that belongs to another lake is refused.
-            pin_snapshots: leaves a Lance tag at each version that a kept snapshot needs, so that a cleanup of lancedb or pylance leaves
-                it as well; a small file for each. Without it only what tags and branches of the lake need is safe from those.
-            keep_outcomes: how long ``outcome`` of a committed transaction can be asked for; after that it is ``Unknown``, and a
-                transaction that was begun before is refused.
-            keep_keys: how long an idempotency key holds; after that a transaction with that key is committed anew.
+            retention: how long outcomes and idempotency keys hold, whether snapshots are pinned, and which orphans go.
             progress: called with how many of how many tables are done.
         """
-        retention = Retention(older_than, keep_snapshots)
-        return cleanup_lake(
-            self._lake, retention, grace, dry_run=dry_run, progress=progress, include_unknown=include_unknown, pin_snapshots=pin_snapshots,
-            outcomes=Outcomes(keep_outcomes, keep_keys),
-        )  # fmt: skip
+        snapshots, kept = Retention(older_than, keep_snapshots), retention or LakeRetention()
+        return cleanup_lake(self._lake, snapshots, grace, kept, dry_run=dry_run, progress=progress)
 
     def backup(self, path: str | os.PathLike[str], *, progress: Progress | None = None) -> LakeBackup:
         """Writes all that the catalog knows into one file, as of one moment, while others go on writing; ``Lake.restore`` reads it.

@@ -5,6 +5,7 @@ Such a client asks for versions here instead of listing a directory, and has its
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -75,16 +76,28 @@ def _apart(method: Callable[[Any, A], B]) -> Callable[[Any, A], B]:
 
 
 class LakeNamespace(LanceNamespace):
-    """The tables of a lake for ``lance.dataset(namespace_client=..., table_id=[...])``. Made by ``Lake.namespace``.
+    """The tables of a lake for ``lance.dataset(namespace_client=..., table_id=[...])``. Made by ``Lake.namespace``, or from strings:
+    ``lance_namespace.connect("tiltyard.lakes.namespace.LakeNamespace", {"lake": "s3://bucket/lake"})``.
 
     It always shows one line of history: as it is at each moment, or as it was at one snapshot.
+
+    Args:
+        lake: an open lake, or where one is, as for ``Lake.open``.
+        at: a snapshot, tag or moment, to be read only; the latest state at each moment by default. Digits as text are a snapshot.
+        branch: of the lake; by default the one that an open lake is on.
+
+    Raises:
+        NotFound: there is no such lake, branch, snapshot or tag.
     """
 
-    def __init__(self, lake: Lake, at: int | str | datetime | None = None) -> None:
-        self._lake = lake
-        self._at = at
-        if at is not None:
-            lake.snapshot(at)
+    def __init__(self, lake: Lake | str | os.PathLike[str], at: int | str | datetime | None = None, branch: str | None = None) -> None:
+        from tiltyard.lake import Lake  # it makes these
+
+        opened = lake if isinstance(lake, Lake) else Lake.open(lake, create=False)
+        self._lake = opened if branch is None else opened.on_branch(branch)
+        self._at = int(at) if isinstance(at, str) and at.isascii() and at.isdecimal() else at
+        if self._at is not None:
+            self._lake.snapshot(self._at)
 
     def namespace_id(self) -> str:
         return f"LakeNamespace {{ lake: {self._lake.url!r}, branch: {self._lake.branch!r}, at: {self._at!r} }}"

@@ -28,9 +28,10 @@ from tiltyard.lakes.claim import (
     table_directories,
 )
 from tiltyard.lakes.table_names import below, resolved, shown_database
+from tiltyard.options import Storage, storage_of
 from tiltyard.redact import redact
 from tiltyard.storage import Durability, address_of, local_path, open_store, refuse_file
-from tiltyard.verbs.engine.access import Verify, check_verify
+from tiltyard.verbs.engine.access import Verify
 from tiltyard.verbs.engine.isolated import ReadLimits, read_limits
 
 CATALOG_FILE: Final = "catalog.db"
@@ -39,6 +40,22 @@ MANIFEST_TABLE: Final = "__manifest"
 """The table that is the catalog of a directory without a database."""
 
 _SQL: Final = ("sqlite", "postgresql", "postgres")
+
+
+def lake_storage(storage: Storage | None, options: Mapping[str, Any] | None = None, durability: Durability | None = None) -> Storage:
+    """The storage of a lake, whose catalog decides about versions.
+
+    Raises:
+        InvalidInput: it names who decides about the versions of one table, or shorthands were given beside it.
+    """
+    there = storage_of(storage, options, durability)
+    if there.handler is not None or there.commit_store is not None or there.allowed_bases:
+        raise InvalidInput(
+            "A lake's catalog decides about versions, and its tables have no foreign files.",
+            argument="storage",
+            advice="Leave handler, commit_store and allowed_bases out.",
+        )
+    return there
 
 
 @dataclass(frozen=True)
@@ -66,7 +83,6 @@ class Where:
     isolate: bool | ReadLimits = False
 
     def __post_init__(self) -> None:
-        check_verify(self.verify)
         read_limits(self.isolate)
 
     @property

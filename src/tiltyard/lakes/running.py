@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
-from tiltyard.errors import ConflictError, ContentionError, InvalidInput, OutcomeUnknown, StorageError, TiltyardError
+from tiltyard.errors import ConflictError, ContentionError, OutcomeUnknown, StorageError, TiltyardError
 from tiltyard.interfaces import Runtime
 from tiltyard.lakes.finishing import is_certain
 from tiltyard.lakes.table_names import check_idempotency_key
+from tiltyard.options import CommitOptions
 from tiltyard.transaction.backoff import wait_before
 
 if TYPE_CHECKING:
@@ -73,22 +74,21 @@ class _Patience:
         return wait_before(self.tries, OUTAGE_WAIT, self.runtime)
 
 
-def run(lake: Lake, work: Callable[[LakeTransaction], T], retries: int, deadline: float | None, options: Mapping[str, Any]) -> T | None:
-    """See ``Lake.run``."""
-    if isinstance(retries, bool) or not isinstance(retries, int) or retries < 0:
-        raise InvalidInput(f"retries is 0 or more, not {retries!r}.", argument="retries")
-    if deadline is not None and not (isinstance(deadline, int | float) and deadline >= 0):
-        raise InvalidInput(f"deadline is a number of seconds, not {deadline!r}.", argument="deadline")
-    key = check_idempotency_key(options.get("idempotency_key"))
+def run(
+    lake: Lake, work: Callable[[LakeTransaction], T], commit: CommitOptions, begin: Callable[[], LakeTransaction], key: str | None
+) -> T | None:
+    """See ``Lake.run``; ``begin`` makes a transaction, ``key`` is its idempotency key."""
+    key = check_idempotency_key(key)
     clock = lake.catalog.runtime.clock
-    patience = _Patience(lake.catalog.runtime, retries, None if deadline is None else clock.monotonic() + deadline)
+    until = None if commit.deadline is None else clock.monotonic() + commit.deadline
+    patience = _Patience(lake.catalog.runtime, commit.reexecutions, until)
     tx: LakeTransaction | None = None
     while True:
         try:
             if tx is None:
                 if key is not None and _committed_before(lake, key):
                     return None
-                tx = lake.transaction(**options)
+                tx = begin()
                 with tx:
                     result = work(tx)
             else:

@@ -7,31 +7,32 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tiltyard.spark.lake_tables import LakeSpark, TransactionSpark
+    from tiltyard.spark.placement import Work
 
 
 class LakeDoor:
     """For a lake."""
 
-    def spark(self, session: Any, **options: Any) -> LakeSpark:
+    def spark(self, session: Any, work: Work | None = None) -> LakeSpark:
         """The lake's tables in a Spark session: each verb on them is one commit.
 
         Args:
             session: a ``SparkSession``.
-            options: see ``tiltyard.spark.Work``: from which size on work is done in executors.
+            work: from which size on work is done in executors.
         """
-        made: LakeSpark = import_module("tiltyard.spark.lake_tables").LakeSpark(self, session, **options)
+        made: LakeSpark = import_module("tiltyard.spark.lake_tables").LakeSpark(self, session, work)
         return made
 
 
 class TransactionDoor:
     """For a transaction."""
 
-    def spark(self, session: Any, **options: Any) -> TransactionSpark:
+    def spark(self, session: Any, work: Work | None = None) -> TransactionSpark:
         """The tables as this transaction sees them, in a Spark session: what is written is published with the rest of it.
 
         Args:
             session: a ``SparkSession``.
-            options: see ``tiltyard.spark.Work``: from which size on work is done in executors.
+            work: from which size on work is done in executors.
         """
-        made: TransactionSpark = import_module("tiltyard.spark.lake_tables").TransactionSpark(self, session, **options)
+        made: TransactionSpark = import_module("tiltyard.spark.lake_tables").TransactionSpark(self, session, work)
         return made

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from types import TracebackType
@@ -38,14 +38,15 @@ from tiltyard.lakes.recovery.journal import note_names
 from tiltyard.lakes.spark_door import TransactionDoor
 from tiltyard.lakes.staged_table import Touched, rearrange
 from tiltyard.lakes.table_names import check_idempotency_key, directory_of, full_name, shown
+from tiltyard.options import CommitOptions, OnDuplicate, TableOptions
 from tiltyard.transaction.backoff import wait_before
 from tiltyard.transaction.transaction import MESSAGE_PROPERTY
 from tiltyard.transaction.verify import transaction_id
 from tiltyard.verbs.distributed.commit_files import create_from_pieces
 from tiltyard.verbs.distributed.write_tasks import Piece, WriteTask
 from tiltyard.verbs.engine.data_files import properties_with_message
-from tiltyard.verbs.engine.reexecution import Committed
-from tiltyard.verbs.write import NewTable, OnDuplicate, Writing, create_table
+from tiltyard.verbs.engine.reexecution import Committed, commit_terms
+from tiltyard.verbs.write import NewTable, Writing, create_table
 
 if TYPE_CHECKING:
     from tiltyard.lake import Lake
@@ -194,21 +195,22 @@ class LakeTransaction(TransactionDoor):
         name: str,
         data_or_schema: Any,
         *,
-        primary_key: Any = None,
+        primary_key: Sequence[str] | None = None,
         stable_row_ids: bool = False,
-        data_format: str = "2.2",
-        config: Mapping[str, str] | None = None,
-        message: str | None = None,
-        on_duplicate: OnDuplicate = "error",
+        options: TableOptions | None = None,
     ) -> TransactionTable:
-        """Makes a table that is there when the transaction is committed.
+        """Makes a table that is there when the transaction is committed; arguments are those of ``Lake.create_table``.
 
         Raises:
             AlreadyExists: the name is taken.
+            InvalidInput: the options ask for V1 names of manifests, which a lake does not have.
         """
-        new = NewTable(primary_key, stable_row_ids, Scheme.V2, data_format, dict(config or {}))
-        described = properties_with_message(None, message)
-        how = Writing(on_duplicate=on_duplicate)
+        given = options or TableOptions()
+        new = NewTable.of(primary_key, stable_row_ids, given)
+        if new.scheme is not Scheme.V2:
+            raise InvalidInput("Tables of a lake have V2 names of manifests.", argument="manifest_naming")
+        described = properties_with_message(given.properties, given.message)
+        how = Writing(given.files, given.on_duplicate)
         return self._make_table(name, "", lambda place: create_table(place, data_or_schema, new, described, how))
 
     def create_table_from_pieces(
@@ -220,7 +222,7 @@ class LakeTransaction(TransactionDoor):
         on_duplicate: OnDuplicate = "error",
         leftovers: bool = False,
         message: str | None = None,
-        properties: Mapping[str, str] | None = None,
+        commit: CommitOptions | None = None,
     ) -> TransactionTable:
         """Makes a table, which is there when the transaction is committed, of pieces that other processes wrote.
 
@@ -229,16 +231,16 @@ class LakeTransaction(TransactionDoor):
             task: made by ``Lake.new_table_task``, which says where, and what the table is like.
             pieces: what ``task.write`` returned.
             on_duplicate: what to do, with a primary key, about keys that come twice.
-            leftovers: as for ``Table.append_pieces``.
+            leftovers: as for ``t.distributed.append``.
             message: a sentence for the history.
-            properties: more for the history, as text.
+            commit: properties for it; nothing else of it applies.
 
         Raises:
             AlreadyExists: the name is taken.
         """
         if not isinstance(task, WriteTask) or not task.table_id:
             raise InvalidInput("The task was not made for a new table of a lake.", argument="task", advice="Use lake.new_table_task().")
-        described = properties_with_message(properties, message)
+        described, _ = commit_terms(commit, message)
         make = partial(create_from_pieces, task=task, pieces=pieces, on_duplicate=on_duplicate, properties=described, leftovers=leftovers)
         return self._make_table(name, task.table_id, make)
 

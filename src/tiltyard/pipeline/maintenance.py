@@ -59,12 +59,12 @@ def _compacted(lake: ty.Lake, name: str, one: Maintenance) -> str:
     if name not in lake.tables():
         return f"{name} is not there yet"
     table = lake.table(name)
-    before = len(table.fragments)
+    before = len(table.layout.fragments)
     if before < one.min_fragments:
         return f"{name} has {before} fragment{'' if before == 1 else 's'}, which is few"
     result = table.compact(message=f"compaction by {one.name}")
     over = f", rebased over {len(result.rebased_over)}" if result.rebased_over else ""
-    return f"{name}: {before} fragments became {len(table.fragments)}{over}"
+    return f"{name}: {before} fragments became {len(table.layout.fragments)}{over}"
 
 
 def _indexed(lake: ty.Lake, name: str, one: Maintenance) -> str:
@@ -72,13 +72,13 @@ def _indexed(lake: ty.Lake, name: str, one: Maintenance) -> str:
         return f"{name} is not there yet"
     table = lake.table(name)
     assert one.column is not None
-    there = [index for index in table.list_indices() if index.columns == (one.column,) and index.type.upper() == one.index_type.upper()]
+    there = [index for index in table.indices.list() if index.columns == (one.column,) and index.type.upper() == one.index_type.upper()]
     if not there:
         table.create_index(one.column, one.index_type)
         return f"{name}: an index on {one.column}"
     if not there[0].missing:
         return f"{name}: {there[0].name} is up to date"
-    table.optimize_indices([there[0].name])
+    table.indices.optimize([there[0].name])
     return f"{name}: {there[0].name} brought up to date"
 
 

@@ -218,7 +218,7 @@ def _snapshot_of(lake: ty.Lake, row: Mapping[str, Any]) -> dict[str, Any]:
     if row["snapshot"] is not None or not row["transaction"] or row["status"] != "committed":
         return {}
     known = lake.outcome(row["transaction"])
-    return {"snapshot": known.version} if isinstance(known, ty.Committed) else {}
+    return {"snapshot": known.version} if isinstance(known, ty.outcomes.Committed) else {}
 
 
 POINTS: Final = (

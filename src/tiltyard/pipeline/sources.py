@@ -110,26 +110,26 @@ def _table(spark: SparkSession, portion: TablePortion, sight: ty.LakeSnapshot) -
         ) from None
 
 
-def _changed_rows(spark: SparkSession, table: ty.LakeTable, first: int, last: int) -> DataFrame:
+def _changed_rows(spark: SparkSession, table: ty.TableReader, first: int, last: int) -> DataFrame:
     """Few changes by the driver, many by executors."""
     feed, found, count = table.changes(first, last), [], 0
     for batch in feed:
         found.append(batch)
         count += batch.num_rows
         if count > DRIVER_ROWS:
-            from tiltyard.spark import SparkTable
+            from tiltyard.spark import SparkReader
 
-            return SparkTable(spark, table).changes(first, last)
+            return SparkReader(spark, table).changes(first, last)
     return frame_of(spark, pa.Table.from_batches(found, feed.schema))
 
 
-def _all_rows(spark: SparkSession, table: ty.LakeTable) -> DataFrame:
+def _all_rows(spark: SparkSession, table: ty.TableReader) -> DataFrame:
     """Few rows by the driver, many by executors."""
     if table.count_rows() <= DRIVER_ROWS:
         return frame_of(spark, table.to_arrow())
-    from tiltyard.spark import SparkTable
+    from tiltyard.spark import SparkReader
 
-    return SparkTable(spark, table).to_df()
+    return SparkReader(spark, table).to_df()
 
 
 def frame_of(spark: SparkSession, rows: pa.Table) -> DataFrame:

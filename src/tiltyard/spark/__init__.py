@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from tiltyard.spark.lake_tables import LakeSpark, TransactionSpark
     from tiltyard.spark.placement import Work
     from tiltyard.spark.source import TiltyardSource
-    from tiltyard.spark.spark_table import SparkTable
+    from tiltyard.spark.spark_table import SparkReader, SparkTable
     from tiltyard.spark.sql.statements import sql
     from tiltyard.spark.target import Target
     from tiltyard.spark.write.merging import SparkMerge
@@ -19,6 +19,7 @@ _PUBLIC: Final = {
     "Enabled": "tiltyard.spark.enabling",
     "LakeSpark": "tiltyard.spark.lake_tables",
     "SparkMerge": "tiltyard.spark.write.merging",
+    "SparkReader": "tiltyard.spark.spark_table",
     "SparkTable": "tiltyard.spark.spark_table",
     "Target": "tiltyard.spark.target",
     "TiltyardSource": "tiltyard.spark.source",
@@ -29,7 +30,19 @@ _PUBLIC: Final = {
 }
 """Where each name is. Loaded when asked for: Spark's own processes import this package only for the source."""
 
-__all__ = ["Enabled", "LakeSpark", "SparkMerge", "SparkTable", "Target", "TiltyardSource", "TransactionSpark", "Work", "enable", "sql"]
+__all__ = [
+    "Enabled",
+    "LakeSpark",
+    "SparkMerge",
+    "SparkReader",
+    "SparkTable",
+    "Target",
+    "TiltyardSource",
+    "TransactionSpark",
+    "Work",
+    "enable",
+    "sql",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -19,7 +19,7 @@ from tiltyard.errors import InvalidInput, OutcomeUnknown, TiltyardError
 _SPELLING: Final = re.compile(r"[A-Za-z0-9_.:/-]{1,200}")
 
 
-def is_done(table: ty.Table, query_id: str | None, epoch: int | None) -> bool:
+def is_done(table: ty.TableReader, query_id: str | None, epoch: int | None) -> bool:
     """Whether the version a handle is at has a batch already."""
     if query_id is None or epoch is None:
         return False

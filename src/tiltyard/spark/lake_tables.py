@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import fields
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import tiltyard as ty
 from tiltyard.errors import InvalidInput, NotFound
@@ -23,20 +22,16 @@ Mode = Literal["append", "overwrite"]
 class NamedTables(ABC):
     """Tables by name, and the verbs on them that bring rows."""
 
-    def __init__(self, session: SparkSession, work: Work) -> None:
+    def __init__(self, session: SparkSession, work: Work | None = None) -> None:
         self.session = session
-        self.work = work
-
-    def options(self) -> dict[str, Any]:
-        """The options this was made with."""
-        return {one.name: getattr(self.work, one.name) for one in fields(self.work)}
+        self.work = work or Work()
 
     @abstractmethod
     def table(self, name: str) -> SparkTable:
         """A table by name."""
 
     @abstractmethod
-    def _create(self, df: DataFrame, name: str, primary_key: Sequence[str] | None, **how: Any) -> ty.CommitResult:
+    def _create(self, df: DataFrame, name: str, primary_key: Sequence[str] | None, message: str | None) -> ty.CommitResult:
         """Makes a table of a data frame's columns, with its rows."""
 
     def write(
@@ -47,9 +42,9 @@ class NamedTables(ABC):
         *,
         create: bool = False,
         primary_key: Sequence[str] | None = None,
-        **how: Any,
+        message: str | None = None,
     ) -> ty.CommitResult:
-        """Writes a data frame into a table.
+        """Writes a data frame into a table; ``table(name).append`` and ``overwrite`` take more.
 
         Args:
             df: the rows.
@@ -57,7 +52,7 @@ class NamedTables(ABC):
             mode: ``"append"``, or ``"overwrite"`` to replace rows and columns.
             create: make the table if there is none of that name.
             primary_key: of a table that is made here.
-            how: what ``SparkTable.append`` or ``overwrite`` take beside, such as ``message``.
+            message: a sentence for the history.
 
         Raises:
             NotFound: there is no such table, and none is to be made.
@@ -71,8 +66,8 @@ class NamedTables(ABC):
         except NotFound:
             if not create:
                 raise
-            return self._create(df, name, primary_key, **how)
-        return table.append(df, **how) if mode == "append" else table.overwrite(df, **how)
+            return self._create(df, name, primary_key, message)
+        return table.append(df, message=message) if mode == "append" else table.overwrite(df, message=message)
 
     def merge(self, df: DataFrame, name: str, on: str | Sequence[str] | None = None, *, allow_duplicates: bool = False) -> SparkMerge:
         """A merge of a data frame into a table, to be described clause by clause; see ``SparkTable.merge``."""
@@ -94,8 +89,8 @@ class LakeSpark(NamedTables):
         ... # doctest: +SKIP
     """
 
-    def __init__(self, lake: ty.Lake, session: SparkSession, **options: Any) -> None:
-        super().__init__(session, Work(**options))
+    def __init__(self, lake: ty.Lake, session: SparkSession, work: Work | None = None) -> None:
+        super().__init__(session, work)
         self.lake = lake
 
     def __repr__(self) -> str:
@@ -109,9 +104,9 @@ class LakeSpark(NamedTables):
         """
         return SparkTable(self.session, self.lake.table(name), self.work)
 
-    def _create(self, df: DataFrame, name: str, primary_key: Sequence[str] | None, **how: Any) -> ty.CommitResult:
-        with self.lake.transaction(message=how.get("message")) as tx:
-            return tx.spark(self.session, **self.options()).write(df, name, create=True, primary_key=primary_key, **how)
+    def _create(self, df: DataFrame, name: str, primary_key: Sequence[str] | None, message: str | None) -> ty.CommitResult:
+        with self.lake.transaction(message=message) as tx:
+            return tx.spark(self.session, self.work).write(df, name, create=True, primary_key=primary_key, message=message)
 
 
 class TransactionSpark(NamedTables):
@@ -123,8 +118,8 @@ class TransactionSpark(NamedTables):
         ...     tx.spark(spark).merge(stations, "stations", on="id").when_matched_update_all().execute()
     """
 
-    def __init__(self, transaction: ty.LakeTransaction, session: SparkSession, **options: Any) -> None:
-        super().__init__(session, Work(**options))
+    def __init__(self, transaction: ty.LakeTransaction, session: SparkSession, work: Work | None = None) -> None:
+        super().__init__(session, work)
         self.transaction = transaction
 
     def __repr__(self) -> str:
@@ -138,6 +133,6 @@ class TransactionSpark(NamedTables):
         """
         return SparkTable(self.session, self.transaction.table(name), self.work)
 
-    def _create(self, df: DataFrame, name: str, primary_key: Sequence[str] | None, **how: Any) -> ty.CommitResult:
+    def _create(self, df: DataFrame, name: str, primary_key: Sequence[str] | None, message: str | None) -> ty.CommitResult:
         self.transaction.create_table(name, arrow_schema(df.schema), primary_key=primary_key)
-        return self.write(df, name, **how)
+        return self.write(df, name, message=message)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import pyarrow as pa
 
 import tiltyard as ty
 from tiltyard.distributed import WriteTask
 from tiltyard.errors import InvalidInput, OutcomeUnknown, RetryableConflict
+from tiltyard.options import OnDuplicate
 from tiltyard.spark.jobs import written
 from tiltyard.spark.placement import Work, same_python, small_rows, under, wanted_schema
 from tiltyard.spark.spark_types import arrow_schema, spark_type
@@ -21,13 +22,69 @@ from tiltyard.spark.write.schema_fit import table_columns
 from tiltyard.spark.write.table_verbs import add_columns, compact, create_index
 from tiltyard.spark.write.upserting import merge
 
-OnDuplicate = Literal["error", "allow"]
-
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 
-class SparkTable:
+class SparkReader:
+    """A table in a Spark session, to be read: its rows, its history, its changes."""
+
+    def __init__(self, session: SparkSession, table: ty.TableReader, work: Work | None = None) -> None:
+        same_python(session)
+        self.session = session
+        self.table = table
+        self.work = work or Work()
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.table!r})"
+
+    @property
+    def version(self) -> int:
+        return self.table.version
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self.table.schema
+
+    def refresh(self) -> Self:
+        """Moves to the latest version."""
+        self.table.refresh()
+        return self
+
+    def to_df(
+        self,
+        version: int | str | None = None,
+        *,
+        timestamp: datetime | str | None = None,
+        options: Mapping[str, Any] | None = None,
+    ) -> DataFrame:
+        """The rows as a data frame, pinned at one version: the latest one now, or another.
+
+        Args:
+            version: a version of the table, or a tag.
+            timestamp: the version the table had then.
+            options: further options of the data source, such as ``columns``.
+        """
+        from tiltyard.spark.read.reading_tables import data_frame
+
+        self.table.refresh()
+        return data_frame(self.session, self.table, version=version, timestamp=timestamp, options=options)
+
+    def history(self, limit: int | None = None) -> DataFrame:
+        """Who committed what, newest first, as a data frame."""
+        from tiltyard.spark.read.reading_tables import history_frame
+
+        return history_frame(self.session, self.table.refresh(), limit)
+
+    def changes(self, since: int, until: int | None = None, *, old_values: bool = False) -> DataFrame:
+        """Rows that were inserted, updated or deleted after a version; see ``Table.changes``."""
+        from tiltyard.spark.read.reading_tables import changes_frame
+
+        tasks = self.work.tasks(self.session)
+        return changes_frame(self.session, self.table.refresh(), since, until, tasks, old_values=old_values)
+
+
+class SparkTable(SparkReader):
     """A table in a Spark session. Verbs start from its newest version; inside a transaction, from what the transaction sees.
 
     Data is read, matched and written by executors; what is small is done by the driver, without Spark. Either way a verb is one commit,
@@ -38,112 +95,87 @@ class SparkTable:
         >>> t.merge(df, on="id").when_matched_update_all().when_not_matched_insert_all().execute()  # doctest: +SKIP
     """
 
-    def __init__(self, session: SparkSession, table: ty.Table, work: Work | None = None) -> None:
-        same_python(session)
-        self.session = session
-        self.table = table
-        self.work = work or Work()
+    table: ty.TableWriter
+
+    def __init__(self, session: SparkSession, table: ty.TableWriter, work: Work | None = None) -> None:
+        super().__init__(session, table, work)
 
     @classmethod
-    def for_path(cls, session: SparkSession, uri: str | os.PathLike[str], *, work: Work | None = None, **options: Any) -> SparkTable:
+    def for_path(
+        cls,
+        session: SparkSession,
+        uri: str | os.PathLike[str],
+        *,
+        branch: str | None = None,
+        storage: ty.Storage | None = None,
+        storage_options: Mapping[str, Any] | None = None,
+        work: Work | None = None,
+    ) -> SparkTable:
         """A table by where it is.
 
         Args:
             session: a ``SparkSession``.
             uri: a directory, ``s3://``, ``gs://`` or ``az://``.
+            branch: a branch of the table.
+            storage: how the store is reached, as for ``Table.open``.
+            storage_options: shorthand for ``Storage(options=...)``.
             work: from which size on work is done in executors.
-            options: those of ``Table.open``, such as ``storage_options`` or ``branch``.
 
         Raises:
             NotFound: there is no table.
         """
-        return cls(session, ty.Table.open(uri, **options), work)
-
-    def __repr__(self) -> str:
-        return f"SparkTable({self.table!r})"
-
-    @property
-    def version(self) -> int:
-        return self.table.version
-
-    @property
-    def schema(self) -> pa.Schema:
-        return self.table.schema
-
-    def refresh(self) -> SparkTable:
-        """Moves to the newest version."""
-        self.table.refresh()
-        return self
-
-    # ---- reading -------------------------------------------------------------------------------------------------------------------
-
-    def to_df(
-        self, version: int | None = None, *, tag: str | None = None, timestamp: datetime | str | None = None, **options: Any
-    ) -> DataFrame:
-        """The rows as a data frame, pinned at one version: the newest one now, or another.
-
-        Args:
-            version: a version of the table.
-            tag: the version a tag names.
-            timestamp: the version the table had then.
-            options: further options of the data source, such as ``columns``.
-        """
-        from tiltyard.spark.read.reading_tables import data_frame
-
-        self.table.refresh()
-        return data_frame(self.session, self.table, version=version, tag=tag, timestamp=timestamp, **options)
-
-    def history(self, limit: int | None = None) -> DataFrame:
-        """Who committed what, newest first, as a data frame."""
-        from tiltyard.spark.read.reading_tables import history_frame
-
-        return history_frame(self.session, self.table.refresh(), limit)
-
-    def changes(self, since: int, until: int | None = None, **options: Any) -> DataFrame:
-        """Rows that were inserted, updated or deleted after a version; see ``Table.changes``."""
-        from tiltyard.spark.read.reading_tables import changes_frame
-
-        return changes_frame(self.session, self.table.refresh(), since, until, self.work.tasks(self.session), **options)
+        return cls(session, ty.Table.open(uri, branch=branch, storage=storage, storage_options=storage_options), work)
 
     # ---- rows that come ------------------------------------------------------------------------------------------------------------
 
-    def append(self, df: DataFrame, *, on_duplicate: OnDuplicate = "error", retries: int = 10, **how: Any) -> ty.CommitResult:
+    def append(
+        self,
+        df: DataFrame,
+        *,
+        on_duplicate: OnDuplicate = "error",
+        message: str | None = None,
+        commit: ty.CommitOptions | None = None,
+        files: ty.FileLimits | None = None,
+    ) -> ty.CommitResult:
         """Adds the rows of a data frame.
 
         Args:
             df: the rows; columns are matched by name.
-            on_duplicate: what to do, on a table with a primary key, about keys that are there already or come twice.
-            retries: how often all of it is done again after a conflict that allows it.
-            how: what else ``Table.append`` takes: ``message``, ``properties``, ``max_rows_per_file`` and the like.
+            on_duplicate: what to do, on a table with a primary key, about duplicate keys, in the rows or in the table.
+            message: a sentence for the history.
+            commit: properties, retries and deadline.
+            files: how each task cuts its rows into files.
 
         Raises:
             InvalidInput: the rows do not fit the table.
-            KeyConflict: a key comes twice, or is there already.
+            KeyConflict: a duplicate key.
         """
         self.table.refresh()
         rows = small_rows(df, self.work, self.table.schema)
         if rows is not None:
             self.work.begin("writing on the driver")
-            return self.table.append(rows, on_duplicate=on_duplicate, retries=retries, **how)
-        limits, rest = _limits(how)
-        for left in range(retries, -1, -1):
-            task = self.table.write_task(on_duplicate=on_duplicate, **limits)
+            return self.table.append(rows, on_duplicate=on_duplicate, message=message, commit=commit, files=files)
+        left = (commit or ty.CommitOptions()).reexecutions
+        while True:
+            task = self.table.distributed.write_task(on_duplicate=on_duplicate, files=files)
             try:
-                return self._append(df, task, on_duplicate=on_duplicate, retries=retries, **rest)
+                return self._append(df, task, on_duplicate=on_duplicate, message=message, commit=commit)
             except RetryableConflict as conflict:
                 if isinstance(conflict, ty.KeyConflict) or not left:  # a key that is there stays there
                     raise
+                left -= 1
                 self.table.refresh()
-        raise InvalidInput("retries is a number from 0 on.", argument="retries")
 
-    def _append(self, df: DataFrame, task: WriteTask, **how: Any) -> ty.CommitResult:
+    def _append(
+        self, df: DataFrame, task: WriteTask, *, on_duplicate: OnDuplicate, message: str | None, commit: ty.CommitOptions | None
+    ) -> ty.CommitResult:
         wanted = wanted_schema(arrow_schema(df.schema), task.schema)
         task.check(wanted)
         self.work.begin("writing rows")
         try:
             pieces = written(df, task, wanted)
             self.work.begin("committing")
-            return self.table.append_pieces(pieces, leftovers=True, **how)
+            return self.table.distributed.append(pieces, on_duplicate=on_duplicate, leftovers=True, message=message, commit=commit)
         except OutcomeUnknown:
             raise
         except BaseException:
@@ -151,26 +183,46 @@ class SparkTable:
             raise
 
     def overwrite(
-        self, df: DataFrame, *, primary_key: Sequence[str] | None = None, on_duplicate: OnDuplicate = "error", **how: Any
+        self,
+        df: DataFrame,
+        *,
+        primary_key: Sequence[str] | None = None,
+        on_duplicate: OnDuplicate = "error",
+        message: str | None = None,
+        commit: ty.CommitOptions | None = None,
+        files: ty.FileLimits | None = None,
     ) -> ty.CommitResult:
         """Replaces all rows, and the columns by those of the data frame. Older versions stay readable.
 
         Args:
             df: the rows; it may read the very table.
             primary_key: another key than before; ``[]`` for none.
-            on_duplicate: what to do, with a primary key, about keys that come twice.
-            how: what else ``Table.overwrite`` takes: ``message``, ``properties``, ``max_rows_per_file`` and the like.
+            on_duplicate: what to do, with a primary key, about duplicate keys.
+            message: a sentence for the history.
+            commit: properties, retries and deadline.
+            files: how each task cuts its rows into files.
         """
         self.table.refresh()
-        return self._overwrite(df, arrow_schema(df.schema), primary_key, on_duplicate, how)
+        how = _Overwriting(primary_key, on_duplicate, message, commit, files)
+        return self._overwrite(df, arrow_schema(df.schema), how)
 
-    def replace_rows(self, df: DataFrame, *, on_duplicate: OnDuplicate = "error", **how: Any) -> ty.CommitResult:
+    def replace_rows(
+        self,
+        df: DataFrame,
+        *,
+        on_duplicate: OnDuplicate = "error",
+        message: str | None = None,
+        commit: ty.CommitOptions | None = None,
+        files: ty.FileLimits | None = None,
+    ) -> ty.CommitResult:
         """Replaces all rows and keeps the columns, as ``INSERT OVERWRITE`` does; what the data frame lacks becomes null.
 
         Args:
             df: the rows; it may read the very table.
-            on_duplicate: what to do, with a primary key, about keys that come twice.
-            how: what else ``Table.overwrite`` takes.
+            on_duplicate: what to do, with a primary key, about duplicate keys.
+            message: a sentence for the history.
+            commit: properties, retries and deadline.
+            files: how each task cuts its rows into files.
 
         Raises:
             InvalidInput: a column is not in the table, is of a type that its own does not hold, or is missing and may not be null.
@@ -186,26 +238,23 @@ class SparkTable:
             for field in wanted
         ]
         whole = df.select([column.alias(name) for column, name in zip(columns, wanted.names, strict=True)])
-        return self._overwrite(whole, wanted, None, on_duplicate, how, as_is=True)
+        return self._overwrite(whole, wanted, _Overwriting(None, on_duplicate, message, commit, files), as_is=True)
 
-    def _overwrite(
-        self, df: DataFrame, wanted: pa.Schema, primary_key: Sequence[str] | None, on_duplicate: OnDuplicate, how: dict[str, Any],
-        *, as_is: bool = False,
-    ) -> ty.CommitResult:  # fmt: skip
+    def _overwrite(self, df: DataFrame, wanted: pa.Schema, how: _Overwriting, *, as_is: bool = False) -> ty.CommitResult:
         """Writes rows that replace all others, under the schema of their own; with ``as_is`` under exactly the one that is wanted."""
+        key, on_duplicate, message, commit, files = how
         rows = small_rows(df, self.work, wanted)
         if rows is not None:
             if as_is:
                 rows = under(rows, wanted)
             self.work.begin("writing on the driver")
-            return self.table.overwrite(rows, primary_key=primary_key, on_duplicate=on_duplicate, **how)
-        limits, rest = _limits(how)
-        task = self.table.write_task(overwrite=True, schema=wanted, primary_key=primary_key, on_duplicate=on_duplicate, **limits)
+            return self.table.overwrite(rows, primary_key=key, on_duplicate=on_duplicate, message=message, commit=commit, files=files)
+        task = self.table.distributed.write_task(overwrite=True, schema=wanted, primary_key=key, on_duplicate=on_duplicate, files=files)
         self.work.begin("writing rows")
         try:
             pieces = written(df, task, wanted)
             self.work.begin("committing")
-            return self.table.overwrite_pieces(task, pieces, on_duplicate=on_duplicate, leftovers=True, **rest)
+            return self.table.distributed.overwrite(task, pieces, on_duplicate=on_duplicate, leftovers=True, message=message, commit=commit)
         except OutcomeUnknown:
             raise
         except BaseException:
@@ -214,31 +263,40 @@ class SparkTable:
 
     # ---- rows that are there -------------------------------------------------------------------------------------------------------
 
-    def delete(self, where: str | Column, **how: Any) -> ty.CommitResult:
+    def delete(self, where: str | Column, *, message: str | None = None, commit: ty.CommitOptions | None = None) -> ty.CommitResult:
         """Deletes the rows that a condition of Spark holds for.
 
         Args:
             where: SQL as text, or a ``Column``; ``"true"`` for all rows.
-            how: what else ``Table.delete`` takes: ``message``, ``properties``, ``retries`` and the like.
+            message: a sentence for the history.
+            commit: properties, retries and deadline.
         """
-        return delete_rows(self.session, self.table.refresh(), where, how, self.work)
+        return delete_rows(self.session, self.table.refresh(), where, {"message": message, "commit": commit}, self.work)
 
-    def update(self, values: Mapping[str, str | Column], where: str | Column | None = None, **how: Any) -> ty.CommitResult:
+    def update(
+        self,
+        values: Mapping[str, str | Column],
+        where: str | Column | None = None,
+        *,
+        message: str | None = None,
+        commit: ty.CommitOptions | None = None,
+    ) -> ty.CommitResult:
         """Gives columns new values in the rows that a condition holds for.
 
         Args:
             values: expressions of Spark by column, over the row as it was.
             where: SQL as text, or a ``Column``; all rows without one.
-            how: what else ``Table.update`` takes: ``message``, ``properties``, ``retries`` and the like.
+            message: a sentence for the history.
+            commit: properties, retries and deadline.
         """
-        return update_rows(self.session, self.table.refresh(), values, where, how, self.work)
+        return update_rows(self.session, self.table.refresh(), values, where, {"message": message, "commit": commit}, self.work)
 
     def merge(self, df: DataFrame, on: str | Sequence[str] | None = None, *, allow_duplicates: bool = False) -> SparkMerge:
         """Brings rows in by key: what is there is changed, what is not is added, as the clauses say.
 
         Nothing happens before ``execute``::
 
-            t.merge(df, on="id").when_matched_update_all("source.at > target.at").when_not_matched_insert_all().execute()
+            t.merge(df, on="id").when_matched_update_all(where="source.at > target.at").when_not_matched_insert_all().execute()
 
         Args:
             df: the source; one row of each key.
@@ -252,28 +310,57 @@ class SparkTable:
 
     # ---- columns and shape ---------------------------------------------------------------------------------------------------------
 
-    def add_columns(self, columns: Mapping[str, str | Column] | Callable[[DataFrame], DataFrame], **how: Any) -> ty.CommitResult:
+    def add_columns(
+        self,
+        columns: Mapping[str, str | Column] | Callable[[DataFrame], DataFrame],
+        *,
+        message: str | None = None,
+        commit: ty.CommitOptions | None = None,
+    ) -> ty.CommitResult:
         """Adds columns to all rows. Only they are written; what others append meanwhile has nulls in them.
 
         Args:
             columns: expressions of Spark by name, over the row; or a function that is given the rows, with their address in
                 ``_rowaddr``, and returns that and the new columns. It may join and aggregate; rows it leaves out get nulls.
-            how: what else ``Table.add_columns`` takes: ``message``, ``properties``, ``retries`` and the like.
+            message: a sentence for the history.
+            commit: properties, retries and deadline.
 
         Raises:
             InvalidInput: a column is there already, or a row has several values.
         """
-        return add_columns(self.session, self.table.refresh(), columns, how, self.work)
+        return add_columns(self.session, self.table.refresh(), columns, {"message": message, "commit": commit}, self.work)
 
-    def compact(self, **how: Any) -> ty.CommitResult:
-        """Puts the rows of small fragments, and of those with many deletions, into fewer ones, while others write.
+    def compact(
+        self,
+        *,
+        target_rows: int = 1024 * 1024,
+        max_bytes: int | None = None,
+        deletions: float | None = 0.1,
+        message: str | None = None,
+        commit: ty.CommitOptions | None = None,
+    ) -> ty.CommitResult:
+        """Rewrites small fragments, and those with many deletions, into fewer ones, while others write.
 
         Args:
-            how: what ``Table.compact`` takes: ``target_rows``, ``deletions``, ``message`` and the like.
+            target_rows: rows that a fragment should have; smaller neighbours are joined.
+            max_bytes: bytes after which a new data file is begun.
+            deletions: the share of deleted rows from which a fragment is rewritten for that alone; None to leave them.
+            message: a sentence for the history.
+            commit: properties, retries and deadline.
         """
+        how = {"target_rows": target_rows, "max_bytes": max_bytes, "deletions": deletions, "message": message, "commit": commit}
         return compact(self.session, self.table.refresh(), how, self.work)
 
-    def create_index(self, column: str, index_type: str, **how: Any) -> ty.CommitResult:
+    def create_index(
+        self,
+        column: str,
+        index_type: str,
+        name: str | None = None,
+        *,
+        replace: bool = False,
+        options: Mapping[str, Any] | None = None,
+        message: str | None = None,
+    ) -> ty.CommitResult:
         """Builds an index, in segments of some fragments each, while others write.
 
         Vector indices are built by the driver: their parts learn from all rows.
@@ -281,11 +368,20 @@ class SparkTable:
         Args:
             column: the column to index.
             index_type: such as ``"BTREE"``, ``"BITMAP"``, ``"INVERTED"`` or ``"IVF_PQ"``.
-            how: what else ``Table.create_index`` takes: ``name``, ``replace``, ``message``, options of the type.
+            name: what to call it; by default the column with ``_idx``.
+            replace: whether it may take the place of one with that name.
+            options: what pylance knows of this type, such as ``num_partitions``.
+            message: a sentence for the history.
         """
+        how = {"name": name, "replace": replace, "options": options, "message": message}
         return create_index(self.session, self.table.refresh(), column, index_type, how, self.work)
 
 
-def _limits(how: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    names = ("max_rows_per_file", "max_bytes_per_file")
-    return {key: how[key] for key in names if key in how}, {key: value for key, value in how.items() if key not in names}
+class _Overwriting(NamedTuple):
+    """What an overwrite was told."""
+
+    primary_key: Sequence[str] | None
+    on_duplicate: OnDuplicate
+    message: str | None
+    commit: ty.CommitOptions | None
+    files: ty.FileLimits | None

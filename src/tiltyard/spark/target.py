@@ -29,7 +29,7 @@ class Address:
     storage: tuple[tuple[str, str], ...] = field(default=(), repr=False)
 
     @classmethod
-    def of(cls, table: ty.Table, storage: Mapping[str, Any] | None = None) -> Address:
+    def of(cls, table: ty.TableReader, storage: Mapping[str, Any] | None = None) -> Address:
         """The address of what a handle shows now."""
         opened = table.lance
         if storage is None:
@@ -197,7 +197,24 @@ class Target:
     def _durability(self) -> Literal["fsync", "os"]:
         return cast("Literal['fsync', 'os']", self.durability)
 
-    def open(self) -> ty.Table:
+    @property
+    def reached_by(self) -> ty.Storage:
+        """How the store of a table by path is reached, and who decides about its versions."""
+        return ty.Storage(self.storage_options(), self._durability, commit_store=self.commit_store, allowed_bases=self.allowed_bases)
+
+    def open_latest(self) -> ty.TableWriter:
+        """The latest version, to be written to.
+
+        Raises:
+            InvalidInput: another moment is meant.
+            NotFound: there is no such table or branch.
+        """
+        self.require_newest("write")
+        if self.lake is not None:
+            return self.open_lake().table(cast(str, self.table))
+        return ty.Table.open(cast(str, self.path), branch=self.branch, storage=self.reached_by)
+
+    def open(self) -> ty.TableReader:
         """The table at the moment that is meant.
 
         Raises:
@@ -207,19 +224,10 @@ class Target:
             return self._open_in_lake()
         if self.path is None:
             raise InvalidInput("Rows inside a transaction can only be read.", argument="address")
-        return ty.Table.open(
-            self.path,
-            version=self.version,
-            tag=self.tag,
-            branch=self.branch,
-            timestamp=self.timestamp,
-            storage_options=self.storage_options(),
-            durability=self._durability,
-            commit_store=self.commit_store,
-            allowed_bases=self.allowed_bases,
-        )
+        version = self.version if self.tag is None else self.tag
+        return ty.Table.open(self.path, version, branch=self.branch, timestamp=self.timestamp, storage=self.reached_by)
 
-    def _open_in_lake(self) -> ty.Table:
+    def _open_in_lake(self) -> ty.TableReader:
         lake, name = self.open_lake(), cast(str, self.table)
         at = self.snapshot if self.snapshot is not None else self.tag or self.timestamp
         if at is not None:

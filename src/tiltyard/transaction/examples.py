@@ -61,7 +61,7 @@ class ExplainedRule:
 
 
 @dataclass(frozen=True, slots=True)
-class Explanation:
+class PairExplanation:
     """All there is to say about a pair: its sign in the grid, its rules in order, and an example that none of them minds."""
 
     committing: str
@@ -71,7 +71,7 @@ class Explanation:
     otherwise: Example | None
 
 
-def explain(committing: str, committed: str) -> Explanation:
+def explain(committing: str, committed: str) -> PairExplanation:
     """The rules of a pair of operations, by name, with worked examples.
 
     Names are taken in any case, with or without dashes, or as in the grid; ``Unknown`` is a committed operation nobody knows.
@@ -87,7 +87,7 @@ def explain(committing: str, committed: str) -> Explanation:
     mine, theirs = _named(committing, "committing"), _named(committed, "committed")
     found = _examples(mine, theirs)
     rules = tuple(ExplainedRule(rule, CONDITIONS[rule.when].meaning, found[rule.when]) for rule in rules_for(mine, theirs))
-    return Explanation(mine, theirs, SIGNS[mine][theirs], rules, found.get(""))
+    return PairExplanation(mine, theirs, SIGNS[mine][theirs], rules, found.get(""))
 
 
 def _named(text: str, side: str) -> str:

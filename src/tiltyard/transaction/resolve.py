@@ -103,7 +103,7 @@ def resolve(mine: Operation | Transaction, theirs: Operation | Transaction, *, c
 
     Example:
         >>> import tiltyard as ty
-        >>> ty.resolve(ty.ops.Append(), ty.ops.Restore(3))
+        >>> ty.conflicts.resolve(ty.ops.Append(), ty.ops.Restore(3))
         Incompatible(reason='Append met Restore: the table was set back to an older version.', ...)
     """
     ours = mine.operation if isinstance(mine, Transaction) else mine

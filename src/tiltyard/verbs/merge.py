@@ -28,7 +28,7 @@ from tiltyard.transaction.operations import Update
 from tiltyard.transaction.transaction import Transaction
 from tiltyard.verbs.delete import Committed, nothing_done
 from tiltyard.verbs.engine.access import Place
-from tiltyard.verbs.engine.data_files import SMALL_BYTES, FileLimits, discard, write_into
+from tiltyard.verbs.engine.data_files import SMALL_BYTES, discard, write_into
 from tiltyard.verbs.engine.reexecution import Execution, RerunPolicy, run_verb
 from tiltyard.verbs.engine.row_deletion import Addresses, dataset_at, discard_files, matching_rows, strike_out
 from tiltyard.verbs.engine.row_input import Rows, as_rows, cast, conformed
@@ -131,7 +131,7 @@ def _prepared(place: Place, manifest: Manifest, plan: MergePlan, source: pa.Tabl
     for clause in plan.matched:
         if clause.condition is not None:
             sides.check(clause.condition)
-    return _Merge(place, manifest, plan, key, key == primary, known, sides, find_base(place, manifest, plan.base))
+    return _Merge(place, manifest, plan, key, key == primary, known, sides, find_base(place, manifest, plan.files.base))
 
 
 def _check_columns(plan: MergePlan, key: Key, given: pa.Schema) -> None:
@@ -279,7 +279,7 @@ def _new_fragments(merge: _Merge, changes: _Changes) -> tuple[DataFragment, ...]
     match = match_schema(manifest.fields, schema)
     data_version = manifest.data_format.version if manifest.data_format else ""
     fitting = conformed(rows, match.schema, match.check_not_null)
-    fragments = write_into(merge.place, fitting, match.fields, data_version, lambda: merge.sides.dataset, FileLimits(), merge.target)
+    fragments = write_into(merge.place, fitting, match.fields, data_version, lambda: merge.sides.dataset, merge.plan.files, merge.target)
     if not has_stable_row_ids(manifest):
         return fragments
     ids = [pairs.ids for pairs, _ in changes.updated if pairs.ids is not None]

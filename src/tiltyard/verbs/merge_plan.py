@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 from uuid import UUID
 
@@ -11,11 +11,11 @@ from tiltyard.errors import InvalidInput
 from tiltyard.format.manifest import Manifest
 from tiltyard.format.row_ids import encode_row_ids, row_ids_of
 from tiltyard.format.values import DataFragment
+from tiltyard.options import CommitOptions, FileLimits
 from tiltyard.transaction.operations import CompactedSsTable, Update, UpdateMode
 from tiltyard.transaction.race import CommitResult
-from tiltyard.verbs.engine.arguments import retry_policy, sql_where
-from tiltyard.verbs.engine.data_files import properties_with_message
-from tiltyard.verbs.engine.reexecution import RerunPolicy
+from tiltyard.verbs.engine.arguments import sql_where
+from tiltyard.verbs.engine.reexecution import RerunPolicy, commit_terms
 from tiltyard.verbs.engine.row_deletion import Struck
 from tiltyard.verbs.indices.mem_wal import compacted
 from tiltyard.verbs.keys.primary_keys import Key, check_comparable, key_of_columns, primary_key_of
@@ -47,7 +47,7 @@ class MergePlan:
         inserting: whether rows that only the source has are inserted.
         deleting: the condition under which rows that only the table has are deleted; None for never.
         generations: up to where shards of a write-ahead log are in the table afterwards.
-        base: the base that new rows go to, by name, id or path; None for the table's own directory.
+        files: how new rows are cut into files, and to which base these go.
     """
 
     on: tuple[str, ...] | None = None
@@ -56,13 +56,13 @@ class MergePlan:
     inserting: bool = False
     deleting: str | None = None
     generations: tuple[CompactedSsTable, ...] = ()
-    base: str | int | None = None
+    files: FileLimits = field(default_factory=FileLimits)
 
     def with_clause(self, clause: Clause) -> MergePlan:
         if self.matched and self.matched[-1].condition is None:
             raise InvalidInput(
                 f"No row is left for {clause.action}: the clause before it, {self.matched[-1].action}, takes all that match.",
-                argument="condition",
+                argument="where",
                 advice="Give the earlier clause a condition, or put it last.",
             )
         return replace(self, matched=(*self.matched, clause))
@@ -85,20 +85,20 @@ class MergeBuilder:
     _run: Run
     _plan: MergePlan
 
-    def when_matched_update_all(self, condition: str | None = None) -> MergeBuilder:
+    def when_matched_update_all(self, where: str | None = None) -> MergeBuilder:
         """Rows in both take all columns that the source has."""
-        return self._with(Clause("update", _given(condition)))
+        return self._with(Clause("update", _given(where)))
 
-    def when_matched_update(self, columns: Sequence[str], condition: str | None = None) -> MergeBuilder:
+    def when_matched_update(self, columns: Sequence[str], where: str | None = None) -> MergeBuilder:
         """Rows in both take these columns from the source and keep the others."""
         names = (columns,) if isinstance(columns, str) else tuple(columns)
         if not names or not all(isinstance(name, str) for name in names):
             raise InvalidInput("Columns to update are named by text, at least one.", argument="columns")
-        return self._with(Clause("update", _given(condition), names))
+        return self._with(Clause("update", _given(where), names))
 
-    def when_matched_delete(self, condition: str | None = None) -> MergeBuilder:
+    def when_matched_delete(self, where: str | None = None) -> MergeBuilder:
         """Rows in both are deleted."""
-        return self._with(Clause("delete", _given(condition)))
+        return self._with(Clause("delete", _given(where)))
 
     def when_matched_fail(self) -> MergeBuilder:
         """If a row is in both, nothing is done at all and a ``KeyConflict`` is raised."""
@@ -108,9 +108,9 @@ class MergeBuilder:
         """Rows that only the source has are inserted."""
         return replace(self, _plan=replace(self._plan, inserting=True))
 
-    def when_not_matched_by_source_delete(self, condition: str | None = None) -> MergeBuilder:
-        """Rows that only the table has are deleted. The condition is about the table's columns, by their bare names."""
-        return replace(self, _plan=replace(self._plan, deleting=_given(condition) or "true"))
+    def when_not_matched_by_source_delete(self, where: str | None = None) -> MergeBuilder:
+        """Rows that only the table has are deleted. ``where`` is about the table's columns, by their bare names."""
+        return replace(self, _plan=replace(self._plan, deleting=_given(where) or "true"))
 
     def mark_generations_merged(self, generations: Mapping[str | UUID, int]) -> MergeBuilder:
         """Records, in the same commit, up to which generation shards of a write-ahead log are in the table: the source is their content.
@@ -120,27 +120,16 @@ class MergeBuilder:
 
         Args:
             generations: a generation for each shard, by its uuid; higher than the one recorded, or ``execute`` raises an
-                ``IncompatibleConflict``. ``Table.mem_wal.generations`` says what is recorded.
+                ``IncompatibleConflict``. ``t.indices.mem_wal.generations`` says what is recorded.
         """
         return replace(self, _plan=replace(self._plan, generations=(*self._plan.generations, *compacted(generations))))
 
-    def execute(
-        self,
-        *,
-        message: str | None = None,
-        properties: Mapping[str, str] | None = None,
-        max_retries: int = 20,
-        retries: int = 10,
-        deadline: float | None = None,
-    ) -> CommitResult:
+    def execute(self, *, message: str | None = None, commit: CommitOptions | None = None) -> CommitResult:
         """Does it.
 
         Args:
             message: a sentence for the history.
-            properties: more for the history, as text.
-            max_retries: how often a lost race for a version is run again.
-            retries: how often all of it is done again on the newest version after a conflict that allows it.
-            deadline: seconds after which neither is begun again.
+            commit: properties, retries and deadline.
 
         Returns:
             What became of it; ``rows`` counts ``inserted``, ``updated`` and ``deleted``. If nothing was to be done, nothing is committed.
@@ -153,19 +142,18 @@ class MergeBuilder:
         """
         if not self._plan.does_something():
             raise InvalidInput("The merge has no clause.", argument="merge", advice="Add when_matched_... or when_not_matched_... first.")
-        policy = RerunPolicy(retry_policy(max_retries), retries, deadline)
-        return self._run(self._plan, properties_with_message(properties, message), policy)
+        return self._run(self._plan, *commit_terms(commit, message))
 
     def _with(self, clause: Clause) -> MergeBuilder:
         return replace(self, _plan=self._plan.with_clause(clause))
 
 
-def merge_on(on: str | Sequence[str] | None, allow_duplicates: bool, base: str | int | None = None) -> MergePlan:
+def merge_on(on: str | Sequence[str] | None, allow_duplicates: bool, files: FileLimits | None = None) -> MergePlan:
     """A plan without clauses yet."""
     names = (on,) if isinstance(on, str) else None if on is None else tuple(on)
     if names is not None and not all(isinstance(name, str) for name in names):
         raise InvalidInput("Columns to merge on are named by text.", argument="on")
-    return MergePlan(names, bool(allow_duplicates), base=base)
+    return MergePlan(names, bool(allow_duplicates), files=files or FileLimits())
 
 
 def _given(condition: str | None) -> str | None:

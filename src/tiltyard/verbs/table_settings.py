@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
@@ -15,6 +16,7 @@ from tiltyard.format.names import Scheme, migration_plan
 from tiltyard.format.safe_text import check_base, check_encodes, check_text
 from tiltyard.format.schema import arrow_from_fields
 from tiltyard.format.values import BasePath
+from tiltyard.options import Storage
 from tiltyard.storage import lance_uri
 from tiltyard.transaction.apply.maps import update_config
 from tiltyard.transaction.log import VERSIONS
@@ -22,7 +24,7 @@ from tiltyard.transaction.operations import Operation, UpdateBases, UpdateConfig
 from tiltyard.transaction.transaction import Transaction
 from tiltyard.verbs.columns.column_files import find_field, tree_of
 from tiltyard.verbs.delete import Committed
-from tiltyard.verbs.engine.access import ANYWHERE, Place
+from tiltyard.verbs.engine.access import ANYWHERE, Place, open_place
 from tiltyard.verbs.engine.reexecution import Execution, RerunPolicy, run_verb
 from tiltyard.verbs.engine.row_deletion import dataset_at
 from tiltyard.verbs.keys.primary_keys import check_comparable, distinct_keys, key_batches, primary_key_of
@@ -150,6 +152,16 @@ def _commit(place: Place, read: ManifestFile, scheme: Scheme, plan: Any, propert
         return place.committer.commit(transaction, run.read, run.scheme, run.policy)
 
     return run_verb(place, read, scheme, execute, policy)
+
+
+def resume_migration(uri: str | os.PathLike[str], *, storage: Storage | None = None) -> int:
+    """Ends a migration of manifest names that was interrupted and left a table that does not open. Returns how many it renamed.
+
+    Args:
+        uri: where the table is.
+        storage: how the store is reached.
+    """
+    return migrate_names(open_place(uri, storage))
 
 
 def migrate_names(place: Place) -> int:

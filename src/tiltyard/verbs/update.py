@@ -23,6 +23,7 @@ from tiltyard.format.roaring import encode_roaring
 from tiltyard.format.schema import arrow_from_fields
 from tiltyard.format.schema_match import match_schema
 from tiltyard.format.values import DataFragment, Field
+from tiltyard.options import FileLimits
 from tiltyard.transaction.apply.next_manifest import has_stable_row_ids
 from tiltyard.transaction.footprint import fragments_of
 from tiltyard.transaction.new_files import new_files
@@ -32,7 +33,7 @@ from tiltyard.verbs.columns.column_rewrite import with_values
 from tiltyard.verbs.delete import Committed, nothing_done
 from tiltyard.verbs.engine.access import Place
 from tiltyard.verbs.engine.blobs import blob_reading, has_blobs, with_binary_blobs
-from tiltyard.verbs.engine.data_files import FileLimits, write_into
+from tiltyard.verbs.engine.data_files import write_into
 from tiltyard.verbs.engine.pylance import lance_errors
 from tiltyard.verbs.engine.reexecution import Execution, RerunPolicy, run_verb
 from tiltyard.verbs.engine.row_deletion import ADDRESS, ROW_ID, Addresses, Rows, dataset_at, discard_files, matching_rows, strike_out

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -20,13 +20,14 @@ from tiltyard.format.safe_text import check_encodes, check_text
 from tiltyard.format.schema import arrow_from_fields, fields_from_arrow
 from tiltyard.format.schema_match import SchemaMatch, check_encodable, match_schema
 from tiltyard.format.values import DataFormat, DataFragment, Field
+from tiltyard.options import FileLimits, OnDuplicate, TableOptions
 from tiltyard.storage import refuse_file
 from tiltyard.transaction.apply.next_manifest import Creation
 from tiltyard.transaction.key_filter import WrittenKeys
 from tiltyard.transaction.operations import Append, Overwrite
 from tiltyard.transaction.transaction import Transaction
 from tiltyard.verbs.engine.access import Place
-from tiltyard.verbs.engine.data_files import FileLimits, discard, write_into, write_new
+from tiltyard.verbs.engine.data_files import discard, write_into, write_new
 from tiltyard.verbs.engine.pylance import open_dataset
 from tiltyard.verbs.engine.reexecution import Committed, Execution, RerunPolicy, Source, always, run_verb
 from tiltyard.verbs.engine.row_input import Rows, as_rows, conformed
@@ -38,8 +39,6 @@ if TYPE_CHECKING:
 
 DATA_FORMATS = ("2.0", "2.1", "2.2")
 
-OnDuplicate = Literal["error", "allow"]
-
 
 @dataclass(frozen=True, slots=True)
 class NewTable:
@@ -50,6 +49,12 @@ class NewTable:
     scheme: Scheme = Scheme.V2
     data_format: str = "2.2"
     config: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, primary_key: Sequence[str] | None, stable_row_ids: bool, options: TableOptions) -> NewTable:
+        """What a caller decides."""
+        scheme, config = Scheme(options.manifest_naming), dict(options.config or {})
+        return cls(primary_key, stable_row_ids, scheme, options.data_format, config)
 
     def __post_init__(self) -> None:
         for key, value in self.config.items():
@@ -69,16 +74,16 @@ class Writing:
     """How rows are written.
 
     Attributes:
-        limits: when a new data file is begun.
-        on_duplicate: what to do, on a table with a primary key, about keys that come twice.
-        base: the base that data files go to, by name, id or path; None for the table's own directory.
+        limits: when a new data file is begun, and to which base the files go.
+        on_duplicate: what to do, on a table with a primary key, about duplicate keys.
     """
 
     limits: FileLimits = field(default_factory=FileLimits)
     on_duplicate: OnDuplicate = "error"
-    base: str | int | None = None
 
     def __post_init__(self) -> None:
+        if not isinstance(self.limits, FileLimits):
+            raise InvalidInput(f"files is a ty.FileLimits, not a {type(self.limits).__name__}.", argument="files")
         if self.on_duplicate not in ("error", "allow"):
             raise InvalidInput(f"on_duplicate is 'error' or 'allow', not {self.on_duplicate!r}.", argument="on_duplicate")
 
@@ -183,7 +188,7 @@ def append_rows(
         appending = appender(run.read)
         key = primary_key_of(manifest)
         checked = check_comparable(manifest, key) if key is not None and how.on_duplicate == "error" else None
-        target = find_base(place, manifest, how.base)
+        target = find_base(place, manifest, how.limits.base)
         check_writable(manifest.reader_flags, manifest.writer_flags)
         place.ensure_safe()
         match = appending.match(source.rows.schema)
@@ -252,7 +257,7 @@ def overwrite_rows(
         key = kept_key(manifest, source.rows.schema) if primary_key is None else primary_key
         fields, metadata, rows = _as_schema(source.rows, key, data_version)
         plan = (fields, data_version, manifest.max_allocated_field_id)
-        target = find_base(place, manifest, how.base)
+        target = find_base(place, manifest, how.limits.base)
         seen = _Distinct.of(fields, how, rows)
 
         def write() -> tuple[DataFragment, ...]:

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
-from tiltyard.catalog.expiry import OUTCOMES, condemn, expire, forget, give_up_below
+from tiltyard.catalog.expiry import condemn, expire, forget, give_up_below
 from tiltyard.catalog.lake_values import MAIN, TableHead
 from tiltyard.catalog.records import GivesSpaceBack
 from tiltyard.catalog.snapshot_index import Line, read_line
@@ -38,6 +38,7 @@ from tiltyard.lakes.finishing import recover
 from tiltyard.lakes.recovery.journal import complete_journal
 from tiltyard.lakes.retention import Key, Need, Needs, Retention, needs_of
 from tiltyard.lakes.table_names import shown
+from tiltyard.options import LakeRetention
 from tiltyard.verbs.cleanup.cleanup_plan import Policy
 from tiltyard.verbs.cleanup.run_cleanup import CleanupReport, cleanup_table
 from tiltyard.verbs.table_refs import Branches
@@ -99,19 +100,6 @@ class LakeCleanupReport:
         return {**asdict(self), "tables": tables, "kept": kept, "bytes": self.bytes, "orphans": orphans}
 
 
-@dataclass(frozen=True, slots=True)
-class Outcomes:
-    """How long the outcome of a committed transaction can be asked for, and how long an idempotency key holds."""
-
-    keep: timedelta = OUTCOMES
-    keep_keys: timedelta = OUTCOMES
-
-    def __post_init__(self) -> None:
-        for argument, value in (("keep_outcomes", self.keep), ("keep_keys", self.keep_keys)):
-            if not isinstance(value, timedelta) or value < timedelta(0):
-                raise InvalidInput(f"{argument} is a timedelta from zero on.", argument=argument)
-
-
 @dataclass(slots=True)
 class Work:
     lake: Lake
@@ -153,27 +141,25 @@ def cleanup_lake(
     lake: Lake,
     retention: Retention,
     grace: timedelta,
+    kept: LakeRetention,
     *,
     dry_run: bool,
     progress: Progress | None,
-    include_unknown: Iterable[str] = (),
-    pin_snapshots: bool = False,
-    outcomes: Outcomes | None = None,
 ) -> LakeCleanupReport:
     """See ``Lake.cleanup``."""
     if not isinstance(grace, timedelta) or grace < timedelta(0):
         raise InvalidInput("grace is a timedelta from zero on.", argument="grace")
-    include = _names(include_unknown)
+    include = _names(kept.include_unknown)
     check_asked(lake, include)
     recover(lake)
     work = Work(lake, retention, grace, dry_run, lake.catalog.runtime.clock.now(), include=include)
     _decide(work)
     _forget(work)
-    _pin(work, pin_snapshots)
+    _pin(work, kept.pin_snapshots)
     _sweep(work)
     _clean_tables(work, progress or (lambda done, total: None))
     remove_directories(work)
-    _expire(work, outcomes or Outcomes())
+    _expire(work, kept)
     return _report(work)
 
 
@@ -334,9 +320,9 @@ def _drop_lines(work: Work, location: str) -> None:
         going = [name for name in going if name not in ends]
 
 
-def _expire(work: Work, outcomes: Outcomes) -> None:
+def _expire(work: Work, kept: LakeRetention) -> None:
     catalog = work.lake.catalog
-    work.expired = expire(catalog, outcomes.keep, outcomes.keep_keys, work.now, dry_run=work.dry_run)
+    work.expired = expire(catalog, kept.outcomes, kept.keys, work.now, dry_run=work.dry_run)
     if not work.dry_run and isinstance(catalog.records, GivesSpaceBack):
         work.freed = catalog.records.give_space_back()
 

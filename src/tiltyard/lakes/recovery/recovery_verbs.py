@@ -5,13 +5,12 @@ from __future__ import annotations
 import getpass
 import os
 import socket
-from collections.abc import Mapping
-from typing import Any, Literal, cast
+from typing import Literal, cast
 
-from tiltyard.interfaces import Runtime, system_runtime
+from tiltyard.lakes.opening import lake_storage
 from tiltyard.lakes.recovery.reconstruct import Progress
 from tiltyard.lakes.recovery.restoring import LakeRecoveryReport, Make, Target, rebuild_lake, restore_lake
-from tiltyard.storage import Durability
+from tiltyard.options import Storage
 
 
 class Recoverable:
@@ -26,10 +25,8 @@ class Recoverable:
         root: str | os.PathLike[str] | None = None,
         catalog: Literal["sqlite", "manifest"] | None = None,
         replace: bool = False,
-        storage_options: Mapping[str, Any] | None = None,
-        durability: Durability = "fsync",
+        storage: Storage | None = None,
         author: str | None = None,
-        runtime: Runtime | None = None,
         progress: Progress | None = None,
     ) -> LakeRecoveryReport:
         """Gives a lake its catalog back from a backup, and adopts what its tables got since; what was found, and what was not known.
@@ -43,10 +40,8 @@ class Recoverable:
             root: where the tables live; where the backup says they do by default.
             catalog: as for ``open``.
             replace: whether a catalog that is there may be replaced.
-            storage_options: as for ``open``.
-            durability: as for ``open``.
+            storage: as for ``open``.
             author: who restores it.
-            runtime: time and chance; tests own them.
             progress: called with how many of how many tables were read.
 
         Raises:
@@ -54,8 +49,7 @@ class Recoverable:
             AlreadyExists: there is a catalog, and ``replace`` is false.
             OwnershipError: the root, or the catalog, belongs to another lake.
         """
-        runtime = runtime or system_runtime()
-        target = Target(uri, root, catalog, storage_options, durability, author or somebody(), runtime, replace)
+        target = Target(uri, root, catalog, lake_storage(storage), author or somebody(), replace)
         return restore_lake(target, backup, cast("Make", cls), progress or _quiet)
 
     @classmethod
@@ -66,10 +60,8 @@ class Recoverable:
         root: str | os.PathLike[str] | None = None,
         catalog: Literal["sqlite", "manifest"] | None = None,
         replace: bool = False,
-        storage_options: Mapping[str, Any] | None = None,
-        durability: Durability = "fsync",
+        storage: Storage | None = None,
         author: str | None = None,
-        runtime: Runtime | None = None,
         progress: Progress | None = None,
     ) -> LakeRecoveryReport:
         """Makes a new catalog for a lake whose catalog is lost, from what its files say of themselves: for when there is no backup.
@@ -82,18 +74,15 @@ class Recoverable:
             root: where the tables live, if not beside the catalog.
             catalog: as for ``open``.
             replace: whether a catalog that is there may be replaced.
-            storage_options: as for ``open``.
-            durability: as for ``open``.
+            storage: as for ``open``.
             author: who rebuilds it.
-            runtime: time and chance; tests own them.
             progress: called with how many of how many tables were read.
 
         Raises:
             OwnershipError: no lake has claimed the root, or the catalog belongs to another lake.
             AlreadyExists: there is a catalog, and ``replace`` is false.
         """
-        runtime = runtime or system_runtime()
-        target = Target(uri, root, catalog, storage_options, durability, author or somebody(), runtime, replace)
+        target = Target(uri, root, catalog, lake_storage(storage), author or somebody(), replace)
         return rebuild_lake(target, cast("Make", cls), progress or _quiet)
 
 

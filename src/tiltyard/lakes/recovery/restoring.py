@@ -11,6 +11,7 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 from tiltyard.catalog.catalog import FORMAT, check_format
@@ -20,7 +21,7 @@ from tiltyard.catalog.open_records import MemoryRecords
 from tiltyard.catalog.records import Body, Found, Records, Writes
 from tiltyard.catalog.value_codec import LAKE, tip_key
 from tiltyard.errors import AlreadyExists, ContentionError, OwnershipError
-from tiltyard.interfaces import Runtime
+from tiltyard.interfaces import Runtime, system_runtime
 from tiltyard.lakes.claim import Claim, make_claim, read_claim, refuse_other_lake, replace_claim
 from tiltyard.lakes.finishing import recover
 from tiltyard.lakes.opening import Where, open_where
@@ -32,6 +33,7 @@ from tiltyard.lakes.recovery.journal_replay import read_journal
 from tiltyard.lakes.recovery.lost_versions import forget_unreadable, settle_pending
 from tiltyard.lakes.recovery.reconstruct import AdoptedSnapshot, Progress, Reconstruction, SetClock, catch_up
 from tiltyard.lakes.table_names import shown
+from tiltyard.options import Storage
 
 if TYPE_CHECKING:
     from tiltyard.lake import Lake
@@ -85,25 +87,27 @@ class LakeRecoveryReport:
         return {"complete": self.complete, **asdict(self)}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Target:
     """A catalog that is to be made.
 
     Attributes:
-        uri, root, catalog, storage_options, durability: as for ``Lake.open``.
+        uri, root, catalog, storage: as for ``Lake.open``.
         author: who does it.
-        runtime: time and chance.
         replace: whether a catalog that is there may be replaced.
     """
 
     uri: str | os.PathLike[str]
     root: str | os.PathLike[str] | None
     catalog: str | None
-    storage_options: Mapping[str, Any] | None
-    durability: Any
+    storage: Storage
     author: str
-    runtime: Runtime
     replace: bool = False
+
+    @cached_property
+    def runtime(self) -> Runtime:
+        """Time and chance."""
+        return self.storage.runtime or system_runtime()
 
 
 def restore_lake(target: Target, backup: str | os.PathLike[str], make: Make, progress: Progress) -> LakeRecoveryReport:
@@ -170,8 +174,8 @@ def _opened(target: Target, root: str | None, check: Callable[[Where], None]) ->
         target.uri,
         target.root or root,
         target.catalog,
-        target.storage_options,
-        target.durability,
+        target.storage.options,
+        target.storage.durability,
         target.runtime,
         check=check,
     )

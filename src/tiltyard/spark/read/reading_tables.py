@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -11,7 +11,7 @@ import pyarrow as pa
 from pyspark.sql.types import StructType
 
 import tiltyard as ty
-from tiltyard.errors import InvalidInput, UnsupportedFeature
+from tiltyard.errors import UnsupportedFeature
 from tiltyard.spark.convert import batch_converter
 from tiltyard.spark.jobs import Batches, expected_batches, group_numbers, per_group
 from tiltyard.spark.source import NAME, TiltyardSource
@@ -24,36 +24,34 @@ if TYPE_CHECKING:
 
 def data_frame(
     spark: SparkSession,
-    table: ty.Table,
+    table: ty.TableReader,
     *,
-    version: int | None = None,
-    tag: str | None = None,
+    version: int | str | None = None,
     timestamp: datetime | str | None = None,
-    **options: Any,
+    options: Mapping[str, Any] | None = None,
 ) -> DataFrame:
     """The rows of a table through the data source, pinned at the handle's version or another one."""
-    if version is not None or tag is not None or timestamp is not None:
-        table = _at(table, version=version, tag=tag, timestamp=timestamp)
+    if version is not None or timestamp is not None:
+        table = _at(table, version, timestamp)
     spark.dataSource.register(TiltyardSource)
     reader = spark.read.format(NAME).option("address", Address.of(table).to_json())
-    return reader.options(**{name: str(value) for name, value in options.items()}).load()
+    return reader.options(**{name: str(value) for name, value in (options or {}).items()}).load()
 
 
-def _at(table: ty.Table, **when: Any) -> ty.Table:
-    if isinstance(table, ty.LakeTable) and table.in_transaction:
+def _at(table: ty.TableReader, version: int | str | None, timestamp: datetime | str | None) -> ty.Table:
+    if isinstance(table, ty.TransactionTable):
         raise UnsupportedFeature(
             "Inside a transaction a table has one version.", feature="versions in a transaction", advice="Read it outside of it."
         )
-    if sum(one is not None for one in when.values()) > 1:
-        raise InvalidInput("Give one of version, tag and timestamp.", argument="version")
-    return ty.Table.open(table.uri, branch=table.branch if when.get("tag") is None else None, storage_options=_options(table), **when)
+    branch = None if isinstance(version, str) else table.branch  # a tag names its branch itself
+    return ty.Table.open(table.uri, version, branch=branch, timestamp=timestamp, storage_options=_options(table))
 
 
-def _options(table: ty.Table) -> dict[str, str] | None:
+def _options(table: ty.TableReader) -> dict[str, str] | None:
     return dict(table.lance.latest_storage_options() or {}) or None
 
 
-def history_frame(spark: SparkSession, table: ty.Table, limit: int | None) -> DataFrame:
+def history_frame(spark: SparkSession, table: ty.TableReader, limit: int | None) -> DataFrame:
     """The history, newest first."""
     columns = "version bigint, timestamp timestamp, operation string, message string, writer string, transaction_id string, rows bigint"
     rows = [
@@ -63,13 +61,13 @@ def history_frame(spark: SparkSession, table: ty.Table, limit: int | None) -> Da
 
 
 def changes_frame(
-    spark: SparkSession, table: ty.Table, since: int, until: int | None, tasks: int, *, old_values: bool = False
+    spark: SparkSession, table: ty.TableReader, since: int, until: int | None, tasks: int, *, old_values: bool = False
 ) -> DataFrame:
     """The change feed of some versions, in order; executors read some versions each, when it is asked for."""
     last = table.version if until is None else until
     feed = table.changes(since, last, old_values=old_values)
     told = spark_schema(feed.schema)
-    if isinstance(table, ty.LakeTable) and table.in_transaction:  # nobody else can see these versions
+    if isinstance(table, ty.TransactionTable):  # nobody else can see these versions
         convert = batch_converter(feed.schema, expected_batches(told))
         return spark.createDataFrame(pa.Table.from_batches([convert(one) for one in feed], expected_batches(told)), told)
     uri, branch, options = table.uri, table.branch, _options(table)

@@ -48,7 +48,7 @@ _KEEPS_TEXT: Final = ("CreateView", "CreateTempView", "CreateViewCommand", "Cach
 _numbers = count(1)
 
 
-def sql(session: SparkSession, text: str, lake: ty.Lake | ty.LakeTransaction | str | None = None, **options: Any) -> DataFrame:
+def sql(session: SparkSession, text: str, lake: ty.Lake | ty.LakeTransaction | str | None = None, work: Work | None = None) -> DataFrame:
     """Runs a statement. ``MERGE INTO``, ``UPDATE``, ``DELETE FROM``, ``INSERT`` and ``OPTIMIZE`` change tables of ours, each in one
     commit; ``VERSION AS OF`` and ``TIMESTAMP AS OF`` look at their past. Everything else is Spark's.
 
@@ -59,7 +59,7 @@ def sql(session: SparkSession, text: str, lake: ty.Lake | ty.LakeTransaction | s
         session: a classic ``SparkSession``; a Connect client has no parser.
         text: one statement.
         lake: whose tables are meant: a lake, where one is, or a transaction, of which all changes are then part.
-        options: those of ``Work``: from which size on work is done in executors.
+        work: from which size on work is done in executors.
 
     Returns:
         The rows of a query; of a change how many rows it affected, and the version it made.
@@ -68,15 +68,15 @@ def sql(session: SparkSession, text: str, lake: ty.Lake | ty.LakeTransaction | s
         InvalidInput: the statement cannot be understood, with the position.
         UnsupportedFeature: it can, but not be done on these tables.
     """
-    return run(session, text, _tables(session, lake, options))
+    return run(session, text, _tables(session, lake, work or Work()))
 
 
-def _tables(session: SparkSession, lake: ty.Lake | ty.LakeTransaction | str | None, options: Mapping[str, Any]) -> NamedTables | Work:
+def _tables(session: SparkSession, lake: ty.Lake | ty.LakeTransaction | str | None, work: Work) -> NamedTables | Work:
     if lake is None:
-        return Work(**options)
+        return work
     if isinstance(lake, ty.LakeTransaction):
-        return TransactionSpark(lake, session, **options)
-    return LakeSpark(lake if isinstance(lake, ty.Lake) else ty.Lake.open(lake, create=False), session, **options)
+        return TransactionSpark(lake, session, work)
+    return LakeSpark(lake if isinstance(lake, ty.Lake) else ty.Lake.open(lake, create=False), session, work)
 
 
 def run(session: SparkSession, text: str, tables: NamedTables | Work) -> DataFrame:
@@ -158,9 +158,7 @@ class _Names:
             at = int(relation.version) if relation.version.isdigit() else relation.version
         if found.startswith(_PATH):
             table = self.open(found)
-            if isinstance(at, int):
-                return table.to_df(at)
-            return table.to_df(tag=at) if isinstance(at, str) else table.to_df(timestamp=at)
+            return table.to_df(at) if isinstance(at, int | str) else table.to_df(timestamp=at)
         if isinstance(self.tables, TransactionSpark):
             raise UnsupportedFeature("A transaction sees no past.", feature="AS OF in a transaction", advice="Read it outside of it.")
         if isinstance(at, int):
@@ -407,7 +405,7 @@ def _optimize(names: _Names, name: str) -> DataFrame:
     if found is None:
         raise NotFound(f"There is no table {'.'.join(parts)!r} to optimize.", name=".".join(parts))
     table = names.open(found)
-    before = len(table.table.refresh().fragments)
+    before = len(table.table.refresh().layout.fragments)
     done = table.compact()
     columns = "fragments_before bigint, fragments_after bigint, version bigint"
-    return names.session.createDataFrame([(before, len(table.table.fragments), done.version)], columns)
+    return names.session.createDataFrame([(before, len(table.table.layout.fragments), done.version)], columns)

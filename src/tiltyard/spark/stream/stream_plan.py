@@ -70,9 +70,9 @@ class Source:
             ) from error
 
 
-def fragments_of(table: ty.Table) -> list[Fragment]:
+def fragments_of(table: ty.TableReader) -> list[Fragment]:
     """All fragments of a version, with their live rows and their size."""
-    return [Fragment(one.id, one.live_rows, sum(file.size for file in one.files)) for one in table.fragments]
+    return [Fragment(one.id, one.live_rows, sum(file.size for file in one.files)) for one in table.layout.fragments]
 
 
 class Steps:
@@ -99,11 +99,11 @@ class Steps:
     def _step(self, version: int) -> Step:
         before = None if version == 1 else self._at(version - 1)
         after = self._at(version)
-        operation = after.describe().operation
+        operation = after.transactions.describe().operation
         if operation in _NO_ROWS:
             return Step(version, "nothing", operation)
-        old = {one.id: one for one in before.fragments} if before is not None else {}
-        new = {one.id: one for one in after.fragments}
+        old = {one.id: one for one in before.layout.fragments} if before is not None else {}
+        new = {one.id: one for one in after.layout.fragments}
         came = tuple(one for one in fragments_of(after) if one.id not in old)
         stayed = all(new.get(number) == one for number, one in old.items())
         is_first = before is None and (operation in _FIRST or not operation)

@@ -111,7 +111,7 @@ class TiltyardStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._schema = schema
         self._table = self._target.open()
         self._source = Source(self._table.uri, self._table.branch, self._target.storage, self._target.allowed_bases)
-        self._told, self._told_at = dict(self._table.field_ids), self._table.version
+        self._told, self._told_at = dict(self._table.layout.field_ids), self._table.version
         self._steps = Steps(self._source)
         self._until: int | None = None
 
@@ -131,9 +131,9 @@ class TiltyardStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {"version": 0}
 
     def _first_since(self, moment: datetime) -> int:
-        versions = self._table.refresh().versions()
+        versions = self._table.refresh().layout.versions()
         for version in versions:
-            if self._table.describe(version).timestamp >= moment:
+            if self._table.transactions.describe(version).timestamp >= moment:
                 return version
         return versions[-1] + 1
 
@@ -141,7 +141,7 @@ class TiltyardStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._until is not None:
             return self._until
         # By the lake: what is committed there may not have its final name yet when nobody has looked.
-        return self._target.open().version if self._target.lake is not None else self._table.latest_version()
+        return self._target.open().version if self._target.lake is not None else self._table.layout.latest_version()
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Nothing after what is there now is read by this run."""
@@ -229,7 +229,7 @@ class TiltyardStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _columns(self, table: ty.Table) -> dict[str, str | None]:
         names = [one.name for one in self._schema.fields if one.name not in (CHANGE_TYPE, COMMIT_VERSION)]
-        return columns_at(table.version, table.field_ids, names, self._told, self._told_at)
+        return columns_at(table.version, table.layout.field_ids, names, self._told, self._told_at)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of a partition, in a worker."""

@@ -62,8 +62,8 @@ class TiltyardStreamWriter(DataSourceStreamArrowWriter):
         table = existing_table(self.target) or self._made(schema)
         if self.overwrite:
             columns = new_columns(schema, self.how.vectors, table.schema)
-            task = table.write_task(
-                overwrite=True, schema=columns, primary_key=self.how.primary_key, on_duplicate=self.how.on_duplicate, **self.how.limits()
+            task = table.distributed.write_task(
+                overwrite=True, schema=columns, primary_key=self.how.primary_key, on_duplicate=self.how.on_duplicate, files=self.how.files
             )
             return task, columns, {name: name for name in columns.names}
         columns, names = table_columns(schema, table.schema)
@@ -71,23 +71,21 @@ class TiltyardStreamWriter(DataSourceStreamArrowWriter):
         if self.upserts:
             self._check_keys(table, columns)
         on_duplicate = "allow" if self.upserts else self.how.on_duplicate
-        return table.write_task(schema=columns, on_duplicate=on_duplicate, **self.how.limits()), columns, names
+        return table.distributed.write_task(schema=columns, on_duplicate=on_duplicate, files=self.how.files), columns, names
 
-    def _made(self, schema: StructType) -> ty.Table:
+    def _made(self, schema: StructType) -> ty.TableWriter:
         """An empty table, so that the first batch is one like all others."""
         columns, how = new_columns(schema, self.how.vectors), self.how
-        told: dict[str, Any] = {"primary_key": how.primary_key, "stable_row_ids": how.stable_row_ids, "data_format": how.data_format}
+        options = ty.TableOptions(data_format=how.data_format)
+        told: dict[str, Any] = {"primary_key": how.primary_key, "stable_row_ids": how.stable_row_ids, "options": options}
         try:
             if self.target.lake is not None:
                 return self.target.open_lake().create_table(str(self.target.table), columns, **told)
-            return ty.Table.create(
-                str(self.target.path), columns, storage_options=self.target.storage_options(),
-                durability="os" if self.target.durability == "os" else "fsync", commit_store=self.target.commit_store, **told,
-            )  # fmt: skip
+            return ty.Table.create(str(self.target.path), columns, storage=self.target.reached_by, **told)
         except AlreadyExists:  # somebody else was faster
-            return self.target.open()
+            return self.target.open_latest()
 
-    def _check_keys(self, table: ty.Table, columns: pa.Schema) -> None:
+    def _check_keys(self, table: ty.TableWriter, columns: pa.Schema) -> None:
         on = self.on or table.primary_key
         if not on:
             raise InvalidInput("An upsert needs a key.", argument="on", advice="Give option on, or a table with a primary key.")
@@ -117,8 +115,8 @@ class TiltyardStreamWriter(DataSourceStreamArrowWriter):
             return
         task, pieces = sent[0].task, [one.piece for one in sent]
         source = source_of(self.how.query_id, sent[0].query)
-        table = self.target.open()
-        told = {"message": self.how.message, "properties": {**self.how.properties, **ty.distributed.once(source, batchId)}}
+        table = self.target.open_latest()
+        told = {"message": self.how.message, "commit": self.how.commit(ty.distributed.once(source, batchId))}
         try:
             if is_done(table, source, batchId):
                 task.discard(pieces, all_of_token=True)
@@ -130,16 +128,16 @@ class TiltyardStreamWriter(DataSourceStreamArrowWriter):
         except AlreadyCommitted:  # by a driver that was taken for dead, a moment ago
             task.discard(pieces, all_of_token=True)
 
-    def _add(self, table: ty.Table, task: WriteTask, pieces: Sequence[Piece], told: dict[str, Any]) -> None:
-        how: dict[str, Any] = {**told, "retries": self.how.retries, "leftovers": True, "on_duplicate": self.how.on_duplicate}
+    def _add(self, table: ty.TableWriter, task: WriteTask, pieces: Sequence[Piece], told: dict[str, Any]) -> None:
+        how: dict[str, Any] = {**told, "leftovers": True, "on_duplicate": self.how.on_duplicate}
         if self.overwrite:
-            table.overwrite_pieces(task, pieces, **how)
+            table.distributed.overwrite(task, pieces, **how)
         elif any(one.rows for one in pieces):
-            table.append_pieces(pieces, **how)
+            table.distributed.append(pieces, **how)
 
-    def _merge(self, table: ty.Table, task: WriteTask, pieces: Sequence[Piece], told: dict[str, Any]) -> None:
+    def _merge(self, table: ty.TableWriter, task: WriteTask, pieces: Sequence[Piece], told: dict[str, Any]) -> None:
         chosen = [one for one in _first_of_each_part(pieces) if one.rows]
-        on, how = tuple(self.on or table.primary_key), {**told, "retries": self.how.retries}
+        on, how = tuple(self.on or table.primary_key), told
         with committing(task.token):
             if chosen and self._merged_by_files(table, task, chosen, on, how):
                 return
@@ -148,19 +146,21 @@ class TiltyardStreamWriter(DataSourceStreamArrowWriter):
         # The rows are in files of the merge's own by now; if it failed, Spark sends the batch again.
         task.discard(pieces, all_of_token=True)
 
-    def _merged_by_files(self, table: ty.Table, task: WriteTask, pieces: list[Piece], on: tuple[str, ...], how: dict[str, Any]) -> bool:
+    def _merged_by_files(
+        self, table: ty.TableWriter, task: WriteTask, pieces: list[Piece], on: tuple[str, ...], how: dict[str, Any]
+    ) -> bool:
         """By the files that the tasks wrote, if they can stay as they are; the driver reads keys only."""
         rows = task.read(pieces, [*dict.fromkeys([*on, *filter(None, [self.newest_by])])])
         if self.newest_by is not None and newest(rows, on, self.newest_by).num_rows < rows.num_rows:
             return False
         plan = RowPlan(matched=True, on=on, inserting=True, updated=frozenset(self.columns.names))
         try:
-            table.change_rows(_Upsert(rows, pieces, task.uri), plan, **how)
+            table.distributed.change_rows(_Upsert(rows, pieces, task.uri), plan, **how)
         except _NotByFiles:
             return False
         return True
 
-    def _merge_rows(self, table: ty.Table, rows: pa.Table, on: Sequence[str], how: dict[str, Any]) -> None:
+    def _merge_rows(self, table: ty.TableWriter, rows: pa.Table, on: Sequence[str], how: dict[str, Any]) -> None:
         """By the driver: rows that give some columns only, keep their ids, replace several each, or are older than others of the batch."""
         if self.newest_by is not None:
             rows = newest(rows, on, self.newest_by)

@@ -65,7 +65,7 @@ class SparkMergePlan:
         if known and known[-1].condition is None:
             raise InvalidInput(
                 f"No row is left for {clause.kind}: the clause before it, {known[-1].kind}, takes all of them.",
-                argument="condition",
+                argument="where",
                 advice="Give the earlier clause a condition, or put it last.",
             )
         if group == "matched":
@@ -99,59 +99,46 @@ class SparkMerge:
     _run: Callable[[DataFrame, SparkMergePlan, Mapping[str, Any]], ty.CommitResult]
     _plan: SparkMergePlan
 
-    def when_matched_update_all(self, condition: str | Column | None = None) -> SparkMerge:
+    def when_matched_update_all(self, where: str | Column | None = None) -> SparkMerge:
         """Rows in both take all columns that the source has."""
-        return self._with("matched", Clause("update", _condition(condition)))
+        return self._with("matched", Clause("update", _condition(where)))
 
-    def when_matched_update(self, values: Mapping[str, str | Column] | Sequence[str], condition: str | Column | None = None) -> SparkMerge:
+    def when_matched_update(self, values: Mapping[str, str | Column] | Sequence[str], where: str | Column | None = None) -> SparkMerge:
         """Rows in both take new values, by column, and keep the others; of a list of names, those of the source."""
-        return self._with("matched", Clause("update", _condition(condition), self._values(values)))
+        return self._with("matched", Clause("update", _condition(where), self._values(values)))
 
-    def when_matched_delete(self, condition: str | Column | None = None) -> SparkMerge:
+    def when_matched_delete(self, where: str | Column | None = None) -> SparkMerge:
         """Rows in both are deleted."""
-        return self._with("matched", Clause("delete", _condition(condition)))
+        return self._with("matched", Clause("delete", _condition(where)))
 
     def when_matched_fail(self) -> SparkMerge:
         """If a row is in both, nothing is done at all and a ``KeyConflict`` is raised."""
         return self._with("matched", Clause("fail"))
 
-    def when_not_matched_insert_all(self, condition: str | Column | None = None) -> SparkMerge:
+    def when_not_matched_insert_all(self, where: str | Column | None = None) -> SparkMerge:
         """Rows that only the source has are inserted."""
-        return self._with("source_only", Clause("insert", _condition(condition)))
+        return self._with("source_only", Clause("insert", _condition(where)))
 
-    def when_not_matched_insert(
-        self, values: Mapping[str, str | Column] | Sequence[str], condition: str | Column | None = None
-    ) -> SparkMerge:
+    def when_not_matched_insert(self, values: Mapping[str, str | Column] | Sequence[str], where: str | Column | None = None) -> SparkMerge:
         """Rows that only the source has are inserted with these values; other columns are null."""
-        return self._with("source_only", Clause("insert", _condition(condition), self._values(values)))
+        return self._with("source_only", Clause("insert", _condition(where), self._values(values)))
 
-    def when_not_matched_by_source_delete(self, condition: str | Column | None = None) -> SparkMerge:
+    def when_not_matched_by_source_delete(self, where: str | Column | None = None) -> SparkMerge:
         """Rows that only the table has are deleted."""
-        return self._with("target_only", Clause("delete", _condition(condition)))
+        return self._with("target_only", Clause("delete", _condition(where)))
 
-    def when_not_matched_by_source_update(self, values: Mapping[str, str | Column], condition: str | Column | None = None) -> SparkMerge:
+    def when_not_matched_by_source_update(self, values: Mapping[str, str | Column], where: str | Column | None = None) -> SparkMerge:
         """Rows that only the table has take new values, by column."""
         if not isinstance(values, Mapping):
             raise InvalidInput("Values are expressions by column: there is no source to take them from.", argument="values")
-        return self._with("target_only", Clause("update", _condition(condition), self._values(values)))
+        return self._with("target_only", Clause("update", _condition(where), self._values(values)))
 
-    def execute(
-        self,
-        *,
-        message: str | None = None,
-        properties: Mapping[str, str] | None = None,
-        max_retries: int = 20,
-        retries: int = 10,
-        deadline: float | None = None,
-    ) -> ty.CommitResult:
+    def execute(self, *, message: str | None = None, commit: ty.CommitOptions | None = None) -> ty.CommitResult:
         """Does it: rows are matched and written in executors, then one commit is made.
 
         Args:
             message: a sentence for the history.
-            properties: more for the history, as text.
-            max_retries: how often a lost race for a version is run again.
-            retries: how often all of it is done again on the newest version after a conflict that allows it.
-            deadline: seconds after which neither is begun again.
+            commit: properties, retries and deadline.
 
         Returns:
             What became of it; ``rows`` counts ``inserted``, ``updated`` and ``deleted``. If nothing was to be done, nothing is committed.
@@ -163,8 +150,7 @@ class SparkMerge:
         """
         if not self._plan.clauses:
             raise InvalidInput("The merge has no clause.", argument="merge", advice="Add when_matched_... or when_not_matched_... first.")
-        how = {"message": message, "properties": properties, "max_retries": max_retries, "retries": retries, "deadline": deadline}
-        return self._run(self._source, self._plan, how)
+        return self._run(self._source, self._plan, {"message": message, "commit": commit})
 
     def _with(self, group: Literal["matched", "source_only", "target_only"], clause: Clause) -> SparkMerge:
         return replace(self, _plan=self._plan.added(group, clause))
@@ -186,7 +172,7 @@ class SparkMerge:
 def _condition(given: Any) -> Any:
     if given is None or is_expression(given):
         return given
-    raise InvalidInput(_GIVEN, argument="condition")
+    raise InvalidInput(_GIVEN, argument="where")
 
 
 def merge_plan(on: str | Sequence[str] | None, *, allow_duplicates: bool) -> SparkMergePlan:

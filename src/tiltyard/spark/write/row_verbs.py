@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 def update_rows(
     spark: SparkSession,
-    table: ty.Table,
+    table: ty.TableWriter,
     values: Mapping[str, Any],
     where: str | Column | Told | None,
     how: Mapping[str, Any],
@@ -51,11 +51,11 @@ def update_rows(
         work.begin("committing")
         return RowChange(change.taken, change.pieces, change.moved, counts={"updated": change.counts["updated"]})
 
-    return table.change_rows(worker, RowPlan("update", updated=frozenset(values)), **how)
+    return table.distributed.change_rows(worker, RowPlan("update", updated=frozenset(values)), **how)
 
 
 def delete_rows(
-    spark: SparkSession, table: ty.Table, where: str | Column | Told, how: Mapping[str, Any], work: Work, alias: str | None = None
+    spark: SparkSession, table: ty.TableWriter, where: str | Column | Told, how: Mapping[str, Any], work: Work, alias: str | None = None
 ) -> ty.CommitResult:
     """Deletes the rows that a condition holds for. Where there are none, nothing is committed."""
     condition = checked_expression(where)
@@ -69,7 +69,7 @@ def delete_rows(
         work.begin("committing")
         return RowChange(change.taken, counts={"deleted": change.counts["deleted"]})
 
-    return table.change_rows(worker, RowPlan("delete", predicate=str(where)), **how)
+    return table.distributed.change_rows(worker, RowPlan("delete", predicate=str(where)), **how)
 
 
 def mentioned_rows(spark: SparkSession, pinned: Pinned, expressions: list[Any], work: Work, alias: str | None = None) -> DataFrame:

@@ -27,7 +27,7 @@ Query = "Callable[[DataFrame], DataFrame]"
 
 def add_columns(
     spark: SparkSession,
-    table: ty.Table,
+    table: ty.TableWriter,
     columns: Mapping[str, str | Column] | Callable[[DataFrame], DataFrame],
     how: Mapping[str, Any],
     work: Work,
@@ -40,7 +40,7 @@ def add_columns(
         rows = scan_frame(spark, scan, schema, names, work).withColumnRenamed(ADDRESS, ROW_ADDRESS)
         return _made(rows, columns)
 
-    new = arrow_schema(query(table.scan_task()).drop(ROW_ADDRESS).schema)
+    new = arrow_schema(query(table.distributed.scan_task()).drop(ROW_ADDRESS).schema)
     new = pa.schema([one.with_nullable(True) for one in new])
 
     def worker(task: ColumnTask) -> dict[int, Any]:
@@ -49,7 +49,7 @@ def add_columns(
         work.begin("committing")
         return made
 
-    return table.add_columns_parts(new, worker, **how)
+    return table.distributed.add_columns(new, worker, **how)
 
 
 def _made(rows: DataFrame, columns: Mapping[str, str | Column] | Callable[[DataFrame], DataFrame]) -> DataFrame:
@@ -113,7 +113,7 @@ def _values(batch: pa.RecordBatch, wanted: pa.Schema) -> pa.Table:
     return pa.Table.from_batches([batch_converter(batch.schema, schema)(batch)])
 
 
-def compact(spark: SparkSession, table: ty.Table, how: Mapping[str, Any], work: Work) -> ty.CommitResult:
+def compact(spark: SparkSession, table: ty.TableWriter, how: Mapping[str, Any], work: Work) -> ty.CommitResult:
     """Compacts a table; what is small is done by the driver."""
     if table.count_rows() <= work.driver_rows and work.driver_bytes:
         work.begin("compacting on the driver")
@@ -129,14 +129,16 @@ def compact(spark: SparkSession, table: ty.Table, how: Mapping[str, Any], work: 
         work.begin("committing")
         return [told[number] for number in range(len(tasks))]
 
-    return table.compact_parts(runner, **how)
+    return table.distributed.compact(runner, **how)
 
 
-def create_index(spark: SparkSession, table: ty.Table, column: str, index_type: str, how: Mapping[str, Any], work: Work) -> ty.CommitResult:
+def create_index(
+    spark: SparkSession, table: ty.TableWriter, column: str, index_type: str, how: Mapping[str, Any], work: Work
+) -> ty.CommitResult:
     """Creates an index. Small tables and vector indices, whose parts learn from all rows, are done by the driver."""
     if table.count_rows() <= work.driver_rows and work.driver_bytes:
         work.begin("indexing on the driver")
-        return table.create_index(column, index_type, **how)
+        return table.indices.create(column, index_type, **how)
 
     def runner(task: IndexTask) -> list[Any]:
         groups = task.scan.groups(work.tasks(spark))
@@ -149,4 +151,4 @@ def create_index(spark: SparkSession, table: ty.Table, column: str, index_type: 
         work.begin("committing")
         return made
 
-    return table.create_index_parts(runner, column, index_type, **how)
+    return table.distributed.create_index(runner, column, index_type, **how)

@@ -28,7 +28,7 @@ _COPIES: Final = 1 << 20
 
 
 def merge(
-    spark: SparkSession, table: ty.Table, source: DataFrame, plan: SparkMergePlan, how: Mapping[str, Any], work: Work
+    spark: SparkSession, table: ty.TableWriter, source: DataFrame, plan: SparkMergePlan, how: Mapping[str, Any], work: Work
 ) -> ty.CommitResult:
     """Merges a data frame into a table, in the cheapest way that does it right."""
     given = arrow_schema(source.schema)
@@ -48,7 +48,7 @@ def merge(
     )
     upsert = _Upsert(spark, source, given, plan, work)
     joined = _Joined(spark, source, given, plan, work)
-    return table.change_rows(lambda pinned: (upsert(pinned) if upsert.does(pinned) else None) or joined(pinned), rules, **how)
+    return table.distributed.change_rows(lambda pinned: (upsert(pinned) if upsert.does(pinned) else None) or joined(pinned), rules, **how)
 
 
 def _assigned(plan: SparkMergePlan, given: list[str]) -> set[str]:
@@ -69,7 +69,7 @@ def _check(plan: SparkMergePlan, table: pa.Schema, given: pa.Schema) -> None:
                     )
 
 
-def _locally(table: ty.Table, rows: pa.Table, plan: SparkMergePlan, how: Mapping[str, Any]) -> ty.CommitResult:
+def _locally(table: ty.TableWriter, rows: pa.Table, plan: SparkMergePlan, how: Mapping[str, Any]) -> ty.CommitResult:
     """The same by the table's own verb: no expression of Spark is in it."""
     builder = table.merge(rows, plan.on, allow_duplicates=plan.allow_duplicates)
     for clause in plan.matched:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, cast
+from typing import Final, cast
 
 import tiltyard as ty
 from tiltyard.errors import InvalidInput
+from tiltyard.options import OnDuplicate
 from tiltyard.spark.source_options import Options
 from tiltyard.spark.write.schema_fit import parse_vectors
 
@@ -25,8 +26,6 @@ STREAM_WRITE: Final = (
 ROWS: Final = 1024 * 1024
 BYTES: Final = 90 * 1024**3
 """When a file ends, if nobody says."""
-
-OnDuplicate = Literal["error", "allow"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,14 +80,23 @@ class WriteOptions:
             if_exists=cast(str, options.one_of("if_exists", ("append", "error", "ignore"), "append")),
         )
 
-    def limits(self) -> dict[str, Any]:
-        """When files end, as arguments."""
-        return {"max_rows_per_file": self.max_rows_per_file, "max_bytes_per_file": self.max_bytes_per_file}
+    @property
+    def files(self) -> ty.FileLimits:
+        """When files end."""
+        return ty.FileLimits(self.max_rows_per_file, self.max_bytes_per_file)
 
-    def described(self, epoch: int | None) -> dict[str, str]:
-        """Properties of the commit, with the number of the work if it has one."""
-        numbered = ty.distributed.once(self.query_id, epoch) if self.query_id is not None and epoch is not None else {}
-        return {**self.properties, **numbered}
+    @property
+    def new_table(self) -> ty.TableOptions:
+        """What a table that is made is like."""
+        return ty.TableOptions(data_format=self.data_format, on_duplicate=self.on_duplicate, files=self.files)
+
+    def commit(self, numbered: Mapping[str, str] | None = None) -> ty.CommitOptions:
+        """How the commit is made, with the number of the work if it has one."""
+        return ty.CommitOptions({**self.properties, **(numbered or {})}, reexecutions=self.retries)
+
+    def numbered(self, epoch: int | None) -> dict[str, str]:
+        """The number of the work, as properties; none if it has none."""
+        return ty.distributed.once(self.query_id, epoch) if self.query_id is not None and epoch is not None else {}
 
 
 def _properties(text: str | None) -> dict[str, str]:

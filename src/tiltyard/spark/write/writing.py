@@ -56,13 +56,13 @@ class TiltyardWriter(DataSourceArrowWriter):
         self.idle = is_done(table, self.how.query_id, self.how.epoch) or (not self.overwrite and self.how.if_exists == "ignore")
         if self.overwrite:
             columns = new_columns(schema, self.how.vectors, table.schema)
-            task = table.write_task(
-                overwrite=True, schema=columns, primary_key=self.how.primary_key, on_duplicate=self.how.on_duplicate, **self.how.limits()
+            task = table.distributed.write_task(
+                overwrite=True, schema=columns, primary_key=self.how.primary_key, on_duplicate=self.how.on_duplicate, files=self.how.files
             )
             return task, columns, {name: name for name in columns.names}
         columns, names = table_columns(schema, table.schema)
         check_same_key(self.how, table)
-        return table.write_task(schema=columns, on_duplicate=self.how.on_duplicate, **self.how.limits()), columns, names
+        return table.distributed.write_task(schema=columns, on_duplicate=self.how.on_duplicate, files=self.how.files), columns, names
 
     def _for_new_table(self, schema: StructType) -> tuple[WriteTask, pa.Schema, dict[str, str]]:
         columns = new_columns(schema, self.how.vectors)
@@ -131,13 +131,13 @@ def part_of_task() -> str | None:
 # ---- tables ------------------------------------------------------------------------------------------------------------------
 
 
-def existing_table(target: Target) -> ty.Table | None:
+def existing_table(target: Target) -> ty.TableWriter | None:
     """The table, if it is there."""
     if target.lake is not None:
         lake = target.open_lake()
         return lake.table(str(target.table)) if target.table in lake.tables() else None
     try:
-        return target.open()
+        return target.open_latest()
     except NotFound:
         if target.branch is not None:
             raise
@@ -150,14 +150,16 @@ def new_table_task(target: Target, columns: pa.Schema, how: WriteOptions) -> Wri
         raise InvalidInput("A new table has no branches yet.", argument="branch")
     if target.lake is not None:
         return target.open_lake().new_table_task(
-            str(target.table), columns, primary_key=how.primary_key, stable_row_ids=how.stable_row_ids, data_format=how.data_format,
-            on_duplicate=how.on_duplicate, **how.limits(),
-        )  # fmt: skip
+            str(target.table), columns, primary_key=how.primary_key, stable_row_ids=how.stable_row_ids, options=how.new_table
+        )
     return ty.distributed.new_table(
-        str(target.path), columns, primary_key=how.primary_key, stable_row_ids=how.stable_row_ids, data_format=how.data_format,
-        storage_options=target.storage_options(), on_duplicate=how.on_duplicate,
-        durability="os" if target.durability == "os" else "fsync", **how.limits(),
-    )  # fmt: skip
+        str(target.path),
+        columns,
+        primary_key=how.primary_key,
+        stable_row_ids=how.stable_row_ids,
+        options=how.new_table,
+        storage=target.reached_by,
+    )
 
 
 def commit_pieces(
@@ -169,30 +171,31 @@ def commit_pieces(
         AlreadyCommitted: it was, before.
         ConflictError: what the rules say.
     """
-    told: dict[str, Any] = {"message": how.message, "properties": how.described(epoch), "on_duplicate": how.on_duplicate, "leftovers": True}
+    commit = how.commit(how.numbered(epoch))
+    told: dict[str, Any] = {"message": how.message, "commit": commit, "on_duplicate": how.on_duplicate, "leftovers": True}
     if task.kind == "create":
         try:
             _create(target, task, pieces, told)
             return
         except AlreadyExists:  # somebody made it meanwhile; whether that is a table for these rows has to be seen
-            task = _for_the_one_there(target.open(), task, overwrite=overwrite)
-    table = target.open()
+            task = _for_the_one_there(target.open_latest(), task, overwrite=overwrite)
+    table = target.open_latest()
     if task.kind == "overwrite":
-        table.overwrite_pieces(task, pieces, retries=how.retries, **told)
+        table.distributed.overwrite(task, pieces, **told)
     else:
-        table.append_pieces(pieces, retries=how.retries, **told)
+        table.distributed.append(pieces, **told)
 
 
 def _create(target: Target, task: WriteTask, pieces: Sequence[Piece], told: dict[str, Any]) -> None:
     if target.lake is not None:
         target.open_lake().create_table_from_pieces(str(target.table), task, pieces, **told)
     else:
-        ty.Table.create_from_pieces(task, pieces, commit_store=target.commit_store, **told)
+        ty.distributed.create_table(task, pieces, storage=target.reached_by, **told)
 
 
-def _for_the_one_there(table: ty.Table, task: WriteTask, *, overwrite: bool) -> WriteTask:
+def _for_the_one_there(table: ty.TableWriter, task: WriteTask, *, overwrite: bool) -> WriteTask:
     """The task for a table that somebody else made just now, if its files can become part of that one."""
-    there = table.write_task()
+    there = table.distributed.write_task()
     same = there.uri == task.uri and there.data_format == task.data_format
     if not same or (not overwrite and there.fields != task.fields):
         raise AlreadyExists(
@@ -201,7 +204,7 @@ def _for_the_one_there(table: ty.Table, task: WriteTask, *, overwrite: bool) -> 
     return replace(task, kind="overwrite" if overwrite else "append", version=there.version)
 
 
-def check_same_key(how: WriteOptions, table: ty.Table) -> None:
+def check_same_key(how: WriteOptions, table: ty.TableWriter) -> None:
     """Refuses another primary key than the table has."""
     if how.primary_key is not None and how.primary_key != table.primary_key:
         has = ", ".join(table.primary_key) or "none"

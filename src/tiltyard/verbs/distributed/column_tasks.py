@@ -16,6 +16,7 @@ from tiltyard.format.manifest_file import ManifestFile
 from tiltyard.format.names import Scheme
 from tiltyard.format.schema import arrow_from_fields
 from tiltyard.format.values import DataFile, Field
+from tiltyard.options import Storage
 from tiltyard.transaction.operations import Merge
 from tiltyard.transaction.transaction import Transaction
 from tiltyard.verbs.columns.add_columns import discarding, new_fields
@@ -55,7 +56,7 @@ class ColumnTask:
         Raises:
             InvalidInput: a row is there twice, or a value does not fit.
         """
-        place = open_place(self.scan.uri, storage_options=self.scan.storage_options)
+        place = open_place(self.scan.uri, Storage(self.scan.storage_options))
         return written_columns(place, self.scan.dataset(), fragment, self.file_schema, self._in_order(fragment, values))
 
     def _in_order(self, fragment: int, values: pa.Table) -> Batches:

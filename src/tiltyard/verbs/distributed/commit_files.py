@@ -16,6 +16,7 @@ from tiltyard.format.manifest import Manifest
 from tiltyard.format.manifest_file import ManifestFile
 from tiltyard.format.names import Scheme
 from tiltyard.format.values import DataFormat, DataFragment, Field
+from tiltyard.options import OnDuplicate
 from tiltyard.transaction.apply.next_manifest import Creation
 from tiltyard.transaction.key_filter import WrittenKeys
 from tiltyard.transaction.operations import Append, Overwrite
@@ -25,7 +26,7 @@ from tiltyard.verbs.engine.access import Place
 from tiltyard.verbs.engine.pylance import lance_errors
 from tiltyard.verbs.engine.reexecution import Committed, Execution, RerunPolicy, run_verb
 from tiltyard.verbs.keys.primary_keys import AnyKeys, Key, check_comparable, distinct_keys, key_of_fields, primary_key_of
-from tiltyard.verbs.write import NewTable, OnDuplicate, checked_keys, commit_rows, inserted, kept_key
+from tiltyard.verbs.write import NewTable, checked_keys, commit_rows, inserted, kept_key
 
 LONG_AGO: Final = float("-inf")
 """When pieces were written: nobody knows, so the commit looks whether their files are there."""

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from tiltyard.options import Storage
 from tiltyard.verbs.distributed.scan_tasks import ScanTask
 from tiltyard.verbs.engine.access import open_place
 from tiltyard.verbs.engine.pylance import lance_errors
@@ -29,7 +30,7 @@ class CompactTask:
         """Writes the new files; gives what pylance says of them, which goes back to the driver."""
         from lance import optimize
 
-        place = open_place(self.scan.uri, storage_options=self.scan.storage_options)
+        place = open_place(self.scan.uri, Storage(self.scan.storage_options))
         with lance_errors(place, "compact fragments", self.scan.number):
             return str(_class(optimize, "CompactionTask").from_json(self.plan).execute(self.scan.dataset()).json())
 

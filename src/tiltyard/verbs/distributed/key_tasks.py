@@ -19,7 +19,7 @@ _BATCH: Final = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundKeys:
     """What a search came to.
 
     Attributes:
@@ -50,7 +50,7 @@ class MatchTask:
     def without_keys(self) -> MatchTask:
         return MatchTask(self.scan, self.key)
 
-    def find(self, fragments: Iterable[int] | None = None, keys: KnownKeys | pa.Table | None = None, *, others: bool = False) -> Found:
+    def find(self, fragments: Iterable[int] | None = None, keys: KnownKeys | pa.Table | None = None, *, others: bool = False) -> FoundKeys:
         """Looks in some fragments, or in all.
 
         Args:
@@ -69,7 +69,7 @@ class MatchTask:
             addresses.append(where[both])
             if others:
                 rest.append(np.delete(where, both))
-        return Found(np.concatenate(rows), np.concatenate(addresses), np.concatenate(rest))
+        return FoundKeys(np.concatenate(rows), np.concatenate(addresses), np.concatenate(rest))
 
 
 def _pieces(batches: pa.RecordBatchReader, least: int) -> Iterable[pa.Table]:

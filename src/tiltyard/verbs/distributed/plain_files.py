@@ -12,8 +12,8 @@ import pyarrow as pa
 from tiltyard.errors import StorageError
 from tiltyard.format.fields import leaf_ids
 from tiltyard.format.values import DataFile, DataFragment, Field
+from tiltyard.options import FileLimits
 from tiltyard.verbs.engine.access import Place
-from tiltyard.verbs.engine.data_files import FileLimits
 from tiltyard.verbs.engine.pylance import lance_errors
 from tiltyard.verbs.engine.row_input import Rows
 
@@ -54,8 +54,8 @@ class _Files:
         self._waiting.append(batch)
         self._waiting_rows += batch.num_rows
         self._waiting_bytes += batch.nbytes
-        enough = self._waiting_bytes >= min(_BYTES_AT_ONCE, limits.max_bytes_per_file)
-        if enough or self._waiting_rows >= min(_ROWS_AT_ONCE, limits.max_rows_per_file):
+        enough = self._waiting_bytes >= min(_BYTES_AT_ONCE, limits.bytes)
+        if enough or self._waiting_rows >= min(_ROWS_AT_ONCE, limits.rows):
             self._add_waiting(limits)
 
     def finish(self, limits: FileLimits) -> None:
@@ -73,14 +73,14 @@ class _Files:
     def _add(self, batch: pa.RecordBatch, limits: FileLimits) -> None:
         while batch.num_rows:
             file = self._open or self._begin()
-            part = batch.slice(0, limits.max_rows_per_file - file.rows)
+            part = batch.slice(0, limits.rows - file.rows)
             with lance_errors(self._place, "write rows"):
                 file.writer.write_batch(part)
             file.rows += part.num_rows
             file.bytes += part.nbytes
             batch = batch.slice(part.num_rows)
             # What the values take in memory stands for the size of the file, which is not known before it is closed.
-            if file.rows >= limits.max_rows_per_file or file.bytes >= limits.max_bytes_per_file:
+            if file.rows >= limits.rows or file.bytes >= limits.bytes:
                 self.end()
 
     def _begin(self) -> _File:

@@ -24,6 +24,7 @@ from tiltyard.format.names import Scheme
 from tiltyard.format.roaring import encode_roaring
 from tiltyard.format.schema import arrow_from_fields, is_legacy_blob
 from tiltyard.format.values import DataFragment
+from tiltyard.options import FileLimits
 from tiltyard.transaction.apply.next_manifest import has_stable_row_ids
 from tiltyard.transaction.deletion_vectors import Vectors
 from tiltyard.transaction.footprint import fragments_of
@@ -35,7 +36,6 @@ from tiltyard.verbs.distributed.scan_tasks import ScanTask, scan_task
 from tiltyard.verbs.distributed.write_tasks import Piece, WriteTask, append_task, check_place, remove_leftovers, remove_pieces
 from tiltyard.verbs.engine.access import Place
 from tiltyard.verbs.engine.blobs import has_blobs
-from tiltyard.verbs.engine.data_files import FileLimits
 from tiltyard.verbs.engine.reexecution import Execution, RerunPolicy, run_verb
 from tiltyard.verbs.engine.row_deletion import Addresses, Rows, Struck, discard_files, strike_out
 from tiltyard.verbs.indices.mem_wal import check_progress, commit_progress

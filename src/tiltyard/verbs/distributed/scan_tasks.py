@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import pyarrow as pa
 
 from tiltyard.format.manifest import Manifest
+from tiltyard.options import Storage
 from tiltyard.transaction.apply.next_manifest import has_stable_row_ids
 from tiltyard.verbs.columns.column_files import quoted
 from tiltyard.verbs.engine.access import Place, open_place
@@ -125,7 +126,7 @@ def _opened(uri: str, number: int, identity: str, options: tuple[tuple[str, str]
 
 @lru_cache(maxsize=_DATASETS)
 def _named(uri: str, options: tuple[tuple[str, str], ...] | None) -> Place:
-    return open_place(uri, storage_options=dict(options) if options else None)
+    return open_place(uri, Storage(dict(options) if options else None))
 
 
 @contextmanager

@@ -24,16 +24,18 @@ from tiltyard.format.schema import arrow_from_fields, fields_from_arrow
 from tiltyard.format.schema_match import SchemaMatch, check_encodable, match_schema
 from tiltyard.format.values import DataFragment, Field
 from tiltyard.interfaces import ObjectStore
+from tiltyard.options import FileLimits, Storage, TableOptions
 from tiltyard.redact import redact
 from tiltyard.storage import Durability
 from tiltyard.verbs.distributed.plain_files import file_prefix, read_plain, write_plain
 from tiltyard.verbs.engine.access import Place, open_place
 from tiltyard.verbs.engine.blobs import blob_files, has_blobs
-from tiltyard.verbs.engine.data_files import FileLimits, is_plain, write_into, write_new
+from tiltyard.verbs.engine.data_files import is_plain, write_into, write_new
 from tiltyard.verbs.engine.pylance import open_dataset
 from tiltyard.verbs.engine.row_input import Rows, as_rows, conformed
+from tiltyard.verbs.engine.write_bases import without_base
 from tiltyard.verbs.keys.primary_keys import Key, PassingKeys, check_comparable, primary_key_of
-from tiltyard.verbs.write import NewTable, file_version, kept_key
+from tiltyard.verbs.write import NewTable, Writing, file_version, kept_key
 
 Kind: TypeAlias = Literal["append", "overwrite", "create"]
 
@@ -81,7 +83,7 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class WriteTask:
-    """Writes rows for a table from any process that can reach its storage; made by ``Table.write_task`` and the like.
+    """Writes rows for a table from any process that can reach its storage; made by ``t.distributed.write_task`` and the like.
 
     It can be pickled. Storage options travel along and are never shown.
 
@@ -141,7 +143,7 @@ class WriteTask:
         Raises:
             InvalidInput: the rows do not fit the table.
         """
-        place = open_place(self.uri, storage_options=self.storage_options, durability=self.durability)
+        place = open_place(self.uri, Storage(self.storage_options, self.durability))
         rows = _as_rows(data)
         if rows is None:
             return Piece(self.token, (), self.fields, 0, 0, self.data_format, self.version, part, place=place.lance_uri)
@@ -172,7 +174,7 @@ class WriteTask:
         Raises:
             UnsupportedFeature: there are columns that are stored in another form than they are given in, such as blobs.
         """
-        place = open_place(self.uri, storage_options=self.storage_options, durability=self.durability)
+        place = open_place(self.uri, Storage(self.storage_options, self.durability))
         if not is_plain(self.fields, self.data_format):
             raise UnsupportedFeature("Pieces with such columns cannot be read by themselves.", feature="reading pieces")
         schema = arrow_from_fields(self.fields)
@@ -197,7 +199,7 @@ class WriteTask:
             InvalidInput: a version of the table has them; nothing is removed.
         """
         given = [one for one in pieces if one is not None]
-        place = open_place(self.uri, storage_options=self.storage_options, durability=self.durability)
+        place = open_place(self.uri, Storage(self.storage_options, self.durability))
         tokens = dict.fromkeys((self.token, *(one.token for one in given)))
         refuse_committed(place, self.version, [path for one in given for path in one.paths], tokens if all_of_token else ())
         removed = remove_pieces(place.store, given)
@@ -368,3 +370,13 @@ def remove_leftovers(store: ObjectStore, token: str, kept: Iterable[str]) -> int
                 store.delete(found.path)
                 removed += 1
     return removed
+
+
+def new_task(
+    place: Place, schema: pa.Schema, primary_key: Sequence[str] | None, stable_row_ids: bool, options: TableOptions | None
+) -> WriteTask:
+    """A task for a table that is not there yet, as a caller describes it."""
+    given = options or TableOptions()
+    how = Writing(without_base(given.files), given.on_duplicate)
+    new = NewTable.of(primary_key, stable_row_ids, given)
+    return create_task(place, schema, new, how.limits, with_keys=given.on_duplicate == "error")

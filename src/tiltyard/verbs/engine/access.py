@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib.metadata import version as installed_version
 from typing import Any, Final, Literal, TypeAlias
 
-from tiltyard.errors import InvalidInput, NotFound
+from tiltyard.errors import NotFound
 from tiltyard.format.manifest_file import ManifestFile
 from tiltyard.format.names import Scheme
 from tiltyard.format.refs import branch_root
 from tiltyard.format.safe_text import check_base
 from tiltyard.format.values import BasePath, WriterVersion
 from tiltyard.interfaces import CommitHandler, ObjectStore, Runtime, system_runtime
+from tiltyard.options import Storage
 from tiltyard.storage import Durability, address_of, lance_uri, open_store
 from tiltyard.storage.handlers import ensure_usable, handler_for
 from tiltyard.transaction.commit import Committer
@@ -168,35 +169,20 @@ def main_place(place: Place) -> Place:
     return replace(place, uri=place.main_uri, store=store, branch=None, outside=None)
 
 
-def check_verify(verify: object) -> None:
-    if verify not in (None, "read"):
-        raise InvalidInput(f"verify is 'read' or None, not {verify!r}.", argument="verify")
-
-
 def open_place(
-    uri: str | os.PathLike[str],
-    *,
-    storage_options: Mapping[str, Any] | None = None,
-    durability: Durability = "fsync",
-    handler: str | CommitHandler | None = None,
-    allowed_bases: Sequence[str | os.PathLike[str]] = (),
-    verify: Verify | None = None,
-    isolate: bool | ReadLimits = False,
-    store: ObjectStore | None = None,
-    runtime: Runtime | None = None,
+    uri: str | os.PathLike[str], storage: Storage | None = None, *, store: ObjectStore | None = None, runtime: Runtime | None = None
 ) -> Place:
     """The place at a URI. A store or runtime given here replaces the usual one; the simulator and fault tests do that."""
-    text = address_of(uri)
-    check_verify(verify)
-    store = store or open_store(text, storage_options=storage_options, durability=durability)
+    text, how = address_of(uri), storage or Storage()
+    store = store or open_store(text, storage_options=how.options, durability=how.durability)
     return Place(
         uri=text,
         store=store,
-        handler=handler_for(store, handler),
-        runtime=runtime or system_runtime(),
-        durability=durability,
-        storage_options=dict(storage_options) if storage_options else None,
-        allowed_bases=tuple(base if base == ANYWHERE else lance_uri(base) for base in allowed_bases),
-        verify=verify,
-        limits=read_limits(isolate),
+        handler=handler_for(store, how.handler),
+        runtime=runtime or how.runtime or system_runtime(),
+        durability=how.durability,
+        storage_options=dict(how.options) if how.options else None,
+        allowed_bases=tuple(ANYWHERE if base == ANYWHERE else lance_uri(base) for base in how.allowed_bases),
+        verify=how.verify,
+        limits=read_limits(how.isolate),
     )

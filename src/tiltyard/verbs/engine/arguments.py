@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -14,7 +14,6 @@ from tiltyard.errors import InvalidInput
 from tiltyard.format.fields import parse_path
 from tiltyard.format.manifest import DETACHED
 from tiltyard.format.safe_text import check_text
-from tiltyard.transaction.backoff import RetryPolicy
 from tiltyard.verbs.engine.sql_expressions import condition, expressions
 
 
@@ -69,9 +68,18 @@ def version_number(version: object) -> int:
     return version
 
 
-def scan_options(given: Mapping[str, object]) -> None:
-    """Refuses options that pylance's scanner does not have, or whose value cannot be."""
+def scan_options(options: Mapping[str, object] | None, limit: int | None, offset: int | None) -> dict[str, Any]:
+    """Options for pylance's scanner.
+
+    Raises:
+        InvalidInput: it does not have one of them, or a value cannot be.
+    """
     from lance import LanceDataset
+
+    if options is not None and not isinstance(options, Mapping):
+        raise InvalidInput(f"options is a mapping, not a {type(options).__name__}.", argument="options")
+    given: dict[str, Any] = dict(options or {})
+    given |= {name: value for name, value in (("limit", limit), ("offset", offset)) if value is not None}
 
     known = inspect.signature(LanceDataset.scanner).parameters.keys() - {"self", "columns", "filter"}
     for name, value in given.items():
@@ -81,12 +89,7 @@ def scan_options(given: Mapping[str, object]) -> None:
             raise InvalidInput(f"There is no option {name!r} of a scan.", argument=name, advice=advice)
         if name in _COUNTS and value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 0):
             raise InvalidInput(f"{name} is a number from 0 on, not {value!r}.", argument=name)
+    return given
 
 
 _COUNTS: Final = ("limit", "offset", "batch_size")
-
-
-def retry_policy(max_retries: int) -> RetryPolicy:
-    if not isinstance(max_retries, int) or max_retries < 0:
-        raise InvalidInput("max_retries is a number from 0 on.", argument="max_retries")
-    return RetryPolicy(max_retries)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
@@ -19,6 +18,7 @@ from tiltyard.format.safe_text import check_encodes, check_text
 from tiltyard.format.schema import BLOB_KEY
 from tiltyard.format.values import DataFile, DataFragment, Field
 from tiltyard.interfaces import Randomness
+from tiltyard.options import FileLimits
 from tiltyard.transaction.new_files import is_remote
 from tiltyard.transaction.transaction import MESSAGE_PROPERTY
 from tiltyard.verbs.engine.access import Place
@@ -31,19 +31,6 @@ from tiltyard.verbs.engine.write_bases import Target
 if TYPE_CHECKING:
     from lance import LanceDataset
     from lance.fragment import FragmentMetadata
-
-
-@dataclass(frozen=True, slots=True)
-class FileLimits:
-    """When a new data file is begun."""
-
-    max_rows_per_file: int = 1024 * 1024
-    max_bytes_per_file: int = 90 * 1024**3
-
-    def __post_init__(self) -> None:
-        for name in ("max_rows_per_file", "max_bytes_per_file"):
-            if getattr(self, name) < 1:
-                raise InvalidInput(f"{name} must be at least 1.", argument=name)
 
 
 SMALL_BYTES: Final = 32 * 1024**2
@@ -73,12 +60,7 @@ def write_into(
         limits: when to begin a new file.
         target: the base to write to; the table's own directory without one.
     """
-    if (
-        isinstance(rows, pa.Table)
-        and rows.nbytes <= SMALL_BYTES
-        and rows.num_rows <= limits.max_rows_per_file
-        and is_plain(fields, data_version)
-    ):
+    if isinstance(rows, pa.Table) and rows.nbytes <= SMALL_BYTES and rows.num_rows <= limits.rows and is_plain(fields, data_version):
         return _write_small(place, rows, fields, data_version, target) if rows.num_rows else ()
     return _write(place, rows, dataset(), limits, target, mode="append")
 
@@ -139,8 +121,8 @@ def _write(place: Place, rows: Rows, to: Any, limits: FileLimits, target: Target
         written = write_fragments(
             source,
             to,
-            max_rows_per_file=limits.max_rows_per_file,
-            max_bytes_per_file=limits.max_bytes_per_file,
+            max_rows_per_file=limits.rows,
+            max_bytes_per_file=limits.bytes,
             storage_options=place.lance_options(),
             target_bases=None if target is None else [target.reference],
             **how,

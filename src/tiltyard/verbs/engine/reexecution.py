@@ -18,13 +18,14 @@ from tiltyard.format.manifest_file import ManifestFile
 from tiltyard.format.names import Scheme
 from tiltyard.format.values import DataFragment
 from tiltyard.interfaces import Clock
+from tiltyard.options import CommitOptions
 from tiltyard.transaction import observers
 from tiltyard.transaction.backoff import RetryPolicy, wait_before
 from tiltyard.transaction.race import CommitResult
 from tiltyard.transaction.resolve import Window
 from tiltyard.transaction.verify import transaction_id
 from tiltyard.verbs.engine.access import Place
-from tiltyard.verbs.engine.data_files import discard
+from tiltyard.verbs.engine.data_files import discard, properties_with_message
 from tiltyard.verbs.engine.row_input import Rows, as_rows
 from tiltyard.verbs.engine.write_bases import Target
 
@@ -40,23 +41,30 @@ READ_ONCE = "The rows came as a stream, which was read: pass them again, or as a
 
 @dataclass(frozen=True, slots=True)
 class RerunPolicy:
-    """Bounds of both stages of retry.
+    """Bounds of both stages of retry; ``CommitOptions`` has checked them.
 
     Attributes:
         race: bounds of the race for a version, in each execution.
-        retries: how often the verb is run again after a conflict.
+        reexecutions: how often the verb is re-executed after a conflict.
         deadline: seconds after which nothing is begun any more, in either stage; None for no limit.
     """
 
     race: RetryPolicy = field(default_factory=RetryPolicy)
-    retries: int = 10
+    reexecutions: int = 10
     deadline: float | None = None
 
-    def __post_init__(self) -> None:
-        if not isinstance(self.retries, int) or self.retries < 0:
-            raise InvalidInput("retries is a number from 0 on.", argument="retries")
-        if self.deadline is not None and not (isinstance(self.deadline, int | float) and self.deadline >= 0):
-            raise InvalidInput("deadline is a number of seconds from 0 on, or None.", argument="deadline")
+
+def commit_terms(commit: CommitOptions | None, message: str | None) -> tuple[dict[str, str], RerunPolicy]:
+    """What a verb's commit says in the history, and how often it may be retried.
+
+    Raises:
+        InvalidInput: naming the argument.
+    """
+    options = CommitOptions() if commit is None else commit
+    if not isinstance(options, CommitOptions):
+        raise InvalidInput(f"commit is a ty.CommitOptions, not a {type(commit).__name__}.", argument="commit")
+    policy = RerunPolicy(RetryPolicy(options.race_retries), options.reexecutions, options.deadline)
+    return properties_with_message(options.properties, message), policy
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +144,7 @@ def run_verb(
                 raise conflict.advised(READ_ONCE) from conflict
             except RetryableConflict as error:
                 error.executions = executions
-                if executions > policy.retries or not _may_run_again(error) or not again(error):
+                if executions > policy.reexecutions or not _may_run_again(error) or not again(error):
                     raise
                 conflict = error
             except TiltyardError as error:

@@ -14,6 +14,7 @@ from tiltyard.format.digests import file_key
 from tiltyard.format.manifest import Manifest
 from tiltyard.format.values import BasePath, DataFragment
 from tiltyard.interfaces import ObjectStore
+from tiltyard.options import FileLimits
 from tiltyard.transaction.new_files import at_once, digest_of
 from tiltyard.verbs.engine.access import Place
 
@@ -81,5 +82,16 @@ def find_base(place: Place, manifest: Manifest, base: str | int | None) -> Targe
         if base in known:
             return Target(place, one)
     there = ", ".join(one.name or str(one.id) for one in manifest.base_paths)
-    advice = f"It has {there}." if there else "Add one with add_bases first."
+    advice = f"It has {there}." if there else "Add one with t.settings.add_bases first."
     raise InvalidInput(f"Version {manifest.version} has no base {base!r}.", argument="base", advice=advice[:150])
+
+
+def without_base(files: FileLimits | None) -> FileLimits:
+    """Limits for a verb whose files always go to the table's own directory.
+
+    Raises:
+        InvalidInput: they name a base.
+    """
+    if files is not None and files.base is not None:
+        raise InvalidInput("The files of this verb go to the table's own directory.", argument="files", advice="Leave base out.")
+    return files or FileLimits()

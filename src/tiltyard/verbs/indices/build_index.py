@@ -21,6 +21,7 @@ from tiltyard.format.roaring import encode_roaring
 from tiltyard.format.safe_text import check_text
 from tiltyard.format.schema import arrow_from_fields
 from tiltyard.format.values import IndexFile, IndexMetadata
+from tiltyard.options import Storage
 from tiltyard.transaction.apply.coverage import indices_of
 from tiltyard.transaction.footprint import SINGLETONS
 from tiltyard.transaction.operations import CreateIndex
@@ -257,7 +258,7 @@ class IndexTask:
 
     def segment(self, fragments: Sequence[int]) -> Any:
         """Writes the files of one segment, over some fragments; gives what pylance says of it."""
-        place = open_place(self.scan.uri, storage_options=self.scan.storage_options)
+        place = open_place(self.scan.uri, Storage(self.scan.storage_options))
         return _built(place, self.scan.dataset(), self.build, self.name, fragments)
 
 
@@ -349,7 +350,7 @@ def empty_bitmap(place: Place, manifest: Manifest, column: str, name: str) -> In
     with tempfile.TemporaryDirectory(prefix="tiltyard-") as scratch:
         with lance_errors(place, "write index"):
             lance.write_dataset(schema.empty_table(), scratch).create_scalar_index(column, "BITMAP", name=name)
-        beside = open_place(scratch, durability="os")
+        beside = open_place(scratch, Storage(durability="os"))
         [made] = indices_of(beside.load(*beside.head()).manifest)
         segment = replace(
             made,
