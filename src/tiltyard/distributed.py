@@ -7,7 +7,7 @@
 See ``Table.write_task``, ``Table.append_pieces``, ``Table.overwrite_pieces``, ``Table.create_from_pieces``, and for lakes
 ``Lake.new_table_task`` and ``Lake.create_table_from_pieces``.
 
-Verbs that depend on what is there, such as a merge, are worked out on a pinned version: ``Table.change_rows`` calls a function with that
+Verbs that depend on existing rows, such as a merge, are executed on a pinned version: ``Table.change_rows`` calls a function with that
 version, which has others read (``ScanTask``), look up keys (``MatchTask``) and write (``WriteTask``), and commits what it returns.
 """
 

@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 
 
 class SparkTable:
-    """A table in a Spark session. Verbs start from its newest version; inside a transaction, from what the transaction sees.
+    """A table in a Spark session. Verbs start from its latest version; inside a transaction, from what the transaction sees.
 
     Data is read, matched and written by executors; what is small is done by the driver, without Spark. Either way a verb is one commit,
     by the rules of the verb of the same name of ``Table``, and is done again after a conflict that allows it.
 
-    Example:
+    Examples:
         >>> t = ty.spark.SparkTable.for_path(spark, "s3://bucket/readings")  # doctest: +SKIP
         >>> t.merge(df, on="id").when_matched_update_all().when_not_matched_insert_all().execute()  # doctest: +SKIP
     """
@@ -71,7 +71,7 @@ class SparkTable:
         return self.table.schema
 
     def refresh(self) -> SparkTable:
-        """Moves to the newest version."""
+        """Moves the handle to the latest version."""
         self.table.refresh()
         return self
 
@@ -80,7 +80,7 @@ class SparkTable:
     def to_df(
         self, version: int | None = None, *, tag: str | None = None, timestamp: datetime | str | None = None, **options: Any
     ) -> DataFrame:
-        """The rows as a data frame, pinned at one version: the newest one now, or another.
+        """The rows as a data frame, pinned to one version: the latest one by default.
 
         Args:
             version: a version of the table.
@@ -112,13 +112,13 @@ class SparkTable:
 
         Args:
             df: the rows; columns are matched by name.
-            on_duplicate: what to do, on a table with a primary key, about keys that are there already or come twice.
+            on_duplicate: what to do, on a table with a primary key, about existing and duplicate keys.
             retries: how often all of it is done again after a conflict that allows it.
             how: what else ``Table.append`` takes: ``message``, ``properties``, ``max_rows_per_file`` and the like.
 
         Raises:
             InvalidInput: the rows do not fit the table.
-            KeyConflict: a key comes twice, or is there already.
+            KeyConflict: a key is duplicate, or exists already.
         """
         self.table.refresh()
         rows = small_rows(df, self.work, self.table.schema)
@@ -158,7 +158,7 @@ class SparkTable:
         Args:
             df: the rows; it may read the very table.
             primary_key: another key than before; ``[]`` for none.
-            on_duplicate: what to do, with a primary key, about keys that come twice.
+            on_duplicate: what to do, with a primary key, about duplicate keys.
             how: what else ``Table.overwrite`` takes: ``message``, ``properties``, ``max_rows_per_file`` and the like.
         """
         self.table.refresh()
@@ -169,7 +169,7 @@ class SparkTable:
 
         Args:
             df: the rows; it may read the very table.
-            on_duplicate: what to do, with a primary key, about keys that come twice.
+            on_duplicate: what to do, with a primary key, about duplicate keys.
             how: what else ``Table.overwrite`` takes.
 
         Raises:

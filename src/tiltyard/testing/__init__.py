@@ -1,9 +1,8 @@
-"""For those who test tables or write backends: a conformance suite, stores that misbehave on demand, time and chance under control.
+"""For authors of stores, handlers and catalogs: conformance suites, stores that fail on demand, controlled clocks and randomness.
 
-``simulator`` runs the commit loop under schedules that a seed or an enumeration decides.
+The simulator and the history checker (``tiltyard_proofs.simulator``, ``tiltyard_proofs.histories``) are not part of the wheel.
 """
 
-from tiltyard.testing import simulator
 from tiltyard.testing.clocks import ManualClock, SeededRandomness, manual_runtime
 from tiltyard.testing.conformance import ObjectStoreTests
 from tiltyard.testing.counting_records import CountingRecords
@@ -32,5 +31,4 @@ __all__ = [
     "WrapperStore",
     "all_faults",
     "manual_runtime",
-    "simulator",
 ]

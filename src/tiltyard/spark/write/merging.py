@@ -150,7 +150,7 @@ class SparkMerge:
             message: a sentence for the history.
             properties: more for the history, as text.
             max_retries: how often a lost race for a version is run again.
-            retries: how often all of it is done again on the newest version after a conflict that allows it.
+            retries: how often the verb is re-executed on the latest version after a retryable conflict.
             deadline: seconds after which neither is begun again.
 
         Returns:
