@@ -7,7 +7,7 @@ WORKERS ?= 2
 QUICK := not (spark or server or process or fuzz or slow)
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo check test lint format types proto proto-check lock bench bench-verbs bench-lake bench-spark cluster-test prove prove-tests prove-lakes prove-runs coverage mutants clean
+.PHONY: help venv demo check test lint format types proto proto-check docs wheel-test lock bench bench-verbs bench-lake bench-spark cluster-test prove prove-tests prove-lakes prove-runs coverage mutants clean
 
 help: ## Show this help
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -35,11 +35,12 @@ coverage: $(STAMP) ## Fail unless tests take every branch of transaction/; part 
 mutants: $(STAMP) ## Plant bugs in copies of the code and see that the tests notice each
 	$(BIN)/python tools/mutants.py $(ARGS)
 
-lint: $(STAMP) types ## Check style, types, imports, dependencies and generated code
+lint: $(STAMP) types ## Check style, types, imports, dependencies, spelling and generated code
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports
 	$(BIN)/deptry .
+	$(BIN)/codespell
 	$(MAKE) --no-print-directory proto-check
 
 types: $(STAMP) ## Check types, strictly
@@ -55,8 +56,15 @@ proto: $(STAMP) ## Generate the protobuf code
 proto-check: $(STAMP) ## Fail if the generated protobuf code is not in step with lance.proto
 	$(BIN)/python tools/generate_proto.py --check
 
+docs: $(STAMP) ## Build the documentation as a site in site/; a dead link fails
+	$(BIN)/python -m bench.plots --check
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+wheel-test: $(STAMP) ## Build the wheel, install it in an empty environment without Spark and use it there
+	$(BIN)/python tools/wheel_smoke.py $(ARGS)
+
 lock: ## Write requirements.lock anew from pyproject.toml
-	$(BIN)/uv pip compile pyproject.toml --all-extras --group dev --universal --python-version 3.11 --generate-hashes \
+	$(BIN)/uv pip compile pyproject.toml --all-extras --group dev --group docs --universal --python-version 3.11 --generate-hashes \
 		--no-emit-index-url --no-emit-find-links --no-annotate --no-header --quiet -o requirements.lock $(ARGS)
 
 bench: $(STAMP) ## Measure commits against pylance, interleaved in one run

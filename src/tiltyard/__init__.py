@@ -1,7 +1,7 @@
 """Tiltyard: a transactional lakehouse engine for tables in the Lance format.
 
-The public names are those in ``__all__``. Rooms below (``format``, ``storage``, ``transaction``, ``verbs``) are for us;
-``tiltyard.testing`` is for whoever writes a store of their own.
+The public names are those in ``__all__``. The packages below (``format``, ``storage``, ``transaction``, ``verbs``) are internal;
+``tiltyard.testing`` is for authors of stores, handlers and catalogs.
 """
 
 from importlib import import_module as _import_module

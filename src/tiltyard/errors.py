@@ -2,25 +2,25 @@
 
     TiltyardError
     +-- ConflictError                another commit won; nothing of ours is visible
-    |   +-- RetryableConflict        read the newest version and run the operation again
+    |   +-- RetryableConflict        refresh and re-execute the operation on the latest version
     |   |   +-- ExpectedVersionMismatch
     |   |   +-- KeyConflict
-    |   +-- IncompatibleConflict     a person decides: running it again may mean something else
+    |   +-- IncompatibleConflict     a person decides: re-executing it may mean something else
     +-- ContentionError              too many lost races; wait, or send fewer commits
     +-- OutcomeUnknown               ask ``t.transactions.outcome(id)`` or ``ty.outcomes.outcome_at``; delete nothing
-    +-- HistoryUnavailable           open the table anew: what happened in between cannot be read
-    +-- CorruptTable                 the bytes are wrong; restore the file or another version
-    +-- UnsupportedFeature           a newer writer made this; upgrade
-    +-- UnsafeStore                  use another store or a lock: this one overwrites
+    +-- HistoryUnavailable           reopen the table: a version since the one it read cannot be read
+    +-- CorruptTable                 a file holds wrong bytes; restore it, or open another version
+    +-- UnsupportedFeature           the table needs a newer release; upgrade
+    +-- UnsafeStore                  the store overwrites existing objects; use a lock, or another store
     +-- OwnershipError               open the lake that owns it, or rebuild its catalog
     +-- NotFound                     (also LookupError) no such table, version, tag or object
     +-- AlreadyExists                the name is taken
-    +-- AlreadyCommitted             nothing: the same piece of work was committed before
-    +-- InvalidInput                 (also ValueError) mend the argument
-    +-- StorageError                 (also OSError) the store failed; ``maybe_applied`` says how
+    +-- AlreadyCommitted             nothing to do: this idempotency key was committed before
+    +-- InvalidInput                 (also ValueError) correct the argument
+    +-- StorageError                 (also OSError) the store failed; ``maybe_applied`` says whether the request may have succeeded
 
-``kind`` is a stable, machine-readable code. Messages are for people, stay under 300 characters and are not an API; whatever a
-program needs is an attribute, and ``to_dict()`` gives them all.
+``kind`` is a stable, machine-readable code. Messages are for people, stay under 300 characters and are not an API. Programs use the
+attributes; ``to_dict()`` returns all of them.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ MESSAGE_LIMIT = 299
 
 @dataclass(frozen=True, slots=True)
 class Winner:
-    """A commit that stood in the way of ours."""
+    """A commit of another writer that conflicted with ours, or won the race for a version."""
 
     version: int
     transaction_id: str
@@ -43,7 +43,7 @@ class Winner:
     writer: str = ""
     message: str = ""
     author: str = ""
-    """Who committed it, where a lake's history says so."""
+    """Who committed it, as recorded in a lake's history."""
 
     def __str__(self) -> str:
         by = f" by {self.author or self.writer}" if self.author or self.writer else ""
@@ -51,7 +51,7 @@ class Winner:
 
 
 def fit(what: str, advice: str = "", limit: int = MESSAGE_LIMIT) -> str:
-    """Joins what happened and what to do. What happened is cut first, down to half of the room: who is not told it needs no advice."""
+    """Joins what happened and what to do, within ``limit`` characters. What happened is shortened first, but keeps at least half."""
     half = max(limit - len(what), limit - limit // 2) - 1
     if len(advice) > half:
         advice = advice[: half - 3] + "..."
@@ -62,12 +62,12 @@ def fit(what: str, advice: str = "", limit: int = MESSAGE_LIMIT) -> str:
 
 
 class TiltyardError(Exception):
-    """Base of all errors. ``str(error)`` says what happened, who did it and what to do next.
+    """Base class of all errors. ``str(error)`` says what happened, to what, and what to do next.
 
     Attributes:
-        kind: stable code of this class of errors.
-        advice: what to do next, one sentence.
-        retryable: whether running the operation again on the newest version is safe.
+        kind: stable code of the error class.
+        advice: what to do next, in a sentence.
+        retryable: whether it is safe to re-execute the operation on the latest version.
     """
 
     kind: ClassVar[str] = "error"
@@ -79,27 +79,27 @@ class TiltyardError(Exception):
         super().__init__(fit(what, self.advice))
 
     def advised(self, advice: str) -> Self:
-        """The same error with other advice."""
+        """Returns a copy of the error with other advice."""
         other = copy(self)
-        told, old = str(self), self.advice
-        if not told.endswith(old):  # it was cut
-            old = next((told[place:] for place in range(len(told)) if old.startswith(told[place:].removesuffix("..."))), "")
-        other.args = (fit(told.removesuffix(old).rstrip(), advice),)
+        text, old = str(self), self.advice
+        if not text.endswith(old):  # it was shortened
+            old = next((text[start:] for start in range(len(text)) if old.startswith(text[start:].removesuffix("..."))), "")
+        other.args = (fit(text.removesuffix(old).rstrip(), advice),)
         other.advice = advice
         return other
 
     def to_dict(self) -> dict[str, Any]:
-        """All of the error as plain JSON values."""
+        """Returns the kind, the message and all attributes as plain JSON values."""
         facts = {name: _plain(value) for name, value in vars(self).items() if not name.startswith("_")}
         return {"kind": self.kind, "message": str(self), "retryable": self.retryable, **facts}
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # The usual way calls the class with the finished message, which is not what the constructors take.
+        # By default pickle calls the class with the finished message, which is not what the constructors take.
         return _revive, (type(self), self.args, {name: value for name, value in vars(self).items() if name != "_window"})
 
 
 def _revive(kind: type[TiltyardError], args: tuple[Any, ...], facts: dict[str, Any]) -> TiltyardError:
-    """An error as it was in another process."""
+    """Rebuilds a pickled error."""
     error = kind.__new__(kind, *args)
     error.args = args
     vars(error).update(facts)
@@ -115,24 +115,24 @@ def _plain(value: Any) -> Any:
         return {str(name): _plain(item) for name, item in value.items()}
     if value is None or isinstance(value, str | int | float):
         return value
-    return str(value)  # keys and rows may hold anything: moments, bytes, decimals
+    return str(value)  # keys and rows may hold any type: timestamps, bytes, decimals
 
 
 class ConflictError(TiltyardError):
-    """Another commit won and ours cannot be carried over it. Nothing of ours is visible.
+    """Another commit won, and ours cannot be rebased over it. Nothing of ours is visible.
 
     Attributes:
-        operation: what we wanted to commit.
-        read_version: the version our operation was built on.
-        winners: the commits that stood in the way, oldest first.
-        fragments: ids of fragments both sides touched (a sample).
-        sample: rows or keys both sides touched (a sample).
-        executions: how many times the operation was worked out and tried, each time on a newer version.
-        attempts: how many times the last of these tried to create a version.
-        transaction_id: of the last of these, for ``t.transactions.explain``; empty where it did not get as far as a transaction.
-        table: in a transaction over several tables, which one; empty otherwise.
-        expected, actual: the versions of that table that we built on and that it is at.
-        by: who moved that table: the transactions' ids, authors, operations and messages.
+        operation: the operation that was to be committed.
+        read_version: the version the operation was built on.
+        winners: the commits it conflicts with, oldest first.
+        fragments: ids of fragments that both sides changed (a sample).
+        sample: rows or keys that both sides changed (a sample).
+        executions: how often the operation was executed, each time on a later version.
+        attempts: how often the last execution tried to create a version.
+        transaction_id: of the last execution, for ``t.transactions.explain``; empty if it failed before it became a transaction.
+        table: in a transaction over several tables, the one with the conflict; empty otherwise.
+        expected, actual: the version of that table the transaction was built on, and the version it is at.
+        by: the transactions that changed that table: their ids, authors, operations and messages.
     """
 
     kind = "conflict"
@@ -166,16 +166,16 @@ class ConflictError(TiltyardError):
 
 
 class RetryableConflict(ConflictError):
-    """Evaluating the operation again on the newest version is safe."""
+    """A later commit changed what the operation read; re-executing it on the latest version is safe."""
 
     kind = "retryable-conflict"
     retryable = True
-    default_advice = "Refresh the table and run the operation again."
+    default_advice = "Nothing was committed. Refresh the table and re-execute the operation."
     _window: Any = None
 
     @property
     def window(self) -> Any:
-        """What was to be committed and how far the commits since were judged, for a re-execution in this process; else None."""
+        """The conflict window judged so far, for a re-execution in this process; None elsewhere."""
         return self._window
 
     @window.setter
@@ -184,15 +184,15 @@ class RetryableConflict(ConflictError):
 
 
 class ExpectedVersionMismatch(RetryableConflict):
-    """A table was not at the version the caller named, or that a transaction over several tables was built on.
+    """A table is not at the version that the caller named or that a transaction over several tables was built on.
 
     Attributes:
-        table: which one.
-        expected, actual: its versions; ``actual`` is None where the table is gone.
+        table: the table's name.
+        expected, actual: its versions; ``actual`` is None if the table was dropped.
         cause: ``write`` if both wrote to it, ``read`` if we only read it, ``incompatible`` if it was dropped or renamed or its name is
-            taken, ``foreign`` if a writer that does not know the lake took the version, ``replaced`` if another version has the number,
-            ``line`` if the whole branch of the lake is another one (``expected`` and ``actual`` are snapshots then).
-        by: who moved it: the transactions' ids, authors, operations and messages.
+            taken, ``foreign`` if a foreign writer took the version, ``replaced`` if another commit has that version number now, ``line``
+            if the lake's branch was recreated or fast-forwarded (``expected`` and ``actual`` are snapshots then).
+        by: the transactions that changed it: their ids, authors, operations and messages.
     """
 
     kind = "expected-version-mismatch"
@@ -217,30 +217,30 @@ class ExpectedVersionMismatch(RetryableConflict):
 
 
 class KeyConflict(RetryableConflict):
-    """A key of ours was inserted by somebody else, or is there already."""
+    """A primary key in the input already exists in the table, or a concurrent commit inserted it."""
 
     kind = "key-conflict"
-    default_advice = "Use merge to update keys that exist, or drop them from the input."
+    default_advice = "Use merge to update existing keys, or drop them from the input."
 
 
 class IncompatibleConflict(ConflictError):
-    """Evaluating the operation again may mean something else, so nobody does it unasked."""
+    """A later commit may have changed what the operation means, so it is not re-executed automatically."""
 
     kind = "incompatible-conflict"
-    default_advice = "Look at the table as it is now and decide whether the operation still makes sense."
+    default_advice = "Nothing was committed. Look at the latest version and decide whether the operation still makes sense."
 
 
 class ContentionError(TiltyardError):
-    """The race for a version was lost too often. Nobody touched what we touched: only the number of the version was taken each time.
+    """The race for the next version was lost too often. There is no conflict: other writers only took each version number first.
 
     Attributes:
-        operation: what we wanted to commit.
-        read_version: the version our operation was built on.
-        attempts: how many times we tried.
-        winners: who won each race, oldest first.
-        seconds: how long we tried.
-        transaction_id: what we tried to commit, for ``t.transactions.explain``.
-        fragments, sample: empty, for callers that treat all alike.
+        operation: the operation that was to be committed.
+        read_version: the version the operation was built on.
+        attempts: how often it tried to create a version.
+        winners: the commit that won each race, oldest first.
+        seconds: how long it tried.
+        transaction_id: of the failed transaction, for ``t.transactions.explain``.
+        fragments, sample: empty; they exist so that all commit errors have the same attributes.
     """
 
     kind = "contention"
@@ -270,16 +270,16 @@ class ContentionError(TiltyardError):
 
 
 class OutcomeUnknown(TiltyardError):
-    """The store failed in a way that leaves open whether the commit was applied.
+    """The store failed, and whether the commit was applied is not known yet. Nothing was deleted.
 
     Attributes:
         transaction_id: pass it to ``t.transactions.outcome`` once the store answers again, or to ``ty.outcomes.outcome_at``.
-        version: the version we tried to create.
+        version: the version the commit tried to create.
         uri: the table.
-        operation: what we wanted to commit.
-        read_version: the version our operation was built on.
-        winners: the commits that came in between and that ours was carried over, oldest first; who has ``version`` is not known.
-        fragments, sample: empty, for callers that treat all alike: nothing that was found in the way is in doubt.
+        operation: the operation that was to be committed.
+        read_version: the version the operation was built on.
+        winners: the commits it was rebased over, oldest first; which commit has ``version`` is not known.
+        fragments, sample: empty; they exist so that all commit errors have the same attributes.
         retryable: always False; ask for the outcome first.
     """
 
@@ -298,9 +298,9 @@ class OutcomeUnknown(TiltyardError):
         winners: Sequence[Winner] = (),
         advice: str | None = None,
     ) -> None:
-        # Version 1 is the creation of a table: then there is no handle to ask.
+        # Version 1 creates the table: there is no handle to ask then.
         call = "ty.outcomes.outcome_at(uri, " if version == 1 else "t.transactions.outcome("
-        ask = f"Nothing was deleted. Ask {call}{transaction_id!r}, version={version}) when the store answers again."
+        ask = f"Nothing was deleted. Call {call}{transaction_id!r}, version={version}) once the store answers again."
         super().__init__(what, advice=ask if advice is None else advice)
         self.transaction_id = transaction_id
         self.version = version
@@ -313,22 +313,22 @@ class OutcomeUnknown(TiltyardError):
 
 
 class HistoryUnavailable(TiltyardError):
-    """A version in the conflict window cannot be read, so the commit is refused.
+    """A version since the one the operation read is gone or unreadable, so conflicts cannot be checked and the commit is refused.
 
     Attributes:
-        operation: what we wanted to commit.
-        read_version: where our window begins.
-        missing: versions in the window that cannot be read.
-        head: the newest version.
-        winners: the commits in the window that could be read, oldest first.
-        attempts: how many times we tried to create a version.
-        transaction_id: what we tried to commit, for ``t.transactions.explain``; empty where it did not get as far as a transaction.
-        fragments, sample: empty, for callers that treat all alike: what overlapped cannot be read.
+        operation: the operation that was to be committed.
+        read_version: the version the operation was built on.
+        missing: versions since then that cannot be read.
+        head: the latest version.
+        winners: the commits since then that can be read, oldest first.
+        attempts: how often it tried to create a version.
+        transaction_id: of the failed transaction, for ``t.transactions.explain``; empty if it failed before it became a transaction.
+        fragments, sample: empty; they exist so that all commit errors have the same attributes.
     """
 
     kind = "history-unavailable"
     retryable = True
-    default_advice = "Nothing was committed. Open the table anew and run the operation on the newest version."
+    default_advice = "Nothing was committed. Reopen the table and re-execute the operation on the latest version."
 
     def __init__(
         self,
@@ -356,7 +356,7 @@ class HistoryUnavailable(TiltyardError):
 def complete(
     error: TiltyardError, *, operation: str, read_version: int | None, winners: Sequence[Winner], transaction_id: str, attempts: int
 ) -> None:
-    """Adds what the place that raised the error could not know of the commit; what it did know stays."""
+    """Fills in the facts of the commit that the raising code did not know; attributes that are set stay."""
     if isinstance(error, ConflictError | ContentionError | HistoryUnavailable):
         error.transaction_id = error.transaction_id or transaction_id
         error.attempts = error.attempts or attempts
@@ -368,15 +368,15 @@ def complete(
 
 
 class CorruptTable(TiltyardError):
-    """A file of the table does not hold what it must.
+    """A file of the table is missing, damaged or not allowed.
 
     Attributes:
-        file: path of the file inside the table.
+        file: the file's path inside the table.
         reason: what is wrong with it.
     """
 
     kind = "corrupt-table"
-    default_advice = "Restore this file from a copy, or open another version."
+    default_advice = "Restore this file from a backup, or open another version."
 
     def __init__(self, file: str, reason: str, *, advice: str | None = None) -> None:
         super().__init__(f"{file} is corrupt: {reason}.", advice=advice)
@@ -385,11 +385,11 @@ class CorruptTable(TiltyardError):
 
 
 class UnsupportedFeature(TiltyardError):
-    """The table uses something this release does not know.
+    """The table or the call needs a feature that this release does not have.
 
     Attributes:
-        feature: what it is.
-        bits: unknown feature bits, as powers of two.
+        feature: its name.
+        bits: unknown feature flags, as powers of two.
         writing: whether only writing is refused.
     """
 
@@ -404,7 +404,7 @@ class UnsupportedFeature(TiltyardError):
 
 
 class UnsafeStore(TiltyardError):
-    """The store overwrites where it was told to create, so two writers could both win one version."""
+    """The store overwrites existing objects although told to create only, so two writers could both win one version."""
 
     kind = "unsafe-store"
     default_advice = "Nothing was committed. Use handler=ty.locks.LockHandler(ty.locks.PostgresLock(...)), or another store."
@@ -415,12 +415,12 @@ class UnsafeStore(TiltyardError):
 
 
 class OwnershipError(TiltyardError):
-    """A root, catalog or directory belongs to another lake, or to one whose catalog is gone. Nothing was changed.
+    """A root, catalog or directory belongs to another lake, or to a lake whose catalog is lost. Nothing was changed.
 
     Attributes:
         root: where the tables are.
-        lake: id of the lake that it belongs to; empty where nobody knows.
-        catalog: the catalog of that lake, without credentials; empty where nobody knows.
+        lake: id of the lake that owns it; empty if unknown.
+        catalog: the catalog of that lake, without credentials; empty if unknown.
     """
 
     kind = "ownership"
@@ -433,7 +433,7 @@ class OwnershipError(TiltyardError):
 
 
 class NotFound(TiltyardError, LookupError):
-    """There is no such table, version, tag, branch or object."""
+    """No such table, version, tag, branch or object."""
 
     kind = "not-found"
 
@@ -443,7 +443,7 @@ class NotFound(TiltyardError, LookupError):
 
 
 class AlreadyExists(TiltyardError):
-    """The name is taken: an object, a table, a tag."""
+    """The name of a table, tag, branch, index or object is taken."""
 
     kind = "already-exists"
 
@@ -453,21 +453,21 @@ class AlreadyExists(TiltyardError):
 
     @classmethod
     def table(cls, uri: str) -> AlreadyExists:
-        """There is a table where one was to be made."""
-        return cls(f"There is a table at {uri} already.", name=uri, advice="Open it, or use overwrite to replace its rows.")
+        """For a table that was to be created where one exists."""
+        return cls(f"A table already exists at {uri}.", name=uri, advice="Open it, or use overwrite to replace its rows.")
 
 
 class AlreadyCommitted(TiltyardError):
-    """The same piece of work was committed before, by whomever. Nothing of this try is visible; what it wrote can go.
+    """A batch with this idempotency key was committed before. Nothing of this attempt is visible; its files are removed.
 
     Attributes:
-        source: who numbers the work, as ``tiltyard.distributed.once`` was told.
-        number: that of this piece.
-        last: the highest one the table has.
+        source: who numbers the batches, as passed to ``tiltyard.distributed.once``.
+        number: the number of this batch.
+        last: the highest number that is committed.
     """
 
     kind = "already-committed"
-    default_advice = "There is nothing to do: the rows are there."
+    default_advice = "Nothing to do: the rows are in the table."
 
     def __init__(self, what: str, *, source: str = "", number: int = 0, last: int = 0, advice: str | None = None) -> None:
         super().__init__(what, advice=advice)
@@ -477,7 +477,7 @@ class AlreadyCommitted(TiltyardError):
 
 
 class InvalidInput(TiltyardError, ValueError):
-    """An argument or the data given cannot be used. Nothing was written."""
+    """An argument or the input rows cannot be used. Nothing was written."""
 
     kind = "invalid-input"
 
@@ -487,13 +487,13 @@ class InvalidInput(TiltyardError, ValueError):
 
 
 class StorageError(TiltyardError, OSError):
-    """The store failed.
+    """A request to the store failed.
 
     Attributes:
-        maybe_applied: whether the request may have been carried out all the same.
-        transient: whether trying again may help.
-        unsynced: whether the object is there but may not survive a power loss.
-        name: the object concerned.
+        maybe_applied: whether the request may have succeeded all the same.
+        transient: whether a retry may help.
+        unsynced: whether the object exists but may not survive a power failure.
+        name: the object's path.
     """
 
     kind = "storage-error"

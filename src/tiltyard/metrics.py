@@ -1,6 +1,6 @@
 """Watching commits: what this process counted so far, and how to be told of each.
 
-Example:
+Examples:
     >>> import tiltyard as ty
     >>> ty.metrics.reset()
     >>> ty.metrics.snapshot().commits

@@ -1,4 +1,4 @@
-"""The operations a transaction can carry, for the low door ``Table.commit``."""
+"""The operations of the Lance format, for ``Table.commit``."""
 
 from tiltyard.format.values import BasePath, DataFile, DataFragment, DeletionFile, Field, IndexFile, IndexMetadata
 from tiltyard.transaction.operations import (

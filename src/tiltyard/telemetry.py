@@ -51,9 +51,9 @@ class _Exporter:
     def __init__(self, meter: Meter) -> None:
         self._commits = meter.create_counter("tiltyard.commits", "{commit}", "Commits that ended, by operation and outcome.")
         self._attempts = meter.create_counter("tiltyard.commit.attempts", "{attempt}", "How often the creation of a version was tried.")
-        self._lost = meter.create_counter("tiltyard.commit.lost_races", "{race}", "Versions that somebody else created first.")
+        self._lost = meter.create_counter("tiltyard.commit.lost_races", "{race}", "Versions that another writer created first.")
         self._met = meter.create_counter("tiltyard.commit.meetings", "{meeting}", "Commits that came in between, by pair and verdict.")
-        self._reruns = meter.create_counter("tiltyard.commit.reruns", "{run}", "Verbs run again on the newest version after a conflict.")
+        self._reruns = meter.create_counter("tiltyard.commit.reruns", "{run}", "Verbs re-executed on the latest version after a conflict.")
         self._seconds = meter.create_histogram(
             "tiltyard.commit.duration", "s", "From the start of the commit loop.", explicit_bucket_boundaries_advisory=list(BOUNDS)
         )

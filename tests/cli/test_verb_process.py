@@ -138,7 +138,7 @@ def test_what_is_no_type(text: str) -> None:
 
 def test_every_command_is_on_its_page() -> None:
     """With an example: a line that begins with a dollar."""
-    page = (Path(__file__).resolve().parents[2] / "docs" / "cli.md").read_text()
+    page = (Path(__file__).resolve().parents[2] / "docs" / "reference" / "cli.md").read_text()
     group: Any = typer.main.get_command(app)
     names = [
         name if not hasattr(one, "commands") else f"{name} {inner}"

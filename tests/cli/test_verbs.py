@@ -405,7 +405,7 @@ def test_why_tells_what_a_commit_was_rebased_over(run: Run, told: Told, people: 
     text = run("why", people, made).out
     assert "2 versions: 2 to 3" in text
     first = table.transactions.describe(2).transaction_id
-    assert "nobody came in between" in run("why", people, first).out
+    assert "no commit came in between" in run("why", people, first).out
 
 
 def test_why_looks_at_branches(told: Told, people: Path) -> None:

@@ -114,12 +114,24 @@ def test_there_are_examples() -> None:
         )
 
 
-@pytest.mark.parametrize("page", [*PAGES, ROOT / "AGENTS.md"], ids=lambda page: str(page.relative_to(ROOT)))
+LINKING = [*PAGES, ROOT / "AGENTS.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md"]
+
+
+@pytest.mark.parametrize("page", LINKING, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_lead_somewhere(page: Path) -> None:
-    targets = re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text())
-    assert [target for target in targets if not (page.parent / target).exists()] == []
+    assert [target for target in _targets(page) if not target.exists()] == []
 
 
 def test_every_page_can_be_reached_from_the_readme() -> None:
-    linked = {(ROOT / target).resolve() for target in re.findall(r"\]\(([^)#:]+)", (ROOT / "README.md").read_text())}
-    assert [page.name for page in PAGES[1:] if page not in linked and page.parent.name != "design"] == []
+    reached, waiting = set[Path](), [ROOT / "README.md"]
+    while waiting:
+        page = waiting.pop()
+        if page not in reached and page.suffix == ".md":
+            reached.add(page)
+            waiting += _targets(page)
+    assert [str(page.relative_to(ROOT)) for page in LINKING if page not in reached] == []
+
+
+def _targets(page: Path) -> list[Path]:
+    """The files that a page links to."""
+    return [(page.parent / target).resolve() for target in re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text())]

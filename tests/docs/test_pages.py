@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import inspect
+import re
 import tomllib
 from pathlib import Path
 
+import pytest
+
+import tiltyard as ty
+from bench import plots
 from tiltyard import errors
 from tools import conflict_table
 
@@ -17,24 +22,69 @@ def test_the_conflict_table_is_in_step_with_the_rules() -> None:
     assert page == conflict_table.page_with_table(page), "run `python tools/conflict_table.py`"
 
 
+def test_the_plots_are_in_step_with_the_benchmark_page() -> None:
+    drawn = plots.plots()
+    assert len(drawn) == 4
+    assert [path.name for path, text in drawn.items() if path.read_text() != text] == [], "run `python -m bench.plots`"
+    assert [path.name for path in drawn if f"](plots/{path.name})" not in plots.PAGE.read_text()] == []
+
+
 def test_every_error_is_explained() -> None:
-    page = (ROOT / "docs" / "errors.md").read_text()
-    classes = [one for one in vars(errors).values() if inspect.isclass(one) and issubclass(one, errors.TiltyardError)]
+    page = (ROOT / "docs" / "reference" / "errors" / "index.md").read_text()
+    classes = [found for found in vars(errors).values() if inspect.isclass(found) and issubclass(found, errors.TiltyardError)]
     assert len(classes) > 10
-    assert [one.__name__ for one in classes if f"`{one.__name__}`" not in page or f"`{one.kind}`" not in page] == []
+    assert [found.__name__ for found in classes if f"`{found.__name__}`" not in page or f"]({found.kind}.md)" not in page] == []
+
+
+def _kinds(base: type[errors.TiltyardError]) -> set[str]:
+    return {base.kind}.union(*(_kinds(below) for below in base.__subclasses__() if below.__module__.startswith("tiltyard.")))
+
+
+def test_every_kind_of_error_has_a_page() -> None:
+    import tiltyard.pipeline  # noqa: F401  (its errors, too)
+
+    pages = {page.stem: page.read_text() for page in (ROOT / "docs" / "reference" / "errors").glob("*.md") if page.stem != "index"}
+    assert set(pages) == _kinds(errors.TiltyardError)
+    headings = ("## What happened", "## Was anything written?", "## What to do", "## Example", "## Attributes")
+    assert [kind for kind, text in pages.items() if re.findall(r"^## .*", text, re.MULTILINE) != list(headings)] == []
+
+
+def test_every_public_name_is_in_the_api_reference() -> None:
+    pages = "\n".join(page.read_text() for page in (ROOT / "docs" / "reference" / "api").glob("*.md"))
+    shown = set(re.findall(r"^::: ([\w.]+)$", pages, re.MULTILINE))
+    in_errors = set(vars(errors))
+    wanted = {f"tiltyard.{name}" for name in ty.__all__ if name not in in_errors and name != "__version__"}
+    wanted |= {f"tiltyard.spark.{name}" for name in ty.spark.__all__} | {"tiltyard.pipeline", "tiltyard.testing"}
+    assert wanted - shown == set()
+
+
+def test_every_design_note_says_how_it_stands() -> None:
+    notes = sorted((ROOT / "docs" / "design").glob("0*.md"))
+    index = (ROOT / "docs" / "design" / "index.md").read_text()
+    assert len(notes) >= 15
+    for note in notes:
+        assert re.match(r"# \d{3} - .+\n\nStatus: .+<br>\nDate: \d{4}-\d\d-\d\d<br>\nSupersedes: .+\n", note.read_text()), note.name
+        assert f"({note.name})" in index
+
+
+@pytest.mark.parametrize("name", ["AGENTS.md", "CONTRIBUTING.md", "SECURITY.md"])
+def test_files_that_contributors_are_sent_to_exist(name: str) -> None:
+    paths = re.findall(r"`((?:src|tests|tools|docs|bench|examples)/[\w./-]+)`", (ROOT / name).read_text())
+    assert [path for path in paths if not (ROOT / path).exists()] == []
 
 
 def test_every_dependency_is_explained() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    wanted = [*project["project"]["dependencies"], *project["dependency-groups"]["dev"]]
-    wanted += [one for extra in project["project"]["optional-dependencies"].values() for one in extra]
-    page = (ROOT / "docs" / "dependencies.md").read_text()
-    names = [one.partition(">")[0].partition("[")[0].partition("=")[0].partition("<")[0].strip() for one in wanted]
-    assert [name for name in names if f"`{name}`" not in page] == []
+    wanted = list(project["project"]["dependencies"])
+    for group in (*project["dependency-groups"].values(), *project["project"]["optional-dependencies"].values()):
+        wanted += group
+    page = (ROOT / "docs" / "reference" / "dependencies.md").read_text()
+    names = [re.match(r"[\w-]+", text) for text in wanted]
+    assert [name[0] for name in names if name and f"`{name[0]}`" not in page] == []
 
 
 def test_pages_name_no_machine() -> None:
-    pages = [ROOT / "README.md", ROOT / "AGENTS.md", *(ROOT / "docs").rglob("*.md")]
+    pages = [ROOT / "README.md", ROOT / "AGENTS.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *(ROOT / "docs").rglob("*.md")]
     for page in pages:
         text = page.read_text()
         assert "/tmp/" not in text

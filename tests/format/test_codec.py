@@ -148,7 +148,7 @@ def test_a_known_number_in_another_wire_type_is_damage_and_a_new_number_is_not()
         length_delimited(2, integer(1, 5)),
         length_delimited(3, length_delimited(7, b"")),
     ):
-        with pytest.raises(CorruptTable, match="in a form that nobody writes"):
+        with pytest.raises(CorruptTable, match="in a form that no writer uses"):
             parse_sound(pb.DataFragment, sound + misplaced, "it", "s")
     in_a_map = pb.Transaction.FromString(b"")
     in_a_map.update_config.field_metadata_updates[3].MergeFromString(length_delimited(2, b""))

@@ -174,7 +174,7 @@ BROKEN: dict[str, tuple[Callable[[Lake], Any], str, str]] = {
         "catalog",
         "does not have it",
     ),
-    "a name is gone": (lambda lake: put(lake, name_key("main", "a"), None), "catalog", "nobody keeps its name"),
+    "a name is gone": (lambda lake: put(lake, name_key("main", "a"), None), "catalog", "has no record"),
     "a tag to nothing": (
         lambda lake: put(lake, "tag/t", lambda _: {"snapshot": 9, "branch": "main", "created": "2026-01-01T00:00:00+00:00"}),
         "catalog",
@@ -194,7 +194,7 @@ BROKEN: dict[str, tuple[Callable[[Lake], Any], str, str]] = {
     "an outcome of nothing": (
         lambda lake: put(lake, transaction_key("t"), lambda _: {"state": "committed", "snapshot": 1, "branch": "main"}),
         "I12",
-        "somebody else's snapshot",
+        "its snapshot is of another transaction",
     ),
     "two snapshots": (
         lambda lake: put(lake, transaction_key(lake.history()[0].transaction), lambda body: {**body, "snapshot": 1}),

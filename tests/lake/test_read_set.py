@@ -350,7 +350,7 @@ def test_the_error_names_the_name(lake: Lake) -> None:
     missing(tx)
     tx.table("b").append(numbers(2))
     lake.create_table("nothing", numbers(1))
-    with pytest.raises(ExpectedVersionMismatch, match="There is a table nothing by now") as caught:
+    with pytest.raises(ExpectedVersionMismatch, match="A table nothing was created") as caught:
         tx.commit()
     assert (caught.value.table, caught.value.cause) == ("nothing", "name")
     assert [by["operation"] for by in caught.value.by] == ["create"]
@@ -363,7 +363,7 @@ def test_the_error_names_the_name(lake: Lake) -> None:
     tx = lake.transaction(isolation="serializable")
     tx.table("something").append(numbers(2))
     lake.rename_table("something", "else")
-    with pytest.raises(ExpectedVersionMismatch, match="something is called else by now"):
+    with pytest.raises(ExpectedVersionMismatch, match="something was renamed to else"):
         tx.commit()
 
 

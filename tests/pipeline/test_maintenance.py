@@ -98,7 +98,7 @@ def test_others_in_the_way_put_it_off(bench: Bench, monkeypatch: pytest.MonkeyPa
     with bench.lake() as lake:
         filled(lake)
         monkeypatch.setattr(ty.LakeTable, "compact", beaten)
-        assert pipeline.run(lake=lake).upkeep[0].did == "put off, others were in the way (contention)"
+        assert pipeline.run(lake=lake).upkeep[0].did == "put off after a conflict (contention)"
 
 
 def test_what_fails_for_good_is_told(bench: Bench) -> None:

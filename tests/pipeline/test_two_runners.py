@@ -42,7 +42,7 @@ def test_of_two_runners_one_wins_and_the_other_sees_that_nothing_is_left(bench: 
     second = run(bench, spark, pipeline, "second", observer=observer)
     assert winners[0].status == "committed"
     assert (second.status, second.transaction, second.attempts) == ("nothing to do", None, 2)
-    assert second.notes == ("somebody else consumed what was new",)
+    assert second.notes == ("another run consumed the new data",)
     assert len(second.conflicts) == 1
     with bench.lake() as lake:
         assert ids_of(lake) == [1, 2, 3]

@@ -1,4 +1,4 @@
-"""When an operation that was worked out on an older version may be refused, or carried over what came since. After docs/conflicts.md."""
+"""When an operation built on an older version may be refused, or rebased over later commits. After docs/concepts/conflicts.md."""
 
 from __future__ import annotations
 

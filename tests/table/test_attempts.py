@@ -236,13 +236,13 @@ def test_why_of_a_committed_one_tells_what_it_was_rebased_over(root: Path) -> No
     assert told.entry.transaction_id == result.transaction_id
     assert [(one.version, one.message) for one in told.rebased_over] == [(3, "twenty"), (4, "")]
     assert [one.version for one in told.rebased_over] == [one.version for one in result.rebased_over]
-    assert str(told) == "Append committed as version 5, carried over version 3 (Append), version 4 (Append)."
+    assert str(told) == "Append committed as version 5, rebased over version 3 (Append), version 4 (Append)."
     late.tags.create("mine", 5)
     late.append(rows(11))
     late.cleanup(keep_versions=1)
     later = late.transactions.explain(result.transaction_id)
     assert (later.rebased_over, later.missing) == ((), (3, 4))
-    assert str(later).endswith("carried over version 3 (cleaned up), version 4 (cleaned up).")
+    assert str(later).endswith("rebased over version 3 (cleaned up), version 4 (cleaned up).")
     assert str(late.transactions.explain(late.transactions.describe().transaction_id)) == "Append committed as version 6."
 
 

@@ -36,7 +36,7 @@ def given(request: pytest.FixtureRequest) -> As:
 
 
 def test_a_table_is_not_made_of_keys_that_come_twice(tmp_path: Path, given: As) -> None:
-    with pytest.raises(KeyConflict, match=r"2 keys more than once: id 1; id 2\.") as caught:
+    with pytest.raises(KeyConflict, match=r"2 duplicate keys: id 1; id 2\.") as caught:
         ty.Table.create(tmp_path / "t", given(rows(1, 2, 3, 1, 2, 1)), primary_key=["id"])
     assert (caught.value.sample, caught.value.retryable, caught.value.transaction_id) == (("id 1", "id 2"), False, "")
     assert files_below(tmp_path / "t", "data") == set()
@@ -49,7 +49,7 @@ def test_nor_is_one_replaced_by_them(tmp_path: Path, given: As) -> None:
     root = tmp_path / "t"
     table = ty.Table.create(root, rows(0), primary_key=["id"])
     before = files_below(root, "data")
-    with pytest.raises(KeyConflict, match=r"1 keys more than once: id 5\."):
+    with pytest.raises(KeyConflict, match=r"1 duplicate key: id 5\."):
         table.overwrite(given(rows(5, 6, 5)))
     assert (table.layout.latest_version(), files_below(root, "data")) == (1, before)
     assert table.overwrite(given(rows(5, 6))).version == 2

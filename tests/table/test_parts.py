@@ -158,5 +158,5 @@ def test_compaction_index_and_columns_from_parts(tmp_path: Path, stable: bool) -
         made.append(rows(first, first + 1))
     with pytest.raises(ty.InvalidInput, match="Of 1 groups 0"):
         made.distributed.compact(lambda _: [])
-    with pytest.raises(ty.InvalidInput, match="Nobody wrote"):
+    with pytest.raises(ty.InvalidInput, match="returned no columns"):
         made.distributed.add_columns(pa.schema([("more", pa.int64())]), lambda _: {})

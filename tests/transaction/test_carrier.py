@@ -195,7 +195,7 @@ def test_columns_that_they_rewrote_without_a_word_are_found_out() -> None:
     made = replace(ground.head, version=8, fragments=FragmentList([new, *list(ground.head.fragments)[1:]]))
     _, file = encode_manifest_file(made, transaction.to_bytes())
     ground.commits.append(Committed(file, transaction))
-    with pytest.raises(RetryableConflict, match="columns of a fragment both touch"):
+    with pytest.raises(RetryableConflict, match="columns of a fragment both change"):
         ground.meet(mine)
 
 

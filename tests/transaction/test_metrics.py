@@ -266,7 +266,7 @@ def test_what_the_log_says(caplog: pytest.LogCaptureFixture) -> None:
     them = {"theirs": "Delete", "their_version": 7, "their_transaction_id": "theirs"}
     assert [(record.levelname, record.getMessage(), vars(record)["tiltyard"]) for record in caplog.records] == [
         ("DEBUG", "committed", {**us, "version": 7, "seconds": 0.1, "outcome": "committed"}),
-        ("DEBUG", "carried over another commit", {**us, **them, "verdict": "rebase"}),
+        ("DEBUG", "rebased over another commit", {**us, **them, "verdict": "rebase"}),
         ("INFO", "lost a race", {**us, **them, "version": 7}),
         ("INFO", "met a conflict", {**us, **them, "seconds": 0.1, "verdict": "incompatible"}),
         ("INFO", "not committed", {**us, "seconds": 0.1, "outcome": "incompatible-conflict"}),

@@ -168,7 +168,7 @@ def test_a_commit_asks_for_its_files_only_after_long_work() -> None:
     place.committer.commit(Transaction(1, "soon", append("b")), read, Scheme.V2, RetryPolicy(begun=now - LOOK_AFTER / 2))
     assert [path for path in store.asked if path.startswith("data/")] == []
     late = RetryPolicy(begun=now - LOOK_AFTER)
-    with pytest.raises(StorageError, match="run the operation again"):
+    with pytest.raises(StorageError, match="re-execute the operation"):
         place.committer.commit(Transaction(1, "late", append("c")), read, Scheme.V2, late)
     assert version_count(inner) == 3
     with pytest.raises(NotFound):

@@ -16,9 +16,9 @@ from tiltyard.catalog.process_queue import Patience
 class Trouble(Enum):
     """What a failed statement means for the one who sent it."""
 
-    BUSY = "others are in the way; nothing was applied, and trying again may do"
-    LOST = "no answer came; whatever was sent may have been carried out"
-    FAILED = "the database answered that it did not do it"
+    BUSY = "locked by another connection; nothing was applied, and a retry may succeed"
+    LOST = "no answer came; the statement may have been applied"
+    FAILED = "the database refused it"
 
 
 @dataclass(frozen=True, slots=True)

@@ -142,7 +142,7 @@ class SqlRecords:
         guards = {key for key in absent if key not in bodies}
         new = dict.fromkeys(guards, "{}") | {key: body for key, body in bodies.items() if key not in found}
         if new and (taken := new.keys() - self._database.insert(connection, sorted(new.items()))):
-            raise _Again("somebody else created a record", lock=taken - guards)
+            raise _Again("another process created a record", lock=taken - guards)
         if known := [(key, body) for key, body in sorted(bodies.items()) if key in found]:
             self._database.update(connection, known)
         if gone := guards.union(writes.delete):

@@ -135,5 +135,5 @@ def _advised(error: ty.TiltyardError, uri: str) -> ty.TiltyardError:
         uri = error.uri if error.operation == "Clone" else uri  # of the new table
         where = redact(uri) if len(uri) < 80 else "URI"
         ask = f"tiltyard why {shlex.quote(where)} {error.transaction_id} --tried {error.version}"
-        return error.advised(f"Nothing was deleted. Ask `{ask}` when the store answers again.")
+        return error.advised(f"Nothing was deleted. Run `{ask}` once the store answers again.")
     return error

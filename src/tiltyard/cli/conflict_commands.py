@@ -41,7 +41,7 @@ def explain(committing: Committing, committed: Committed, json: Json = False) ->
 
 @app.command()
 def table(json: Json = False) -> None:
-    """All pairs: rows want to be committed, columns were. A dot means that the two never touch."""
+    """All pairs: rows want to be committed, columns were. A dot means that the two never conflict."""
     short = {name: sign for sign, name in ty.conflicts.OPERATIONS.items()} | {ty.conflicts.UNKNOWN: "?"}
     if json:
         cells = {sign: [_rule(rule) for rule in rules] for sign, rules in ty.conflicts.CELLS.items()}

@@ -139,7 +139,7 @@ def _committed(session: Session, table: ty.Table, entry: ty.HistoryEntry, histor
 
 def _over(between: range, missing: list[int]) -> str:
     if not between:
-        return "nothing: nobody came in between"
+        return "nothing: no commit came in between"
     gone = f", of which {span(missing)} cleaned up since" if missing else ""
     return f"{count(len(between), 'version')}: {span(between)}{gone}"
 
@@ -152,7 +152,7 @@ def _met(mine: ty.HistoryEntry, theirs: ty.HistoryEntry) -> dict[str, Any]:
         found = ty.conflicts.explain(mine.operation, theirs.operation)
         ways = [{"outcome": one.rule.then.value, "when": one.rule.when, "why": one.rule.why} for one in found.rules]
         if found.otherwise is not None:
-            ways.append({"outcome": "compatible", "when": "otherwise" if ways else "always", "why": "they do not touch"})
+            ways.append({"outcome": "compatible", "when": "otherwise" if ways else "always", "why": "no overlap"})
     passed = [one for one in ways if one["outcome"] in ("rebase", "compatible")]
     return {
         "version": theirs.version,
@@ -166,7 +166,7 @@ def _met(mine: ty.HistoryEntry, theirs: ty.HistoryEntry) -> dict[str, Any]:
 
 def _ways(met: dict[str, Any]) -> str:
     outcomes = dict.fromkeys(one["outcome"] for one in met["passed_as"])
-    words = {"compatible": "they do not touch", "rebase": "ours is carried over it"}
+    words = {"compatible": "no overlap", "rebase": "ours is rebased over it"}
     return ", or ".join(words[one] for one in outcomes) or "not known"
 
 
@@ -193,8 +193,8 @@ def _not_there(session: Session, table: ty.Table, known: ty.Explanation) -> Told
         elsewhere = len(table.branches) > 0 and session.branch is None
         safe = "No version of main or a branch is its own. If it was for a branch, ask with --branch before you run it again."
         notes = (
-            safe if elsewhere else "Nothing of it is visible, and running it again is safe.",
-            "It left no record of why it failed: it was never begun here, was worked out anew, or its record was cleaned up.",
+            safe if elsewhere else "Nothing of it is visible, and re-executing it is safe.",
+            "It left no record of why it failed: it never ran here, was re-executed under another id, or its record was cleaned up.",
         )
     return Told(document, word.replace("-", " "), line, [("reason", reason)], notes=notes, warning=True)
 
@@ -205,18 +205,18 @@ def _attempt_told(document: dict[str, Any], line: str, attempt: ty.FailedAttempt
     if attempt.read_version is not None:
         facts.append(("built on", f"version {attempt.read_version}"))
     if attempt.executions > 1:
-        facts.append(("worked out", count(attempt.executions, "time")))
+        facts.append(("executed", count(attempt.executions, "time")))
     facts.append(("attempts", str(attempt.attempts)))
     if attempt.fragments:
         facts.append(("fragments", ", ".join(map(str, attempt.fragments))))
     if attempt.sample:
-        facts.append(("both touch", "; ".join(attempt.sample)))
+        facts.append(("both change", "; ".join(attempt.sample)))
     if attempt.missing:
         facts.append(("unreadable", f"versions {span(attempt.missing)}"))
     facts.append(("what it said", attempt.sentence))
     rows = [(str(one.version), one.operation or "?", one.writer or "?", one.message) for one in attempt.winners]
     grid = Grid(("version", "operation", "writer", "message"), rows, frozenset({0})) if rows else None
-    again = "Nothing of it is visible, and running it again is safe." if attempt.retryable else "Nothing of it is visible."
+    again = "Nothing of it is visible, and re-executing it is safe." if attempt.retryable else "Nothing of it is visible."
     return Told(document, "not committed", line, facts, grid, (again,), warning=True)
 
 

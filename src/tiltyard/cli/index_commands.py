@@ -81,7 +81,7 @@ def optimize(
     session: Session,
     names: Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", help="Which ones; all by default.")] = None,
     merge: Annotated[bool, typer.Option("--merge", help="Make each one part, instead of adding one.")] = False,
-    retrain: Annotated[bool, typer.Option("--retrain", help="Build them anew, the partitions of vector indices included.")] = False,
+    retrain: Annotated[bool, typer.Option("--retrain", help="Rebuild them, including the partitions of vector indices.")] = False,
     message: Message = None,
 ) -> None:
     """Bring indices up to date: add the rows they do not cover."""

@@ -32,7 +32,7 @@ Catalog = Annotated[
     str | None, typer.Option("--catalog", metavar="KIND", help="Of a directory: sqlite, or manifest for a table in the directory itself.")
 ]
 Name = Annotated[str, typer.Argument(metavar="NAME", help="What it is called.")]
-At = Annotated[str | None, typer.Option("--at", metavar="WHEN", help="A snapshot's number, a tag or a moment; the newest by default.")]
+At = Annotated[str | None, typer.Option("--at", metavar="WHEN", help="A snapshot's number, a tag or a timestamp; the latest by default.")]
 
 SHOWN_AT_MOST: Final = 10
 
@@ -161,7 +161,7 @@ def log(
 def show(
     session: LakeSession,
     snapshot: Annotated[
-        str | None, typer.Argument(metavar="[SNAPSHOT]", help="A number, a tag or a moment; the newest by default.")
+        str | None, typer.Argument(metavar="[SNAPSHOT]", help="A number, a tag or a timestamp; the latest by default.")
     ] = None,
 ) -> None:
     """All about one snapshot: who made it and why, what it did to each table, and where all tables were then."""
@@ -283,7 +283,7 @@ def list_branches(session: LakeSession) -> None:
 
 @lake_command(branches, "create", branched=True)
 def create_branch(session: LakeSession, name: Name, at: At = None) -> None:
-    """Begin a line of history over all tables. No table is touched until somebody writes to it there."""
+    """Create a branch of all tables. Nothing is copied; a table is branched at its first write there."""
     with session.opened() as lake:
         branch = lake.branches.create(name, _when(at))
     line = f"branch {name} of {session.shown_uri}, begun at snapshot {branch.snapshot} of {branch.origin}"
@@ -303,7 +303,7 @@ def delete_branch(session: LakeSession, name: Name, dry_run: DryRun = False) -> 
 
 @lake_command(branches, "fast-forward")
 def fast_forward(session: LakeSession, name: Name) -> None:
-    """Bring main to where a branch is, in one commit; the branch then begins anew from there."""
+    """Bring main to where a branch is, in one commit; the branch then restarts from there."""
     with session.opened() as lake:
         done = lake.branches.fast_forward(name)
     document = {
@@ -364,11 +364,13 @@ def repair(
 def cleanup(
     session: LakeSession,
     older_than: Annotated[str | None, typer.Option("--older-than", metavar="SPAN", help="How old a snapshot has to be: 7d, 12h.")] = None,
-    keep: Annotated[int | None, typer.Option("--keep", metavar="N", min=1, help="How many of the newest snapshots stay.")] = None,
+    keep: Annotated[int | None, typer.Option("--keep", metavar="N", min=1, help="How many of the latest snapshots stay.")] = None,
     grace: Annotated[
         str,
         typer.Option(
-            "--grace", metavar="SPAN", help="How long a transaction may be silent before it is given up; 0s: nobody else is at work."
+            "--grace",
+            metavar="SPAN",
+            help="How long a transaction may be silent before it is aborted; 0s only if no other process uses the lake.",
         ),
     ] = "1d",
     include_unknown: Annotated[
@@ -423,7 +425,7 @@ def _cleaned(report: ty.LakeCleanupReport, uri: str) -> Told:
 def outcome(
     session: LakeSession,
     transaction: Annotated[str, typer.Argument(metavar="TRANSACTION", help="Its id, as the error said.")],
-    give_up: Annotated[bool, typer.Option("--give-up", help="Make sure that it is never committed, if it is not by now.")] = False,
+    give_up: Annotated[bool, typer.Option("--give-up", help="Abort it, unless it is committed.")] = False,
 ) -> None:
     """What became of a transaction. Exit code 4: it cannot be said yet."""
     with session.opened() as lake:

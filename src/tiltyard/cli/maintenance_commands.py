@@ -99,7 +99,7 @@ def _number(table: ty.Table, text: str) -> int:
 def cleanup(
     session: Session,
     older_than: Annotated[str | None, typer.Option("--older-than", metavar="SPAN", help="How old a version has to be: 7d, 12h.")] = None,
-    keep: Annotated[int | None, typer.Option("--keep", metavar="N", min=1, help="How many of the newest versions stay.")] = None,
+    keep: Annotated[int | None, typer.Option("--keep", metavar="N", min=1, help="How many of the latest versions stay.")] = None,
     keep_version: Annotated[list[int] | None, typer.Option("--keep-version", metavar="N", help="A version that stays; repeat.")] = None,
     grace: Annotated[
         str, typer.Option("--grace", metavar="SPAN", help="How old a file must be that no version names: longer than your longest write.")

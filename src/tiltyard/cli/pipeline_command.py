@@ -47,7 +47,7 @@ def run(
 ) -> None:
     """Run a pipeline: what is new in its sources goes through all of it in one transaction.
 
-    Exit code 0: done, or nothing to do; 1: data broke an expectation; 2: an error; 3: others were in the way; 4: nobody can say yet
+    Exit code 0: done, or nothing to do; 1: data broke an expectation; 2: an error; 3: conflicts with other writers; 4: not known yet
     whether it was committed, and running it again is safe. With --every and --json each run is one line.
     """
     with reporting(file, None, json, storage_option, None) as session:

@@ -134,7 +134,7 @@ def _based_on(table: ty.Table, name: str) -> list[tuple[str, str]]:
     """What would stand in the way of removing a branch."""
     found = [f"branch {other}" for other, one in table.branches.items() if one.parent_branch == name]
     found += [f"tag {other}" for other, one in table.tags.items() if one.branch == name]
-    return [("in the way", f"{', '.join(found)}: delete these first")] if found else []
+    return [("blocked by", f"{', '.join(found)}: delete these first")] if found else []
 
 
 def _branch(name: str, branch: Any) -> dict[str, Any]:

@@ -25,7 +25,7 @@ def append(
     source: Source,
     kind: Format = None,
     on_duplicate: Annotated[
-        Literal["error", "allow"], typer.Option("--on-duplicate", help="What to do about keys that are there already or come twice.")
+        Literal["error", "allow"], typer.Option("--on-duplicate", help="What to do about existing and duplicate keys.")
     ] = "error",
     base: Base = None,
     message: Message = None,

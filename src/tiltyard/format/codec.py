@@ -319,7 +319,7 @@ def refuse_misplaced(message: Message, what: str, source: str) -> None:
     known = message.DESCRIPTOR.fields_by_number
     for found in UnknownFieldSet(message):  # type: ignore[attr-defined]
         if found.field_number in known:
-            raise CorruptTable(source, f"{what} has {known[found.field_number].name} in a form that nobody writes")
+            raise CorruptTable(source, f"{what} has {known[found.field_number].name} in a form that no writer uses")
     for descriptor, value in message.ListFields():
         if descriptor.message_type is None:
             continue

@@ -44,11 +44,11 @@ SUPPORT: Final[dict[Feature, Support]] = {
     Feature.DELETION_FILES: Support(True, True, "we read and write deletion files"),
     Feature.STABLE_ROW_IDS: Support(True, True, "we keep row ids and row versions"),
     Feature.V2_FORMAT: Support(True, True, "says nothing today; the next commit drops it"),
-    Feature.TABLE_CONFIG: Support(True, True, "config is carried over"),
-    Feature.BASE_PATHS: Support(True, True, "bases are carried over and files keep their base"),
+    Feature.TABLE_CONFIG: Support(True, True, "config is kept"),
+    Feature.BASE_PATHS: Support(True, True, "bases are kept, and files keep their base"),
     Feature.NO_TRANSACTION_FILE: Support(True, True, "the inline transaction is always written; kept once set"),
     Feature.DATA_OVERLAYS: Support(False, False, "a scan that ignores overlays returns old values"),
-    Feature.COVERED_INDEX_METADATA: Support(True, True, "index entries are carried over as they are"),
+    Feature.COVERED_INDEX_METADATA: Support(True, True, "index entries are kept as they are"),
     Feature.MIXED_FILE_VERSIONS: Support(True, True, "every data file names its own version; kept once set"),
     Feature.FRAGMENT_REUSE_WITH_STABLE_IDS: Support(False, False, "reserved, meaning unknown"),
     Feature.TAGGED_FRAGMENT_REUSE: Support(True, False, "the row maps must follow every change of fragments; we do not know how"),
@@ -56,7 +56,7 @@ SUPPORT: Final[dict[Feature, Support]] = {
     Feature.FRAGMENT_TREE: Support(False, False, "fragments live outside the manifest"),
     Feature.INDEPENDENT_COVERING_FIELDS: Support(False, False, "meaning unknown"),
     Feature.MANAGED_BLOBS: Support(True, False, "blob files have owners to keep account of; we keep none"),
-    Feature.NON_REUSABLE_FIELD_IDS: Support(True, True, "the mark is carried over; refused only where fields are numbered anew"),
+    Feature.NON_REUSABLE_FIELD_IDS: Support(True, True, "the flag is kept; refused only where fields are renumbered"),
 }
 
 _SAME_IN_BOTH: Final = Feature.STABLE_ROW_IDS | Feature.MIXED_FILE_VERSIONS | Feature.TAGGED_FRAGMENT_REUSE | Feature.MANAGED_BLOBS

@@ -34,12 +34,12 @@ def check_carried_over(manifest: Manifest) -> None:
             "A writer of the first releases of Lance made this version, and its row counts are missing or wrong.",
             feature="row counts of lance 0.8 and before",
             writing=True,
-            advice="Commit once with pylance, which counts anew; or copy the table into a newer format.",
+            advice="Commit once with pylance, which counts the rows again, or copy the table into a newer format.",
         )
     for field in manifest.fields:
         if field.dictionary is not None and field.dictionary[1]:
             raise UnsupportedFeature(
-                f"The values of dictionary column {field.name} lie in the manifest, where we cannot carry them over.",
+                f"The values of dictionary column {field.name} are in the manifest, where a new version cannot keep them.",
                 feature="dictionaries of the first data format",
                 writing=True,
                 advice="Write with pylance, or copy the table into a newer format.",

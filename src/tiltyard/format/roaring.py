@@ -122,7 +122,7 @@ def _check_runs(body: bytes, cardinality: int, number: int, source: str) -> None
     total = 0
     for start, extra in struct.iter_unpack("<HH", body):
         if start <= last + 1:
-            raise CorruptTable(source, f"the runs of roaring container {number} overlap or touch")
+            raise CorruptTable(source, f"the runs of roaring container {number} overlap or are adjacent")
         last = start + extra
         if last > 0xFFFF:
             raise CorruptTable(source, f"a run of roaring container {number} leaves the container")

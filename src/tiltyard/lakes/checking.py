@@ -146,9 +146,9 @@ def _heads_follow(lake: Lake, line: Line, findings: _Findings) -> None:
     if after.identity != line.identity:
         return  # the branch was deleted, or is another line by now
     if line.identity and cut.line != line.identity:
-        findings.add("catalog", f"the newest snapshot of branch {line.branch} belongs to line {cut.line}, the branch is {line.identity}")
+        findings.add("catalog", f"the latest snapshot of branch {line.branch} belongs to line {cut.line}, the branch is {line.identity}")
     if not line.tip <= cut.snapshot <= after.tip:
-        findings.add("catalog", f"branch {line.branch} is said to be at {cut.snapshot}, its newest snapshot is {after.tip}")
+        findings.add("catalog", f"branch {line.branch} is said to be at {cut.snapshot}, its latest snapshot is {after.tip}")
         return
     expected = next((dict(heads) for number, heads, _ in after.cuts() if number == cut.snapshot), None)
     if expected is None:
@@ -176,7 +176,7 @@ def _names(lake: Lake, branch: str, findings: _Findings) -> None:
             findings.add("catalog", f"the name is kept on branch {branch} for a table that does not have it", name)
     for head in heads.values():
         if head.name not in names:
-            findings.add("catalog", f"nobody keeps its name on branch {branch}; `repair` does", head.name)
+            findings.add("catalog", f"its name on branch {branch} has no record; use `repair`", head.name)
         if head.quarantine:
             findings.add("I10", f"{head.quarantine}; use `repair`", head.name)
         if head.version < head.data_version or head.version < head.refused:
@@ -200,7 +200,9 @@ def _refs(lake: Lake, findings: _Findings) -> None:
         except TiltyardError as error:
             findings.add("catalog", f"{what} leads to nothing: {error}", snapshot=snapshot)
         if line and line != lines.get(branch, line):
-            findings.add("catalog", f"{what} leads to a snapshot of branch {branch} as it was before it began anew", snapshot=snapshot)
+            findings.add(
+                "catalog", f"{what} leads to a snapshot of branch {branch} from before that branch was restarted", snapshot=snapshot
+            )
 
 
 def _outcomes(lake: Lake, lines: list[Line], findings: _Findings) -> None:
@@ -226,9 +228,13 @@ def _outcomes(lake: Lake, lines: list[Line], findings: _Findings) -> None:
         if told["state"] == COMMITTED and told["branch"] in begins and int(told["snapshot"]) > begins[told["branch"]]:
             made = steps.get((str(told["branch"]), int(told["snapshot"])))
             if made is None and int(told["snapshot"]) <= _tip(lines, str(told["branch"])):
-                findings.add("I12", f"transaction {transaction} is said to be committed as a snapshot that is not there")
+                findings.add("I12", f"transaction {transaction} is recorded as committed, but its snapshot does not exist")
             elif made is not None and made.transaction != transaction:
-                findings.add("I12", f"transaction {transaction} is said to be committed as somebody else's snapshot", snapshot=made.id)
+                findings.add(
+                    "I12",
+                    f"transaction {transaction} is recorded as committed, but its snapshot is of another transaction",
+                    snapshot=made.id,
+                )
         elif told["state"] not in (COMMITTED, ABORTED, IN_DOUBT):
             findings.add("I12", f"transaction {transaction} is said to be {told['state']}")
 
@@ -432,7 +438,11 @@ def _table(lake: Lake, branch: str, head: TableHead, name: str, stores: _Stores,
     newest = log.head()
     at_home = owns(head, branch, lake.catalog.cut(branch).line)
     if at_home and newest is not None and newest[0] > head.version and not head.quarantine and _moved_not(lake, branch, head):
-        findings.add("I10", f"versions up to {newest[0]} were committed past the catalog; whoever opens the table adopts them", head.name)
+        findings.add(
+            "I10",
+            f"versions up to {newest[0]} were committed by foreign writers; opening the table through the lake adopts them",
+            head.name,
+        )
     if deep and not head.quarantine:
         report = findings.tables[name] = check_table(lake.place_of(head, branch), data=findings.data)
         for problem in report.problems:

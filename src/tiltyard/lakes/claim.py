@@ -92,7 +92,7 @@ def read_claim(store: ObjectStore) -> Claim | None:
 
 
 def _broken(store: ObjectStore) -> CorruptTable:
-    advice = "Restore the file from a copy, or run `tiltyard lake rebuild`."
+    advice = "Restore the file from a backup, or run `tiltyard lake rebuild`."
     return CorruptTable(f"{store.uri}/{CLAIM}", "it does not say which lake the root belongs to", advice=advice)
 
 

@@ -29,7 +29,7 @@ def mismatch(catalog: Catalog, branch: str, base: int, transaction: str, moved: 
         return _another_line(transaction, moved)
     by = moved_by(catalog, branch, base, moved.table)
     name = shown(moved.name)
-    last = f", last by {by[-1]['operation']} of {by[-1]['author'] or 'somebody'}" if by else ""
+    last = f", last by {by[-1]['operation']} of {by[-1]['author'] or 'an unknown author'}" if by else ""
     return ExpectedVersionMismatch(
         f"{_what(moved, transaction)}{last}.",
         table=name,
@@ -53,8 +53,8 @@ def _what(moved: Moved, transaction: str) -> str:
     if not name:
         return f"Tables were made, dropped or renamed since transaction {transaction} listed them"
     if moved.head is not None:
-        return f"{name} is called {shown(moved.head.name)} by now; transaction {transaction} used it as {name}"
-    return f"There is a table {name} by now; transaction {transaction} found none"
+        return f"{name} was renamed to {shown(moved.head.name)}; transaction {transaction} used it as {name}"
+    return f"A table {name} was created; transaction {transaction} found none"
 
 
 def moved_by(catalog: Catalog, branch: str, base: int, table: str) -> list[dict[str, Any]]:
@@ -101,7 +101,7 @@ def name_table(error: ConflictError, catalog: Catalog, branch: str, base: int, m
         else winner
         for winner in error.winners
     )
-    last = f" by {by[-1]['author'] or 'somebody'}" if by else ""
+    last = f" by {by[-1]['author'] or 'an unknown author'}" if by else ""
     before = str(error).removesuffix(error.advice).rstrip()
     where = f"{error.table} is at version {moved.actual}{last}, the transaction was built on {moved.expected}"
     error.args = (fit(f"{where}: {before}", error.advice),)

@@ -56,7 +56,7 @@ def register(lake: Lake, name: str, uri: str | os.PathLike[str]) -> None:
             raise mismatch(lake.catalog, lake.branch, cut.snapshot, transaction, stale.moved[0]) from None
         raise AlreadyExists(f"There is a table {name!r} in the lake already.", name=name) from None
     except AbortedError:
-        raise AlreadyExists(f"The directory {location} was registered by somebody else at the same time.", name=location) from None
+        raise AlreadyExists(f"The directory {location} was registered by another process at the same time.", name=location) from None
     note_names(lake, lake.branch, done.snapshot, transaction)
     if where.lost:
         find_again(lake)
@@ -128,7 +128,7 @@ def _take(lake: Lake, location: str, table: str, transaction: str) -> None:
 
     def decide(found: Found) -> Writes[None]:
         if found.get(key) != before:
-            raise AlreadyExists(f"The directory {location} was registered by somebody else at the same time.", name=location)
+            raise AlreadyExists(f"The directory {location} was registered by another process at the same time.", name=location)
         return Writes(None, {key: body})
 
     lake.catalog.records.transact([key], [], decide)
@@ -143,7 +143,7 @@ def _refuse_alive(lake: Lake, location: str, before: Body) -> None:
     if known is None:
         now = lake.catalog.runtime.clock.now()
         if now - datetime.fromisoformat(str(before["at"])) < PATIENCE or not lake.catalog.abort(transaction):
-            raise AlreadyExists(f"The directory {location} is being registered by somebody else.", name=location, advice="Try again.")
+            raise AlreadyExists(f"The directory {location} is being registered by another process.", name=location, advice="Try again.")
     elif known["state"] == COMMITTED and any(head.id == before["table"] for _, head in _heads(lake)):
         raise AlreadyExists(f"The table at {location} is in the lake already.", name=location)
 

@@ -33,9 +33,7 @@ class Retention:
             raise InvalidInput("older_than is a timedelta from zero on, or None.", argument="older_than")
         number = self.keep_snapshots
         if number is not None and (isinstance(number, bool) or not isinstance(number, int) or number < 1):
-            raise InvalidInput(
-                "keep_snapshots is a number from 1 on, or None: the newest snapshot always stays.", argument="keep_snapshots"
-            )
+            raise InvalidInput("keep_snapshots must be at least 1, or None: the latest snapshot always stays.", argument="keep_snapshots")
 
     def floor(self, line: Line, now: datetime) -> int:
         """The oldest snapshot of a line of history that stays by age and number. Later ones stay with it."""

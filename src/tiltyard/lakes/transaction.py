@@ -68,11 +68,11 @@ class LakeCommit:
     """What became of a transaction.
 
     Attributes:
-        snapshot: the lake's snapshot it made; the newest one where it changed nothing.
+        snapshot: the snapshot it made; the latest one if it changed nothing.
         transaction_id: for ``Lake.outcome``.
         tables: the version of each table that it wrote to.
         attempts: how many times it was published; more than one if others were faster.
-        rebased: tables whose writes were carried over those of others, with the versions in between.
+        rebased: tables whose writes were rebased, with the versions they were rebased over.
         replayed: whether a transaction with the same idempotency key had been committed before; then nothing was written now.
         seconds: how long publishing took.
     """
@@ -320,7 +320,7 @@ class LakeTransaction(TransactionDoor):
 
     @property
     def cut(self) -> Cut:
-        """All tables as the base has them: whoever looks at it has read the names and versions of all."""
+        """All tables at the transaction's base. Using it counts as reading the names and versions of all."""
         self._reads.note_everything()
         return self._cut
 
@@ -333,7 +333,7 @@ class LakeTransaction(TransactionDoor):
         return touched.place
 
     def publish_through(self, publish: Callable[[Publication], Published]) -> None:
-        """Has another step of the catalog decide, which does more than publish. Nothing is carried over others' commits then."""
+        """Has another step of the catalog decide, which does more than publish. Nothing is rebased over other commits then."""
         self._publish_by = publish
 
     def rearrange(self, names: Mapping[str, str], dropped: Collection[str], taken_in: Iterable[TableHead]) -> None:
@@ -392,10 +392,10 @@ class LakeTransaction(TransactionDoor):
         """Publishes all writes in one step. After ``OutcomeUnknown`` it may be called again, and finds out.
 
         Raises:
-            ExpectedVersionMismatch: a table was moved by others and the rules do not let our writes be carried over.
+            ExpectedVersionMismatch: other writers changed a table, and the rules do not allow a rebase.
             ConflictError: what the rules for one table say.
             ContentionError: others were faster, too often.
-            OutcomeUnknown: nobody can say yet; ask ``Lake.outcome``.
+            OutcomeUnknown: not known yet; call ``Lake.outcome``.
         """
         if self._state != "in doubt":
             self.check_open()
@@ -468,11 +468,11 @@ class LakeTransaction(TransactionDoor):
 
     def _unknown(self, error: TiltyardError) -> OutcomeUnknown:
         return OutcomeUnknown(
-            f"It is left open whether transaction {self.id} was committed ({error}).",
+            f"Whether transaction {self.id} was committed is not known yet ({error}).",
             transaction_id=self.id,
             version=0,
             uri=self._lake.url,
-            advice="Call commit() again, or ask lake.outcome(id). Nothing was deleted.",
+            advice="Nothing was deleted. Call commit() again, or lake.outcome(id).",
         )
 
     def _expired(self) -> TiltyardError:

@@ -99,14 +99,14 @@ class Pipeline:
             spark: a session; one is started, and stopped at the end, where none is given and there is something to do.
             lake: another lake than the pipeline's own, open or by its URI.
             select: only what these steps belong to.
-            observer: is told of each point of the run.
+            observer: called at each point of the run.
             author: who runs it, for the history.
 
         Raises:
             ExpectationFailed: data is not what it should be. Nothing was committed.
             InvalidInput: the pipeline does not fit its data. Nothing was committed.
-            ConflictError, ContentionError: others were in the way, again and again. Nothing was committed.
-            OutcomeUnknown: nobody can say yet whether it was committed. Running again is safe: it finds out.
+            ConflictError, ContentionError: every attempt met a conflict or lost the race. Nothing was committed.
+            OutcomeUnknown: it is not known yet whether it was committed. Running it again is safe: the run finds out first.
         """
         session = Spark(spark, self.spec.name, self.spec.spark)
         try:

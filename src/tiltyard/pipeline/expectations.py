@@ -30,7 +30,7 @@ class ExpectationFailed(InvalidInput):
         super().__init__(
             f"steps.{step}: {rows:,} row{'' if rows == 1 else 's'} broke {broken.name!r} ({broken.check.strip()}).",
             argument=f"steps.{step}.expect.{broken.name}",
-            advice="Nothing was committed. Mend the data, or say otherwise = 'drop' or 'warn'.",
+            advice="Nothing was committed. Correct the data, or set otherwise = 'drop' or 'warn'.",
         )
         self.step = step
         self.expectation = broken.name

@@ -119,7 +119,7 @@ def _others(source: FileSource) -> str:
 def _refused(source: FileSource, file: FoundFile, what: str) -> InvalidInput:
     return InvalidInput(
         f"sources.{source.name}: {file.item} {what}. Nothing was consumed.", argument=f"sources.{source.name}.schema",
-        advice="Mend the file, or take it to a source of its own.",
+        advice="Correct the file, or give it a source of its own.",
     )  # fmt: skip
 
 

@@ -26,7 +26,7 @@ def run_upkeep(lake: ty.Lake, pipeline: str, work: Sequence[Maintenance], run: s
         try:
             did = _done(lake, one) if _claimed(lake, pipeline, one, run) else "not due yet"
         except (ty.ConflictError, ty.ContentionError, ty.HistoryUnavailable) as error:
-            did = f"put off, others were in the way ({error.kind})"
+            did = f"put off after a conflict ({error.kind})"
         reports.append(UpkeepReport(one.name, one.kind, did, time.monotonic() - started))
     return reports
 

@@ -28,7 +28,7 @@ class SourceReport:
 
 @dataclass(frozen=True, slots=True)
 class StepReport:
-    """What a step did. ``rows`` is None where nobody had to count them."""
+    """What a step did. ``rows`` is None if they were not counted."""
 
     name: str
     rows: int | None
@@ -39,7 +39,7 @@ class StepReport:
 
 @dataclass(frozen=True, slots=True)
 class OutputReport:
-    """What became of a table. ``over`` is what the write was carried over: versions, and who made them."""
+    """What became of a table. ``over`` lists the versions the write was rebased over, and their writers."""
 
     table: str
     mode: str
@@ -70,9 +70,9 @@ class RunReport:
         status: how it ended; ``upkeep`` where there was nothing else to run.
         sources, steps, outputs, upkeep: what each of them did.
         quarantine: rows that went into quarantine, by table.
-        attempts: how many times it was worked out.
-        publications: how many times the last of these was published; more than one if it was carried over others.
-        conflicts: why it was worked out again, one sentence each.
+        attempts: how often it was executed.
+        publications: how often the last execution was published; more than once if it was rebased over other commits.
+        conflicts: why it was re-executed, a sentence each.
         snapshot: the lake's snapshot it made.
         transaction: its transaction's id.
         error: why it failed.

@@ -55,7 +55,7 @@ class Runner:
             ExpectationFailed: data is not what it should be. Nothing was committed.
             InvalidInput: the pipeline does not fit its data. Nothing was committed.
             ConflictError, ContentionError: others were in the way, again and again. Nothing was committed.
-            OutcomeUnknown: nobody can say yet whether it was committed. Running again is safe: it finds out.
+            OutcomeUnknown: it is not known yet whether it was committed. Running it again is safe: the run finds out first.
         """
         return _Run(self, select(self.spec, names)).go()
 
@@ -148,7 +148,7 @@ class _Run:
         told = self.report
         self.report = RunReport(
             told.run, told.pipeline, told.started, told.author, "nothing to do", attempts=told.attempts, conflicts=told.conflicts,
-            notes=("somebody else consumed what was new",),
+            notes=("another run consumed the new data",),
         )  # fmt: skip
 
     def _timed(self) -> RunReport:

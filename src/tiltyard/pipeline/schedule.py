@@ -44,7 +44,7 @@ def repeat(
     report: Callable[[RunReport], None],
     trouble: Callable[[ty.TiltyardError], None],
 ) -> None:
-    """Runs as the schedule says. What passes by itself, such as others being in the way, is told and left to the next run.
+    """Runs as the schedule says. Temporary failures, such as conflicts, are reported and left to the next run.
 
     Raises:
         TiltyardError: what does not pass by itself, or anything where there is no next run.

@@ -80,8 +80,8 @@ def _empty(spark: SparkSession, portion: FilePortion) -> DataFrame:
         return frame if source.file_column is None else frame.select("*", _null_text(source.file_column))
     if portion.schema is None:
         raise ty.InvalidInput(
-            f"sources.{source.name} has no files yet, so nobody knows its columns.", argument=f"sources.{source.name}.schema",
-            advice="Say schema = 'column TYPE, ...'.",
+            f"sources.{source.name} has no files yet, so its columns are not known.", argument=f"sources.{source.name}.schema",
+            advice="Set schema = 'column TYPE, ...'.",
         )  # fmt: skip
     schema = StructType.fromJson(json.loads(portion.schema))
     return spark.createDataFrame([], schema)
@@ -106,7 +106,7 @@ def _table(spark: SparkSession, portion: TablePortion, sight: ty.LakeSnapshot) -
         return _changed_rows(spark, table, portion.first, portion.last)
     except ty.HistoryUnavailable as error:
         raise error.advised(
-            f"sources.{portion.source.name} had not read them: give it another name to begin anew, with all rows."
+            f"sources.{portion.source.name} had not read these versions. Give the source another name to start again with all rows."
         ) from None
 
 

@@ -1,4 +1,4 @@
-"""What a pipeline is: sources, steps, outputs and upkeep, as plain values. Whoever makes one is told at once what does not fit."""
+"""What a pipeline is: sources, steps, outputs and upkeep, as plain values. Invalid values are refused when they are made."""
 
 from __future__ import annotations
 
@@ -237,7 +237,7 @@ class Maintenance:
         name: what it is called.
         kind: ``"compact"``, ``"index"`` or ``"cleanup"``.
         tables: which tables; cleanup is for the whole lake.
-        every: how much time passes between two, whoever runs them; each run without it.
+        every: least time between two runs of it, over all runners; at each run if not given.
         min_fragments: compaction waits until a table has so many.
         column, index_type: what to index; one that is there is brought up to date.
         older_than, keep_snapshots: what cleanup leaves. What a pipeline has not consumed yet always stays.
@@ -274,7 +274,7 @@ class PipelineSpec:
         lake: where its tables are, as for ``Lake.open``; a path is taken from ``directory``.
         sources, steps, outputs, maintenance: what it does; steps run in this order.
         isolation: of the transaction a run is.
-        retries: how often a run is done again when others were in the way.
+        retries: how often a run is re-executed after a conflict.
         spark: settings of the session that is started for it, ``master`` among them.
         directory: what relative paths start from, and where modules of functions are found.
     """

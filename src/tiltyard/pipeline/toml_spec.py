@@ -115,7 +115,7 @@ class _Keys:
 
     def done(self) -> None:
         left = ", ".join(map(repr, self._left))
-        must(not self._left, self.at or "the file", f"has {left}, which nobody knows; known are {', '.join(sorted(self._known))}")
+        must(not self._left, self.at or "the file", f"has unknown keys {left}; known are {', '.join(sorted(self._known))}")
 
 
 def parse_span(text: str, key: str) -> timedelta:

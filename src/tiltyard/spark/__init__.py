@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from importlib import import_module
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
@@ -47,5 +48,9 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name in _PUBLIC:
+        if find_spec("pyspark") is None:
+            raise ModuleNotFoundError(
+                f"tiltyard.spark.{name} needs pyspark, which is not installed. Run: pip install 'tiltyard[spark]'", name="pyspark"
+            )
         return getattr(import_module(_PUBLIC[name]), name)
     raise AttributeError(f"module 'tiltyard.spark' has no attribute {name!r}")

@@ -57,7 +57,7 @@ class NamedTables(ABC):
         Raises:
             NotFound: there is no such table, and none is to be made.
             InvalidInput: the rows do not fit the table.
-            KeyConflict: a key comes twice, or is there already.
+            KeyConflict: a key is duplicate, or exists already.
         """
         if mode not in ("append", "overwrite"):
             raise InvalidInput(f"mode is 'append' or 'overwrite', not {mode!r}.", argument="mode")
@@ -83,7 +83,7 @@ class NamedTables(ABC):
 class LakeSpark(NamedTables):
     """What Spark does with a lake. Each verb is a commit of its own; for several in one use ``lake.transaction()``.
 
-    Example:
+    Examples:
         >>> lake.spark(spark).write(df, "orders")  # doctest: +SKIP
         >>> lake.spark(spark).merge(df, "orders", on="id").when_matched_update_all().when_not_matched_insert_all().execute()
         ... # doctest: +SKIP
@@ -97,7 +97,7 @@ class LakeSpark(NamedTables):
         return f"LakeSpark({self.lake!r})"
 
     def table(self, name: str) -> SparkTable:
-        """A table at its newest version.
+        """A table at its latest version.
 
         Raises:
             NotFound: there is none of that name.
@@ -110,9 +110,9 @@ class LakeSpark(NamedTables):
 
 
 class TransactionSpark(NamedTables):
-    """What Spark does inside a transaction. Executors write while it is open; nobody sees any of it before the commit.
+    """What Spark does inside a transaction. Executors write while it is open; nothing is visible before the commit.
 
-    Example:
+    Examples:
         >>> with lake.transaction() as tx:  # doctest: +SKIP
         ...     tx.spark(spark).write(readings, "readings")
         ...     tx.spark(spark).merge(stations, "stations", on="id").when_matched_update_all().execute()

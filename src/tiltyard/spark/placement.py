@@ -30,7 +30,7 @@ class Work:
         driver_rows: and have at most so many rows.
         driver_table_rows: tables with at most so many rows are searched for keys by the driver.
         partitions: the most tasks that a table is read in; twice the session's cores if not given.
-        progress: is told each step as it is begun.
+        progress: called with each step when it begins.
     """
 
     driver_bytes: int = 8 << 20

@@ -90,7 +90,7 @@ class SparkTable(SparkReader):
     Data is read, matched and written by executors; what is small is done by the driver, without Spark. Either way a verb is one commit,
     by the rules of the verb of the same name of ``Table``, and is done again after a conflict that allows it.
 
-    Example:
+    Examples:
         >>> t = ty.spark.SparkTable.for_path(spark, "s3://bucket/readings")  # doctest: +SKIP
         >>> t.merge(df, on="id").when_matched_update_all().when_not_matched_insert_all().execute()  # doctest: +SKIP
     """

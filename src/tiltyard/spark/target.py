@@ -123,7 +123,7 @@ class Target:
         if self.lake is not None and self.table is None:
             raise InvalidInput("Option lake needs the name of a table.", argument="table", advice="Add table, such as sales.orders.")
         if self.lake is None and self.path is None and self.address is None:
-            raise InvalidInput("Nobody said which table.", argument="path", advice="Use load(path), or options lake and table.")
+            raise InvalidInput("No table is given.", argument="path", advice="Use load(path), or options lake and table.")
         given = [name for name in _MOMENTS if getattr(self, name) is not None]
         if len(given) > 1:
             raise _contradiction(" and ".join(given), "Each says when; give one of them.", given[1])
@@ -141,11 +141,11 @@ class Target:
 
     @property
     def moment(self) -> str | None:
-        """The option that fixes when; None where it is the newest version that is meant."""
+        """The option that chooses a version; None for the latest one."""
         return next((name for name in _MOMENTS if getattr(self, name) is not None), "address" if self.address else None)
 
     def require_newest(self, doing: str) -> Self:
-        """For whoever changes the table: that happens at its newest version and no other.
+        """Refuses a target that is not the latest version, which is the only one that can be changed.
 
         Raises:
             InvalidInput: an option names another moment.
@@ -154,7 +154,7 @@ class Target:
             raise InvalidInput(
                 f"Option {self.moment} cannot be used to {doing}.",
                 argument=self.moment,
-                advice="What changes a table starts from its newest version.",
+                advice="Writes start from the latest version: leave the option out.",
             )
         return self
 
@@ -163,7 +163,7 @@ class Target:
         return replace(self, version=version, tag=None, timestamp=None, snapshot=None, address=None)
 
     def newest(self) -> Target:
-        """The same table, whatever its newest version is."""
+        """The same table at its latest version."""
         return replace(self, version=None, tag=None, timestamp=None, snapshot=None, address=None)
 
     def storage_options(self) -> dict[str, str] | None:

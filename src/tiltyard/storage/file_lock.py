@@ -24,8 +24,8 @@ class FileLock:
     """Excludes threads and processes that use the same lock file; the system frees it when the holder dies.
 
     Call it with a version to get a context manager, which is the form of pylance's ``commit_lock`` too. The lock covers the whole
-    table: the version only has to be there. The lock file is made on first use and never removed, because whoever waits for
-    a removed file waits for nobody.
+    table: the version only has to be there. The lock file is made on first use and never removed, because a process
+    that waits for a removed file excludes no other.
 
     Args:
         path: the lock file; the same one for all writers of a table.

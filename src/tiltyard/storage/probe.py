@@ -76,7 +76,7 @@ def _create(store: ObjectStore, path: str, data: bytes) -> None:
     except AlreadyExists:
         # the name is fresh, so this can only be the client meeting its own first try
         if store.get(path) != data:
-            raise UnsafeStore(f"{store.uri} claims that an object exists which nobody made.", store=store.uri) from None
+            raise UnsafeStore(f"{store.uri} claims that an object exists which was never created.", store=store.uri) from None
 
 
 def _tidy(store: ObjectStore, path: str) -> None:

@@ -115,4 +115,4 @@ class PausingStore(WrapperStore):
     def _hold(self) -> None:
         self.reached.set()
         if not self.resume.wait(self._patience):
-            raise TimeoutError(f"Nobody resumed the call within {self._patience} s.")
+            raise TimeoutError(f"The call was not resumed within {self._patience} s.")

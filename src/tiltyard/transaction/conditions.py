@@ -310,14 +310,14 @@ CONDITIONS: Final[Mapping[str, Condition]] = {
         "order), and the other side deleted or moved rows without rewriting columns in place",
         _followed,
     ),
-    "a shared fragment went as a whole": Condition("a fragment that both touch, and that one of them removed", _whole_fragment_gone),
+    "a shared fragment went as a whole": Condition("a fragment that both change, and that one of them removed", _whole_fragment_gone),
     "both rewrote columns of a shared fragment": Condition("columns of one fragment rewritten in place by both sides", _both_recolumned),
-    "columns of a shared fragment were rewritten, nobody tells in which rows": Condition(
-        "columns of a fragment that both touch were rewritten in place, without a list of the rows that changed", _recolumned_untold
+    "columns of a shared fragment were rewritten, in unknown rows": Condition(
+        "columns of a fragment that both change were rewritten in place, without a list of the rows that changed", _recolumned_untold
     ),
     "same rows": Condition("a row that both delete, move or rewrite", _same_rows),
     "other rows of the same fragments": Condition(
-        "fragments that both touch, and no row twice; where the rows are not known yet they are found out and looked at first", _other_rows
+        "fragments that both change, and no common row; rows that are not known yet are found first", _other_rows
     ),
     "a replaced fragment is gone": Condition("a fragment with columns to replace was removed", _replaced_fragment_gone),
     "same field of the same fragment": Condition("one column of one fragment replaced by both", _same_cells),

@@ -14,7 +14,7 @@ from tiltyard.transaction.operations import KeyExistenceFilter
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What whoever commits knows beyond the two operations. Nothing has to be given; what is missing is decided on the safe side.
+    """What the committer knows beyond the two operations. Nothing has to be given; what is missing is decided on the safe side.
 
     Only in one thing an operation is believed what it says of itself: an update that does not own up to having rewritten columns in
     place is found out by the fragments in ``my_base`` and ``their_base`` alone.
@@ -50,12 +50,12 @@ class Context:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Where a condition holds: what both sides touch and, for a rebase, what has to be done about it.
+    """Where a condition holds: what both sides change and, for a rebase, what has to be done about it.
 
     Attributes:
-        fragments: ids of fragments both touch.
-        rows: fragment and offset of rows both touch (a sample).
-        names: keys, fields, indices, shards or bases both touch.
+        fragments: ids of fragments both change.
+        rows: fragment and offset of rows both change (a sample).
+        names: keys, fields, indices, shards or bases both change.
         merge_fragments: fragments whose deletion vectors are to be merged.
         undecided_fragments: those among them of which the rows of a side are not known. Find them out and ask again.
         carry_fragments: old fragments of the Rewrite whose new deletions are to be carried to where the rows are now.

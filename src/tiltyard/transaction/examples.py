@@ -74,12 +74,12 @@ class PairExplanation:
 def explain(committing: str, committed: str) -> PairExplanation:
     """The rules of a pair of operations, by name, with worked examples.
 
-    Names are taken in any case, with or without dashes, or as in the grid; ``Unknown`` is a committed operation nobody knows.
+    Names are taken in any case, with or without dashes, or as in the grid; ``Unknown`` is an operation this release does not know.
 
     Raises:
         InvalidInput: there is no such operation.
 
-    Example:
+    Examples:
         >>> import tiltyard as ty
         >>> [one.rule.then.value for one in ty.conflicts.explain("Append", "Overwrite").rules]
         ['incompatible']

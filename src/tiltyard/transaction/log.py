@@ -195,7 +195,7 @@ class Landing:
                 break
             return _landed(holder)
         raise OutcomeUnknown(
-            f"The store left open whether version {version} of {self.log.store.uri} is ours ({doubt}).",
+            f"It is not known yet whether version {version} of {self.log.store.uri} was committed ({doubt}).",
             transaction_id=transaction.uuid,
             version=version,
             uri=self.log.store.uri,

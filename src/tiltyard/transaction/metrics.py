@@ -69,7 +69,7 @@ class OperationCounts:
     Attributes:
         commits: versions made.
         attempts: how many times the creation of a version was tried, over all commits that ended.
-        lost_races: how many of them somebody else won.
+        lost_races: how many of them another writer won.
         reruns: how many times a verb was run again after a conflict.
         failures: commits that ended in an error, by its ``kind``; ``outcome-unknown`` among them.
         latency: how long the successful ones took.
@@ -279,7 +279,7 @@ _COUNTS: Final = frozenset({"attempts", "executions"})
 
 
 class CommitObserver(Protocol):
-    """Is told of commits while they happen, from the thread that commits: be quick. What it raises is logged and otherwise ignored."""
+    """Receives events of commits, on the thread that commits: be quick. What it raises is logged and otherwise ignored."""
 
     def committed(self, event: CommitEvent, /) -> None:
         """A version was made."""
@@ -288,13 +288,13 @@ class CommitObserver(Protocol):
         """A commit in between was gone over; the verdict says whether ours had to change for it."""
 
     def lost_race(self, event: CommitEvent, /) -> None:
-        """Somebody else took the version; the race is run again."""
+        """Another writer took the version; the commit tries the next one."""
 
     def conflict(self, event: CommitEvent, /) -> None:
         """A commit in between does not go together with ours. ``failed`` follows."""
 
     def failed(self, event: CommitEvent, /) -> None:
-        """The commit ended in an error, which ``outcome`` names; ``outcome-unknown`` if nobody can say how it ended."""
+        """The commit ended in an error, which ``outcome`` names; ``outcome-unknown`` if it is not known how it ended."""
 
     def rerun(self, event: CommitEvent, /) -> None:
-        """The verb will be run again on the newest version, after a conflict."""
+        """The verb will be re-executed on the latest version, after a conflict."""

@@ -139,7 +139,7 @@ def check_there(store: ObjectStore, paths: Sequence[str], operation: str, *, ask
         raise StorageError(
             f"{gone[0]}{others}, written for this {operation}, were deleted before the commit, as a cleanup does with orphans.",
             name=gone[0],
-            advice="Nothing was committed. Check the clock of whoever cleans up, then run the operation again.",
+            advice="Nothing was committed. Check the clock of the machine that runs cleanup, then re-execute the operation.",
         )
 
 

@@ -27,7 +27,7 @@ class Log:
         _write(logging.DEBUG, "committed", event)
 
     def rebased(self, event: CommitEvent, /) -> None:
-        _write(logging.DEBUG, "carried over another commit", event)
+        _write(logging.DEBUG, "rebased over another commit", event)
 
     def lost_race(self, event: CommitEvent, /) -> None:
         _write(logging.INFO, "lost a race", event)

@@ -27,9 +27,9 @@ class Verdict:
     Attributes:
         reason: one sentence: who met whom, and what came of it.
         rule: the rule that decided; None where none applied.
-        fragments: ids of fragments both sides touch.
-        rows: fragment and offset of rows both sides touch (a sample).
-        names: keys, fields, indices, shards or bases both sides touch.
+        fragments: ids of fragments both sides change.
+        rows: fragment and offset of rows both sides change (a sample).
+        names: keys, fields, indices, shards or bases both sides change.
     """
 
     outcome: ClassVar[Outcome]
@@ -79,14 +79,14 @@ class Rebase(Verdict):
 
 @dataclass(frozen=True, slots=True)
 class Retry(Verdict):
-    """Do not commit; working the change out again on the newest version is safe."""
+    """Do not commit; re-executing the operation on the latest version is safe."""
 
     outcome = Outcome.RETRY
 
 
 @dataclass(frozen=True, slots=True)
 class Incompatible(Verdict):
-    """Do not commit; working it out again may mean something else than was meant."""
+    """Do not commit; re-executing the operation may mean something else than was meant."""
 
     outcome = Outcome.INCOMPATIBLE
 
@@ -99,9 +99,9 @@ def resolve(mine: Operation | Transaction, theirs: Operation | Transaction, *, c
 
     Raises:
         UnsupportedFeature: ours is an operation this release does not know.
-        CorruptTable: a bitmap or an index entry inside an operation cannot be read, so nobody can tell what it touches.
+        CorruptTable: a bitmap or an index entry inside an operation cannot be read, so what it changes is unknown.
 
-    Example:
+    Examples:
         >>> import tiltyard as ty
         >>> ty.conflicts.resolve(ty.ops.Append(), ty.ops.Restore(3))
         Incompatible(reason='Append met Restore: the table was set back to an older version.', ...)
@@ -112,7 +112,7 @@ def resolve(mine: Operation | Transaction, theirs: Operation | Transaction, *, c
         found = CONDITIONS[rule.when].holds(ours, others, context)
         if found is not None:
             return _verdict(rule, found, _sentence(mine, theirs, context, rule.why, found))
-    return Compatible(_sentence(mine, theirs, context, "nothing both sides touch", Found()))
+    return Compatible(_sentence(mine, theirs, context, "nothing overlaps", Found()))
 
 
 def forbidden(mine: Operation | Transaction, theirs: Operation | Transaction, *, context: Context = NOTHING_KNOWN) -> Incompatible | None:

@@ -1,7 +1,7 @@
 """The conflict table, as data: what a committing operation does when it meets one that was committed after its read version.
 
 ``GRID`` has a row for each operation that is committing and a column for each that was committed, as the specification's table does.
-A dot means that the two never touch; any other sign stands for a cell of ``CELLS``: the first of its rules whose condition holds decides,
+A dot means that they never conflict; any other sign stands for a cell of ``CELLS``: the first of its rules whose condition holds decides,
 and where none holds the two are compatible. What a condition asks is in ``conditions.py``; nothing else has a say.
 
 Where two sources differ we follow the specification, unless that could lose, double or misread a row of a table that other writers
@@ -93,9 +93,9 @@ _SAME_CONFIG = Rule(
 )
 _WHOLE = Rule("a shared fragment went as a whole", _RETRY, "one side removed a whole fragment in which the other one changed rows")
 _UNTOLD = Rule(
-    "columns of a shared fragment were rewritten, nobody tells in which rows",
+    "columns of a shared fragment were rewritten, in unknown rows",
     _RETRY,
-    "columns of a fragment both touch were rewritten, perhaps in the very rows the other one changed",
+    "columns of a fragment both change were rewritten, perhaps in the very rows the other one changed",
     "the specification would rebase: a change to a row that was changed as well would be lost",
 )
 _ROWS: Final = (
@@ -134,7 +134,7 @@ _COLUMNS_DESCRIBED = Rule(
 _KEY_DECLARED = Rule(
     "the primary key changed beside new values",
     _RETRY,
-    "one side says which columns are the primary key, the other one wrote rows that nobody compared by it",
+    "one side says which columns are the primary key, the other one wrote rows that were not compared by it",
     "the specification calls this compatible: the table could end with two rows of one key",
 )
 
@@ -154,12 +154,12 @@ CELLS: Final[Mapping[str, tuple[Rule, ...]]] = {
     "Xm": (Rule("always", _INCOMPATIBLE, "the table changed under the state of the write-ahead log that was to be recorded"),),
     "Xp": (Rule("always", _INCOMPATIBLE, "columns were dropped, renamed or retyped that the new schema still has as they were"),),
     "Xc": (Rule("always", _INCOMPATIBLE, "the table these settings were meant for was replaced"),),
-    "X?": (Rule("always", _INCOMPATIBLE, "its operation is unknown to this release, so nobody can say what it changed"),),
+    "X?": (Rule("always", _INCOMPATIBLE, "its operation is unknown to this release, so what it changed is not known"),),
     "Xb": (
         Rule(
             "always",
             _INCOMPATIBLE,
-            "its operation is unknown to this release, so nobody can say what it changed",
+            "its operation is unknown to this release, so what it changed is not known",
             "the specification is silent and stock writers let this one pass: an unknown operation may have added the same base",
         ),
     ),

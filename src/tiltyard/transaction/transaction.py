@@ -56,7 +56,7 @@ class Transaction:
             return self._encode()
         except (TypeError, ValueError) as error:
             what = f"The {self.operation.name} cannot be written as a transaction: {str(error).rstrip('.')}."
-            raise InvalidInput(what, argument="operation", advice="Mend that value.") from error
+            raise InvalidInput(what, argument="operation", advice="Correct that value.") from error
 
     def _encode(self) -> bytes:
         message = pb.Transaction(read_version=self.read_version, uuid=self.uuid, tag=self.tag, transaction_properties=dict(self.properties))
@@ -71,7 +71,7 @@ class Transaction:
         """Reads what any Lance writer wrote; ``source`` names the file in errors.
 
         Raises:
-            CorruptTable: the bytes are no transaction, or one that nobody may act upon.
+            CorruptTable: the bytes are not a transaction, or not a valid one.
         """
         if len(data) > MAX_TRANSACTION_BYTES:
             raise CorruptTable(source, f"{len(data)} bytes are more than a transaction may have")

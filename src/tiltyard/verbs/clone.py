@@ -89,7 +89,7 @@ def clone_table(source: Place, file: ManifestFile, target: Place, how: Cloning, 
         complete(error, operation=Clone.name, read_version=version, winners=(), transaction_id=transaction.uuid, attempts=1)
         # There is no handle on the new table that could be asked.
         call = f"outcome_at(uri, {transaction.uuid!r}, version={version})"
-        raise error.advised(f"Nothing was deleted. Ask ty.outcomes.{call} of the new table when the store answers again.") from error
+        raise error.advised(f"Nothing was deleted. Call ty.outcomes.{call} of the new table once the store answers again.") from error
     except TiltyardError:
         with suppress(StorageError):
             target.store.delete(announced)

@@ -49,12 +49,12 @@ class FailedAttempt:
         read_version: the version it was built on.
         kind: the code of the error, for example ``retryable-conflict``.
         sentence: what the error said.
-        retryable: whether running it again on the newest version is safe.
+        retryable: whether re-executing it on the latest version is safe.
         attempts: how many times the creation of a version was tried.
-        executions: how many times it was worked out, each time on a newer version.
-        winners: the commits that stood in the way, oldest first; of many, the last ones.
-        fragments: ids of fragments both sides touched (a sample).
-        sample: rows, keys or names both sides touched (a sample).
+        executions: how often it was executed, each time on a later version.
+        winners: the commits it conflicts with, oldest first; of many, the last ones.
+        fragments: ids of fragments both sides changed (a sample).
+        sample: rows, keys or names both sides changed (a sample).
         missing: versions in between that could not be read.
     """
 
@@ -215,7 +215,7 @@ class Explanation:
         what = f"{self.entry.operation} committed" if self.entry is not None else "Committed"
         over = [f"version {one.version} ({one.operation or 'not recorded'})" for one in self.rebased_over]
         over += [f"version {number} (cleaned up)" for number in self.missing]
-        return f"{what} as version {self.outcome.version}{', carried over ' + ', '.join(over) if over else ''}."
+        return f"{what} as version {self.outcome.version}{', rebased over ' + ', '.join(over) if over else ''}."
 
     def to_dict(self) -> dict[str, Any]:
         """All of it as plain JSON values."""

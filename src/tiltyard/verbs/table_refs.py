@@ -399,7 +399,7 @@ def make_branch(main: Place, name: str, source: Place, file: ManifestFile, schem
 
 
 def _taken(name: str) -> AlreadyExists:
-    advice = "Somebody is making it, or did not end removing it; then use branches.delete(name, force=True)."
+    advice = "Another process is creating it, or a delete was interrupted; then use branches.delete(name, force=True)."
     return AlreadyExists(f"There are versions of a branch {name!r}.", name=name, advice=advice)
 
 

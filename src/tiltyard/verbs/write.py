@@ -233,7 +233,7 @@ def checked_keys(place: Place, manifest: Manifest, key: Key, keys: pa.Table | No
     new = NewKeys(place, key, distinct_keys(keys, "The rows have", Append.name).keys)
     if shared := new.shared_with_all(manifest):
         raise KeyConflict(
-            f"Version {manifest.version} has rows of these keys already: {'; '.join(shared)}.",
+            f"Version {manifest.version} already has these keys: {'; '.join(shared)}.",
             operation=Append.name,
             read_version=manifest.version,
             sample=shared,

@@ -132,7 +132,7 @@ def _refuse_tagged(lake: Lake, branch: str) -> None:
     tags = [tag.name for tag in lake.tags.list() if tag.branch == branch]
     if tags:
         raise InvalidInput(
-            f"Branch {branch!r} begins anew when it is fast-forwarded, and tag {tags[0]!r} names a snapshot of it.",
+            f"A fast-forward restarts branch {branch!r}, but tag {tags[0]!r} names a snapshot of it.",
             argument="name",
             advice="Delete the tag first, or make a branch from it.",
         )
@@ -205,7 +205,7 @@ def _refuse_moved(lake: Lake, main: Cut, there: Cut, change: _Difference) -> Non
 def _moved(lake: Lake, there: Cut, before: TableHead, now: TableHead | None) -> ExpectedVersionMismatch:
     name = shown(before.name)
     by = moved_by(lake.catalog, MAIN, 0, before.id if now is None else now.id)
-    last = f", last by {by[-1]['operation']} of {by[-1]['author'] or 'somebody'}" if by else ""
+    last = f", last by {by[-1]['operation']} of {by[-1]['author'] or 'an unknown author'}" if by else ""
     renamed = f" as {shown(now.name)}" if now is not None and now.name != before.name else ""
     where = "gone" if now is None else f"at version {now.version}{renamed}"
     since = f"was at {before.version} when branch {there.branch!r} began" if before.version else f"is new on branch {there.branch!r}"

@@ -35,7 +35,9 @@ if TYPE_CHECKING:
 UNMARKED: Final = "nothing in it says whose it is"
 FOREIGN_LAKE: Final = "it belongs to another lake"
 COPIED: Final = "its mark is that of another directory: it was copied"
-UNRECORDED: Final = "it is a table of this lake that the catalog has no record of: was the catalog restored from a copy, or made anew?"
+UNRECORDED: Final = (
+    "it is a table of this lake that the catalog has no record of: was the catalog restored from a backup, or created again?"
+)
 FORGOTTEN: Final = "its transaction was committed, but no snapshot shows the table"
 PINNED: Final = "a tag or branch of the lake that the catalog has no record of needs it"
 LOST_LINE: Final = "a branch of a table for a branch of the lake that the catalog has no record of"
@@ -318,11 +320,11 @@ def find_again(lake: Lake, *, needed: bool = False) -> None:
     left = [orphan for orphan in find_orphans(lake) if orphan.is_table] if facts.get("lost") else []
     if left and needed:
         raise OwnershipError(
-            f"{lake.root_uri} holds {len(left)} tables that its catalog, which was made anew, does not know, {left[0].path} for one.",
+            f"{lake.root_uri} holds {len(left)} tables that its new catalog does not know, such as {left[0].path}.",
             root=lake.root_uri,
             lake=lake.id,
             catalog=lake.url,
-            advice="Run `tiltyard lake rebuild`, or restore the catalog from a copy.",
+            advice="Run `tiltyard lake rebuild`, or restore the catalog from a backup.",
         )
     if not left:
         if facts.get("lost"):

@@ -87,7 +87,7 @@ def check_pinned(found: Found, identity: str) -> None:
         ConflictError: somebody released it, since nothing referred to it yet.
     """
     if found.get(pin_key(identity), {}).get("released", True):
-        raise ConflictError("A cleanup took this for something left over.", operation="pin", retryable=True, advice="Try again.")
+        raise ConflictError("A cleanup removed the pin before it was used.", operation="pin", retryable=True, advice="Try again.")
 
 
 def release_pin(lake: Lake, identity: str) -> None:

@@ -51,7 +51,7 @@ class LakeBackup:
         lake: the lake's id.
         catalog: the kind it was taken from: ``sqlite``, ``postgresql`` or ``manifest``.
         created: when.
-        snapshots: the newest snapshot of each branch.
+        snapshots: the latest snapshot of each branch.
         records: how many records there are.
         bytes: size of the file.
         digest: tells it from every other one.

@@ -115,7 +115,7 @@ def read_branch(work: Reconstruction, branch: str, progress: Progress) -> None:
                 work.absent.add(head.location)
             elif is_known and head.version > max(found.present) and not _is_waiting(work, head):
                 what = f"version {head.version} of {_called(head, branch)}, which the catalog has"
-                work.unknown.append(f"{what}: the newest one found is {max(found.present)}")
+                work.unknown.append(f"{what}: the latest one found is {max(found.present)}")
         work.homes.setdefault(key, branch)
         progress(done, len(wanted))
 

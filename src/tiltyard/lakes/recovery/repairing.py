@@ -46,10 +46,10 @@ class LakeRepairReport:
 
     Attributes:
         table: which one.
-        kept: whose version stayed; empty where nobody had to decide.
+        kept: whose version stayed; empty if there was nothing to decide.
         version: where the table is now.
         transaction: the lake's transaction whose version was in question.
-        set_aside: manifests of versions that lost, where they are now. Delete them when nobody needs them any more.
+        set_aside: manifests of versions that lost, where they are now. Delete them when they are no longer needed.
         files: what only these versions name; cleanup leaves it alone as long as they are there.
         done: what else was put right.
     """
@@ -220,7 +220,7 @@ def _small_repairs(lake: Lake, head: TableHead, store: ExternalStore, pending: l
         done.append(f"finished {len(pending)} version{'s' if len(pending) > 1 else ''}")
     if head.quarantine:
         _lift(lake, head)
-        done.append("lifted the quarantine: nobody else has the number any more")
+        done.append("lifted the quarantine: no foreign writer has the version any more")
     if _rename(lake, head):
         done.append("restored the name")
     line = lake.catalog.cut(lake.branch).line

@@ -59,9 +59,9 @@ class LakeRecoveryReport:
         url: the catalog.
         lake: the lake's id, the same as before.
         tables: the version of each table of main.
-        snapshots: the newest snapshot of each branch.
+        snapshots: the latest snapshot of each branch.
         adopted: commits that were found in the files and not in the backup; all of them where there was none.
-        in_doubt: transactions that were staged, of which nobody can tell whether they were committed. Nothing of them is shown, and
+        in_doubt: staged transactions whose outcome is unknown. Nothing of them is shown, and
             nothing deleted; ``Lake.outcome(id, give_up=True)`` gives one up.
         missing: tables whose files were not found.
         not_taken: directories below the root that were left alone, and why.
@@ -141,7 +141,7 @@ def rebuild_lake(target: Target, make: Make, progress: Progress) -> LakeRecovery
         claim = read_claim(where.with_root(None).root_store())
         if claim is None:
             raise OwnershipError(
-                f"{where.root} is claimed by no lake, so nobody can tell whose its tables are.",
+                f"{where.root} is claimed by no lake, so the owner of its tables is unknown.",
                 root=where.root,
                 advice="Open a new lake there and register its tables.",
             )

@@ -194,12 +194,14 @@ def _create(target: Target, task: WriteTask, pieces: Sequence[Piece], told: dict
 
 
 def _for_the_one_there(table: ty.TableWriter, task: WriteTask, *, overwrite: bool) -> WriteTask:
-    """The task for a table that somebody else made just now, if its files can become part of that one."""
+    """The task for a table that another writer has just created, if its files can become part of that one."""
     there = table.distributed.write_task()
     same = there.uri == task.uri and there.data_format == task.data_format
     if not same or (not overwrite and there.fields != task.fields):
         raise AlreadyExists(
-            f"Somebody else made {table.uri} meanwhile, and not as these rows need it.", name=table.uri, advice="Write the rows again."
+            f"Another writer created {table.uri} meanwhile, with a schema that does not fit these rows.",
+            name=table.uri,
+            advice="Write the rows again.",
         )
     return replace(task, kind="overwrite" if overwrite else "append", version=there.version)
 

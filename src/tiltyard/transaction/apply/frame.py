@@ -17,7 +17,7 @@ from tiltyard.format.row_ids import RowIds, RowVersions
 from tiltyard.format.safe_text import check_relative
 from tiltyard.format.values import TOMBSTONE, DataFile, DataFragment, Field, IndexMetadata
 
-MEND = "Nothing was committed; mend the operation."
+MEND = "Nothing was committed. Correct the operation."
 SAMPLE = 5
 """How many ids an error names."""
 
@@ -149,7 +149,7 @@ def _checked(fragment: DataFragment, base: Manifest) -> DataFragment:
         record = fragment_to_pb(fragment).SerializeToString(deterministic=True)
         check_fragment(record, bases, given_out, "the operation", version=base.version + 1)
     except CorruptTable as error:
-        raise invalid(f"It would make a version nobody can read: {error.reason}.") from error
+        raise invalid(f"It would make an unreadable version: {error.reason}.") from error
     except (ValueError, TypeError, DecodeError) as error:  # numbers that do not fit the wire
         raise invalid(f"Fragment {fragment.id} cannot be written: {error}.") from error
     for file in fragment.files:

@@ -153,7 +153,7 @@ def _created_at(wanted: U64Values, sources: Sequence[DataFragment], spilled: Map
 
 def spilled_away(fragments: Iterable[int]) -> UnsupportedFeature:
     return UnsupportedFeature(
-        f"Row ids or row versions of fragment {some(set(fragments))} lie in data files, and nobody read them for this commit.",
+        f"Row ids or row versions of fragment {some(set(fragments))} are in data files that were not read for this commit.",
         feature="spilled row lineage",
         writing=True,
     )

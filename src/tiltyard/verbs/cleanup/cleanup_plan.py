@@ -87,7 +87,7 @@ class Policy:
         if self.keep_versions is not None and (
             isinstance(self.keep_versions, bool) or not isinstance(self.keep_versions, int) or self.keep_versions < 1
         ):
-            raise InvalidInput("keep_versions is a number from 1 on, or None: the newest version always stays.", argument="keep_versions")
+            raise InvalidInput("keep_versions must be at least 1, or None: the latest version always stays.", argument="keep_versions")
         if not all(isinstance(version, int) for version in self.keep):
             raise InvalidInput("keep names versions by their numbers.", argument="keep", advice="A tag keeps its version by itself.")
         if not isinstance(self.grace, timedelta) or self.grace < timedelta(0):

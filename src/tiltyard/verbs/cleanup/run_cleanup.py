@@ -301,5 +301,7 @@ class _Work:
             if versions and versions[-1].version in self.claims.loaded:
                 return
         raise ContentionError(
-            f"Others clean up {self.place.store.uri} faster than its newest version can be read.", operation="cleanup", attempts=LOOKS
+            f"Other cleanups of {self.place.store.uri} remove versions faster than the latest one can be read.",
+            operation="cleanup",
+            attempts=LOOKS,
         )

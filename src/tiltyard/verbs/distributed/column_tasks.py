@@ -110,7 +110,7 @@ def add_columns_of_parts(
         for one in manifest.fragments:
             file = at.found(one, fields, what)
             if file is None:
-                raise InvalidInput(f"Nobody wrote the new columns of fragment {one.id}.", argument="worker")
+                raise InvalidInput(f"The worker returned no columns for fragment {one.id}.", argument="worker")
             fragments.append(replace(one, files=(*one.files, file)))
         preserves = all(one.nullable for one in fields if one.parent_id == ROOT)
         operation = Merge(tuple(fragments), (*manifest.fields, *fields), preserves_nullability=preserves)

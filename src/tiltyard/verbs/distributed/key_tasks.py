@@ -56,7 +56,7 @@ class MatchTask:
         Args:
             fragments: ids.
             keys: those looked for, if the task does not bring them.
-            others: whether rows with other keys are told, too.
+            others: whether to return rows with other keys, too.
         """
         given = self.keys if keys is None else keys
         assert given is not None

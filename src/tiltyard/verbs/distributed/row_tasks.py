@@ -70,7 +70,7 @@ class RowPlan:
 
 @dataclass(frozen=True, slots=True)
 class RowChange:
-    """What a change comes to on the version it was worked out on.
+    """The result of a change, on the version it was executed on.
 
     Attributes:
         taken: rows that are deleted or moved: for each fragment the offsets, as ``pack_rows`` gives them.
@@ -184,7 +184,7 @@ def pack_rows(addresses: Any) -> dict[int, bytes]:
     """Row addresses, in any order, as offsets by fragment: small, and quick to put together again.
 
     Raises:
-        InvalidInput: one comes twice.
+        InvalidInput: a row address is duplicate.
     """
     found = Addresses()
     found.add(addresses if isinstance(addresses, pa.Array | pa.ChunkedArray) else pa.array(addresses, pa.uint64()))
@@ -296,7 +296,7 @@ def _new_keys(place: Place, manifest: Manifest, plan: RowPlan, key: Key | None, 
     new = NewKeys(place, key, keys, filter_of(key, manifest, keys) if primary else None)
     if plan.on == () and (shared := new.shared_with_all(manifest)):
         raise KeyConflict(
-            f"Version {manifest.version} has rows of these keys already: {'; '.join(shared)}.",
+            f"Version {manifest.version} already has these keys: {'; '.join(shared)}.",
             operation="Merge",
             read_version=manifest.version,
             sample=shared,

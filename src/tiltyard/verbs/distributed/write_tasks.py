@@ -60,7 +60,7 @@ class Piece:
         part: what part of the rows it is, if its writer said so: of several pieces of one part only the first is committed.
         keys: the primary keys of its rows, unless they are too many to travel.
         place: the table's directory that its files lie in.
-        digests: of its files, taken by whoever wrote them.
+        digests: of its files, taken by the writer.
     """
 
     token: str
@@ -122,7 +122,7 @@ class WriteTask:
         return arrow_from_fields(self.fields, dict(self.metadata))
 
     def grouped(self, name: str) -> WriteTask:
-        """The same task for another group of pieces: what is left over of one group can be told from the files of all others."""
+        """The same task for another group of pieces: uncommitted files of one group can be told from those of all others."""
         return replace(self, token=hashlib.sha256(f"{self.token}/{name}".encode()).hexdigest()[: 2 * _TOKEN_BYTES])
 
     def check(self, schema: pa.Schema) -> None:
@@ -138,7 +138,7 @@ class WriteTask:
 
         Args:
             data: rows: Arrow tables, batches, a reader, an iterator of batches.
-            part: what part of all rows these are. Whoever may be run twice for the same rows says so here.
+            part: what part of all rows these are. Writers that may run twice for the same rows must set it.
 
         Raises:
             InvalidInput: the rows do not fit the table.
@@ -191,7 +191,7 @@ class WriteTask:
 
         Args:
             pieces: which; None among them is passed over.
-            all_of_token: also whatever else was written by this task and the groups of the pieces, and came back to nobody.
+            all_of_token: also whatever else was written by this task and the groups of the pieces, and was not returned.
 
         Never while it is not known whether a commit of theirs came to its end.
 

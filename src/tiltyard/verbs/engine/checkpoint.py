@@ -87,7 +87,7 @@ class Checkpoint:
             return  # written by a process that was stopped; its fragment is done again
 
     def _refused(self, why: str) -> InvalidInput:
-        return InvalidInput(f"{self._path} {why}.", argument="checkpoint", advice="Name another file, or delete this one to begin anew.")
+        return InvalidInput(f"{self._path} {why}.", argument="checkpoint", advice="Name another file, or delete this one to start again.")
 
     def begin(self, schema: pa.Schema) -> None:
         """Notes what the new columns are, once.

@@ -215,7 +215,7 @@ class IsolatedDataset:
         if name.startswith("__"):
             raise AttributeError(name)
         raise UnsupportedFeature(
-            f"{name.strip('_')} is not done in a child process.",
+            f"A handle opened with isolate cannot do this ({name.strip('_')}).",
             feature="isolate",
             advice="Open the table without isolate, if you trust it.",
         )

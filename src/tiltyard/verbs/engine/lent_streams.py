@@ -32,7 +32,7 @@ class _Source:
     def __next__(self) -> pa.RecordBatch:
         if self._stopped:
             self.ended = True
-            raise RuntimeError("Whoever wanted these rows has gone.")
+            raise RuntimeError("The reader of these rows has stopped.")
         try:
             return next(self._batches)
         except StopIteration:

@@ -36,7 +36,7 @@ class IndexInfo:
         missing: ids of those it does not cover; queries scan them.
         rows: how many live rows it covers.
         missing_rows: how many it does not cover.
-        version: the version its newest part was built on.
+        version: the version its latest segment was built on.
         created: when that was; None if it does not say.
         bytes: the size of its files; None where they are not listed.
     """

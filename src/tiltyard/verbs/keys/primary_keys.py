@@ -369,11 +369,11 @@ def distinct_keys(keys: pa.Table, what: str, operation: str) -> KnownKeys:
     if repeated.num_rows:
         sample = in_words(repeated)
         raise KeyConflict(
-            f"{what} {repeated.num_rows} keys more than once: {'; '.join(sample)}.",
+            f"{what} {repeated.num_rows} duplicate key{'' if repeated.num_rows == 1 else 's'}: {'; '.join(sample)}.",
             operation=operation,
             sample=sample,
             retryable=False,
-            advice="Keep one row of each key. Nothing was committed.",
+            advice="Nothing was committed. Keep one row for each key.",
         )
     return known
 
