@@ -40,7 +40,7 @@ from tiltyard.verbs.distributed.row_tasks import Pinned, RowChange, RowPlan, joi
 from tiltyard.verbs.distributed.scan_tasks import ScanTask, reading_errors
 from tiltyard.verbs.distributed.write_tasks import Piece, WriteTask
 from tiltyard.verbs.distributed.write_tasks import new_task as _new_task
-from tiltyard.verbs.engine.access import open_place as _open_place
+from tiltyard.verbs.engine.access import open_access as _open_place
 from tiltyard.verbs.engine.reexecution import commit_terms as _commit_terms
 from tiltyard.verbs.engine.sql_expressions import condition as _condition
 from tiltyard.verbs.indices.build_index import IndexTask

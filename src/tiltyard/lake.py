@@ -26,7 +26,7 @@ from tiltyard.lakes.finishing import finish_before, is_certain, recover
 from tiltyard.lakes.lake_tables import LakeReader, LakeTable
 from tiltyard.lakes.maintenance import Keeping
 from tiltyard.lakes.new_tables import LakePieces
-from tiltyard.lakes.opening import Where, lake_storage, open_where, settle_owner
+from tiltyard.lakes.opening import LakeLocation, lake_storage, open_where, settle_owner
 from tiltyard.lakes.recovery.recovery_verbs import Recoverable, somebody
 from tiltyard.lakes.registering import register
 from tiltyard.lakes.running import run
@@ -34,7 +34,7 @@ from tiltyard.lakes.spark_door import LakeDoor
 from tiltyard.lakes.table_names import full_name, shown
 from tiltyard.lakes.transaction import LakeTransaction
 from tiltyard.options import CommitOptions, Durability, Storage, TableOptions
-from tiltyard.verbs.engine.access import Place, open_place
+from tiltyard.verbs.engine.access import TableAccess, open_access
 from tiltyard.verbs.outcome import Committed, NotCommitted, Outcome, Unknown
 from tiltyard.verbs.table_history import parse_moment
 
@@ -102,7 +102,7 @@ class Lake(Keeping, Recoverable, LakePieces, LakeDoor):
         ('orders', 'stock')
     """
 
-    def __init__(self, where: Where, records: Records, runtime: Runtime, author: str, branch: str = MAIN) -> None:
+    def __init__(self, where: LakeLocation, records: Records, runtime: Runtime, author: str, branch: str = MAIN) -> None:
         self._where = where
         self.catalog = Catalog(records, runtime)
         self.author = author
@@ -262,8 +262,8 @@ class Lake(Keeping, Recoverable, LakePieces, LakeDoor):
         base: int = 0,
         transaction: str = "",
         says: str = "",
-    ) -> Place:
-        """Where a table lives, with its versions decided in the catalog.
+    ) -> TableAccess:
+        """LakeLocation a table lives, with its versions decided in the catalog.
 
         Args:
             head: the table, forked if it is to be written to.
@@ -282,35 +282,35 @@ class Lake(Keeping, Recoverable, LakePieces, LakeDoor):
         """What all that is committed to a table carries."""
         return Marks(self.id, head.id, head.name, branch, branch_id_of(head, branch), base, self.author, transaction, says)
 
-    def plain_place_of(self, head: TableHead) -> Place:
-        """Where a table lives, as those see it who know nothing of the lake."""
+    def plain_place_of(self, head: TableHead) -> TableAccess:
+        """LakeLocation a table lives, as those see it who know nothing of the lake."""
         where = self._where
         home = where.uri_of(head.location)
         storage = Storage(where.storage_options, where.durability, verify=where.verify, isolate=where.isolate)
-        return open_place(home, storage, runtime=self.catalog.runtime)
+        return open_access(home, storage, runtime=self.catalog.runtime)
 
     @property
-    def where(self) -> Where:
-        """Where the tables live, and how they are reached."""
+    def where(self) -> LakeLocation:
+        """LakeLocation the tables live, and how they are reached."""
         return self._where
 
     @where.setter
-    def where(self, where: Where) -> None:
+    def where(self, where: LakeLocation) -> None:
         self._where = where
 
     @property
     def root_uri(self) -> str:
-        """Where the tables live that the lake makes."""
+        """LakeLocation the tables live that the lake makes."""
         return self._where.root
 
     def uri_of(self, location: str) -> str:
         """The URI of a table's location."""
         return self._where.uri_of(location)
 
-    def root_place(self) -> Place:
+    def root_place(self) -> TableAccess:
         """The directory below which tables live that the lake made."""
         where = self._where
-        return open_place(where.root, Storage(where.storage_options, where.durability), runtime=self.catalog.runtime)
+        return open_access(where.root, Storage(where.storage_options, where.durability), runtime=self.catalog.runtime)
 
     # ---- transactions ----------------------------------------------------------------------------------------------------------
 
@@ -347,14 +347,14 @@ class Lake(Keeping, Recoverable, LakePieces, LakeDoor):
     ) -> T | None:
         """Runs a function inside a transaction, and again in a fresh one when others were in the way; what the function returned.
 
-        A catalog that cannot be reached, such as a server that restarts, is waited for. Where the answer to a commit was lost, the
+        A catalog that cannot be reached, such as a server that restarts, is waited for. LakeLocation the answer to a commit was lost, the
         catalog is asked what became of it, and the function is not run again before that is known.
 
         Args:
             work: called with the transaction; what it does outside of it happens each time.
             isolation: as for ``transaction``.
             message: a sentence for the history.
-            idempotency_key: as for ``transaction``. Where a transaction with this key was committed before, the function is not called
+            idempotency_key: as for ``transaction``. LakeLocation a transaction with this key was committed before, the function is not called
                 at all, and None comes back.
             commit: properties for the history; ``reexecutions``, how often the function is called again after a conflict; ``deadline``,
                 without which a catalog that cannot be reached is waited for a minute. ``race_retries`` does not apply.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os as _os
 
 from tiltyard.options import Storage as _Storage
-from tiltyard.verbs.engine.access import open_place as _open_place
+from tiltyard.verbs.engine.access import open_access as _open_place
 from tiltyard.verbs.outcome import Committed, NotCommitted, Outcome, Unknown
 from tiltyard.verbs.outcome import outcome_of as _outcome_of
 

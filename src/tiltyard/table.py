@@ -22,7 +22,7 @@ from tiltyard.handles.settings import SettingsReader, SettingVerbs
 from tiltyard.handles.upkeep import UpkeepVerbs
 from tiltyard.options import Durability, Storage, TableOptions, storage_of
 from tiltyard.verbs.distributed.scan_tasks import ScanTask
-from tiltyard.verbs.engine.access import Place, open_place
+from tiltyard.verbs.engine.access import TableAccess, open_access
 from tiltyard.verbs.engine.arguments import version_number
 from tiltyard.verbs.engine.data_files import properties_with_message
 from tiltyard.verbs.indices.index_list import IndexInfo
@@ -129,13 +129,13 @@ class Table(Cleaning, CloneVerb, TableWriter):
             KeyConflict: a duplicate key; nothing was made.
         """
         there = storage_of(storage, storage_options, durability)
-        place = decided_outside(open_place(uri, there), there.commit_store)
+        place = decided_outside(open_access(uri, there), there.commit_store)
         return cls._create(place, data_or_schema, primary_key, stable_row_ids=stable_row_ids, options=options)
 
     @classmethod
     def _create(
         cls,
-        place: Place,
+        place: TableAccess,
         data: Any,
         primary_key: Sequence[str] | None = None,
         *,
@@ -179,13 +179,13 @@ class Table(Cleaning, CloneVerb, TableWriter):
             UnsupportedFeature: it needs a newer reader.
         """
         there = storage_of(storage, storage_options, durability, allowed_bases)
-        place = decided_outside(open_place(uri, there), there.commit_store)
+        place = decided_outside(open_access(uri, there), there.commit_store)
         return cls._open(place, version, branch=branch, timestamp=timestamp)
 
     @classmethod
     def _open(
         cls,
-        main: Place,
+        main: TableAccess,
         version: int | str | None = None,
         *,
         branch: str | None = None,

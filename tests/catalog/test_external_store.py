@@ -23,10 +23,10 @@ from tiltyard.errors import AlreadyExists, ConflictError, CorruptTable, InvalidI
 from tiltyard.interfaces import ObjectStore, system_runtime
 from tiltyard.options import CommitOptions, Storage
 from tiltyard.storage import lance_uri
-from tiltyard.storage.external import Claim, UnfinishedError
+from tiltyard.storage.external import UnfinishedError, VersionClaim
 from tiltyard.storage.probe import forget
 from tiltyard.testing import Killed, WrapperStore
-from tiltyard.verbs.engine.access import Place, open_place
+from tiltyard.verbs.engine.access import TableAccess, open_access
 
 pytest_plugins = ("tests.support.postgres",)
 
@@ -34,8 +34,8 @@ T = TypeVar("T")
 STEPS = ("stage", "claim", "final name", "settle", "remove what was staged")
 
 
-def place_at(uri: object, records: Records, wrap: Callable[[ObjectStore], ObjectStore] = lambda store: store) -> Place:
-    place = open_place(str(uri), Storage(durability="os"))
+def place_at(uri: object, records: Records, wrap: Callable[[ObjectStore], ObjectStore] = lambda store: store) -> TableAccess:
+    place = open_access(str(uri), Storage(durability="os"))
     place = replace(place, store=wrap(place.store))
     return place.decided_by(decided_in(records, system_runtime()))
 
@@ -189,7 +189,7 @@ def test_no_later_version_is_claimed_before_the_one_below_has_its_name(uri: str)
     (pending,) = ledger.unfinished()
     assert pending.version == 2
     with pytest.raises(UnfinishedError):
-        ledger.claim(Claim(3, "_versions/3.manifest", "_versions/3.manifest-x"), b"")
+        ledger.claim(VersionClaim(3, "_versions/3.manifest", "_versions/3.manifest-x"), b"")
     with pytest.raises(AlreadyExists):
         ledger.claim(replace(pending, staged="other"), b"")
 
@@ -326,7 +326,7 @@ def overwriting() -> Iterator[Callable[[ObjectStore], ObjectStore]]:
 def test_a_store_that_overwrites_is_safe_through_the_ledger(uri: str, tmp_path: Path, overwriting: Callable[..., ObjectStore]) -> None:
     records = open_records(f"sqlite:///{tmp_path}/commits.db", durability="os")
     with pytest.raises(TiltyardError, match="overwrites"):
-        Table._open(replace(open_place(uri), store=overwriting(open_place(uri).store))).append(numbers(0))
+        Table._open(replace(open_access(uri), store=overwriting(open_access(uri).store))).append(numbers(0))
 
     def work(first: int) -> None:
         table = Table._open(place_at(uri, records, overwriting))
@@ -397,9 +397,9 @@ def test_two_spellings_are_one_table(uri: str, spelling: str, monkeypatch: pytes
 def test_spellings_of_a_far_table_are_one_too(spelling: str) -> None:
     records = MemoryRecords()
     outside = decided_in(records, system_runtime())
-    store, _ = outside(spelling, open_place("/nowhere").store)
+    store, _ = outside(spelling, open_access("/nowhere").store)
     ledger: Any = store.ledger  # type: ignore[attr-defined]
-    ledger.claim(Claim(1, "_versions/1.manifest", "x"), b"")
+    ledger.claim(VersionClaim(1, "_versions/1.manifest", "x"), b"")
     assert [key for key, _ in records.scan(["manifest/"])] == [f"manifest/s3%3A%2F%2Fbucket%2Ftable/{1:020d}"]
 
 

@@ -12,7 +12,7 @@ import pytest
 import tiltyard as ty
 from tests.support.stock_tables import write
 from tests.support.tables import open_stock
-from tiltyard.verbs.engine.access import open_place
+from tiltyard.verbs.engine.access import open_access
 from tiltyard.verbs.engine.pylance import lance_errors
 
 INT: Final = pa.int32()
@@ -52,7 +52,7 @@ def test_what_pylance_does_not_give_back_is_refused(name: str, tmp_path: Path) -
 
 def test_a_panic_inside_pylance_is_an_error_like_any_other(tmp_path: Path) -> None:
     rows = pa.table({"c": pa.array([["a", "b"]], pa.list_(pa.string(), 2))})
-    with pytest.raises(ty.errors.StorageError, match="Could not write rows"), lance_errors(open_place(tmp_path), "write rows"):
+    with pytest.raises(ty.errors.StorageError, match="Could not write rows"), lance_errors(open_access(tmp_path), "write rows"):
         lance.write_dataset(rows, str(tmp_path / "t"), data_storage_version="2.2")
 
 

@@ -17,7 +17,7 @@ from tiltyard.catalog import forwarding, publishing
 from tiltyard.catalog.lake_values import TableHead
 from tiltyard.errors import AlreadyExists
 from tiltyard.lakes.branches import fast_forward
-from tiltyard.lakes.staged_table import Touched
+from tiltyard.lakes.staged_table import StagedTable
 from tiltyard.lakes.table_names import shown
 from tiltyard.lakes.transaction import LakeTransaction
 
@@ -64,7 +64,7 @@ def _one_name_after_the_other(patch: pytest.MonkeyPatch) -> None:
         for head in taken_in:
             if self._names.find(head.name, self._by_name) is not None:
                 raise AlreadyExists(f"There is a table {head.name}.", name=head.name)
-            self._by_name[head.name] = Touched(head.id, head.name, location=head.location, taken_in=head)
+            self._by_name[head.name] = StagedTable(head.id, head.name, location=head.location, taken_in=head)
         for table, name in names.items():
             self.rename_table(shown(heads[table].name), shown(name))
         for table in dropped:

@@ -10,7 +10,7 @@ import pytest
 
 from tiltyard.catalog.marks import VersionMarks
 from tiltyard.lakes.recovery.found import FoundVersion, LineKey
-from tiltyard.lakes.recovery.regroup import Evidence, Group, certain, contested, group, last_staged
+from tiltyard.lakes.recovery.regroup import Evidence, FoundTransaction, certain, contested, group, last_staged
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -30,7 +30,7 @@ def ours(found: FoundVersion) -> bool:
     return bool(found.transaction)
 
 
-def names(batches: list[list[Group]]) -> list[list[str]]:
+def names(batches: list[list[FoundTransaction]]) -> list[list[str]]:
     return [[found.id for found in batch] for batch in batches]
 
 

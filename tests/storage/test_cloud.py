@@ -16,7 +16,7 @@ from tests.support.servers import S3Server, free_ports
 from tiltyard.errors import AlreadyExists, NotFound, StorageError, TiltyardError, UnsafeStore, UnsupportedFeature
 from tiltyard.interfaces import ObjectStore
 from tiltyard.storage import CloudStore, ensure_safe, open_store
-from tiltyard.storage.cloud import Place
+from tiltyard.storage.cloud import BucketPath
 from tiltyard.testing import ObjectStoreTests
 
 SECRETS = ("AKIAPLANTEDKEY", "planted-secret-key", "planted-session-token", "planted-user", "planted-password")
@@ -190,7 +190,7 @@ class TestOverObstoreMemory(ObjectStoreTests):
 
     @pytest.fixture
     def store(self) -> ObjectStore:
-        return CloudStore(ObstoreMemory(), Place("memory://obstore", "memory"))
+        return CloudStore(ObstoreMemory(), BucketPath("memory://obstore", "memory"))
 
 
 class TestOffsets:

@@ -9,7 +9,7 @@ import pyarrow as pa
 import tiltyard as ty
 from tests.support.servers import S3Server
 from tiltyard.testing import CountingStore
-from tiltyard.verbs.engine.access import open_place
+from tiltyard.verbs.engine.access import open_access
 
 
 def _ids(*numbers: int) -> pa.Table:
@@ -21,8 +21,8 @@ def test_small_appends_and_deletions_read_nothing_back(seaweedfs_server: S3Serve
     server.create_bucket("digests")
     uri, options = "s3://digests/table", server.storage_options
     ty.Table.create(uri, _ids(1, 2, 3), storage_options=options)
-    store = CountingStore(open_place(uri, ty.Storage(options=options)).store)
-    table = ty.Table._open(open_place(uri, ty.Storage(options=options), store=store))
+    store = CountingStore(open_access(uri, ty.Storage(options=options)).store)
+    table = ty.Table._open(open_access(uri, ty.Storage(options=options), store=store))
     table.append(_ids(4))
     store.log.clear()
     table.append(_ids(5))

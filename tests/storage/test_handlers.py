@@ -29,7 +29,7 @@ from tiltyard.storage.handlers import (
 from tiltyard.storage.local import LocalStore
 from tiltyard.storage.memory import MemoryStore
 from tiltyard.storage.postgres_lock import PostgresLock
-from tiltyard.verbs.engine.access import open_place
+from tiltyard.verbs.engine.access import open_access
 
 pytest_plugins = ("tests.support.postgres",)
 
@@ -442,8 +442,8 @@ class TestWhatIsProbed:
 
     def test_a_table_asks_the_handler(self, tmp_path: Path) -> None:
         with pytest.raises(UnsafeStore):
-            open_place(tmp_path / "t", Storage(handler=Silent()), store=CarelessStore(tmp_path / "t")).ensure_safe()
-        open_place(tmp_path / "t", Storage(handler=Trusting()), store=CarelessStore(tmp_path / "t")).ensure_safe()
+            open_access(tmp_path / "t", Storage(handler=Silent()), store=CarelessStore(tmp_path / "t")).ensure_safe()
+        open_access(tmp_path / "t", Storage(handler=Trusting()), store=CarelessStore(tmp_path / "t")).ensure_safe()
 
 
 def nullcontext_lock(version: int) -> AbstractContextManager[None]:

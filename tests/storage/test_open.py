@@ -11,7 +11,7 @@ from tests.support.servers import S3Server
 from tiltyard.errors import InvalidInput, UnsupportedFeature
 from tiltyard.storage import CloudStore, LocalStore, MemoryStore, lance_uri, open_store
 from tiltyard.storage.handlers import handler_for
-from tiltyard.verbs.engine.access import open_place
+from tiltyard.verbs.engine.access import open_access
 
 S3_KEYS = {"aws_access_key_id": "AKIAPLANTED", "aws_secret_access_key": "planted-secret", "region": "us-east-1"}
 
@@ -92,14 +92,14 @@ def test_a_table_whose_commits_are_decided_elsewhere_can_be_read_and_nothing_mor
     for info in local.list(""):
         store.put(info.path, local.get(info.path))
     before = [info.path for info in store.list("")]
-    table = ty.Table._open(open_place(store.uri, store=store))
+    table = ty.Table._open(open_access(store.uri, store=store))
     assert table.version == 2
     assert [entry.version for entry in table.history()] == [2, 1]
     for write in (table.append, table.overwrite):
         with pytest.raises(UnsupportedFeature, match="decided outside") as caught:
             write(pa.table({"x": [3]}))
         assert caught.value.writing
-    nowhere = open_place("s3+ddb://b/new", store=MemoryStore("s3+ddb://b/new"))
+    nowhere = open_access("s3+ddb://b/new", store=MemoryStore("s3+ddb://b/new"))
     with pytest.raises(UnsupportedFeature, match="decided outside"):
         ty.Table._create(nowhere, pa.table({"x": [1]}))
     assert [info.path for info in store.list("")] == before

@@ -11,14 +11,14 @@ from obstore.store import MemoryStore as Client
 from tiltyard.errors import NotFound
 from tiltyard.interfaces import ObjectStore
 from tiltyard.storage import transfer as module
-from tiltyard.storage.cloud import CloudStore, Place
+from tiltyard.storage.cloud import BucketPath, CloudStore
 from tiltyard.storage.local import LocalStore
 from tiltyard.storage.memory import MemoryStore
 from tiltyard.storage.transfer import transfer
 
 KINDS: dict[str, Callable[[Path], ObjectStore]] = {
     "local": LocalStore,
-    "cloud": lambda root: CloudStore(Client(), Place(f"s3://{root.name}", root.name)),
+    "cloud": lambda root: CloudStore(Client(), BucketPath(f"s3://{root.name}", root.name)),
     "memory": lambda root: MemoryStore(),
 }
 BOTH = [pytest.param(one, other, id=f"{one} to {other}") for one in KINDS for other in KINDS]

@@ -19,7 +19,7 @@ from tiltyard.format.values import IndexMetadata, WriterVersion
 from tiltyard.storage.local import LocalStore
 from tiltyard.transaction.apply.next_manifest import Stamp, apply
 from tiltyard.transaction.footprint import FRAGMENT_REUSE
-from tiltyard.transaction.log import Committed, VersionLog
+from tiltyard.transaction.log import CreatedVersion, VersionLog
 from tiltyard.transaction.operations import Operation, Rewrite, UpdateConfig
 from tiltyard.transaction.transaction import Transaction
 
@@ -46,7 +46,7 @@ class Captured:
             shutil.copyfile(self.root / name, table / name)
 
 
-def committed(table: Path, version: int) -> Committed:
+def committed(table: Path, version: int) -> CreatedVersion:
     """What one version of a table says, and the transaction that made it."""
     return VersionLog(LocalStore(table)).committed(version, Scheme.V2)
 
@@ -92,7 +92,7 @@ def capture(source: Path, scratch: Path, act: Callable[[Any], object], *, at: in
     return Captured(operation, scratch, tuple(sorted(content(scratch) - before)), reuse)
 
 
-def _indices(version: Committed) -> tuple[IndexMetadata, ...]:
+def _indices(version: CreatedVersion) -> tuple[IndexMetadata, ...]:
     return decode_indices(version.manifest, "") if version.manifest.index_section else ()
 
 

@@ -16,9 +16,9 @@ from tiltyard.format.values import DataFragment, IndexMetadata
 from tiltyard.storage.memory import MemoryStore
 from tiltyard.testing import SeededRandomness
 from tiltyard.transaction.apply.next_manifest import apply
-from tiltyard.transaction.deletion_vectors import Vectors
-from tiltyard.transaction.log import Committed
-from tiltyard.transaction.rebaser import KEPT, ROW_ORDER, Carrier
+from tiltyard.transaction.deletion_vectors import DeletionVectors
+from tiltyard.transaction.log import CreatedVersion
+from tiltyard.transaction.rebaser import KEPT, ROW_ORDER, Rebaser
 from tiltyard.transaction.resolve import Verdict
 from tiltyard.transaction.transaction import Transaction
 
@@ -31,10 +31,10 @@ class Ground:
 
     base: Manifest = field(default_factory=table)
     store: MemoryStore = field(default_factory=MemoryStore)
-    commits: list[Committed] = field(default_factory=list)
+    commits: list[CreatedVersion] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.vectors = Vectors(self.store, SeededRandomness(1))
+        self.vectors = DeletionVectors(self.store, SeededRandomness(1))
 
     @property
     def head(self) -> Manifest:
@@ -57,33 +57,33 @@ class Ground:
         """A bare delete built on the head."""
         return ops.Delete(tuple(self.without(self.fragment(number), several) for number, several in rows.items()), tuple(gone))
 
-    def commit(self, operation: ops.Operation, properties: Mapping[str, str] | None = None, **beside: Any) -> Committed:
+    def commit(self, operation: ops.Operation, properties: Mapping[str, str] | None = None, **beside: Any) -> CreatedVersion:
         """The next version, as whoever commits alone makes it."""
         transaction = Transaction(self.head.version, f"theirs-{self.head.version}", operation, dict(properties or {}))
         _, file = encode_manifest_file(apply(operation, self.head, STAMP, **beside), transaction.to_bytes())
-        self.commits.append(Committed(file, transaction))
+        self.commits.append(CreatedVersion(file, transaction))
         return self.commits[-1]
 
     def carrier(
         self, operation: ops.Operation, properties: Mapping[str, str] | None = None, *, reuse: IndexMetadata | None = None
-    ) -> Carrier:
+    ) -> Rebaser:
         """Ours, built on the head as it is now."""
         transaction = Transaction(self.head.version, "ours", operation, dict(properties or {}))
-        vectors = Vectors(self.store, SeededRandomness(2))
-        return Carrier(transaction, self.head, vectors, reuse=reuse)
+        vectors = DeletionVectors(self.store, SeededRandomness(2))
+        return Rebaser(transaction, self.head, vectors, reuse=reuse)
 
-    def meet(self, carrier: Carrier, last: int = 1) -> Verdict:
+    def meet(self, carrier: Rebaser, last: int = 1) -> Verdict:
         """Takes ours over the last of the commits, or over the last few; gives the last verdict."""
         for place in range(len(self.commits) - last, len(self.commits)):
             before = self.commits[place - 1].manifest if place else self.base
             verdict = carrier.meet(self.commits[place], before)
         return verdict
 
-    def land(self, carrier: Carrier) -> Manifest:
+    def land(self, carrier: Rebaser) -> Manifest:
         """Ours on the head, committed."""
         stored = carrier.settled(self.head)
         _, file = encode_manifest_file(apply(stored.operation, self.head, STAMP, reuse=carrier.reuse), stored.to_bytes())
-        self.commits.append(Committed(file, stored))
+        self.commits.append(CreatedVersion(file, stored))
         return self.head
 
 

@@ -25,7 +25,7 @@ from tiltyard.transaction.apply.next_manifest import Creation, Stamp, apply
 from tiltyard.transaction.log import VersionLog
 from tiltyard.transaction.operations import Append, Operation, Overwrite
 from tiltyard.transaction.transaction import MESSAGE_PROPERTY, Transaction
-from tiltyard.verbs.engine.access import Place, open_place
+from tiltyard.verbs.engine.access import TableAccess, open_access
 from tiltyard.verbs.outcome import Committed, NotCommitted, Outcome, Unknown
 
 Verb = Literal["create", "append", "overwrite"]
@@ -87,9 +87,9 @@ class InterruptedStore(WrapperStore):
         return request(self.inner)
 
 
-def place_at(root: Path, store: ObjectStore | None = None, handler: str | None = None, runtime: Runtime | None = None) -> Place:
+def place_at(root: Path, store: ObjectStore | None = None, handler: str | None = None, runtime: Runtime | None = None) -> TableAccess:
     store = store or LocalStore(root, durability="os")
-    return open_place(root, ty.Storage(handler=handler, durability="os"), store=store, runtime=runtime or noted_runtime())
+    return open_access(root, ty.Storage(handler=handler, durability="os"), store=store, runtime=runtime or noted_runtime())
 
 
 def handle(root: Path, store: ObjectStore | None = None, **options: Any) -> ty.Table:
@@ -296,8 +296,8 @@ def last_id(table: ty.Table) -> str:
     return random.uuids[-1]
 
 
-def memory_place(store: ObjectStore, runtime: Runtime | None = None, **options: Any) -> Place:
-    return open_place("memory://table", store=store, runtime=runtime or noted_runtime(), **options)
+def memory_place(store: ObjectStore, runtime: Runtime | None = None, **options: Any) -> TableAccess:
+    return open_access("memory://table", store=store, runtime=runtime or noted_runtime(), **options)
 
 
 def memory_table(store: ObjectStore, *, runtime: Runtime | None = None, **options: Any) -> ty.Table:

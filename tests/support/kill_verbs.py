@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 import tiltyard as ty
-from tiltyard.verbs.engine.access import open_place
+from tiltyard.verbs.engine.access import open_access
 
 Reach = Callable[[str], None]
 """Told when a named point is reached that is not a call of the store."""
@@ -163,4 +163,4 @@ TRIALS: dict[str, Trial] = {
 
 def opened(root: Path, trial: Trial) -> ty.Table:
     """The handle on which the verb is called, made by the means that tests have patched."""
-    return ty.Table._open(open_place(str(root), ty.Storage(durability="os")), branch="side" if trial.branch else None)
+    return ty.Table._open(open_access(str(root), ty.Storage(durability="os")), branch="side" if trial.branch else None)

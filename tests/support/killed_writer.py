@@ -12,14 +12,14 @@ from tests.support.commits import rows
 from tiltyard.interfaces import ObjectStore
 from tiltyard.storage.local import LocalStore
 from tiltyard.testing import KillPoint
-from tiltyard.verbs.engine.access import open_place
+from tiltyard.verbs.engine.access import open_access
 
 STEPS = ("create", "append", "overwrite", "append")
 
 
 def write(store: ObjectStore, root: str, handler: str) -> None:
     """Step n brings the row n."""
-    place = open_place(root, ty.Storage(handler=handler), store=store)
+    place = open_access(root, ty.Storage(handler=handler), store=store)
     table = ty.Table._create(place, rows(0))
     print(1, flush=True)
     for number, step in enumerate(STEPS[1:], 1):

@@ -25,7 +25,7 @@ from tiltyard.catalog.records import Body, Decide, Found, Records, Writes
 from tiltyard.lake import Lake
 from tiltyard.storage.wrapper import Request, WrapperStore
 from tiltyard.testing.stores import WRITES
-from tiltyard.verbs.engine.access import Place
+from tiltyard.verbs.engine.access import TableAccess
 
 T = TypeVar("T")
 
@@ -100,7 +100,7 @@ class SteppingLake(Lake):
 
     steps: Steps
 
-    def plain_place_of(self, head: TableHead) -> Place:
+    def plain_place_of(self, head: TableHead) -> TableAccess:
         place = super().plain_place_of(head)
         return replace(place, store=SteppingStore(place.store, self.steps))
 

@@ -13,7 +13,7 @@ from tiltyard.format.row_ids import decode_row_ids, decode_row_versions
 from tiltyard.format.values import DataFragment, IndexMetadata, WriterVersion
 from tiltyard.storage.local import LocalStore
 from tiltyard.transaction.apply.next_manifest import Creation, Stamp, apply, clone, create
-from tiltyard.transaction.log import Committed, VersionLog
+from tiltyard.transaction.log import CreatedVersion, VersionLog
 from tiltyard.transaction.operations import Clone, Overwrite, Restore, Rewrite
 
 STAMP = Stamp(0, WriterVersion("tiltyard", "0"), "x.txn")
@@ -26,7 +26,7 @@ REUSE = "__lance_frag_reuse"
 class Step:
     """One version: what it came from, what pylance made of it and what we do."""
 
-    committed: Committed
+    committed: CreatedVersion
     ours: Manifest
 
     @property
@@ -51,7 +51,7 @@ def replay(uri: str | Path) -> Iterator[Step]:
         before = committed.manifest
 
 
-def _next(committed: Committed, before: Manifest | None, known: dict[int, Manifest]) -> Manifest | None:
+def _next(committed: CreatedVersion, before: Manifest | None, known: dict[int, Manifest]) -> Manifest | None:
     operation, made = committed.transaction.operation, committed.manifest
     if isinstance(operation, Clone):
         return clone(operation, _source(operation), STAMP)

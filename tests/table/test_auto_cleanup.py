@@ -13,7 +13,7 @@ import pytest
 import tiltyard as ty
 from tiltyard.errors import InvalidInput, StorageError
 from tiltyard.verbs.cleanup import auto_cleanup
-from tiltyard.verbs.cleanup.auto_cleanup import PREFIX, Schedule, schedule_of
+from tiltyard.verbs.cleanup.auto_cleanup import PREFIX, CleanupSchedule, schedule_of
 
 ROWS = pa.table({"id": pa.array([1], pa.int64())})
 EVERY_THIRD = {f"{PREFIX}interval": "3", f"{PREFIX}older_than": "0s"}
@@ -56,7 +56,7 @@ def test_pylance_and_we_share_the_rule(tmp_path: Path) -> None:
     uri = str(tmp_path / "t")
     lance.write_dataset(ROWS, uri, auto_cleanup_options={"interval": 2, "older_than_seconds": 0})
     table = ty.Table.open(uri)
-    assert schedule_of(table.settings.config) == Schedule(2, timedelta(0), None)
+    assert schedule_of(table.settings.config) == CleanupSchedule(2, timedelta(0), None)
     table.append(ROWS)
     assert _versions(table) == [2]
 
@@ -104,7 +104,7 @@ def test_a_table_of_a_lake_is_left_to_the_lake(tmp_path: Path) -> None:
     ],
 )
 def test_durations(text: str, age: timedelta) -> None:
-    assert schedule_of({f"{PREFIX}interval": "1", f"{PREFIX}older_than": text}) == Schedule(1, age, None)
+    assert schedule_of({f"{PREFIX}interval": "1", f"{PREFIX}older_than": text}) == CleanupSchedule(1, age, None)
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from tests.support.rot import NOW, files, flipped, ids, of_all_types, with_branc
 from tiltyard.errors import CorruptTable, InvalidInput
 from tiltyard.testing import CountingStore
 from tiltyard.transaction.log import VersionLog
-from tiltyard.verbs.engine.access import open_place
+from tiltyard.verbs.engine.access import open_access
 from tiltyard.verbs.engine.digest_history import RECORDS
 
 FLIPS: Final = pick(2, 40)
@@ -218,7 +218,7 @@ def test_files_in_a_base_have_digests(tmp_path: Path) -> None:
 def test_each_file_is_compared_once(tmp_path: Path) -> None:
     writer = ty.Table.create(tmp_path / "t", ids(1), durability="os")
     store = CountingStore(writer._place.store)
-    table = ty.Table._open(open_place(tmp_path / "t", ty.Storage(verify="read"), store=store))
+    table = ty.Table._open(open_access(tmp_path / "t", ty.Storage(verify="read"), store=store))
 
     def read() -> list[str]:
         store.log.clear()

@@ -13,7 +13,7 @@ import tiltyard as ty
 from tiltyard.errors import AlreadyExists, IncompatibleConflict, StorageError
 from tiltyard.storage.local import LocalStore
 from tiltyard.testing import WrapperStore
-from tiltyard.verbs.engine.access import open_place
+from tiltyard.verbs.engine.access import open_access
 
 SCHEMA = pa.schema([pa.field("id", pa.int64()), lance.blob_field("b")])
 
@@ -46,7 +46,7 @@ class Watched(WrapperStore):
 @pytest.fixture
 def watched(tmp_path: Path) -> tuple[ty.Table, Watched]:
     store = Watched(tmp_path / "t")
-    place = open_place(tmp_path / "t", store=store)
+    place = open_access(tmp_path / "t", store=store)
     return ty.Table._create(place, _rows(10, 100_000, 5_000_000, 0)), store
 
 

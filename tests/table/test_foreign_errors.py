@@ -10,7 +10,7 @@ import pytest
 
 import tiltyard as ty
 from tiltyard.errors import CorruptTable, InvalidInput, NotFound, StorageError, TiltyardError
-from tiltyard.verbs.engine.access import open_place
+from tiltyard.verbs.engine.access import open_access
 from tiltyard.verbs.engine.pylance import lance_errors, open_dataset
 
 ROWS = pa.table({"id": list(range(1000)), "s": ["x" * 20] * 1000})
@@ -55,7 +55,7 @@ def test_wrong_filters(filter: str, tmp_path: Path) -> None:
 def test_a_version_that_went_away(tmp_path: Path) -> None:
     ty.Table.create(tmp_path / "t", ROWS)
     with pytest.raises(NotFound):
-        open_dataset(open_place(tmp_path / "t"), 9)
+        open_dataset(open_access(tmp_path / "t"), 9)
 
 
 @pytest.mark.parametrize(
@@ -73,13 +73,13 @@ def test_a_version_that_went_away(tmp_path: Path) -> None:
     ],
 )
 def test_each_error_becomes_one_of_ours(raised: Exception, doing: str, expected: type[TiltyardError], tmp_path: Path) -> None:
-    with pytest.raises(TiltyardError) as caught, lance_errors(open_place(tmp_path / "schema"), doing):
+    with pytest.raises(TiltyardError) as caught, lance_errors(open_access(tmp_path / "schema"), doing):
         raise raised
     assert type(caught.value) is expected
 
 
 @pytest.mark.parametrize("raised", [MemoryError(), KeyboardInterrupt(), SystemExit(3)], ids=repr)
 def test_what_is_not_pylances_to_say_is_left_alone(raised: BaseException, tmp_path: Path) -> None:
-    with pytest.raises(type(raised)) as caught, lance_errors(open_place(tmp_path), "read rows"):
+    with pytest.raises(type(raised)) as caught, lance_errors(open_access(tmp_path), "read rows"):
         raise raised
     assert caught.value is raised

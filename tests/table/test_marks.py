@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tiltyard.verbs.keys.key_hash import Marks
+from tiltyard.verbs.keys.key_hash import KeyHashes
 from tiltyard.verbs.keys.primary_keys import KnownKeys, comparable
 
 COUNT = 5000
@@ -102,7 +102,7 @@ def test_keys_of_several_columns() -> None:
 def test_most_keys_of_others_need_no_second_look() -> None:
     makers: list[Callable[[Any], pa.Array]] = [pa.array, lambda numbers: pa.array([f"customer {one}" for one in numbers.tolist()])]
     for make in makers:
-        marks = Marks([make(np.arange(1000))])
+        marks = KeyHashes([make(np.arange(1000))])
         assert marks.distinct
         places, _ = marks.pairs([make(np.arange(500, 100_000))])
         assert places.tolist() == [*range(500)]
@@ -111,7 +111,7 @@ def test_most_keys_of_others_need_no_second_look() -> None:
 def test_what_is_equal_has_one_mark() -> None:
     floats = comparable(pa.array([0.0, float("nan"), 1.5]))
     others = comparable(pa.array([-0.0, -float("nan"), 1.5]))
-    assert [one.tolist() for one in Marks([floats]).pairs([others])] == [[0, 1, 2], [0, 1, 2]]
+    assert [one.tolist() for one in KeyHashes([floats]).pairs([others])] == [[0, 1, 2], [0, 1, 2]]
 
 
 def test_nothing_is_found_in_nothing() -> None:

@@ -19,7 +19,7 @@ from tiltyard.storage.local import LocalStore
 from tiltyard.storage.memory import MemoryStore
 from tiltyard.testing import Fault, FaultStore
 from tiltyard.transaction.log import VersionLog
-from tiltyard.verbs.engine.access import open_place
+from tiltyard.verbs.engine.access import open_access
 
 NOBODY = "99999999-9999-4999-8999-999999999999"
 
@@ -203,7 +203,7 @@ def test_a_creation_in_doubt(tmp_path: Path) -> None:
 
     store = InterruptedStore(LocalStore(root), is_version, silence, times=3)
     with pytest.raises(OutcomeUnknown) as caught:
-        ty.Table._create(open_place(root, store=store), rows(1))
+        ty.Table._create(open_access(root, store=store), rows(1))
     error = caught.value
     assert f"ty.outcomes.outcome_at(uri, {error.transaction_id!r}, version=1)" in str(error)
     assert len(str(error)) < 300

@@ -50,7 +50,7 @@ from tiltyard.testing import Fault, FaultStore, ManualClock
 from tiltyard.testing.stores import Match
 from tiltyard.transaction.backoff import DOUBLINGS, RetryPolicy
 from tiltyard.transaction.race import CommitResult
-from tiltyard.verbs.engine.reexecution import READ_ONCE, SHARE, Execution, RerunPolicy, run_verb
+from tiltyard.verbs.engine.reexecution import READ_ONCE, SHARE, Execution, ReexecutionPolicy, run_verb
 
 OTHER = (20, 21)
 DONE = CommitResult(version=2, operation="Delete", transaction_id="t", read_version=1, attempts=1)
@@ -299,7 +299,7 @@ def test_a_history_with_a_gap(root: Path, reruns: Reruns) -> None:
 
 
 def _scripted(
-    *script: TiltyardError | None, policy: RerunPolicy, store: ObjectStore | None = None, takes: float = 0.0, **options: Any
+    *script: TiltyardError | None, policy: ReexecutionPolicy, store: ObjectStore | None = None, takes: float = 0.0, **options: Any
 ) -> tuple[list[Execution], ManualClock, Callable[[], CommitResult]]:
     """A verb that ends as the script says, and each time takes so many seconds."""
     store = store or MemoryStore()
@@ -323,20 +323,20 @@ def _conflicts(count: int) -> list[RetryableConflict]:
 
 
 def test_it_waits_by_chance_and_longer_each_time() -> None:
-    runs, clock, work = _scripted(*_conflicts(10), None, policy=RerunPolicy(), takes=0.01)
+    runs, clock, work = _scripted(*_conflicts(10), None, policy=ReexecutionPolicy(), takes=0.01)
     assert work() == replace(DONE, executions=11)
     assert len(runs) == 11
     for number, waited in enumerate(clock.slept):
         assert 0.0 <= waited <= 0.01 / SHARE * 2 ** (min(number, DOUBLINGS) + 1) <= 0.01, "no longer than a run"
     assert len(set(clock.slept)) == 10
-    again = _scripted(*_conflicts(10), None, policy=RerunPolicy(), takes=0.01)
+    again = _scripted(*_conflicts(10), None, policy=ReexecutionPolicy(), takes=0.01)
     again[2]()
     assert again[1].slept == clock.slept, "the same seed gives the same waits"
 
 
 def test_each_run_is_told_why() -> None:
     first, second = _conflicts(2)
-    runs, _, work = _scripted(first, second, None, policy=RerunPolicy())
+    runs, _, work = _scripted(first, second, None, policy=ReexecutionPolicy())
     work()
     assert [run.after for run in runs] == [None, first, second]
     assert (first.executions, second.executions) == (1, 2)
@@ -353,12 +353,12 @@ def test_the_newest_version_is_read_for_each_run(root: Path) -> None:
             raise RetryableConflict("met")
         return DONE, run.read
 
-    run_verb(table._place, table._file, table._scheme, execute, RerunPolicy())
+    run_verb(table._place, table._file, table._scheme, execute, ReexecutionPolicy())
     assert seen == [2, 3, 4]
 
 
 def test_the_deadline_is_over_all_runs() -> None:
-    runs, clock, work = _scripted(*_conflicts(50), policy=RerunPolicy(reexecutions=50, deadline=10.0), takes=1.0)
+    runs, clock, work = _scripted(*_conflicts(50), policy=ReexecutionPolicy(reexecutions=50, deadline=10.0), takes=1.0)
     with pytest.raises(RetryableConflict) as caught:
         work()
     assert 1 < len(runs) <= 10
@@ -368,15 +368,15 @@ def test_the_deadline_is_over_all_runs() -> None:
 
 def test_what_is_left_of_it_bounds_the_race() -> None:
     race = RetryPolicy(max_retries=5)
-    runs, clock, work = _scripted(None, policy=RerunPolicy(race, deadline=10.0), takes=4.0)
+    runs, clock, work = _scripted(None, policy=ReexecutionPolicy(race, deadline=10.0), takes=4.0)
     work()
     assert runs[0].policy == RetryPolicy(5, 6.0, begun=0.0)
     clock.advance(60.0)
     assert runs[0].policy == RetryPolicy(5, 0.0, begun=0.0)
-    runs, _, work = _scripted(None, policy=RerunPolicy(RetryPolicy(5, 2.0), deadline=10.0))
+    runs, _, work = _scripted(None, policy=ReexecutionPolicy(RetryPolicy(5, 2.0), deadline=10.0))
     work()
     assert runs[0].policy == RetryPolicy(5, 2.0, begun=0.0)
-    runs, _, work = _scripted(None, policy=RerunPolicy(race))
+    runs, _, work = _scripted(None, policy=ReexecutionPolicy(race))
     work()
     assert runs[0].policy == RetryPolicy(5, begun=0.0)
 
@@ -412,7 +412,7 @@ def test_a_race_does_not_outlast_it(root: Path) -> None:
 )
 @pytest.mark.parametrize("run", [1, 2])
 def test_everything_else_ends_it(error: TiltyardError, run: int) -> None:
-    runs, _, work = _scripted(*_conflicts(run - 1), error, policy=RerunPolicy())
+    runs, _, work = _scripted(*_conflicts(run - 1), error, policy=ReexecutionPolicy())
     with pytest.raises(type(error)) as caught:
         work()
     assert caught.value is error
@@ -422,18 +422,18 @@ def test_everything_else_ends_it(error: TiltyardError, run: int) -> None:
 def test_the_verb_has_a_say() -> None:
     """A key that somebody else inserted: a merge then updates it, an append cannot."""
     error = KeyConflict("the key 5 is there", operation="Append", sample=[5])
-    runs, _, work = _scripted(error, policy=RerunPolicy(), again=lambda conflict: not isinstance(conflict, KeyConflict))
+    runs, _, work = _scripted(error, policy=ReexecutionPolicy(), again=lambda conflict: not isinstance(conflict, KeyConflict))
     with pytest.raises(KeyConflict):
         work()
     assert len(runs) == 1
-    runs, _, work = _scripted(KeyConflict("the key 5 is there"), None, policy=RerunPolicy())
+    runs, _, work = _scripted(KeyConflict("the key 5 is there"), None, policy=ReexecutionPolicy())
     assert replace(work(), executions=1) == DONE
 
 
 def test_it_does_not_go_on_in_another_table() -> None:
     """The head is below the version that won: the table was dropped and made again in the meantime."""
     error = RetryableConflict("met", winners=[Winner(5, "theirs", "Overwrite")])
-    runs, _, work = _scripted(error, None, policy=RerunPolicy())
+    runs, _, work = _scripted(error, None, policy=ReexecutionPolicy())
     with pytest.raises(RetryableConflict) as caught:
         work()
     assert caught.value is error
@@ -458,7 +458,7 @@ _listing: Match = lambda method, path: method == "names" and path == "_versions/
 def test_a_table_that_is_gone_in_between() -> None:
     store = MemoryStore()
     error = RetryableConflict("met")
-    runs, clock, work = _scripted(error, None, policy=RerunPolicy(), store=store)
+    runs, clock, work = _scripted(error, None, policy=ReexecutionPolicy(), store=store)
 
     def sleep(seconds: float) -> None:
         for found in list(store.list("")):

@@ -17,7 +17,7 @@ from tests.support.tables import open_stock, sorted_rows
 from tiltyard.errors import CorruptTable, InvalidInput, OutcomeUnknown, StorageError, UnsupportedFeature
 from tiltyard.storage.local import LocalStore
 from tiltyard.testing import CountingStore
-from tiltyard.verbs.engine.access import Place, open_place
+from tiltyard.verbs.engine.access import TableAccess, open_access
 
 
 def _made(tmp_path: Path, *, as_table: bool = False, **options: Any) -> tuple[Path, Path, ty.Table]:
@@ -205,7 +205,7 @@ def test_blobs_stay_with_the_table(tmp_path: Path) -> None:
 def _raced(root: Path, cold: Path, action: Callable[[], Any], times: int = 1) -> ty.Table:
     store = InterruptedStore(LocalStore(root, durability="os"), is_version, action, times)
     clean = _open(root, cold)
-    place = open_place(root, ty.Storage(durability="os", allowed_bases=[cold]), store=store, runtime=noted_runtime())
+    place = open_access(root, ty.Storage(durability="os", allowed_bases=[cold]), store=store, runtime=noted_runtime())
     return ty.Table(place, clean._file, clean._scheme)
 
 
@@ -247,12 +247,12 @@ def test_files_in_a_base_are_made_durable_before_they_are_named(tmp_path: Path, 
     opened: list[CountingStore] = []
     order: list[str] = []
 
-    def noted(self: Place, base: Any) -> CountingStore:
+    def noted(self: TableAccess, base: Any) -> CountingStore:
         opened.append(CountingStore(LocalStore(Path(base.path))))
         order.append("base")
         return opened[-1]
 
-    monkeypatch.setattr(Place, "open_base", noted)
+    monkeypatch.setattr(TableAccess, "open_base", noted)
     table = _raced(root, cold, lambda: order.append("version"))
     table.append(rows(3), files=ty.FileLimits(base="cold"))
     assert order == ["base", "version"]

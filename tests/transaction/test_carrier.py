@@ -17,7 +17,7 @@ from tiltyard.format.manifest_file import encode_manifest_file
 from tiltyard.format.roaring import encode_roaring
 from tiltyard.format.row_ids import fresh_row_ids
 from tiltyard.format.values import DataFragment
-from tiltyard.transaction.log import Committed
+from tiltyard.transaction.log import CreatedVersion
 from tiltyard.transaction.operations import UpdateMode
 from tiltyard.transaction.resolve import Compatible, Rebase
 from tiltyard.transaction.transaction import Transaction
@@ -194,7 +194,7 @@ def test_columns_that_they_rewrote_without_a_word_are_found_out() -> None:
     transaction = Transaction(7, "theirs", ops.Update((), (new,)))
     made = replace(ground.head, version=8, fragments=FragmentList([new, *list(ground.head.fragments)[1:]]))
     _, file = encode_manifest_file(made, transaction.to_bytes())
-    ground.commits.append(Committed(file, transaction))
+    ground.commits.append(CreatedVersion(file, transaction))
     with pytest.raises(RetryableConflict, match="columns of a fragment both change"):
         ground.meet(mine)
 

@@ -33,8 +33,8 @@ from tiltyard.storage.memory import MemoryStore
 from tiltyard.testing import CountingStore, ManualClock, SeededRandomness, WrapperStore
 from tiltyard.testing.stores import Request, T
 from tiltyard.transaction.backoff import RetryPolicy
-from tiltyard.transaction.deletion_vectors import Vectors
-from tiltyard.transaction.log import Committed, VersionLog
+from tiltyard.transaction.deletion_vectors import DeletionVectors
+from tiltyard.transaction.log import CreatedVersion, VersionLog
 from tiltyard.transaction.rebaser import KEPT, ROW_ORDER
 from tiltyard.transaction.transaction import Transaction
 from tiltyard.transaction.verify import PARENT
@@ -42,7 +42,7 @@ from tiltyard.transaction.verify import PARENT
 
 def _rows(store: ObjectStore, *rows: int, at: DataFragment, version: int = 1) -> DataFragment:
     """The fragment with these rows deleted, in a file that is there."""
-    vectors = Vectors(store, SeededRandomness(sum(rows)))
+    vectors = DeletionVectors(store, SeededRandomness(sum(rows)))
     return replace(at, deletion_file=vectors.write(at, vectors.of(at) | BitMap(rows), version))
 
 
@@ -59,7 +59,7 @@ def _commit(table: ty.Table, operation: ops.Operation, properties: Mapping[str, 
     return table._place.committer.commit(transaction, table._file, Scheme.V2, RetryPolicy())[0]
 
 
-def _load(store: ObjectStore, version: int) -> Committed:
+def _load(store: ObjectStore, version: int) -> CreatedVersion:
     return VersionLog(store).committed(version, Scheme.V2)
 
 
@@ -259,7 +259,7 @@ def test_a_delete_that_was_carried_names_the_version_it_ended_up_on_and_leaves_n
     assert ours == [f"4-{result.transaction_id}.txn"]
     named = {one.deletion_file.path(1) for version in (3, 4, 5) for one in _load(store, version).manifest.fragments if one.deletion_file}
     assert {"_deletions/" + name for name in store.names("_deletions/")} == named, "replaced and half-way files are gone"
-    vectors = Vectors(store, SeededRandomness(1))
+    vectors = DeletionVectors(store, SeededRandomness(1))
     assert sorted(vectors.of(list(stored.manifest.fragments)[1])) == [1, 6, 7]
 
 

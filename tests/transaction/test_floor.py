@@ -26,7 +26,7 @@ from tiltyard.format.names import Scheme
 from tiltyard.interfaces import ObjectStore
 from tiltyard.storage.memory import MemoryStore
 from tiltyard.testing import WrapperStore
-from tiltyard.transaction.head import FLOORS, Floor, FloorRecord, Lateness, owner_of, read_floor, read_records
+from tiltyard.transaction.head import FLOORS, Floor, FloorRecord, HeadCheck, owner_of, read_floor, read_records
 from tiltyard.transaction.log import VersionLog
 
 WHEN = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -47,8 +47,8 @@ def _record(store: ObjectStore, version: int, refused: int = 0, removed: Mapping
     return path
 
 
-def _looks(store: ObjectStore) -> Lateness:
-    return Lateness(VersionLog(store), noted_runtime())
+def _looks(store: ObjectStore) -> HeadCheck:
+    return HeadCheck(VersionLog(store), noted_runtime())
 
 
 def test_the_floor_is_the_highest_of_all_records() -> None:

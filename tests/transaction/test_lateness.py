@@ -27,7 +27,7 @@ from tiltyard.interfaces import ObjectStore
 from tiltyard.storage.memory import MemoryStore
 from tiltyard.testing import CountingStore, ManualClock, WrapperStore
 from tiltyard.testing.stores import Match, Request, T
-from tiltyard.transaction.head import FLOORS, LOOKS, Floor, FloorRecord, Lateness
+from tiltyard.transaction.head import FLOORS, LOOKS, Floor, FloorRecord, HeadCheck
 from tiltyard.transaction.log import VersionLog
 from tiltyard.transaction.verify import PARENT
 
@@ -54,8 +54,8 @@ class Failing(WrapperStore):
         return request(self.inner)
 
 
-def _looks(store: ObjectStore) -> Lateness:
-    return Lateness(VersionLog(store), noted_runtime())
+def _looks(store: ObjectStore) -> HeadCheck:
+    return HeadCheck(VersionLog(store), noted_runtime())
 
 
 def _path(store: ObjectStore, version: int) -> str:

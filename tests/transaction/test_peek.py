@@ -13,7 +13,7 @@ import tiltyard as ty
 from tiltyard.format.fragment_check import check_fragments
 from tiltyard.format.names import Scheme
 from tiltyard.transaction.log import VersionLog
-from tiltyard.verbs.engine.access import open_place
+from tiltyard.verbs.engine.access import open_access
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def test_history_checks_no_fragments(tmp_path: Path, checked: list[int]) -> None
 
 def test_a_glance_is_not_taken_for_a_version_that_was_read(tmp_path: Path, checked: list[int]) -> None:
     _grown(tmp_path / "t")
-    log = VersionLog(open_place(str(tmp_path / "t")).store)
+    log = VersionLog(open_access(str(tmp_path / "t")).store)
     checked.clear()
     glance = log.peek(7, Scheme.V2)
     assert len(glance.manifest.fragments) == 7

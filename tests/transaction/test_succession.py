@@ -13,7 +13,7 @@ from tests.transaction.test_singletons import reuse
 from tiltyard import ops
 from tiltyard.format.manifest import Manifest
 from tiltyard.format.values import BasePath, DataFragment
-from tiltyard.transaction.log import Committed
+from tiltyard.transaction.log import CreatedVersion
 from tiltyard.transaction.transaction import Transaction
 from tiltyard.transaction.verify import PARENT, fits, follows, with_parent
 
@@ -111,4 +111,4 @@ def test_nobody_can_say_of_what_cannot_be_applied() -> None:
 
 def test_nobody_can_say_of_a_restore() -> None:
     made = Ground(BASE).commit(ops.Append())
-    assert follows(Committed(made.file, replace(made.transaction, operation=ops.Restore(1))), BASE, "ours") is None
+    assert follows(CreatedVersion(made.file, replace(made.transaction, operation=ops.Restore(1))), BASE, "ours") is None

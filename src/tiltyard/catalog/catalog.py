@@ -12,7 +12,7 @@ from tiltyard.catalog.lake_values import MAIN, Cut, Publication, Snapshot
 from tiltyard.catalog.line_identity import is_line, line_in, new_line
 from tiltyard.catalog.publishing import ABORTED, COMMITTED, IN_DOUBT, Published, decide, locks, names_of
 from tiltyard.catalog.records import Body, Decide, Found, Records, Writes
-from tiltyard.catalog.snapshot_index import Floor, cut_at, floor_from, floor_key
+from tiltyard.catalog.snapshot_index import SnapshotFloor, cut_at, floor_from, floor_key
 from tiltyard.catalog.value_codec import (
     BRANCHES,
     BUCKET,
@@ -191,7 +191,7 @@ class Catalog:
         found = self.records.get([snapshot_key(branch, low)]).get(snapshot_key(branch, low), {})
         return int(found["base"]) if found.get("unknown") else low  # the one before a gap that a lost catalog left
 
-    def floor(self, branch: str = MAIN) -> Floor:
+    def floor(self, branch: str = MAIN) -> SnapshotFloor:
         """Where the past begins: a cleanup may have forgotten what was before."""
         return floor_from(self.records.get([floor_key(branch)]), branch)
 

@@ -17,8 +17,8 @@ from tiltyard.catalog.records import Found, Records, Writes
 from tiltyard.errors import AlreadyExists, InvalidInput
 from tiltyard.interfaces import CommitHandler, ObjectStore, Runtime
 from tiltyard.storage import Durability, lance_uri
-from tiltyard.storage.external import Claim, ExternalHandler, ExternalStore, UnfinishedError
-from tiltyard.verbs.engine.access import Place
+from tiltyard.storage.external import ExternalHandler, ExternalStore, UnfinishedError, VersionClaim
+from tiltyard.verbs.engine.access import TableAccess
 
 PREFIX: Final = "manifest/"
 
@@ -35,14 +35,16 @@ class RecordLedger:
     records: Records
     table: str
 
-    def unfinished(self) -> Sequence[Claim]:
+    def unfinished(self) -> Sequence[VersionClaim]:
         # A version is claimed only after the one below it was finished, so there is never more than one.
         found = self.records.scan([self._prefix], limit=1, descending=True)
         return [
-            Claim(int(key.rpartition("/")[2]), str(body["path"]), str(body["staged"])) for key, body in found if body["staged"] is not None
+            VersionClaim(int(key.rpartition("/")[2]), str(body["path"]), str(body["staged"]))
+            for key, body in found
+            if body["staged"] is not None
         ]
 
-    def claim(self, claim: Claim, data: bytes) -> None:
+    def claim(self, claim: VersionClaim, data: bytes) -> None:
         mine, below = self._key(claim.version), self._key(claim.version - 1)
 
         def decide(found: Found) -> Writes[None]:
@@ -54,7 +56,7 @@ class RecordLedger:
 
         self.records.transact([mine], [below], decide)
 
-    def settle(self, claim: Claim, *, foreign: bool) -> None:
+    def settle(self, claim: VersionClaim, *, foreign: bool) -> None:
         key = self._key(claim.version)
 
         def decide(found: Found) -> Writes[None]:
@@ -74,7 +76,7 @@ class RecordLedger:
 
 
 def decided_in(records: Records, runtime: Runtime) -> Callable[[str, ObjectStore], tuple[ObjectStore, CommitHandler]]:
-    """For ``Place.decided_by``: versions of a table are decided in this database."""
+    """For ``TableAccess.decided_by``: versions of a table are decided in this database."""
 
     def outside(uri: str, store: ObjectStore) -> tuple[ObjectStore, CommitHandler]:
         ledger = RecordLedger(records, lance_uri(uri).rstrip("/"))  # one account, however the place is spelled
@@ -83,7 +85,7 @@ def decided_in(records: Records, runtime: Runtime) -> Callable[[str, ObjectStore
     return outside
 
 
-def decided_outside(place: Place, url: str | None, handler: object = None) -> Place:
+def decided_outside(place: TableAccess, url: str | None, handler: object = None) -> TableAccess:
     """The same place with versions decided in the database at a URL; as it is without one.
 
     Raises:

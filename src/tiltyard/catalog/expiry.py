@@ -24,7 +24,7 @@ from tiltyard.catalog.catalog import Catalog
 from tiltyard.catalog.lake_values import MAIN, TableHead
 from tiltyard.catalog.publishing import COMMITTED
 from tiltyard.catalog.records import Body, Found, Writes
-from tiltyard.catalog.snapshot_index import Floor, Line, body_of, floor_from, floor_key, named_cut_key
+from tiltyard.catalog.snapshot_index import BranchHistory, SnapshotFloor, body_of, floor_from, floor_key, named_cut_key
 from tiltyard.catalog.value_codec import (
     BRANCHES,
     BUCKET,
@@ -121,7 +121,7 @@ def _forget(catalog: Catalog, records: Sequence[tuple[str, Body]]) -> int:
     return catalog.records.transact([*keys, *named], [], decide)
 
 
-def give_up_below(catalog: Catalog, line: Line, snapshot: int, at: datetime, heads: Mapping[str, TableHead]) -> None:
+def give_up_below(catalog: Catalog, line: BranchHistory, snapshot: int, at: datetime, heads: Mapping[str, TableHead]) -> None:
     """Raises the floor of a line of history. After this nobody names a snapshot below it, and no transaction is committed that was
     built on what only such a snapshot needs. Nothing is deleted yet.
 
@@ -141,8 +141,8 @@ def give_up_below(catalog: Catalog, line: Line, snapshot: int, at: datetime, hea
         put: dict[str, Body] = {}
         known = floor_from(found, line.branch)
         if known.snapshot < snapshot:
-            before = Floor(line.begin, line.begun_at, line.begins_with) if known.heads is None else known.lowest
-            put[floor] = Floor(snapshot, at, heads, before).to_body()
+            before = SnapshotFloor(line.begin, line.begun_at, line.begins_with) if known.heads is None else known.lowest
+            put[floor] = SnapshotFloor(snapshot, at, heads, before).to_body()
         for table, key in keys.items():
             if key in found and int(found[key]["refused"]) < heads[table].version:
                 put[key] = {**found[key], "refused": heads[table].version}
@@ -151,7 +151,7 @@ def give_up_below(catalog: Catalog, line: Line, snapshot: int, at: datetime, hea
     catalog.records.transact([floor, *keys.values()], _identity(line), decide)
 
 
-def forget(catalog: Catalog, line: Line, floor: int, named: Mapping[int, Mapping[str, TableHead]]) -> None:
+def forget(catalog: Catalog, line: BranchHistory, floor: int, named: Mapping[int, Mapping[str, TableHead]]) -> None:
     """Deletes the records of snapshots below the floor. Those that somebody named stay, each with a cut of its own.
 
     Leaves all of it to another cleanup that has raised the floor further meanwhile: only that one knows all names below it.
@@ -168,7 +168,7 @@ def forget(catalog: Catalog, line: Line, floor: int, named: Mapping[int, Mapping
         _step(catalog, line, part, lambda found, part=part: Writes(None, delete=[key for key in part if key in found]))  # type: ignore[misc]
 
 
-def _settle(catalog: Catalog, line: Line, floor: int, cuts: Mapping[str, Body]) -> bool:
+def _settle(catalog: Catalog, line: BranchHistory, floor: int, cuts: Mapping[str, Body]) -> bool:
     """Writes the cuts of named snapshots down. From then on nobody needs what is below the floor."""
     key = floor_key(line.branch)
 
@@ -190,15 +190,15 @@ def _is_below(key: str, branch: str, floor: int) -> bool:
     return bucket.isdecimal() and key == cut_key(branch, int(bucket)) and int(bucket) * BUCKET - 1 < floor
 
 
-def _step(catalog: Catalog, line: Line, keys: Sequence[str], decide: Callable[[Found], Writes[None]]) -> None:
+def _step(catalog: Catalog, line: BranchHistory, keys: Sequence[str], decide: Callable[[Found], Writes[None]]) -> None:
     catalog.records.transact(keys, _identity(line), lambda found: decide(found) if _is_still(line, found) else Writes(None))
 
 
-def _identity(line: Line) -> list[str]:
+def _identity(line: BranchHistory) -> list[str]:
     return [] if line.branch == MAIN else [BRANCHES + line.branch]
 
 
-def _is_still(line: Line, found: Found) -> bool:
+def _is_still(line: BranchHistory, found: Found) -> bool:
     """Whether the branch is the one that was read: it may have been deleted, or begun anew."""
     return line.branch == MAIN or str(found.get(BRANCHES + line.branch, {}).get("id")) == line.identity
 

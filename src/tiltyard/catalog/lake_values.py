@@ -81,7 +81,7 @@ class Cut:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class VersionStep:
     """One version of one table inside a snapshot.
 
     Attributes:
@@ -125,12 +125,12 @@ class Change:
     name: str
     base: int
     read: int = 0
-    steps: tuple[Step, ...] = ()
+    steps: tuple[VersionStep, ...] = ()
     location: str = ""
     naming: str = "v2"
     branch: str | None = None
     former: str = ""
-    lost: tuple[Step, ...] = ()
+    lost: tuple[VersionStep, ...] = ()
     base_branch: str | None = None
     base_transaction: str = ""
     owner: str = ""
@@ -182,7 +182,7 @@ class Snapshot:
 
 
 @dataclass(frozen=True, slots=True)
-class Expectation:
+class ExpectedHead:
     """What a transaction counts on for one table it read.
 
     Attributes:
@@ -215,7 +215,7 @@ class Publication:
     transaction: str
     changes: tuple[Change, ...]
     branch: str = MAIN
-    reads: tuple[Expectation, ...] = ()
+    reads: tuple[ExpectedHead, ...] = ()
     key: str | None = None
     author: str = ""
     message: str = ""

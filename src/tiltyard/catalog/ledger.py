@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from tiltyard.catalog.catalog import Catalog, Pending
-from tiltyard.catalog.lake_values import MAIN, Change, Moved, Publication, Step, TableHead
+from tiltyard.catalog.lake_values import MAIN, Change, Moved, Publication, TableHead, VersionStep
 from tiltyard.catalog.marks import without_marks
 from tiltyard.catalog.publishing import AbortedError, StaleError
 from tiltyard.catalog.staging import STAGED, UPKEEP
@@ -15,9 +15,9 @@ from tiltyard.errors import AlreadyExists, CorruptTable, ExpectedVersionMismatch
 from tiltyard.format.manifest_file import decode_manifest_file
 from tiltyard.format.names import Scheme
 from tiltyard.interfaces import CommitHandler, ObjectStore
-from tiltyard.storage.external import Claim, ExternalHandler, ExternalStore, UnfinishedError
+from tiltyard.storage.external import ExternalHandler, ExternalStore, UnfinishedError, VersionClaim
 from tiltyard.storage.handlers import handler_for
-from tiltyard.transaction.log import Committed, VersionLog
+from tiltyard.transaction.log import CreatedVersion, VersionLog
 from tiltyard.transaction.transaction import Transaction
 from tiltyard.transaction.verify import PARENT, transaction_id
 
@@ -60,15 +60,15 @@ class LakeLedger:
     store: ObjectStore | None = None
     known: dict[int, Pending] = field(default_factory=dict)
 
-    def unfinished(self) -> Sequence[Claim]:
+    def unfinished(self) -> Sequence[VersionClaim]:
         found = self.catalog.pending(self.table, self.branch)
         self.known = {one.version: one for one in found}
-        return [Claim(one.version, one.path, one.staged) for one in found]
+        return [VersionClaim(one.version, one.path, one.staged) for one in found]
 
-    def claim(self, claim: Claim, data: bytes) -> None:
+    def claim(self, claim: VersionClaim, data: bytes) -> None:
         transaction = maker_of(data, claim.path)
         content = not isinstance(transaction.operation, UPKEEP)
-        step = Step(claim.version, claim.path, claim.staged, transaction.uuid, transaction.operation.name, content)
+        step = VersionStep(claim.version, claim.path, claim.staged, transaction.uuid, transaction.operation.name, content)
         base_branch, base_transaction = self._base(claim.version - 1, transaction)
         change = Change(
             self.table,
@@ -108,7 +108,7 @@ class LakeLedger:
             return self.origin.branch or "", self.origin.transaction  # the fork's first version is a copy that the catalog has not heard of
         return self.branch or "", transaction.properties.get(PARENT, "")
 
-    def _refused(self, claim: Claim, moved: Moved) -> Exception:
+    def _refused(self, claim: VersionClaim, moved: Moved) -> Exception:
         if moved.kind in ("line", "replaced"):
             return another_line(self.name, self.lake_branch, moved)
         if moved.actual is None:
@@ -122,7 +122,7 @@ class LakeLedger:
         adopt(self.catalog, self.store, replace(moved.head, branch=self.branch), self.lake_branch, self.line, moved.head)
         return UnfinishedError()
 
-    def settle(self, claim: Claim, *, foreign: bool) -> None:
+    def settle(self, claim: VersionClaim, *, foreign: bool) -> None:
         pending = self.known.get(claim.version)
         if pending is None or pending.staged != claim.staged:
             return  # finished by somebody else meanwhile
@@ -236,15 +236,15 @@ def adopt(catalog: Catalog, store: ObjectStore, head: TableHead, lake_branch: st
     raise StorageError(f"{head.name}: others commit faster than their versions can be adopted.", name=head.name, transient=True)
 
 
-def _foreign_steps(log: VersionLog, head: TableHead, newest: int, scheme: Scheme) -> tuple[tuple[Step, ...], str]:
+def _foreign_steps(log: VersionLog, head: TableHead, newest: int, scheme: Scheme) -> tuple[tuple[VersionStep, ...], str]:
     """The versions above a head that the store has, and who wrote the latest."""
     steps = []
     for version in range(head.version + 1, newest + 1):
         try:
-            theirs: Committed = log.committed(version, scheme)
+            theirs: CreatedVersion = log.committed(version, scheme)
         except LookupError as error:
             raise CorruptTable(head.name, f"version {version} is missing below {newest}, which is not the catalog's") from error
         operation = theirs.transaction.operation
         content = not isinstance(operation, UPKEEP)
-        steps.append(Step(version, log.path(version, scheme), None, theirs.transaction.uuid, operation.name, content))
+        steps.append(VersionStep(version, log.path(version, scheme), None, theirs.transaction.uuid, operation.name, content))
     return tuple(steps), str(theirs.manifest.writer or "")

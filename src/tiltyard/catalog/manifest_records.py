@@ -49,8 +49,8 @@ from tiltyard.options import CommitOptions, Storage
 from tiltyard.storage.local import Durability
 from tiltyard.table import Table
 from tiltyard.transaction.backoff import RetryPolicy
-from tiltyard.verbs.engine.access import open_place
-from tiltyard.verbs.engine.reexecution import RerunPolicy
+from tiltyard.verbs.engine.access import open_access
+from tiltyard.verbs.engine.reexecution import ReexecutionPolicy
 from tiltyard.verbs.merge import merge_rows
 from tiltyard.verbs.merge_plan import Clause, MergePlan
 from tiltyard.verbs.write import NewTable, Writing, create_table
@@ -60,7 +60,7 @@ T = TypeVar("T")
 NAME: Final = "__manifest"
 _log = logging.getLogger("tiltyard.lake")
 
-_ONCE: Final = RerunPolicy(RetryPolicy(max_retries=0), reexecutions=0)
+_ONCE: Final = ReexecutionPolicy(RetryPolicy(max_retries=0), reexecutions=0)
 """A publish that meets another one fails, and what to write is decided anew: carried over it would be an answer to another question."""
 
 _MOST_IDS: Final = 1000
@@ -100,7 +100,7 @@ class ManifestRecords:
         store: ObjectStore | None = None,
     ) -> None:
         uri = f"{os.fspath(root).rstrip('/')}/{NAME}"
-        self._place = open_place(uri, Storage(storage_options, durability), runtime=runtime, store=store)
+        self._place = open_access(uri, Storage(storage_options, durability), runtime=runtime, store=store)
         self._patience = Patience(first=0.1, longest=2.0, attempts=attempts, seconds=600.0)
         self._upkeep, self._kept = upkeep, kept
         self._publishing = threading.Lock()

@@ -18,7 +18,7 @@ _PAUSE: Final = 0.0005
 """Seconds between two looks. A look is one system call, a try at the database a hundred times that."""
 
 
-class Line:
+class ProcessQueue:
     """A lock on a directory, held by one process at a time and freed by the system when its holder dies.
 
     It keeps nothing right, it only keeps order: whoever cannot have it, because the system has no such locks or because a holder hangs,

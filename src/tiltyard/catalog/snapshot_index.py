@@ -51,7 +51,7 @@ def named_cuts_prefix(branch: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Floor:
+class SnapshotFloor:
     """Where the past begins on one line of history.
 
     Attributes:
@@ -64,10 +64,10 @@ class Floor:
     snapshot: int = 0
     at: datetime | None = None
     heads: Mapping[str, TableHead] | None = None
-    before: Floor | None = None
+    before: SnapshotFloor | None = None
 
     @property
-    def lowest(self) -> Floor:
+    def lowest(self) -> SnapshotFloor:
         """From where on all records are there."""
         return self if self.before is None else self.before
 
@@ -77,15 +77,15 @@ class Floor:
         return {"snapshot": self.snapshot, "at": self.at.isoformat() if self.at else None, "tables": tables, "before": before}
 
 
-def floor_from(found: Found, branch: str) -> Floor:
+def floor_from(found: Found, branch: str) -> SnapshotFloor:
     """The floor among records that were read."""
     body = found.get(floor_key(branch))
-    return Floor() if body is None else _floor(body)
+    return SnapshotFloor() if body is None else _floor(body)
 
 
-def _floor(body: Body) -> Floor:
+def _floor(body: Body) -> SnapshotFloor:
     at, before = body["at"], body["before"]
-    return Floor(
+    return SnapshotFloor(
         int(body["snapshot"]), datetime.fromisoformat(at) if at else None, _heads(body), None if before is None else _floor(before)
     )
 
@@ -154,7 +154,7 @@ def _kept_keys(branch: str, snapshot: int) -> tuple[str, str]:
     return floor_key(branch), named_cut_key(branch, snapshot)
 
 
-def _nearest(records: Records, found: Found, branch: str, bucket: int, begun: int, floor: Floor) -> tuple[int, Heads]:
+def _nearest(records: Records, found: Found, branch: str, bucket: int, begun: int, floor: SnapshotFloor) -> tuple[int, Heads]:
     """A snapshot at or before the beginning of a bucket whose cut is known, and that cut."""
     below = found.get(cut_key(branch, bucket))
     while below is None and bucket * BUCKET > max(floor.snapshot, begun):
@@ -190,7 +190,7 @@ def follow(step: Snapshot, heads: Heads) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class BranchHistory:
     """A line of history as far as it is there.
 
     Attributes:
@@ -229,7 +229,7 @@ class Line:
             yield step.id, heads, {change.table for change in step.changes}
 
 
-def read_line(records: Records, branch: str) -> Line:
+def read_line(records: Records, branch: str) -> BranchHistory:
     """All that is there of a line of history.
 
     Raises:
@@ -242,7 +242,7 @@ def read_line(records: Records, branch: str) -> Line:
     raise StorageError(f"The history of branch {branch!r} at {records.url} has gaps.", name=branch)
 
 
-def _read_line(records: Records, branch: str) -> Line:
+def _read_line(records: Records, branch: str) -> BranchHistory:
     found = dict(records.scan([BRANCHES + branch, cuts_prefix(branch), snapshots_prefix(branch)]))
     begun = int(found[BRANCHES + branch]["snapshot"]) if BRANCHES + branch in found else 0
     floor = floor_from(found, branch).lowest
@@ -251,7 +251,7 @@ def _read_line(records: Records, branch: str) -> Line:
     known = [snapshot_from_body(body) for key, body in found.items() if key.startswith(snapshots_prefix(branch))]
     prefix = named_cuts_prefix(branch)
     named = {int(key.removeprefix(prefix)): _heads(body) for key, body in found.items() if key.startswith(prefix)}
-    return Line(
+    return BranchHistory(
         branch,
         str(found[BRANCHES + branch]["id"]) if BRANCHES + branch in found else "",
         begin,

@@ -15,7 +15,7 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from tiltyard.catalog.database import Database, Failure, Trouble
 from tiltyard.catalog.migrations import RECORDS, is_current, migrate
-from tiltyard.catalog.process_queue import Line
+from tiltyard.catalog.process_queue import ProcessQueue
 from tiltyard.catalog.record_codec import check_keys, decode, encode, prefix_ranges
 from tiltyard.catalog.records import Body, Decide, Found, Writes, in_order
 from tiltyard.errors import ContentionError, StorageError
@@ -50,7 +50,7 @@ class _Process:
     """What belongs to one process and must not cross a fork."""
 
     engine: Engine
-    line: Line | None
+    line: ProcessQueue | None
     writer: threading.Lock = field(default_factory=threading.Lock)
 
     def close(self) -> None:
@@ -292,7 +292,7 @@ class SqlRecords:
         found = self._processes.get(pid)
         if found is None:
             engine, queue = self._database.engine(), self._database.queue
-            made = _Process(engine, None if queue is None else Line(queue))
+            made = _Process(engine, None if queue is None else ProcessQueue(queue))
             found = self._processes.setdefault(pid, made)
             if found is made:
                 weakref.finalize(self, _let_go, made, pid)  # for those who forget to close

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Final, cast
 
-from tiltyard.catalog.lake_values import Step
+from tiltyard.catalog.lake_values import VersionStep
 from tiltyard.catalog.marks import OWNER_FILE, Marks
 from tiltyard.errors import AlreadyExists, NotFound, StorageError, TiltyardError, UnsupportedFeature
 from tiltyard.format.manifest import Manifest
@@ -32,7 +32,7 @@ from tiltyard.transaction.operations import Append, CreateIndex, Operation, Rese
 from tiltyard.transaction.race import CommitResult
 from tiltyard.transaction.transaction import Transaction
 from tiltyard.transaction.verify import without_marks
-from tiltyard.verbs.engine.access import WRITER, Place
+from tiltyard.verbs.engine.access import WRITER, TableAccess
 
 STAGED: Final = "_tiltyard/staged/"
 _DETACHED_BIT: Final = 1 << 63
@@ -134,11 +134,11 @@ class StagingStore(ForwardingStore):
                 self._detached[own.staged] = number
             return number
 
-    def steps(self, recorded: Sequence[Recorded]) -> tuple[Step, ...]:
+    def steps(self, recorded: Sequence[Recorded]) -> tuple[VersionStep, ...]:
         """The versions to be published, lowest first, given the commits that made them."""
         own = sorted(self.private.items(), key=lambda one: one[1].version)
         return tuple(
-            Step(one.version, path, one.staged, made.transaction.uuid, made.operation.name, not isinstance(made.operation, UPKEEP))
+            VersionStep(one.version, path, one.staged, made.transaction.uuid, made.operation.name, not isinstance(made.operation, UPKEEP))
             for (path, one), made in zip(own, recorded, strict=True)
         )
 
@@ -222,7 +222,7 @@ class RecordingCommitter(Committer):
 
 
 @dataclass(frozen=True)
-class StagedPlace(Place):
+class StagedAccess(TableAccess):
     """Where a table lives, for one transaction."""
 
     @property
@@ -239,7 +239,7 @@ class StagedPlace(Place):
     def ensure_safe(self) -> None:
         """Whether the store can create a name once does not matter here: the catalog decides."""
 
-    def on_branch(self, branch: str | None) -> Place:
+    def on_branch(self, branch: str | None) -> TableAccess:
         if branch == self.branch:
             return self
         raise UnsupportedFeature(
@@ -307,20 +307,20 @@ class StagedPlace(Place):
             remove_owner(self)
 
 
-def write_owner(place: Place, marks: Marks, line: str) -> None:
+def write_owner(place: TableAccess, marks: Marks, line: str) -> None:
     """Says whose a new table's directory is, before anything else is in it."""
     place.store.put(OWNER_FILE, marks.owner(place.runtime.clock.now().isoformat(), line).to_bytes())
 
 
-def remove_owner(place: Place) -> None:
+def remove_owner(place: TableAccess) -> None:
     """Takes that back where nothing else is left; whatever is left is somebody's, and cleanup has to know whose."""
     with suppress(StorageError, NotFound):
         if [info.path for info in place.store.list("")] == [OWNER_FILE]:
             place.store.delete(OWNER_FILE)
 
 
-def staged_place(place: Place, transaction: str, base: int, scheme: Scheme) -> StagedPlace:
+def staged_access(place: TableAccess, transaction: str, base: int, scheme: Scheme) -> StagedAccess:
     """The same table's place, for one transaction, pinned at a version; 0 for a table that is to be made."""
-    facts: Mapping[str, Any] = {name: getattr(place, name) for name in Place.__dataclass_fields__}
+    facts: Mapping[str, Any] = {name: getattr(place, name) for name in TableAccess.__dataclass_fields__}
     handler: CommitHandler = ConditionalPutHandler()
-    return StagedPlace(**{**facts, "store": StagingStore(place.store, transaction, base, scheme), "handler": handler})
+    return StagedAccess(**{**facts, "store": StagingStore(place.store, transaction, base, scheme), "handler": handler})

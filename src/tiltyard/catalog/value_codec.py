@@ -8,7 +8,7 @@ from dataclasses import asdict
 from datetime import datetime
 from typing import Any, Final
 
-from tiltyard.catalog.lake_values import Change, Snapshot, Step, TableHead
+from tiltyard.catalog.lake_values import Change, Snapshot, TableHead, VersionStep
 from tiltyard.errors import CorruptTable
 
 BUCKET: Final = 64
@@ -123,5 +123,5 @@ def change_from_body(body: Mapping[str, Any]) -> Change:
     return Change(**{**body, "steps": _steps(body["steps"]), "lost": _steps(body.get("lost", ()))})
 
 
-def _steps(bodies: Iterable[Mapping[str, Any]]) -> tuple[Step, ...]:
-    return tuple(Step(**one) for one in bodies)
+def _steps(bodies: Iterable[Mapping[str, Any]]) -> tuple[VersionStep, ...]:
+    return tuple(VersionStep(**one) for one in bodies)

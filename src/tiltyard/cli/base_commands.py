@@ -8,7 +8,7 @@ import typer
 
 import tiltyard as ty
 from tiltyard.cli.command_session import Session, table_command
-from tiltyard.cli.messages import Grid, Told, commit_told
+from tiltyard.cli.messages import CommandMessage, Grid, commit_told
 from tiltyard.cli.option_types import Message, Tag, Version
 from tiltyard.redact import redact
 
@@ -25,7 +25,7 @@ def list_(session: Session, version: Version = None, tag: Tag = None) -> None:
     document = {"uri": session.shown_uri, "branch": table.branch, "version": table.version, "bases": found}
     rows = [(str(one.id), one.name or "", "a table" if one.is_dataset_root else "files", redact(one.path)) for one in table.layout.bases]
     notes = () if found else (f"Version {table.version} of {session.shown_uri} has no bases.",)
-    session.output.told(Told(document, grid=Grid(("id", "name", "laid out as", "path"), rows, frozenset({0})), notes=notes))
+    session.output.told(CommandMessage(document, grid=Grid(("id", "name", "laid out as", "path"), rows, frozenset({0})), notes=notes))
 
 
 @table_command(app)

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from tiltyard.cli.command_session import Session, table_command, version_or_tag
-from tiltyard.cli.messages import Told, commit_told
+from tiltyard.cli.messages import CommandMessage, commit_told
 from tiltyard.cli.option_types import Message, Tag, Version
 from tiltyard.redact import redact
 
@@ -33,4 +33,4 @@ def clone(
         shown, None, result, f"a {'deep' if deep else 'shallow'} clone of {session.shown_uri}", source=session.shown_uri, deep=deep
     )
     notes = () if deep else (f"Its files stay in {session.shown_uri}: open it with --allow-base, and tag the version it was made of.",)
-    session.output.told(Told(told.document, told.verdict, told.line, told.facts, notes=notes))
+    session.output.told(CommandMessage(told.document, told.verdict, told.line, told.facts, notes=notes))

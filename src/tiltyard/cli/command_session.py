@@ -13,9 +13,9 @@ from typing import Any, Final, get_type_hints
 import typer
 
 import tiltyard as ty
-from tiltyard.cli.facts import Where
+from tiltyard.cli.facts import RowAddress
 from tiltyard.cli.option_types import Bases, Branch, Json, StorageOptions, Uri, pairs
-from tiltyard.cli.output import JsonOutput, Output
+from tiltyard.cli.output import CommandOutput, JsonOutput
 from tiltyard.cli.text_output import TextOutput
 from tiltyard.redact import redact
 
@@ -42,7 +42,7 @@ class Session:
     branch: str | None
     options: dict[str, str] | None
     bases: tuple[str, ...]
-    output: Output
+    output: CommandOutput
 
     def open(self, *, version: int | None = None, tag: str | None = None) -> ty.Table:
         return ty.Table.open(
@@ -53,8 +53,8 @@ class Session:
     def shown_uri(self) -> str:
         return redact(self.uri)
 
-    def where(self, table: ty.Table) -> Where:
-        return Where(self.shown_uri, table.branch, table.layout.latest_version())
+    def where(self, table: ty.Table) -> RowAddress:
+        return RowAddress(self.shown_uri, table.branch, table.layout.latest_version())
 
 
 def version_or_tag(version: int | None, tag: str | None) -> int | str | None:
@@ -112,7 +112,7 @@ def _parameters(work: Work) -> list[Parameter]:
 @contextmanager
 def reporting(uri: str, branch: str | None, json: bool, given: list[str] | None, bases: list[str] | None) -> Iterator[Session]:
     """A session; an error of ours ends in a report and an exit code of its own kind."""
-    output: Output = JsonOutput() if json else TextOutput()
+    output: CommandOutput = JsonOutput() if json else TextOutput()
     try:
         options = pairs(given or [], "storage_option")
         secrets = [value for value in options.values() if value.lower() not in ("true", "false")]

@@ -11,7 +11,7 @@ import typer
 import tiltyard as ty
 from tiltyard.cli.command_session import UNKNOWN, Session, table_command
 from tiltyard.cli.facts import rebased_over
-from tiltyard.cli.messages import Grid, Told, count, span
+from tiltyard.cli.messages import CommandMessage, Grid, count, span
 
 app = typer.Typer()
 
@@ -106,7 +106,7 @@ def _whole(transaction: str) -> str:
         raise ty.NotFound(what, name=transaction, advice="Give the whole id to learn what became of it.") from None
 
 
-def _committed(session: Session, table: ty.Table, entry: ty.HistoryEntry, history: list[ty.HistoryEntry]) -> Told:
+def _committed(session: Session, table: ty.Table, entry: ty.HistoryEntry, history: list[ty.HistoryEntry]) -> CommandMessage:
     between = rebased_over(entry)
     there = {one.version: one for one in history}
     met = [_met(entry, there[version]) for version in between if version in there]
@@ -134,7 +134,9 @@ def _committed(session: Session, table: ty.Table, entry: ty.HistoryEntry, histor
     rows = [(str(one["version"]), one["operation"] or "?", one["writer"] or "?", _ways(one)) for one in met]
     notes = ["`tiltyard conflicts explain COMMITTING COMMITTED` tells what happens when two operations meet."] if met else []
     line = f"version {entry.version} of {session.shown_uri} ({entry.operation}), transaction {entry.transaction_id}"
-    return Told(document, "committed", line, facts, Grid(("version", "operation", "writer", "when they meet"), rows, frozenset({0})), notes)
+    return CommandMessage(
+        document, "committed", line, facts, Grid(("version", "operation", "writer", "when they meet"), rows, frozenset({0})), notes
+    )
 
 
 def _over(between: range, missing: list[int]) -> str:
@@ -170,7 +172,7 @@ def _ways(met: dict[str, Any]) -> str:
     return ", or ".join(words[one] for one in outcomes) or "not known"
 
 
-def _not_there(session: Session, table: ty.Table, known: ty.Explanation) -> Told:
+def _not_there(session: Session, table: ty.Table, known: ty.Explanation) -> CommandMessage:
     word = "unknown" if isinstance(known.outcome, ty.outcomes.Unknown) else "not-committed"
     said = f"version {getattr(known.outcome, 'version', '?')} is said to be its own, but it has no entry"
     reason = getattr(known.outcome, "reason", said)
@@ -196,10 +198,10 @@ def _not_there(session: Session, table: ty.Table, known: ty.Explanation) -> Told
             safe if elsewhere else "Nothing of it is visible, and re-executing it is safe.",
             "It left no record of why it failed: it never ran here, was re-executed under another id, or its record was cleaned up.",
         )
-    return Told(document, word.replace("-", " "), line, [("reason", reason)], notes=notes, warning=True)
+    return CommandMessage(document, word.replace("-", " "), line, [("reason", reason)], notes=notes, warning=True)
 
 
-def _attempt_told(document: dict[str, Any], line: str, attempt: ty.FailedAttempt) -> Told:
+def _attempt_told(document: dict[str, Any], line: str, attempt: ty.FailedAttempt) -> CommandMessage:
     """The story of a commit that failed, as its writer left it."""
     facts = [("time", f"{attempt.time:%Y-%m-%d %H:%M:%S} UTC"), ("operation", attempt.operation), ("error", attempt.kind)]
     if attempt.read_version is not None:
@@ -217,13 +219,13 @@ def _attempt_told(document: dict[str, Any], line: str, attempt: ty.FailedAttempt
     rows = [(str(one.version), one.operation or "?", one.writer or "?", one.message) for one in attempt.winners]
     grid = Grid(("version", "operation", "writer", "message"), rows, frozenset({0})) if rows else None
     again = "Nothing of it is visible, and re-executing it is safe." if attempt.retryable else "Nothing of it is visible."
-    return Told(document, "not committed", line, facts, grid, (again,), warning=True)
+    return CommandMessage(document, "not committed", line, facts, grid, (again,), warning=True)
 
 
-def _listed(session: Session, lines: list[ty.Table]) -> Told:
+def _listed(session: Session, lines: list[ty.Table]) -> CommandMessage:
     found = [(line, one) for line in lines for one in line.transactions.failed()]
     found.sort(key=lambda one: one[1].time, reverse=True)
     document = {"uri": session.shown_uri, "attempts": [{"branch": line.branch, **one.to_dict()} for line, one in found]}
     rows = [(f"{one.time:%Y-%m-%d %H:%M:%S}", one.operation, one.kind, str(one.read_version or ""), one.transaction_id) for _, one in found]
     grid = Grid(("time (UTC)", "operation", "error", "built on", "transaction"), rows, frozenset({3})) if rows else None
-    return Told(document, "", f"{count(len(found), 'failed attempt')} at {session.shown_uri}", grid=grid)
+    return CommandMessage(document, "", f"{count(len(found), 'failed attempt')} at {session.shown_uri}", grid=grid)

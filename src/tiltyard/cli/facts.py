@@ -13,7 +13,7 @@ from tiltyard.redact import redact_options
 
 
 @dataclass(frozen=True, slots=True)
-class Where:
+class RowAddress:
     """The table a command looked at."""
 
     uri: str
@@ -22,10 +22,10 @@ class Where:
 
 
 @dataclass(frozen=True, slots=True)
-class Log:
+class LogPage:
     """The newest entries of a history, and how many older versions were left out."""
 
-    where: Where
+    where: RowAddress
     entries: tuple[ty.HistoryEntry, ...]
     older: int
 
@@ -43,7 +43,7 @@ class Index:
 class Shown:
     """All of one version."""
 
-    where: Where
+    where: RowAddress
     entry: ty.HistoryEntry
     schema: pa.Schema
     primary_key: tuple[str, ...]
@@ -65,7 +65,7 @@ class Shown:
 class Page:
     """Some rows of one version."""
 
-    where: Where
+    where: RowAddress
     version: int
     rows: pa.Table
     limit: int
@@ -77,7 +77,7 @@ class Page:
 class Diff:
     """What changed between two versions: how much in all, and some of the rows."""
 
-    where: Where
+    where: RowAddress
     first: int
     last: int
     counts: Mapping[str, int]
@@ -91,15 +91,15 @@ def rebased_over(entry: ty.HistoryEntry) -> range:
     return range(entry.read_version + 1, entry.version)
 
 
-def log_of(table: ty.Table, uri: str, limit: int | None) -> Log:
+def log_of(table: ty.Table, uri: str, limit: int | None) -> LogPage:
     versions = table.layout.versions()
     entries = tuple(table.history(limit))
-    return Log(Where(uri, table.branch, versions[-1]), entries, max(len(versions) - len(entries), 0))
+    return LogPage(RowAddress(uri, table.branch, versions[-1]), entries, max(len(versions) - len(entries), 0))
 
 
 def shown(table: ty.Table, uri: str) -> Shown:
     return Shown(
-        where=Where(uri, table.branch, table.layout.latest_version()),
+        where=RowAddress(uri, table.branch, table.layout.latest_version()),
         entry=table.transactions.describe(),
         schema=table.schema,
         primary_key=table.primary_key,
@@ -135,10 +135,10 @@ def diff_of(table: ty.Table, uri: str, first: int, last: int, limit: int | None,
         if part.num_rows:
             kept.append(part)
     rows = pa.Table.from_batches(kept, reader.schema)
-    return Diff(Where(uri, table.branch, table.layout.latest_version()), first, last, counts, rows)
+    return Diff(RowAddress(uri, table.branch, table.layout.latest_version()), first, last, counts, rows)
 
 
 def page(table: ty.Table, uri: str, columns: list[str] | None, condition: str | None, limit: int) -> Page:
     rows = table.to_arrow(columns=columns, filter=condition, limit=limit)
     total = None if condition else table.count_rows()
-    return Page(Where(uri, table.branch, table.layout.latest_version()), table.version, rows, limit, total)
+    return Page(RowAddress(uri, table.branch, table.layout.latest_version()), table.version, rows, limit, total)

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from tiltyard.cli.command_session import Session, table_command
-from tiltyard.cli.messages import Grid, Told, commit_told, count, size
+from tiltyard.cli.messages import CommandMessage, Grid, commit_told, count, size
 from tiltyard.cli.option_types import Message, Tag, Version, pairs
 from tiltyard.cli.output import Progress
 
@@ -41,7 +41,7 @@ def list_(session: Session, version: Version = None, tag: Tag = None) -> None:
     ]
     header = ("index", "type", "columns", "rows", "not covered", "parts", "size")
     notes = () if found else (f"Version {table.version} of {session.shown_uri} has no indices.",)
-    session.output.told(Told(document, grid=Grid(header, rows, frozenset({3, 4, 5, 6})), notes=notes))
+    session.output.told(CommandMessage(document, grid=Grid(header, rows, frozenset({3, 4, 5, 6})), notes=notes))
 
 
 def _plain(index: Any) -> dict[str, Any]:

@@ -15,9 +15,9 @@ import typer
 
 import tiltyard as ty
 from tiltyard.cli.command_session import PROBLEMS, UNKNOWN, Session, reporting
-from tiltyard.cli.messages import Grid, Told, count, size, span
+from tiltyard.cli.messages import CommandMessage, Grid, count, size, span
 from tiltyard.cli.option_types import Branch, DryRun, Json, StorageOptions, duration
-from tiltyard.cli.output import Output
+from tiltyard.cli.output import CommandOutput
 from tiltyard.redact import redact
 
 app = typer.Typer(name="lake", help="Lakes: many tables under one catalog, changed together.", no_args_is_help=True)
@@ -56,7 +56,7 @@ class LakeSession:
     catalog: str | None
 
     @property
-    def output(self) -> Output:
+    def output(self) -> CommandOutput:
         return self.session.output
 
     @property
@@ -70,7 +70,7 @@ class LakeSession:
             yield lake.on_branch(self.session.branch) if self.session.branch else lake
 
     def told(self, document: dict[str, Any], *more: Any, **named: Any) -> None:
-        self.output.told(Told({"lake": self.shown_uri, **document}, *more, **named))
+        self.output.told(CommandMessage({"lake": self.shown_uri, **document}, *more, **named))
 
 
 def lake_command(target: typer.Typer, name: str | None = None, *, branched: bool = False) -> Callable[[Work], Work]:
@@ -396,7 +396,7 @@ def cleanup(
     session.output.told(_cleaned(report, session.shown_uri))
 
 
-def _cleaned(report: ty.LakeCleanupReport, uri: str) -> Told:
+def _cleaned(report: ty.LakeCleanupReport, uri: str) -> CommandMessage:
     document = {"lake": uri, **report.to_dict()}
     goes = "would go" if report.dry_run else "went"
     gone = {branch: numbers for branch, numbers in report.snapshots.items() if numbers}
@@ -416,7 +416,7 @@ def _cleaned(report: ty.LakeCleanupReport, uri: str) -> Told:
     something = gone or files or report.dropped or report.transactions or report.expired
     word = "dry run" if report.dry_run else "cleaned up" if something else "nothing to do"
     notes = ("Nothing was changed.",) if report.dry_run else ()
-    return Told(
+    return CommandMessage(
         document, word, line, facts, Grid(("table", "versions", "files", "size"), rows, frozenset({1, 2, 3})), notes, bool(report.skipped)
     )
 

@@ -8,7 +8,7 @@ import typer
 
 import tiltyard as ty
 from tiltyard.cli.lake_commands import SHOWN_AT_MOST, LakeSession, app, lake_command
-from tiltyard.cli.messages import Told, count, size
+from tiltyard.cli.messages import CommandMessage, count, size
 from tiltyard.cli.option_types import DryRun
 
 __all__ = ["app"]  # the same as in `lake`, with these commands added
@@ -50,7 +50,7 @@ def _where(session: LakeSession) -> dict[str, Any]:
     return {"root": session.root, "catalog": cast(Any, session.catalog), "storage": ty.Storage(session.session.options)}
 
 
-def _recovered(report: ty.LakeRecoveryReport, uri: str, word: str) -> Told:
+def _recovered(report: ty.LakeRecoveryReport, uri: str, word: str) -> CommandMessage:
     facts = [("snapshot", f"{number} of {branch}") for branch, number in sorted(report.snapshots.items())]
     facts += [("in doubt", f"transaction {name}") for name in report.in_doubt[:SHOWN_AT_MOST]]
     facts += [("missing", f"no files of {name}") for name in report.missing[:SHOWN_AT_MOST]]
@@ -60,7 +60,7 @@ def _recovered(report: ty.LakeRecoveryReport, uri: str, word: str) -> Told:
     notes = ("More is in --json.",) if shown + len(report.snapshots) > len(facts) else ()
     line = f"the catalog of {uri}: {count(len(report.tables), 'table')}, {count(len(report.adopted), 'snapshot')} found in the files"
     document = {**report.to_dict(), "lake": uri, "lake_id": report.lake, word: True}
-    return Told(document, word, line, facts, notes=notes, warning=not report.complete)
+    return CommandMessage(document, word, line, facts, notes=notes, warning=not report.complete)
 
 
 @lake_command(app)

@@ -10,7 +10,7 @@ import typer
 import tiltyard as ty
 from tiltyard.cli.command_session import Session, table_command
 from tiltyard.cli.facts import diff_of
-from tiltyard.cli.messages import Grid, Told, commit_told, count, size, span, would
+from tiltyard.cli.messages import CommandMessage, Grid, commit_told, count, size, span, would
 from tiltyard.cli.option_types import DryRun, Message, duration
 
 app = typer.Typer()
@@ -116,7 +116,7 @@ def cleanup(
     session.output.told(_cleaned(report, session.shown_uri, table.branch))
 
 
-def _cleaned(report: ty.CleanupReport, uri: str, branch: str | None) -> Told:
+def _cleaned(report: ty.CleanupReport, uri: str, branch: str | None) -> CommandMessage:
     document = {**report.to_dict(), "uri": uri, "branch": branch}
     goes = "would go" if report.dry_run else "went"
     files = f"{count(len(report.removed), 'file')} ({size(report.bytes)})"
@@ -136,4 +136,4 @@ def _cleaned(report: ty.CleanupReport, uri: str, branch: str | None) -> Told:
     if report.dry_run:
         notes.append("Nothing was changed.")
     verdict = "dry run" if report.dry_run else "cleaned up" if report.removed or report.versions else "nothing to do"
-    return Told(document, verdict, line, facts, Grid(("file", "size", "why"), listed, frozenset({1})), notes)
+    return CommandMessage(document, verdict, line, facts, Grid(("file", "size", "why"), listed, frozenset({1})), notes)

@@ -21,7 +21,7 @@ class Grid:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class CommandMessage:
     """The answer of a command.
 
     Attributes:
@@ -63,13 +63,13 @@ def span(versions: Sequence[int]) -> str:
     return ", ".join(map(str, versions))
 
 
-def commit_told(uri: str, branch: str | None, result: ty.CommitResult, what: str = "", **more: Any) -> Told:
+def commit_told(uri: str, branch: str | None, result: ty.CommitResult, what: str = "", **more: Any) -> CommandMessage:
     """What became of a commit. One without a transaction found that there was nothing to do."""
     committed = bool(result.transaction_id)
     document = {"uri": uri, "branch": branch, "committed": committed, **_plain(result), **more}
     where = f"{uri}, branch {branch}" if branch else uri
     if not committed:
-        return Told(document, NOTHING, f"{where} stays at version {result.version}")
+        return CommandMessage(document, NOTHING, f"{where} stays at version {result.version}")
     counted = ", ".join(f"{number:,} {how}" for how, number in result.rows.items() if number)
     done = "; ".join(part for part in (what, f"rows: {counted}" if counted else "") if part)
     facts = [("transaction", result.transaction_id)]
@@ -77,7 +77,9 @@ def commit_told(uri: str, branch: str | None, result: ty.CommitResult, what: str
         facts.append(("rebased over", "; ".join(map(str, result.rebased_over))))
     if result.attempts > 1:
         facts.append(("attempts", str(result.attempts)))
-    return Told(document, "committed", f"version {result.version} of {where} ({result.operation}){'; ' if done else ''}{done}", facts)
+    return CommandMessage(
+        document, "committed", f"version {result.version} of {where} ({result.operation}){'; ' if done else ''}{done}", facts
+    )
 
 
 def _plain(result: ty.CommitResult) -> dict[str, Any]:
@@ -90,7 +92,7 @@ def _plain(result: ty.CommitResult) -> dict[str, Any]:
     }
 
 
-def would(uri: str, branch: str | None, line: str, facts: Sequence[tuple[str, str]] = (), **more: Any) -> Told:
+def would(uri: str, branch: str | None, line: str, facts: Sequence[tuple[str, str]] = (), **more: Any) -> CommandMessage:
     """What a dry run found."""
     document = {"uri": uri, "branch": branch, "committed": False, "dry_run": True, **more}
-    return Told(document, "dry run", line, facts, notes=("Nothing was changed.",))
+    return CommandMessage(document, "dry run", line, facts, notes=("Nothing was changed.",))

@@ -10,18 +10,18 @@ from typing import Any, Protocol, TypeAlias
 
 import tiltyard as ty
 from tiltyard.cli.cells import rows_of
-from tiltyard.cli.facts import Diff, Log, Page, Shown, Where, rebased_over
-from tiltyard.cli.messages import Told
+from tiltyard.cli.facts import Diff, LogPage, Page, RowAddress, Shown, rebased_over
+from tiltyard.cli.messages import CommandMessage
 from tiltyard.redact import redact
 
 Progress: TypeAlias = Callable[[int, int | None], None]
 """Is told how much is done, and of how much where that is known."""
 
 
-class Output(Protocol):
+class CommandOutput(Protocol):
     """One method a command, and one for errors."""
 
-    def log(self, found: Log) -> None: ...
+    def log(self, found: LogPage) -> None: ...
 
     def show(self, found: Shown) -> None: ...
 
@@ -31,7 +31,7 @@ class Output(Protocol):
 
     def diff(self, found: Diff) -> None: ...
 
-    def told(self, told: Told) -> None:
+    def told(self, told: CommandMessage) -> None:
         """What any other command has to say."""
 
     def error(self, error: ty.TiltyardError) -> None: ...
@@ -52,7 +52,7 @@ class JsonOutput:
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         self._secrets = tuple(secrets)
 
-    def log(self, found: Log) -> None:
+    def log(self, found: LogPage) -> None:
         self._print({**_where(found.where), "older": found.older, "versions": [_entry(entry) for entry in found.entries]})
 
     def show(self, found: Shown) -> None:
@@ -85,7 +85,7 @@ class JsonOutput:
         told = {"from": found.first, "to": found.last, "counts": dict(found.counts), "rows": rows_of(found.rows)}
         self._print({**_where(found.where), **told})
 
-    def told(self, told: Told) -> None:
+    def told(self, told: CommandMessage) -> None:
         # The values of storage options, which an error may repeat, are not looked for: one may well be the name of a bucket.
         self._print(redacted(dict(told.document), ()))
 
@@ -117,7 +117,7 @@ def redacted(value: Any, secrets: tuple[str, ...]) -> Any:
     return value
 
 
-def _where(where: Where) -> dict[str, Any]:
+def _where(where: RowAddress) -> dict[str, Any]:
     return {"uri": where.uri, "branch": where.branch, "latest_version": where.latest}
 
 

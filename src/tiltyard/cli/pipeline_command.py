@@ -12,7 +12,7 @@ import typer
 
 import tiltyard as ty
 from tiltyard.cli.command_session import PROBLEMS, Session, reporting
-from tiltyard.cli.messages import NOTHING, Told, count
+from tiltyard.cli.messages import NOTHING, CommandMessage, count
 from tiltyard.cli.option_types import DryRun, Json, StorageOptions, duration, listed
 from tiltyard.cli.output import redacted
 from tiltyard.redact import redact
@@ -78,7 +78,7 @@ def _plan(session: Session, pipeline: Pipeline, lake: str | None, names: list[st
     except ty.NotFound:
         plan = pipeline.plan(lake=lake, select=names)
     line = f"{pipeline.spec.name} has {'nothing to do' if plan.nothing else 'something to do'}"
-    session.output.told(Told(plan.to_dict(), "dry run", line, list(plan.lines()), notes=("Nothing was changed.",)))
+    session.output.told(CommandMessage(plan.to_dict(), "dry run", line, list(plan.lines()), notes=("Nothing was changed.",)))
 
 
 def _run(session: Session, runner: Runner, names: list[str] | None, pause: timedelta | None, *, lines: bool) -> None:
@@ -88,7 +88,7 @@ def _run(session: Session, runner: Runner, names: list[str] | None, pause: timed
             return runner.run(names)
 
     schedule = ty.pipeline.Schedule(pause)
-    told: Callable[[Told], None] = _one_line if lines else session.output.told
+    told: Callable[[CommandMessage], None] = _one_line if lines else session.output.told
     quiet = _Quiet(pause is not None)
     try:
         with ty.pipeline.stopped_by_signals(schedule):
@@ -96,11 +96,11 @@ def _run(session: Session, runner: Runner, names: list[str] | None, pause: timed
                 once,
                 schedule,
                 lambda report: None if quiet.hides(report) else told(_told(report)),
-                lambda error: _one_line(Told(error.to_dict())) if lines else session.output.error(error),
+                lambda error: _one_line(CommandMessage(error.to_dict())) if lines else session.output.error(error),
             )
     except ty.pipeline.ExpectationFailed as error:
         if lines:
-            _one_line(Told(error.to_dict()))
+            _one_line(CommandMessage(error.to_dict()))
         else:
             session.output.error(error)
         raise typer.Exit(PROBLEMS) from None
@@ -121,23 +121,23 @@ class _Quiet:
         return hidden
 
 
-def _told(report: RunReport) -> Told:
+def _told(report: RunReport) -> CommandMessage:
     facts = list(report.lines())
     if report.status == "nothing to do":
-        return Told(report.to_dict(), NOTHING, f"for {report.pipeline}", facts, notes=_sentences(report))
+        return CommandMessage(report.to_dict(), NOTHING, f"for {report.pipeline}", facts, notes=_sentences(report))
     if report.status == "upkeep":
-        return Told(report.to_dict(), "done", f"{report.pipeline}, {report.seconds:.1f} s", facts)
+        return CommandMessage(report.to_dict(), "done", f"{report.pipeline}, {report.seconds:.1f} s", facts)
     rows = f"{count(report.rows_in, 'row')} in, {report.rows_out:,} out"
     kept = f", {report.quarantined:,} in quarantine" if report.quarantined else ""
     line = f"snapshot {report.snapshot} by {report.pipeline}: {rows}{kept}, {report.seconds:.1f} s"
-    return Told(report.to_dict(), "committed", line, facts, notes=_sentences(report))
+    return CommandMessage(report.to_dict(), "committed", line, facts, notes=_sentences(report))
 
 
 def _sentences(report: RunReport) -> tuple[str, ...]:
     return tuple(f"{note[0].upper()}{note[1:]}." for note in report.notes)
 
 
-def _one_line(told: Told) -> None:
+def _one_line(told: CommandMessage) -> None:
     document: Any = redacted(dict(told.document), ())
     sys.stdout.write(redact(jsonlib.dumps(document, allow_nan=False, default=str)) + "\n")
     sys.stdout.flush()

@@ -9,7 +9,7 @@ import typer
 
 import tiltyard as ty
 from tiltyard.cli.command_session import Session, table_command
-from tiltyard.cli.messages import Grid, Told, count, would
+from tiltyard.cli.messages import CommandMessage, Grid, count, would
 from tiltyard.cli.option_types import DryRun, Version, pairs
 from tiltyard.redact import redact_options
 
@@ -30,7 +30,7 @@ def list_tags(session: Session) -> None:
     document = {"uri": session.shown_uri, "tags": [_tag(name, tag) for name, tag in found]}
     rows = [(name, str(tag.version), tag.branch or "main", _moment(tag.updated_at or tag.created_at)) for name, tag in found]
     notes = () if found else (f"{session.shown_uri} has no tags.",)
-    session.output.told(Told(document, grid=Grid(("tag", "version", "branch", "time (UTC)"), rows, frozenset({1})), notes=notes))
+    session.output.told(CommandMessage(document, grid=Grid(("tag", "version", "branch", "time (UTC)"), rows, frozenset({1})), notes=notes))
 
 
 @table_command(tags, "create")
@@ -73,10 +73,10 @@ def _tag(name: str, tag: Any) -> dict[str, Any]:
     }
 
 
-def _tagged(session: Session, done: str, name: str, tag: Any, **more: Any) -> Told:
+def _tagged(session: Session, done: str, name: str, tag: Any, **more: Any) -> CommandMessage:
     branch = f", branch {tag.branch}" if tag.branch else ""
     document = {"uri": session.shown_uri, done: True, "tag": _tag(name, tag), **more}
-    return Told(document, done, f"tag {name} of version {tag.version} of {session.shown_uri}{branch}")
+    return CommandMessage(document, done, f"tag {name} of version {tag.version} of {session.shown_uri}{branch}")
 
 
 # ---- branches ----------------------------------------------------------------------------------------------------------------
@@ -89,7 +89,7 @@ def list_branches(session: Session) -> None:
     document = {"uri": session.shown_uri, "branches": [_branch(name, branch) for name, branch in found]}
     rows = [(name, branch.parent_branch or "main", str(branch.parent_version), _moment(branch.created_at)) for name, branch in found]
     notes = () if found else (f"{session.shown_uri} has no branches but main.",)
-    session.output.told(Told(document, grid=Grid(("branch", "from", "version", "time (UTC)"), rows, frozenset({2})), notes=notes))
+    session.output.told(CommandMessage(document, grid=Grid(("branch", "from", "version", "time (UTC)"), rows, frozenset({2})), notes=notes))
 
 
 @table_command(branches, "create", branches=False)
@@ -147,10 +147,10 @@ def _branch(name: str, branch: Any) -> dict[str, Any]:
     }
 
 
-def _branched(session: Session, done: str, name: str, branch: Any) -> Told:
+def _branched(session: Session, done: str, name: str, branch: Any) -> CommandMessage:
     document = {"uri": session.shown_uri, done: True, "branch": _branch(name, branch) if branch else {"name": name}}
     begun = f", begun at version {branch.parent_version} of {branch.parent_branch or 'main'}" if branch else ""
-    return Told(document, done, f"branch {name} of {session.shown_uri}{begun}")
+    return CommandMessage(document, done, f"branch {name} of {session.shown_uri}{begun}")
 
 
 def _moment(given: str | int | None) -> str:

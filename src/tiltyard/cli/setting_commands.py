@@ -8,7 +8,7 @@ import typer
 
 import tiltyard as ty
 from tiltyard.cli.command_session import Session, table_command
-from tiltyard.cli.messages import Grid, Told, commit_told
+from tiltyard.cli.messages import CommandMessage, Grid, commit_told
 from tiltyard.cli.option_types import Message, Tag, Version, pairs
 from tiltyard.redact import redact_options
 
@@ -28,7 +28,7 @@ def list_(session: Session, metadata: Meta = False, version: Version = None, tag
     what = "metadata" if metadata else "config"
     document = {"uri": session.shown_uri, "branch": table.branch, "version": table.version, what: found}
     notes = () if found else (f"Version {table.version} of {session.shown_uri} has no {what}.",)
-    session.output.told(Told(document, grid=Grid(("key", "value"), sorted(found.items())), notes=notes))
+    session.output.told(CommandMessage(document, grid=Grid(("key", "value"), sorted(found.items())), notes=notes))
 
 
 @table_command(app)
@@ -40,7 +40,7 @@ def get(session: Session, key: Key, metadata: Meta = False, version: Version = N
         known = ", ".join(sorted(found)[:5]) or "none"
         raise ty.NotFound(f"There is no key {key!r} at version {table.version}; there is: {known}.", name=key)
     document = {"uri": session.shown_uri, "branch": table.branch, "version": table.version, "key": key, "value": found[key]}
-    session.output.told(Told(document, line=found[key]))
+    session.output.told(CommandMessage(document, line=found[key]))
 
 
 @table_command(app, "set")

@@ -15,9 +15,9 @@ from rich.text import Text
 
 import tiltyard as ty
 from tiltyard.cli.cells import cell, rows_of, safe
-from tiltyard.cli.facts import Diff, Log, Page, Shown, Where, rebased_over
+from tiltyard.cli.facts import Diff, LogPage, Page, RowAddress, Shown, rebased_over
 from tiltyard.cli.layout import UNBOUNDED, page_console, print_hanging, print_rows, total_width
-from tiltyard.cli.messages import NOTHING, Told, count, size, span
+from tiltyard.cli.messages import NOTHING, CommandMessage, count, size, span
 from tiltyard.cli.output import Progress
 from tiltyard.redact import redact
 
@@ -36,7 +36,7 @@ class TextOutput:
         self._out = page_console()
         self._err = Console(stderr=True, highlight=False, soft_wrap=True)
 
-    def log(self, found: Log) -> None:
+    def log(self, found: LogPage) -> None:
         self._title(found.where, f"latest version {found.where.latest}")
         header = ("version", "time (UTC)", "operation", "rows", "writer")
         rows = [_log_row(entry) for entry in found.entries]
@@ -88,7 +88,7 @@ class TextOutput:
         if left := total - found.rows.num_rows:
             self._line(f"and {count(left, 'more change')}; --all shows them", "dim")
 
-    def told(self, told: Told) -> None:
+    def told(self, told: CommandMessage) -> None:
         if not told.verdict and told.line:
             self._line(_clean(told.line))
         elif told.verdict:
@@ -127,7 +127,7 @@ class TextOutput:
     def _line(self, text: str, style: str = "") -> None:
         self._out.print(Text(text, style), soft_wrap=True)
 
-    def _title(self, where: Where, what: str) -> None:
+    def _title(self, where: RowAddress, what: str) -> None:
         branch = f", branch {safe(where.branch)}" if where.branch else ""
         self._out.print(Text.assemble((safe(where.uri), "bold"), f"  {what}{branch}"), soft_wrap=True)
 

@@ -15,7 +15,7 @@ from tiltyard.format.names import Scheme
 from tiltyard.format.schema import arrow_from_fields
 from tiltyard.transaction.race import CommitResult
 from tiltyard.verbs.cleanup.auto_cleanup import clean_up_when_due
-from tiltyard.verbs.engine.access import Place
+from tiltyard.verbs.engine.access import TableAccess
 from tiltyard.verbs.explain import LOST, keep_attempt
 from tiltyard.verbs.write import Appending
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 class Handle:
     """One table at one version."""
 
-    def __init__(self, place: Place, file: ManifestFile, scheme: Scheme, main: Place | None = None) -> None:
+    def __init__(self, place: TableAccess, file: ManifestFile, scheme: Scheme, main: TableAccess | None = None) -> None:
         self._place = place
         self._main = main or place
         self._file = file
@@ -38,11 +38,11 @@ class Handle:
 
     # A handle inside a transaction notes what it hands out. The two below are for those who need less than all of the table.
 
-    def _data(self) -> tuple[Place, ManifestFile]:
+    def _data(self) -> tuple[TableAccess, ManifestFile]:
         """The table for whoever looks at nothing but rows, schema and settings, which maintenance leaves as they are."""
         return self._place, self._file
 
-    def _blind(self) -> tuple[Place, ManifestFile]:
+    def _blind(self) -> tuple[TableAccess, ManifestFile]:
         """The table for a write whose effect does not depend on what is there, and from which nothing of that is told to the caller."""
         return self._place, self._file
 

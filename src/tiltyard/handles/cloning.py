@@ -11,7 +11,7 @@ from tiltyard.handles.history import Uri
 from tiltyard.options import CommitOptions, Storage, storage_of
 from tiltyard.transaction.race import CommitResult
 from tiltyard.verbs.clone import Cloning, Progress, clone_table
-from tiltyard.verbs.engine.access import open_place
+from tiltyard.verbs.engine.access import open_access
 from tiltyard.verbs.engine.arguments import version_number
 from tiltyard.verbs.engine.reexecution import commit_terms
 from tiltyard.verbs.table_refs import Branches, Tags
@@ -72,6 +72,6 @@ class CloneVerb(Handle):
         there = Storage(place.storage_options, place.durability) if storage is None else storage_of(storage)
         if there.allowed_bases:
             raise InvalidInput("A clone says by itself where its files lie.", argument="storage", advice="Leave allowed_bases out.")
-        target = decided_outside(open_place(target_uri, there), there.commit_store)
+        target = decided_outside(open_access(target_uri, there), there.commit_store)
         described, _ = commit_terms(commit, message)
         return clone_table(place, file, target, Cloning(bool(shallow), workers, progress), described)

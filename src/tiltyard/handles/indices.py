@@ -15,7 +15,7 @@ from tiltyard.format.values import IndexMetadata
 from tiltyard.handles.base import Handle
 from tiltyard.options import CommitOptions, WalSharding
 from tiltyard.transaction.race import CommitResult
-from tiltyard.verbs.engine.reexecution import RerunPolicy, commit_terms
+from tiltyard.verbs.engine.reexecution import ReexecutionPolicy, commit_terms
 from tiltyard.verbs.engine.row_deletion import dataset_at
 from tiltyard.verbs.indices.build_index import Build, NewIndex, Progress, create_index, drop_index, segments_of
 from tiltyard.verbs.indices.index_list import IndexInfo, list_indices
@@ -181,7 +181,9 @@ class TableIndices(IndexReader):
         results.append(table._commit(lambda: trim_reuse(table._place, table._file, table._scheme, described, policy)))
         return _last(results)
 
-    def _extend(self, name: str, how: Extension, described: Mapping[str, str], policy: RerunPolicy) -> tuple[CommitResult, ManifestFile]:
+    def _extend(
+        self, name: str, how: Extension, described: Mapping[str, str], policy: ReexecutionPolicy
+    ) -> tuple[CommitResult, ManifestFile]:
         table = self._table
         done = extend_index(table._place, table._file, table._scheme, name, how, described, policy)
         return mended(table._place, done, table._scheme, described, policy)

@@ -10,7 +10,7 @@ import pyarrow as pa
 from tiltyard.format.legacy import has_sure_counts
 from tiltyard.format.manifest_file import ManifestFile
 from tiltyard.handles.base import Handle
-from tiltyard.verbs.engine.access import Place
+from tiltyard.verbs.engine.access import TableAccess
 from tiltyard.verbs.engine.arguments import chosen_columns, scan_options, sql_condition
 from tiltyard.verbs.engine.pylance import lance_errors, open_dataset, translated
 from tiltyard.verbs.engine.row_deletion import check_deletions
@@ -34,14 +34,14 @@ class Reading(Handle):
         """pylance's own dataset at this version: vector search, SQL, everything that reads."""
         return self._dataset(self._place, self._file)
 
-    def _dataset(self, place: Place, file: ManifestFile) -> LanceDataset:
+    def _dataset(self, place: TableAccess, file: ManifestFile) -> LanceDataset:
         opened = self._lance
         if opened is None or opened[0] is not file:
             check_deletions(place, file.manifest)
             opened = self._lance = (file, open_dataset(place, file.manifest.version))
         return opened[1]
 
-    def _for_scan(self, columns: Any, condition: str | None, options: Mapping[str, Any]) -> tuple[Place, LanceDataset]:
+    def _for_scan(self, columns: Any, condition: str | None, options: Mapping[str, Any]) -> tuple[TableAccess, LanceDataset]:
         """The dataset for a scan. One that may tell of anything but rows, such as where they lie, is a look at the whole table."""
         plain = options.keys() <= _PLAIN and _ROW not in f"{columns} {condition}"
         place, file = self._data() if plain else (self._place, self._file)

@@ -11,7 +11,7 @@ from tiltyard.options import CommitOptions, FileLimits, OnDuplicate
 from tiltyard.transaction.race import CommitResult
 from tiltyard.verbs.delete import delete_rows
 from tiltyard.verbs.engine.arguments import sql_where
-from tiltyard.verbs.engine.reexecution import RerunPolicy, commit_terms
+from tiltyard.verbs.engine.reexecution import ReexecutionPolicy, commit_terms
 from tiltyard.verbs.engine.write_bases import without_base
 from tiltyard.verbs.merge import merge_rows
 from tiltyard.verbs.merge_plan import MergeBuilder, MergePlan, merge_on
@@ -156,7 +156,7 @@ class RowVerbs(Handle):
             files: how new and changed rows are cut into files, and to which base these go.
         """
 
-        def run(plan: MergePlan, described: Mapping[str, str], policy: RerunPolicy) -> CommitResult:
+        def run(plan: MergePlan, described: Mapping[str, str], policy: ReexecutionPolicy) -> CommitResult:
             return self._commit(lambda: merge_rows(*self._data(), self._scheme, source, plan, described, policy))
 
         return MergeBuilder(run, merge_on(on, allow_duplicates, files))

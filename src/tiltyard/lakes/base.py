@@ -6,7 +6,7 @@ from typing import Protocol
 
 from tiltyard.catalog.catalog import Catalog
 from tiltyard.catalog.lake_values import TableHead
-from tiltyard.verbs.engine.access import Place
+from tiltyard.verbs.engine.access import TableAccess
 
 
 class LakeBase(Protocol):
@@ -20,5 +20,5 @@ class LakeBase(Protocol):
 
     def place_of(
         self, head: TableHead, branch: str, origin: TableHead | None = None, base: int = 0, transaction: str = "", says: str = ""
-    ) -> Place:
+    ) -> TableAccess:
         """Where a table lives, with its versions decided in the catalog."""

@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from tiltyard.catalog.lake_values import MAIN, Change, Cut, Snapshot, Step, TableHead
+from tiltyard.catalog.lake_values import MAIN, Change, Cut, Snapshot, TableHead, VersionStep
 from tiltyard.catalog.ledger import maker_of
 from tiltyard.catalog.line_identity import owns
 from tiltyard.catalog.publishing import ABORTED, COMMITTED, IN_DOUBT
 from tiltyard.catalog.records import Body
-from tiltyard.catalog.snapshot_index import Line, read_line
+from tiltyard.catalog.snapshot_index import BranchHistory, read_line
 from tiltyard.catalog.value_codec import GONE, TABLES, TRANSACTIONS, head_from_body, name_key, tip_key
 from tiltyard.errors import CorruptTable, NotFound, TiltyardError
 from tiltyard.format.names import Scheme
@@ -117,7 +117,7 @@ def check_lake(lake: Lake, *, tables: bool, data: bool = False, progress: Progre
 # ---- the catalog by itself -------------------------------------------------------------------------------------------------------
 
 
-def _lines(lake: Lake, findings: _Findings) -> list[Line]:
+def _lines(lake: Lake, findings: _Findings) -> list[BranchHistory]:
     """Snapshots without gaps; a line that has some cannot be looked at any further."""
     lines = []
     for branch in (MAIN, *lake.branches):
@@ -134,7 +134,7 @@ def _lines(lake: Lake, findings: _Findings) -> list[Line]:
     return lines
 
 
-def _heads_follow(lake: Lake, line: Line, findings: _Findings) -> None:
+def _heads_follow(lake: Lake, line: BranchHistory, findings: _Findings) -> None:
     """The heads are what all snapshots come to."""
     try:
         cut = lake.catalog.cut(line.branch)
@@ -205,7 +205,7 @@ def _refs(lake: Lake, findings: _Findings) -> None:
             )
 
 
-def _outcomes(lake: Lake, lines: list[Line], findings: _Findings) -> None:
+def _outcomes(lake: Lake, lines: list[BranchHistory], findings: _Findings) -> None:
     """I12: whoever asks for a transaction's outcome is told what the history says."""
     known: dict[str, Body] = {key.removeprefix(TRANSACTIONS): body for key, body in lake.catalog.records.scan([TRANSACTIONS])}
     findings.transactions = len(known)
@@ -245,7 +245,7 @@ def _is_of_another(told: Body, identities: Mapping[str, str]) -> bool:
     return bool(now) and str(told.get("line", "")) not in ("", now)
 
 
-def _tip(lines: list[Line], branch: str) -> int:
+def _tip(lines: list[BranchHistory], branch: str) -> int:
     return next(line.tip for line in lines if line.branch == branch)
 
 
@@ -355,7 +355,7 @@ class _Stores:
             return log.transaction_of(log.load(one.version, one.scheme)).uuid
 
 
-def _all_or_nothing(line: Line, stores: _Stores, unfinished: Set[tuple[str, str | None, int]], findings: _Findings) -> None:
+def _all_or_nothing(line: BranchHistory, stores: _Stores, unfinished: Set[tuple[str, str | None, int]], findings: _Findings) -> None:
     """I11: of all tables that a snapshot changed, each has exactly what the snapshot says, or all of them are before it."""
     by_id: dict[int, dict[str, TableHead]] = {}
     wanted = {step.id for step in line.steps}
@@ -381,7 +381,7 @@ def _all_or_nothing(line: Line, stores: _Stores, unfinished: Set[tuple[str, str 
 def _one_step(
     snapshot: Snapshot,
     change: Change,
-    step: Step,
+    step: VersionStep,
     head: TableHead,
     stores: _Stores,
     there: list[str],
@@ -405,7 +405,7 @@ def _one_step(
     findings.add("I10", f"version {step.version} {what}", change.name, snapshot.id)
 
 
-def _tables(lake: Lake, lines: list[Line], stores: _Stores, findings: _Findings, deep: bool, progress: Progress) -> None:
+def _tables(lake: Lake, lines: list[BranchHistory], stores: _Stores, findings: _Findings, deep: bool, progress: Progress) -> None:
     """I10 at the heads: what the catalog says is the newest version is the newest one; then every table by itself."""
     cuts = {line.branch: lake.catalog.cut(line.branch) for line in lines}
     seen: set[tuple[str, str | None, int]] = set()

@@ -54,7 +54,7 @@ UNKNOWN_CATALOG: Final = CatalogId("", "")
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class RootClaim:
     """What the root says of its owner."""
 
     lake: str
@@ -71,7 +71,7 @@ class Claim:
         return json.dumps(members, indent=2).encode()
 
 
-def read_claim(store: ObjectStore) -> Claim | None:
+def read_claim(store: ObjectStore) -> RootClaim | None:
     """The claim on a root; None where nobody has made one.
 
     Raises:
@@ -83,7 +83,7 @@ def read_claim(store: ObjectStore) -> Claim | None:
         return None
     try:
         members: Any = json.loads(data[:LARGEST_CLAIM])
-        claim = Claim(members["lake"], CatalogId(members["catalog"]["kind"], members["catalog"]["at"]), members.get("created", ""))
+        claim = RootClaim(members["lake"], CatalogId(members["catalog"]["kind"], members["catalog"]["at"]), members.get("created", ""))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise _broken(store) from error
     if not all(isinstance(value, str) for value in (claim.lake, claim.catalog.kind, claim.catalog.at)) or not claim.lake:
@@ -96,7 +96,7 @@ def _broken(store: ObjectStore) -> CorruptTable:
     return CorruptTable(f"{store.uri}/{CLAIM}", "it does not say which lake the root belongs to", advice=advice)
 
 
-def make_claim(store: ObjectStore, claim: Claim, runtime: Runtime) -> Claim:
+def make_claim(store: ObjectStore, claim: RootClaim, runtime: Runtime) -> RootClaim:
     """Claims a root; the claim that stands, which is somebody else's where he was faster.
 
     Raises:
@@ -113,12 +113,12 @@ def make_claim(store: ObjectStore, claim: Claim, runtime: Runtime) -> Claim:
     return read_claim(store) or claim
 
 
-def replace_claim(store: ObjectStore, claim: Claim) -> None:
+def replace_claim(store: ObjectStore, claim: RootClaim) -> None:
     """Puts another claim in the place of one, for a lake whose catalog was moved, restored or rebuilt."""
     store.put(CLAIM, claim.to_bytes())
 
 
-def claim_existing(store: ObjectStore, claim: Claim, runtime: Runtime) -> Claim:
+def claim_existing(store: ObjectStore, claim: RootClaim, runtime: Runtime) -> RootClaim:
     """Claims the root of a lake that an earlier release made. One who may only read goes on without."""
     try:
         return make_claim(store, claim, runtime)
@@ -142,7 +142,7 @@ def is_same_catalog(claimed: CatalogId, mine: CatalogId, root: str) -> bool:
     return claimed.kind == "sqlite" and "://" not in root and not os.path.exists(os.path.join(root, claimed.at))  # noqa: PTH110, PTH118
 
 
-def refuse_other_catalog(claim: Claim, mine: CatalogId, root: str) -> None:
+def refuse_other_catalog(claim: RootClaim, mine: CatalogId, root: str) -> None:
     """For whoever opens a root with a catalog.
 
     Raises:
@@ -158,7 +158,7 @@ def refuse_other_catalog(claim: Claim, mine: CatalogId, root: str) -> None:
         )
 
 
-def refuse_other_lake(claim: Claim, lake: str, root: str) -> None:
+def refuse_other_lake(claim: RootClaim, lake: str, root: str) -> None:
     """For whoever opens a root with the catalog of a lake.
 
     Raises:

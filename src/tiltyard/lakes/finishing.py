@@ -13,8 +13,8 @@ from tiltyard.catalog.lake_values import Cut, TableHead
 from tiltyard.catalog.ledger import LakeLedger, foreign_maker
 from tiltyard.errors import ContentionError, CorruptTable, NotFound, StorageError
 from tiltyard.lakes.base import LakeBase
-from tiltyard.storage.external import Claim, ExternalStore, discard, finalize
-from tiltyard.verbs.engine.access import Place
+from tiltyard.storage.external import ExternalStore, VersionClaim, discard, finalize
+from tiltyard.verbs.engine.access import TableAccess
 
 _log = logging.getLogger("tiltyard.lake")
 
@@ -127,7 +127,7 @@ def _set_apart(one: Pending, store: ExternalStore) -> CorruptTable:
     return ledger.set_apart(one)
 
 
-def finish_before(cut: Cut, head: TableHead, place: Place) -> None:
+def finish_before(cut: Cut, head: TableHead, place: TableAccess) -> None:
     """Sees that a version which a cut names has its name before anybody reads it.
 
     Raises:
@@ -137,5 +137,5 @@ def finish_before(cut: Cut, head: TableHead, place: Place) -> None:
         cast(ExternalStore, place.store).finish()
 
 
-def claim_of(pending: Pending) -> Claim:
-    return Claim(pending.version, pending.path, pending.staged)
+def claim_of(pending: Pending) -> VersionClaim:
+    return VersionClaim(pending.version, pending.path, pending.staged)

@@ -12,10 +12,10 @@ from tiltyard.format.names import Scheme
 from tiltyard.handles.cloning import CloneVerb
 from tiltyard.table import TableReader, TableWriter
 from tiltyard.transaction.race import CommitResult
-from tiltyard.verbs.engine.access import Place
+from tiltyard.verbs.engine.access import TableAccess
 
 if TYPE_CHECKING:
-    from tiltyard.catalog.staging import StagedPlace
+    from tiltyard.catalog.staging import StagedAccess
 
 
 class LakeTable(CloneVerb, TableWriter):
@@ -31,7 +31,7 @@ class LakeTable(CloneVerb, TableWriter):
         """No automatic cleanup either, for the same reason."""
 
 
-class Owner(Protocol):
+class TableOwner(Protocol):
     """What a handle asks of its transaction."""
 
     def check_open(self) -> None: ...
@@ -51,10 +51,10 @@ class TransactionTable(TableWriter):
 
     name: str = ""
 
-    def __init__(self, owner: Owner, table: str, name: str, place: StagedPlace, file: ManifestFile, scheme: Scheme) -> None:
+    def __init__(self, owner: TableOwner, table: str, name: str, place: StagedAccess, file: ManifestFile, scheme: Scheme) -> None:
         self._owner = owner
         self._table = table
-        self._known: tuple[Place, ManifestFile] = (place, file)
+        self._known: tuple[TableAccess, ManifestFile] = (place, file)
         self.name = name
         self.dropped = False
         super().__init__(place, file, scheme)
@@ -67,33 +67,33 @@ class TransactionTable(TableWriter):
         if self.dropped:
             raise NotFound(f"{self.name} was dropped by this transaction.", name=self.name)
 
-    def _read(self, level: ReadLevel) -> tuple[Place, ManifestFile]:
+    def _read(self, level: ReadLevel) -> tuple[TableAccess, ManifestFile]:
         """The one place at which the table is handed out."""
         self._check()
         self._owner.note_read(self._table, level)
         return self._known
 
-    def _blind(self) -> tuple[Place, ManifestFile]:
+    def _blind(self) -> tuple[TableAccess, ManifestFile]:
         self._check()
         return self._known
 
-    def _data(self) -> tuple[Place, ManifestFile]:
+    def _data(self) -> tuple[TableAccess, ManifestFile]:
         return self._read("rows")
 
     @property
-    def _place(self) -> Place:
+    def _place(self) -> TableAccess:
         return self._read("table")[0]
 
     @_place.setter
-    def _place(self, place: Place) -> None:
+    def _place(self, place: TableAccess) -> None:
         self._known = (place, self._known[1])
 
     @property
-    def _main(self) -> Place:
+    def _main(self) -> TableAccess:
         return self._read("table")[0]
 
     @_main.setter
-    def _main(self, place: Place) -> None:
+    def _main(self, place: TableAccess) -> None:
         pass  # the same as ``_place``: a transaction knows none of a table's own branches
 
     @property

@@ -18,7 +18,7 @@ from tiltyard.lakes.claim import (
     LAKE_DIRECTORY,
     UNKNOWN_CATALOG,
     CatalogId,
-    Claim,
+    RootClaim,
     claim_existing,
     make_claim,
     read_claim,
@@ -59,8 +59,8 @@ def lake_storage(storage: Storage | None, options: Mapping[str, Any] | None = No
 
 
 @dataclass(frozen=True)
-class Where:
-    """Where the tables of a lake live.
+class LakeLocation:
+    """LakeLocation the tables of a lake live.
 
     Attributes:
         root: the directory that locations are relative to; empty where only the catalog knows.
@@ -90,7 +90,7 @@ class Where:
         """What the catalog has to remember of it."""
         return None if self.beside else self.root
 
-    def with_root(self, stated: str | None) -> Where:
+    def with_root(self, stated: str | None) -> LakeLocation:
         """The root as the catalog remembers it, unless the caller named one.
 
         Raises:
@@ -120,8 +120,8 @@ def open_where(
     runtime: Runtime,
     *,
     create: bool = True,
-    check: Callable[[Where], None] | None = None,
-) -> tuple[Where, Records]:
+    check: Callable[[LakeLocation], None] | None = None,
+) -> tuple[LakeLocation, Records]:
     """The catalog at a URI, and what is known of where its tables live.
 
     Args:
@@ -147,11 +147,11 @@ def open_where(
             raise InvalidInput(f"{redact(text)} is a database, not a place for a manifest table.", argument="catalog")
         beside = _sqlite_directory(text) if scheme == "sqlite" else ""
         at = stated or beside
-        where = Where(at, stated is None and bool(beside), beside, storage_options=storage_options, durability=durability)
+        where = LakeLocation(at, stated is None and bool(beside), beside, storage_options=storage_options, durability=durability)
         return _opened(where, text, create, runtime, check)
     refuse_file(text, "A lake")
     home = _absolute(text)
-    where = Where(stated or home, stated is None, home, storage_options=storage_options, durability=durability)
+    where = LakeLocation(stated or home, stated is None, home, storage_options=storage_options, durability=durability)
     if catalog == "manifest" or (catalog is None and (scheme not in ("", "file") or _has_manifest(home, where))):
         return _opened_manifest(where, home, create, runtime, check)
     if scheme not in ("", "file"):
@@ -159,7 +159,9 @@ def open_where(
     return _opened(where, f"sqlite:///{local_path(home)}/{CATALOG_FILE}", create, runtime, check)
 
 
-def _opened(where: Where, url: str, create: bool, runtime: Runtime, check: Callable[[Where], None] | None) -> tuple[Where, Records]:
+def _opened(
+    where: LakeLocation, url: str, create: bool, runtime: Runtime, check: Callable[[LakeLocation], None] | None
+) -> tuple[LakeLocation, Records]:
     """The records of a database, which is not made before it is known that the root is free or belongs to it."""
     if url.startswith("sqlite:"):
         path = os.path.realpath(_sqlite_path(url))
@@ -176,8 +178,8 @@ def _opened(where: Where, url: str, create: bool, runtime: Runtime, check: Calla
 
 
 def _opened_manifest(
-    where: Where, home: str, create: bool, runtime: Runtime, check: Callable[[Where], None] | None
-) -> tuple[Where, Records]:
+    where: LakeLocation, home: str, create: bool, runtime: Runtime, check: Callable[[LakeLocation], None] | None
+) -> tuple[LakeLocation, Records]:
     from tiltyard.catalog.manifest_records import ManifestRecords
 
     place = f"{home.rstrip('/')}/{MANIFEST_TABLE}"
@@ -190,12 +192,12 @@ def _opened_manifest(
 
 
 def _at(place: str, root: str) -> str:
-    """Where a catalog is, as its claim has it."""
+    """LakeLocation a catalog is, as its claim has it."""
     inside = below(place, resolved(root)) if root else None
     return inside or place
 
 
-def _seen_from(where: Where, root: str) -> CatalogId:
+def _seen_from(where: LakeLocation, root: str) -> CatalogId:
     """The same catalog, as the claim on another root has it."""
     kind, at = where.catalog.kind, where.catalog.at
     if kind == "postgresql" or not where.home or os.path.isabs(at) or "://" in at:  # noqa: PTH117
@@ -203,7 +205,7 @@ def _seen_from(where: Where, root: str) -> CatalogId:
     return CatalogId(kind, _at(resolved(f"{where.home.rstrip('/')}/{at}"), root))
 
 
-def _check_root(where: Where, *, create: bool) -> None:
+def _check_root(where: LakeLocation, *, create: bool) -> None:
     """Refuses a catalog that is not that of the root before it is opened, since opening one makes one.
 
     Raises:
@@ -225,7 +227,7 @@ def _check_root(where: Where, *, create: bool) -> None:
         )
 
 
-def _second_catalog(where: Where) -> str:
+def _second_catalog(where: LakeLocation) -> str:
     """The catalog of a root that no lake has claimed, if it is another one than the one to be opened: an earlier release made it."""
     if "://" in where.root or where.catalog.kind == "postgresql":
         return ""
@@ -238,7 +240,7 @@ def _second_catalog(where: Where) -> str:
 # ---- whose the root is -------------------------------------------------------------------------------------------------------------
 
 
-def settle_owner(where: Where, catalog: Catalog, *, create: bool) -> Where:
+def settle_owner(where: LakeLocation, catalog: Catalog, *, create: bool) -> LakeLocation:
     """Sees that root and catalog belong together, and makes an empty lake where there is none: first the claim, then the record.
 
     Raises:
@@ -249,7 +251,7 @@ def settle_owner(where: Where, catalog: Catalog, *, create: bool) -> Where:
     if facts is None:
         return _made(where, catalog, create=create)
     where = _checked_root(where, catalog, facts)
-    store, mine = where.root_store(), Claim(str(facts["id"]), where.catalog, str(facts.get("created", "")))
+    store, mine = where.root_store(), RootClaim(str(facts["id"]), where.catalog, str(facts.get("created", "")))
     claim = read_claim(store) or claim_existing(store, mine, catalog.runtime)
     refuse_other_lake(claim, mine.lake, where.root)
     refuse_other_catalog(claim, where.catalog, where.root)
@@ -258,7 +260,7 @@ def settle_owner(where: Where, catalog: Catalog, *, create: bool) -> Where:
     return replace(where, lake=mine.lake, lost=str(facts.get("lost", "")))
 
 
-def _made(where: Where, catalog: Catalog, *, create: bool) -> Where:
+def _made(where: LakeLocation, catalog: Catalog, *, create: bool) -> LakeLocation:
     if where.root:
         store = where.root_store()
         claim = read_claim(store)
@@ -271,7 +273,7 @@ def _made(where: Where, catalog: Catalog, *, create: bool) -> Where:
     where = where.with_root(None)
     now = catalog.runtime.clock.now().isoformat()
     if claim is None:
-        claim = make_claim(store, Claim(catalog.runtime.random.uuid(), where.catalog, now), catalog.runtime)
+        claim = make_claim(store, RootClaim(catalog.runtime.random.uuid(), where.catalog, now), catalog.runtime)
     refuse_other_catalog(claim, where.catalog, where.root)
     lost = {"lost": now} if tables else {}
     facts = catalog.initialize({"root": where.stated_root, "id": claim.lake, **lost})
@@ -286,7 +288,7 @@ def _own_files(store: ObjectStore) -> Iterator[str]:
             yield info.path
 
 
-def _checked_root(where: Where, catalog: Catalog, facts: Body) -> Where:
+def _checked_root(where: LakeLocation, catalog: Catalog, facts: Body) -> LakeLocation:
     """The lake's root as its catalog knows it, unless the caller names another one.
 
     Raises:
@@ -313,7 +315,7 @@ def _checked_root(where: Where, catalog: Catalog, facts: Body) -> Where:
     return where
 
 
-def lost_catalog(root: str, claim: Claim | None) -> OwnershipError:
+def lost_catalog(root: str, claim: RootClaim | None) -> OwnershipError:
     """For a root with tables whose catalog is gone."""
     what = f"lake {claim.lake[:8]}, whose catalog ({claim.catalog}) is gone" if claim else "a lake whose catalog is gone"
     return OwnershipError(
@@ -325,7 +327,7 @@ def lost_catalog(root: str, claim: Claim | None) -> OwnershipError:
     )
 
 
-def _has_manifest(home: str, where: Where) -> bool:
+def _has_manifest(home: str, where: LakeLocation) -> bool:
     """Whether the catalog of a directory is known to be a table in it: by its claim, else by what is there."""
     claim = read_claim(where.root_store())
     if claim is not None:

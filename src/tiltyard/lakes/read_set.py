@@ -17,8 +17,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Collection, Iterable, Mapping
 
-from tiltyard.catalog.lake_values import READ_LEVELS, Cut, Expectation, ReadLevel, TableHead
-from tiltyard.lakes.staged_table import Touched
+from tiltyard.catalog.lake_values import READ_LEVELS, Cut, ExpectedHead, ReadLevel, TableHead
+from tiltyard.lakes.staged_table import StagedTable
 
 
 class ReadSet:
@@ -68,11 +68,11 @@ class ReadSet:
         """The snapshot that last changed a name, as the base has it; None where the list of names was not read."""
         return self._names
 
-    def expectations(self) -> tuple[Expectation, ...]:
+    def expectations(self) -> tuple[ExpectedHead, ...]:
         """What each table that was read must still be like."""
         with self._lock:
             read = [(self._by_id[table], level) for table, level in self._levels.items()]
-        return tuple(Expectation(head.id, head.name, head.version, head.data_version, level) for head, level in read)
+        return tuple(ExpectedHead(head.id, head.name, head.version, head.data_version, level) for head, level in read)
 
 
 class Names:
@@ -82,12 +82,12 @@ class Names:
         self._base: Mapping[str, TableHead] = cut.tables
         self._reads = reads
 
-    def list(self, touched: Mapping[str, Touched]) -> set[str]:
+    def list(self, touched: Mapping[str, StagedTable]) -> set[str]:
         """All names."""
         self._reads.note_list()
         return {name for name in {*self._base, *touched} if self._stands(name, touched)}
 
-    def find(self, name: str, touched: Mapping[str, Touched]) -> TableHead | Touched | None:
+    def find(self, name: str, touched: Mapping[str, StagedTable]) -> TableHead | StagedTable | None:
         """What a name stands for: one of the base, or one the transaction has touched."""
         self._note(name)
         if not self._stands(name, touched):
@@ -102,13 +102,13 @@ class Names:
         else:
             self._reads.note(head.id, "name")
 
-    def _stands(self, name: str, touched: Mapping[str, Touched]) -> bool:
+    def _stands(self, name: str, touched: Mapping[str, StagedTable]) -> bool:
         found = touched.get(name)
         if found is not None:
             return not found.dropped
         return name in self._base and name not in left_by(touched.values())
 
 
-def left_by(touched: Iterable[Touched]) -> Collection[str]:
+def left_by(touched: Iterable[StagedTable]) -> Collection[str]:
     """Names of the base that the transaction took from their tables."""
     return {one.former for one in touched if one.former} | {one.name for one in touched if one.dropped and one.head is not None}

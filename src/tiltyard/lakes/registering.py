@@ -24,7 +24,7 @@ from tiltyard.lakes.recovery.journal import note_names
 from tiltyard.lakes.table_names import full_name, is_within, resolved, shown
 from tiltyard.options import Storage
 from tiltyard.transaction.verify import transaction_id
-from tiltyard.verbs.engine.access import open_place
+from tiltyard.verbs.engine.access import open_access
 
 if TYPE_CHECKING:
     from tiltyard.lake import Lake
@@ -38,7 +38,7 @@ def register(lake: Lake, name: str, uri: str | os.PathLike[str]) -> None:
     full = full_name(name)
     location = resolved(uri)
     where = lake.where
-    place = open_place(location, Storage(where.storage_options, where.durability))
+    place = open_access(location, Storage(where.storage_options, where.durability))
     version, scheme = place.head()
     made_by = transaction_id(place.load(version, scheme))
     _refuse_owned(lake, location, place.store)

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from itertools import takewhile
 
 from tiltyard.catalog.lake_values import TableHead
-from tiltyard.catalog.snapshot_index import Line
+from tiltyard.catalog.snapshot_index import BranchHistory
 from tiltyard.errors import InvalidInput
 
 Key = tuple[str, str | None]
@@ -35,7 +35,7 @@ class Retention:
         if number is not None and (isinstance(number, bool) or not isinstance(number, int) or number < 1):
             raise InvalidInput("keep_snapshots must be at least 1, or None: the latest snapshot always stays.", argument="keep_snapshots")
 
-    def floor(self, line: Line, now: datetime) -> int:
+    def floor(self, line: BranchHistory, now: datetime) -> int:
         """The oldest snapshot of a line of history that stays by age and number. Later ones stay with it."""
         there = [(line.begin, line.begun_at)] if line.begin and line.begun_at is not None else []
         there += [(step.id, step.at) for step in line.steps]
@@ -110,7 +110,7 @@ class Needs:
         return {location: head for location, head in self.seen.items() if location not in needed}
 
 
-def needs_of(lines: Sequence[Line], floors: Mapping[str, int], refs: Mapping[str, set[int]]) -> Needs:
+def needs_of(lines: Sequence[BranchHistory], floors: Mapping[str, int], refs: Mapping[str, set[int]]) -> Needs:
     """What the snapshots need that stay.
 
     Args:

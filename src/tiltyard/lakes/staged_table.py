@@ -10,7 +10,7 @@ from typing import cast
 
 from tiltyard.catalog.catalog import Pending
 from tiltyard.catalog.lake_values import Change, TableHead
-from tiltyard.catalog.staging import StagedPlace
+from tiltyard.catalog.staging import StagedAccess
 from tiltyard.format.manifest_file import ManifestFile
 from tiltyard.format.names import Scheme
 from tiltyard.lakes.lake_tables import TransactionTable
@@ -18,7 +18,7 @@ from tiltyard.storage.external import ExternalStore
 
 
 @dataclass(eq=False, slots=True)
-class Touched:
+class StagedTable:
     """A table the transaction has opened, made, renamed or dropped."""
 
     id: str
@@ -27,7 +27,7 @@ class Touched:
     head: TableHead | None = None
     """As the base has it; None for one that this transaction makes."""
     location: str = ""
-    place: StagedPlace | None = None
+    place: StagedAccess | None = None
     handle: TransactionTable | None = None
     file: ManifestFile | None = None
     """The base version."""
@@ -90,7 +90,7 @@ class Touched:
 
 
 def rearrange(
-    by_name: dict[str, Touched],
+    by_name: dict[str, StagedTable],
     heads: Mapping[str, TableHead],
     names: Mapping[str, str],
     dropped: Collection[str],
@@ -115,4 +115,4 @@ def rearrange(
         moving[table].name = name
         by_name[name] = moving[table]
     for head in taken_in:
-        by_name[head.name] = Touched(head.id, head.name, location=head.location, taken_in=head)
+        by_name[head.name] = StagedTable(head.id, head.name, location=head.location, taken_in=head)

@@ -15,7 +15,7 @@ from tiltyard.catalog.lake_values import Cut, Isolation, Moved, Publication, Rea
 from tiltyard.catalog.ledger import adopt
 from tiltyard.catalog.marks import Says
 from tiltyard.catalog.publishing import COMMITTED, AbortedError, ExpiredError, Published, StaleError, is_alone
-from tiltyard.catalog.staging import StagedPlace, remove_owner, staged_place, write_owner
+from tiltyard.catalog.staging import StagedAccess, remove_owner, staged_access, write_owner
 from tiltyard.errors import (
     AlreadyExists,
     ConflictError,
@@ -36,7 +36,7 @@ from tiltyard.lakes.lake_tables import TransactionTable
 from tiltyard.lakes.read_set import Names, ReadSet
 from tiltyard.lakes.recovery.journal import note_names
 from tiltyard.lakes.spark_door import TransactionDoor
-from tiltyard.lakes.staged_table import Touched, rearrange
+from tiltyard.lakes.staged_table import StagedTable, rearrange
 from tiltyard.lakes.table_names import check_idempotency_key, directory_of, full_name, shown
 from tiltyard.options import CommitOptions, OnDuplicate, TableOptions
 from tiltyard.transaction.backoff import wait_before
@@ -118,7 +118,7 @@ class LakeTransaction(TransactionDoor):
         self._names = Names(self._cut, self._reads)
         self._state: State = "open"
         self._lock = threading.RLock()
-        self._by_name: dict[str, Touched] = {}
+        self._by_name: dict[str, StagedTable] = {}
         self._rebased: dict[str, tuple[int, ...]] = {}
         self._attempts = 0
         self._doubted = False
@@ -165,24 +165,24 @@ class LakeTransaction(TransactionDoor):
             assert touched.handle is not None
             return touched.handle
 
-    def _touch(self, full: str) -> Touched:
+    def _touch(self, full: str) -> StagedTable:
         with self._lock:
             self.check_open()
             found = self._names.find(full, self._by_name)
             if found is None:
                 raise NotFound(f"There is no table {shown(full)!r} in the lake.", name=shown(full), advice="See lake.tables().")
-            if isinstance(found, Touched):
+            if isinstance(found, StagedTable):
                 return found
-            fresh = Touched(found.id, full, head=found, base=found.version, ground=found, location=found.location)
+            fresh = StagedTable(found.id, full, head=found, base=found.version, ground=found, location=found.location)
             return self._by_name.setdefault(full, fresh)
 
-    def _open(self, touched: Touched) -> None:
+    def _open(self, touched: StagedTable) -> None:
         assert touched.head is not None
         finish_before(self._cut, touched.head, self._lake.place_of(touched.head, self._branch))
         head = touched.head = forked(self._lake, touched.head, self._branch, self._cut.line)
         place = self._lake.place_of(head, self._branch, touched.ground, self.base, self.id, self._says)
         scheme = Scheme(head.naming)
-        staged = staged_place(place, self.id, head.version, scheme)
+        staged = staged_access(place, self.id, head.version, scheme)
         touched.file = staged.load(head.version, scheme, lazily=True)
         if touched.ground is not None and touched.ground.branch == head.branch:
             # Finishing it may have given the number to a foreign writer's version: what was read is what counts.
@@ -244,14 +244,14 @@ class LakeTransaction(TransactionDoor):
         make = partial(create_from_pieces, task=task, pieces=pieces, on_duplicate=on_duplicate, properties=described, leftovers=leftovers)
         return self._make_table(name, task.table_id, make)
 
-    def _make_table(self, name: str, table_id: str, make: Callable[[StagedPlace], Committed]) -> TransactionTable:
+    def _make_table(self, name: str, table_id: str, make: Callable[[StagedAccess], Committed]) -> TransactionTable:
         full = full_name(name)
         with self._lock:
             self.check_open()
             if self._names.find(full, self._by_name) is not None:
                 raise AlreadyExists(f"There is a table {shown(full)!r} in the lake already.", name=shown(full))
             identity = table_id or self._catalog.runtime.random.uuid()
-            touched = Touched(identity, full, location=directory_of(full, identity))
+            touched = StagedTable(identity, full, location=directory_of(full, identity))
             before = self._by_name.get(full)
             if before is not None:
                 self._by_name[f"{full} {before.id}"] = before  # dropped by this very transaction; it still has to be published
@@ -259,7 +259,7 @@ class LakeTransaction(TransactionDoor):
         with touched.lock:
             head = TableHead(identity, full, touched.location, 0, 0)
             place = self._lake.place_of(head, self._branch, None, self.base, self.id, self._says)
-            staged = staged_place(place, self.id, 0, Scheme.V2)
+            staged = staged_access(place, self.id, 0, Scheme.V2)
             try:
                 write_owner(staged, self._lake.marks_of(head, self._branch, self.base, self.id), self._cut.line)
                 _, file = make(staged)
@@ -324,7 +324,7 @@ class LakeTransaction(TransactionDoor):
         self._reads.note_everything()
         return self._cut
 
-    def staged(self, name: str) -> StagedPlace:
+    def staged(self, name: str) -> StagedAccess:
         """Where a table's versions of this transaction are made."""
         self.table(name)
         touched = self._touch(full_name(name))
@@ -552,7 +552,7 @@ class LakeTransaction(TransactionDoor):
             self._rebased[shown(moved.name)] = tuple(range(first + 1, moved.head.version + 1))
             touched.base, touched.ground = moved.head.version, moved.head
 
-    def _can_follow(self, touched: Touched, moved: Moved) -> bool:
+    def _can_follow(self, touched: StagedTable, moved: Moved) -> bool:
         if touched.place is None or touched.handle is None or touched.head is None or moved.head is None:
             return False
         if touched.dropped or touched.former or not touched.wrote:
@@ -591,7 +591,7 @@ class LakeTransaction(TransactionDoor):
         self.result = result
         return result
 
-    def _give_names(self, written: list[Touched]) -> None:
+    def _give_names(self, written: list[StagedTable]) -> None:
         """Brings what was committed to its final place. If the store fails, whoever reads next does it."""
         items = [(one.pending(self.id, self._branch), one.store) for one in written]
         try:

@@ -95,7 +95,7 @@ def _cleaned(lake: ty.Lake, one: Maintenance) -> str:
 
 
 @dataclass
-class Beside:
+class BackgroundMaintenance:
     """Upkeep in a thread of its own, for as long as a run takes."""
 
     lake: ty.Lake

@@ -22,7 +22,7 @@ _COUNTED: Final = ("inserted", "updated", "deleted")
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class WrittenOutput:
     """What was written to a table.
 
     Attributes:
@@ -37,7 +37,7 @@ class Written:
     made: bool = False
 
 
-def write_output(tx: ty.LakeTransaction, spark: SparkSession, frame: DataFrame, output: Output) -> Written:
+def write_output(tx: ty.LakeTransaction, spark: SparkSession, frame: DataFrame, output: Output) -> WrittenOutput:
     """Writes rows.
 
     Raises:
@@ -55,10 +55,10 @@ def write_output(tx: ty.LakeTransaction, spark: SparkSession, frame: DataFrame, 
             done["inserted"] = table.table.count_rows() - before + done.get("deleted", 0)
         elif output.mode == "overwrite" and not made:
             done = {"deleted": before, "inserted": table.table.count_rows()}
-    return Written(output.table, output.mode, {how: done[how] for how in _COUNTED if done.get(how)}, made)
+    return WrittenOutput(output.table, output.mode, {how: done[how] for how in _COUNTED if done.get(how)}, made)
 
 
-def append_rows(tx: ty.LakeTransaction, spark: SparkSession, frame: DataFrame, table: str) -> Written:
+def append_rows(tx: ty.LakeTransaction, spark: SparkSession, frame: DataFrame, table: str) -> WrittenOutput:
     """Adds rows to a table, which is made if it is not there."""
     return write_output(tx, spark, frame, Output(table, "rows"))
 

@@ -29,7 +29,7 @@ Tell = Callable[[str, str], None]
 
 
 @dataclass
-class Work:
+class RunWork:
     """All attempts of one run; what an attempt has read serves the next one, too.
 
     Attributes:
@@ -95,7 +95,7 @@ def _check(plan: Plan) -> None:
 
 @dataclass
 class _Attempt:
-    work: Work
+    work: RunWork
     tx: ty.LakeTransaction
     plan: Plan
     sight: ty.LakeSnapshot

@@ -11,10 +11,10 @@ from typing import Any, Final
 
 import tiltyard as ty
 from tiltyard.pipeline.consumed import ensure_tables
-from tiltyard.pipeline.maintenance import Beside
+from tiltyard.pipeline.maintenance import BackgroundMaintenance
 from tiltyard.pipeline.plan import Plan, Selection, make_plan, select
 from tiltyard.pipeline.run_report import Event, Observer, RunReport, completed, ignore, store, store_again
-from tiltyard.pipeline.run_steps import Work
+from tiltyard.pipeline.run_steps import RunWork
 from tiltyard.pipeline.spark_session import Spark
 from tiltyard.pipeline.spec import PipelineSpec
 
@@ -67,7 +67,7 @@ class _Run:
         self.runner, self.selection = runner, selection
         self.spec, self.lake = runner.spec, runner.lake
         self.report = RunReport(str(uuid.uuid4()), self.spec.name, datetime.now(UTC), self.lake.author)
-        self.work = Work(self.spec, runner.spark, self.tell)
+        self.work = RunWork(self.spec, runner.spark, self.tell)
         self.began = time.monotonic()
         self.done = 0
 
@@ -80,7 +80,7 @@ class _Run:
         self.report = replace(self.report, **more)
 
     def go(self) -> RunReport:
-        beside = Beside(self.lake, self.spec.name, self.selection.maintenance, self.report.run)
+        beside = BackgroundMaintenance(self.lake, self.spec.name, self.selection.maintenance, self.report.run)
         self.tell("begun")
         beside.start()
         commit = None

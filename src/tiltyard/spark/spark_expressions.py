@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column
 
 
-class Told:
+class ColumnFacts:
     """An expression that was read from a statement; as text, the whole statement: all columns it may be about are named there."""
 
     def __init__(self, column: Column, text: str) -> None:
@@ -52,7 +52,7 @@ def as_column(given: Any) -> Column:
 
     if isinstance(given, str):
         return whole_expression(given)
-    found: Column = given.column if isinstance(given, Told) else given
+    found: Column = given.column if isinstance(given, ColumnFacts) else given
     return found
 
 
@@ -60,7 +60,7 @@ def is_expression(given: object) -> bool:
     """Whether it is one of these. A Connect session has a class of columns of its own."""
     if isinstance(given, str):
         return bool(given.strip())
-    return isinstance(given, Told) or type(given).__name__ == "Column"
+    return isinstance(given, ColumnFacts) or type(given).__name__ == "Column"
 
 
 def checked_expression(given: Any, argument: str = "where") -> Column:

@@ -38,7 +38,7 @@ _NOT_IMPLEMENTED = 501
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class BucketPath:
     """Where a cloud store points, without anything secret."""
 
     uri: str
@@ -67,7 +67,7 @@ class CloudStore:
     conditional_put_known = False
     """Servers that ignore the precondition exist: see ``ensure_safe``."""
 
-    def __init__(self, client: Client, place: Place, *, secrets: Iterable[str] = ()) -> None:
+    def __init__(self, client: Client, place: BucketPath, *, secrets: Iterable[str] = ()) -> None:
         self.uri = place.uri
         self.location = place.location
         self.ordered = place.ordered

@@ -32,7 +32,7 @@ class UnfinishedError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class VersionClaim:
     """A version that somebody has for certain, or wants to have.
 
     Attributes:
@@ -49,10 +49,10 @@ class Claim:
 class Ledger(Protocol):
     """The account of one table: which numbers are taken, and which of them are still to be finished."""
 
-    def unfinished(self) -> Sequence[Claim]:
+    def unfinished(self) -> Sequence[VersionClaim]:
         """Claims that were granted and not yet settled, lowest version first. Empty most of the time."""
 
-    def claim(self, claim: Claim, data: bytes) -> None:
+    def claim(self, claim: VersionClaim, data: bytes) -> None:
         """Takes a number, for at most one of any number of callers.
 
         Raises:
@@ -61,7 +61,7 @@ class Ledger(Protocol):
             StorageError: with ``maybe_applied`` where nobody can say whether it was granted.
         """
 
-    def settle(self, claim: Claim, *, foreign: bool) -> None:
+    def settle(self, claim: VersionClaim, *, foreign: bool) -> None:
         """Notes that a version has its final name; asking again does no harm.
 
         Args:
@@ -96,7 +96,7 @@ class ExternalStore(ForwardingStore):
             raise StorageError(fit(what), name=error.name, transient=error.transient, advice="Nothing was written; try again.") from error
         return bool(claims)
 
-    def finish_one(self, claim: Claim) -> bool | None:
+    def finish_one(self, claim: VersionClaim) -> bool | None:
         """Gives staged bytes their final name. Whether they have it now; None where somebody else finished it before."""
         try:
             foreign = finalize(self.inner, claim, self.is_conditional())
@@ -189,7 +189,7 @@ class ExternalHandler:
         outer = store
         while not isinstance(outer, ExternalStore):  # it may be wrapped once more, by whoever counts or breaks calls
             outer = outer.inner  # type: ignore[attr-defined]
-        claim = Claim(version_of(path), path, self._staged_name(path))
+        claim = VersionClaim(version_of(path), path, self._staged_name(path))
         _refuse_taken(outer.inner, path)
         _stage(outer.inner, claim, data)
         try:
@@ -207,7 +207,7 @@ class ExternalHandler:
         if not ours:
             raise AlreadyExists(f"{path!r} was taken by a writer that does not know the ledger.", name=path)
 
-    def _claim(self, store: ExternalStore, claim: Claim, data: bytes) -> None:
+    def _claim(self, store: ExternalStore, claim: VersionClaim, data: bytes) -> None:
         for _ in range(_TRIES):
             try:
                 return self._ledger.claim(claim, data)
@@ -216,7 +216,7 @@ class ExternalHandler:
         raise StorageError(f"A version below {claim.path} is never finished.", name=claim.path, transient=True)
 
 
-def finalize(store: ObjectStore, claim: Claim, conditional: bool) -> bool | None:
+def finalize(store: ObjectStore, claim: VersionClaim, conditional: bool) -> bool | None:
     """Gives staged bytes their final name, unless they have it. Any number of callers may do so at once.
 
     Returns:
@@ -260,7 +260,7 @@ def _refuse_taken(store: ObjectStore, path: str) -> None:
     raise AlreadyExists(f"{path!r} exists already.", name=path)
 
 
-def _stage(store: ObjectStore, claim: Claim, data: bytes) -> None:
+def _stage(store: ObjectStore, claim: VersionClaim, data: bytes) -> None:
     try:
         store.put(claim.staged, data)
     except StorageError as error:
@@ -270,7 +270,7 @@ def _stage(store: ObjectStore, claim: Claim, data: bytes) -> None:
         raise StorageError(what, name=claim.path, transient=error.transient) from error
 
 
-def discard(store: ObjectStore, claim: Claim) -> None:
+def discard(store: ObjectStore, claim: VersionClaim) -> None:
     """Removes staged bytes that nobody needs any more. What stays behind, cleanup knows by its place."""
     with suppress(StorageError):
         store.delete(claim.staged)

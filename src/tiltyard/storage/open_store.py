@@ -17,7 +17,7 @@ from obstore.store import AzureStore, GCSStore, S3Store
 from tiltyard.errors import AlreadyExists, InvalidInput
 from tiltyard.interfaces import ObjectStore
 from tiltyard.redact import redact, secret_values
-from tiltyard.storage.cloud import CloudStore, Place
+from tiltyard.storage.cloud import BucketPath, CloudStore
 from tiltyard.storage.local import Durability, LocalStore
 from tiltyard.storage.memory import MemoryStore
 
@@ -154,7 +154,7 @@ def _open_cloud(uri: str, scheme: str, options: dict[str, Any]) -> CloudStore:
         reason = redact(" ".join(str(error).partition("Debug source")[0].split()), secret_values(options))
         failure = InvalidInput(f"Cannot use the storage options for {shown}: {reason}", argument="storage_options")
     else:
-        place = Place(
+        place = BucketPath(
             uri=shown,
             location=redact(f"{scheme}://{bucket} at {endpoint or 'its vendor'}", secret_values(options)),
             # directory buckets of S3 Express list in no order

@@ -110,7 +110,7 @@ def together(jobs: Sequence[Callable[[], T]]) -> list[T]:
         return [future.result(PATIENCE) for future in [pool.submit(run, job) for job in jobs]]
 
 
-class Meeting:
+class Rendezvous:
     """Two decisions wait here for each other, once, and not for long."""
 
     def __init__(self, parties: int = 2) -> None:
@@ -322,9 +322,9 @@ class RecordsTests:
         with opened(reopen, 2) as handles:
             for number in range(self.rounds):
                 mine = [f"skew/{number}/{side}" for side in "lr"]
-                meeting = Meeting()
+                meeting = Rendezvous()
 
-                def attempt(handle: Records, me: str, other: str, meeting: Meeting) -> bool:
+                def attempt(handle: Records, me: str, other: str, meeting: Rendezvous) -> bool:
                     def decide(found: Found) -> Writes[bool]:
                         meeting.wait()
                         return Writes(False) if other in found else Writes(True, put={me: {}})
@@ -343,9 +343,9 @@ class RecordsTests:
             for number in range(self.rounds):
                 keys = [f"copy/{number}/{side}" for side in "lr"]
                 write(records, {key: {"n": 0} for key in keys})
-                meeting = Meeting()
+                meeting = Rendezvous()
 
-                def attempt(handle: Records, me: str, other: str, meeting: Meeting) -> int:
+                def attempt(handle: Records, me: str, other: str, meeting: Rendezvous) -> int:
                     def decide(found: Found) -> Writes[int]:
                         meeting.wait()
                         return Writes(int(found[other]["n"]), put={me: {"n": 1}})

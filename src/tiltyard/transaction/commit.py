@@ -36,14 +36,14 @@ from tiltyard.interfaces import CommitHandler, ObjectStore, Runtime
 from tiltyard.transaction import observers
 from tiltyard.transaction.apply.next_manifest import Creation, Stamp, apply, create
 from tiltyard.transaction.backoff import LONGEST_WAIT, RetryPolicy, wait_before
-from tiltyard.transaction.deletion_vectors import Vectors, base_out_of_reach
-from tiltyard.transaction.head import Lateness
+from tiltyard.transaction.deletion_vectors import DeletionVectors, base_out_of_reach
+from tiltyard.transaction.head import HeadCheck
 from tiltyard.transaction.key_filter import WrittenKeys
-from tiltyard.transaction.log import TRANSACTIONS, Committed, Landing, VersionLog
+from tiltyard.transaction.log import TRANSACTIONS, CreatedVersion, Landing, VersionLog
 from tiltyard.transaction.new_files import LOOK_AFTER, NO_DIGESTS, Digests, Taken, check_there, new_files
 from tiltyard.transaction.operations import KeyExistenceFilter, Overwrite, Restore
 from tiltyard.transaction.race import CommitResult, Race
-from tiltyard.transaction.rebaser import Carrier
+from tiltyard.transaction.rebaser import Rebaser
 from tiltyard.transaction.resolve import Window, unreadable
 from tiltyard.transaction.system_indices import stamped_reuse
 from tiltyard.transaction.transaction import Transaction
@@ -78,8 +78,8 @@ class Committer:
         return Landing(self.log, self.handler)
 
     @property
-    def lateness(self) -> Lateness:
-        return Lateness(self.log, self.runtime)
+    def lateness(self) -> HeadCheck:
+        return HeadCheck(self.log, self.runtime)
 
     def commit(
         self,
@@ -119,9 +119,9 @@ class Committer:
         started = self.runtime.clock.monotonic()
         race = Race(transaction, read, scheme, started, counts=counts or {}, begun=started if policy.begun is None else policy.begun)
         with self._withdrawing(race):
-            vectors = Vectors(self.log.store, self.runtime.random, self.open_base, self.digests.note)
+            vectors = DeletionVectors(self.log.store, self.runtime.random, self.open_base, self.digests.note)
             race.taken = None if unverified else Taken(self.digests)
-            race.carrier = Carrier(transaction, read.manifest, vectors, keys, reuse, _rows=dict(rows or {}))
+            race.carrier = Rebaser(transaction, read.manifest, vectors, keys, reuse, _rows=dict(rows or {}))
             if unverified:
                 race.carrier.check_rows()
             try:
@@ -242,7 +242,7 @@ class Committer:
         ask = self.runtime.clock.monotonic() - race.begun >= LOOK_AFTER
         check_there(self.log.store, race.files or [], race.transaction.operation.name, ask=ask)
 
-    def _catch_up(self, race: Race, carrier: Carrier) -> ManifestFile | None:
+    def _catch_up(self, race: Race, carrier: Rebaser) -> ManifestFile | None:
         """Goes over all versions since the one last checked. Gives our own where it turns out to be among them already.
 
         Others go on meanwhile. So it looks again: else whoever has more to go over would lose to those who have less, again and again.
@@ -260,7 +260,7 @@ class Committer:
         self._compare_keys(race, carrier)
         return None
 
-    def _compare_keys(self, race: Race, carrier: Carrier) -> bool:
+    def _compare_keys(self, race: Race, carrier: Rebaser) -> bool:
         version = race.head.manifest.version
         with _read_for(race, version, version):
             return carrier.compare_keys(race.head.manifest)
@@ -280,7 +280,7 @@ class Committer:
             self._confirm(race, head)
         return head
 
-    def _go_over(self, theirs: Committed, head: int, race: Race, carrier: Carrier) -> None:
+    def _go_over(self, theirs: CreatedVersion, head: int, race: Race, carrier: Rebaser) -> None:
         before = race.head.manifest
         if not fits(theirs, race.head):
             # A late writer put another version under that number: what was there is not to be known any more.
@@ -321,7 +321,7 @@ class Committer:
         start = file.transaction_at + SECTION_LENGTH_BYTES
         return self.log.store.get_range(path, start, len(file.transaction)) == file.transaction
 
-    def _in_window(self, version: int, head: int, race: Race) -> Committed:
+    def _in_window(self, version: int, head: int, race: Race) -> CreatedVersion:
         try:
             theirs = self.log.committed(version, race.scheme)
         except (NotFound, CorruptTable) as error:

@@ -25,7 +25,7 @@ def base_out_of_reach(base: BasePath) -> ObjectStore:
 
 
 @dataclass(frozen=True, slots=True)
-class Vectors:
+class DeletionVectors:
     """The deleted offsets of fragments. What was read once is remembered: a deletion file never changes."""
 
     store: ObjectStore

@@ -19,7 +19,7 @@ from tiltyard.format.manifest import Manifest
 from tiltyard.format.names import HINT_PATH, Scheme, decode_hint, encode_hint
 from tiltyard.interfaces import ObjectStore, Runtime
 from tiltyard.transaction.backoff import wait_before
-from tiltyard.transaction.log import Committed, VersionLog
+from tiltyard.transaction.log import CreatedVersion, VersionLog
 from tiltyard.transaction.new_files import new_files
 from tiltyard.transaction.operations import Restore
 from tiltyard.transaction.transaction import Transaction
@@ -35,7 +35,7 @@ FIRST_WAIT: Final = 0.01
 
 
 @dataclass(frozen=True, slots=True)
-class Lateness:
+class HeadCheck:
     """Looks at the versions of one table, before a commit and after it."""
 
     log: VersionLog
@@ -157,7 +157,7 @@ class Lateness:
             return None, head[0]
         return False, head[0]  # the next one was cleaned up, and a cleanup does not leave the older of two
 
-    def _committed(self, version: int, scheme: Scheme) -> Committed | None:
+    def _committed(self, version: int, scheme: Scheme) -> CreatedVersion | None:
         try:
             return self.log.committed(version, scheme)
         except NotFound:
@@ -199,7 +199,7 @@ class Lateness:
                 self.log.store.put(HINT_PATH, encode_hint(version))
 
 
-def _shows(newest: Committed, transaction: Transaction, base: Manifest) -> bool:
+def _shows(newest: CreatedVersion, transaction: Transaction, base: Manifest) -> bool:
     """Whether a version names a file that our operation brought along."""
     names = (path.rpartition("/")[2] for path in new_files(transaction.operation, base))
     return any(name and name.encode() in newest.file.message.body for name in names)

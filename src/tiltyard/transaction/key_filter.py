@@ -27,7 +27,7 @@ from tiltyard.format.logical_types import field_logical_type, storage_type
 from tiltyard.format.manifest import Manifest
 from tiltyard.format.values import DataFragment
 from tiltyard.transaction.footprint import arrivals, fragments_of
-from tiltyard.transaction.log import Committed
+from tiltyard.transaction.log import CreatedVersion
 from tiltyard.transaction.operations import Append, BloomFilter, DataReplacement, KeyExistenceFilter, Update
 
 ITEMS: Final = 8192
@@ -284,7 +284,7 @@ class WrittenKeys(Protocol):
         """Some keys of ours, in words, that live rows of these fragments of a version have, too."""
 
 
-def newly_written(theirs: Committed, before: Manifest, fields: Sequence[int]) -> list[DataFragment]:
+def newly_written(theirs: CreatedVersion, before: Manifest, fields: Sequence[int]) -> list[DataFragment]:
     """Fragments in which a commit may have put keys that were nowhere in ``before``: new ones, and those whose key it wrote anew."""
     operation, key = theirs.transaction.operation, frozenset(fields)
     if isinstance(operation, Append):
@@ -299,7 +299,7 @@ def newly_written(theirs: Committed, before: Manifest, fields: Sequence[int]) ->
     return []
 
 
-def unsettled(mine: WrittenKeys, theirs: Committed, before: Manifest, key_types: Sequence[str]) -> list[DataFragment]:
+def unsettled(mine: WrittenKeys, theirs: CreatedVersion, before: Manifest, key_types: Sequence[str]) -> list[DataFragment]:
     """Fragments in which a commit may have put keys that we write as well; none where filters rule that out."""
     fragments = newly_written(theirs, before, mine.fields)
     operation = theirs.transaction.operation

@@ -19,7 +19,7 @@ TRANSACTIONS = "_transactions/"
 
 
 @dataclass(frozen=True, slots=True)
-class Committed:
+class CreatedVersion:
     """A version together with the transaction that made it."""
 
     file: ManifestFile
@@ -117,11 +117,11 @@ class VersionLog:
             raise CorruptTable(f"version {manifest.version}", f"its transaction file is called {name[:60]!r}")
         return Transaction.from_bytes(self.store.get(TRANSACTIONS + name), TRANSACTIONS + name)
 
-    def committed(self, version: int, scheme: Scheme) -> Committed:
+    def committed(self, version: int, scheme: Scheme) -> CreatedVersion:
         file = self.load(version, scheme)
-        return Committed(file, self.transaction_of(file))
+        return CreatedVersion(file, self.transaction_of(file))
 
-    def transactions(self, first: int, last: int, scheme: Scheme) -> Iterator[Committed]:
+    def transactions(self, first: int, last: int, scheme: Scheme) -> Iterator[CreatedVersion]:
         for version in range(first, last + 1):
             yield self.committed(version, scheme)
 
@@ -208,7 +208,7 @@ class Landing:
             # Not ours, which always has its transaction inside; what it was, catching up will tell.
             named = parse_transaction_name(file.manifest.transaction_file)
             return Winner(version, named[1] if named else "", "", str(file.manifest.writer or ""))
-        theirs = Committed(file, self.log.transaction_of(file))
+        theirs = CreatedVersion(file, self.log.transaction_of(file))
         return file if theirs.transaction.uuid == transaction.uuid else theirs.as_winner()
 
     def _complete(self, path: str, data: bytes, transaction: Transaction) -> bool:

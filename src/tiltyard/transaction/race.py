@@ -11,7 +11,7 @@ from tiltyard.errors import (
 from tiltyard.format.manifest_file import ManifestFile
 from tiltyard.format.names import Scheme
 from tiltyard.transaction.new_files import Taken
-from tiltyard.transaction.rebaser import Carrier
+from tiltyard.transaction.rebaser import Rebaser
 from tiltyard.transaction.transaction import Transaction
 
 
@@ -52,7 +52,7 @@ class Race:
     started: float
     taken: Taken | None = None
     """Digests of the files it brings; None where others made them."""
-    carrier: Carrier | None = None
+    carrier: Rebaser | None = None
     """Takes the operation over other commits; the creation of a table has none to go over."""
     attempts: int = 0
     confirmed: bool = False

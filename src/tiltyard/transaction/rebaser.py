@@ -23,7 +23,7 @@ from tiltyard.transaction.apply.coverage import indices_of
 from tiltyard.transaction.apply.frame import found, has_stable_row_ids
 from tiltyard.transaction.apply.row_lineage import locate
 from tiltyard.transaction.context import Context
-from tiltyard.transaction.deletion_vectors import Vectors, all_rows
+from tiltyard.transaction.deletion_vectors import DeletionVectors, all_rows
 from tiltyard.transaction.footprint import (
     FRAGMENT_REUSE,
     RowChange,
@@ -41,7 +41,7 @@ from tiltyard.transaction.footprint import (
     trimmed,
 )
 from tiltyard.transaction.key_filter import WrittenKeys, unsettled
-from tiltyard.transaction.log import Committed
+from tiltyard.transaction.log import CreatedVersion
 from tiltyard.transaction.operations import CreateIndex, KeyExistenceFilter, Rewrite
 from tiltyard.transaction.resolve import Compatible, Incompatible, Rebase, Verdict, resolve
 from tiltyard.transaction.system_indices import merged_singleton, singleton
@@ -49,7 +49,7 @@ from tiltyard.transaction.transaction import Transaction
 
 
 @dataclass(slots=True)
-class Carrier:
+class Rebaser:
     """An operation on its way to the head.
 
     Attributes:
@@ -62,7 +62,7 @@ class Carrier:
 
     transaction: Transaction
     read: Manifest
-    vectors: Vectors
+    vectors: DeletionVectors
     keys: WrittenKeys | KeyExistenceFilter | None = None
     reuse: IndexMetadata | None = None
     base: dict[int, DataFragment] = field(init=False)
@@ -87,7 +87,7 @@ class Carrier:
 
     # ---- meeting a commit ------------------------------------------------------------------------------------------------------
 
-    def meet(self, theirs: Committed, before: Manifest) -> Verdict:
+    def meet(self, theirs: CreatedVersion, before: Manifest) -> Verdict:
         """Carries the operation over a commit that made its version from ``before``.
 
         Raises:
@@ -108,7 +108,7 @@ class Carrier:
             raise self._conflict(verdict, theirs)
         return verdict
 
-    def _with_keys_compared(self, context: Context, theirs: Committed, before: Manifest) -> Context:
+    def _with_keys_compared(self, context: Context, theirs: CreatedVersion, before: Manifest) -> Context:
         """Settles what filters leave open, where our keys are known. Rows that came are read later, by ``compare_keys``."""
         if self.keys is None or isinstance(self.keys, KeyExistenceFilter):
             return context
@@ -146,7 +146,7 @@ class Carrier:
         self._unread.clear()
         return True
 
-    def _conflict(self, verdict: Verdict, theirs: Committed) -> RetryableConflict | IncompatibleConflict:
+    def _conflict(self, verdict: Verdict, theirs: CreatedVersion) -> RetryableConflict | IncompatibleConflict:
         kind: type[RetryableConflict] | type[IncompatibleConflict] = KeyConflict if verdict.about_keys else RetryableConflict
         if isinstance(verdict, Incompatible):
             kind = IncompatibleConflict
@@ -159,7 +159,7 @@ class Carrier:
             sample=verdict.sample,
         )
 
-    def _context(self, theirs: Committed, before: Manifest) -> Context:
+    def _context(self, theirs: CreatedVersion, before: Manifest) -> Context:
         ours, others = self.transaction, theirs.transaction
         rewrite = next((one for one in (ours, others) if isinstance(one.operation, Rewrite)), None)
         return Context(
@@ -214,7 +214,7 @@ class Carrier:
                 if one.deletion_file != self.base[one.id].deletion_file:
                     self.rows(one.id)
 
-    def _their_rows(self, fragments: Iterable[int], theirs: Committed, before: Manifest) -> dict[int, BitMap]:
+    def _their_rows(self, fragments: Iterable[int], theirs: CreatedVersion, before: Manifest) -> dict[int, BitMap]:
         """Rows that a commit took from fragments: deleted, moved, or gone with the fragment."""
         old, new = fragments_of(before, fragments), fragments_of(theirs.manifest, fragments)
         rows = {}
@@ -225,7 +225,7 @@ class Carrier:
 
     # ---- rebasing --------------------------------------------------------------------------------------------------------------
 
-    def _absorb(self, verdict: Rebase, theirs: Committed, before: Manifest) -> None:
+    def _absorb(self, verdict: Rebase, theirs: CreatedVersion, before: Manifest) -> None:
         for number in verdict.merge_fragments:
             self.rows(number)
             self._replace_file_of(number)
@@ -253,7 +253,7 @@ class Carrier:
             if one.id == fragment and file is not None and file.base_id is None and file != self.base[fragment].deletion_file:
                 self._replaced.append(file.path(fragment))
 
-    def _merge_singleton(self, name: str, verdict: Verdict, theirs: Committed, before: Manifest) -> None:
+    def _merge_singleton(self, name: str, verdict: Verdict, theirs: CreatedVersion, before: Manifest) -> None:
         was, now = singleton(before, name), singleton(theirs.manifest, name)
         if self.reuse is not None:
             self.reuse = merged_singleton(self.reuse, now, was)
@@ -268,13 +268,13 @@ class Carrier:
 
     # ---- through a rewrite -----------------------------------------------------------------------------------------------------
 
-    def _carry(self, fragments: Sequence[int], theirs: Committed, before: Manifest) -> bool:
+    def _carry(self, fragments: Sequence[int], theirs: CreatedVersion, before: Manifest) -> bool:
         """Takes deletions to where the rows are now. False, with nothing changed, where that is not certain."""
         if isinstance(self.transaction.operation, Rewrite):
             return self._carry_theirs(self.transaction.operation, fragments, theirs, before)
         return self._carry_mine(fragments, theirs, before)
 
-    def _carry_mine(self, fragments: Sequence[int], theirs: Committed, before: Manifest) -> bool:
+    def _carry_mine(self, fragments: Sequence[int], theirs: CreatedVersion, before: Manifest) -> bool:
         """Our deletions follow rows that a committed rewrite moved."""
         operation, rewrite = self.transaction.operation, theirs.transaction.operation
         assert isinstance(operation, RowChange)
@@ -302,7 +302,7 @@ class Carrier:
         self._rows.update(places)
         return True
 
-    def _carry_theirs(self, operation: Rewrite, fragments: Sequence[int], theirs: Committed, before: Manifest) -> bool:
+    def _carry_theirs(self, operation: Rewrite, fragments: Sequence[int], theirs: CreatedVersion, before: Manifest) -> bool:
         """Deletions of a commit follow the rows that our rewrite moved."""
         rows = self._their_rows(fragments, theirs, before)
         places: dict[int, BitMap] = {}

@@ -11,7 +11,7 @@ from tiltyard.format.manifest_file import ManifestFile
 from tiltyard.format.names import Scheme
 from tiltyard.transaction.conditions import CONDITIONS
 from tiltyard.transaction.context import Context, Found
-from tiltyard.transaction.log import Committed, VersionLog
+from tiltyard.transaction.log import CreatedVersion, VersionLog
 from tiltyard.transaction.operations import Operation
 from tiltyard.transaction.rules import ABOUT_KEYS, RULES, UNKNOWN, Outcome, Rule
 from tiltyard.transaction.transaction import Transaction
@@ -202,10 +202,10 @@ class Window:
             below = theirs.file
         return Window(self.transaction, below)
 
-    def _committed(self, log: VersionLog, version: int, head: int, scheme: Scheme) -> Committed:
+    def _committed(self, log: VersionLog, version: int, head: int, scheme: Scheme) -> CreatedVersion:
         try:
             file = log.peek(version, scheme)
-            return Committed(file, log.transaction_of(file))
+            return CreatedVersion(file, log.transaction_of(file))
         except (NotFound, CorruptTable) as error:
             raise self._unreadable(version, head, str(error)) from error
         except StorageError as error:
@@ -216,7 +216,7 @@ class Window:
     def _unreadable(self, version: int, head: int, why: str) -> HistoryUnavailable:
         return unreadable(version, head, self.transaction.read_version, why)
 
-    def _refusal(self, verdict: Incompatible, theirs: Committed) -> IncompatibleConflict:
+    def _refusal(self, verdict: Incompatible, theirs: CreatedVersion) -> IncompatibleConflict:
         return IncompatibleConflict(
             verdict.reason,
             operation=self.transaction.operation.name,

@@ -22,7 +22,7 @@ from tiltyard.format.values import Field, WriterVersion
 from tiltyard.transaction.apply.coverage import indices_of
 from tiltyard.transaction.apply.next_manifest import Stamp, apply
 from tiltyard.transaction.footprint import FRAGMENT_REUSE
-from tiltyard.transaction.log import Committed
+from tiltyard.transaction.log import CreatedVersion
 from tiltyard.transaction.operations import Append, Overwrite, Restore, Rewrite
 from tiltyard.transaction.system_indices import singleton
 from tiltyard.transaction.transaction import Transaction
@@ -78,7 +78,7 @@ def _number(name: str, value: str) -> int:
     return int(value)
 
 
-def meet_schema(mine: Transaction, before: tuple[Field, ...], theirs: Committed, dropped: frozenset[int]) -> frozenset[int]:
+def meet_schema(mine: Transaction, before: tuple[Field, ...], theirs: CreatedVersion, dropped: frozenset[int]) -> frozenset[int]:
     """Raises where a field id of ours came to mean another column; returns the ids that were dropped so far.
 
     A column that is dropped together with all its files sets its id free, and the next new column may get it. Rows that were written
@@ -149,13 +149,13 @@ def transaction_id(file: ManifestFile) -> str:
     return named[1] if named else ""
 
 
-def fits(later: Committed, below: ManifestFile) -> bool:
+def fits(later: CreatedVersion, below: ManifestFile) -> bool:
     """Whether a version can have been put on the one that has the number below it. Only a version of ours can tell that it was not."""
     parent, made_by = later.transaction.properties.get(PARENT), transaction_id(below)
     return parent is None or not made_by or parent == made_by
 
 
-def follows(later: Committed, made: Manifest, made_by: str) -> bool | None:
+def follows(later: CreatedVersion, made: Manifest, made_by: str) -> bool | None:
     """Whether the later version was put on ``made``, the work of the transaction ``made_by``. None where that cannot be told.
 
     Ours say so. Of a stock writer's it is certain where the version is what its operation makes of ``made``; compared is what tells

@@ -21,8 +21,8 @@ from tiltyard.format.row_ids import decode_row_ids
 from tiltyard.format.schema import arrow_from_fields
 from tiltyard.format.values import DataFragment, Field
 from tiltyard.transaction.apply.next_manifest import has_stable_row_ids
-from tiltyard.transaction.deletion_vectors import Vectors, all_rows
-from tiltyard.verbs.engine.access import Place
+from tiltyard.transaction.deletion_vectors import DeletionVectors, all_rows
+from tiltyard.verbs.engine.access import TableAccess
 from tiltyard.verbs.engine.blobs import has_blobs
 from tiltyard.verbs.engine.pylance import lance_errors
 from tiltyard.verbs.engine.row_deletion import dataset_at
@@ -43,7 +43,7 @@ NO_IDS: Final[Ids] = np.empty(0, np.uint64)
 class Side:
     """One of the two versions that are compared."""
 
-    place: Place
+    place: TableAccess
     manifest: Manifest
     _ids: dict[int, Ids] = field(default_factory=dict)
 
@@ -60,8 +60,8 @@ class Side:
         return dataset_at(self.place, self.manifest)
 
     @cached_property
-    def _vectors(self) -> Vectors:
-        return Vectors(self.place.store, self.place.runtime.random, self.place.open_base, self.place.digests.note)
+    def _vectors(self) -> DeletionVectors:
+        return DeletionVectors(self.place.store, self.place.runtime.random, self.place.open_base, self.place.digests.note)
 
     def deleted(self, fragment: DataFragment) -> BitMap:
         with _there(self):
@@ -105,7 +105,7 @@ def _there(side: Side) -> Iterator[None]:
         raise gone(side.place, [side.manifest.version]) from error
 
 
-def gone(place: Place, missing: Sequence[int]) -> HistoryUnavailable:
+def gone(place: TableAccess, missing: Sequence[int]) -> HistoryUnavailable:
     """The error for a feed that needs versions which are not there."""
     return HistoryUnavailable(
         f"Version {missing[0]} of {place.store.uri} was cleaned up; what it changed cannot be told any more.",

@@ -34,7 +34,7 @@ from tiltyard.verbs.changed_rows import (
     shared_columns,
     without_equal,
 )
-from tiltyard.verbs.engine.access import Place
+from tiltyard.verbs.engine.access import TableAccess
 from tiltyard.verbs.engine.blobs import has_blobs
 
 CHANGE: Final = "_change"
@@ -45,7 +45,7 @@ Places: TypeAlias = dict[int, BitMap]
 
 
 def changes_between(
-    place: Place, first: int, last: int, scheme: Scheme, *, old_values: bool = False, columns_of: int | None = None
+    place: TableAccess, first: int, last: int, scheme: Scheme, *, old_values: bool = False, columns_of: int | None = None
 ) -> pa.RecordBatchReader:
     """The feed of all versions after ``first`` up to ``last``, with the columns of that one or of a later one.
 
@@ -71,7 +71,7 @@ def changes_between(
     return pa.RecordBatchReader.from_batches(schema, feed.batches(first))
 
 
-def _check_range(place: Place, first: int, last: int, what: str = "to_version") -> None:
+def _check_range(place: TableAccess, first: int, last: int, what: str = "to_version") -> None:
     for name, value in (("from_version", first), (what, last)):
         if isinstance(value, bool) or not isinstance(value, int) or value < 0:
             raise InvalidInput(f"{name} is a version, or 0 for the time before the first.", argument=name)
@@ -95,7 +95,7 @@ def _columns(manifest: Manifest) -> pa.Schema:
     return pa.schema(fields)
 
 
-def _operation(place: Place, version: int, scheme: Scheme) -> Operation | None:
+def _operation(place: TableAccess, version: int, scheme: Scheme) -> Operation | None:
     """What made a version; None if nobody wrote that down."""
     try:
         file = place.log.peek(version, scheme)
@@ -109,7 +109,7 @@ def _operation(place: Place, version: int, scheme: Scheme) -> Operation | None:
 
 @dataclass(frozen=True, slots=True)
 class _Feed:
-    place: Place
+    place: TableAccess
     scheme: Scheme
     rendering: Rendering
     schema: pa.Schema

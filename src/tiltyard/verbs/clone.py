@@ -24,7 +24,7 @@ from tiltyard.transaction.operations import Clone
 from tiltyard.transaction.race import CommitResult
 from tiltyard.transaction.transaction import Transaction
 from tiltyard.transaction.verify import to_be_sealed
-from tiltyard.verbs.engine.access import WRITER, Place
+from tiltyard.verbs.engine.access import WRITER, TableAccess
 from tiltyard.verbs.engine.verify_files import files_of, known_digests
 
 Progress = Callable[[int, int], object]
@@ -53,7 +53,7 @@ class Cloning:
             raise InvalidInput("workers is a number from 1 on.", argument="workers")
 
 
-def clone_table(source: Place, file: ManifestFile, target: Place, how: Cloning, properties: Mapping[str, str]) -> CommitResult:
+def clone_table(source: TableAccess, file: ManifestFile, target: TableAccess, how: Cloning, properties: Mapping[str, str]) -> CommitResult:
     """Makes the first version of the table at ``target``, under the number of the version it is made of.
 
     That version is created last, so nobody sees half a clone. Copies of one that did not come to its end stay, and the next try goes on
@@ -99,7 +99,7 @@ def clone_table(source: Place, file: ManifestFile, target: Place, how: Cloning, 
     return CommitResult(version, Clone.name, transaction.uuid, version, attempts=1, seconds=seconds)
 
 
-def _with_digests(source: Place, manifest: Manifest, transaction: Transaction) -> Transaction:
+def _with_digests(source: TableAccess, manifest: Manifest, transaction: Transaction) -> Transaction:
     """The digests go with the copies: nobody could take them from these later and know that they were copied right."""
     files = list(files_of(source, manifest))
     known = known_digests(source, files, manifest)
@@ -107,7 +107,7 @@ def _with_digests(source: Place, manifest: Manifest, transaction: Transaction) -
     return replace(transaction, properties={**transaction.properties, DIGESTS: encode_digests(found)}) if found else transaction
 
 
-def _check_still_there(source: Place, file: ManifestFile) -> None:
+def _check_still_there(source: TableAccess, file: ManifestFile) -> None:
     """A version that was removed while its files were copied may have lost some of them before they were."""
     version = file.manifest.version
     if not any(one.version == version for one in source.log.versions()):
@@ -127,7 +127,7 @@ class _File:
     size: int
 
 
-def _copy_files(source: Place, manifest: Manifest, target: ObjectStore, how: Cloning) -> None:
+def _copy_files(source: TableAccess, manifest: Manifest, target: ObjectStore, how: Cloning) -> None:
     files = list(_files(source, manifest))
     total, done = sum(one.size for one in files), 0
     there = {info.path: info.size for top in ("data/", "_deletions/", "_indices/") for info in target.list(top)}
@@ -149,7 +149,7 @@ def _copy_files(source: Place, manifest: Manifest, target: ObjectStore, how: Clo
             raise
 
 
-def _files(source: Place, manifest: Manifest) -> Iterator[_File]:
+def _files(source: TableAccess, manifest: Manifest) -> Iterator[_File]:
     """All files of a version, each once; those that lie beside others included."""
     where = _Whereabouts(source, {one.id: one for one in manifest.base_paths})
     seen: set[str] = set()
@@ -169,7 +169,7 @@ def _files(source: Place, manifest: Manifest) -> Iterator[_File]:
 class _Whereabouts:
     """Finds files in the table and in its bases."""
 
-    def __init__(self, source: Place, bases: Mapping[int, BasePath]) -> None:
+    def __init__(self, source: TableAccess, bases: Mapping[int, BasePath]) -> None:
         self._source = source
         self._bases = bases
         self._opened: dict[int | None, ObjectStore] = {None: source.store}

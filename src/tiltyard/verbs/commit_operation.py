@@ -11,11 +11,15 @@ from tiltyard.transaction.backoff import RetryPolicy
 from tiltyard.transaction.operations import Operation
 from tiltyard.transaction.race import CommitResult
 from tiltyard.transaction.transaction import Transaction
-from tiltyard.verbs.engine.access import Place
+from tiltyard.verbs.engine.access import TableAccess
 
 
 def as_transaction(
-    operation: Operation | Transaction, read_version: int | None, properties: Mapping[str, str] | None, place: Place, read: ManifestFile
+    operation: Operation | Transaction,
+    read_version: int | None,
+    properties: Mapping[str, str] | None,
+    place: TableAccess,
+    read: ManifestFile,
 ) -> Transaction:
     """A whole transaction as it came, or a new one around an operation."""
     if isinstance(operation, Transaction):
@@ -29,7 +33,7 @@ def as_transaction(
 
 
 def commit_transaction(
-    place: Place, read: ManifestFile, scheme: Scheme, transaction: Transaction, policy: RetryPolicy
+    place: TableAccess, read: ManifestFile, scheme: Scheme, transaction: Transaction, policy: RetryPolicy
 ) -> tuple[CommitResult, ManifestFile]:
     """Commits it on top of the version it was built on, which need not be the one the handle is at."""
     place.ensure_safe()

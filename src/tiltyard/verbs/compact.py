@@ -36,10 +36,10 @@ from tiltyard.transaction.transaction import Transaction
 from tiltyard.verbs.delete import Committed, nothing_done
 from tiltyard.verbs.distributed.compact_tasks import CompactRunner, run_tasks
 from tiltyard.verbs.distributed.scan_tasks import scan_task
-from tiltyard.verbs.engine.access import Place
+from tiltyard.verbs.engine.access import TableAccess
 from tiltyard.verbs.engine.data_files import fragment_from_lance
 from tiltyard.verbs.engine.pylance import lance_errors
-from tiltyard.verbs.engine.reexecution import Execution, RerunPolicy, run_verb
+from tiltyard.verbs.engine.reexecution import Execution, ReexecutionPolicy, run_verb
 from tiltyard.verbs.engine.row_deletion import dataset_at, discard_files
 from tiltyard.verbs.indices.optimize_indices import Extension, extend_index, mended
 
@@ -89,7 +89,7 @@ class Compaction:
 
 
 def compact_table(
-    place: Place, read: ManifestFile, scheme: Scheme, compaction: Compaction, properties: Mapping[str, str], policy: RerunPolicy,
+    place: TableAccess, read: ManifestFile, scheme: Scheme, compaction: Compaction, properties: Mapping[str, str], policy: ReexecutionPolicy,
     runner: CompactRunner | None = None,
 ) -> Committed:  # fmt: skip
     """Compacts. Where there is nothing to gain, nothing is committed. ``runner`` has the files written elsewhere."""
@@ -126,7 +126,7 @@ def _left_behind(manifest: Manifest, written: list[_Group]) -> set[str]:
 
 
 def _with_coverage(
-    place: Place, done: Committed, scheme: Scheme, names: set[str], properties: Mapping[str, str], policy: RerunPolicy
+    place: TableAccess, done: Committed, scheme: Scheme, names: set[str], properties: Mapping[str, str], policy: ReexecutionPolicy
 ) -> Committed:
     """Extends indices over the new fragments. The compaction is committed by then: if others are in the way, scans read those fragments."""
     result, file = done
@@ -156,7 +156,7 @@ def _planned(dataset: LanceDataset, manifest: Manifest, compaction: Compaction) 
     return [one for one in plan.tasks if not pinned or pinned.isdisjoint(fragment.id for fragment in one.fragments)]
 
 
-def _written_elsewhere(place: Place, manifest: Manifest, compaction: Compaction, runner: CompactRunner) -> list[_Group]:
+def _written_elsewhere(place: TableAccess, manifest: Manifest, compaction: Compaction, runner: CompactRunner) -> list[_Group]:
     with lance_errors(place, "plan the compaction", manifest.version):
         tasks = _planned(dataset_at(place, manifest), manifest, compaction)
     groups = [_group(one, manifest) for one in run_tasks(scan_task(place, manifest), tasks, runner)] if tasks else []
@@ -165,7 +165,7 @@ def _written_elsewhere(place: Place, manifest: Manifest, compaction: Compaction,
     return groups
 
 
-def _written(place: Place, manifest: Manifest, compaction: Compaction) -> list[_Group]:
+def _written(place: TableAccess, manifest: Manifest, compaction: Compaction) -> list[_Group]:
     dataset = dataset_at(place, manifest)
     running: list[Future[Any]] = []
     with ThreadPoolExecutor(os.cpu_count()) as pool:
@@ -224,7 +224,7 @@ def _bytes(told: Mapping[str, list[int]] | None, name: str) -> bytes | None:
 # ---- the commit ------------------------------------------------------------------------------------------------------------
 
 
-def _committed(place: Place, run: Execution, written: list[_Group], properties: Mapping[str, str]) -> Committed:
+def _committed(place: TableAccess, run: Execution, written: list[_Group], properties: Mapping[str, str]) -> Committed:
     count = sum(len(one.new) for one in written)
     reserve = Transaction(run.read.manifest.version, place.runtime.random.uuid(), ReserveFragments(count), properties)
     _, reserved = place.committer.commit(reserve, run.read, run.scheme, run.policy)
@@ -243,7 +243,7 @@ def _committed(place: Place, run: Execution, written: list[_Group], properties: 
     return place.committer.commit(transaction, ground, run.scheme, run.policy, reuse=reuse)
 
 
-def _remove_emptied(place: Place, written: list[_Group], done: Committed) -> None:
+def _remove_emptied(place: TableAccess, written: list[_Group], done: Committed) -> None:
     """A new fragment is left out of the commit if others took all its rows meanwhile: its file is nobody's."""
     result, file = done
     if result.rebased_over:
@@ -253,7 +253,7 @@ def _remove_emptied(place: Place, written: list[_Group], done: Committed) -> Non
                 place.store.delete(f"data/{path}")
 
 
-def _reuse_entry(place: Place, manifest: Manifest, groups: list[_Group]) -> IndexMetadata | None:
+def _reuse_entry(place: TableAccess, manifest: Manifest, groups: list[_Group]) -> IndexMetadata | None:
     """The entry that tells where rows went, for indices that know them by their places and cover any of these fragments."""
     if has_stable_row_ids(manifest):
         return None

@@ -11,15 +11,15 @@ from tiltyard.format.names import Scheme
 from tiltyard.transaction.operations import Delete
 from tiltyard.transaction.race import CommitResult
 from tiltyard.transaction.transaction import Transaction
-from tiltyard.verbs.engine.access import Place
-from tiltyard.verbs.engine.reexecution import Execution, RerunPolicy, run_verb
+from tiltyard.verbs.engine.access import TableAccess
+from tiltyard.verbs.engine.reexecution import Execution, ReexecutionPolicy, run_verb
 from tiltyard.verbs.engine.row_deletion import discard_files, matching_rows, strike_out
 
 Committed = tuple[CommitResult, ManifestFile]
 
 
 def delete_rows(
-    place: Place, read: ManifestFile, scheme: Scheme, where: str, properties: Mapping[str, str], policy: RerunPolicy
+    place: TableAccess, read: ManifestFile, scheme: Scheme, where: str, properties: Mapping[str, str], policy: ReexecutionPolicy
 ) -> Committed:
     """Deletes rows. Where the condition holds for none, nothing is committed."""
 

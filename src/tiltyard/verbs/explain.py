@@ -16,7 +16,7 @@ from typing import Any, Final, TypeAlias
 
 from tiltyard.errors import ConflictError, ContentionError, HistoryUnavailable, InvalidInput, NotFound, TiltyardError, Winner
 from tiltyard.redact import redact, secret_values
-from tiltyard.verbs.engine.access import Place
+from tiltyard.verbs.engine.access import TableAccess
 from tiltyard.verbs.outcome import Committed, NotCommitted, Outcome, outcome_of
 from tiltyard.verbs.table_history import HistoryEntry, describe
 
@@ -82,7 +82,7 @@ class FailedAttempt:
 # ---- written ---------------------------------------------------------------------------------------------------------------
 
 
-def keep_attempt(place: Place, config: Mapping[str, str], error: Lost) -> None:
+def keep_attempt(place: TableAccess, config: Mapping[str, str], error: Lost) -> None:
     """Writes a record, if the table wants one. What fails here is no concern of the caller, who has an error to pass on already."""
     if not error.transaction_id or config.get(SWITCH, "").strip().lower() == "off":
         return
@@ -94,7 +94,7 @@ def keep_attempt(place: Place, config: Mapping[str, str], error: Lost) -> None:
         logger.debug("no record of a failed attempt could be kept", exc_info=True)
 
 
-def _encoded(place: Place, error: Lost) -> bytes:
+def _encoded(place: TableAccess, error: Lost) -> bytes:
     secrets = secret_values(place.storage_options)
 
     def text(value: object) -> str:
@@ -124,7 +124,7 @@ def _encoded(place: Place, error: Lost) -> bytes:
 # ---- read ------------------------------------------------------------------------------------------------------------------
 
 
-def read_attempt(place: Place, transaction_id: str) -> FailedAttempt | None:
+def read_attempt(place: TableAccess, transaction_id: str) -> FailedAttempt | None:
     """The record of a transaction; None where there is none that can be read."""
     name = f"{transaction_id}.json"
     if _NAME.fullmatch(name) is None:
@@ -137,7 +137,7 @@ def read_attempt(place: Place, transaction_id: str) -> FailedAttempt | None:
     return found if found is not None and found.transaction_id == transaction_id else None
 
 
-def attempts_of(place: Place, begins: str = "") -> Iterator[FailedAttempt]:
+def attempts_of(place: TableAccess, begins: str = "") -> Iterator[FailedAttempt]:
     """All records of transactions whose id begins so."""
     for name in sorted(place.store.names(ATTEMPTS)):
         match = _NAME.fullmatch(name)
@@ -180,7 +180,7 @@ def _winner(told: Any) -> Winner:
 OLD_RECORD: Final = "the record of a failed attempt, older than the cleanup asks for"
 
 
-def old_attempts(place: Place, now: datetime, age: timedelta) -> Iterator[tuple[str, int]]:
+def old_attempts(place: TableAccess, now: datetime, age: timedelta) -> Iterator[tuple[str, int]]:
     """Records that are old enough to go: path and size of each."""
     for info in place.store.list(ATTEMPTS):
         if _NAME.fullmatch(info.path.removeprefix(ATTEMPTS)) is not None and now - info.modified >= age:
@@ -233,7 +233,7 @@ def _plain(entry: HistoryEntry) -> dict[str, Any]:
     return {**asdict(entry), "timestamp": entry.timestamp.isoformat()}
 
 
-def explain_transaction(place: Place, transaction_id: str, tried: int | None) -> Explanation:
+def explain_transaction(place: TableAccess, transaction_id: str, tried: int | None) -> Explanation:
     """Looks a transaction up in the history, and among the records of those that failed."""
     if not isinstance(transaction_id, str) or not transaction_id:
         raise InvalidInput("A transaction is named by its id, as text.", argument="transaction_id")

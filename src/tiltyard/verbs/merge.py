@@ -27,12 +27,12 @@ from tiltyard.transaction.new_files import new_files
 from tiltyard.transaction.operations import Update
 from tiltyard.transaction.transaction import Transaction
 from tiltyard.verbs.delete import Committed, nothing_done
-from tiltyard.verbs.engine.access import Place
+from tiltyard.verbs.engine.access import TableAccess
 from tiltyard.verbs.engine.data_files import SMALL_BYTES, discard, write_into
-from tiltyard.verbs.engine.reexecution import Execution, RerunPolicy, run_verb
+from tiltyard.verbs.engine.reexecution import Execution, ReexecutionPolicy, run_verb
 from tiltyard.verbs.engine.row_deletion import Addresses, dataset_at, discard_files, matching_rows, strike_out
 from tiltyard.verbs.engine.row_input import Rows, as_rows, cast, conformed
-from tiltyard.verbs.engine.write_bases import Target, find_base
+from tiltyard.verbs.engine.write_bases import WriteBase, find_base
 from tiltyard.verbs.indices.mem_wal import check_progress, commit_progress
 from tiltyard.verbs.keys.key_join import Matched, Pairs, Sides, match_rows
 from tiltyard.verbs.keys.primary_keys import (
@@ -47,7 +47,13 @@ from tiltyard.verbs.merge_plan import MergePlan, merge_key, refuse_second_key, u
 
 
 def merge_rows(
-    place: Place, read: ManifestFile, scheme: Scheme, data: Any, plan: MergePlan, properties: Mapping[str, str], policy: RerunPolicy
+    place: TableAccess,
+    read: ManifestFile,
+    scheme: Scheme,
+    data: Any,
+    plan: MergePlan,
+    properties: Mapping[str, str],
+    policy: ReexecutionPolicy,
 ) -> Committed:
     """Merges rows. Where there is nothing to do, nothing is committed."""
     rows = as_rows(data)
@@ -89,7 +95,7 @@ def merge_rows(
 class _Merge:
     """One merge on one version."""
 
-    place: Place
+    place: TableAccess
     manifest: Manifest
     plan: MergePlan
     key: Key
@@ -97,7 +103,7 @@ class _Merge:
     known: KnownKeys
     sides: Sides
     """The source, under the table's types, and the table."""
-    target: Target | None
+    target: WriteBase | None
     """The base that new rows go to."""
 
     @property
@@ -115,7 +121,7 @@ class _Merge:
         return NewKeys(self.place, self.key, keys, told)
 
 
-def _prepared(place: Place, manifest: Manifest, plan: MergePlan, source: pa.Table) -> _Merge:
+def _prepared(place: TableAccess, manifest: Manifest, plan: MergePlan, source: pa.Table) -> _Merge:
     key, primary = merge_key(manifest, plan.on)
     _check_columns(plan, key, source.schema)
     if primary is not None and key != primary and not plan.allow_duplicates:

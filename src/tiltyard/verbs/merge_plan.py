@@ -15,7 +15,7 @@ from tiltyard.options import CommitOptions, FileLimits
 from tiltyard.transaction.operations import CompactedSsTable, Update, UpdateMode
 from tiltyard.transaction.race import CommitResult
 from tiltyard.verbs.engine.arguments import sql_where
-from tiltyard.verbs.engine.reexecution import RerunPolicy, commit_terms
+from tiltyard.verbs.engine.reexecution import ReexecutionPolicy, commit_terms
 from tiltyard.verbs.engine.row_deletion import Struck
 from tiltyard.verbs.indices.mem_wal import compacted
 from tiltyard.verbs.keys.primary_keys import Key, check_comparable, key_of_columns, primary_key_of
@@ -71,7 +71,7 @@ class MergePlan:
         return bool(self.matched) or self.inserting or self.deleting is not None
 
 
-Run = Callable[[MergePlan, Mapping[str, str], RerunPolicy], CommitResult]
+Run = Callable[[MergePlan, Mapping[str, str], ReexecutionPolicy], CommitResult]
 
 
 @dataclass(frozen=True, slots=True)

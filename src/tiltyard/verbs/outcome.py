@@ -12,7 +12,7 @@ from tiltyard.format.names import Scheme, parse_transaction_name
 from tiltyard.transaction.head import read_records
 from tiltyard.transaction.log import TRANSACTIONS
 from tiltyard.transaction.verify import follows
-from tiltyard.verbs.engine.access import Place
+from tiltyard.verbs.engine.access import TableAccess
 from tiltyard.verbs.engine.arguments import version_number
 
 
@@ -40,7 +40,7 @@ class Unknown:
 Outcome: TypeAlias = Committed | NotCommitted | Unknown
 
 
-def outcome_of(place: Place, transaction_id: str, tried: int | None) -> Outcome:
+def outcome_of(place: TableAccess, transaction_id: str, tried: int | None) -> Outcome:
     """Looks for the transaction in history. To be asked when its writer has given up or died; one still at work may yet commit.
 
     A version holds one transaction, so the matter is settled as soon as the version that was tried can be read. Where that version is
@@ -62,7 +62,7 @@ def outcome_of(place: Place, transaction_id: str, tried: int | None) -> Outcome:
         return Unknown(f"history cannot be read: {error}")
 
 
-def _look(place: Place, transaction_id: str, tried: int | None) -> Outcome:
+def _look(place: TableAccess, transaction_id: str, tried: int | None) -> Outcome:
     # The file is looked for before the versions: a commit that lands in between is then found.
     announced = _announced(place, transaction_id)
     versions = place.log.versions()
@@ -91,7 +91,7 @@ def _look(place: Place, transaction_id: str, tried: int | None) -> Outcome:
     return NotCommitted("no version was made by it and no transaction file is left: its writer withdrew it, or the id is not of this table")
 
 
-def _made(place: Place, file: ManifestFile, transaction_id: str, scheme: Scheme) -> Outcome:
+def _made(place: TableAccess, file: ManifestFile, transaction_id: str, scheme: Scheme) -> Outcome:
     """The answer for a transaction whose version is there: unless it came too late, after a cleanup had set that number free."""
     version = file.manifest.version
     try:
@@ -103,7 +103,7 @@ def _made(place: Place, file: ManifestFile, transaction_id: str, scheme: Scheme)
     return Committed(version)
 
 
-def _cleaned_up(place: Place, transaction_id: str, tried: int | None, known: list[int]) -> Outcome | None:
+def _cleaned_up(place: TableAccess, transaction_id: str, tried: int | None, known: list[int]) -> Outcome | None:
     """The answer for a version that is gone, if a cleanup wrote down who had made it."""
     records = [one for one in read_records(place.store).values() if known and one.floor.version <= known[-1]]
     owners = {version: uuid for record in records for version, uuid in record.removed.items()}
@@ -115,7 +115,7 @@ def _cleaned_up(place: Place, transaction_id: str, tried: int | None, known: lis
     return None
 
 
-def _id_of(place: Place, file: ManifestFile) -> str | None:
+def _id_of(place: TableAccess, file: ManifestFile) -> str | None:
     try:
         return place.log.transaction_of(file).uuid
     except NotFound:
@@ -131,7 +131,7 @@ def _at(tried: int, known: list[int]) -> Outcome:
     return Unknown(f"version {tried} does not exist yet and a request for it may still be under way; any commit will settle it")
 
 
-def _announced(place: Place, transaction_id: str) -> int | None:
+def _announced(place: TableAccess, transaction_id: str) -> int | None:
     """The read version in the name of its transaction file, if there is one."""
     for name in place.store.names(TRANSACTIONS):
         parsed = parse_transaction_name(name)

@@ -11,12 +11,12 @@ from tiltyard.format.names import Scheme
 from tiltyard.transaction.operations import Restore
 from tiltyard.transaction.transaction import Transaction
 from tiltyard.verbs.delete import Committed
-from tiltyard.verbs.engine.access import Place
-from tiltyard.verbs.engine.reexecution import Execution, RerunPolicy, run_verb
+from tiltyard.verbs.engine.access import TableAccess
+from tiltyard.verbs.engine.reexecution import Execution, ReexecutionPolicy, run_verb
 from tiltyard.verbs.table_refs import Tags
 
 
-def version_of(place: Place, main: Place, version: object) -> int:
+def version_of(place: TableAccess, main: TableAccess, version: object) -> int:
     """The version a caller names by its number, or by a tag of this branch."""
     if isinstance(version, str):
         tag = Tags(main)[version]
@@ -29,7 +29,7 @@ def version_of(place: Place, main: Place, version: object) -> int:
 
 
 def restore_version(
-    place: Place, read: ManifestFile, scheme: Scheme, version: int, properties: Mapping[str, str], policy: RerunPolicy
+    place: TableAccess, read: ManifestFile, scheme: Scheme, version: int, properties: Mapping[str, str], policy: ReexecutionPolicy
 ) -> Committed:
     """Restores a version, over whatever was committed meanwhile: none of it is lost, it is in the history."""
 

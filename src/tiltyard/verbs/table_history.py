@@ -12,7 +12,7 @@ from tiltyard.format.names import Scheme
 from tiltyard.transaction.log import VersionLog
 from tiltyard.transaction.transaction import LAKE_MARKS
 from tiltyard.transaction.verify import PARENT
-from tiltyard.verbs.engine.access import Place
+from tiltyard.verbs.engine.access import TableAccess
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -67,14 +67,14 @@ def describe(log: VersionLog, version: int, scheme: Scheme) -> HistoryEntry:
     )
 
 
-def history(place: Place, limit: int | None = None) -> Iterator[HistoryEntry]:
+def history(place: TableAccess, limit: int | None = None) -> Iterator[HistoryEntry]:
     """Entries, newest first."""
     found = sorted(place.log.versions(), key=lambda name: -name.version)
     for name in found if limit is None else found[: max(limit, 0)]:
         yield describe(place.log, name.version, name.scheme)
 
 
-def version_at(place: Place, when: datetime) -> tuple[int, Scheme]:
+def version_at(place: TableAccess, when: datetime) -> tuple[int, Scheme]:
     """The newest version that was committed at ``when`` or before.
 
     Raises:

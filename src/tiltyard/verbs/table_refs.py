@@ -36,7 +36,7 @@ from tiltyard.transaction.log import TRANSACTIONS
 from tiltyard.transaction.operations import Clone
 from tiltyard.transaction.transaction import Transaction
 from tiltyard.transaction.verify import to_be_sealed
-from tiltyard.verbs.engine.access import WRITER, Place
+from tiltyard.verbs.engine.access import WRITER, TableAccess
 
 TAGS = "_refs/tags/"
 BRANCHES = "_refs/branches/"
@@ -47,7 +47,7 @@ Ref = TypeVar("Ref", Tag, Branch)
 class Tags(Mapping[str, Tag]):
     """The tags of a table by name; read anew each time one is asked for."""
 
-    def __init__(self, main: Place) -> None:
+    def __init__(self, main: TableAccess) -> None:
         self._main = main
 
     def __getitem__(self, name: str) -> Tag:
@@ -126,7 +126,7 @@ class Tags(Mapping[str, Tag]):
 class Branches(Mapping[str, Branch]):
     """The branches of a table by name, main not among them; read anew each time one is asked for."""
 
-    def __init__(self, main: Place) -> None:
+    def __init__(self, main: TableAccess) -> None:
         self._main = main
 
     def __getitem__(self, name: str) -> Branch:
@@ -247,7 +247,7 @@ class Branches(Mapping[str, Branch]):
 class _Point:
     """A version of a branch that something is to refer to."""
 
-    def __init__(self, main: Place, place: Place, version: int) -> None:
+    def __init__(self, main: TableAccess, place: TableAccess, version: int) -> None:
         self._main = main
         self.place = place
         self.version = version
@@ -257,7 +257,7 @@ class _Point:
         self.size = place.store.head(place.log.path(version, self.scheme)).size
 
     @classmethod
-    def of(cls, main: Place, version: int | None, branch: str | None) -> _Point:
+    def of(cls, main: TableAccess, version: int | None, branch: str | None) -> _Point:
         if version is not None and (isinstance(version, bool) or not isinstance(version, int) or version < 1):
             raise InvalidInput(f"A version is a number from 1 on, not {version!r}.", argument="version")
         branch = None if branch == MAIN else branch
@@ -290,7 +290,7 @@ class _Point:
         return tags + sum((one.parent_branch, one.parent_version) == (self.branch, self.version) for one in branches)
 
 
-def _create(main: Place, path: str, data: bytes, what: str) -> None:
+def _create(main: TableAccess, path: str, data: bytes, what: str) -> None:
     """Creates the file of a tag or branch, for one of any number of callers."""
     taken = AlreadyExists(f"There is a {what} already.", name=path, advice="Choose another name.")
     if not getattr(main.handler, "needs_conditional_put", True):
@@ -342,7 +342,7 @@ def _checked(name: object, what: str) -> str:
     return name
 
 
-def _ref_names(place: Place, directory: str) -> list[str]:
+def _ref_names(place: TableAccess, directory: str) -> list[str]:
     names = (parse_ref_file_name(file_name) for file_name in place.store.names(directory))
     return sorted(name for name in names if name is not None)
 
@@ -368,7 +368,7 @@ def check_no_directory(name: str) -> None:
         raise InvalidInput(f"{sorted(taken)[0]!r} is a directory of branch {name.split('/')[0]!r}.", argument="name")
 
 
-def make_branch(main: Place, name: str, source: Place, file: ManifestFile, scheme: Scheme) -> None:
+def make_branch(main: TableAccess, name: str, source: TableAccess, file: ManifestFile, scheme: Scheme) -> None:
     """Creates the first version of a branch: the source's content under the same number, with files left where they are.
 
     Raises:
@@ -403,7 +403,7 @@ def _taken(name: str) -> AlreadyExists:
     return AlreadyExists(f"There are versions of a branch {name!r}.", name=name, advice=advice)
 
 
-def remove_branch(main: Place, name: str, others: Iterable[str]) -> int:
+def remove_branch(main: TableAccess, name: str, others: Iterable[str]) -> int:
     """Removes a branch's files, versions first, so that nobody opens the rest. Returns how many.
 
     Args:

@@ -24,8 +24,8 @@ from tiltyard.transaction.operations import Operation, UpdateBases, UpdateConfig
 from tiltyard.transaction.transaction import Transaction
 from tiltyard.verbs.columns.column_files import find_field, tree_of
 from tiltyard.verbs.delete import Committed
-from tiltyard.verbs.engine.access import ANYWHERE, Place, open_place
-from tiltyard.verbs.engine.reexecution import Execution, RerunPolicy, run_verb
+from tiltyard.verbs.engine.access import ANYWHERE, TableAccess, open_access
+from tiltyard.verbs.engine.reexecution import Execution, ReexecutionPolicy, run_verb
 from tiltyard.verbs.engine.row_deletion import dataset_at
 from tiltyard.verbs.keys.primary_keys import check_comparable, distinct_keys, key_batches, primary_key_of
 
@@ -49,14 +49,25 @@ def changes(values: object, replace: bool, argument: str) -> UpdateMap:
 
 
 def update_settings(
-    place: Place, read: ManifestFile, scheme: Scheme, operation: UpdateConfig, properties: Mapping[str, str], policy: RerunPolicy
+    place: TableAccess,
+    read: ManifestFile,
+    scheme: Scheme,
+    operation: UpdateConfig,
+    properties: Mapping[str, str],
+    policy: ReexecutionPolicy,
 ) -> Committed:
     """Changes config, table metadata or schema metadata."""
     return _commit(place, read, scheme, lambda manifest: _readable(operation, manifest), properties, policy)
 
 
 def update_field(
-    place: Place, read: ManifestFile, scheme: Scheme, path: str, update: UpdateMap, properties: Mapping[str, str], policy: RerunPolicy
+    place: TableAccess,
+    read: ManifestFile,
+    scheme: Scheme,
+    path: str,
+    update: UpdateMap,
+    properties: Mapping[str, str],
+    policy: ReexecutionPolicy,
 ) -> Committed:
     """Changes the metadata of one column."""
 
@@ -74,7 +85,7 @@ def update_field(
     return _commit(place, read, scheme, plan, properties, policy)
 
 
-def _check_declared_key(place: Place, manifest: Manifest, operation: UpdateConfig) -> None:
+def _check_declared_key(place: TableAccess, manifest: Manifest, operation: UpdateConfig) -> None:
     """Refuses a primary key that rows of the version are not told apart by. Keys of types that nobody can compare are taken as they are.
 
     Raises:
@@ -122,7 +133,12 @@ def new_bases(given: Any, is_dataset_root: bool) -> tuple[BasePath, ...]:
 
 
 def add_bases(
-    place: Place, read: ManifestFile, scheme: Scheme, bases: tuple[BasePath, ...], properties: Mapping[str, str], policy: RerunPolicy
+    place: TableAccess,
+    read: ManifestFile,
+    scheme: Scheme,
+    bases: tuple[BasePath, ...],
+    properties: Mapping[str, str],
+    policy: ReexecutionPolicy,
 ) -> Committed:
     """Adds places where files of the table may lie. Only such as this handle may read, or it could not go on."""
     if ANYWHERE not in place.allowed_bases:
@@ -143,7 +159,9 @@ def add_bases(
     return _commit(place, read, scheme, plan, properties, policy)
 
 
-def _commit(place: Place, read: ManifestFile, scheme: Scheme, plan: Any, properties: Mapping[str, str], policy: RerunPolicy) -> Committed:
+def _commit(
+    place: TableAccess, read: ManifestFile, scheme: Scheme, plan: Any, properties: Mapping[str, str], policy: ReexecutionPolicy
+) -> Committed:
     def execute(run: Execution) -> Committed:
         manifest = run.read.manifest
         check_writable(manifest.reader_flags, manifest.writer_flags)
@@ -161,10 +179,10 @@ def resume_migration(uri: str | os.PathLike[str], *, storage: Storage | None = N
         uri: where the table is.
         storage: how the store is reached.
     """
-    return migrate_names(open_place(uri, storage))
+    return migrate_names(open_access(uri, storage))
 
 
-def migrate_names(place: Place) -> int:
+def migrate_names(place: TableAccess) -> int:
     """Carries out the plan; can be run again after it was interrupted.
 
     Raises:

@@ -31,11 +31,11 @@ from tiltyard.transaction.operations import Update, UpdateMode
 from tiltyard.transaction.transaction import Transaction
 from tiltyard.verbs.columns.column_rewrite import with_values
 from tiltyard.verbs.delete import Committed, nothing_done
-from tiltyard.verbs.engine.access import Place
+from tiltyard.verbs.engine.access import TableAccess
 from tiltyard.verbs.engine.blobs import blob_reading, has_blobs, with_binary_blobs
 from tiltyard.verbs.engine.data_files import write_into
 from tiltyard.verbs.engine.pylance import lance_errors
-from tiltyard.verbs.engine.reexecution import Execution, RerunPolicy, run_verb
+from tiltyard.verbs.engine.reexecution import Execution, ReexecutionPolicy, run_verb
 from tiltyard.verbs.engine.row_deletion import ADDRESS, ROW_ID, Addresses, Rows, dataset_at, discard_files, matching_rows, strike_out
 from tiltyard.verbs.engine.row_input import cast, conformed
 from tiltyard.verbs.engine.sql_expressions import condition, expressions
@@ -71,8 +71,8 @@ class Assignment:
 
 
 def update_rows(
-    place: Place, read: ManifestFile, scheme: Scheme, assignment: Assignment, properties: Mapping[str, str], limits: FileLimits,
-    policy: RerunPolicy,
+    place: TableAccess, read: ManifestFile, scheme: Scheme, assignment: Assignment, properties: Mapping[str, str], limits: FileLimits,
+    policy: ReexecutionPolicy,
 ) -> Committed:  # fmt: skip
     """Updates rows. Where the condition holds for none, nothing is committed."""
 
@@ -116,7 +116,7 @@ def _assigned(manifest: Manifest, assignment: Assignment) -> list[Field]:
     return assigned
 
 
-def _in_place(place: Place, manifest: Manifest, assignment: Assignment, assigned: list[Field]) -> bool:
+def _in_place(place: TableAccess, manifest: Manifest, assignment: Assignment, assigned: list[Field]) -> bool:
     schema = arrow_from_fields(manifest.fields, {})
     if blobs := [field.name for field in assigned if has_blobs(schema.field(field.name))]:
         if assignment.mode == "columns":
@@ -138,7 +138,7 @@ def _in_place(place: Place, manifest: Manifest, assignment: Assignment, assigned
 # ---- rows that move --------------------------------------------------------------------------------------------------------
 
 
-def _rewrite_rows(place: Place, manifest: Manifest, assignment: Assignment, assigned: list[Field], limits: FileLimits) -> Made | None:
+def _rewrite_rows(place: TableAccess, manifest: Manifest, assignment: Assignment, assigned: list[Field], limits: FileLimits) -> Made | None:
     stable = has_stable_row_ids(manifest)
     schema = with_binary_blobs(arrow_from_fields(manifest.fields, {}))
     dataset = dataset_at(place, manifest)
@@ -162,7 +162,7 @@ def _rewrite_rows(place: Place, manifest: Manifest, assignment: Assignment, assi
 
 
 def _new_rows(
-    place: Place, dataset: LanceDataset, schema: pa.Schema, assignment: Assignment, addresses: Addresses, ids: Addresses | None
+    place: TableAccess, dataset: LanceDataset, schema: pa.Schema, assignment: Assignment, addresses: Addresses, ids: Addresses | None
 ) -> Iterator[pa.RecordBatch]:
     """The matching rows with their new values; where they were is noted on the way."""
     given = expressions(assignment.values, dataset.schema, "values")
@@ -199,7 +199,7 @@ def _quoted(name: str) -> str:
 # ---- columns in place ------------------------------------------------------------------------------------------------------
 
 
-def _rewrite_columns(place: Place, manifest: Manifest, assignment: Assignment) -> Made | None:
+def _rewrite_columns(place: TableAccess, manifest: Manifest, assignment: Assignment) -> Made | None:
     dataset = dataset_at(place, manifest)
     schema = arrow_from_fields(manifest.fields, {})
     updated: list[DataFragment] = []
@@ -228,7 +228,9 @@ def _rewrite_columns(place: Place, manifest: Manifest, assignment: Assignment) -
     return operation, None, count
 
 
-def _values_by_fragment(place: Place, dataset: LanceDataset, schema: pa.Schema, assignment: Assignment) -> Iterator[tuple[int, pa.Table]]:
+def _values_by_fragment(
+    place: TableAccess, dataset: LanceDataset, schema: pa.Schema, assignment: Assignment
+) -> Iterator[tuple[int, pa.Table]]:
     """For each fragment with matching rows their addresses and new values."""
     names = list(assignment.values)
     columns = expressions(assignment.values, dataset.schema, "values")

@@ -26,10 +26,10 @@ from tiltyard.transaction.apply.next_manifest import Creation
 from tiltyard.transaction.key_filter import WrittenKeys
 from tiltyard.transaction.operations import Append, Overwrite
 from tiltyard.transaction.transaction import Transaction
-from tiltyard.verbs.engine.access import Place
+from tiltyard.verbs.engine.access import TableAccess
 from tiltyard.verbs.engine.data_files import discard, write_into, write_new
 from tiltyard.verbs.engine.pylance import open_dataset
-from tiltyard.verbs.engine.reexecution import Committed, Execution, RerunPolicy, Source, always, run_verb
+from tiltyard.verbs.engine.reexecution import Committed, Execution, ReexecutionPolicy, RowSource, always, run_verb
 from tiltyard.verbs.engine.row_input import Rows, as_rows, conformed
 from tiltyard.verbs.engine.write_bases import find_base
 from tiltyard.verbs.keys.primary_keys import AnyKeys, Key, NewKeys, PassingKeys, check_comparable, distinct_keys, primary_key_of
@@ -88,7 +88,7 @@ class Writing:
             raise InvalidInput(f"on_duplicate is 'error' or 'allow', not {self.on_duplicate!r}.", argument="on_duplicate")
 
 
-def create_table(place: Place, data: Any, new: NewTable, properties: Mapping[str, str], how: Writing) -> Committed:
+def create_table(place: TableAccess, data: Any, new: NewTable, properties: Mapping[str, str], how: Writing) -> Committed:
     """Makes a table of these rows, or an empty one of a schema."""
     if place.log.head() is not None:
         raise AlreadyExists.table(place.store.uri)
@@ -167,7 +167,7 @@ class Appending:
             found = self.matched = (schema, match_schema(self.fields, schema))
         return found[1]
 
-    def dataset_at(self, place: Place, version: int) -> LanceDataset:
+    def dataset_at(self, place: TableAccess, version: int) -> LanceDataset:
         """pylance's handle on a version with our fields, which need not be this one: only the schema tells it how to write."""
         found = self.dataset
         if found is None:
@@ -176,11 +176,11 @@ class Appending:
 
 
 def append_rows(
-    place: Place, read: ManifestFile, scheme: Scheme, data: Any, appender: Callable[[ManifestFile], Appending],
-    properties: Mapping[str, str], how: Writing, policy: RerunPolicy,
+    place: TableAccess, read: ManifestFile, scheme: Scheme, data: Any, appender: Callable[[ManifestFile], Appending],
+    properties: Mapping[str, str], how: Writing, policy: ReexecutionPolicy,
 ) -> Committed:  # fmt: skip
     """Adds rows. ``appender`` gives what earlier appends left for a version."""
-    source = Source(place, data)
+    source = RowSource(place, data)
     passing: list[PassingKeys] = []
 
     def execute(run: Execution) -> Committed:
@@ -222,7 +222,7 @@ def _key_columns(rows: pa.Table, key: Key, match: SchemaMatch) -> pa.Table:
     return key.of(conformed(part, schema, [path for path in match.check_not_null if parse_path(path)[0] in key.columns]))
 
 
-def checked_keys(place: Place, manifest: Manifest, key: Key, keys: pa.Table | None) -> WrittenKeys | None:
+def checked_keys(place: TableAccess, manifest: Manifest, key: Key, keys: pa.Table | None) -> WrittenKeys | None:
     """The keys of rows to be appended.
 
     Raises:
@@ -243,11 +243,11 @@ def checked_keys(place: Place, manifest: Manifest, key: Key, keys: pa.Table | No
 
 
 def overwrite_rows(
-    place: Place, read: ManifestFile, scheme: Scheme, data: Any, primary_key: Sequence[str] | None, properties: Mapping[str, str],
-    how: Writing, policy: RerunPolicy,
+    place: TableAccess, read: ManifestFile, scheme: Scheme, data: Any, primary_key: Sequence[str] | None, properties: Mapping[str, str],
+    how: Writing, policy: ReexecutionPolicy,
 ) -> Committed:  # fmt: skip
     """Replaces rows and schema. The primary key stays unless another one is named."""
-    source = Source(place, data)
+    source = RowSource(place, data)
 
     def execute(run: Execution) -> Committed:
         manifest = run.read.manifest
@@ -272,7 +272,7 @@ def overwrite_rows(
 
 
 def _run(
-    place: Place, read: ManifestFile, scheme: Scheme, source: Source, execute: Callable[[Execution], Committed], policy: RerunPolicy,
+    place: TableAccess, read: ManifestFile, scheme: Scheme, source: RowSource, execute: Callable[[Execution], Committed], policy: ReexecutionPolicy,
     again: Callable[[RetryableConflict], bool] = always,
 ) -> Committed:  # fmt: skip
     try:
@@ -283,7 +283,7 @@ def _run(
 
 
 def commit_rows(
-    place: Place, run: Execution, operation: Append | Overwrite, properties: Mapping[str, str], keys: WrittenKeys | None = None
+    place: TableAccess, run: Execution, operation: Append | Overwrite, properties: Mapping[str, str], keys: WrittenKeys | None = None
 ) -> Committed:
     transaction = Transaction(run.read.manifest.version, place.runtime.random.uuid(), operation, properties)
     return place.committer.commit(transaction, run.read, run.scheme, run.policy, keys=keys, counts=inserted(operation.fragments))

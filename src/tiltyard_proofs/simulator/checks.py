@@ -17,7 +17,7 @@ from tiltyard.testing.clocks import ManualClock, SeededRandomness
 from tiltyard.transaction.footprint import SINGLETONS
 from tiltyard.transaction.log import TRANSACTIONS, VERSIONS
 from tiltyard.transaction.transaction import Transaction
-from tiltyard.verbs.engine.access import Place
+from tiltyard.verbs.engine.access import TableAccess
 from tiltyard.verbs.outcome import Committed, NotCommitted, outcome_of
 from tiltyard_proofs.simulator.actors import Reading, files_of
 from tiltyard_proofs.simulator.index_intentions import column_of
@@ -282,7 +282,7 @@ def _check_unknown(world: World, landed: dict[str, int]) -> None:
             continue
         version = landed.get(attempt.uuid)
         for tried in (attempt.version, None):
-            answer = outcome_of(Place(world.store.uri, world.store, ConditionalPutHandler(), runtime), attempt.uuid, tried)
+            answer = outcome_of(TableAccess(world.store.uri, world.store, ConditionalPutHandler(), runtime), attempt.uuid, tried)
             if isinstance(answer, Committed) and answer.version != version:
                 raise Violation(f"I12: {_name(attempt)} is said to be version {answer.version}, history has {version}")
             if isinstance(answer, NotCommitted) and version is not None:

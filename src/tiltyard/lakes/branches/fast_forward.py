@@ -15,7 +15,7 @@ from tiltyard.catalog.forwarding import Forward, forward
 from tiltyard.catalog.lake_values import MAIN, Cut, TableHead
 from tiltyard.catalog.line_identity import heads_of, new_line, owns, root_key, same_version
 from tiltyard.catalog.publishing import StaleError
-from tiltyard.catalog.staging import StagedPlace
+from tiltyard.catalog.staging import StagedAccess
 from tiltyard.errors import CorruptTable, ExpectedVersionMismatch, HistoryUnavailable, InvalidInput
 from tiltyard.format.manifest_file import ManifestFile
 from tiltyard.format.names import Scheme
@@ -32,7 +32,7 @@ from tiltyard.transaction.operations import Rewrite
 from tiltyard.transaction.system_indices import singleton
 from tiltyard.transaction.transaction import Transaction
 from tiltyard.transaction.verify import PARENT
-from tiltyard.verbs.engine.access import Place
+from tiltyard.verbs.engine.access import TableAccess
 from tiltyard.verbs.table_refs import Branches
 
 if TYPE_CHECKING:
@@ -243,7 +243,7 @@ def _bring(lake: Lake, tx: LakeTransaction, branch: str, before: TableHead, head
         ) from error
 
 
-def _segments(main: Place, before: TableHead, head: TableHead) -> list[tuple[str, int, int]]:
+def _segments(main: TableAccess, before: TableHead, head: TableHead) -> list[tuple[str, int, int]]:
     """The table's branches that a line went through since its root, each with the first and the last version made there."""
     branches, found = Branches(main), []
     name, last = head.branch, head.version
@@ -259,7 +259,7 @@ def _segments(main: Place, before: TableHead, head: TableHead) -> list[tuple[str
     return found[::-1]
 
 
-def _repeat(staged: StagedPlace, place: Place, plain: Place, homes: set[str], first: int, last: int, scheme: Scheme) -> None:
+def _repeat(staged: StagedAccess, place: TableAccess, plain: TableAccess, homes: set[str], first: int, last: int, scheme: Scheme) -> None:
     """Commits the operations of some versions of a branch once more, after copying the files they brought."""
     log = VersionLog(place.store)
     below = staged.load(first - 1, scheme)

@@ -9,7 +9,7 @@ from tiltyard.catalog.lake_values import TableHead
 from tiltyard.catalog.line_identity import owned, owns, table_branch
 from tiltyard.errors import AlreadyExists, NotFound, StorageError
 from tiltyard.format.names import Scheme
-from tiltyard.verbs.engine.access import Place
+from tiltyard.verbs.engine.access import TableAccess
 from tiltyard.verbs.table_refs import Branches, make_branch
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def forked(lake: Lake, head: TableHead, branch: str, line: str) -> TableHead:
     raise StorageError(f"A branch of {head.name} for {branch} is made and unmade by others.", name=head.name, transient=True)
 
 
-def _fork(main: Place, head: TableHead, name: str) -> bool:
+def _fork(main: TableAccess, head: TableHead, name: str) -> bool:
     """Makes a branch of a table at the version of a head, or finds it; False where it was made of another version."""
     source, scheme = main.on_branch(head.branch), Scheme(head.naming)
     branches = Branches(main)

@@ -24,7 +24,7 @@ from tiltyard.format.manifest_file import decode_manifest_file
 from tiltyard.format.names import detached_name, parse_manifest_name
 from tiltyard.interfaces import ObjectStore
 from tiltyard.transaction.log import VERSIONS
-from tiltyard.verbs.engine.access import WRITER, Place
+from tiltyard.verbs.engine.access import WRITER, TableAccess
 
 if TYPE_CHECKING:
     from tiltyard.lakes.base import LakeBase
@@ -81,7 +81,7 @@ class Sweep:
 
 
 def sweep(
-    lake: LakeBase, places: Mapping[str, Place], grace: timedelta, *, dry_run: bool, committed: Callable[[], Collection[str]] = tuple
+    lake: LakeBase, places: Mapping[str, TableAccess], grace: timedelta, *, dry_run: bool, committed: Callable[[], Collection[str]] = tuple
 ) -> Sweep:
     """Gives up transactions that have been silent for longer than ``grace``, and says what of theirs can be removed.
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from tiltyard.catalog.expiry import condemn, expire, forget, give_up_below
 from tiltyard.catalog.lake_values import MAIN, TableHead
 from tiltyard.catalog.records import GivesSpaceBack
-from tiltyard.catalog.snapshot_index import Line, read_line
+from tiltyard.catalog.snapshot_index import BranchHistory, read_line
 from tiltyard.errors import InvalidInput, TiltyardError
 from tiltyard.interfaces import ObjectInfo
 from tiltyard.lakes.cleanup.dead_transactions import Silent, Sweep, drop_detached, drop_staged, sweep
@@ -101,13 +101,13 @@ class LakeCleanupReport:
 
 
 @dataclass(slots=True)
-class Work:
+class CleanupRun:
     lake: Lake
     retention: Retention
     grace: timedelta
     dry_run: bool
     now: datetime
-    lines: list[Line] = field(default_factory=list)
+    lines: list[BranchHistory] = field(default_factory=list)
     floors: dict[str, int] = field(default_factory=dict)
     reasons: dict[str, dict[int, list[str]]] = field(default_factory=dict)
     needs: Needs = field(default_factory=Needs)
@@ -152,7 +152,7 @@ def cleanup_lake(
     include = _names(kept.include_unknown)
     check_asked(lake, include)
     recover(lake)
-    work = Work(lake, retention, grace, dry_run, lake.catalog.runtime.clock.now(), include=include)
+    work = CleanupRun(lake, retention, grace, dry_run, lake.catalog.runtime.clock.now(), include=include)
     _decide(work)
     _forget(work)
     _pin(work, kept.pin_snapshots)
@@ -166,11 +166,11 @@ def cleanup_lake(
 # ---- snapshots -------------------------------------------------------------------------------------------------------------------
 
 
-def _read_lines(lake: Lake) -> list[Line]:
+def _read_lines(lake: Lake) -> list[BranchHistory]:
     return [read_line(lake.catalog.records, branch) for branch in (MAIN, *lake.branches)]
 
 
-def _decide(work: Work) -> None:
+def _decide(work: CleanupRun) -> None:
     """Which snapshots stay. After the floor is raised nobody names a snapshot below it, so by then all names are there to be seen."""
     lake = work.lake
     work.lines = _read_lines(lake)
@@ -199,7 +199,7 @@ def _named(lake: Lake) -> dict[str, dict[int, list[str]]]:
     return found
 
 
-def _forget(work: Work) -> None:
+def _forget(work: CleanupRun) -> None:
     if work.dry_run:
         return
     catalog = work.lake.catalog
@@ -208,7 +208,7 @@ def _forget(work: Work) -> None:
         forget(catalog, line, work.floors[line.branch], work.needs.named.get(line.branch, {}))
 
 
-def _pin(work: Work, pin_snapshots: bool) -> None:
+def _pin(work: CleanupRun, pin_snapshots: bool) -> None:
     """Tags for foreign cleanups, before the tables are cleaned up: what nothing refers to any more goes with the rest."""
     if work.dry_run:
         return
@@ -223,7 +223,7 @@ def _pin(work: Work, pin_snapshots: bool) -> None:
 # ---- transactions ----------------------------------------------------------------------------------------------------------------
 
 
-def _sweep(work: Work) -> None:
+def _sweep(work: CleanupRun) -> None:
     lake = work.lake
     found = directories(lake.root_place())
     known = known_locations(lake) | set(work.needs.seen)
@@ -237,7 +237,7 @@ def _sweep(work: Work) -> None:
     work.skipped.update(work.swept.unreadable)
 
 
-def _committed_unrecorded(work: Work) -> set[str]:
+def _committed_unrecorded(work: CleanupRun) -> set[str]:
     """Transactions that the files say are committed, of which a catalog that was restored from a copy has no record."""
     lake = work.lake
     heads = [(lake.plain_place_of(need.head).on_branch(need.head.branch), need.newest) for need in work.needs.tables.values()]
@@ -253,7 +253,7 @@ def _called(need: Need) -> str:
     return f"{name}@{other} {need.head.id[:8]}" if other else f"{name} {need.head.id[:8]}" if not need.tips else name
 
 
-def _clean_tables(work: Work, progress: Progress) -> None:
+def _clean_tables(work: CleanupRun, progress: Progress) -> None:
     for location in sorted({location for location, _ in work.needs.tables}):
         try:
             _drop_lines(work, location)  # first: they keep the versions that they began at
@@ -272,7 +272,7 @@ def _clean_tables(work: Work, progress: Progress) -> None:
         progress(done, total)
 
 
-def _clean_table(work: Work, need: Need, name: str) -> CleanupReport:
+def _clean_table(work: CleanupRun, need: Need, name: str) -> CleanupReport:
     lake = work.lake
     place, main = lake.place_of(need.head, need.lake_branch), lake.plain_place_of(need.head)
     going = frozenset(work.swept.paths[name])
@@ -291,7 +291,7 @@ def _clean_table(work: Work, need: Need, name: str) -> CleanupReport:
     return report
 
 
-def _drop_lines(work: Work, location: str) -> None:
+def _drop_lines(work: CleanupRun, location: str) -> None:
     """Removes branches of a table that a branch of the lake made which is gone."""
     head = next(need.head for (where, _), need in work.needs.tables.items() if where == location)
     branches = Branches(work.lake.plain_place_of(head))
@@ -320,14 +320,14 @@ def _drop_lines(work: Work, location: str) -> None:
         going = [name for name in going if name not in ends]
 
 
-def _expire(work: Work, kept: LakeRetention) -> None:
+def _expire(work: CleanupRun, kept: LakeRetention) -> None:
     catalog = work.lake.catalog
     work.expired = expire(catalog, kept.outcomes, kept.keys, work.now, dry_run=work.dry_run)
     if not work.dry_run and isinstance(catalog.records, GivesSpaceBack):
         work.freed = catalog.records.give_space_back()
 
 
-def _report(work: Work) -> LakeCleanupReport:
+def _report(work: CleanupRun) -> LakeCleanupReport:
     gone: dict[str, tuple[int, ...]] = {}
     kept: dict[str, dict[int, tuple[str, ...]]] = {}
     for line in work.lines:

@@ -26,7 +26,7 @@ from tiltyard.lakes.claim import TABLE_DIRECTORY
 from tiltyard.lakes.recovery.journal import entries
 from tiltyard.lakes.table_names import below, resolved, shown
 from tiltyard.transaction.log import VERSIONS, VersionLog
-from tiltyard.verbs.engine.access import Place
+from tiltyard.verbs.engine.access import TableAccess
 from tiltyard.verbs.table_refs import Branches, Tags
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ class Orphan:
 # ---- what there is -------------------------------------------------------------------------------------------------------------------
 
 
-def directories(root: Place) -> dict[str, list[ObjectInfo]]:
+def directories(root: TableAccess) -> dict[str, list[ObjectInfo]]:
     """Directories below the root that are called as a lake calls its tables', with their files."""
     found: dict[str, list[ObjectInfo]] = {}
     for info in root.store.list(""):
@@ -231,7 +231,7 @@ def has_versions(directory: str, files: Iterable[ObjectInfo]) -> bool:
 # ---- transactions that the catalog has lost --------------------------------------------------------------------------------------
 
 
-def committed_beyond(places: Iterable[tuple[Place, int]], lake_id: str) -> set[str]:
+def committed_beyond(places: Iterable[tuple[TableAccess, int]], lake_id: str) -> set[str]:
     """Lake transactions whose versions stand in tables above the version that the catalog has: it has no record of them.
 
     Args:

@@ -15,11 +15,11 @@ from tiltyard.lakes.cleanup.orphans import Judge, find_orphans, known_locations,
 from tiltyard.lakes.table_names import resolved
 from tiltyard.verbs.cleanup.cleanup_plan import GRACE as FILE_GRACE
 from tiltyard.verbs.cleanup.run_cleanup import deletions
-from tiltyard.verbs.engine.access import Place
+from tiltyard.verbs.engine.access import TableAccess
 
 if TYPE_CHECKING:
     from tiltyard.lake import Lake
-    from tiltyard.lakes.cleanup.lake_cleanup import Work
+    from tiltyard.lakes.cleanup.lake_cleanup import CleanupRun
 
 
 def file_grace(grace: timedelta) -> timedelta:
@@ -27,7 +27,7 @@ def file_grace(grace: timedelta) -> timedelta:
     return max(grace, FILE_GRACE) if grace else grace
 
 
-def proved(work: Work) -> list[str]:
+def proved(work: CleanupRun) -> list[str]:
     """Directories of dropped tables that this lake made, by their own mark. What was registered belongs to somebody else."""
     judge, found = Judge(work.lake), []
     for location, head in work.needs.vanished.items():
@@ -42,7 +42,7 @@ def proved(work: Work) -> list[str]:
     return found
 
 
-def remove_directories(work: Work) -> None:
+def remove_directories(work: CleanupRun) -> None:
     """Removes directories that are proved to be dead, and those that the caller named."""
     lake = work.lake
     _remove_unfinished(work)
@@ -95,7 +95,7 @@ def check_asked(lake: Lake, include: Collection[str]) -> None:
             )
 
 
-def _remove_unfinished(work: Work) -> None:
+def _remove_unfinished(work: CleanupRun) -> None:
     """Removes owner files that their writer died over: nothing else is in such a directory, so nothing says whose it would have been."""
     root = work.lake.root_place()
     if work.dry_run or not isinstance(root.store, KeepsTemporaries):
@@ -121,7 +121,7 @@ def _spelled_out(lake: Lake, directories: Iterable[str]) -> list[str]:
     return [resolved(lake.uri_of(directory)) for directory in directories]
 
 
-def _never_committed(work: Work, directory: str) -> bool:
+def _never_committed(work: CleanupRun, directory: str) -> bool:
     """Sees to it that the transaction which made a directory can never be committed: the record that its deletion rests on.
 
     For a table of a branch that has ended, that is such a record.
@@ -131,11 +131,11 @@ def _never_committed(work: Work, directory: str) -> bool:
     return candidate.ended or not transaction or work.lake.catalog.abort(transaction)
 
 
-def _has_files(root: Place, directory: str) -> bool:
+def _has_files(root: TableAccess, directory: str) -> bool:
     return next(iter(root.store.list(f"{directory}/")), None) is not None
 
 
-def _is_abandoned(work: Work, directory: str, files: Sequence[ObjectInfo]) -> bool:
+def _is_abandoned(work: CleanupRun, directory: str, files: Sequence[ObjectInfo]) -> bool:
     """Whether nobody is about to make a table in a directory, or will be refused if he is."""
     swept = work.swept
     if any(directory in one.tables for one in swept.held) or any(directory == where for where, _ in swept.unreadable):
@@ -144,7 +144,7 @@ def _is_abandoned(work: Work, directory: str, files: Sequence[ObjectInfo]) -> bo
     return given_up or work.now - max(info.modified for info in files) >= file_grace(work.grace)
 
 
-def _remove_directory(root: Place, directory: str) -> None:
+def _remove_directory(root: TableAccess, directory: str) -> None:
     """Deletes all files of a table, and those that were being written."""
     paths = [info.path for info in root.store.list(f"{directory}/")]
     if isinstance(root.store, KeepsTemporaries):
@@ -154,7 +154,7 @@ def _remove_directory(root: Place, directory: str) -> None:
             pass
 
 
-def _settle(work: Work, directory: str) -> None:
+def _settle(work: CleanupRun, directory: str) -> None:
     head = work.needs.seen.get(directory)
     if head is not None:
         work.lake.catalog.settle([one for one in work.lake.catalog.pending() if one.table == head.id])

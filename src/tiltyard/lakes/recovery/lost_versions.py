@@ -9,7 +9,7 @@ from tiltyard.catalog.catalog import Pending
 from tiltyard.catalog.expiry import forget, give_up_below
 from tiltyard.catalog.lake_values import MAIN, TableHead
 from tiltyard.catalog.ledger import foreign_maker, maker_of
-from tiltyard.catalog.snapshot_index import Line, read_line
+from tiltyard.catalog.snapshot_index import BranchHistory, read_line
 from tiltyard.catalog.value_codec import TAGS
 from tiltyard.errors import CorruptTable, NotFound
 from tiltyard.interfaces import ObjectStore
@@ -98,7 +98,7 @@ def forget_unreadable(work: Reconstruction) -> None:
         work.unknown.append(f"snapshots of {line.branch} below {floor}: versions that they show were cleaned up since")
 
 
-def _floor(work: Reconstruction, line: Line) -> int:
+def _floor(work: Reconstruction, line: BranchHistory) -> int:
     """The oldest snapshot from which on all can be read; the beginning where nothing is missing, or the newest one cannot be read."""
     unreadable: set[str] = set()
     floor = line.begin

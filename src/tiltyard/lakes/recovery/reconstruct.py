@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
-from tiltyard.catalog.lake_values import Change, Kind, Publication, Snapshot, Step, TableHead
+from tiltyard.catalog.lake_values import Change, Kind, Publication, Snapshot, TableHead, VersionStep
 from tiltyard.catalog.ledger import FOREIGN
 from tiltyard.catalog.line_identity import owns, table_branch
 from tiltyard.catalog.marks import TABLE_NAME, Owner, Says
@@ -24,7 +24,7 @@ from tiltyard.interfaces import Clock
 from tiltyard.lakes.claim import TABLE_DIRECTORY
 from tiltyard.lakes.recovery.found import FoundLine, FoundVersion, LineKey
 from tiltyard.lakes.recovery.journal_replay import Noted, NotedNames
-from tiltyard.lakes.recovery.regroup import Evidence, Group, certain, group
+from tiltyard.lakes.recovery.regroup import Evidence, FoundTransaction, certain, group
 from tiltyard.lakes.table_names import full_name, resolved, shown
 from tiltyard.verbs.table_refs import Branches
 
@@ -147,7 +147,7 @@ def _fork(work: Reconstruction, head: TableHead, branch: str, line: str) -> str:
 class _Unit:
     """One snapshot to be: what it did to tables, and to names."""
 
-    group: Group | None
+    group: FoundTransaction | None
     names: NotedNames | None
     is_followed: bool = False
     """Of a single version of a foreign writer: whether the lake wrote to the table after it, so that it adopted that version before."""
@@ -186,7 +186,7 @@ def catch_up(work: Reconstruction, branch: str) -> None:
     _skip_to(work, branch, highest)
 
 
-def _settle_contradictions(work: Reconstruction, batches: Sequence[Sequence[Group]]) -> list[Group]:
+def _settle_contradictions(work: Reconstruction, batches: Sequence[Sequence[FoundTransaction]]) -> list[FoundTransaction]:
     """One group for each batch. Where marks contradict each other nobody knows what belonged together, so all of it comes at once."""
     settled = []
     for batch in batches:
@@ -198,12 +198,12 @@ def _settle_contradictions(work: Reconstruction, batches: Sequence[Sequence[Grou
             for key, versions in found.parts.items():
                 parts.setdefault(key, []).extend(versions)
         whole = {key: sorted(versions, key=lambda version: version.version) for key, versions in parts.items()}
-        settled.append(Group(f"contradictory {batch[0].id}", whole, is_foreign=True))
+        settled.append(FoundTransaction(f"contradictory {batch[0].id}", whole, is_foreign=True))
         work.unknown.append(f"the order of {len(batch)} transactions, whose marks contradict each other: they are one snapshot now")
     return settled
 
 
-def _units(work: Reconstruction, branch: str, groups: Sequence[Group], noted: Sequence[NotedNames]) -> list[_Unit]:
+def _units(work: Reconstruction, branch: str, groups: Sequence[FoundTransaction], noted: Sequence[NotedNames]) -> list[_Unit]:
     """Snapshots to be, in order. Whatever a note of names shows came before it, and all else after it."""
     units: list[_Unit] = []
     rest = list(groups)
@@ -233,7 +233,7 @@ def _followed(units: Sequence[_Unit]) -> list[_Unit]:
     return noted[::-1]
 
 
-def _is_within(found: Group, names: NotedNames, known: Iterable[str]) -> bool:
+def _is_within(found: FoundTransaction, names: NotedNames, known: Iterable[str]) -> bool:
     """Whether a commit is part of what a note of names shows: it is in a version that the note has, or in a table that is gone by then."""
     shows = {(head.location, head.branch): head.version for head in names.tables.values()}
     locations = {head.location for head in names.tables.values()}
@@ -346,7 +346,8 @@ def _table_changes(work: Reconstruction, branch: str, unit: _Unit) -> list[Chang
     for key, versions in sorted(parts.items(), key=lambda part: (part[0][0], part[0][1] or "")):
         head = next((head for head in work.heads[branch].values() if home_of(work, branch, head) == key), None)
         steps = tuple(
-            Step(version.version, version.path, version.staged, version.maker, version.operation, version.content) for version in versions
+            VersionStep(version.version, version.path, version.staged, version.maker, version.operation, version.content)
+            for version in versions
         )
         if head is None:
             changes.append(_creation(work, key, versions, steps))
@@ -359,7 +360,7 @@ def _table_changes(work: Reconstruction, branch: str, unit: _Unit) -> list[Chang
     return changes
 
 
-def _creation(work: Reconstruction, key: LineKey, versions: Sequence[FoundVersion], steps: tuple[Step, ...]) -> Change:
+def _creation(work: Reconstruction, key: LineKey, versions: Sequence[FoundVersion], steps: tuple[VersionStep, ...]) -> Change:
     config = versions[0].config
     noted = next(
         (head for notes in work.noted.names.values() for names in notes for head in names.tables.values() if head.location == key[0]), None

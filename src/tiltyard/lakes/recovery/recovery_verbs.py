@@ -9,7 +9,7 @@ from typing import Literal, cast
 
 from tiltyard.lakes.opening import lake_storage
 from tiltyard.lakes.recovery.reconstruct import Progress
-from tiltyard.lakes.recovery.restoring import LakeRecoveryReport, Make, Target, rebuild_lake, restore_lake
+from tiltyard.lakes.recovery.restoring import LakeRecoveryReport, Make, RestoreTarget, rebuild_lake, restore_lake
 from tiltyard.options import Storage
 
 
@@ -49,7 +49,7 @@ class Recoverable:
             AlreadyExists: there is a catalog, and ``replace`` is false.
             OwnershipError: the root, or the catalog, belongs to another lake.
         """
-        target = Target(uri, root, catalog, lake_storage(storage), author or somebody(), replace)
+        target = RestoreTarget(uri, root, catalog, lake_storage(storage), author or somebody(), replace)
         return restore_lake(target, backup, cast("Make", cls), progress or _quiet)
 
     @classmethod
@@ -82,7 +82,7 @@ class Recoverable:
             OwnershipError: no lake has claimed the root, or the catalog belongs to another lake.
             AlreadyExists: there is a catalog, and ``replace`` is false.
         """
-        target = Target(uri, root, catalog, lake_storage(storage), author or somebody(), replace)
+        target = RestoreTarget(uri, root, catalog, lake_storage(storage), author or somebody(), replace)
         return rebuild_lake(target, cast("Make", cls), progress or _quiet)
 
 

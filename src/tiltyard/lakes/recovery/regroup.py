@@ -18,7 +18,7 @@ from tiltyard.lakes.recovery.found import FoundVersion, LineKey
 
 
 @dataclass(slots=True)
-class Group:
+class FoundTransaction:
     """What one commit did to the tables.
 
     Attributes:
@@ -49,7 +49,7 @@ class Group:
         return self.at, self.base, self.id
 
 
-def group(lines: Mapping[LineKey, Sequence[FoundVersion]], is_ours: Callable[[FoundVersion], bool]) -> list[list[Group]]:
+def group(lines: Mapping[LineKey, Sequence[FoundVersion]], is_ours: Callable[[FoundVersion], bool]) -> list[list[FoundTransaction]]:
     """Groups in an order in which they can have been committed, each in a list of its own.
 
     Marks that contradict each other leave no order. Versions of all groups that this concerns come in one list, at the end: whoever
@@ -59,13 +59,13 @@ def group(lines: Mapping[LineKey, Sequence[FoundVersion]], is_ours: Callable[[Fo
         lines: versions of each line, lowest first.
         is_ours: whether a version was committed through this lake.
     """
-    groups: dict[str, Group] = {}
+    groups: dict[str, FoundTransaction] = {}
     chains: list[list[str]] = []
     for key, versions in lines.items():
         chain: list[str] = []
         for version in versions:
             name = _name(key, version, chain) if not is_ours(version) else version.transaction
-            found = groups.setdefault(name, Group(name, is_foreign=not is_ours(version)))
+            found = groups.setdefault(name, FoundTransaction(name, is_foreign=not is_ours(version)))
             found.parts.setdefault(key, []).append(version)
             if not chain or chain[-1] != name:
                 chain.append(name)

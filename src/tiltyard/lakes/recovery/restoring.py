@@ -22,9 +22,9 @@ from tiltyard.catalog.records import Body, Found, Records, Writes
 from tiltyard.catalog.value_codec import LAKE, tip_key
 from tiltyard.errors import AlreadyExists, ContentionError, OwnershipError
 from tiltyard.interfaces import Runtime, system_runtime
-from tiltyard.lakes.claim import Claim, make_claim, read_claim, refuse_other_lake, replace_claim
+from tiltyard.lakes.claim import RootClaim, make_claim, read_claim, refuse_other_lake, replace_claim
 from tiltyard.lakes.finishing import recover
-from tiltyard.lakes.opening import Where, open_where
+from tiltyard.lakes.opening import LakeLocation, open_where
 from tiltyard.lakes.recovery.backup import TIPS, is_lakes, read_backup, tips_of
 from tiltyard.lakes.recovery.found import directories
 from tiltyard.lakes.recovery.gather import place_staged, read_branch, sort_directories
@@ -88,7 +88,7 @@ class LakeRecoveryReport:
 
 
 @dataclass(frozen=True)
-class Target:
+class RestoreTarget:
     """A catalog that is to be made.
 
     Attributes:
@@ -110,13 +110,13 @@ class Target:
         return self.storage.runtime or system_runtime()
 
 
-def restore_lake(target: Target, backup: str | os.PathLike[str], make: Make, progress: Progress) -> LakeRecoveryReport:
+def restore_lake(target: RestoreTarget, backup: str | os.PathLike[str], make: Make, progress: Progress) -> LakeRecoveryReport:
     """See ``Lake.restore``."""
     taken, known = read_backup(backup)
     facts = check_format(known[LAKE], taken.path)
     stated = facts.get("root") if target.root is None else None
 
-    def check(where: Where) -> None:
+    def check(where: LakeLocation) -> None:
         claim = read_claim(where.root_store()) if where.root else None
         if claim is not None:
             refuse_other_lake(claim, taken.lake, where.root)
@@ -133,11 +133,11 @@ def restore_lake(target: Target, backup: str | os.PathLike[str], make: Make, pro
         records.close()
 
 
-def rebuild_lake(target: Target, make: Make, progress: Progress) -> LakeRecoveryReport:
+def rebuild_lake(target: RestoreTarget, make: Make, progress: Progress) -> LakeRecoveryReport:
     """See ``Lake.rebuild``."""
-    owners: list[Claim] = []
+    owners: list[RootClaim] = []
 
-    def check(where: Where) -> None:
+    def check(where: LakeLocation) -> None:
         claim = read_claim(where.with_root(None).root_store())
         if claim is None:
             raise OwnershipError(
@@ -161,14 +161,14 @@ def rebuild_lake(target: Target, make: Make, progress: Progress) -> LakeRecovery
         records.close()
 
 
-def _now(target: Target) -> str:
+def _now(target: RestoreTarget) -> str:
     return target.runtime.clock.now().isoformat()
 
 
 # ---- the catalog that is to be made ------------------------------------------------------------------------------------------------
 
 
-def _opened(target: Target, root: str | None, check: Callable[[Where], None]) -> tuple[Where, Records]:
+def _opened(target: RestoreTarget, root: str | None, check: Callable[[LakeLocation], None]) -> tuple[LakeLocation, Records]:
     """The place of the catalog, after it was looked at whether the root is the lake's."""
     where, records = open_where(
         target.uri,
@@ -186,7 +186,7 @@ def _opened(target: Target, root: str | None, check: Callable[[Where], None]) ->
         raise
 
 
-def _refuse_taken(where: Where, records: Records, lake: str, source: str, *, replacing: bool) -> None:
+def _refuse_taken(where: LakeLocation, records: Records, lake: str, source: str, *, replacing: bool) -> None:
     """Refuses to write over a catalog that somebody may use, unless asked to; and over that of another lake in any case."""
     found = {key: body for key, body in records.scan([LAKE, TIPS, "table/"]) if is_lakes(key, body)}
     if LAKE not in found:
@@ -212,7 +212,7 @@ def _refuse_taken(where: Where, records: Records, lake: str, source: str, *, rep
         )
 
 
-def _begun(target: Target, where: Where, known: Mapping[str, Body], make: Make) -> Reconstruction:
+def _begun(target: RestoreTarget, where: LakeLocation, known: Mapping[str, Body], make: Make) -> Reconstruction:
     """A catalog in memory, over the real tables."""
     clock = SetClock(target.runtime.clock)
     memory = MemoryRecords()
@@ -245,11 +245,13 @@ def _reconstruct(work: Reconstruction, progress: Progress, since: datetime | Non
 # ---- storing it --------------------------------------------------------------------------------------------------------------------
 
 
-def _stored(work: Reconstruction, where: Where, records: Records, source: str, target: Target, make: Make) -> LakeRecoveryReport:
+def _stored(
+    work: Reconstruction, where: LakeLocation, records: Records, source: str, target: RestoreTarget, make: Make
+) -> LakeRecoveryReport:
     made = _renewed(dict(work.lake.catalog.records.scan([""])), target.runtime.random.uuid())
     made[LAKE] = {**made[LAKE], "recovered": {"from": source, "snapshots": tips_of(made)}}
     _replace(records, made)
-    claim = Claim(work.id, where.catalog, str(made[LAKE].get("created", "")))
+    claim = RootClaim(work.id, where.catalog, str(made[LAKE].get("created", "")))
     store = where.root_store()
     if make_claim(store, claim, target.runtime).catalog != where.catalog:
         replace_claim(store, claim)

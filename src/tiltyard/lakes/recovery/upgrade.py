@@ -19,7 +19,7 @@ from tiltyard.catalog.snapshot_index import read_line
 from tiltyard.catalog.value_codec import BRANCHES, GONE, PINS, TAGS, head_from_body, head_to_body, pin_key, table_key, tip_key
 from tiltyard.errors import NotFound, TiltyardError
 from tiltyard.format.names import Scheme
-from tiltyard.lakes.claim import TABLE_DIRECTORY, Claim, make_claim, read_claim
+from tiltyard.lakes.claim import TABLE_DIRECTORY, RootClaim, make_claim, read_claim
 from tiltyard.lakes.cleanup.pins import make_pin
 from tiltyard.lakes.recovery.journal import complete_journal
 from tiltyard.lakes.table_names import shown
@@ -76,7 +76,7 @@ def upgrade_lake(lake: Lake, *, dry_run: bool, progress: Progress) -> LakeUpgrad
     root = lake.root_place()
     claimed = read_claim(root.store) is None
     if claimed and not dry_run:
-        make_claim(root.store, Claim(lake.id, lake._where.catalog, str(facts.get("created", ""))), lake.catalog.runtime)
+        make_claim(root.store, RootClaim(lake.id, lake._where.catalog, str(facts.get("created", ""))), lake.catalog.runtime)
     skipped: dict[str, str] = {}
     owned = _own(lake, skipped, dry_run=dry_run)
     filled = [branch for branch in (MAIN, *lake.branches) if _fill(lake, branch, dry_run=dry_run)]

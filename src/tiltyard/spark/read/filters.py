@@ -26,7 +26,7 @@ Node = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Condition:
+class PushedCondition:
     """A condition in SQL.
 
     Attributes:
@@ -45,7 +45,7 @@ class _Column:
     nested: bool = False
 
 
-def condition(node: Node, schema: pa.Schema) -> Condition | None:
+def condition(node: Node, schema: pa.Schema) -> PushedCondition | None:
     """The condition in SQL; None where Spark and pylance might not agree.
 
     Args:
@@ -58,9 +58,9 @@ def condition(node: Node, schema: pa.Schema) -> Condition | None:
     if name == "Not":
         inner = condition(children[0], schema)
         # What is true for too many rows would be false for too few when it is turned around.
-        return Condition(f"(NOT {inner.sql})") if inner is not None and inner.exact else None
+        return PushedCondition(f"(NOT {inner.sql})") if inner is not None and inner.exact else None
     if name == "Literal" and node["t"] == "boolean":
-        return None if node["v"] is None else Condition(node["v"].lower())
+        return None if node["v"] is None else PushedCondition(node["v"].lower())
     if name in ("IsNull", "IsNotNull"):
         return _null_test(name, children[0], schema)
     if name in _COMPARISONS:
@@ -75,38 +75,38 @@ def condition(node: Node, schema: pa.Schema) -> Condition | None:
         column = _column(children[0], schema)
         if column is None or column.nested or not _is_float(column.kind):
             return None
-        return Condition(f"({column.sql} IS NOT NULL AND isnan({column.sql}))")
+        return PushedCondition(f"({column.sql} IS NOT NULL AND isnan({column.sql}))")
     return _flag(node, schema)
 
 
-def _joined(name: str, left: Condition | None, right: Condition | None) -> Condition | None:
+def _joined(name: str, left: PushedCondition | None, right: PushedCondition | None) -> PushedCondition | None:
     if left is not None and right is not None:
-        return Condition(f"({left.sql} {name.upper()} {right.sql})", left.exact and right.exact)
+        return PushedCondition(f"({left.sql} {name.upper()} {right.sql})", left.exact and right.exact)
     if name == "Or":
         return None
     half = left or right
-    return None if half is None else Condition(half.sql, exact=False)
+    return None if half is None else PushedCondition(half.sql, exact=False)
 
 
-def _flag(node: Node, schema: pa.Schema) -> Condition | None:
+def _flag(node: Node, schema: pa.Schema) -> PushedCondition | None:
     """A column of booleans, which is a condition itself."""
     column = _column(node, schema)
     if column is None or not pa.types.is_boolean(column.kind):
         return None
-    return Condition(column.sql, not column.nested)
+    return PushedCondition(column.sql, not column.nested)
 
 
-def _null_test(name: str, node: Node, schema: pa.Schema) -> Condition | None:
+def _null_test(name: str, node: Node, schema: pa.Schema) -> PushedCondition | None:
     column = _column(node, schema)
     if column is None:
         return None
     if name == "IsNotNull":
-        return Condition(f"({column.sql} IS NOT NULL)", not column.nested)
+        return PushedCondition(f"({column.sql} IS NOT NULL)", not column.nested)
     # A field of a struct that is null is null to Spark, whatever is stored there.
-    return None if column.nested else Condition(f"({column.sql} IS NULL)")
+    return None if column.nested else PushedCondition(f"({column.sql} IS NULL)")
 
 
-def _comparison(operator: str, left: Node, right: Node, schema: pa.Schema) -> Condition | None:
+def _comparison(operator: str, left: Node, right: Node, schema: pa.Schema) -> PushedCondition | None:
     if left["c"] == "Literal":
         left, right, operator = right, left, _FLIPPED[operator]
     column = _column(left, schema)
@@ -122,29 +122,29 @@ def _comparison(operator: str, left: Node, right: Node, schema: pa.Schema) -> Co
         plain = f"({plain} AND NOT isnan({column.sql}))"  # Spark has NaN above everything, whatever its sign
     elif _is_float(column.kind) and operator in (">", ">="):
         plain = f"({plain} OR isnan({column.sql}))"
-    return Condition(plain, not column.nested)
+    return PushedCondition(plain, not column.nested)
 
 
-def _of_two_columns(operator: str, left: _Column, right: _Column | None) -> Condition | None:
+def _of_two_columns(operator: str, left: _Column, right: _Column | None) -> PushedCondition | None:
     if right is None or left.kind != right.kind or left.nested or right.nested:
         return None
     same = pa.types.is_signed_integer(left.kind) or pa.types.is_date32(left.kind) or pa.types.is_string(left.kind)
-    return Condition(f"({left.sql} {operator} {right.sql})") if same else None
+    return PushedCondition(f"({left.sql} {operator} {right.sql})") if same else None
 
 
-def _null_safe(left: Node, right: Node, schema: pa.Schema) -> Condition | None:
+def _null_safe(left: Node, right: Node, schema: pa.Schema) -> PushedCondition | None:
     if left["c"] == "Literal":
         left, right = right, left
     column = _column(left, schema)
     if column is None or column.nested or right["c"] != "Literal":
         return None
     if right["v"] is None:
-        return Condition(f"({column.sql} IS NULL)")
+        return PushedCondition(f"({column.sql} IS NULL)")
     value = literal(right["t"], right["v"], column.kind)
-    return None if value is None else Condition(f"({column.sql} IS NOT NULL AND {column.sql} = {value})")
+    return None if value is None else PushedCondition(f"({column.sql} IS NOT NULL AND {column.sql} = {value})")
 
 
-def _membership(node: Node, schema: pa.Schema) -> Condition | None:
+def _membership(node: Node, schema: pa.Schema) -> PushedCondition | None:
     column = _column(node["k"][0], schema)
     if column is None:
         return None
@@ -159,15 +159,15 @@ def _membership(node: Node, schema: pa.Schema) -> Condition | None:
     values = [literal(kind, value, column.kind) for kind, value in given]
     if any(value is None for value in values):
         return None
-    return Condition(f"({column.sql} IN ({', '.join(map(str, values))}))", not column.nested)
+    return PushedCondition(f"({column.sql} IN ({', '.join(map(str, values))}))", not column.nested)
 
 
-def _text_test(function: str, children: list[Node], schema: pa.Schema) -> Condition | None:
+def _text_test(function: str, children: list[Node], schema: pa.Schema) -> PushedCondition | None:
     column, wanted = _column(children[0], schema), children[1]
     if column is None or not _is_text(column.kind) or wanted["c"] != "Literal":
         return None
     value = literal(wanted["t"], wanted["v"], column.kind)
-    return None if value is None else Condition(f"({function}({column.sql}, {value}))", not column.nested)
+    return None if value is None else PushedCondition(f"({function}({column.sql}, {value}))", not column.nested)
 
 
 def _column(node: Node, schema: pa.Schema) -> _Column | None:

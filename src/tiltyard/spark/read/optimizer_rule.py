@@ -23,12 +23,12 @@ _SCANS: Final = "NarrowScans"
 _WRITES: Final = "UnmeasuredWrites"
 _OURS: Final = (f"tiltyard.{_SCANS}", f"tiltyard.{_WRITES}")
 _lock: Final = Lock()
-_installed: Final[dict[str, Rule]] = {}
+_installed: Final[dict[str, OptimizerRule]] = {}
 """By the session's own id: Python may hold several objects for one session."""
 
 
 @dataclass(frozen=True, eq=False)
-class Rule:
+class OptimizerRule:
     """The rules in one session.
 
     Attributes:
@@ -45,7 +45,7 @@ class Rule:
         return str(self.instance.lastFailure())
 
 
-def install(spark: SparkSession) -> Rule:
+def install(spark: SparkSession) -> OptimizerRule:
     """Puts the rule into a session, once.
 
     Raises:
@@ -66,7 +66,7 @@ def remove(spark: SparkSession) -> None:
             measured_again(spark)
 
 
-def rule_of(spark: SparkSession) -> Rule | None:
+def rule_of(spark: SparkSession) -> OptimizerRule | None:
     """The rule of a session, if it has one: what it answered, declined and failed at."""
     return _installed.get(_key(spark))
 
@@ -75,7 +75,7 @@ def _key(spark: SparkSession) -> str:
     return str(spark._jsparkSession.sessionUUID())
 
 
-def _install(spark: SparkSession) -> Rule:
+def _install(spark: SparkSession) -> OptimizerRule:
     from pyspark.java_gateway import ensure_callback_server_started
 
     context = spark.sparkContext
@@ -88,7 +88,7 @@ def _install(spark: SparkSession) -> Rule:
     rules.add(scans)
     rules.add(writes)
     _set_rules(spark, rules)
-    return Rule(planner, scans)
+    return OptimizerRule(planner, scans)
 
 
 def _others(spark: SparkSession) -> Any:

@@ -14,7 +14,7 @@ from tiltyard.errors import InvalidInput, NotFound, UnsupportedFeature
 from tiltyard.spark.lake_tables import LakeSpark, NamedTables, TransactionSpark
 from tiltyard.spark.placement import Work, is_connect
 from tiltyard.spark.read.reading_tables import data_frame
-from tiltyard.spark.spark_expressions import Told
+from tiltyard.spark.spark_expressions import ColumnFacts
 from tiltyard.spark.spark_table import SparkTable
 from tiltyard.spark.sql.plan_members import check_members
 from tiltyard.spark.sql.sql_plans import (
@@ -32,7 +32,7 @@ from tiltyard.spark.sql.sql_plans import (
     syntax_error,
     target_of,
 )
-from tiltyard.spark.write.merging import Clause, SparkMergePlan
+from tiltyard.spark.write.merging import SparkClause, SparkMergePlan
 from tiltyard.spark.write.row_verbs import delete_rows, update_rows
 from tiltyard.spark.write.upserting import merge
 
@@ -258,7 +258,7 @@ class _Doing:
     # ---- one for each kind ---------------------------------------------------------------------------------------------------------
 
     def _delete(self, statement: Statement, table: SparkTable, target: TargetTable) -> DataFrame:
-        condition = Told(statement.column(statement.plan.condition()), statement.text)
+        condition = ColumnFacts(statement.column(statement.plan.condition()), statement.text)
         done = delete_rows(self.names.session, table.table.refresh(), condition, {}, self.names.work, target.alias)
         return self._affected(done)
 
@@ -266,8 +266,8 @@ class _Doing:
         values = assignments_of(statement, statement.plan.assignments(), target.alias)
         values = _known_columns(values, table)
         given = option(statement.plan.condition())
-        where = None if given is None else Told(statement.column(given), statement.text)
-        told: dict[str, Any] = {name: Told(value, statement.text) for name, value in values.items()}
+        where = None if given is None else ColumnFacts(statement.column(given), statement.text)
+        told: dict[str, Any] = {name: ColumnFacts(value, statement.text) for name, value in values.items()}
         done = update_rows(self.names.session, table.table.refresh(), told, where, {}, self.names.work, target.alias)
         return self._affected(done)
 
@@ -340,7 +340,7 @@ def _merge_plan(statement: Statement, table: SparkTable, target: TargetTable, gi
     same = list(_known_columns(dict.fromkeys(same), table))
     known = set(given)
     on = tuple(same) if whole and same and all(one in known for one in same) else None
-    condition = None if on is not None else Told(statement.column(plan.mergeCondition()), statement.text)
+    condition = None if on is not None else ColumnFacts(statement.column(plan.mergeCondition()), statement.text)
     made = SparkMergePlan(on, condition, source=source, target=target.alias, same=frozenset(same))
     reader = _Clauses(statement, table, target.alias, given)
     made = replace(
@@ -356,7 +356,7 @@ def _with_all_columns(plan: SparkMergePlan, table: SparkTable) -> SparkMergePlan
     """The plan with ``*`` spelled out: the source may have further columns, for conditions."""
     every = {name: f"`{plan.source}`.`{name.replace('`', '``')}`" for name in table.schema.names}
 
-    def spelled(clauses: tuple[Clause, ...]) -> tuple[Clause, ...]:
+    def spelled(clauses: tuple[SparkClause, ...]) -> tuple[SparkClause, ...]:
         return tuple(replace(one, values=every) if one.values is None and one.kind != "delete" else one for one in clauses)
 
     return replace(plan, matched=spelled(plan.matched), source_only=spelled(plan.source_only))
@@ -371,25 +371,25 @@ class _Clauses:
     target: str
     given: list[str]
 
-    def read_all(self, actions: Any) -> tuple[Clause, ...]:
+    def read_all(self, actions: Any) -> tuple[SparkClause, ...]:
         return tuple(self._read(one) for one in as_list(actions))
 
-    def _read(self, action: Any) -> Clause:
+    def _read(self, action: Any) -> SparkClause:
         kind, text = kind_of(action), self.statement.text
         check_members(action)
         held = option(action.condition())
-        condition = None if held is None else Told(self.statement.column(held), text)
+        condition = None if held is None else ColumnFacts(self.statement.column(held), text)
         if kind == "DeleteAction":
-            return Clause("delete", condition)
+            return SparkClause("delete", condition)
         if kind in ("UpdateStarAction", "InsertStarAction"):
             if missing := [name for name in self.table.schema.names if name not in self.given]:
                 raise InvalidInput(f"The source has no column {missing[0]!r}, which * stands for.", argument="text")
-            return Clause("update" if kind == "UpdateStarAction" else "insert", condition)
+            return SparkClause("update" if kind == "UpdateStarAction" else "insert", condition)
         if kind not in ("UpdateAction", "InsertAction"):
             raise self.statement.refuse(f"{kind} is not known", action)
         values = _known_columns(assignments_of(self.statement, action.assignments(), self.target), self.table)
-        told = {name: Told(value, text) for name, value in values.items()}
-        return Clause("update" if kind == "UpdateAction" else "insert", condition, told)
+        told = {name: ColumnFacts(value, text) for name, value in values.items()}
+        return SparkClause("update" if kind == "UpdateAction" else "insert", condition, told)
 
 
 def _optimize(names: _Names, name: str) -> DataFrame:

@@ -21,7 +21,7 @@ _FIRST: Final = frozenset({"Overwrite", "Clone"})
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class StreamStep:
     """One version, seen from the one before it.
 
     Attributes:
@@ -41,7 +41,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class StreamSource:
     """A table as any process can open it, at any of its versions."""
 
     uri: str
@@ -78,12 +78,12 @@ def fragments_of(table: ty.TableReader) -> list[Fragment]:
 class Steps:
     """The steps of a table, each worked out once."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: StreamSource) -> None:
         self._source = source
-        self._known: dict[int, Step] = {}
+        self._known: dict[int, StreamStep] = {}
         self._last: ty.Table | None = None
 
-    def of(self, version: int) -> Step:
+    def of(self, version: int) -> StreamStep:
         """What a version did."""
         if version not in self._known:
             self._known[version] = self._step(version)
@@ -96,12 +96,12 @@ class Steps:
             self._last = self._source.at(version)
         return self._last
 
-    def _step(self, version: int) -> Step:
+    def _step(self, version: int) -> StreamStep:
         before = None if version == 1 else self._at(version - 1)
         after = self._at(version)
         operation = after.transactions.describe().operation
         if operation in _NO_ROWS:
-            return Step(version, "nothing", operation)
+            return StreamStep(version, "nothing", operation)
         old = {one.id: one for one in before.layout.fragments} if before is not None else {}
         new = {one.id: one for one in after.layout.fragments}
         came = tuple(one for one in fragments_of(after) if one.id not in old)
@@ -110,9 +110,9 @@ class Steps:
         size = sum(one.bytes for one in came)
         if operation == "Append" or is_first or (not operation and stayed):
             kind: Kind = "rows" if came else "nothing"
-            return Step(version, kind, operation, came, sum(one.rows for one in came), size)
+            return StreamStep(version, kind, operation, came, sum(one.rows for one in came), size)
         touched = abs(after.count_rows() - (before.count_rows() if before is not None else 0))
-        return Step(version, "changes", operation or "an unknown operation", (), max(touched, sum(one.rows for one in came), 1), size)
+        return StreamStep(version, "changes", operation or "an unknown operation", (), max(touched, sum(one.rows for one in came), 1), size)
 
 
 # ---- columns -----------------------------------------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ from tiltyard.spark.read.datasets import dataset
 from tiltyard.spark.read.partitioning import Fragment, Span, pack
 from tiltyard.spark.read.reading import Scan, raw_batches
 from tiltyard.spark.source_options import STREAM_READ, Options
-from tiltyard.spark.stream.stream_plan import Source, Step, Steps, columns_at, fragments_of
+from tiltyard.spark.stream.stream_plan import Steps, StreamSource, StreamStep, columns_at, fragments_of
 from tiltyard.spark.target import Address, Target
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ class StreamPart(InputPartition):
         columns: dict[str, str | None],
         spans: tuple[Span, ...] = (),
         *,
-        changes: tuple[Source, int, tuple[str, ...]] | None = None,
+        changes: tuple[StreamSource, int, tuple[str, ...]] | None = None,
     ) -> None:
         super().__init__(None)
         self.address = address
@@ -110,7 +110,7 @@ class TiltyardStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._partitions = options.integer("partitions", least=1) or 2
         self._schema = schema
         self._table = self._target.open()
-        self._source = Source(self._table.uri, self._table.branch, self._target.storage, self._target.allowed_bases)
+        self._source = StreamSource(self._table.uri, self._table.branch, self._target.storage, self._target.allowed_bases)
         self._told, self._told_at = dict(self._table.layout.field_ids), self._table.version
         self._steps = Steps(self._source)
         self._until: int | None = None
@@ -200,7 +200,7 @@ class TiltyardStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             parts += self._of_step(self._steps.of(number))
         return parts
 
-    def _of_step(self, step: Step) -> list[InputPartition]:
+    def _of_step(self, step: StreamStep) -> list[InputPartition]:
         if step.kind == "nothing":
             return []
         if step.kind == "rows":

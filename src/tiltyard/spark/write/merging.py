@@ -17,7 +17,7 @@ Kind = Literal["update", "insert", "delete", "fail"]
 
 
 @dataclass(frozen=True, slots=True)
-class Clause:
+class SparkClause:
     """What happens to some rows.
 
     Attributes:
@@ -48,20 +48,20 @@ class SparkMergePlan:
 
     on: tuple[str, ...] | None = None
     condition: Any = None
-    matched: tuple[Clause, ...] = ()
-    source_only: tuple[Clause, ...] = ()
-    target_only: tuple[Clause, ...] = ()
+    matched: tuple[SparkClause, ...] = ()
+    source_only: tuple[SparkClause, ...] = ()
+    target_only: tuple[SparkClause, ...] = ()
     allow_duplicates: bool = False
     source: str = "source"
     target: str = "target"
     same: frozenset[str] = frozenset()
 
     @property
-    def clauses(self) -> tuple[Clause, ...]:
+    def clauses(self) -> tuple[SparkClause, ...]:
         return (*self.matched, *self.source_only, *self.target_only)
 
-    def added(self, group: Literal["matched", "source_only", "target_only"], clause: Clause) -> SparkMergePlan:
-        known: tuple[Clause, ...] = getattr(self, group)
+    def added(self, group: Literal["matched", "source_only", "target_only"], clause: SparkClause) -> SparkMergePlan:
+        known: tuple[SparkClause, ...] = getattr(self, group)
         if known and known[-1].condition is None:
             raise InvalidInput(
                 f"No row is left for {clause.kind}: the clause before it, {known[-1].kind}, takes all of them.",
@@ -101,37 +101,37 @@ class SparkMerge:
 
     def when_matched_update_all(self, where: str | Column | None = None) -> SparkMerge:
         """Rows in both take all columns that the source has."""
-        return self._with("matched", Clause("update", _condition(where)))
+        return self._with("matched", SparkClause("update", _condition(where)))
 
     def when_matched_update(self, values: Mapping[str, str | Column] | Sequence[str], where: str | Column | None = None) -> SparkMerge:
         """Rows in both take new values, by column, and keep the others; of a list of names, those of the source."""
-        return self._with("matched", Clause("update", _condition(where), self._values(values)))
+        return self._with("matched", SparkClause("update", _condition(where), self._values(values)))
 
     def when_matched_delete(self, where: str | Column | None = None) -> SparkMerge:
         """Rows in both are deleted."""
-        return self._with("matched", Clause("delete", _condition(where)))
+        return self._with("matched", SparkClause("delete", _condition(where)))
 
     def when_matched_fail(self) -> SparkMerge:
         """If a row is in both, nothing is done at all and a ``KeyConflict`` is raised."""
-        return self._with("matched", Clause("fail"))
+        return self._with("matched", SparkClause("fail"))
 
     def when_not_matched_insert_all(self, where: str | Column | None = None) -> SparkMerge:
         """Rows that only the source has are inserted."""
-        return self._with("source_only", Clause("insert", _condition(where)))
+        return self._with("source_only", SparkClause("insert", _condition(where)))
 
     def when_not_matched_insert(self, values: Mapping[str, str | Column] | Sequence[str], where: str | Column | None = None) -> SparkMerge:
         """Rows that only the source has are inserted with these values; other columns are null."""
-        return self._with("source_only", Clause("insert", _condition(where), self._values(values)))
+        return self._with("source_only", SparkClause("insert", _condition(where), self._values(values)))
 
     def when_not_matched_by_source_delete(self, where: str | Column | None = None) -> SparkMerge:
         """Rows that only the table has are deleted."""
-        return self._with("target_only", Clause("delete", _condition(where)))
+        return self._with("target_only", SparkClause("delete", _condition(where)))
 
     def when_not_matched_by_source_update(self, values: Mapping[str, str | Column], where: str | Column | None = None) -> SparkMerge:
         """Rows that only the table has take new values, by column."""
         if not isinstance(values, Mapping):
             raise InvalidInput("Values are expressions by column: there is no source to take them from.", argument="values")
-        return self._with("target_only", Clause("update", _condition(where), self._values(values)))
+        return self._with("target_only", SparkClause("update", _condition(where), self._values(values)))
 
     def execute(self, *, message: str | None = None, commit: ty.CommitOptions | None = None) -> ty.CommitResult:
         """Does it: rows are matched and written in executors, then one commit is made.
@@ -152,7 +152,7 @@ class SparkMerge:
             raise InvalidInput("The merge has no clause.", argument="merge", advice="Add when_matched_... or when_not_matched_... first.")
         return self._run(self._source, self._plan, {"message": message, "commit": commit})
 
-    def _with(self, group: Literal["matched", "source_only", "target_only"], clause: Clause) -> SparkMerge:
+    def _with(self, group: Literal["matched", "source_only", "target_only"], clause: SparkClause) -> SparkMerge:
         return replace(self, _plan=self._plan.added(group, clause))
 
     def _values(self, values: Mapping[str, Any] | Sequence[str]) -> dict[str, Any]:

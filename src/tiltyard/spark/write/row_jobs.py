@@ -41,7 +41,7 @@ class Action:
 
 
 @dataclass
-class Outcome:
+class TaskResult:
     """What one worker did."""
 
     piece: Piece | None = None
@@ -79,7 +79,7 @@ class RowWork:
     key: Any
     source_keys: pa.Schema | None
 
-    def __call__(self, batches: Batches) -> Outcome:
+    def __call__(self, batches: Batches) -> TaskResult:
         done = _Doing(self)
         piece = self.task.write(done.new_rows(batches))
         return done.outcome(piece)
@@ -90,7 +90,7 @@ class _Doing:
 
     def __init__(self, work: RowWork) -> None:
         self.work = work
-        self.made = Outcome()
+        self.made = TaskResult()
         self.taken: list[Any] = [np.empty(0, np.int64)]
         self.moved: list[Any] = [np.empty(0, np.int64)]
         self.keys: list[pa.Table] = []
@@ -160,7 +160,7 @@ class _Doing:
             made |= {name: pa.nulls(batch.num_rows, schema.field(name).type) for name in kept}
         return pa.RecordBatch.from_arrays([_typed(made[one.name], one.type) for one in schema], schema=schema)
 
-    def outcome(self, piece: Piece) -> Outcome:
+    def outcome(self, piece: Piece) -> TaskResult:
         made = self.made
         made.piece = piece if piece.rows else None
         taken = np.unique(np.concatenate(self.taken))
@@ -229,7 +229,7 @@ def _refuse_blobs(pinned: ty.distributed.Pinned, actions: Sequence[Action]) -> N
             pinned.refuse_carrying([name for name in pinned.schema.names if name not in one.columns])
 
 
-def _put_together(pinned: ty.distributed.Pinned, outcomes: Sequence[Outcome]) -> RowChange:
+def _put_together(pinned: ty.distributed.Pinned, outcomes: Sequence[TaskResult]) -> RowChange:
     pieces = [one.piece for one in outcomes if one.piece is not None]
     moved = [one.moved for one in outcomes if one.piece is not None]
     keys = [one.keys for one in outcomes if one.keys is not None]
@@ -247,7 +247,7 @@ def _put_together(pinned: ty.distributed.Pinned, outcomes: Sequence[Outcome]) ->
     return RowChange(taken, pieces, moved, pa.concat_tables(keys) if keys else None, counts, distinct)
 
 
-def _refuse_failing(pinned: ty.distributed.Pinned, outcomes: Sequence[Outcome]) -> None:
+def _refuse_failing(pinned: ty.distributed.Pinned, outcomes: Sequence[TaskResult]) -> None:
     if failed := sum(one.failed for one in outcomes):
         sample = [text for one in outcomes for text in one.failing][:_SAMPLE]
         raise ty.KeyConflict(
@@ -259,7 +259,7 @@ def _refuse_failing(pinned: ty.distributed.Pinned, outcomes: Sequence[Outcome]) 
         )
 
 
-def _check_source(pinned: ty.distributed.Pinned, outcomes: Sequence[Outcome]) -> bool:
+def _check_source(pinned: ty.distributed.Pinned, outcomes: Sequence[TaskResult]) -> bool:
     """Refuses a source with two rows of one key. Whether it was looked at."""
     told = [one.sources for one in outcomes if one.sources is not None]
     if not told:

@@ -13,7 +13,7 @@ from tiltyard.distributed import Piece, Pinned, RowChange, RowPlan
 from tiltyard.errors import InvalidInput
 from tiltyard.spark.jobs import ADDRESS, ROW_ID, scan_frame
 from tiltyard.spark.placement import Work
-from tiltyard.spark.spark_expressions import Told, checked_expression, mentioned
+from tiltyard.spark.spark_expressions import ColumnFacts, checked_expression, mentioned
 from tiltyard.spark.spark_types import spark_schema
 from tiltyard.spark.write.row_jobs import ACTION, VALUE, Action, changed
 
@@ -25,7 +25,7 @@ def update_rows(
     spark: SparkSession,
     table: ty.TableWriter,
     values: Mapping[str, Any],
-    where: str | Column | Told | None,
+    where: str | Column | ColumnFacts | None,
     how: Mapping[str, Any],
     work: Work,
     alias: str | None = None,
@@ -55,7 +55,12 @@ def update_rows(
 
 
 def delete_rows(
-    spark: SparkSession, table: ty.TableWriter, where: str | Column | Told, how: Mapping[str, Any], work: Work, alias: str | None = None
+    spark: SparkSession,
+    table: ty.TableWriter,
+    where: str | Column | ColumnFacts,
+    how: Mapping[str, Any],
+    work: Work,
+    alias: str | None = None,
 ) -> ty.CommitResult:
     """Deletes the rows that a condition holds for. Where there are none, nothing is committed."""
     condition = checked_expression(where)

@@ -16,7 +16,7 @@ from tiltyard.spark.jobs import ADDRESS, ROW_ID, Batches, group_numbers, per_gro
 from tiltyard.spark.placement import Work, is_connect, small_rows, wanted_schema
 from tiltyard.spark.spark_expressions import as_column, mentioned
 from tiltyard.spark.spark_types import arrow_schema, spark_schema
-from tiltyard.spark.write.merging import Clause, SparkMergePlan
+from tiltyard.spark.write.merging import SparkClause, SparkMergePlan
 from tiltyard.spark.write.row_jobs import ACTION, KEY, SOURCE_ROW, VALUE, Action, changed
 from tiltyard.spark.write.row_verbs import fit, replacing
 
@@ -261,7 +261,7 @@ class _Joined:
                 actions.append(self._action(clause, pinned))
         return found.otherwise(f.lit(-1)).cast("int")
 
-    def _action(self, clause: Clause, pinned: Pinned) -> Action:
+    def _action(self, clause: SparkClause, pinned: Pinned) -> Action:
         if clause.kind in ("delete", "fail"):
             return Action(clause.kind)
         names = self.given.names if clause.values is None else clause.values

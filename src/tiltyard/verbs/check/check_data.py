@@ -13,7 +13,7 @@ from tiltyard.transaction.log import TRANSACTIONS
 from tiltyard.transaction.new_files import at_once
 from tiltyard.transaction.transaction import Transaction
 from tiltyard.transaction.verify import without_marks
-from tiltyard.verbs.engine.access import Place
+from tiltyard.verbs.engine.access import TableAccess
 from tiltyard.verbs.engine.digest_history import digests_in
 from tiltyard.verbs.engine.verify_files import FileAt, Progress, damage, files_of, known_digests
 
@@ -28,7 +28,7 @@ class DataCheck:
         damaged: what is wrong with which file, and a version that names it.
     """
 
-    place: Place
+    place: TableAccess
     verified: int = 0
     unverified: int = 0
     damaged: list[tuple[str, int]] = field(default_factory=list)

@@ -15,7 +15,7 @@ from tiltyard.format.schema import arrow_from_fields
 from tiltyard.format.values import IndexMetadata
 from tiltyard.transaction.apply.coverage import SYSTEM, covered, current
 from tiltyard.verbs.columns.column_files import quoted
-from tiltyard.verbs.engine.access import Place
+from tiltyard.verbs.engine.access import TableAccess
 from tiltyard.verbs.engine.pylance import lance_errors
 from tiltyard.verbs.engine.row_deletion import ROW_ID, dataset_at
 
@@ -46,7 +46,7 @@ def lost_columns(manifest: Manifest, indices: tuple[IndexMetadata, ...]) -> Iter
             yield f"index {index.name} is on column id {gone[0]}, which the table does not have"
 
 
-def wrong_answers(place: Place, manifest: Manifest, *, every: bool) -> Iterator[WrongAnswer | str]:
+def wrong_answers(place: TableAccess, manifest: Manifest, *, every: bool) -> Iterator[WrongAnswer | str]:
     """Compares what indices answer with a scan.
 
     Args:

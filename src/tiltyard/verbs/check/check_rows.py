@@ -10,7 +10,7 @@ from tiltyard.format.legacy import has_sure_counts
 from tiltyard.format.manifest import Manifest
 from tiltyard.format.row_ids import decode_row_ids
 from tiltyard.verbs.check.findings import Findings
-from tiltyard.verbs.engine.access import Place
+from tiltyard.verbs.engine.access import TableAccess
 from tiltyard.verbs.engine.pylance import lance_errors, open_dataset
 from tiltyard.verbs.engine.row_deletion import check_deletions, dataset_at
 from tiltyard.verbs.keys.primary_keys import KnownKeys, check_comparable, in_words, key_batches, primary_key_of
@@ -34,7 +34,7 @@ def check_row_ids(manifest: Manifest, findings: Findings) -> None:
             findings.add("I6", f"fragment {fragment.id} holds row id {ids.highest()}, not yet given out", manifest.version)
 
 
-def check_counts(place: Place, manifest: Manifest, findings: Findings) -> None:
+def check_counts(place: TableAccess, manifest: Manifest, findings: Findings) -> None:
     """I13, by counting: pylance opens the version and sees as many rows as we do."""
     try:
         uri = place.lance_uri
@@ -53,7 +53,7 @@ def check_counts(place: Place, manifest: Manifest, findings: Findings) -> None:
         findings.add("I13", f"pylance counts {counted} rows, we {manifest.fragments.live_rows()}", manifest.version)
 
 
-def validate_with_pylance(place: Place, manifest: Manifest, findings: Findings) -> None:
+def validate_with_pylance(place: TableAccess, manifest: Manifest, findings: Findings) -> None:
     """I2, at the newest version that was looked at: the data files hold as many rows as the manifest says."""
     if not findings.pylance_sees or not has_sure_counts(manifest):  # then the files are right and the manifest is not
         return
@@ -65,7 +65,7 @@ def validate_with_pylance(place: Place, manifest: Manifest, findings: Findings) 
         findings.add("I2", str(error), manifest.version)
 
 
-def check_unique_keys(place: Place, manifest: Manifest, findings: Findings) -> None:
+def check_unique_keys(place: TableAccess, manifest: Manifest, findings: Findings) -> None:
     """I4: no two live rows with one primary key, at the newest version that was looked at."""
     key = primary_key_of(manifest)
     if key is None:

@@ -20,7 +20,7 @@ from tiltyard.verbs.check.check_data import DataCheck
 from tiltyard.verbs.check.check_indices import lost_columns, wrong_answers
 from tiltyard.verbs.check.check_rows import check_counts, check_row_ids, check_unique_keys, validate_with_pylance
 from tiltyard.verbs.check.findings import CheckReport, Findings
-from tiltyard.verbs.engine.access import Place, main_place
+from tiltyard.verbs.engine.access import TableAccess, main_place
 from tiltyard.verbs.engine.blobs import blob_directory, missing_blobs
 from tiltyard.verbs.engine.row_deletion import read_deletions
 from tiltyard.verbs.engine.verify_files import Bases, FileAt, Progress
@@ -28,7 +28,7 @@ from tiltyard.verbs.table_refs import Branches, Tags
 
 
 def check_table(
-    place: Place, versions: Iterable[int] | None = None, *, data: bool = False, progress: Progress | None = None
+    place: TableAccess, versions: Iterable[int] | None = None, *, data: bool = False, progress: Progress | None = None
 ) -> CheckReport:
     """Checks I1, I2 and I4 to I9 of the promises, that pylance sees the same rows (I13), and that indices agree with them.
 
@@ -82,7 +82,7 @@ def check_table(
     return replace(report, data=True, verified=findings.data.verified, unverified=findings.data.unverified)
 
 
-def _leave_out_cleaned_up(place: Place, findings: Findings) -> None:
+def _leave_out_cleaned_up(place: TableAccess, findings: Findings) -> None:
     """What a cleanup took while it was looked at proves nothing; a version that is still there does, and so does a lost head."""
     if not findings.problems:
         return
@@ -107,7 +107,7 @@ def _is_intact(findings: Findings, progress: Progress | None) -> bool:
     return not check.damaged
 
 
-def _gapless(place: Place, there: list[VersionName], findings: Findings) -> None:
+def _gapless(place: TableAccess, there: list[VersionName], findings: Findings) -> None:
     """I1. Cleanup keeps tagged versions and fork points, so a gap above those alone is in order, and any gap below its floor.
 
     A foreign cleanup goes by age. Where the clocks of writers differed it leaves older versions below younger ones that it takes: then a
@@ -127,14 +127,14 @@ def _gapless(place: Place, there: list[VersionName], findings: Findings) -> None
             findings.add("I1", text)
 
 
-def _referred(place: Place) -> set[int]:
+def _referred(place: TableAccess) -> set[int]:
     """Versions of this line of history that tags name or branches begin at."""
     main = main_place(place)
     tags = {tag.version for tag in Tags(main).values() if tag.branch == place.branch}
     return tags | {branch.parent_version for branch in Branches(main).values() if branch.parent_branch == place.branch}
 
 
-def _clocks_differed(place: Place, there: list[VersionName]) -> bool:
+def _clocks_differed(place: TableAccess, there: list[VersionName]) -> bool:
     """Whether a version is older than the one below it."""
     stamps = []
     for name in there:
@@ -145,7 +145,7 @@ def _clocks_differed(place: Place, there: list[VersionName]) -> bool:
     return any(after < before for before, after in itertools.pairwise(stamps))
 
 
-def _hint(place: Place) -> int | None:
+def _hint(place: TableAccess) -> int | None:
     try:
         return decode_hint(place.store.get(HINT_PATH))
     except NotFound:
@@ -157,7 +157,7 @@ def _present(store: ObjectStore) -> set[str]:
     return {info.path for prefix in ("data/", "_deletions/", "_indices/", TRANSACTIONS) for info in store.list(prefix)}
 
 
-def _detached(place: Place, present: set[str], findings: Findings) -> None:
+def _detached(place: TableAccess, present: set[str], findings: Findings) -> None:
     """Versions beside the line of history: what they name is no orphan. Nothing else is asked of them."""
     for name in place.store.names(VERSIONS):
         parsed = parse_manifest_name(name)
@@ -188,7 +188,7 @@ def _claim_data(file: DataFile, findings: Findings) -> None:
         findings.named.update(findings.by_directory.get(blob_directory(file.path), ()))
 
 
-def _one_version(place: Place, name: VersionName, present: set[str], findings: Findings) -> Manifest | None:
+def _one_version(place: TableAccess, name: VersionName, present: set[str], findings: Findings) -> Manifest | None:
     version = name.version
     try:
         # What the file says of itself is compared with all of its bytes, where it says it.
@@ -216,7 +216,7 @@ def _one_version(place: Place, name: VersionName, present: set[str], findings: F
     return manifest
 
 
-def _transaction(place: Place, file: ManifestFile, findings: Findings) -> Transaction | None:
+def _transaction(place: TableAccess, file: ManifestFile, findings: Findings) -> Transaction | None:
     """I7: the transaction of a version made no other."""
     version = file.manifest.version
     try:
@@ -239,7 +239,9 @@ def _require(path: str, present: set[str], findings: Findings, version: int) -> 
         findings.add("I2", f"{path} is named but not there", version)
 
 
-def _fragment(fragment: DataFragment, manifest: Manifest, place: Place, present: set[str], outside: Bases, findings: Findings) -> None:
+def _fragment(
+    fragment: DataFragment, manifest: Manifest, place: TableAccess, present: set[str], outside: Bases, findings: Findings
+) -> None:
     mixed = bool(manifest.writer_flags & Feature.MIXED_FILE_VERSIONS)
     for file in fragment.files:
         _same_as_before(fragment, file, findings, manifest.version)
@@ -319,7 +321,7 @@ def _indices(manifest: Manifest, present: set[str], outside: Bases, findings: Fi
         findings.named.update(path for path in present if path.startswith(directory))
 
 
-def _indices_agree(place: Place, manifest: Manifest, every: bool, findings: Findings) -> None:
+def _indices_agree(place: TableAccess, manifest: Manifest, every: bool, findings: Findings) -> None:
     """I13, at the newest version that was looked at: an index leaves out no row that a scan finds."""
     if not findings.pylance_sees:
         return
@@ -333,7 +335,7 @@ def _indices_agree(place: Place, manifest: Manifest, every: bool, findings: Find
         findings.add("I2", str(error), manifest.version)
 
 
-def _blobs_are_there(place: Place, manifest: Manifest, present: set[str], findings: Findings) -> None:
+def _blobs_are_there(place: TableAccess, manifest: Manifest, present: set[str], findings: Findings) -> None:
     """I2 for files of blobs, which only the rows themselves name, at the newest version that was looked at."""
     if not findings.pylance_sees:
         return

@@ -15,7 +15,7 @@ from typing import Final
 from tiltyard.errors import NotFound
 from tiltyard.format.refs import branch_path, branch_root, parse_ref_file_name
 from tiltyard.interfaces import KeepsTemporaries, ObjectInfo
-from tiltyard.verbs.engine.access import Place
+from tiltyard.verbs.engine.access import TableAccess
 from tiltyard.verbs.table_refs import BRANCHES, Branches, Tags
 
 OWN: Final = ("data/", "_deletions/", "_indices/", "_transactions/", "_versions/", "_refs/", "_tiltyard/")
@@ -41,7 +41,7 @@ class Leftover:
     reason: str
 
 
-def leftovers(place: Place, main: Place, now: datetime, grace: timedelta) -> Iterator[Leftover]:
+def leftovers(place: TableAccess, main: TableAccess, now: datetime, grace: timedelta) -> Iterator[Leftover]:
     """Leftovers of a line of history; with those of the main line come those of branches that are none.
 
     Args:
@@ -60,18 +60,18 @@ def leftovers(place: Place, main: Place, now: datetime, grace: timedelta) -> Ite
         yield from _nameless(main, used, {one.path for one in names if one.goes}, now, grace)
 
 
-def _temporary(place: Place, directories: Iterable[str]) -> Iterator[ObjectInfo]:
+def _temporary(place: TableAccess, directories: Iterable[str]) -> Iterator[ObjectInfo]:
     if isinstance(place.store, KeepsTemporaries):
         for one in directories:
             yield from place.store.temporary(one)
 
 
-def _all_names_known(main: Place) -> bool:
+def _all_names_known(main: TableAccess) -> bool:
     """Whether every file that may name a branch is one we can read: else we would miss its branch."""
     return all(parse_ref_file_name(name) is not None for name in main.store.names(BRANCHES))
 
 
-def _used(main: Place) -> set[str | None]:
+def _used(main: TableAccess) -> set[str | None]:
     """Branches that a tag or another branch is based on."""
     tags, branches = Tags(main), Branches(main)
     used: set[str | None] = set()
@@ -84,7 +84,7 @@ def _used(main: Place) -> set[str | None]:
     return used
 
 
-def _unmade(main: Place, used: set[str | None], now: datetime, grace: timedelta) -> Iterator[Leftover]:
+def _unmade(main: TableAccess, used: set[str | None], now: datetime, grace: timedelta) -> Iterator[Leftover]:
     """Names come first when a branch is made, and its version last."""
     for name in Branches(main):
         if name in used or main.on_branch(name).log.versions():
@@ -95,7 +95,7 @@ def _unmade(main: Place, used: set[str | None], now: datetime, grace: timedelta)
             yield Leftover("branches", info.path, info.size, goes, UNMADE if goes else YOUNG_BRANCH)
 
 
-def _nameless(main: Place, used: set[str | None], going: set[str], now: datetime, grace: timedelta) -> Iterator[Leftover]:
+def _nameless(main: TableAccess, used: set[str | None], going: set[str], now: datetime, grace: timedelta) -> Iterator[Leftover]:
     """Names go first when a branch is removed; and stock writers write them last when they make one."""
     found: dict[str, list[ObjectInfo]] = {}
     for info in (*main.store.list(TREE), *_temporary(main, (TREE,))):

@@ -15,7 +15,7 @@ from typing import Final
 from tiltyard.errors import InvalidInput, TiltyardError
 from tiltyard.verbs.cleanup.cleanup_plan import Policy
 from tiltyard.verbs.cleanup.run_cleanup import cleanup_table
-from tiltyard.verbs.engine.access import Place
+from tiltyard.verbs.engine.access import TableAccess
 
 PREFIX: Final = "lance.auto_cleanup."
 
@@ -36,7 +36,7 @@ _UNITS: Final[Mapping[str, timedelta]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Schedule:
+class CleanupSchedule:
     """What a table's config asks for.
 
     Attributes:
@@ -53,7 +53,7 @@ class Schedule:
         return version % self.interval == 0
 
 
-def schedule_of(config: Mapping[str, str]) -> Schedule | None:
+def schedule_of(config: Mapping[str, str]) -> CleanupSchedule | None:
     """The schedule that a table's config states; None where it states none.
 
     Raises:
@@ -62,10 +62,10 @@ def schedule_of(config: Mapping[str, str]) -> Schedule | None:
     interval = _number(config, "interval")
     if interval is None:
         return None
-    return Schedule(interval, _age(config), _number(config, "retain_versions"))
+    return CleanupSchedule(interval, _age(config), _number(config, "retain_versions"))
 
 
-def clean_up_when_due(place: Place, main: Place, config: Mapping[str, str], version: int) -> None:
+def clean_up_when_due(place: TableAccess, main: TableAccess, config: Mapping[str, str], version: int) -> None:
     """Cleans up after a commit where the config says that it is time."""
     try:
         schedule = schedule_of(config)

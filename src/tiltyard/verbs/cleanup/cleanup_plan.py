@@ -25,7 +25,7 @@ from tiltyard.transaction.new_files import new_files
 from tiltyard.transaction.operations import Restore
 from tiltyard.transaction.transaction import Transaction
 from tiltyard.transaction.verify import PARENT
-from tiltyard.verbs.engine.access import Place
+from tiltyard.verbs.engine.access import TableAccess
 from tiltyard.verbs.table_history import moment
 from tiltyard.verbs.table_refs import Branches, Tags
 
@@ -146,21 +146,21 @@ class Claims:
     """Ids of all transactions that made a version."""
 
 
-def take_survey(place: Place) -> Survey:
+def take_survey(place: TableAccess) -> Survey:
     groups = _listed(place)
     place.head()
     sizes = {info.path: info.size for info in place.store.list(VERSIONS)}
     return Survey(groups, place.log.versions(), sizes, place.runtime.clock.now())
 
 
-def add_late_files(place: Place, survey: Survey, names: Collection[str]) -> None:
+def add_late_files(place: TableAccess, survey: Survey, names: Collection[str]) -> None:
     """Lists once more where a version that goes names files that came after the first listing: busy writers make it old at once."""
     late = set(names).difference(survey.groups)
     if late:
         survey.groups.update((key, group) for key, group in _listed(place).items() if key in late)
 
 
-def _listed(place: Place) -> dict[str, Group]:
+def _listed(place: TableAccess) -> dict[str, Group]:
     groups: dict[str, Group] = {}
     for prefix in ("data/", "_deletions/", "_indices/", TRANSACTIONS):
         for info in place.store.list(prefix):
@@ -181,7 +181,7 @@ def _kind_of(path: str) -> tuple[str, str] | None:
 # ---- versions --------------------------------------------------------------------------------------------------------------
 
 
-def line_begins(place: Place, survey: Survey, policy: Policy, recorded: int) -> int:
+def line_begins(place: TableAccess, survey: Survey, policy: Policy, recorded: int) -> int:
     """The first version that the policy leaves; older ones stay only where somebody keeps them.
 
     What an earlier cleanup had given up remains so: it may have got no further.
@@ -200,14 +200,14 @@ def line_begins(place: Place, survey: Survey, policy: Policy, recorded: int) -> 
     return max(begin, recorded) if recorded <= survey.head else begin
 
 
-def _committed_at(place: Place, name: VersionName) -> datetime:
+def _committed_at(place: TableAccess, name: VersionName) -> datetime:
     try:
         return moment(place.log.peek(name.version, name.scheme).manifest.timestamp_ns)
     except NotFound:
         return datetime.min.replace(tzinfo=UTC)  # another cleanup was faster
 
 
-def kept_versions(place: Place, main: Place, policy: Policy, own: int) -> dict[int, list[str]]:
+def kept_versions(place: TableAccess, main: TableAccess, policy: Policy, own: int) -> dict[int, list[str]]:
     """Versions that somebody keeps, whatever the policy says, and who."""
     kept: dict[int, list[str]] = {own: ["this handle is at it"]}
     for version in policy.keep:
@@ -230,7 +230,7 @@ def _items(refs: Mapping[str, Ref]) -> Iterator[tuple[str, Ref]]:
 # ---- who names what --------------------------------------------------------------------------------------------------------
 
 
-def load_version(place: Place, name: VersionName) -> ManifestFile | None:
+def load_version(place: TableAccess, name: VersionName) -> ManifestFile | None:
     """A version; None if another cleanup has removed it meanwhile."""
     try:
         return place.log.load(name.version, name.scheme)
@@ -238,7 +238,7 @@ def load_version(place: Place, name: VersionName) -> ManifestFile | None:
         return None
 
 
-def claims_of(place: Place, main: Place, survey: Survey, going: Collection[int], ignored: Collection[str] = ()) -> Claims:
+def claims_of(place: TableAccess, main: TableAccess, survey: Survey, going: Collection[int], ignored: Collection[str] = ()) -> Claims:
     claims = Claims()
     stay: set[bytes] = set()
     go: set[bytes] = set()
@@ -275,7 +275,7 @@ def _is_owner(made: Mapping[int, str], version: int, after: Transaction | None) 
     return parent == made[version] if parent is not None else version == 1 or version - 1 in made
 
 
-def _transaction(place: Place, file: ManifestFile) -> Transaction | None:
+def _transaction(place: TableAccess, file: ManifestFile) -> Transaction | None:
     try:
         return place.log.transaction_of(file)
     except NotFound:
@@ -318,7 +318,7 @@ def names_in(manifest: Manifest, seen: set[bytes] | None = None, *, own: bool = 
             yield f"_indices/{index.uuid}/"
 
 
-def _detached(place: Place) -> Iterator[str]:
+def _detached(place: TableAccess) -> Iterator[str]:
     """Versions beside the line of history are nobody's to remove."""
     for name in place.store.names(VERSIONS):
         parsed = parse_manifest_name(name)
@@ -327,7 +327,7 @@ def _detached(place: Place) -> Iterator[str]:
             yield from names_in(decode_manifest_file(place.store.get(path), source=path, version=parsed.version).manifest)
 
 
-def named_by_staged(place: Place, ignored: Collection[str]) -> Iterator[str]:
+def named_by_staged(place: TableAccess, ignored: Collection[str]) -> Iterator[str]:
     """What versions name that a transaction over several tables has not published yet, or that were set aside for somebody to look at."""
     for info in place.store.list(OURS):
         if info.path.startswith((STAGED, SET_ASIDE)) and info.path not in ignored:
@@ -335,7 +335,7 @@ def named_by_staged(place: Place, ignored: Collection[str]) -> Iterator[str]:
                 yield from names_in(decode_manifest_file(place.store.get(info.path), source=info.path).manifest)
 
 
-def _lost_forks(place: Place, main: Place, present: set[int]) -> Iterator[str]:
+def _lost_forks(place: TableAccess, main: TableAccess, present: set[int]) -> Iterator[str]:
     """Files of branches whose fork point is gone, which would otherwise keep them."""
     for name, branch in _items(Branches(main)):
         if branch.parent_branch == place.branch and branch.parent_version not in present:
@@ -347,7 +347,7 @@ def _lost_forks(place: Place, main: Place, present: set[int]) -> Iterator[str]:
 # ---- transactions that made no version ---------------------------------------------------------------------------------------
 
 
-def add_announced(place: Place, survey: Survey, claims: Claims, policy: Policy, refused: int, begun: Collection[str]) -> None:
+def add_announced(place: TableAccess, survey: Survey, claims: Claims, policy: Policy, refused: int, begun: Collection[str]) -> None:
     """Looks at transaction files that no version names: what they tell of was given up, is still to come, or came about otherwise.
 
     Args:
@@ -377,7 +377,7 @@ def add_announced(place: Place, survey: Survey, claims: Claims, policy: Policy, 
                 claims.restoring.add(transaction.operation.version)
 
 
-def announced(place: Place, path: str) -> Transaction | None:
+def announced(place: TableAccess, path: str) -> Transaction | None:
     """The transaction in a file. None if that is no longer there, or holds something else: then only its age counts."""
     named = parse_transaction_name(path.removeprefix(TRANSACTIONS))
     try:

@@ -1,4 +1,4 @@
-"""Records of a cleanup: what it gave up and what it has yet to delete, written before the first deletion."""
+"""CleanupRecords of a cleanup: what it gave up and what it has yet to delete, written before the first deletion."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from tiltyard.transaction.head import Floor, FloorRecord, Moments, read_records
-from tiltyard.verbs.engine.access import Place
+from tiltyard.verbs.engine.access import TableAccess
 
 DRAIN: Final = timedelta(hours=1)
 """How long a commit may take from its last look at the floor to its create, before files it names are deleted."""
@@ -18,13 +18,13 @@ MOST_REMOVED: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Records:
+class CleanupRecords:
     """All records of a table, as one."""
 
     by_path: Mapping[str, FloorRecord]
 
     @classmethod
-    def of(cls, place: Place, head: int) -> Records:
+    def of(cls, place: TableAccess, head: int) -> CleanupRecords:
         """Those that can be this table's: of a table that was here before, the floor may be above our head."""
         return cls({path: record for path, record in read_records(place.store).items() if record.floor.version <= head})
 
@@ -98,7 +98,7 @@ def _pruned(moments: Moments, when: datetime) -> Moments:
 class Journal:
     """The record of one cleanup, from before its first deletion to after its last."""
 
-    def __init__(self, place: Place, record: FloorRecord, merged: Records) -> None:
+    def __init__(self, place: TableAccess, record: FloorRecord, merged: CleanupRecords) -> None:
         self._place = place
         self._record = record
         self._merged = merged

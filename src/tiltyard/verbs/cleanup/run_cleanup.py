@@ -40,8 +40,8 @@ from tiltyard.verbs.cleanup.cleanup_plan import (
     understood,
     verdict,
 )
-from tiltyard.verbs.cleanup.cleanup_records import DRAIN, Journal, Records
-from tiltyard.verbs.engine.access import Place
+from tiltyard.verbs.cleanup.cleanup_records import DRAIN, CleanupRecords, Journal
+from tiltyard.verbs.engine.access import TableAccess
 from tiltyard.verbs.engine.digest_history import keep_digests
 from tiltyard.verbs.explain import OLD_RECORD, old_attempts
 
@@ -117,7 +117,7 @@ def deletions(store: ObjectStore, paths: Sequence[str]) -> Iterator[None]:
 
 
 def cleanup_table(
-    place: Place, main: Place, own: int, policy: Policy, *, dry_run: bool = False, progress: Progress | None = None
+    place: TableAccess, main: TableAccess, own: int, policy: Policy, *, dry_run: bool = False, progress: Progress | None = None
 ) -> CleanupReport:
     """Cleans up one line of history.
 
@@ -137,18 +137,18 @@ def cleanup_table(
 
 @dataclass(slots=True)
 class _Work:
-    place: Place
-    main: Place
+    place: TableAccess
+    main: TableAccess
     own: int
     policy: Policy
     survey: Survey = field(init=False)
-    records: Records = field(init=False)
+    records: CleanupRecords = field(init=False)
     begin: int = field(init=False)
     kept: dict[int, list[str]] = field(init=False)
     going: dict[int, VersionName] = field(init=False)
     claims: Claims = field(init=False)
     attempts: list[tuple[str, int]] = field(init=False)
-    """Records of failed attempts that go."""
+    """CleanupRecords of failed attempts that go."""
     leftovers: list[Leftover] = field(init=False)
     deleted: bool = False
     """Whether the versions are gone already."""
@@ -158,7 +158,7 @@ class _Work:
         self.survey = take_survey(place)
         self.attempts = list(old_attempts(place, self.survey.now, policy.grace if policy.older_than is None else policy.older_than))
         self.leftovers = list(leftovers(place, self.main, self.survey.now, policy.grace))
-        self.records = Records.of(place, self.survey.head)
+        self.records = CleanupRecords.of(place, self.survey.head)
         self.begin = line_begins(place, self.survey, policy, self.records.floor)
         self.kept = kept_versions(place, self.main, policy, self.own)
         self.going = {one.version: one for one in self.survey.versions if one.version < self.begin and one.version not in self.kept}

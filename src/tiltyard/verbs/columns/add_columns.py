@@ -31,8 +31,8 @@ from tiltyard.verbs.columns.column_files import (
 )
 from tiltyard.verbs.columns.column_values import AllNull, NewValues
 from tiltyard.verbs.delete import Committed
-from tiltyard.verbs.engine.access import Place
-from tiltyard.verbs.engine.reexecution import Execution, RerunPolicy, run_verb
+from tiltyard.verbs.engine.access import TableAccess
+from tiltyard.verbs.engine.reexecution import Execution, ReexecutionPolicy, run_verb
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +48,8 @@ class Adding:
 
 
 def add_columns(
-    place: Place, read: ManifestFile, scheme: Scheme, adding: Adding, files: ColumnFiles, properties: Mapping[str, str],
-    policy: RerunPolicy,
+    place: TableAccess, read: ManifestFile, scheme: Scheme, adding: Adding, files: ColumnFiles, properties: Mapping[str, str],
+    policy: ReexecutionPolicy,
 ) -> Committed:  # fmt: skip
     """Adds columns. What was written for a fragment serves again after a conflict, unless that fragment changed."""
 

@@ -37,9 +37,9 @@ from tiltyard.verbs.columns.column_files import (
     tree_of,
 )
 from tiltyard.verbs.delete import Committed, nothing_done
-from tiltyard.verbs.engine.access import Place
+from tiltyard.verbs.engine.access import TableAccess
 from tiltyard.verbs.engine.pylance import lance_errors
-from tiltyard.verbs.engine.reexecution import Execution, RerunPolicy, run_verb
+from tiltyard.verbs.engine.reexecution import Execution, ReexecutionPolicy, run_verb
 
 _EXTENSION = "ARROW:extension:"
 _LINEAGE = frozenset({ROW_ID_FIELD, CREATED_AT_FIELD, UPDATED_AT_FIELD})
@@ -75,7 +75,12 @@ def alterations(given: Sequence[Any]) -> tuple[Alteration, ...]:
 
 
 def alter_columns(
-    place: Place, read: ManifestFile, scheme: Scheme, wanted: Sequence[Alteration], properties: Mapping[str, str], policy: RerunPolicy
+    place: TableAccess,
+    read: ManifestFile,
+    scheme: Scheme,
+    wanted: Sequence[Alteration],
+    properties: Mapping[str, str],
+    policy: ReexecutionPolicy,
 ) -> Committed:
     """Alters columns, all in one commit. Only a cast writes files."""
     files = ColumnFiles(place)
@@ -232,7 +237,7 @@ def dropped_paths(columns: object) -> tuple[str, ...]:
 
 
 def drop_columns(
-    place: Place, read: ManifestFile, scheme: Scheme, paths: Sequence[str], properties: Mapping[str, str], policy: RerunPolicy
+    place: TableAccess, read: ManifestFile, scheme: Scheme, paths: Sequence[str], properties: Mapping[str, str], policy: ReexecutionPolicy
 ) -> Committed:
     """Drops columns. Their values stay in the files, unread, until those are rewritten."""
 

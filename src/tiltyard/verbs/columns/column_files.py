@@ -19,8 +19,8 @@ from tiltyard.format.manifest import Manifest
 from tiltyard.format.safe_text import check_text
 from tiltyard.format.schema import RESERVED_NAMES, arrow_from_fields
 from tiltyard.format.values import DataFile, DataFragment, Field
-from tiltyard.transaction.deletion_vectors import Vectors
-from tiltyard.verbs.engine.access import Place
+from tiltyard.transaction.deletion_vectors import DeletionVectors
+from tiltyard.verbs.engine.access import TableAccess
 from tiltyard.verbs.engine.blobs import has_blobs
 from tiltyard.verbs.engine.checkpoint import Checkpoint, WrittenColumns
 from tiltyard.verbs.engine.data_files import fragment_from_lance
@@ -137,7 +137,7 @@ def fitting_batch(batch: object, schema: pa.Schema, rows: int, argument: str) ->
 
 
 def scanned(
-    place: Place, dataset: LanceDataset, fragment: int, columns: list[str] | Mapping[str, str], batch_size: int | None = None
+    place: TableAccess, dataset: LanceDataset, fragment: int, columns: list[str] | Mapping[str, str], batch_size: int | None = None
 ) -> pa.RecordBatchReader:
     """The live rows of one fragment in order, with columns given by name or as SQL expressions by name; others may come after them."""
     with lance_errors(place, "read columns", dataset.version):
@@ -165,7 +165,7 @@ class ColumnFiles:
     serves again after more rows were deleted, but not once a deleted row is back.
     """
 
-    place: Place
+    place: TableAccess
     checkpoint: Checkpoint | None = None
     _files: dict[str, WrittenColumns] = field(default_factory=dict)
     _outdated: list[DataFile] = field(default_factory=list)
@@ -194,7 +194,7 @@ class ColumnFiles:
             return True
         if now is None:
             return False
-        vectors = Vectors(self.place.store, self.place.runtime.random, self.place.open_base)
+        vectors = DeletionVectors(self.place.store, self.place.runtime.random, self.place.open_base)
         try:
             return vectors.of(replace(before, deletion_file=then), manifest.base_paths) <= vectors.of(before, manifest.base_paths)
         except (NotFound, CorruptTable, UnsupportedFeature):
@@ -284,7 +284,7 @@ class FilesAt:
         return pa.schema([one.with_name(name) for one, name in zip(schema, names, strict=True)])
 
 
-def written_columns(place: Place, dataset: LanceDataset, fragment: int, schema: pa.Schema, batches: Batches) -> DataFile:
+def written_columns(place: TableAccess, dataset: LanceDataset, fragment: int, schema: pa.Schema, batches: Batches) -> DataFile:
     """Has pylance write new columns of one fragment.
 
     Args:

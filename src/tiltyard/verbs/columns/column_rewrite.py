@@ -13,7 +13,7 @@ from tiltyard.format.manifest import Manifest
 from tiltyard.format.schema import arrow_from_fields
 from tiltyard.format.values import TOMBSTONE, DataFile, DataFragment, Field
 from tiltyard.verbs.columns.column_files import quoted
-from tiltyard.verbs.engine.access import Place
+from tiltyard.verbs.engine.access import TableAccess
 from tiltyard.verbs.engine.data_files import data_file_name, fragment_from_lance, is_plain
 from tiltyard.verbs.engine.pylance import lance_errors
 from tiltyard.verbs.engine.row_deletion import ADDRESS, bitmap_of, offsets_in
@@ -28,7 +28,7 @@ _AT_ONCE: Final = 1 << 16
 
 
 def with_values(
-    place: Place, dataset: LanceDataset, manifest: Manifest, before: DataFragment, values: pa.Table
+    place: TableAccess, dataset: LanceDataset, manifest: Manifest, before: DataFragment, values: pa.Table
 ) -> tuple[DataFragment, list[int], BitMap]:
     """Writes new values of some rows.
 
@@ -57,7 +57,7 @@ def with_values(
     return replace(before, files=(*files, file)), list(file.fields), bitmap_of(offsets)
 
 
-def _for_all_rows(place: Place, dataset: LanceDataset, before: DataFragment, offsets: Any, new: pa.Table) -> tuple[pa.Table, Any]:
+def _for_all_rows(place: TableAccess, dataset: LanceDataset, before: DataFragment, offsets: Any, new: pa.Table) -> tuple[pa.Table, Any]:
     """Values, and for each row of the fragment which of them is its: the new one, else its old one, and any at all if it is deleted."""
     places = np.zeros(before.physical_rows, np.int64)
     if len(offsets) < before.live_rows:
@@ -75,7 +75,7 @@ def _for_all_rows(place: Place, dataset: LanceDataset, before: DataFragment, off
     return new, places
 
 
-def _file(place: Place, whole: tuple[pa.Table, Any], fields: list[Field], data_version: str) -> DataFile:
+def _file(place: TableAccess, whole: tuple[pa.Table, Any], fields: list[Field], data_version: str) -> DataFile:
     from lance.file import LanceFileWriter
 
     values, places = whole
@@ -94,7 +94,7 @@ def _file(place: Place, whole: tuple[pa.Table, Any], fields: list[Field], data_v
     return DataFile(name, tuple(one.id for one in fields), tuple(range(len(fields))), major, minor, writer.size_bytes or 0)
 
 
-def _joined(place: Place, dataset: LanceDataset, before: DataFragment, values: pa.Table) -> tuple[DataFragment, list[int]]:
+def _joined(place: TableAccess, dataset: LanceDataset, before: DataFragment, values: pa.Table) -> tuple[DataFragment, list[int]]:
     """The same by pylance, which looks up each row: for columns that are more than plain values, or too large to be held twice."""
     with lance_errors(place, "write columns"):
         fragment = dataset.get_fragment(before.id)

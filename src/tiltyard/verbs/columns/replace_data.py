@@ -33,8 +33,8 @@ from tiltyard.verbs.columns.column_files import (
 )
 from tiltyard.verbs.columns.column_values import BatchFunction
 from tiltyard.verbs.delete import Committed, nothing_done
-from tiltyard.verbs.engine.access import Place
-from tiltyard.verbs.engine.reexecution import Execution, RerunPolicy, run_verb
+from tiltyard.verbs.engine.access import TableAccess
+from tiltyard.verbs.engine.reexecution import Execution, ReexecutionPolicy, run_verb
 from tiltyard.verbs.engine.row_input import as_rows
 
 
@@ -89,7 +89,7 @@ def new_data(
 
 
 def replace_data(
-    place: Place, read: ManifestFile, scheme: Scheme, new: NewData, properties: Mapping[str, str], policy: RerunPolicy
+    place: TableAccess, read: ManifestFile, scheme: Scheme, new: NewData, properties: Mapping[str, str], policy: ReexecutionPolicy
 ) -> Committed:
     """Replaces columns. Tables are for the rows of the version they were made for, so only a function is run again after a conflict."""
     files = ColumnFiles(place)

@@ -23,8 +23,8 @@ from tiltyard.verbs.columns.add_columns import discarding, new_fields
 from tiltyard.verbs.columns.column_files import Batches, ColumnFiles, FilesAt, fitting, refuse_blobs, written_columns
 from tiltyard.verbs.delete import Committed
 from tiltyard.verbs.distributed.scan_tasks import ScanTask, scan_task
-from tiltyard.verbs.engine.access import Place, open_place
-from tiltyard.verbs.engine.reexecution import Execution, RerunPolicy, run_verb
+from tiltyard.verbs.engine.access import TableAccess, open_access
+from tiltyard.verbs.engine.reexecution import Execution, ReexecutionPolicy, run_verb
 from tiltyard.verbs.engine.row_deletion import ADDRESS
 
 _AT_ONCE: Final = 1 << 16
@@ -56,7 +56,7 @@ class ColumnTask:
         Raises:
             InvalidInput: a row is there twice, or a value does not fit.
         """
-        place = open_place(self.scan.uri, Storage(self.scan.storage_options))
+        place = open_access(self.scan.uri, Storage(self.scan.storage_options))
         return written_columns(place, self.scan.dataset(), fragment, self.file_schema, self._in_order(fragment, values))
 
     def _in_order(self, fragment: int, values: pa.Table) -> Batches:
@@ -89,8 +89,8 @@ ColumnWorker: TypeAlias = Callable[[ColumnTask], Mapping[int, DataFile]]
 
 
 def add_columns_of_parts(
-    place: Place, read: ManifestFile, scheme: Scheme, columns: pa.Schema, worker: ColumnWorker, properties: Mapping[str, str],
-    policy: RerunPolicy,
+    place: TableAccess, read: ManifestFile, scheme: Scheme, columns: pa.Schema, worker: ColumnWorker, properties: Mapping[str, str],
+    policy: ReexecutionPolicy,
 ) -> Committed:  # fmt: skip
     """Adds columns. Files of fragments that did not change serve again after a conflict."""
     files = ColumnFiles(place)

@@ -22,9 +22,9 @@ from tiltyard.transaction.key_filter import WrittenKeys
 from tiltyard.transaction.operations import Append, Overwrite
 from tiltyard.transaction.transaction import Transaction
 from tiltyard.verbs.distributed.write_tasks import Piece, WriteTask, check_place, remove_leftovers, remove_pieces, take_over_digests
-from tiltyard.verbs.engine.access import Place
+from tiltyard.verbs.engine.access import TableAccess
 from tiltyard.verbs.engine.pylance import lance_errors
-from tiltyard.verbs.engine.reexecution import Committed, Execution, RerunPolicy, run_verb
+from tiltyard.verbs.engine.reexecution import Committed, Execution, ReexecutionPolicy, run_verb
 from tiltyard.verbs.keys.primary_keys import AnyKeys, Key, check_comparable, distinct_keys, key_of_fields, primary_key_of
 from tiltyard.verbs.write import NewTable, checked_keys, commit_rows, inserted, kept_key
 
@@ -53,7 +53,7 @@ class Settled:
                 found.append(piece)
         return found
 
-    def remove_lost(self, place: Place, *, leftovers: bool) -> None:
+    def remove_lost(self, place: TableAccess, *, leftovers: bool) -> None:
         """Once the others are committed, whatever else was written is of no use to anybody."""
         remove_pieces(place.store, self.lost)
         if leftovers:
@@ -84,8 +84,8 @@ def settled(pieces: Iterable[Piece | None]) -> Settled:
 
 
 def append_pieces(
-    place: Place, read: ManifestFile, scheme: Scheme, pieces: Iterable[Piece | None], on_duplicate: OnDuplicate,
-    properties: Mapping[str, str], policy: RerunPolicy, *, leftovers: bool,
+    place: TableAccess, read: ManifestFile, scheme: Scheme, pieces: Iterable[Piece | None], on_duplicate: OnDuplicate,
+    properties: Mapping[str, str], policy: ReexecutionPolicy, *, leftovers: bool,
 ) -> Committed:  # fmt: skip
     """Adds the rows of pieces."""
     work = settled(pieces)
@@ -112,8 +112,8 @@ def append_pieces(
 
 
 def overwrite_pieces(
-    place: Place, read: ManifestFile, scheme: Scheme, task: WriteTask, pieces: Iterable[Piece | None], on_duplicate: OnDuplicate,
-    properties: Mapping[str, str], policy: RerunPolicy, *, leftovers: bool,
+    place: TableAccess, read: ManifestFile, scheme: Scheme, task: WriteTask, pieces: Iterable[Piece | None], on_duplicate: OnDuplicate,
+    properties: Mapping[str, str], policy: ReexecutionPolicy, *, leftovers: bool,
 ) -> Committed:  # fmt: skip
     """Replaces rows and schema by those of pieces."""
     _check_kind(task, "overwrite")
@@ -143,7 +143,7 @@ def overwrite_pieces(
 
 
 def create_from_pieces(
-    place: Place, task: WriteTask, pieces: Iterable[Piece | None], on_duplicate: OnDuplicate, properties: Mapping[str, str],
+    place: TableAccess, task: WriteTask, pieces: Iterable[Piece | None], on_duplicate: OnDuplicate, properties: Mapping[str, str],
     *, leftovers: bool,
 ) -> Committed:  # fmt: skip
     """Makes a table of pieces."""
@@ -214,19 +214,19 @@ def _changed(manifest: Manifest, what: str) -> RetryableConflict:
 # ---- keys ------------------------------------------------------------------------------------------------------------------
 
 
-def _check_distinct(place: Place, task: WriteTask, work: Settled) -> None:
+def _check_distinct(place: TableAccess, task: WriteTask, work: Settled) -> None:
     key = primary_key_of(task)
     keys = _keys_of(place, check_comparable(task, key), work.kept) if key is not None else None
     if keys is not None:
         distinct_keys(keys, "The rows have", Overwrite.name)
 
 
-def _keys_of(place: Place, key: Key, pieces: Sequence[Piece]) -> pa.Table | None:
+def _keys_of(place: TableAccess, key: Key, pieces: Sequence[Piece]) -> pa.Table | None:
     parts = [_keys_of_piece(place, key, piece) for piece in pieces if piece.rows]
     return pa.concat_tables(parts) if parts else None
 
 
-def _keys_of_piece(place: Place, key: Key, piece: Piece) -> pa.Table:
+def _keys_of_piece(place: TableAccess, key: Key, piece: Piece) -> pa.Table:
     if piece.keys is not None and piece.keys.num_columns == len(key.names):
         return piece.keys.rename_columns([*key.names])
     then = key_of_fields(piece, key.fields)  # as the columns were called when the files were written
@@ -235,7 +235,7 @@ def _keys_of_piece(place: Place, key: Key, piece: Piece) -> pa.Table:
     return pa.concat_tables([_keys_in_file(place, then, path) for path in piece.paths]).rename_columns([*key.names])
 
 
-def _keys_in_file(place: Place, key: Key, path: str) -> pa.Table:
+def _keys_in_file(place: TableAccess, key: Key, path: str) -> pa.Table:
     from lance.file import LanceFileReader
 
     with lance_errors(place, "read keys"):

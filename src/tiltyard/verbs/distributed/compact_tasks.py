@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 from tiltyard.options import Storage
 from tiltyard.verbs.distributed.scan_tasks import ScanTask
-from tiltyard.verbs.engine.access import open_place
+from tiltyard.verbs.engine.access import open_access
 from tiltyard.verbs.engine.pylance import lance_errors
 
 
@@ -30,7 +30,7 @@ class CompactTask:
         """Writes the new files; gives what pylance says of them, which goes back to the driver."""
         from lance import optimize
 
-        place = open_place(self.scan.uri, Storage(self.scan.storage_options))
+        place = open_access(self.scan.uri, Storage(self.scan.storage_options))
         with lance_errors(place, "compact fragments", self.scan.number):
             return str(_class(optimize, "CompactionTask").from_json(self.plan).execute(self.scan.dataset()).json())
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from tiltyard.format.manifest import Manifest
 from tiltyard.verbs.distributed.scan_tasks import ScanTask, scan_task
-from tiltyard.verbs.engine.access import Place
+from tiltyard.verbs.engine.access import TableAccess
 from tiltyard.verbs.engine.row_deletion import ADDRESS
 from tiltyard.verbs.keys.primary_keys import Key, KnownKeys
 
@@ -84,5 +84,5 @@ def _pieces(batches: pa.RecordBatchReader, least: int) -> Iterable[pa.Table]:
         yield pa.Table.from_batches(kept)
 
 
-def match_task(place: Place, manifest: Manifest, key: Key, keys: pa.Table) -> MatchTask:
+def match_task(place: TableAccess, manifest: Manifest, key: Key, keys: pa.Table) -> MatchTask:
     return MatchTask(scan_task(place, manifest), key, keys)

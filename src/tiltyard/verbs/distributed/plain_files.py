@@ -13,7 +13,7 @@ from tiltyard.errors import StorageError
 from tiltyard.format.fields import leaf_ids
 from tiltyard.format.values import DataFile, DataFragment, Field
 from tiltyard.options import FileLimits
-from tiltyard.verbs.engine.access import Place
+from tiltyard.verbs.engine.access import TableAccess
 from tiltyard.verbs.engine.pylance import lance_errors
 from tiltyard.verbs.engine.row_input import Rows
 
@@ -36,7 +36,7 @@ class _File:
 class _Files:
     """The files of one stream of rows, one after the other."""
 
-    def __init__(self, place: Place, schema: pa.Schema, fields: Sequence[Field], data_version: str, prefix: str) -> None:
+    def __init__(self, place: TableAccess, schema: pa.Schema, fields: Sequence[Field], data_version: str, prefix: str) -> None:
         self._place = place
         self._schema = schema
         self._version = data_version
@@ -112,7 +112,7 @@ class _Files:
 
 
 def write_plain(
-    place: Place, rows: Rows, fields: Sequence[Field], data_version: str, limits: FileLimits, token: str
+    place: TableAccess, rows: Rows, fields: Sequence[Field], data_version: str, limits: FileLimits, token: str
 ) -> tuple[DataFragment, ...]:
     """Rows as files, synced; ``is_plain`` says of what columns.
 
@@ -138,7 +138,7 @@ def write_plain(
     return tuple(files.fragments)
 
 
-def read_plain(place: Place, name: str, schema: pa.Schema, there: Sequence[str]) -> pa.Table:
+def read_plain(place: TableAccess, name: str, schema: pa.Schema, there: Sequence[str]) -> pa.Table:
     """All rows of a file that ``write_plain`` wrote, under a schema; ``there`` are the columns that the file has."""
     from lance.file import LanceFileReader
 

@@ -26,7 +26,7 @@ from tiltyard.format.schema import arrow_from_fields, is_legacy_blob
 from tiltyard.format.values import DataFragment
 from tiltyard.options import FileLimits
 from tiltyard.transaction.apply.next_manifest import has_stable_row_ids
-from tiltyard.transaction.deletion_vectors import Vectors
+from tiltyard.transaction.deletion_vectors import DeletionVectors
 from tiltyard.transaction.footprint import fragments_of
 from tiltyard.transaction.operations import CompactedSsTable, Delete, Update
 from tiltyard.transaction.transaction import Transaction
@@ -34,9 +34,9 @@ from tiltyard.verbs.delete import Committed, nothing_done
 from tiltyard.verbs.distributed.key_tasks import MatchTask, match_task
 from tiltyard.verbs.distributed.scan_tasks import ScanTask, scan_task
 from tiltyard.verbs.distributed.write_tasks import Piece, WriteTask, append_task, check_place, remove_leftovers, remove_pieces
-from tiltyard.verbs.engine.access import Place
+from tiltyard.verbs.engine.access import TableAccess
 from tiltyard.verbs.engine.blobs import has_blobs
-from tiltyard.verbs.engine.reexecution import Execution, RerunPolicy, run_verb
+from tiltyard.verbs.engine.reexecution import Execution, ReexecutionPolicy, run_verb
 from tiltyard.verbs.engine.row_deletion import Addresses, Rows, Struck, discard_files, strike_out
 from tiltyard.verbs.indices.mem_wal import check_progress, commit_progress
 from tiltyard.verbs.keys.primary_keys import Key, NewKeys, check_comparable, distinct_keys, filter_of, primary_key_of
@@ -103,7 +103,7 @@ class Pinned:
         after: the conflict that ended the run before; None in the first one.
     """
 
-    _place: Place = field(repr=False)
+    _place: TableAccess = field(repr=False)
     _manifest: Manifest = field(repr=False)
     _key: Key | None = None
     after: RetryableConflict | None = None
@@ -214,7 +214,13 @@ def join_rows(parts: Iterable[Mapping[int, bytes]]) -> dict[int, bytes]:
 
 
 def change_rows(
-    place: Place, read: ManifestFile, scheme: Scheme, worker: Worker, plan: RowPlan, properties: Mapping[str, str], policy: RerunPolicy
+    place: TableAccess,
+    read: ManifestFile,
+    scheme: Scheme,
+    worker: Worker,
+    plan: RowPlan,
+    properties: Mapping[str, str],
+    policy: ReexecutionPolicy,
 ) -> Committed:
     """Has a change worked out and commits it. Where there is nothing to do, nothing is committed."""
     written: dict[str, list[Piece]] = {}  # by group, over all runs: a worker may use pieces of an earlier one again
@@ -279,7 +285,7 @@ def _matched_otherwise(manifest: Manifest, plan: RowPlan, top: Collection[str]) 
     return check_comparable(manifest, primary)
 
 
-def _new_keys(place: Place, manifest: Manifest, plan: RowPlan, key: Key | None, change: RowChange) -> NewKeys | None:
+def _new_keys(place: TableAccess, manifest: Manifest, plan: RowPlan, key: Key | None, change: RowChange) -> NewKeys | None:
     """The keys that the commit brings.
 
     Raises:
@@ -305,7 +311,9 @@ def _new_keys(place: Place, manifest: Manifest, plan: RowPlan, key: Key | None, 
     return new
 
 
-def _commit(place: Place, run: Execution, plan: RowPlan, key: Key | None, change: RowChange, properties: Mapping[str, str]) -> Committed:
+def _commit(
+    place: TableAccess, run: Execution, plan: RowPlan, key: Key | None, change: RowChange, properties: Mapping[str, str]
+) -> Committed:
     manifest = run.read.manifest
     keys = _new_keys(place, manifest, plan, key, change)
     rows = _live(place, manifest, change.taken)
@@ -327,11 +335,11 @@ def _commit(place: Place, run: Execution, plan: RowPlan, key: Key | None, change
         raise
 
 
-def _live(place: Place, manifest: Manifest, taken: Mapping[int, bytes]) -> Rows:
+def _live(place: TableAccess, manifest: Manifest, taken: Mapping[int, bytes]) -> Rows:
     """The rows to be struck out, if all of them are there."""
     rows = {number: BitMap.deserialize(packed) for number, packed in taken.items()}
     known = fragments_of(manifest, rows)
-    vectors = Vectors(place.store, place.runtime.random, place.open_base, place.digests.note)
+    vectors = DeletionVectors(place.store, place.runtime.random, place.open_base, place.digests.note)
     for number, some in rows.items():
         fragment = known.get(number)
         if fragment is None or (some and some.max() >= fragment.physical_rows) or vectors.of(fragment, manifest.base_paths) & some:
@@ -352,11 +360,11 @@ def _fragments(manifest: Manifest, change: RowChange) -> tuple[DataFragment, ...
     return tuple(one for piece, moved in pairs for one in with_row_ids(piece.fragments, np.asarray(moved, np.uint64)))
 
 
-def _discard_struck(place: Place, struck: Struck, error: TiltyardError) -> None:
+def _discard_struck(place: TableAccess, struck: Struck, error: TiltyardError) -> None:
     discard_files(place, struck.files(), error)
 
 
-def _discard(place: Place, written: Mapping[str, Sequence[Piece]], kept: Collection[str]) -> None:
+def _discard(place: TableAccess, written: Mapping[str, Sequence[Piece]], kept: Collection[str]) -> None:
     """Removes what was written in vain: in runs before the last one, or by attempts that came back to nobody."""
     for token, pieces in written.items():
         remove_pieces(place.store, [piece for piece in pieces if not set(piece.paths) & set(kept)])

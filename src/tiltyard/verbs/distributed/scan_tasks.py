@@ -14,7 +14,7 @@ from tiltyard.format.manifest import Manifest
 from tiltyard.options import Storage
 from tiltyard.transaction.apply.next_manifest import has_stable_row_ids
 from tiltyard.verbs.columns.column_files import quoted
-from tiltyard.verbs.engine.access import Place, open_place
+from tiltyard.verbs.engine.access import TableAccess, open_access
 from tiltyard.verbs.engine.isolated import IsolatedDataset, ReadLimits
 from tiltyard.verbs.engine.pylance import lance_errors, translated
 from tiltyard.verbs.engine.row_deletion import ADDRESS, ROW_ID, check_deletions
@@ -111,7 +111,7 @@ class ScanTask:
             ]
             return pa.concat_tables(parts) if parts else self.dataset().schema.empty_table().select(list(columns))
 
-    def _place(self) -> Place:
+    def _place(self) -> TableAccess:
         """For messages, which must not show credentials."""
         return _named(self.uri, tuple(sorted(self.storage_options.items())) if self.storage_options else None)
 
@@ -125,8 +125,8 @@ def _opened(uri: str, number: int, identity: str, options: tuple[tuple[str, str]
 
 
 @lru_cache(maxsize=_DATASETS)
-def _named(uri: str, options: tuple[tuple[str, str], ...] | None) -> Place:
-    return open_place(uri, Storage(dict(options) if options else None))
+def _named(uri: str, options: tuple[tuple[str, str], ...] | None) -> TableAccess:
+    return open_access(uri, Storage(dict(options) if options else None))
 
 
 @contextmanager
@@ -143,7 +143,7 @@ def reading_errors(uri: str, version: int, storage_options: Mapping[str, str] | 
         yield
 
 
-def scan_task(place: Place, manifest: Manifest) -> ScanTask:
+def scan_task(place: TableAccess, manifest: Manifest) -> ScanTask:
     """For a version whose deletion files are looked at first, here: others trust what they are given."""
     check_deletions(place, manifest)
     return ScanTask(

@@ -28,7 +28,7 @@ from tiltyard.options import FileLimits, Storage, TableOptions
 from tiltyard.redact import redact
 from tiltyard.storage import Durability
 from tiltyard.verbs.distributed.plain_files import file_prefix, read_plain, write_plain
-from tiltyard.verbs.engine.access import Place, open_place
+from tiltyard.verbs.engine.access import TableAccess, open_access
 from tiltyard.verbs.engine.blobs import blob_files, has_blobs
 from tiltyard.verbs.engine.data_files import is_plain, write_into, write_new
 from tiltyard.verbs.engine.pylance import open_dataset
@@ -143,7 +143,7 @@ class WriteTask:
         Raises:
             InvalidInput: the rows do not fit the table.
         """
-        place = open_place(self.uri, Storage(self.storage_options, self.durability))
+        place = open_access(self.uri, Storage(self.storage_options, self.durability))
         rows = _as_rows(data)
         if rows is None:
             return Piece(self.token, (), self.fields, 0, 0, self.data_format, self.version, part, place=place.lance_uri)
@@ -174,7 +174,7 @@ class WriteTask:
         Raises:
             UnsupportedFeature: there are columns that are stored in another form than they are given in, such as blobs.
         """
-        place = open_place(self.uri, Storage(self.storage_options, self.durability))
+        place = open_access(self.uri, Storage(self.storage_options, self.durability))
         if not is_plain(self.fields, self.data_format):
             raise UnsupportedFeature("Pieces with such columns cannot be read by themselves.", feature="reading pieces")
         schema = arrow_from_fields(self.fields)
@@ -199,7 +199,7 @@ class WriteTask:
             InvalidInput: a version of the table has them; nothing is removed.
         """
         given = [one for one in pieces if one is not None]
-        place = open_place(self.uri, Storage(self.storage_options, self.durability))
+        place = open_access(self.uri, Storage(self.storage_options, self.durability))
         tokens = dict.fromkeys((self.token, *(one.token for one in given)))
         refuse_committed(place, self.version, [path for one in given for path in one.paths], tokens if all_of_token else ())
         removed = remove_pieces(place.store, given)
@@ -210,7 +210,7 @@ class WriteTask:
     def _match(self, schema: pa.Schema) -> SchemaMatch:
         return match_schema(self.fields, schema)
 
-    def _files(self, place: Place, rows: Rows, match: SchemaMatch) -> tuple[DataFragment, ...]:
+    def _files(self, place: TableAccess, rows: Rows, match: SchemaMatch) -> tuple[DataFragment, ...]:
         if is_plain(match.fields, self.data_format):
             return write_plain(place, rows, match.fields, self.data_format, self.limits, self.token)
         if self.kind == "append":
@@ -247,11 +247,11 @@ def _as_rows(data: Any) -> Rows | None:
 # ---- tasks -----------------------------------------------------------------------------------------------------------------
 
 
-def new_token(place: Place) -> str:
+def new_token(place: TableAccess) -> str:
     return place.runtime.random.uuid().replace("-", "")[: 2 * _TOKEN_BYTES]
 
 
-def append_task(place: Place, manifest: Manifest, limits: FileLimits, schema: pa.Schema | None, *, with_keys: bool) -> WriteTask:
+def append_task(place: TableAccess, manifest: Manifest, limits: FileLimits, schema: pa.Schema | None, *, with_keys: bool) -> WriteTask:
     """A task whose pieces are to be appended."""
     key = primary_key_of(manifest)
     checked = check_comparable(manifest, key) if key is not None and with_keys else None
@@ -270,7 +270,7 @@ def append_task(place: Place, manifest: Manifest, limits: FileLimits, schema: pa
 
 
 def overwrite_task(
-    place: Place, manifest: Manifest, limits: FileLimits, schema: pa.Schema, primary_key: Sequence[str] | None, *, with_keys: bool
+    place: TableAccess, manifest: Manifest, limits: FileLimits, schema: pa.Schema, primary_key: Sequence[str] | None, *, with_keys: bool
 ) -> WriteTask:
     """A task whose pieces replace all rows, and the schema by this one."""
     data_format = manifest.data_format.version if manifest.data_format else "2.2"
@@ -279,7 +279,9 @@ def overwrite_task(
     return replace(task, version=manifest.version, primary_key=None if primary_key is None else tuple(primary_key))
 
 
-def create_task(place: Place, schema: pa.Schema, new: NewTable, limits: FileLimits, *, with_keys: bool, table_id: str = "") -> WriteTask:
+def create_task(
+    place: TableAccess, schema: pa.Schema, new: NewTable, limits: FileLimits, *, with_keys: bool, table_id: str = ""
+) -> WriteTask:
     """A task whose pieces make a new table."""
     key = tuple(new.primary_key or ())
     task = _with_schema(place, "create", schema, key, new.data_format, limits, with_keys=with_keys)
@@ -287,7 +289,7 @@ def create_task(place: Place, schema: pa.Schema, new: NewTable, limits: FileLimi
 
 
 def _with_schema(
-    place: Place, kind: Kind, schema: pa.Schema, key: Sequence[str], data_format: str, limits: FileLimits, *, with_keys: bool
+    place: TableAccess, kind: Kind, schema: pa.Schema, key: Sequence[str], data_format: str, limits: FileLimits, *, with_keys: bool
 ) -> WriteTask:
     if not isinstance(schema, pa.Schema):
         raise InvalidInput(f"A schema is a pyarrow.Schema, not {type(schema).__name__}.", argument="schema")
@@ -301,7 +303,7 @@ def _with_schema(
     return replace(task, key=check_comparable(task, primary) if primary is not None and with_keys else None)
 
 
-def check_place(place: Place, pieces: Iterable[Piece]) -> None:
+def check_place(place: TableAccess, pieces: Iterable[Piece]) -> None:
     """Refuses files that lie elsewhere: a table may have been made anew, under its name, since they were written."""
     for piece in pieces:
         if piece.place != place.lance_uri:
@@ -312,7 +314,7 @@ def check_place(place: Place, pieces: Iterable[Piece]) -> None:
             )
 
 
-def take_over_digests(place: Place, pieces: Iterable[Piece]) -> None:
+def take_over_digests(place: TableAccess, pieces: Iterable[Piece]) -> None:
     """What writers found out about their files need not be found out again, perhaps from far away."""
     for piece in pieces:
         place.digests.remember(piece.digests)
@@ -321,7 +323,7 @@ def take_over_digests(place: Place, pieces: Iterable[Piece]) -> None:
 # ---- files that nobody wants -----------------------------------------------------------------------------------------------
 
 
-def refuse_committed(place: Place, since: int, paths: Iterable[str], tokens: Iterable[str] = ()) -> None:
+def refuse_committed(place: TableAccess, since: int, paths: Iterable[str], tokens: Iterable[str] = ()) -> None:
     """Makes sure that no version after one has these files, or others of these groups.
 
     Whoever asks for their removal may not know what became of a commit: its process may have died right after it.
@@ -373,7 +375,7 @@ def remove_leftovers(store: ObjectStore, token: str, kept: Iterable[str]) -> int
 
 
 def new_task(
-    place: Place, schema: pa.Schema, primary_key: Sequence[str] | None, stable_row_ids: bool, options: TableOptions | None
+    place: TableAccess, schema: pa.Schema, primary_key: Sequence[str] | None, stable_row_ids: bool, options: TableOptions | None
 ) -> WriteTask:
     """A task for a table that is not there yet, as a caller describes it."""
     given = options or TableOptions()

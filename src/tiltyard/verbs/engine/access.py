@@ -23,7 +23,7 @@ from tiltyard.transaction.commit import Committer
 from tiltyard.transaction.log import VersionLog
 from tiltyard.transaction.new_files import FileDigests
 from tiltyard.transaction.transaction import Transaction
-from tiltyard.verbs.engine.digest_history import History
+from tiltyard.verbs.engine.digest_history import DigestHistory
 from tiltyard.verbs.engine.isolated import ReadLimits, read_limits
 
 ANYWHERE: Final = "*"
@@ -35,7 +35,7 @@ WRITER: Final = WriterVersion("tiltyard", installed_version("tiltyard"))
 
 
 @dataclass(frozen=True)
-class Place:
+class TableAccess:
     """A table's store, and who may commit there. Credentials stay in ``storage_options``, which no text shows."""
 
     uri: str
@@ -74,7 +74,7 @@ class Place:
         return set()
 
     @cached_property
-    def histories(self) -> dict[str, History]:
+    def histories(self) -> dict[str, DigestHistory]:
         """What was read of the digests that are kept here (no path) and in bases, by their paths."""
         return {}
 
@@ -103,7 +103,7 @@ class Place:
         """Refuses a store that overwrites where it should create, unless the handler needs no such promise."""
         ensure_usable(self.handler, self.store, self.runtime)
 
-    def on_branch(self, branch: str | None) -> Place:
+    def on_branch(self, branch: str | None) -> TableAccess:
         """The same table's branch, which has a directory of its own below the main one."""
         if branch is None:
             return self
@@ -112,7 +112,7 @@ class Place:
         there = replace(self, uri=uri, store=store, branch=branch)
         return there.decided_by(self.outside) if self.outside is not None else there
 
-    def decided_by(self, outside: Callable[[str, ObjectStore], tuple[ObjectStore, CommitHandler]]) -> Place:
+    def decided_by(self, outside: Callable[[str, ObjectStore], tuple[ObjectStore, CommitHandler]]) -> TableAccess:
         """The same place, given its plain store, with versions decided elsewhere."""
         store, handler = outside(self.uri, self.store)
         return replace(self, store=store, handler=handler, outside=outside)
@@ -161,7 +161,7 @@ class Place:
         return self.lance_uri[: -len(branch_root(self.branch)) - 1] if self.branch else self.lance_uri
 
 
-def main_place(place: Place) -> Place:
+def main_place(place: TableAccess) -> TableAccess:
     """The main line of a branch's table; tags and branches are kept there."""
     if place.branch is None:
         return place
@@ -169,13 +169,13 @@ def main_place(place: Place) -> Place:
     return replace(place, uri=place.main_uri, store=store, branch=None, outside=None)
 
 
-def open_place(
+def open_access(
     uri: str | os.PathLike[str], storage: Storage | None = None, *, store: ObjectStore | None = None, runtime: Runtime | None = None
-) -> Place:
+) -> TableAccess:
     """The place at a URI. A store or runtime given here replaces the usual one; the simulator and fault tests do that."""
     text, how = address_of(uri), storage or Storage()
     store = store or open_store(text, storage_options=how.options, durability=how.durability)
-    return Place(
+    return TableAccess(
         uri=text,
         store=store,
         handler=handler_for(store, how.handler),

@@ -14,7 +14,7 @@ from tiltyard.format.manifest import Manifest
 from tiltyard.format.schema import BLOB_KEY, has_legacy_blobs
 from tiltyard.format.values import DataFragment
 from tiltyard.interfaces import ObjectStore
-from tiltyard.verbs.engine.access import Place
+from tiltyard.verbs.engine.access import TableAccess
 from tiltyard.verbs.engine.pylance import lance_errors, open_dataset
 
 _BESIDE: Final = pa.array([1, 2], pa.uint8())
@@ -68,7 +68,7 @@ def blob_files(store: ObjectStore, fragments: Iterable[DataFragment]) -> list[st
     return [directory + name for directory in own for name in store.names(directory)]
 
 
-def missing_blobs(place: Place, manifest: Manifest, present: set[str]) -> Iterator[str]:
+def missing_blobs(place: TableAccess, manifest: Manifest, present: set[str]) -> Iterator[str]:
     """Files that a blob column of this version points to and that are not there."""
     for column in manifest.fields:
         if column.parent_id >= 0 or not is_blob_v2(column):
@@ -87,7 +87,7 @@ def missing_blobs(place: Place, manifest: Manifest, present: set[str]) -> Iterat
                     yield path
 
 
-def _beside(place: Place, version: int, column: str) -> set[tuple[int, int]]:
+def _beside(place: TableAccess, version: int, column: str) -> set[tuple[int, int]]:
     """Fragment and number of each file that the descriptions of a column point to."""
     found: set[tuple[int, int]] = set()
     with lance_errors(place, "read blob descriptions", version):

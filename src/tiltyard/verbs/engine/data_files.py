@@ -21,12 +21,12 @@ from tiltyard.interfaces import Randomness
 from tiltyard.options import FileLimits
 from tiltyard.transaction.new_files import is_remote
 from tiltyard.transaction.transaction import MESSAGE_PROPERTY
-from tiltyard.verbs.engine.access import Place
+from tiltyard.verbs.engine.access import TableAccess
 from tiltyard.verbs.engine.blobs import blob_files, has_blobs
 from tiltyard.verbs.engine.lent_streams import lent
 from tiltyard.verbs.engine.pylance import lance_errors
 from tiltyard.verbs.engine.row_input import Rows
-from tiltyard.verbs.engine.write_bases import Target
+from tiltyard.verbs.engine.write_bases import WriteBase
 
 if TYPE_CHECKING:
     from lance import LanceDataset
@@ -38,7 +38,7 @@ SMALL_BYTES: Final = 32 * 1024**2
 
 
 def write_new(
-    place: Place, rows: Rows, data_version: str, limits: FileLimits, *, replacing: bool, target: Target | None = None
+    place: TableAccess, rows: Rows, data_version: str, limits: FileLimits, *, replacing: bool, target: WriteBase | None = None
 ) -> tuple[DataFragment, ...]:
     """Files for a table whose schema is that of the rows; ``replacing`` one that is there, or making the first."""
     mode = "overwrite" if replacing else "create"
@@ -46,8 +46,8 @@ def write_new(
 
 
 def write_into(
-    place: Place, rows: Rows, fields: Sequence[Field], data_version: str, dataset: Callable[[], LanceDataset], limits: FileLimits,
-    target: Target | None = None,
+    place: TableAccess, rows: Rows, fields: Sequence[Field], data_version: str, dataset: Callable[[], LanceDataset], limits: FileLimits,
+    target: WriteBase | None = None,
 ) -> tuple[DataFragment, ...]:  # fmt: skip
     """Files for an existing table.
 
@@ -73,7 +73,7 @@ def is_plain(fields: Sequence[Field], data_version: str) -> bool:
 
 
 def _write_small(
-    place: Place, rows: pa.Table, fields: Sequence[Field], data_version: str, target: Target | None
+    place: TableAccess, rows: pa.Table, fields: Sequence[Field], data_version: str, target: WriteBase | None
 ) -> tuple[DataFragment, ...]:
     from lance.file import LanceFileWriter
 
@@ -110,7 +110,7 @@ def data_file_name(random: Randomness) -> str:
     return f"{int.from_bytes(raw[:3], 'big'):024b}{raw[3:].hex()}.lance"
 
 
-def _write(place: Place, rows: Rows, to: Any, limits: FileLimits, target: Target | None, **how: Any) -> tuple[DataFragment, ...]:
+def _write(place: TableAccess, rows: Rows, to: Any, limits: FileLimits, target: WriteBase | None, **how: Any) -> tuple[DataFragment, ...]:
     from lance.fragment import write_fragments
 
     blobs = any(map(has_blobs, rows.schema))
@@ -133,7 +133,7 @@ def _write(place: Place, rows: Rows, to: Any, limits: FileLimits, target: Target
     return fragments if target is None else target.placed(fragments)
 
 
-def _sync_blobs(place: Place, fragments: tuple[DataFragment, ...]) -> None:
+def _sync_blobs(place: TableAccess, fragments: tuple[DataFragment, ...]) -> None:
     """A commit makes the files durable that its operation names; these are named by data files only."""
     try:
         place.store.sync(blob_files(place.store, fragments))
@@ -158,7 +158,7 @@ def fragment_from_lance(written: FragmentMetadata) -> DataFragment:
     return DataFragment(id=0, files=files, physical_rows=written.physical_rows)
 
 
-def discard(place: Place, fragments: Sequence[DataFragment], failure: BaseException, target: Target | None = None) -> None:
+def discard(place: TableAccess, fragments: Sequence[DataFragment], failure: BaseException, target: WriteBase | None = None) -> None:
     """Removes files no version will ever name, after a failure that leaves no doubt. What cannot be removed is cleanup's."""
     if isinstance(failure, OutcomeUnknown) or not isinstance(failure, TiltyardError):
         return

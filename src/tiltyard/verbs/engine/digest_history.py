@@ -28,7 +28,7 @@ _AT_ONCE: Final = 64
 """Transactions that are read before it is asked whether that was enough."""
 
 
-class History:
+class DigestHistory:
     """The digests that one table's directory knows of. Transactions are read from the newest on, as far as it takes, and once."""
 
     def __init__(self, store: ObjectStore) -> None:

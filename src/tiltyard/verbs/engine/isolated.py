@@ -30,7 +30,7 @@ from tiltyard.format.schema import arrow_from_fields
 from tiltyard.verbs.engine.isolated_child import FRAME
 
 if TYPE_CHECKING:
-    from tiltyard.verbs.engine.access import Place
+    from tiltyard.verbs.engine.access import TableAccess
 
 _CHILD: Final = Path(__file__).with_name("isolated_child.py")
 _MOST_SAID: Final = 200
@@ -68,7 +68,7 @@ def read_limits(isolate: bool | ReadLimits) -> ReadLimits | None:
 class _Child:
     """One child, from its start to its certain end."""
 
-    def __init__(self, place: Place, limits: ReadLimits, request: Mapping[str, Any]) -> None:
+    def __init__(self, place: TableAccess, limits: ReadLimits, request: Mapping[str, Any]) -> None:
         self._place = place
         self._limits = limits
         self._silent = False
@@ -175,7 +175,7 @@ def _exactly(source: IO[bytes], count: int) -> bytes | None:
     return b"".join(parts)
 
 
-def _raised(told: Mapping[str, Any], place: Place) -> BaseException:
+def _raised(told: Mapping[str, Any], place: TableAccess) -> BaseException:
     """The error that pylance raised in the child, as it would have been here."""
     text = str(told.get("text", ""))
     if told.get("class") == "PanicException" or told.get("builtin") == "MemoryError":
@@ -194,7 +194,7 @@ def _rows(data: bytes) -> pa.Table:
 class IsolatedDataset:
     """Stands for pylance's dataset where rows are read in a child; each call has a child of its own."""
 
-    def __init__(self, place: Place, version: int, limits: ReadLimits) -> None:
+    def __init__(self, place: TableAccess, version: int, limits: ReadLimits) -> None:
         self._place = place
         self._limits = limits
         self._base: dict[str, Any] = {"uri": place.lance_uri, "version": version, "options": place.lance_options()}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, cast
 import pyarrow as pa
 
 from tiltyard.errors import TiltyardError
-from tiltyard.verbs.engine.access import Place
+from tiltyard.verbs.engine.access import TableAccess
 from tiltyard.verbs.engine.isolated import IsolatedDataset
 from tiltyard.verbs.engine.pylance_errors import failure, is_interrupt, is_panic
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import lance
 
 
-def open_dataset(place: Place, version: int, *, writing: bool = False) -> lance.LanceDataset:
+def open_dataset(place: TableAccess, version: int, *, writing: bool = False) -> lance.LanceDataset:
     """pylance's own handle on this version; one whose reads are done in a child process, where the place asks for that.
 
     Args:
@@ -34,7 +34,7 @@ def open_dataset(place: Place, version: int, *, writing: bool = False) -> lance.
 
 
 @contextmanager
-def lance_errors(place: Place, doing: str, version: int | None = None) -> Iterator[None]:
+def lance_errors(place: TableAccess, doing: str, version: int | None = None) -> Iterator[None]:
     """Errors of pylance as errors of ours: what the caller can mend, what is not there, what the store did.
 
     Args:
@@ -56,7 +56,7 @@ def lance_errors(place: Place, doing: str, version: int | None = None) -> Iterat
         raise failure(place, doing, error, version) from error
 
 
-def translated(place: Place, reader: pa.RecordBatchReader, version: int | None = None) -> pa.RecordBatchReader:
+def translated(place: TableAccess, reader: pa.RecordBatchReader, version: int | None = None) -> pa.RecordBatchReader:
     """The same stream, whose errors are ours too."""
 
     def batches() -> Iterator[pa.RecordBatch]:

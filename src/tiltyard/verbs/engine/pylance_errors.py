@@ -23,7 +23,7 @@ from tiltyard.format.manifest import DETACHED, Manifest
 from tiltyard.interfaces import ObjectStore
 from tiltyard.redact import redact, secret_values
 from tiltyard.transaction.head import read_floor
-from tiltyard.verbs.engine.access import Place
+from tiltyard.verbs.engine.access import TableAccess
 
 _DECODERS: Final = frozenset({"lance-encoding", "lance-file", "lance-arrow"})
 """Parts of pylance that turn bytes of a file into rows."""
@@ -34,7 +34,7 @@ _DATA_FILE: Final = re.compile(r"data/\S+\.(?:lance|blob)")
 _MISSING: Final = "it is missing"
 
 
-def failure(place: Place, doing: str, error: BaseException, version: int | None) -> TiltyardError:
+def failure(place: TableAccess, doing: str, error: BaseException, version: int | None) -> TiltyardError:
     """What an error of pylance means.
 
     Args:
@@ -63,7 +63,7 @@ def _is_damage(error: BaseException, kind: str) -> bool:
     return kind in (_DAMAGED, "Not found", "CorruptFile") or crate_of(error) in _DECODERS
 
 
-def _corrupt(place: Place, error: BaseException) -> CorruptTable:
+def _corrupt(place: TableAccess, error: BaseException) -> CorruptTable:
     reason = reason_of(error)
     named = _DATA_FILE.search(reason)  # only for the message
     shown = redact(reason.rstrip("."), secret_values(place.storage_options or {}))
@@ -73,7 +73,7 @@ def _corrupt(place: Place, error: BaseException) -> CorruptTable:
 # ---- the files -------------------------------------------------------------------------------------------------------------
 
 
-def _looked(place: Place, version: int) -> TiltyardError | None:
+def _looked(place: TableAccess, version: int) -> TiltyardError | None:
     """What a look at the files of a version says; None where they are all there."""
     if version >= DETACHED:
         return None  # of a transaction that is not decided yet: nobody else cleans it up
@@ -87,7 +87,7 @@ def _looked(place: Place, version: int) -> TiltyardError | None:
         return None  # a store that cannot be listed: then pylance's own words have to do
 
 
-def _gone(place: Place, version: int) -> TiltyardError | None:
+def _gone(place: TableAccess, version: int) -> TiltyardError | None:
     known = [name.version for name in place.log.versions()]
     if not known:
         return NotFound(f"There is no table at {place.store.uri} any more.", name=place.store.uri)
@@ -98,7 +98,7 @@ def _gone(place: Place, version: int) -> TiltyardError | None:
     return _cleaned_up(place, version, known[-1])
 
 
-def _cleaned_up(place: Place, version: int, head: int) -> HistoryUnavailable:
+def _cleaned_up(place: TableAccess, version: int, head: int) -> HistoryUnavailable:
     return HistoryUnavailable(
         f"Version {version} of {place.store.uri} was cleaned up by another process; the latest version is {head}.",
         read_version=version,
@@ -107,7 +107,7 @@ def _cleaned_up(place: Place, version: int, head: int) -> HistoryUnavailable:
     )
 
 
-def _damaged(place: Place, version: int) -> TiltyardError | None:
+def _damaged(place: TableAccess, version: int) -> TiltyardError | None:
     """The first file that a version names and that is gone, or has another size."""
     name = next(name for name in place.log.versions() if name.version == version)
     manifest = place.log.peek(version, name.scheme).manifest
@@ -123,7 +123,7 @@ def _damaged(place: Place, version: int) -> TiltyardError | None:
     return None
 
 
-def _named(place: Place, manifest: Manifest) -> Iterator[tuple[ObjectStore, str, dict[str, int]]]:
+def _named(place: TableAccess, manifest: Manifest) -> Iterator[tuple[ObjectStore, str, dict[str, int]]]:
     """The data files of a version, with their sizes where it states them: store, directory, files."""
     wanted: dict[int | None, dict[str, int]] = defaultdict(dict)
     for fragment in manifest.fragments:

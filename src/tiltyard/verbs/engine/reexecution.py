@@ -24,10 +24,10 @@ from tiltyard.transaction.backoff import RetryPolicy, wait_before
 from tiltyard.transaction.race import CommitResult
 from tiltyard.transaction.resolve import Window
 from tiltyard.transaction.verify import transaction_id
-from tiltyard.verbs.engine.access import Place
+from tiltyard.verbs.engine.access import TableAccess
 from tiltyard.verbs.engine.data_files import discard, properties_with_message
 from tiltyard.verbs.engine.row_input import Rows, as_rows
-from tiltyard.verbs.engine.write_bases import Target
+from tiltyard.verbs.engine.write_bases import WriteBase
 
 Committed = tuple[CommitResult, ManifestFile]
 """What a commit came to, and the version it made."""
@@ -40,7 +40,7 @@ READ_ONCE = "The rows came as a stream, which was read: pass them again, or as a
 
 
 @dataclass(frozen=True, slots=True)
-class RerunPolicy:
+class ReexecutionPolicy:
     """Bounds of both stages of retry; ``CommitOptions`` has checked them.
 
     Attributes:
@@ -54,7 +54,7 @@ class RerunPolicy:
     deadline: float | None = None
 
 
-def commit_terms(commit: CommitOptions | None, message: str | None) -> tuple[dict[str, str], RerunPolicy]:
+def commit_terms(commit: CommitOptions | None, message: str | None) -> tuple[dict[str, str], ReexecutionPolicy]:
     """What a verb's commit says in the history, and how often it may be retried.
 
     Raises:
@@ -63,7 +63,7 @@ def commit_terms(commit: CommitOptions | None, message: str | None) -> tuple[dic
     options = CommitOptions() if commit is None else commit
     if not isinstance(options, CommitOptions):
         raise InvalidInput(f"commit is a ty.CommitOptions, not a {type(commit).__name__}.", argument="commit")
-    policy = RerunPolicy(RetryPolicy(options.race_retries), options.reexecutions, options.deadline)
+    policy = ReexecutionPolicy(RetryPolicy(options.race_retries), options.reexecutions, options.deadline)
     return properties_with_message(options.properties, message), policy
 
 
@@ -104,11 +104,11 @@ def always(_: RetryableConflict) -> bool:
 
 
 def run_verb(
-    place: Place,
+    place: TableAccess,
     read: ManifestFile,
     scheme: Scheme,
     execute: Callable[[Execution], Committed],
-    policy: RerunPolicy,
+    policy: ReexecutionPolicy,
     *,
     again: Callable[[RetryableConflict], bool] = always,
 ) -> Committed:
@@ -166,7 +166,7 @@ def _may_run_again(conflict: RetryableConflict) -> bool:
     return conflict.retryable and not isinstance(conflict, ExpectedVersionMismatch)
 
 
-def _latest(place: Place, conflict: RetryableConflict) -> tuple[ManifestFile, Scheme]:
+def _latest(place: TableAccess, conflict: RetryableConflict) -> tuple[ManifestFile, Scheme]:
     """The version to re-execute on: the head, if no commit since the refused one's read version rules a re-execution out.
 
     Raises:
@@ -187,18 +187,18 @@ def _latest(place: Place, conflict: RetryableConflict) -> tuple[ManifestFile, Sc
     return read, scheme
 
 
-class Source:
+class RowSource:
     """The rows a caller gave to a verb, and the files written of them so far, over all its runs.
 
     Files are written again only where another version needs other files. So a stream, which can be read once, is enough for most
     conflicts, and nothing that was written in vain costs twice.
     """
 
-    def __init__(self, place: Place, data: Any) -> None:
+    def __init__(self, place: TableAccess, data: Any) -> None:
         self._place = place
         self._data = data
         self._rows: Rows | None = None
-        self._written: tuple[object, tuple[DataFragment, ...], Target | None] | None = None
+        self._written: tuple[object, tuple[DataFragment, ...], WriteBase | None] | None = None
 
     @property
     def rows(self) -> Rows:
@@ -207,7 +207,7 @@ class Source:
         return self._rows
 
     def files(
-        self, plan: object, write: Callable[[], tuple[DataFragment, ...]], after: RetryableConflict | None, target: Target | None = None
+        self, plan: object, write: Callable[[], tuple[DataFragment, ...]], after: RetryableConflict | None, target: WriteBase | None = None
     ) -> tuple[DataFragment, ...]:
         """The rows as files.
 

@@ -20,9 +20,9 @@ from tiltyard.format.deletions import decode_deletions
 from tiltyard.format.manifest import Manifest
 from tiltyard.format.values import BasePath, DataFragment, DeletionFile
 from tiltyard.interfaces import ObjectStore
-from tiltyard.transaction.deletion_vectors import Vectors
+from tiltyard.transaction.deletion_vectors import DeletionVectors
 from tiltyard.transaction.footprint import fragments_of
-from tiltyard.verbs.engine.access import Place
+from tiltyard.verbs.engine.access import TableAccess
 from tiltyard.verbs.engine.pylance import lance_errors, open_dataset
 from tiltyard.verbs.engine.sql_expressions import condition
 from tiltyard.verbs.engine.verify_files import verify_version
@@ -39,7 +39,7 @@ _BATCH: Final = 1 << 14
 """Rows that a condition is applied to at a time."""
 
 
-def dataset_at(place: Place, manifest: Manifest) -> LanceDataset:
+def dataset_at(place: TableAccess, manifest: Manifest) -> LanceDataset:
     """pylance's handle on a version whose deletion files were looked at first."""
     check_deletions(place, manifest)
     return open_dataset(place, manifest.version)
@@ -85,7 +85,7 @@ def bitmap_of(offsets: npt.NDArray[np.uint32]) -> BitMap:
     return BitMap(array("I", offsets.tobytes()))
 
 
-def matching_rows(place: Place, manifest: Manifest, where: str) -> dict[int, BitMap]:
+def matching_rows(place: TableAccess, manifest: Manifest, where: str) -> dict[int, BitMap]:
     """The live rows of a version that a condition holds for."""
     found = Addresses()
     dataset = dataset_at(place, manifest)
@@ -113,9 +113,9 @@ class Struck:
         return [one.deletion_file.path(one.id) for one in self.updated if one.deletion_file is not None]
 
 
-def strike_out(place: Place, manifest: Manifest, rows: Rows) -> Struck:
+def strike_out(place: TableAccess, manifest: Manifest, rows: Rows) -> Struck:
     """Writes deletion files for rows of a version that are live in it."""
-    vectors = Vectors(place.store, place.runtime.random, place.open_base, place.digests.note)
+    vectors = DeletionVectors(place.store, place.runtime.random, place.open_base, place.digests.note)
     updated, removed = [], []
     for number, fragment in fragments_of(manifest, rows).items():
         deleted = vectors.of(fragment, manifest.base_paths) | rows[number]
@@ -126,7 +126,7 @@ def strike_out(place: Place, manifest: Manifest, rows: Rows) -> Struck:
     return Struck(tuple(updated), tuple(removed), rows)
 
 
-def discard_files(place: Place, paths: Iterable[str], failure: TiltyardError) -> None:
+def discard_files(place: TableAccess, paths: Iterable[str], failure: TiltyardError) -> None:
     """Removes files no version will ever name, unless the failure leaves that open. What cannot be removed is cleanup's."""
     if not isinstance(failure, OutcomeUnknown):
         for path in paths:
@@ -138,7 +138,7 @@ _AT_ONCE: Final = 16
 """Requests under way at one time; where each takes a while, a thousand files would take long one by one."""
 
 
-def check_deletions(place: Place, manifest: Manifest) -> None:
+def check_deletions(place: TableAccess, manifest: Manifest) -> None:
     """Reads the deletion files of a version that were not read before; compares all its files with their digests, if that was asked for.
 
     Raises:
@@ -167,7 +167,7 @@ def _key(fragment: DataFragment, deletion: DeletionFile) -> tuple[str, int | Non
     return deletion.path(fragment.id), deletion.base_id, deletion.deleted_rows, fragment.physical_rows
 
 
-def _stores(place: Place, bases: Iterable[BasePath], needed: set[int | None]) -> dict[int | None, tuple[ObjectStore, bool]]:
+def _stores(place: TableAccess, bases: Iterable[BasePath], needed: set[int | None]) -> dict[int | None, tuple[ObjectStore, bool]]:
     """The store of each base, and whether files lie in the usual directories there."""
     stores: dict[int | None, tuple[ObjectStore, bool]] = {None: (place.store, True)}
     for base in bases:

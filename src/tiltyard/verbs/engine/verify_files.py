@@ -18,8 +18,8 @@ from tiltyard.format.manifest import Manifest, decode_indices
 from tiltyard.format.values import BasePath, DataFragment
 from tiltyard.interfaces import ObjectStore
 from tiltyard.transaction.new_files import at_once, digest_of
-from tiltyard.verbs.engine.access import Place
-from tiltyard.verbs.engine.digest_history import History
+from tiltyard.verbs.engine.access import TableAccess
+from tiltyard.verbs.engine.digest_history import DigestHistory
 
 Progress: TypeAlias = Callable[[int, int], object]
 """Is told how many of how many bytes were read."""
@@ -46,7 +46,7 @@ class FileAt:
 class Bases:
     """The stores of a version's bases, each opened once."""
 
-    def __init__(self, place: Place, manifest: Manifest) -> None:
+    def __init__(self, place: TableAccess, manifest: Manifest) -> None:
         self._place = place
         self.by_id = {base.id: base for base in manifest.base_paths}
         self._stores: dict[int, ObjectStore] = {}
@@ -69,7 +69,7 @@ class Bases:
         return FileAt(file_key(inside, base_id), self.store(base_id), path, inside, base, size)
 
 
-def files_of(place: Place, manifest: Manifest, fragments: Iterable[DataFragment] | None = None) -> Iterator[FileAt]:
+def files_of(place: TableAccess, manifest: Manifest, fragments: Iterable[DataFragment] | None = None) -> Iterator[FileAt]:
     """The data, blob, deletion and index files of a version; of some fragments only, if they are given."""
     bases = Bases(place, manifest)
     blobs = any(map(is_blob_v2, manifest.fields))
@@ -96,7 +96,7 @@ def _below(bases: Bases, directory: str, base_id: int | None) -> Iterator[FileAt
         yield bases.locate(directory + info.path[len(there.path) :], base_id, info.size)
 
 
-def known_digests(place: Place, files: Sequence[FileAt], manifest: Manifest) -> dict[str, Digest]:
+def known_digests(place: TableAccess, files: Sequence[FileAt], manifest: Manifest) -> dict[str, Digest]:
     """Digests of files of a version, by key, wherever they are kept.
 
     Raises:
@@ -116,10 +116,10 @@ def known_digests(place: Place, files: Sequence[FileAt], manifest: Manifest) -> 
     return found
 
 
-def _history(place: Place, base: BasePath | None) -> History:
+def _history(place: TableAccess, base: BasePath | None) -> DigestHistory:
     where = "" if base is None else base.path
     if where not in place.histories:
-        place.histories[where] = History(place.store if base is None else place.open_base(base))
+        place.histories[where] = DigestHistory(place.store if base is None else place.open_base(base))
     return place.histories[where]
 
 
@@ -138,7 +138,7 @@ def damage(file: FileAt, expected: Digest) -> str | None:
     return None if found == expected else "its bytes are not those that were written: their digest differs"
 
 
-def verify_version(place: Place, manifest: Manifest) -> None:
+def verify_version(place: TableAccess, manifest: Manifest) -> None:
     """Compares all files of a version that this place has not compared yet.
 
     Raises:

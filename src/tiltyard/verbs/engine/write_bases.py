@@ -16,14 +16,14 @@ from tiltyard.format.values import BasePath, DataFragment
 from tiltyard.interfaces import ObjectStore
 from tiltyard.options import FileLimits
 from tiltyard.transaction.new_files import at_once, digest_of
-from tiltyard.verbs.engine.access import Place
+from tiltyard.verbs.engine.access import TableAccess
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class WriteBase:
     """A base that new data files are put into."""
 
-    place: Place
+    place: TableAccess
     base: BasePath
 
     @property
@@ -69,7 +69,7 @@ class Target:
         return [self._inside(file.path) for one in fragments for file in one.files if file.base_id == self.base.id]
 
 
-def find_base(place: Place, manifest: Manifest, base: str | int | None) -> Target | None:
+def find_base(place: TableAccess, manifest: Manifest, base: str | int | None) -> WriteBase | None:
     """The base of a version that a caller means, by its name, id or path; None for none.
 
     Raises:
@@ -80,7 +80,7 @@ def find_base(place: Place, manifest: Manifest, base: str | int | None) -> Targe
     for one in manifest.base_paths:
         known = (one.name, one.path) if isinstance(base, str) else (one.id,) if type(base) is int else ()
         if base in known:
-            return Target(place, one)
+            return WriteBase(place, one)
     there = ", ".join(one.name or str(one.id) for one in manifest.base_paths)
     advice = f"It has {there}." if there else "Add one with t.settings.add_bases first."
     raise InvalidInput(f"Version {manifest.version} has no base {base!r}.", argument="base", advice=advice[:150])

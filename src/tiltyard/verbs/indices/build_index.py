@@ -29,9 +29,9 @@ from tiltyard.transaction.transaction import Transaction
 from tiltyard.verbs.columns.column_files import find_field, tree_of
 from tiltyard.verbs.delete import Committed
 from tiltyard.verbs.distributed.scan_tasks import ScanTask, scan_task
-from tiltyard.verbs.engine.access import Place, open_place
+from tiltyard.verbs.engine.access import TableAccess, open_access
 from tiltyard.verbs.engine.pylance import lance_errors
-from tiltyard.verbs.engine.reexecution import Execution, RerunPolicy, run_verb
+from tiltyard.verbs.engine.reexecution import Execution, ReexecutionPolicy, run_verb
 from tiltyard.verbs.engine.row_deletion import dataset_at
 
 if TYPE_CHECKING:
@@ -148,7 +148,7 @@ def check_name(name: object) -> None:
 
 
 def create_index(
-    place: Place, read: ManifestFile, scheme: Scheme, new: NewIndex, properties: Mapping[str, str], policy: RerunPolicy,
+    place: TableAccess, read: ManifestFile, scheme: Scheme, new: NewIndex, properties: Mapping[str, str], policy: ReexecutionPolicy,
     runner: IndexRunner | None = None,
 ) -> Committed:  # fmt: skip
     """Builds an index over all rows of a version and adds it. What others append meanwhile is not in it.
@@ -176,7 +176,7 @@ def create_index(
 
 
 def drop_index(
-    place: Place, read: ManifestFile, scheme: Scheme, name: str, properties: Mapping[str, str], policy: RerunPolicy
+    place: TableAccess, read: ManifestFile, scheme: Scheme, name: str, properties: Mapping[str, str], policy: ReexecutionPolicy
 ) -> Committed:
     """Takes an index out of the table, all its segments. Its files stay as long as an older version names them."""
     check_name(name)
@@ -226,7 +226,7 @@ def _is_on(index: IndexMetadata, column: str, manifest: Manifest) -> bool:
 # ---- segments --------------------------------------------------------------------------------------------------------------
 
 
-def build_segment(place: Place, manifest: Manifest, build: Build, name: str, fragments: Sequence[int]) -> IndexMetadata:
+def build_segment(place: TableAccess, manifest: Manifest, build: Build, name: str, fragments: Sequence[int]) -> IndexMetadata:
     """Writes the files of one segment over some fragments of a version."""
     if build.kind == "BITMAP" and not fragments:
         return empty_bitmap(place, manifest, build.column, name)
@@ -236,7 +236,7 @@ def build_segment(place: Place, manifest: Manifest, build: Build, name: str, fra
     return _merged(place, dataset, [made], name) if build.kind in TEXT else as_metadata(made, name)
 
 
-def _working_name(place: Place, manifest: Manifest, build: Build, name: str) -> str:
+def _working_name(place: TableAccess, manifest: Manifest, build: Build, name: str) -> str:
     """pylance refuses to build under the name of an index on another column, though it need not stay; the name is given afterwards."""
     free = all(_is_on(one, build.column, manifest) for one in named(manifest, name))
     return name if free else place.runtime.random.uuid()
@@ -258,7 +258,7 @@ class IndexTask:
 
     def segment(self, fragments: Sequence[int]) -> Any:
         """Writes the files of one segment, over some fragments; gives what pylance says of it."""
-        place = open_place(self.scan.uri, Storage(self.scan.storage_options))
+        place = open_access(self.scan.uri, Storage(self.scan.storage_options))
         return _built(place, self.scan.dataset(), self.build, self.name, fragments)
 
 
@@ -266,7 +266,7 @@ IndexRunner = Callable[[IndexTask], Iterable[Any]]
 """Has segments built that cover all fragments of a version, each once."""
 
 
-def _built(place: Place, dataset: LanceDataset, build: Build, working_name: str, fragments: Sequence[int]) -> Any:
+def _built(place: TableAccess, dataset: LanceDataset, build: Build, working_name: str, fragments: Sequence[int]) -> Any:
     """Has pylance write one segment."""
     options = dict(build.options)
     kind: Any = build.kind
@@ -283,7 +283,7 @@ def _built(place: Place, dataset: LanceDataset, build: Build, working_name: str,
         )
 
 
-def _merged(place: Place, dataset: LanceDataset, staged: Sequence[Any], name: str) -> IndexMetadata:
+def _merged(place: TableAccess, dataset: LanceDataset, staged: Sequence[Any], name: str) -> IndexMetadata:
     """Segments as one."""
     parts = [as_metadata(one, name) for one in staged]
     try:
@@ -313,7 +313,12 @@ def as_metadata(made: Any, name: str) -> IndexMetadata:
 
 
 def commit_segments(
-    place: Place, run: Execution, new: tuple[IndexMetadata, ...], old: tuple[IndexMetadata, ...], properties: Mapping[str, str], rows: int
+    place: TableAccess,
+    run: Execution,
+    new: tuple[IndexMetadata, ...],
+    old: tuple[IndexMetadata, ...],
+    properties: Mapping[str, str],
+    rows: int,
 ) -> Committed:
     """Commits segments that were built on the version of this run, in place of others."""
     transaction = Transaction(run.read.manifest.version, place.runtime.random.uuid(), CreateIndex(new, old), properties)
@@ -324,7 +329,7 @@ def commit_segments(
         raise
 
 
-def discard_segments(place: Place, segments: Iterable[IndexMetadata], failure: TiltyardError | None = None) -> None:
+def discard_segments(place: TableAccess, segments: Iterable[IndexMetadata], failure: TiltyardError | None = None) -> None:
     """Removes the files of segments no version will ever name, unless the failure leaves that open. The rest is cleanup's."""
     if isinstance(failure, OutcomeUnknown):
         return
@@ -334,7 +339,7 @@ def discard_segments(place: Place, segments: Iterable[IndexMetadata], failure: T
                 place.store.delete(info.path)
 
 
-def empty_bitmap(place: Place, manifest: Manifest, column: str, name: str) -> IndexMetadata:
+def empty_bitmap(place: TableAccess, manifest: Manifest, column: str, name: str) -> IndexMetadata:
     """Writes the files of a BITMAP segment that covers no fragment of a version.
 
     Raises:
@@ -350,7 +355,7 @@ def empty_bitmap(place: Place, manifest: Manifest, column: str, name: str) -> In
     with tempfile.TemporaryDirectory(prefix="tiltyard-") as scratch:
         with lance_errors(place, "write index"):
             lance.write_dataset(schema.empty_table(), scratch).create_scalar_index(column, "BITMAP", name=name)
-        beside = open_place(scratch, Storage(durability="os"))
+        beside = open_access(scratch, Storage(durability="os"))
         [made] = indices_of(beside.load(*beside.head()).manifest)
         segment = replace(
             made,

@@ -13,7 +13,7 @@ from tiltyard.format.fields import field_tree
 from tiltyard.format.manifest import Manifest
 from tiltyard.format.values import IndexMetadata
 from tiltyard.transaction.apply.coverage import SYSTEM, covered, current
-from tiltyard.verbs.engine.access import Place
+from tiltyard.verbs.engine.access import TableAccess
 from tiltyard.verbs.engine.pylance import lance_errors
 from tiltyard.verbs.indices.build_index import DETAILS, VECTOR
 
@@ -54,7 +54,7 @@ class IndexInfo:
     bytes: int | None = None
 
 
-def list_indices(place: Place, manifest: Manifest, dataset: Callable[[], LanceDataset]) -> tuple[IndexInfo, ...]:
+def list_indices(place: TableAccess, manifest: Manifest, dataset: Callable[[], LanceDataset]) -> tuple[IndexInfo, ...]:
     """The indices by name, without those that a table keeps for itself. pylance is asked only for what the manifest does not say."""
     by_name: dict[str, list[IndexMetadata]] = {}
     for one in current(manifest):
@@ -95,7 +95,7 @@ def _kind(index: IndexMetadata) -> str | None:
     return _KINDS.get(index.details[0].rpartition(".")[2]) if index.details else None
 
 
-def kinds_of(place: Place, dataset: LanceDataset) -> dict[str, str]:
+def kinds_of(place: TableAccess, dataset: LanceDataset) -> dict[str, str]:
     """The kinds of all indices, as pylance says."""
     with lance_errors(place, "read indices", dataset.version):
         return {one.name: one.index_type.upper() for one in dataset.describe_indices()}

@@ -23,8 +23,8 @@ from tiltyard.transaction.operations import CompactedSsTable, CreateIndex, Updat
 from tiltyard.transaction.system_indices import singleton
 from tiltyard.transaction.transaction import Transaction
 from tiltyard.verbs.delete import Committed
-from tiltyard.verbs.engine.access import Place
-from tiltyard.verbs.engine.reexecution import Execution, RerunPolicy, run_verb
+from tiltyard.verbs.engine.access import TableAccess
+from tiltyard.verbs.engine.reexecution import Execution, ReexecutionPolicy, run_verb
 from tiltyard.verbs.indices.build_index import named
 
 Tables: TypeAlias = tuple[CompactedSsTable, ...]
@@ -122,7 +122,7 @@ def _column(manifest: Manifest, name: str) -> tuple[int, str]:
 
 
 def initialize(
-    place: Place, read: ManifestFile, scheme: Scheme, setup: MemWalSetup, properties: Mapping[str, str], policy: RerunPolicy
+    place: TableAccess, read: ManifestFile, scheme: Scheme, setup: MemWalSetup, properties: Mapping[str, str], policy: ReexecutionPolicy
 ) -> Committed:
     """Sets the log up, once."""
 
@@ -148,7 +148,12 @@ def initialize(
 
 
 def mark_merged(
-    place: Place, read: ManifestFile, scheme: Scheme, generations: Mapping[str, int], properties: Mapping[str, str], policy: RerunPolicy
+    place: TableAccess,
+    read: ManifestFile,
+    scheme: Scheme,
+    generations: Mapping[str, int],
+    properties: Mapping[str, str],
+    policy: ReexecutionPolicy,
 ) -> Committed:
     """Records up to which generation shards are in the table. Only forward: a generation that is not higher is refused."""
     tables = compacted(generations)
@@ -163,7 +168,7 @@ def mark_merged(
 
 
 def commit_progress(
-    place: Place, run: Execution, tables: Tables, properties: Mapping[str, str], counts: Mapping[str, int] | None = None
+    place: TableAccess, run: Execution, tables: Tables, properties: Mapping[str, str], counts: Mapping[str, int] | None = None
 ) -> Committed:
     """Commits nothing but how far shards are."""
     transaction = Transaction(run.read.manifest.version, place.runtime.random.uuid(), UpdateMemWalState(tables), properties)

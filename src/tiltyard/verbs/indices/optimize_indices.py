@@ -30,9 +30,9 @@ from tiltyard.transaction.operations import CreateIndex, Rewrite
 from tiltyard.transaction.system_indices import singleton
 from tiltyard.transaction.transaction import Transaction
 from tiltyard.verbs.delete import Committed, nothing_done
-from tiltyard.verbs.engine.access import Place
+from tiltyard.verbs.engine.access import TableAccess
 from tiltyard.verbs.engine.pylance import lance_errors
-from tiltyard.verbs.engine.reexecution import Execution, RerunPolicy, run_verb
+from tiltyard.verbs.engine.reexecution import Execution, ReexecutionPolicy, run_verb
 from tiltyard.verbs.engine.row_deletion import dataset_at
 from tiltyard.verbs.indices.build_index import (
     VECTOR,
@@ -73,7 +73,13 @@ class Extension:
 
 
 def extend_index(
-    place: Place, read: ManifestFile, scheme: Scheme, name: str, how: Extension, properties: Mapping[str, str], policy: RerunPolicy
+    place: TableAccess,
+    read: ManifestFile,
+    scheme: Scheme,
+    name: str,
+    how: Extension,
+    properties: Mapping[str, str],
+    policy: ReexecutionPolicy,
 ) -> Committed:
     """Brings one index up to date. Where it is, nothing is committed."""
     check_name(name)
@@ -106,7 +112,7 @@ class _Change:
 class _Work:
     """One index of one version."""
 
-    place: Place
+    place: TableAccess
     run: Execution
     name: str
     how: Extension
@@ -223,7 +229,7 @@ class _Work:
 # ---- what a segment can know -----------------------------------------------------------------------------------------------
 
 
-def _born(place: Place, run: Execution, segment: IndexMetadata) -> Manifest:
+def _born(place: TableAccess, run: Execution, segment: IndexMetadata) -> Manifest:
     """A version at least as new as the one the segment was built on; as old as the history tells."""
     versions = [one.version for one in place.log.versions() if one.version <= run.read.manifest.version]
     low, high, found = 0, len(versions) - 1, run.read
@@ -245,7 +251,7 @@ def _born(place: Place, run: Execution, segment: IndexMetadata) -> Manifest:
     return found.manifest
 
 
-def _peeked(place: Place, version: int, scheme: Scheme) -> ManifestFile | None:
+def _peeked(place: TableAccess, version: int, scheme: Scheme) -> ManifestFile | None:
     try:
         return place.log.peek(version, scheme)
     except NotFound:
@@ -305,7 +311,7 @@ def _is_behind(segment: IndexMetadata, versions: Versions) -> bool:
 # ---- how it was built ------------------------------------------------------------------------------------------------------
 
 
-def known_build(place: Place, manifest: Manifest, dataset: LanceDataset, segment: IndexMetadata, how: Extension) -> Build:
+def known_build(place: TableAccess, manifest: Manifest, dataset: LanceDataset, segment: IndexMetadata, how: Extension) -> Build:
     """How to build more of an index, as far as it tells that itself."""
     tree = field_tree(manifest.fields)
     column = tree.path(tree.by_id[segment.fields[0]])
@@ -362,7 +368,7 @@ def _for_lance(index: IndexMetadata) -> Any:
 # ---- graphs ----------------------------------------------------------------------------------------------------------------
 
 
-def mended(place: Place, done: Committed, scheme: Scheme, properties: Mapping[str, str], policy: RerunPolicy) -> Committed:
+def mended(place: TableAccess, done: Committed, scheme: Scheme, properties: Mapping[str, str], policy: ReexecutionPolicy) -> Committed:
     """Builds graphs anew that a commit, in which an index and a rewrite met, may have left unreadable.
 
     pylance translates what an index says of rewritten fragments, but opens no graph of which a row was deleted before the rewrite.
@@ -384,7 +390,9 @@ def mended(place: Place, done: Committed, scheme: Scheme, properties: Mapping[st
 # ---- the entry for fragments that were rewritten ---------------------------------------------------------------------------
 
 
-def trim_reuse(place: Place, read: ManifestFile, scheme: Scheme, properties: Mapping[str, str], policy: RerunPolicy) -> Committed:
+def trim_reuse(
+    place: TableAccess, read: ManifestFile, scheme: Scheme, properties: Mapping[str, str], policy: ReexecutionPolicy
+) -> Committed:
     """Takes what no index needs any more out of the entry that tells where rewritten rows went. Else nothing is committed."""
 
     def execute(run: Execution) -> Committed:
@@ -400,7 +408,7 @@ def trim_reuse(place: Place, read: ManifestFile, scheme: Scheme, properties: Map
     return run_verb(place, read, scheme, execute, policy)
 
 
-def _trimmed(place: Place, manifest: Manifest, entry: IndexMetadata) -> IndexMetadata | None:
+def _trimmed(place: TableAccess, manifest: Manifest, entry: IndexMetadata) -> IndexMetadata | None:
     details = pb.FragmentReuseIndexDetails.FromString(entry.details[1] if entry.details else b"")
     if details.HasField("external") or details.inline.transitions:
         return None  # kept in a file of its own, or in a form that we do not write

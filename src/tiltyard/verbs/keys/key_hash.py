@@ -23,8 +23,8 @@ _LOOKS: Final = (1, 2, 4, 8)
 """How many words of a text are looked at: as few as tell our own keys apart."""
 
 
-class Marks:
-    """Marks of our keys, which are given as columns of one form for equal values: numbers, moments, text or bytes of any kind.
+class KeyHashes:
+    """KeyHashes of our keys, which are given as columns of one form for equal values: numbers, moments, text or bytes of any kind.
 
     Attributes:
         distinct: whether no two of our keys have one mark. Where some do, the keys may be equal or not, and ``pairs`` is of no use.

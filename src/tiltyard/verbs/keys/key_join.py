@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from tiltyard.errors import InvalidInput, UnsupportedFeature
 from tiltyard.format.schema import is_legacy_blob
-from tiltyard.verbs.engine.access import Place
+from tiltyard.verbs.engine.access import TableAccess
 from tiltyard.verbs.engine.blobs import has_blobs
 from tiltyard.verbs.engine.pylance import lance_errors
 from tiltyard.verbs.engine.row_deletion import ADDRESS, ROW_ID
@@ -64,7 +64,7 @@ class Matched:
     others: Addresses64
 
 
-def match_rows(place: Place, dataset: LanceDataset, key: Key, known: KnownKeys, *, stable: bool, others: bool) -> Matched:
+def match_rows(place: TableAccess, dataset: LanceDataset, key: Key, known: KnownKeys, *, stable: bool, others: bool) -> Matched:
     """Finds the rows of a version that have keys of the source."""
     rows, places, addresses, ids, rest = [_NONE], [_NONE], [_NOWHERE], [_NOWHERE], [_NOWHERE]
     seen = 0
@@ -94,7 +94,7 @@ _NOWHERE: Final = np.empty(0, np.uint64)
 class Sides:
     """Where the columns of pairs come from."""
 
-    place: Place
+    place: TableAccess
     dataset: LanceDataset
     schema: pa.Schema
     """Of the table."""

@@ -26,11 +26,11 @@ from tiltyard.format.schema import arrow_from_fields
 from tiltyard.format.values import DataFragment, Field
 from tiltyard.transaction.key_filter import has_key_bytes, key_filter
 from tiltyard.transaction.operations import KeyExistenceFilter
-from tiltyard.verbs.engine.access import Place
+from tiltyard.verbs.engine.access import TableAccess
 from tiltyard.verbs.engine.pylance import lance_errors
 from tiltyard.verbs.engine.row_deletion import dataset_at
 from tiltyard.verbs.engine.row_input import Rows
-from tiltyard.verbs.keys.key_hash import Marks
+from tiltyard.verbs.keys.key_hash import KeyHashes
 
 if TYPE_CHECKING:
     from lance import LanceDataset
@@ -178,7 +178,7 @@ class KnownKeys:
         """Args: keys: the key columns of some rows."""
         self.keys = keys
         self._columns = [comparable(column) for column in keys.columns]
-        self._marks = Marks(self._columns)
+        self._marks = KeyHashes(self._columns)
         self._numbered: _NumberedKeys | None = None
 
     def __len__(self) -> int:
@@ -278,7 +278,7 @@ def _shown(value: pa.Scalar) -> str:
 
 
 def key_batches(
-    place: Place, dataset: LanceDataset, key: Key, fragments: Iterable[int] | None = None, at_once: int = 1, **more: Any
+    place: TableAccess, dataset: LanceDataset, key: Key, fragments: Iterable[int] | None = None, at_once: int = 1, **more: Any
 ) -> Iterator[pa.Table]:
     """The key columns of live rows of a version, in order and in pieces of so many rows or more; ``more`` are options of pylance's
     scanner."""
@@ -309,7 +309,7 @@ def _next_rows(batches: Iterator[pa.RecordBatch], rows: int) -> list[pa.RecordBa
 class NewKeys:
     """Keys that a commit brings, and that are not in the version it was built on."""
 
-    place: Place
+    place: TableAccess
     key: Key
     keys: pa.Table
     """The key columns of the new rows, each key once."""
