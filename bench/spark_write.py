@@ -51,13 +51,13 @@ class Fresh:
     """Places that are empty each time."""
 
     def __init__(self, place: Path) -> None:
-        self._place = place
+        self._access = place
         self._count = 0
 
     def __call__(self) -> str:
-        shutil.rmtree(self._place, ignore_errors=True)
+        shutil.rmtree(self._access, ignore_errors=True)
         self._count += 1
-        return str(self._place / str(self._count))
+        return str(self._access / str(self._count))
 
 
 def ours(frame: DataFrame, fresh: Fresh, **options: str) -> Callable[[], None]:

@@ -95,8 +95,8 @@ def new_table(
     durability: _Durability | None = None,
 ) -> WriteTask:
     """A task for a table that is not there yet; ``create_table`` makes it. Arguments are those of ``Table.create``."""
-    place = _open_place(uri, _storage_of(storage, storage_options, durability))
-    return _new_task(place, schema, primary_key, stable_row_ids, options)
+    access = _open_place(uri, _storage_of(storage, storage_options, durability))
+    return _new_task(access, schema, primary_key, stable_row_ids, options)
 
 
 def create_table(
@@ -126,10 +126,10 @@ def create_table(
     """
     _Writing(on_duplicate=on_duplicate)
     there = _Storage(task.storage_options, task.durability) if storage is None else storage
-    place = _decided_outside(_open_place(task.uri, there), there.commit_store)
+    access = _decided_outside(_open_place(task.uri, there), there.commit_store)
     described, _ = _commit_terms(commit, message)
-    _, file = _create_from_pieces(place, task, pieces, on_duplicate, described, leftovers=leftovers)
-    return _Table(place, file, task.new.scheme if task.new is not None else _Scheme.V2)
+    _, file = _create_from_pieces(access, task, pieces, on_duplicate, described, leftovers=leftovers)
+    return _Table(access, file, task.new.scheme if task.new is not None else _Scheme.V2)
 
 
 def once(source: str, number: int) -> dict[str, str]:

@@ -77,10 +77,10 @@ class LakeSnapshot:
             NotFound: there was none of that name.
         """
         head = self._lake._head(self._cut, name)
-        place = self._lake.place_of(head, self.branch)
-        finish_before(self._cut, head, place)
+        access = self._lake.access_of(head, self.branch)
+        finish_before(self._cut, head, access)
         scheme = Scheme(head.naming)
-        opened = LakeReader(place, place.load(head.version, scheme, lazily=True), scheme)
+        opened = LakeReader(access, access.load(head.version, scheme, lazily=True), scheme)
         opened.name = shown(head.name)
         return opened
 
@@ -184,13 +184,13 @@ class Lake(Keeping, Recoverable, LakePieces, LakeDoor):
         """
         cut = self.catalog.cut(self.branch)
         head = self._head(cut, name)
-        finish_before(cut, head, self.place_of(head, self.branch))
+        finish_before(cut, head, self.access_of(head, self.branch))
         origin, head = head, forked(self, head, self.branch, cut.line)
-        place = self.place_of(head, self.branch, origin, cut.snapshot)
+        access = self.access_of(head, self.branch, origin, cut.snapshot)
         if not head.quarantine:
-            head = adopt(self.catalog, place.store, head, self.branch, cut.line, origin)
+            head = adopt(self.catalog, access.store, head, self.branch, cut.line, origin)
         scheme = Scheme(head.naming)
-        opened = LakeTable(place, place.load(head.version, scheme, lazily=True), scheme)
+        opened = LakeTable(access, access.load(head.version, scheme, lazily=True), scheme)
         opened.name = shown(head.name)
         return opened
 
@@ -254,7 +254,7 @@ class Lake(Keeping, Recoverable, LakePieces, LakeDoor):
         """Tells this lake from every other one; all that it makes carries it."""
         return self._where.lake
 
-    def place_of(
+    def access_of(
         self,
         head: TableHead,
         branch: str,
@@ -263,7 +263,7 @@ class Lake(Keeping, Recoverable, LakePieces, LakeDoor):
         transaction: str = "",
         says: str = "",
     ) -> TableAccess:
-        """LakeLocation a table lives, with its versions decided in the catalog.
+        """Where a table lives, with its versions decided in the catalog.
 
         Args:
             head: the table, forked if it is to be written to.
@@ -273,17 +273,17 @@ class Lake(Keeping, Recoverable, LakePieces, LakeDoor):
             transaction: the lake transaction that decides; none for single verbs.
             says: what its author says of it.
         """
-        there = self.plain_place_of(head).on_branch(head.branch)
+        there = self.plain_access_of(head).on_branch(head.branch)
         fork = origin if origin is not None and origin.branch != head.branch else None
-        place = there.decided_by(decided_in_lake(self.catalog, head, there.uri, branch, self.author, fork))
-        return replace(place, stamp=self.marks_of(head, branch, base, transaction, says).stamp)
+        access = there.decided_by(decided_in_lake(self.catalog, head, there.uri, branch, self.author, fork))
+        return replace(access, stamp=self.marks_of(head, branch, base, transaction, says).stamp)
 
     def marks_of(self, head: TableHead, branch: str, base: int = 0, transaction: str = "", says: str = "") -> Marks:
         """What all that is committed to a table carries."""
         return Marks(self.id, head.id, head.name, branch, branch_id_of(head, branch), base, self.author, transaction, says)
 
-    def plain_place_of(self, head: TableHead) -> TableAccess:
-        """LakeLocation a table lives, as those see it who know nothing of the lake."""
+    def plain_access_of(self, head: TableHead) -> TableAccess:
+        """Where a table lives, as those see it who know nothing of the lake."""
         where = self._where
         home = where.uri_of(head.location)
         storage = Storage(where.storage_options, where.durability, verify=where.verify, isolate=where.isolate)
@@ -291,7 +291,7 @@ class Lake(Keeping, Recoverable, LakePieces, LakeDoor):
 
     @property
     def where(self) -> LakeLocation:
-        """LakeLocation the tables live, and how they are reached."""
+        """Where the tables live, and how they are reached."""
         return self._where
 
     @where.setter
@@ -300,7 +300,7 @@ class Lake(Keeping, Recoverable, LakePieces, LakeDoor):
 
     @property
     def root_uri(self) -> str:
-        """LakeLocation the tables live that the lake makes."""
+        """Where the tables live that the lake makes."""
         return self._where.root
 
     def uri_of(self, location: str) -> str:
@@ -347,14 +347,14 @@ class Lake(Keeping, Recoverable, LakePieces, LakeDoor):
     ) -> T | None:
         """Runs a function inside a transaction, and again in a fresh one when others were in the way; what the function returned.
 
-        A catalog that cannot be reached, such as a server that restarts, is waited for. LakeLocation the answer to a commit was lost, the
+        A catalog that cannot be reached, such as a server that restarts, is waited for. Where the answer to a commit was lost, the
         catalog is asked what became of it, and the function is not run again before that is known.
 
         Args:
             work: called with the transaction; what it does outside of it happens each time.
             isolation: as for ``transaction``.
             message: a sentence for the history.
-            idempotency_key: as for ``transaction``. LakeLocation a transaction with this key was committed before, the function is not called
+            idempotency_key: as for ``transaction``. Where a transaction with this key was committed before, the function is not called
                 at all, and None comes back.
             commit: properties for the history; ``reexecutions``, how often the function is called again after a conflict; ``deadline``,
                 without which a catalog that cannot be reached is waited for a minute. ``race_retries`` does not apply.

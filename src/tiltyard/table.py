@@ -129,13 +129,13 @@ class Table(Cleaning, CloneVerb, TableWriter):
             KeyConflict: a duplicate key; nothing was made.
         """
         there = storage_of(storage, storage_options, durability)
-        place = decided_outside(open_access(uri, there), there.commit_store)
-        return cls._create(place, data_or_schema, primary_key, stable_row_ids=stable_row_ids, options=options)
+        access = decided_outside(open_access(uri, there), there.commit_store)
+        return cls._create(access, data_or_schema, primary_key, stable_row_ids=stable_row_ids, options=options)
 
     @classmethod
     def _create(
         cls,
-        place: TableAccess,
+        access: TableAccess,
         data: Any,
         primary_key: Sequence[str] | None = None,
         *,
@@ -145,8 +145,8 @@ class Table(Cleaning, CloneVerb, TableWriter):
         how = options or TableOptions()
         new = NewTable.of(primary_key, stable_row_ids, how)
         described = properties_with_message(how.properties, how.message)
-        _, file = create_table(place, data, new, described, Writing(how.files, how.on_duplicate))
-        return cls(place, file, new.scheme)
+        _, file = create_table(access, data, new, described, Writing(how.files, how.on_duplicate))
+        return cls(access, file, new.scheme)
 
     @classmethod
     def open(
@@ -179,8 +179,8 @@ class Table(Cleaning, CloneVerb, TableWriter):
             UnsupportedFeature: it needs a newer reader.
         """
         there = storage_of(storage, storage_options, durability, allowed_bases)
-        place = decided_outside(open_access(uri, there), there.commit_store)
-        return cls._open(place, version, branch=branch, timestamp=timestamp)
+        access = decided_outside(open_access(uri, there), there.commit_store)
+        return cls._open(access, version, branch=branch, timestamp=timestamp)
 
     @classmethod
     def _open(
@@ -204,10 +204,10 @@ class Table(Cleaning, CloneVerb, TableWriter):
             branch = None
         elif branch is not None and branch not in Branches(main):
             Branches(main)[branch]
-        place = main.on_branch(branch)
+        access = main.on_branch(branch)
         if timestamp is not None:
-            version, scheme = version_at(place, parse_moment(timestamp))
+            version, scheme = version_at(access, parse_moment(timestamp))
         else:
-            latest, scheme = place.head()
+            latest, scheme = access.head()
             version = latest if version is None else version
-        return cls(place, place.load(version, scheme, lazily=True), scheme, main)
+        return cls(access, access.load(version, scheme, lazily=True), scheme, main)

@@ -17,7 +17,7 @@ from lance_namespace import CreateNamespaceRequest, CreateTableRequest, Describe
 import tiltyard as ty
 from tests.support.servers import S3Server, seaweedfs
 from tiltyard.catalog.manifest_records import ManifestRecords
-from tiltyard.catalog.manifest_rows import place_of, row_of
+from tiltyard.catalog.manifest_rows import access_of, row_of
 from tiltyard.catalog.open_records import open_records
 from tiltyard.catalog.records import Found, Records, Writes
 from tiltyard.errors import AlreadyExists, ContentionError, StorageError
@@ -264,8 +264,8 @@ def test_every_key_has_a_place_of_its_own_and_comes_back_from_it() -> None:
     assert {key: row.key() for key, row in rows.items()} == {key: key for key in KEYS}
     assert len({row.object_id for row in rows.values()}) == len(KEYS)
     assert all(row.body("") == {"key": key} for key, row in rows.items())
-    assert place_of("name/main/t") == ("table", "t")
-    assert place_of("namespace/n") == ("namespace", "n")
+    assert access_of("name/main/t") == ("table", "t")
+    assert access_of("namespace/n") == ("namespace", "n")
 
 
 @pytest.fixture(scope="module")

@@ -378,7 +378,7 @@ def test_others_who_remove_the_newest_version_while_it_is_looked_for(root: Path,
             _open(root).append(rows(next(number)))
         newest = handle(root)
         for version in newest.layout.versions()[:-1]:
-            (root / newest._place.log.path(version, newest._scheme)).unlink()
+            (root / newest._access.log.path(version, newest._scheme)).unlink()
 
     class _Reads(InterruptedStore):
         def _call(self, method: str, path: str, request: Request[T], *, data: bytes | None = None) -> T:

@@ -143,5 +143,5 @@ def test_a_table_damaged_by_a_crash_in_the_os_mode_is_refused_not_misread() -> N
 
 def test_the_fsync_mode_is_the_default(tmp_path: Path) -> None:
     table = ty.Table.create(tmp_path / "t", {"id": [1]})
-    assert table._place.durability == "fsync"
-    assert "durability='fsync'" in repr(table._place.store)
+    assert table._access.durability == "fsync"
+    assert "durability='fsync'" in repr(table._access.store)

@@ -145,7 +145,7 @@ def test_everything_that_is_committed_carries_its_marks(site: Site) -> None:
     for name in ("sales.orders", "pieces"):
         head = lake.catalog.cut().tables[name.replace(".", "$")]
         assert made.settings.config.items() >= {marks.LAKE_ID: lake.id, marks.TABLE_NAME: "sales$orders"}.items()
-        owner = owner_of(lake.plain_place_of(head).store)
+        owner = owner_of(lake.plain_access_of(head).store)
         assert owner is not None
         assert (owner.lake, owner.table, owner.name) == (lake.id, head.id, head.name)
         assert owner.transaction in snapshots
@@ -656,7 +656,7 @@ def test_an_owner_file_alone_proves_nothing(site: Site) -> None:
     """A committed table that no snapshot shows, with the mark of this lake: only a record may condemn it."""
     lake = two_tables(site.open())
     head = lake.catalog.cut().tables["a"]
-    owner = owner_of(lake.plain_place_of(head).store)
+    owner = owner_of(lake.plain_access_of(head).store)
     assert owner is not None
     stray = local(site) / "00112233aabb_stray.lance"
     shutil.copytree(directory_of(lake, "a"), stray)

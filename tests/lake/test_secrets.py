@@ -57,7 +57,7 @@ def use(lake: Lake, again: Lake) -> str:
         repr(vars(lake)),
         repr(lake.catalog.records),
         repr(lake.tags.list()),
-        repr(lake.table("a")._place),
+        repr(lake.table("a")._access),
         repr(vars(lake.snapshot())),
     ]
     return "\n".join(said)

@@ -67,7 +67,7 @@ def test_nothing_of_a_local_table_holds_them(tmp_path: Path, caplog: pytest.LogC
     table.append(ROWS)
     table.overwrite(ROWS)
     stale = ty.Table.open(root, storage_options=OPTIONS, version=1)
-    said = [repr(table), repr(table.tags), repr(table.branches), str(vars(table)), repr(table.layout.fragments), repr(table._place)]
+    said = [repr(table), repr(table.tags), repr(table.branches), str(vars(table)), repr(table.layout.fragments), repr(table._access)]
     said += [repr(table.history()), repr(table.check()), json.dumps(table.check().to_dict(), default=str), repr(table.append(ROWS))]
     assert_clean("\n".join(said), "a repr")
     assert_clean_error(lambda: stale.append(ROWS))

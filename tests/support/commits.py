@@ -291,7 +291,7 @@ def version_count(store: ObjectStore) -> int:
 
 def last_id(table: ty.Table) -> str:
     """The id this handle gave last: that of its last transaction."""
-    random = table._place.runtime.random
+    random = table._access.runtime.random
     assert isinstance(random, NotedRandomness)
     return random.uuids[-1]
 

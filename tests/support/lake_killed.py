@@ -100,8 +100,8 @@ class SteppingLake(Lake):
 
     steps: Steps
 
-    def plain_place_of(self, head: TableHead) -> TableAccess:
-        place = super().plain_place_of(head)
+    def plain_access_of(self, head: TableHead) -> TableAccess:
+        place = super().plain_access_of(head)
         return replace(place, store=SteppingStore(place.store, self.steps))
 
 

@@ -35,7 +35,7 @@ def commit(table: Path, deed: Deed, captured: Captured, read_version: int, **opt
         return ours.commit(captured.operation, read_version=read_version, **options, commit=ty.CommitOptions(properties=deed.properties))
     read = committed(table, read_version).file
     transaction = Transaction(read_version, str(uuid4()), captured.operation)
-    result, _ = ours._place.committer.commit(transaction, read, Scheme.V2, RetryPolicy(), reuse=captured.reuse, unverified=True)
+    result, _ = ours._access.committer.commit(transaction, read, Scheme.V2, RetryPolicy(), reuse=captured.reuse, unverified=True)
     return result
 
 

@@ -104,8 +104,8 @@ class Bench(RuleBasedStateMachine):
         self.intact = False
         self.taken = 0
         type(self).script = []
-        self.place = Path(mkdtemp(dir=self.root))
-        self.uri = self.place / "t"
+        self.access = Path(mkdtemp(dir=self.root))
+        self.uri = self.access / "t"
         self.lines: dict[str | None, Line] = {}
         self.handles: list[Held] = []
         self.tags: dict[str, tuple[str | None, int]] = {}
@@ -143,7 +143,7 @@ class Bench(RuleBasedStateMachine):
                 check_all(self)
                 self.done["whole examples"] += self.taken >= STEPS
         finally:
-            shutil.rmtree(self.place, ignore_errors=True)
+            shutil.rmtree(self.access, ignore_errors=True)
 
     # ---- what rules are made of --------------------------------------------------------------------------------------------
 

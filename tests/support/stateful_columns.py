@@ -249,7 +249,7 @@ class SettingDeeds(Bench):
 
     @deed(which=WHICH, number=SMALL)
     def add_bases(self, which: int, number: int) -> None:
-        path = str(self.place / f"base{number}")
+        path = str(self.access / f"base{number}")
         name = f"b{number}"
 
         def effect(base: World, head: World) -> World:

@@ -235,7 +235,7 @@ class RefDeeds(HandleDeeds):
         if shallow:
             held.table.tags.create(KEPT, version, branch=held.branch)
             self.tags[KEPT] = (held.branch, version)
-        path = self.place / f"clone{len(self.clones)}"
+        path = self.access / f"clone{len(self.clones)}"
         assert held.table.clone(path, shallow, version).version == version
         clone = ty.Table.open(path, durability="os", allowed_bases=["*"])
         world = line.worlds[version]

@@ -134,7 +134,7 @@ class RowDeeds(Bench):
         bound = where.bound(self.base(which))
         if not self.can_be_read(held) or not bound.holding(self.base(which)):
             return self.delete(which=which, where=where)
-        place, manifest = held.table._place, held.table._file.manifest
+        place, manifest = held.table._access, held.table._file.manifest
         struck = strike_out(place, manifest, matching_rows(place, manifest, bound.sql))
         operation = ty.ops.Delete(struck.updated, struck.removed, bound.sql)
         done = self.act(which, "low door delete", "Delete", lambda table: table.commit(operation), _deleted(bound), again=False)

@@ -16,7 +16,7 @@ from tiltyard.transaction.operations import Merge, Project
 
 
 def _operation(table: ty.Table) -> Any:
-    return table._place.log.committed(table.version, table._scheme).transaction.operation
+    return table._access.log.committed(table.version, table._scheme).transaction.operation
 
 
 @STABLE

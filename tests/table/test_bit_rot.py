@@ -89,7 +89,7 @@ def test_a_reader_that_verifies_refuses_a_damaged_version(tmp_path: Path) -> Non
     with pytest.raises(CorruptTable, match="digest differs"):
         ty.Table.open(tmp_path / "t", storage=ty.Storage(verify="read"))
     with pytest.raises(CorruptTable):
-        VersionLog(table._place.store, verify=True).load(1, table._scheme)
+        VersionLog(table._access.store, verify=True).load(1, table._scheme)
     assert [problem.invariant for problem in ty.Table.open(tmp_path / "t").check().problems] == ["I2"]
 
 
@@ -217,7 +217,7 @@ def test_files_in_a_base_have_digests(tmp_path: Path) -> None:
 
 def test_each_file_is_compared_once(tmp_path: Path) -> None:
     writer = ty.Table.create(tmp_path / "t", ids(1), durability="os")
-    store = CountingStore(writer._place.store)
+    store = CountingStore(writer._access.store)
     table = ty.Table._open(open_access(tmp_path / "t", ty.Storage(verify="read"), store=store))
 
     def read() -> list[str]:

@@ -142,7 +142,7 @@ def test_of_two_clones_into_one_place_one_is_made(tmp_path: Path, shallow: bool)
     table = _make(tmp_path / "t")
     store = InterruptedStore(LocalStore(tmp_path / "c", durability="os"), is_version, lambda: table.clone(tmp_path / "c", shallow))
     with pytest.raises(AlreadyExists):
-        clone_table(table._place, table._file, place_at(tmp_path / "c", store), Cloning(shallow), {})
+        clone_table(table._access, table._file, place_at(tmp_path / "c", store), Cloning(shallow), {})
     assert len(list((tmp_path / "c" / "_transactions").iterdir())) == 1
     _sound(tmp_path / "c", LIVE, tmp_path / "t" if shallow else None)
 
@@ -169,7 +169,7 @@ def test_half_a_clone_is_not_seen_and_the_next_one_goes_on(tmp_path: Path, room:
     table = _make(tmp_path / "t")
     target = LocalStore(tmp_path / "c", durability="os")
     with pytest.raises(StorageError, match="No space"):
-        clone_table(table._place, table._file, place_at(tmp_path / "c", FullStore(target, room)), Cloning(False, workers=2), {})
+        clone_table(table._access, table._file, place_at(tmp_path / "c", FullStore(target, room)), Cloning(False, workers=2), {})
     assert not has_table(tmp_path / "c")
     kept = {name: (tmp_path / "c" / name).stat().st_ino for name in _files(tmp_path / "c")} if room else {}
     assert len(kept) == room
@@ -203,7 +203,7 @@ def test_a_branch_whose_first_version_somebody_else_made_is_refused(tmp_path: Pa
         return InterruptedStore(LocalStore(uri, durability="os"), is_version, other)
 
     def other() -> None:
-        clone_table(table._place, table._file, place_at(home), Cloning(), {})
+        clone_table(table._access, table._file, place_at(home), Cloning(), {})
 
     with monkeypatch.context() as patch:
         patch.setattr("tiltyard.verbs.engine.access.open_store", interrupted)

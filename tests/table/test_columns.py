@@ -20,7 +20,7 @@ def _doubled(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _operation(table: ty.Table) -> Any:
-    return table._place.log.committed(table.version, table._scheme).transaction.operation
+    return table._access.log.committed(table.version, table._scheme).transaction.operation
 
 
 @STABLE

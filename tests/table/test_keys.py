@@ -357,7 +357,7 @@ def test_a_merge_tells_others_which_keys_it_inserted(tmp_path: Path) -> None:
 
 def _operation(root: Path) -> Any:
     table = ty.Table.open(root)
-    return table._place.log.committed(table.version, table._scheme).transaction.operation
+    return table._access.log.committed(table.version, table._scheme).transaction.operation
 
 
 def test_keys_of_types_that_pylance_leaves_out_are_told_strictly(tmp_path: Path) -> None:

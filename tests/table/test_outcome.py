@@ -95,7 +95,7 @@ def test_a_withdrawn_transaction_was_not_committed(store: MemoryStore) -> None:
     plant(store, ops.Restore(1))
     with pytest.raises(ty.errors.IncompatibleConflict):
         table.commit(_append())
-    random = table._place.runtime.random
+    random = table._access.runtime.random
     answer = reopened(store).transactions.outcome(random.uuids[-1])  # type: ignore[attr-defined]
     assert isinstance(answer, ty.outcomes.NotCommitted)
 

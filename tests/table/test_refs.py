@@ -161,7 +161,7 @@ def test_as_pylance_makes_them(tmp_path: Path) -> None:
     ours, theirs = (ty.Table.open(root, branch=name)._file.manifest for name in ("ours", "theirs"))
     assert (ours.base_paths, ours.fragments, ours.fields) == (theirs.base_paths, theirs.fragments, theirs.fields)
     assert (ours.reader_flags, ours.writer_flags) == (theirs.reader_flags, theirs.writer_flags)
-    read = [table._place.on_branch(name).log.committed(2, table._scheme).transaction for name in ("ours", "theirs")]
+    read = [table._access.on_branch(name).log.committed(2, table._scheme).transaction for name in ("ours", "theirs")]
     assert [one.read_version for one in read] == [2, 2]
     assert [(one.operation.ref_path, one.operation.ref_name, one.operation.ref_version) for one in read] == [(str(root), None, 2)] * 2  # type: ignore[union-attr]
 

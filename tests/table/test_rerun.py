@@ -101,7 +101,7 @@ def _contested(root: Path, times: int, action: Callable[[Path], Any] = _replace,
 
 
 def _clock(table: ty.Table) -> ManualClock:
-    clock = table._place.runtime.clock
+    clock = table._access.runtime.clock
     assert isinstance(clock, ManualClock)
     return clock
 
@@ -315,7 +315,7 @@ def _scripted(
             raise error
         return DONE, table._file
 
-    return runs, clock, lambda: run_verb(table._place, table._file, table._scheme, execute, policy, **options)[0]
+    return runs, clock, lambda: run_verb(table._access, table._file, table._scheme, execute, policy, **options)[0]
 
 
 def _conflicts(count: int) -> list[RetryableConflict]:
@@ -353,7 +353,7 @@ def test_the_newest_version_is_read_for_each_run(root: Path) -> None:
             raise RetryableConflict("met")
         return DONE, run.read
 
-    run_verb(table._place, table._file, table._scheme, execute, ReexecutionPolicy())
+    run_verb(table._access, table._file, table._scheme, execute, ReexecutionPolicy())
     assert seen == [2, 3, 4]
 
 

@@ -66,7 +66,7 @@ def _contested(store: MemoryStore, times: int, runtime: Runtime | None = None) -
 
 
 def _slept(table: ty.Table) -> list[float]:
-    clock = table._place.runtime.clock
+    clock = table._access.runtime.clock
     assert isinstance(clock, ManualClock)
     return clock.slept
 
@@ -130,7 +130,7 @@ def test_giving_up(max_retries: int) -> None:
     assert len(_slept(table)) == max_retries
     assert table.version == 1
     ours = [name for name in set(store.names("_transactions/")) - before if error.winners[0].transaction_id[:8] not in name]
-    assert not any(str(table._place.runtime.random.uuids[-1]) in name for name in ours)  # type: ignore[attr-defined]
+    assert not any(str(table._access.runtime.random.uuids[-1]) in name for name in ours)  # type: ignore[attr-defined]
     assert json.loads(json.dumps(error.to_dict()))["attempts"] == max_retries + 1
 
 
@@ -146,9 +146,9 @@ def test_a_deadline_ends_the_race() -> None:
     store = MemoryStore()
     memory_table(store)
     table = _contested(store, 1000)
-    transaction = Transaction(1, table._place.runtime.random.uuid(), append())
+    transaction = Transaction(1, table._access.runtime.random.uuid(), append())
     with pytest.raises(ContentionError) as caught:
-        table._place.committer.commit(transaction, table._file, Scheme.V2, RetryPolicy(1000, deadline=2.0))
+        table._access.committer.commit(transaction, table._file, Scheme.V2, RetryPolicy(1000, deadline=2.0))
     assert caught.value.seconds >= 2.0
     assert 1 < caught.value.attempts <= 8
 
@@ -330,7 +330,7 @@ def test_a_base_that_may_not_be_read_came_in_between() -> None:
     store = MemoryStore()
     table = memory_table(store)
     plant(store, ops.UpdateBases((BasePath(1, "/etc"),)), base_paths=(BasePath(1, "/etc"),))
-    place = replace(table._place, uri="/some/table")
+    place = replace(table._access, uri="/some/table")
     with pytest.raises(CorruptTable):
         ty.Table(place, table._file, Scheme.V2).commit(append())
     assert version_count(store) == 2

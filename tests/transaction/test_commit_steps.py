@@ -55,8 +55,8 @@ def _big(store: ObjectStore) -> ty.Table:
 
 def _commit(table: ty.Table, operation: ops.Operation, properties: Mapping[str, str] | None = None) -> ty.CommitResult:
     """Past the low door, which would look for data files that these tables do not have."""
-    transaction = Transaction(table.version, table._place.runtime.random.uuid(), operation, dict(properties or {}))
-    return table._place.committer.commit(transaction, table._file, Scheme.V2, RetryPolicy())[0]
+    transaction = Transaction(table.version, table._access.runtime.random.uuid(), operation, dict(properties or {}))
+    return table._access.committer.commit(transaction, table._file, Scheme.V2, RetryPolicy())[0]
 
 
 def _load(store: ObjectStore, version: int) -> CreatedVersion:
@@ -137,7 +137,7 @@ def test_a_version_that_must_not_be_built_upon_is_not_restored() -> None:
     table = memory_table(store)
     table.commit(append("more"))
     seen: list[int] = []
-    committer = replace(table._place.committer, vet=lambda file: seen.append(file.manifest.version))
+    committer = replace(table._access.committer, vet=lambda file: seen.append(file.manifest.version))
     transaction = Transaction(2, "restore", ops.Restore(1))
     committer.commit(transaction, table._file, Scheme.V2, RetryPolicy())
     assert 1 in seen

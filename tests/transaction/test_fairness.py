@@ -114,7 +114,7 @@ def _contested(store: MemoryStore, seconds: list[float], runtime: Runtime, behin
 
 
 def _waits(table: ty.Table) -> list[float]:
-    clock = table._place.runtime.clock
+    clock = table._access.runtime.clock
     assert isinstance(clock, ManualClock)
     return clock.slept
 

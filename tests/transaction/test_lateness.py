@@ -273,7 +273,7 @@ def test_a_version_of_somebody_else_under_our_number_is_not_deleted() -> None:
 def test_a_look_that_fails_is_taken_again_before_anything_is_said(damage: Callable[[], Exception], times: int) -> None:
     store = MemoryStore()
     table = _followed(store, lambda: plant(store, append("theirs")))
-    failing = Failing(table._place.store, _asks("get", _path(store, 3)), damage, times)
+    failing = Failing(table._access.store, _asks("get", _path(store, 3)), damage, times)
     table = _table(failing, table)
     if times < LOOKS:
         assert table.commit(append()).version == 2
@@ -281,7 +281,7 @@ def test_a_look_that_fails_is_taken_again_before_anything_is_said(damage: Callab
         with pytest.raises(OutcomeUnknown, match="cannot be read"):
             table.commit(append())
         assert any(last_id(table) in name for name in store.names("_transactions/"))
-    clock = table._place.runtime.clock
+    clock = table._access.runtime.clock
     assert isinstance(clock, ManualClock)
     assert len(clock.slept) == min(times, LOOKS - 1)
 
@@ -304,7 +304,7 @@ def test_where_nothing_else_tells_the_version_below_is_asked_for() -> None:
 def test_a_late_version_that_cannot_be_deleted_is_told_all_the_same() -> None:
     store = MemoryStore()
     table = _late(store, kept=[4])
-    undeletable = Failing(table._place.store, lambda method, path: method == "delete" and path.endswith(".manifest"))
+    undeletable = Failing(table._access.store, lambda method, path: method == "delete" and path.endswith(".manifest"))
     with pytest.raises(HistoryUnavailable):
         _table(undeletable, table).commit(append())
 
@@ -395,7 +395,7 @@ def test_a_number_that_was_free_says_nothing_about_a_create_before() -> None:
     late = _late(store, kept=[4])
     answers = iter([True])
     silent = Failing(
-        late._place.store,
+        late._access.store,
         lambda method, path: is_version(method, path) and next(answers, False),
         lambda: StorageError("no answer", maybe_applied=True),
     )

@@ -85,17 +85,17 @@ def decided_in(records: Records, runtime: Runtime) -> Callable[[str, ObjectStore
     return outside
 
 
-def decided_outside(place: TableAccess, url: str | None, handler: object = None) -> TableAccess:
+def decided_outside(access: TableAccess, url: str | None, handler: object = None) -> TableAccess:
     """The same place with versions decided in the database at a URL; as it is without one.
 
     Raises:
         InvalidInput: a handler was given as well.
     """
     if url is None:
-        return place
+        return access
     if handler is not None:
         raise InvalidInput("Versions are decided by a handler or by a commit store, not by both.", argument="commit_store")
-    return place.decided_by(decided_in(_opened(url, place.durability), place.runtime))
+    return access.decided_by(decided_in(_opened(url, access.durability), access.runtime))
 
 
 _open: dict[tuple[str, Durability], Records] = {}

@@ -20,9 +20,9 @@ from tiltyard.catalog.manifest_rows import (
     GONE,
     HEAD,
     Row,
+    access_of,
     by_key,
     head_row,
-    place_of,
     row_of,
     rows_of,
     table_of,
@@ -100,12 +100,12 @@ class ManifestRecords:
         store: ObjectStore | None = None,
     ) -> None:
         uri = f"{os.fspath(root).rstrip('/')}/{NAME}"
-        self._place = open_access(uri, Storage(storage_options, durability), runtime=runtime, store=store)
+        self._access = open_access(uri, Storage(storage_options, durability), runtime=runtime, store=store)
         self._patience = Patience(first=0.1, longest=2.0, attempts=attempts, seconds=600.0)
         self._upkeep, self._kept = upkeep, kept
         self._publishing = threading.Lock()
         self._last: Table | None = None
-        self.url = self._place.store.uri
+        self.url = self._access.store.uri
         self._create()
 
     def __repr__(self) -> str:
@@ -150,7 +150,7 @@ class ManifestRecords:
             check_keys((*writes.put, *writes.delete))
             unseen = {*writes.put, *writes.delete} - wanted
             rows = {**rows, **self._rows(table, unseen)} if unseen else rows
-            taken = {key for key in unseen if key in writes.put and place_of(key)[1] in rows and rows[place_of(key)[1]].key() == key}
+            taken = {key for key in unseen if key in writes.put and access_of(key)[1] in rows and rows[access_of(key)[1]].key() == key}
             if not taken:
                 return writes.result, self._publish(table, rows, writes)
             wanted |= taken
@@ -158,13 +158,13 @@ class ManifestRecords:
     def _publish(self, table: Table, rows: Mapping[str, Row], writes: Writes[T]) -> int:
         publishes = (rows[HEAD].publishes() if HEAD in rows else 0) + 1
         changed = _changed(rows, writes)
-        source = table_of([*changed, head_row(publishes, self._place.runtime.random.uuid())])
+        source = table_of([*changed, head_row(publishes, self._access.runtime.random.uuid())])
         plan = MergePlan(on=("object_id",), matched=(Clause("update"),), inserting=True)
         if any(row.object_type == GONE for row in changed):
             plan = replace(plan, matched=(Clause("delete", f"source.object_type = '{GONE}'"), *plan.matched))
         try:
             # The version that was read, whatever became of the table since: not through a handle, which others may move.
-            _, file = merge_rows(self._place, table._file, table._scheme, source, plan, {}, _ONCE)
+            _, file = merge_rows(self._access, table._file, table._scheme, source, plan, {}, _ONCE)
         except (ConflictError, ContentionError, HistoryUnavailable) as error:
             raise _Again(str(error)) from error
         except OutcomeUnknown as error:
@@ -181,23 +181,23 @@ class ManifestRecords:
                     fit(str(error), limit=250), name=self.url, transient=error.transient, advice="Nothing was written."
                 ) from error
             raise
-        self._last = Table(self._place, self._place.trusted(file), table._scheme)
+        self._last = Table(self._access, self._access.trusted(file), table._scheme)
         return publishes
 
     # reading
 
     def _newest(self) -> Table:
         """A handle on the newest version, which nobody moves."""
-        version, scheme = self._place.head()
-        file = self._place.load(version, scheme)
+        version, scheme = self._access.head()
+        file = self._access.load(version, scheme)
         last = self._last
         if last is None or last._file.message.joined() != file.message.joined():
-            last = self._last = Table(self._place, file, scheme)
+            last = self._last = Table(self._access, file, scheme)
         return last
 
     def _rows(self, table: Table, keys: Collection[str]) -> dict[str, Row]:
         """The rows in the places of these records, by id, and the one that every publish touches."""
-        ids = {HEAD, *(place_of(key)[1] for key in keys)}
+        ids = {HEAD, *(access_of(key)[1] for key in keys)}
         found = self._read(table, with_ids(ids) if len(ids) <= _MOST_IDS else None)
         return {row.object_id: row for row in found if row.object_id in ids}
 
@@ -217,7 +217,7 @@ class ManifestRecords:
         try:
             return rows_of(table.to_arrow(columns, condition))
         except (NotFound, CorruptTable, HistoryUnavailable) as error:
-            if self._place.head()[0] > table.version:
+            if self._access.head()[0] > table.version:
                 # Old versions are removed now and then, and this reader took its time.
                 raise _Again("the version that was read is gone") from error
             raise
@@ -225,7 +225,7 @@ class ManifestRecords:
     # trying again, and keeping the table in shape
 
     def _persist(self, attempt: Callable[[], T]) -> T:
-        patience, runtime = self._patience, self._place.runtime
+        patience, runtime = self._patience, self._access.runtime
         start, tries = runtime.clock.monotonic(), 0
         while True:
             try:
@@ -240,17 +240,17 @@ class ManifestRecords:
             runtime.clock.sleep(patience.wait(tries - 1, runtime))
 
     def _create(self) -> None:
-        if self._place.log.head() is not None:
+        if self._access.log.head() is not None:
             return
         try:
-            create_table(self._place, table_of([head_row(0, "")]), NewTable(), {}, Writing())
+            create_table(self._access, table_of([head_row(0, "")]), NewTable(), {}, Writing())
         except AlreadyExists:
             pass  # somebody else was faster, and made the same
 
     def _keep_compact(self) -> None:
         """Keeps what a publish costs from growing with the number of those before. No part of it: if it fails, the next one does it."""
         try:
-            table = Table._open(self._place)
+            table = Table._open(self._access)
             table.compact(target_rows=_SMALLEST_FRAGMENT, commit=CommitOptions(race_retries=3, reexecutions=1))
             table.cleanup(older_than=self._kept, keep_versions=_KEPT_VERSIONS, grace=_GRACE)
         except TiltyardError as error:
@@ -281,7 +281,7 @@ def _changed(rows: Mapping[str, Row], writes: Writes[T]) -> list[Row]:
                 )
             put[row.object_id] = row
     for key in writes.delete:
-        _, object_id = place_of(key)
+        _, object_id = access_of(key)
         if object_id in rows and rows[object_id].key() == key and object_id not in put:
             put[object_id] = Row(object_id, GONE)
     return list(put.values())

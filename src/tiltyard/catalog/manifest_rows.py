@@ -74,7 +74,7 @@ class Row:
         return {"location": self.location, "foreign": True}
 
 
-def place_of(key: str) -> tuple[str, str]:
+def access_of(key: str) -> tuple[str, str]:
     """Type and id of the row of a record.
 
     Names come as they are and hold no ``/``. All others do hold one, if need be in front, so that no two records share an id.
@@ -87,7 +87,7 @@ def place_of(key: str) -> tuple[str, str]:
 
 
 def row_of(key: str, body: Body) -> Row:
-    kind, object_id = place_of(key)
+    kind, object_id = access_of(key)
     text = encode(key, body)
     if kind == _OURS:
         return Row(object_id, kind, None, text)

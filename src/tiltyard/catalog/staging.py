@@ -307,20 +307,20 @@ class StagedAccess(TableAccess):
             remove_owner(self)
 
 
-def write_owner(place: TableAccess, marks: Marks, line: str) -> None:
+def write_owner(access: TableAccess, marks: Marks, line: str) -> None:
     """Says whose a new table's directory is, before anything else is in it."""
-    place.store.put(OWNER_FILE, marks.owner(place.runtime.clock.now().isoformat(), line).to_bytes())
+    access.store.put(OWNER_FILE, marks.owner(access.runtime.clock.now().isoformat(), line).to_bytes())
 
 
-def remove_owner(place: TableAccess) -> None:
+def remove_owner(access: TableAccess) -> None:
     """Takes that back where nothing else is left; whatever is left is somebody's, and cleanup has to know whose."""
     with suppress(StorageError, NotFound):
-        if [info.path for info in place.store.list("")] == [OWNER_FILE]:
-            place.store.delete(OWNER_FILE)
+        if [info.path for info in access.store.list("")] == [OWNER_FILE]:
+            access.store.delete(OWNER_FILE)
 
 
-def staged_access(place: TableAccess, transaction: str, base: int, scheme: Scheme) -> StagedAccess:
+def staged_access(access: TableAccess, transaction: str, base: int, scheme: Scheme) -> StagedAccess:
     """The same table's place, for one transaction, pinned at a version; 0 for a table that is to be made."""
-    facts: Mapping[str, Any] = {name: getattr(place, name) for name in TableAccess.__dataclass_fields__}
+    facts: Mapping[str, Any] = {name: getattr(access, name) for name in TableAccess.__dataclass_fields__}
     handler: CommitHandler = ConditionalPutHandler()
-    return StagedAccess(**{**facts, "store": StagingStore(place.store, transaction, base, scheme), "handler": handler})
+    return StagedAccess(**{**facts, "store": StagingStore(access.store, transaction, base, scheme), "handler": handler})

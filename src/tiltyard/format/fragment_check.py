@@ -82,8 +82,8 @@ def check_fragments(
         return
     table = _Table(source, base_ids, next_row_id, version)
     ids = np.concatenate([_plain_ids(records[start : start + _AT_ONCE], table) for start in range(0, len(records), _AT_ONCE)])
-    for place in np.flatnonzero(ids < 0).tolist():
-        ids[place] = check_fragment(records[place], base_ids, next_row_id, source, version=version, counted=counted)
+    for access in np.flatnonzero(ids < 0).tolist():
+        ids[access] = check_fragment(records[access], base_ids, next_row_id, source, version=version, counted=counted)
     _check_ids(ids, above, highest, source)
 
 

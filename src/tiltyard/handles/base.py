@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 class Handle:
     """One table at one version."""
 
-    def __init__(self, place: TableAccess, file: ManifestFile, scheme: Scheme, main: TableAccess | None = None) -> None:
-        self._place = place
-        self._main = main or place
+    def __init__(self, access: TableAccess, file: ManifestFile, scheme: Scheme, main: TableAccess | None = None) -> None:
+        self._access = access
+        self._main = main or access
         self._file = file
         self._scheme = scheme
         self._moving = threading.Lock()
@@ -40,11 +40,11 @@ class Handle:
 
     def _data(self) -> tuple[TableAccess, ManifestFile]:
         """The table for whoever looks at nothing but rows, schema and settings, which maintenance leaves as they are."""
-        return self._place, self._file
+        return self._access, self._file
 
     def _blind(self) -> tuple[TableAccess, ManifestFile]:
         """The table for a write whose effect does not depend on what is there, and from which nothing of that is told to the caller."""
-        return self._place, self._file
+        return self._access, self._file
 
     @property
     def uri(self) -> str:
@@ -57,7 +57,7 @@ class Handle:
     @property
     def branch(self) -> str | None:
         """The branch this handle is on; None on main."""
-        return self._place.branch
+        return self._access.branch
 
     @property
     def schema(self) -> pa.Schema:
@@ -74,8 +74,8 @@ class Handle:
 
     def refresh(self) -> Self:
         """Moves this handle to the latest version; of another table, where this one was dropped and made again."""
-        version, scheme = self._place.head()
-        newest, mine = self._place.load(version, scheme), self._file
+        version, scheme = self._access.head()
+        newest, mine = self._access.load(version, scheme), self._file
         if version > mine.manifest.version:
             self._move(newest, scheme)
         elif not self._is_there(mine, scheme):
@@ -85,7 +85,7 @@ class Handle:
     def _is_there(self, file: ManifestFile, scheme: Scheme) -> bool:
         """Whether a version is still the one we know. Its number does not tell: a table that is made again counts from 1 as well."""
         try:
-            there = self._place.log.load(file.manifest.version, scheme)
+            there = self._access.log.load(file.manifest.version, scheme)
         except NotFound:
             return False
         return there.message.joined() == file.message.joined()
@@ -103,7 +103,7 @@ class Handle:
             self._lance = self._appending = None
 
     def _commit(self, work: Callable[[], tuple[CommitResult, ManifestFile]]) -> CommitResult:
-        place, read = self._blind()
+        access, read = self._blind()
         try:
             result, file = work()
         except OutcomeUnknown as error:
@@ -115,22 +115,22 @@ class Handle:
                 raise
             raise cleaned_up from error
         except LOST as error:
-            keep_attempt(place, read.manifest.config, error)
+            keep_attempt(access, read.manifest.config, error)
             raise
-        self._move(place.trusted(file))
+        self._move(access.trusted(file))
         if file.manifest.config and result.version > read.manifest.version:
             self._committed(file.manifest.config, result.version)
         return result
 
     def _committed(self, config: Mapping[str, str], version: int) -> None:
         """What a table's config asks for after a commit."""
-        clean_up_when_due(self._place, self._main, config, version)
+        clean_up_when_due(self._access, self._main, config, version)
 
     def _cleaned_up(self, file: ManifestFile) -> HistoryUnavailable | None:
         """The error for a verb that needs rows of a version which is gone; None where it is still there, or no table is."""
-        found = self._place.log.head()
+        found = self._access.log.head()
         if found is None or self._is_there(file, found[1]):
             return None
         version = file.manifest.version
-        what = f"Version {version} of {self._place.store.uri}, which this handle is at, was cleaned up."
+        what = f"Version {version} of {self._access.store.uri}, which this handle is at, was cleaned up."
         return HistoryUnavailable(what, read_version=version, missing=[version], head=found[0])

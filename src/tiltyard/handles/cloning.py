@@ -62,16 +62,16 @@ class CloneVerb(Handle):
             AlreadyExists: there is a table at the target.
             NotFound: there is no such version or tag.
         """
-        place, file = self._place, self._file
+        access, file = self._access, self._file
         if isinstance(version, str):
             found = self.tags[version]
-            place = self._main.on_branch(found.branch)
-            file = place.load(found.version, place.head()[1])
+            access = self._main.on_branch(found.branch)
+            file = access.load(found.version, access.head()[1])
         elif version is not None and version_number(version) != self.version:
-            file = place.load(version, self._scheme)
-        there = Storage(place.storage_options, place.durability) if storage is None else storage_of(storage)
+            file = access.load(version, self._scheme)
+        there = Storage(access.storage_options, access.durability) if storage is None else storage_of(storage)
         if there.allowed_bases:
             raise InvalidInput("A clone says by itself where its files lie.", argument="storage", advice="Leave allowed_bases out.")
         target = decided_outside(open_access(target_uri, there), there.commit_store)
         described, _ = commit_terms(commit, message)
-        return clone_table(place, file, target, Cloning(bool(shallow), workers, progress), described)
+        return clone_table(access, file, target, Cloning(bool(shallow), workers, progress), described)

@@ -35,8 +35,8 @@ class TableTransactions:
         """The history entry of one version; by default the handle's."""
         table = self._table
         if version is not None and version != table.version:
-            table._place.load(version, table._scheme)
-        return describe(table._place.log, table.version if version is None else version, table._scheme)
+            table._access.load(version, table._scheme)
+        return describe(table._access.log, table.version if version is None else version, table._scheme)
 
     def outcome(self, transaction_id: str, *, version: int | None = None) -> Outcome:
         """What became of a transaction that ended in ``OutcomeUnknown``.
@@ -48,7 +48,7 @@ class TableTransactions:
         Returns:
             ``Committed(version)``, ``NotCommitted(reason)`` or ``Unknown(reason)``, see ``tiltyard.outcomes``.
         """
-        return outcome_of(self._table._place, transaction_id, self._tried(transaction_id, version))
+        return outcome_of(self._table._access, transaction_id, self._tried(transaction_id, version))
 
     def explain(self, transaction_id: str, *, version: int | None = None) -> Explanation:
         """What became of a transaction, and why: what it was rebased over, or what stood in its way.
@@ -60,11 +60,11 @@ class TableTransactions:
             transaction_id: the id, in full.
             version: the version it tried to make, if an ``OutcomeUnknown`` said so.
         """
-        return explain_transaction(self._table._place, transaction_id, self._tried(transaction_id, version))
+        return explain_transaction(self._table._access, transaction_id, self._tried(transaction_id, version))
 
     def failed(self) -> list[FailedAttempt]:
         """Commits that failed because of others, latest first, as far as no cleanup has removed their records."""
-        return sorted(attempts_of(self._table._place), key=lambda attempt: attempt.time, reverse=True)
+        return sorted(attempts_of(self._table._access), key=lambda attempt: attempt.time, reverse=True)
 
     def _tried(self, transaction_id: str, version: int | None) -> int | None:
         return self._table._in_doubt.get(transaction_id) if version is None else version
@@ -80,7 +80,7 @@ class History(Handle):
 
     def history(self, limit: int | None = None) -> list[HistoryEntry]:
         """What happened, latest first."""
-        return list(history(self._place, limit))
+        return list(history(self._access, limit))
 
     def changes(
         self, since: int, until: int | None = None, *, old_values: bool = False, columns_of: int | None = None
@@ -104,7 +104,7 @@ class History(Handle):
             NotFound: there is no such version yet.
         """
         last = self.version if until is None else until
-        return changes_between(self._place, since, last, self._scheme, old_values=old_values, columns_of=columns_of)
+        return changes_between(self._access, since, last, self._scheme, old_values=old_values, columns_of=columns_of)
 
     def check(
         self, *, versions: Iterable[int] | None = None, data: bool = False, progress: Callable[[int, int], object] | None = None
@@ -117,7 +117,7 @@ class History(Handle):
                 version with what the indices answer. Files that others wrote have no digest; they are counted as ``unverified``.
             progress: called with how many of how many bytes were read.
         """
-        return check_table(self._place, versions, data=data, progress=progress)
+        return check_table(self._access, versions, data=data, progress=progress)
 
 
 class CommitVerb(Handle):
@@ -149,5 +149,5 @@ class CommitVerb(Handle):
         policy = replace(bounds.race, deadline=bounds.deadline)
         read, scheme = self._file, self._scheme
         described = None if message is None and (commit is None or commit.properties is None) else terms
-        transaction = as_transaction(operation, read_version, described, self._place, read)
-        return self._commit(lambda: commit_transaction(self._place, read, scheme, transaction, policy))
+        transaction = as_transaction(operation, read_version, described, self._access, read)
+        return self._commit(lambda: commit_transaction(self._access, read, scheme, transaction, policy))

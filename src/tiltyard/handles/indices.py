@@ -31,8 +31,8 @@ class IndexReader:
 
     def list(self) -> tuple[IndexInfo, ...]:
         """The indices by name, with what they cover and what they do not."""
-        place, file = self._table._place, self._table._file
-        return list_indices(place, file.manifest, lambda: dataset_at(place, file.manifest))
+        access, file = self._table._access, self._table._file
+        return list_indices(access, file.manifest, lambda: dataset_at(access, file.manifest))
 
     @property
     def segments(self) -> tuple[IndexMetadata, ...]:
@@ -83,8 +83,8 @@ class TableIndices(IndexReader):
         table = self._table
 
         def work() -> tuple[CommitResult, ManifestFile]:
-            done = create_index(table._place, table._file, table._scheme, new, described, policy)
-            return mended(table._place, done, table._scheme, described, policy)
+            done = create_index(table._access, table._file, table._scheme, new, described, policy)
+            return mended(table._access, done, table._scheme, described, policy)
 
         return table._commit(work)
 
@@ -101,7 +101,7 @@ class TableIndices(IndexReader):
         """
         described, policy = commit_terms(commit, message)
         table = self._table
-        return table._commit(lambda: drop_index(table._place, table._file, table._scheme, name, described, policy))
+        return table._commit(lambda: drop_index(table._access, table._file, table._scheme, name, described, policy))
 
     def extend(
         self,
@@ -178,15 +178,15 @@ class TableIndices(IndexReader):
                 if names is not None:
                     raise
                 # Dropped by a foreign writer meanwhile, and nobody asked for it by its name.
-        results.append(table._commit(lambda: trim_reuse(table._place, table._file, table._scheme, described, policy)))
+        results.append(table._commit(lambda: trim_reuse(table._access, table._file, table._scheme, described, policy)))
         return _last(results)
 
     def _extend(
         self, name: str, how: Extension, described: Mapping[str, str], policy: ReexecutionPolicy
     ) -> tuple[CommitResult, ManifestFile]:
         table = self._table
-        done = extend_index(table._place, table._file, table._scheme, name, how, described, policy)
-        return mended(table._place, done, table._scheme, described, policy)
+        done = extend_index(table._access, table._file, table._scheme, name, how, described, policy)
+        return mended(table._access, done, table._scheme, described, policy)
 
     @property
     def mem_wal(self) -> MemWal:
@@ -275,7 +275,7 @@ class MemWal:
         setup = MemWalSetup(indices, split.bucket_column, split.num_buckets, split.identity_column, split.unsharded, dict(writer or {}))
         described, policy = commit_terms(commit, message)
         table = self._table
-        return table._commit(lambda: initialize(table._place, table._file, table._scheme, setup, described, policy))
+        return table._commit(lambda: initialize(table._access, table._file, table._scheme, setup, described, policy))
 
     def mark_merged(
         self, shard: str | UUID, generation: int, *, message: str | None = None, commit: CommitOptions | None = None
@@ -293,4 +293,4 @@ class MemWal:
         """
         described, policy = commit_terms(commit, message)
         table, generations = self._table, {str(shard): generation}
-        return table._commit(lambda: mark_merged(table._place, table._file, table._scheme, generations, described, policy))
+        return table._commit(lambda: mark_merged(table._access, table._file, table._scheme, generations, described, policy))

@@ -44,8 +44,8 @@ class TableLayout:
 
     def versions(self) -> list[int]:
         """The versions that can still be opened, ascending."""
-        return [name.version for name in self._table._place.log.versions()]
+        return [name.version for name in self._table._access.log.versions()]
 
     def latest_version(self) -> int:
         """The latest version there is, whatever the handle is at."""
-        return self._table._place.head()[0]
+        return self._table._access.head()[0]

@@ -71,7 +71,7 @@ class DistributedVerbs(PieceVerbs):
         compaction = Compaction(target_rows, max_bytes, deletions)
         described, policy = commit_terms(commit, message)
         table = self._table
-        return table._commit(lambda: compact_table(table._place, table._file, table._scheme, compaction, described, policy, runner))
+        return table._commit(lambda: compact_table(table._access, table._file, table._scheme, compaction, described, policy, runner))
 
     def create_index(
         self,
@@ -102,8 +102,8 @@ class DistributedVerbs(PieceVerbs):
         table = self._table
 
         def work() -> tuple[CommitResult, ManifestFile]:
-            done = create_index(table._place, table._file, table._scheme, new, described, policy, runner)
-            return mended(table._place, done, table._scheme, described, policy)
+            done = create_index(table._access, table._file, table._scheme, new, described, policy, runner)
+            return mended(table._access, done, table._scheme, described, policy)
 
         return table._commit(work)
 

@@ -34,8 +34,8 @@ class PieceReader:
 
     def scan_task(self) -> ScanTask:
         """Reads rows of this version from any process; it is pickled there."""
-        place, file = self._table._data()
-        return scan_task(place, file.manifest)
+        access, file = self._table._data()
+        return scan_task(access, file.manifest)
 
 
 class PieceVerbs(PieceReader):
@@ -63,15 +63,15 @@ class PieceVerbs(PieceReader):
             InvalidInput: rows of that schema do not fit the table.
         """
         how = Writing(without_base(files), on_duplicate)
-        place, file = self._table._data()
+        access, file = self._table._data()
         manifest = file.manifest
         if not overwrite:
             if primary_key is not None:
                 raise InvalidInput("An append leaves the primary key as it is.", argument="primary_key", advice="Leave it out.")
-            return append_task(place, manifest, how.limits, schema, with_keys=on_duplicate == "error")
+            return append_task(access, manifest, how.limits, schema, with_keys=on_duplicate == "error")
         if schema is None:
             raise InvalidInput("An overwrite needs the schema of the rows to come.", argument="schema")
-        return overwrite_task(place, manifest, how.limits, schema, primary_key, with_keys=on_duplicate == "error")
+        return overwrite_task(access, manifest, how.limits, schema, primary_key, with_keys=on_duplicate == "error")
 
     def append(
         self,
@@ -148,9 +148,9 @@ class PieceVerbs(PieceReader):
         given = [piece for piece in pieces if piece is not None]
         since = min((piece.version for piece in given), default=0)
         tokens = dict.fromkeys(piece.token for piece in given)
-        place = self._table._place
-        refuse_committed(place, since, [path for piece in given for path in piece.paths], tokens if leftovers else ())
-        removed = remove_pieces(place.store, given)
+        access = self._table._access
+        refuse_committed(access, since, [path for piece in given for path in piece.paths], tokens if leftovers else ())
+        removed = remove_pieces(access.store, given)
         if leftovers:
-            removed += sum(remove_leftovers(place.store, token, ()) for token in tokens)
+            removed += sum(remove_leftovers(access.store, token, ()) for token in tokens)
         return removed

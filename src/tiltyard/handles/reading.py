@@ -32,20 +32,20 @@ class Reading(Handle):
     @property
     def lance(self) -> LanceDataset:
         """pylance's own dataset at this version: vector search, SQL, everything that reads."""
-        return self._dataset(self._place, self._file)
+        return self._dataset(self._access, self._file)
 
-    def _dataset(self, place: TableAccess, file: ManifestFile) -> LanceDataset:
+    def _dataset(self, access: TableAccess, file: ManifestFile) -> LanceDataset:
         opened = self._lance
         if opened is None or opened[0] is not file:
-            check_deletions(place, file.manifest)
-            opened = self._lance = (file, open_dataset(place, file.manifest.version))
+            check_deletions(access, file.manifest)
+            opened = self._lance = (file, open_dataset(access, file.manifest.version))
         return opened[1]
 
     def _for_scan(self, columns: Any, condition: str | None, options: Mapping[str, Any]) -> tuple[TableAccess, LanceDataset]:
         """The dataset for a scan. One that may tell of anything but rows, such as where they lie, is a look at the whole table."""
         plain = options.keys() <= _PLAIN and _ROW not in f"{columns} {condition}"
-        place, file = self._data() if plain else (self._place, self._file)
-        return place, self._dataset(place, file)
+        access, file = self._data() if plain else (self._access, self._file)
+        return access, self._dataset(access, file)
 
     def count_rows(self, filter: str | None = None) -> int:
         """How many rows there are; without a filter this reads no data."""
@@ -53,8 +53,8 @@ class Reading(Handle):
         if filter is None and has_sure_counts(manifest):
             return manifest.fragments.live_rows()
         condition = sql_condition(filter, self.schema)
-        place, dataset = self._for_scan(None, condition, {})
-        with lance_errors(place, "count rows", manifest.version):
+        access, dataset = self._for_scan(None, condition, {})
+        with lance_errors(access, "count rows", manifest.version):
             return int(dataset.count_rows(condition))
 
     def to_arrow(
@@ -77,8 +77,8 @@ class Reading(Handle):
         """
         scan = scan_options(options, limit, offset)
         chosen, condition = chosen_columns(columns, self.schema), sql_condition(filter, self.schema)
-        place, dataset = self._for_scan(chosen, condition, scan)
-        with lance_errors(place, "read rows", self._data()[1].manifest.version):
+        access, dataset = self._for_scan(chosen, condition, scan)
+        with lance_errors(access, "read rows", self._data()[1].manifest.version):
             return dataset.to_table(columns=chosen, filter=condition, **scan)
 
     def scan(
@@ -93,11 +93,11 @@ class Reading(Handle):
         """The rows as a stream of batches; arguments are those of ``to_arrow``."""
         scan = scan_options(options, limit, offset)
         chosen, condition = chosen_columns(columns, self.schema), sql_condition(filter, self.schema)
-        place, dataset = self._for_scan(chosen, condition, scan)
+        access, dataset = self._for_scan(chosen, condition, scan)
         version = self._data()[1].manifest.version
-        with lance_errors(place, "read rows", version):
+        with lance_errors(access, "read rows", version):
             reader = dataset.scanner(columns=chosen, filter=condition, **scan).to_reader()
-        return translated(place, reader, version)
+        return translated(access, reader, version)
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         """The rows for whatever reads Arrow streams: polars, DuckDB, pandas, DataFusion, ``pyarrow.table(table)``."""

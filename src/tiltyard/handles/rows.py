@@ -51,8 +51,8 @@ class RowVerbs(Handle):
         """
         how = Writing(files or FileLimits(), on_duplicate)
         described, policy = commit_terms(commit, message)
-        place, read = self._blind()
-        return self._commit(lambda: append_rows(place, read, self._scheme, data, self._appender, described, how, policy))
+        access, read = self._blind()
+        return self._commit(lambda: append_rows(access, read, self._scheme, data, self._appender, described, how, policy))
 
     def overwrite(
         self,
@@ -172,7 +172,7 @@ class RowVerbs(Handle):
         Raises:
             NotFound: there is no such version or tag.
         """
-        number = version_of(self._place, self._main, version)
+        number = version_of(self._access, self._main, version)
         described, policy = commit_terms(commit, message)
         return self._commit(lambda: restore_version(*self._data(), self._scheme, number, described, policy))
 

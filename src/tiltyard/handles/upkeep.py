@@ -53,13 +53,13 @@ class Upkeep:
         compaction = Compaction(target_rows, max_bytes, deletions, progress)
         described, policy = commit_terms(commit, message)
         table = self._table
-        return table._commit(lambda: compact_table(table._place, table._file, table._scheme, compaction, described, policy))
+        return table._commit(lambda: compact_table(table._access, table._file, table._scheme, compaction, described, policy))
 
     def check(
         self, *, versions: Iterable[int] | None = None, data: bool = False, progress: Callable[[int, int], object] | None = None
     ) -> CheckReport:
         """Checks every promise a table's files can keep or break; see ``TableReader.check``."""
-        return check_table(self._table._place, versions, data=data, progress=progress)
+        return check_table(self._table._access, versions, data=data, progress=progress)
 
 
 class TableMaintenance(Upkeep):
@@ -94,14 +94,14 @@ class TableMaintenance(Upkeep):
         """
         policy = Policy(older_than, keep_versions, frozenset(keep), grace)
         table = self._table
-        return cleanup_table(table._place, table._main, table.version, policy, dry_run=dry_run, progress=progress)
+        return cleanup_table(table._access, table._main, table.version, policy, dry_run=dry_run, progress=progress)
 
     def migrate_manifest_names(self) -> int:
         """Renames manifests from V1 to V2 names. Only while nobody else uses the table. Returns how many were renamed."""
         table = self._table
         if table.branch is not None:
             raise UnsupportedFeature("Names are migrated from the main branch.", feature="migration", writing=True)
-        count = migrate_names(table._place)
+        count = migrate_names(table._access)
         table._move(table._file, Scheme.V2)
         table._lance = None  # pylance knows the version by its old name
         return count

@@ -18,7 +18,7 @@ class LakeBase(Protocol):
     @property
     def catalog(self) -> Catalog: ...
 
-    def place_of(
+    def access_of(
         self, head: TableHead, branch: str, origin: TableHead | None = None, base: int = 0, transaction: str = "", says: str = ""
     ) -> TableAccess:
         """Where a table lives, with its versions decided in the catalog."""

@@ -264,7 +264,7 @@ def _pending(lake: Lake, findings: _Findings) -> None:
         head = cut.by_id(one.table)
         if head is None or head.quarantine or one.line not in ("", cut.line):
             continue  # dropped, which cleanup takes care of; or told already; or of a line that is not there any more
-        store = lake.plain_place_of(head).on_branch(one.branch).store
+        store = lake.plain_access_of(head).on_branch(one.branch).store
         if not any(_is_there(store, path) for path in (one.staged, one.path)):
             findings.add("I10", f"version {one.version} was committed, but its bytes at {one.staged} are gone", head.name)
 
@@ -329,7 +329,7 @@ class _Stores:
         """Its store, and the number below which versions may be gone."""
         key = (head.location, head.branch)
         if key not in self._known:
-            store = self._lake.plain_place_of(head).on_branch(head.branch).store
+            store = self._lake.plain_access_of(head).on_branch(head.branch).store
             self._known[key] = (store, read_floor(store).version)
         return self._known[key]
 
@@ -417,7 +417,7 @@ def _tables(lake: Lake, lines: list[BranchHistory], stores: _Stores, findings: _
             name = shown(head.name) if branch == MAIN else f"{shown(head.name)}@{branch}"
             try:
                 if not head.quarantine:  # somebody may have committed since the recovery
-                    finish_before(cuts[branch], head, lake.place_of(head, branch))
+                    finish_before(cuts[branch], head, lake.access_of(head, branch))
                 _table(lake, branch, head, name, stores, findings, deep)
             except TiltyardError as error:
                 findings.add("I10", str(error), head.name)
@@ -444,7 +444,7 @@ def _table(lake: Lake, branch: str, head: TableHead, name: str, stores: _Stores,
             head.name,
         )
     if deep and not head.quarantine:
-        report = findings.tables[name] = check_table(lake.place_of(head, branch), data=findings.data)
+        report = findings.tables[name] = check_table(lake.access_of(head, branch), data=findings.data)
         for problem in report.problems:
             at = "" if problem.version is None else f" (version {problem.version})"
             findings.add(problem.invariant, problem.text + at, head.name)

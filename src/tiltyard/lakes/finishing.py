@@ -47,7 +47,7 @@ def recover(lake: LakeBase) -> int:
             head = _head_of(lake, versions[0])
             if head is None:
                 continue  # dropped before it was finished; cleanup takes all of it
-            store = cast(ExternalStore, lake.place_of(head, branch).store)
+            store = cast(ExternalStore, lake.access_of(head, branch).store)
             finish(lake.catalog, [(versions, store)], alone=versions[0].alone)
             done += len(versions)
         except (ContentionError, CorruptTable, NotFound, StorageError) as error:
@@ -127,14 +127,14 @@ def _set_apart(one: Pending, store: ExternalStore) -> CorruptTable:
     return ledger.set_apart(one)
 
 
-def finish_before(cut: Cut, head: TableHead, place: TableAccess) -> None:
+def finish_before(cut: Cut, head: TableHead, access: TableAccess) -> None:
     """Sees that a version which a cut names has its name before anybody reads it.
 
     Raises:
         CorruptTable: somebody else has the name.
     """
     if cut.is_unfinished(head):
-        cast(ExternalStore, place.store).finish()
+        cast(ExternalStore, access.store).finish()
 
 
 def claim_of(pending: Pending) -> VersionClaim:

@@ -51,13 +51,13 @@ class TransactionTable(TableWriter):
 
     name: str = ""
 
-    def __init__(self, owner: TableOwner, table: str, name: str, place: StagedAccess, file: ManifestFile, scheme: Scheme) -> None:
+    def __init__(self, owner: TableOwner, table: str, name: str, access: StagedAccess, file: ManifestFile, scheme: Scheme) -> None:
         self._owner = owner
         self._table = table
-        self._known: tuple[TableAccess, ManifestFile] = (place, file)
+        self._known: tuple[TableAccess, ManifestFile] = (access, file)
         self.name = name
         self.dropped = False
-        super().__init__(place, file, scheme)
+        super().__init__(access, file, scheme)
 
     def __repr__(self) -> str:
         return f"TransactionTable({self.name!r})"
@@ -81,19 +81,19 @@ class TransactionTable(TableWriter):
         return self._read("rows")
 
     @property
-    def _place(self) -> TableAccess:
+    def _access(self) -> TableAccess:
         return self._read("table")[0]
 
-    @_place.setter
-    def _place(self, place: TableAccess) -> None:
-        self._known = (place, self._known[1])
+    @_access.setter
+    def _access(self, access: TableAccess) -> None:
+        self._known = (access, self._known[1])
 
     @property
     def _main(self) -> TableAccess:
         return self._read("table")[0]
 
     @_main.setter
-    def _main(self, place: TableAccess) -> None:
+    def _main(self, access: TableAccess) -> None:
         pass  # the same as ``_place``: a transaction knows none of a table's own branches
 
     @property

@@ -157,14 +157,14 @@ class LakeNamespace(LanceNamespace):
     def describe_table(self, request: DescribeTableRequest) -> DescribeTableResponse:
         request = _typed(DescribeTableRequest, request)
         head = self._head(request.id)
-        place = self._lake.place_of(head, self._cut().branch)
+        access = self._lake.access_of(head, self._cut().branch)
         return DescribeTableResponse(
             table=head.name.split(JOINT)[-1],
             namespace=head.name.split(JOINT)[:-1],
             version=head.version,
-            location=place.lance_uri,
-            table_uri=place.lance_uri,
-            storage_options=place.lance_options(),
+            location=access.lance_uri,
+            table_uri=access.lance_uri,
+            storage_options=access.lance_options(),
             managed_versioning=True,
         )
 
@@ -173,8 +173,8 @@ class LakeNamespace(LanceNamespace):
         """Versions up to the one that the catalog has: what others committed beyond it is not seen."""
         request = _typed(ListTableVersionsRequest, request)
         head = self._head(request.id)
-        place = self._lake.place_of(head, self._cut().branch)
-        there = [name for name in place.log.versions() if name.version <= head.version]
+        access = self._lake.access_of(head, self._cut().branch)
+        there = [name for name in access.log.versions() if name.version <= head.version]
         if request.descending:
             there.reverse()
         found = [self._version(head, name.version, name.scheme) for name in there[: request.limit]]
@@ -197,17 +197,17 @@ class LakeNamespace(LanceNamespace):
         staged = VERSIONS + request.manifest_path.rpartition("/")[2]
         if self._at is not None or self._lake.branch != MAIN or _STAGED.fullmatch(staged) is None:
             raise UnsupportedOperationError("Only versions of main are published, and none of the past; use the lake for its branches.")
-        place, scheme = self._lake.place_of(head, MAIN), Scheme(head.naming)
+        access, scheme = self._lake.access_of(head, MAIN), Scheme(head.naming)
         try:
-            data = place.store.get(staged)
+            data = access.store.get(staged)
             decode_manifest_file(data, source=staged, version=request.version, check=False)
-            place.handler.create(place.store, place.log.path(request.version, scheme), data)
+            access.handler.create(access.store, access.log.path(request.version, scheme), data)
         except AlreadyExists:
             raise ConcurrentModificationError(f"Version {request.version} of {head.name} is taken.") from None
         except (CorruptTable, ExpectedVersionMismatch, HistoryUnavailable, NotFound) as error:
             raise InvalidTableStateError(str(error)) from error
         with suppress(StorageError):
-            place.store.delete(staged)
+            access.store.delete(staged)
         return CreateTableVersionResponse(version=self._version(head, request.version, scheme))
 
     def _head(self, given: Sequence[str] | None) -> TableHead:
@@ -218,14 +218,14 @@ class LakeNamespace(LanceNamespace):
         return head
 
     def _version(self, head: TableHead, version: int, scheme: Scheme) -> TableVersion:
-        place = self._lake.place_of(head, self._cut().branch)
-        path = place.log.path(version, scheme)
+        access = self._lake.access_of(head, self._cut().branch)
+        path = access.log.path(version, scheme)
         try:
-            info = place.store.head(path)
+            info = access.store.head(path)
         except NotFound:
             raise TableVersionNotFoundError(f"Version {version} of {head.name} is not there.") from None
         facts: dict[str, Any] = {"manifest_size": info.size, "timestamp_millis": int(info.modified.timestamp() * 1000)}
-        return TableVersion(version=version, manifest_path=f"{_within_store(place.lance_uri).rstrip('/')}/{path}", **facts)
+        return TableVersion(version=version, manifest_path=f"{_within_store(access.lance_uri).rstrip('/')}/{path}", **facts)
 
 
 def _within_store(uri: str) -> str:

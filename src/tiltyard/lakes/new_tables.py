@@ -44,9 +44,9 @@ class LakePieces:
             raise AlreadyExists(f"There is a table {shown(full)!r} in the lake already.", name=shown(full))
         identity = lake.catalog.runtime.random.uuid()
         head = TableHead(identity, full, directory_of(full, identity), 0, 0)
-        place = lake.plain_place_of(head)
-        task = new_task(place, schema, primary_key, stable_row_ids, options)
-        write_owner(place, lake.marks_of(head, lake.branch, cut.snapshot), cut.line)
+        access = lake.plain_access_of(head)
+        task = new_task(access, schema, primary_key, stable_row_ids, options)
+        write_owner(access, lake.marks_of(head, lake.branch, cut.snapshot), cut.line)
         return replace(task, table_id=identity)
 
     def create_table_from_pieces(

@@ -60,7 +60,7 @@ def lake_storage(storage: Storage | None, options: Mapping[str, Any] | None = No
 
 @dataclass(frozen=True)
 class LakeLocation:
-    """LakeLocation the tables of a lake live.
+    """Where the tables of a lake live.
 
     Attributes:
         root: the directory that locations are relative to; empty where only the catalog knows.
@@ -182,8 +182,8 @@ def _opened_manifest(
 ) -> tuple[LakeLocation, Records]:
     from tiltyard.catalog.manifest_records import ManifestRecords
 
-    place = f"{home.rstrip('/')}/{MANIFEST_TABLE}"
-    where = replace(where, catalog=CatalogId("manifest", _at(resolved(place), where.root)))
+    access = f"{home.rstrip('/')}/{MANIFEST_TABLE}"
+    where = replace(where, catalog=CatalogId("manifest", _at(resolved(access), where.root)))
     if check is not None:
         check(where)
     elif _second_catalog(where) and read_claim(where.root_store()) is None:
@@ -191,10 +191,10 @@ def _opened_manifest(
     return where, ManifestRecords(home, runtime=runtime, storage_options=where.storage_options, durability=where.durability)
 
 
-def _at(place: str, root: str) -> str:
-    """LakeLocation a catalog is, as its claim has it."""
-    inside = below(place, resolved(root)) if root else None
-    return inside or place
+def _at(access: str, root: str) -> str:
+    """Where a catalog is, as its claim has it."""
+    inside = below(access, resolved(root)) if root else None
+    return inside or access
 
 
 def _seen_from(where: LakeLocation, root: str) -> CatalogId:

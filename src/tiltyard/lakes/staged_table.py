@@ -27,7 +27,7 @@ class StagedTable:
     head: TableHead | None = None
     """As the base has it; None for one that this transaction makes."""
     location: str = ""
-    place: StagedAccess | None = None
+    access: StagedAccess | None = None
     handle: TransactionTable | None = None
     file: ManifestFile | None = None
     """The base version."""
@@ -42,7 +42,7 @@ class StagedTable:
 
     @property
     def wrote(self) -> bool:
-        return self.place is not None and bool(self.place.staging.private)
+        return self.access is not None and bool(self.access.staging.private)
 
     @property
     def defines(self) -> bool:
@@ -51,25 +51,25 @@ class StagedTable:
 
     @property
     def newest(self) -> int:
-        assert self.place is not None
-        return max(one.version for one in self.place.staging.private.values())
+        assert self.access is not None
+        return max(one.version for one in self.access.staging.private.values())
 
     @property
     def store(self) -> ExternalStore:
-        assert self.place is not None
-        return cast(ExternalStore, self.place.staging.inner)
+        assert self.access is not None
+        return cast(ExternalStore, self.access.staging.inner)
 
     def pending(self, transaction: str, lake_branch: str) -> list[Pending]:
         """Its versions as the catalog has them now."""
-        assert self.place is not None
+        assert self.access is not None
         branch = self.head.branch if self.head is not None else None
-        steps = self.place.staging.steps(self.place.committer.recorded)
+        steps = self.access.staging.steps(self.access.committer.recorded)
         line = self.head.owner if self.head is not None else ""
         return [Pending(self.id, lake_branch, branch, one.version, one.path, one.staged or "", transaction, False, line) for one in steps]
 
     def change(self) -> Change | None:
         """What the transaction does to the table; None where it only reads it."""
-        steps = self.place.staging.steps(self.place.committer.recorded) if self.place is not None else ()
+        steps = self.access.staging.steps(self.access.committer.recorded) if self.access is not None else ()
         head = self.head
         if head is None and self.taken_in is not None:
             new = self.taken_in

@@ -178,16 +178,16 @@ class LakeTransaction(TransactionDoor):
 
     def _open(self, touched: StagedTable) -> None:
         assert touched.head is not None
-        finish_before(self._cut, touched.head, self._lake.place_of(touched.head, self._branch))
+        finish_before(self._cut, touched.head, self._lake.access_of(touched.head, self._branch))
         head = touched.head = forked(self._lake, touched.head, self._branch, self._cut.line)
-        place = self._lake.place_of(head, self._branch, touched.ground, self.base, self.id, self._says)
+        access = self._lake.access_of(head, self._branch, touched.ground, self.base, self.id, self._says)
         scheme = Scheme(head.naming)
-        staged = staged_access(place, self.id, head.version, scheme)
+        staged = staged_access(access, self.id, head.version, scheme)
         touched.file = staged.load(head.version, scheme, lazily=True)
         if touched.ground is not None and touched.ground.branch == head.branch:
             # Finishing it may have given the number to a foreign writer's version: what was read is what counts.
             touched.ground = replace(touched.ground, transaction=transaction_id(touched.file))
-        touched.place = staged
+        touched.access = staged
         touched.handle = TransactionTable(self, touched.id, shown(touched.name), staged, touched.file, scheme)
 
     def create_table(
@@ -211,7 +211,7 @@ class LakeTransaction(TransactionDoor):
             raise InvalidInput("Tables of a lake have V2 names of manifests.", argument="manifest_naming")
         described = properties_with_message(given.properties, given.message)
         how = Writing(given.files, given.on_duplicate)
-        return self._make_table(name, "", lambda place: create_table(place, data_or_schema, new, described, how))
+        return self._make_table(name, "", lambda access: create_table(access, data_or_schema, new, described, how))
 
     def create_table_from_pieces(
         self,
@@ -258,8 +258,8 @@ class LakeTransaction(TransactionDoor):
             self._by_name[full] = touched
         with touched.lock:
             head = TableHead(identity, full, touched.location, 0, 0)
-            place = self._lake.place_of(head, self._branch, None, self.base, self.id, self._says)
-            staged = staged_access(place, self.id, 0, Scheme.V2)
+            access = self._lake.access_of(head, self._branch, None, self.base, self.id, self._says)
+            staged = staged_access(access, self.id, 0, Scheme.V2)
             try:
                 write_owner(staged, self._lake.marks_of(head, self._branch, self.base, self.id), self._cut.line)
                 _, file = make(staged)
@@ -271,7 +271,7 @@ class LakeTransaction(TransactionDoor):
                         self._by_name.pop(f"{full} {before.id}", None)
                         self._by_name[full] = before
                 raise
-            touched.place, touched.file = staged, file
+            touched.access, touched.file = staged, file
             touched.handle = TransactionTable(self, identity, shown(full), staged, file, Scheme.V2)
             return touched.handle
 
@@ -285,11 +285,11 @@ class LakeTransaction(TransactionDoor):
         with touched.lock, self._lock:
             self.check_open()
             touched.dropped = True
-            if touched.place is not None:
-                touched.place.throw_away()  # whatever was written to it goes with it
+            if touched.access is not None:
+                touched.access.throw_away()  # whatever was written to it goes with it
             if touched.handle is not None:
                 touched.handle.dropped = True
-            touched.place = touched.handle = None
+            touched.access = touched.handle = None
             if touched.head is None:  # made by this very transaction
                 self._by_name.pop(touched.name, None)
 
@@ -329,8 +329,8 @@ class LakeTransaction(TransactionDoor):
         self.table(name)
         touched = self._touch(full_name(name))
         self._reads.note(touched.id, "table")
-        assert touched.place is not None
-        return touched.place
+        assert touched.access is not None
+        return touched.access
 
     def publish_through(self, publish: Callable[[Publication], Published]) -> None:
         """Has another step of the catalog decide, which does more than publish. Nothing is rebased over other commits then."""
@@ -385,8 +385,8 @@ class LakeTransaction(TransactionDoor):
 
     def _throw_away(self) -> None:
         for touched in self._by_name.values():
-            if touched.place is not None:
-                touched.place.throw_away()
+            if touched.access is not None:
+                touched.access.throw_away()
 
     def commit(self) -> LakeCommit:
         """Publishes all writes in one step. After ``OutcomeUnknown`` it may be called again, and finds out.
@@ -503,10 +503,10 @@ class LakeTransaction(TransactionDoor):
     def _look_for_foreign(self) -> None:
         """Adopts versions of writers that do not know the catalog, so that ours are not given numbers that are taken."""
         for touched in self._by_name.values():
-            if touched.head is None or touched.place is None or not touched.wrote:
+            if touched.head is None or touched.access is None or not touched.wrote:
                 continue
             store = touched.store
-            first = min(touched.place.staging.private.items(), key=lambda one: one[1].version)[0]
+            first = min(touched.access.staging.private.items(), key=lambda one: one[1].version)[0]
             try:
                 store.inner.head(first)  # past the ledger: what is committed and not finished yet, publishing finds out
             except NotFound:
@@ -520,9 +520,9 @@ class LakeTransaction(TransactionDoor):
     def _look_for_files(self) -> None:
         """A cleanup whose clock is days ahead may have taken what we wrote for orphans."""
         for touched in self._by_name.values():
-            if touched.place is not None and touched.wrote and not touched.dropped:
+            if touched.access is not None and touched.wrote and not touched.dropped:
                 try:
-                    touched.place.check_files()
+                    touched.access.check_files()
                 except StorageError:
                     known = self._catalog.transaction(self.id)
                     if known is not None and known["state"] != COMMITTED:
@@ -542,10 +542,10 @@ class LakeTransaction(TransactionDoor):
             )  # fmt: skip
             if moved.kind != "write" or touched is None or moved.head is None or not self._can_follow(touched, moved):
                 raise self._mismatch(moved)
-            assert touched.place is not None
+            assert touched.access is not None
             assert touched.file is not None
             try:
-                touched.place.replay(touched.file, moved.head.version)
+                touched.access.replay(touched.file, moved.head.version)
             except ConflictError as error:
                 raise name_table(error, self._catalog, self._branch, self.base, moved) from None
             first = touched.head.version if touched.head is not None else 0
@@ -553,7 +553,7 @@ class LakeTransaction(TransactionDoor):
             touched.base, touched.ground = moved.head.version, moved.head
 
     def _can_follow(self, touched: StagedTable, moved: Moved) -> bool:
-        if touched.place is None or touched.handle is None or touched.head is None or moved.head is None:
+        if touched.access is None or touched.handle is None or touched.head is None or moved.head is None:
             return False
         if touched.dropped or touched.former or not touched.wrote:
             return False
@@ -562,7 +562,7 @@ class LakeTransaction(TransactionDoor):
         # What was read of it is compared in the catalog, before anything is carried over.
         changed = moved.head.data_version != touched.head.data_version
         strict = self._isolation == "serializable" and changed
-        return touched.place.can_replay(blind_only=strict)
+        return touched.access.can_replay(blind_only=strict)
 
     def _mismatch(self, moved: Moved) -> ExpectedVersionMismatch:
         return mismatch(self._catalog, self._branch, self.base, self.id, moved)
@@ -602,8 +602,8 @@ class LakeTransaction(TransactionDoor):
             _log.warning("transaction %s is committed, but not finished yet: %s", self.id, error)
             voided = []
         for touched in written:
-            assert touched.place is not None
-            touched.place.staging.clear(published=True)
+            assert touched.access is not None
+            touched.access.staging.clear(published=True)
         if voided:
             self._state = "rolled back"
             self._throw_away()

@@ -43,7 +43,7 @@ NO_IDS: Final[Ids] = np.empty(0, np.uint64)
 class Side:
     """One of the two versions that are compared."""
 
-    place: TableAccess
+    access: TableAccess
     manifest: Manifest
     _ids: dict[int, Ids] = field(default_factory=dict)
 
@@ -57,11 +57,11 @@ class Side:
 
     @cached_property
     def _dataset(self) -> LanceDataset:
-        return dataset_at(self.place, self.manifest)
+        return dataset_at(self.access, self.manifest)
 
     @cached_property
     def _vectors(self) -> DeletionVectors:
-        return DeletionVectors(self.place.store, self.place.runtime.random, self.place.open_base, self.place.digests.note)
+        return DeletionVectors(self.access.store, self.access.runtime.random, self.access.open_base, self.access.digests.note)
 
     def deleted(self, fragment: DataFragment) -> BitMap:
         with _there(self):
@@ -88,7 +88,7 @@ class Side:
 
     def take(self, ids: Ids, columns: Sequence[str]) -> pa.Table:
         """Rows in the order of their ids."""
-        with _there(self), lance_errors(self.place, f"read rows of version {self.manifest.version}", self.manifest.version):
+        with _there(self), lance_errors(self.access, f"read rows of version {self.manifest.version}", self.manifest.version):
             if not columns:
                 return pa.table({"": pa.nulls(len(ids))}).select([])
             return self._dataset._take_rows(pa.array(ids), columns=list(columns))
@@ -100,17 +100,17 @@ def _there(side: Side) -> Iterator[None]:
     try:
         yield
     except (NotFound, CorruptTable) as error:
-        if side.manifest.version in (one.version for one in side.place.log.versions()):
+        if side.manifest.version in (one.version for one in side.access.log.versions()):
             raise
-        raise gone(side.place, [side.manifest.version]) from error
+        raise gone(side.access, [side.manifest.version]) from error
 
 
-def gone(place: TableAccess, missing: Sequence[int]) -> HistoryUnavailable:
+def gone(access: TableAccess, missing: Sequence[int]) -> HistoryUnavailable:
     """The error for a feed that needs versions which are not there."""
     return HistoryUnavailable(
-        f"Version {missing[0]} of {place.store.uri} was cleaned up; what it changed cannot be told any more.",
+        f"Version {missing[0]} of {access.store.uri} was cleaned up; what it changed cannot be told any more.",
         missing=missing,
-        head=place.head()[0],
+        head=access.head()[0],
         advice="Begin at a later version, or compare the rows themselves.",
     )
 

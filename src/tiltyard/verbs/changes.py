@@ -45,7 +45,7 @@ Places: TypeAlias = dict[int, BitMap]
 
 
 def changes_between(
-    place: TableAccess, first: int, last: int, scheme: Scheme, *, old_values: bool = False, columns_of: int | None = None
+    access: TableAccess, first: int, last: int, scheme: Scheme, *, old_values: bool = False, columns_of: int | None = None
 ) -> pa.RecordBatchReader:
     """The feed of all versions after ``first`` up to ``last``, with the columns of that one or of a later one.
 
@@ -55,35 +55,35 @@ def changes_between(
         InvalidInput: the order is wrong, or a column has a name of the feed's own.
     """
     shown_at = last if columns_of is None else columns_of
-    _check_range(place, first, last)
+    _check_range(access, first, last)
     if shown_at != last:
-        _check_range(place, last, shown_at, "columns_of")
-    newest = place.load(shown_at, scheme).manifest
+        _check_range(access, last, shown_at, "columns_of")
+    newest = access.load(shown_at, scheme).manifest
     columns = _columns(newest)
     shown = [*columns, pa.field(CHANGE, pa.string(), False), pa.field(VERSION, pa.uint64(), False)]
     if old_values:
         shown.append(pa.field(OLD, pa.struct(list(columns))))
     schema = pa.schema(shown)
-    operations = {version: _operation(place, version, scheme) for version in range(first + 1, shown_at + 1)}
+    operations = {version: _operation(access, version, scheme) for version in range(first + 1, shown_at + 1)}
     overwrites = [version for version, operation in operations.items() if isinstance(operation, Overwrite)]
     told = {version: operation for version, operation in operations.items() if version <= last}
-    feed = _Feed(place, scheme, Rendering(newest, columns, overwrites), schema, told)
+    feed = _Feed(access, scheme, Rendering(newest, columns, overwrites), schema, told)
     return pa.RecordBatchReader.from_batches(schema, feed.batches(first))
 
 
-def _check_range(place: TableAccess, first: int, last: int, what: str = "to_version") -> None:
+def _check_range(access: TableAccess, first: int, last: int, what: str = "to_version") -> None:
     for name, value in (("from_version", first), (what, last)):
         if isinstance(value, bool) or not isinstance(value, int) or value < 0:
             raise InvalidInput(f"{name} is a version, or 0 for the time before the first.", argument=name)
     if first > last:
         earlier = "from_version" if what == "to_version" else "to_version"
         raise InvalidInput(f"{earlier} {first} comes after {what} {last}.", argument=earlier)
-    there = {one.version for one in place.log.versions()}
+    there = {one.version for one in access.log.versions()}
     if last not in there and (not there or last > max(there)):
-        raise NotFound(f"{place.store.uri} has no version {last} yet.", name=str(last))
+        raise NotFound(f"{access.store.uri} has no version {last} yet.", name=str(last))
     missing = [version for version in range(max(first, 1), last + 1) if version not in there]
     if missing:
-        raise gone(place, missing)
+        raise gone(access, missing)
 
 
 def _columns(manifest: Manifest) -> pa.Schema:
@@ -95,21 +95,21 @@ def _columns(manifest: Manifest) -> pa.Schema:
     return pa.schema(fields)
 
 
-def _operation(place: TableAccess, version: int, scheme: Scheme) -> Operation | None:
+def _operation(access: TableAccess, version: int, scheme: Scheme) -> Operation | None:
     """What made a version; None if nobody wrote that down."""
     try:
-        file = place.log.peek(version, scheme)
+        file = access.log.peek(version, scheme)
     except NotFound as error:
-        raise gone(place, [version]) from error
+        raise gone(access, [version]) from error
     try:
-        return place.log.transaction_of(file).operation
+        return access.log.transaction_of(file).operation
     except NotFound:
         return None
 
 
 @dataclass(frozen=True, slots=True)
 class _Feed:
-    place: TableAccess
+    access: TableAccess
     scheme: Scheme
     rendering: Rendering
     schema: pa.Schema
@@ -124,14 +124,14 @@ class _Feed:
 
     def _load(self, version: int) -> ManifestFile:
         try:
-            return self.place.log.load(version, self.scheme)
+            return self.access.log.load(version, self.scheme)
         except NotFound as error:
-            raise gone(self.place, [version]) from error
+            raise gone(self.access, [version]) from error
 
     def _step(self, older: Manifest, newer: Manifest, operation: Operation | None) -> Iterator[pa.RecordBatch]:
         if isinstance(operation, Rewrite):
             return  # it moves rows and changes none
-        before, after = Side(self.place, older), Side(self.place, newer)
+        before, after = Side(self.access, older), Side(self.access, newer)
         found = compared(before, after, operation)
         for ids in chunks(found.deleted):
             yield from self._batches("delete", newer.version, self.rendering.rows(before, ids))

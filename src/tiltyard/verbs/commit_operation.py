@@ -18,7 +18,7 @@ def as_transaction(
     operation: Operation | Transaction,
     read_version: int | None,
     properties: Mapping[str, str] | None,
-    place: TableAccess,
+    access: TableAccess,
     read: ManifestFile,
 ) -> Transaction:
     """A whole transaction as it came, or a new one around an operation."""
@@ -29,17 +29,17 @@ def as_transaction(
     if not isinstance(operation, Operation):
         raise InvalidInput(f"A {type(operation).__name__} is no operation.", argument="operation", advice="See tiltyard.ops.")
     built_on = read.manifest.version if read_version is None else read_version
-    return Transaction(built_on, place.runtime.random.uuid(), operation, properties or {})
+    return Transaction(built_on, access.runtime.random.uuid(), operation, properties or {})
 
 
 def commit_transaction(
-    place: TableAccess, read: ManifestFile, scheme: Scheme, transaction: Transaction, policy: RetryPolicy
+    access: TableAccess, read: ManifestFile, scheme: Scheme, transaction: Transaction, policy: RetryPolicy
 ) -> tuple[CommitResult, ManifestFile]:
     """Commits it on top of the version it was built on, which need not be the one the handle is at."""
-    place.ensure_safe()
+    access.ensure_safe()
     if transaction.read_version != read.manifest.version:
         try:
-            read = place.load(transaction.read_version, scheme)
+            read = access.load(transaction.read_version, scheme)
         except NotFound as error:
             refusal = HistoryUnavailable(
                 f"Read version {transaction.read_version} cannot be read.",
@@ -49,4 +49,4 @@ def commit_transaction(
             )
             refusal.transaction_id = transaction.uuid
             raise refusal from error
-    return place.committer.commit(transaction, read, scheme, policy, unverified=True)
+    return access.committer.commit(transaction, read, scheme, policy, unverified=True)

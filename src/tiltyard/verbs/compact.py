@@ -89,7 +89,12 @@ class Compaction:
 
 
 def compact_table(
-    place: TableAccess, read: ManifestFile, scheme: Scheme, compaction: Compaction, properties: Mapping[str, str], policy: ReexecutionPolicy,
+    access: TableAccess,
+    read: ManifestFile,
+    scheme: Scheme,
+    compaction: Compaction,
+    properties: Mapping[str, str],
+    policy: ReexecutionPolicy,
     runner: CompactRunner | None = None,
 ) -> Committed:  # fmt: skip
     """Compacts. Where there is nothing to gain, nothing is committed. ``runner`` has the files written elsewhere."""
@@ -98,22 +103,22 @@ def compact_table(
     def execute(run: Execution) -> Committed:
         manifest = run.read.manifest
         check_writable(manifest.reader_flags, manifest.writer_flags)
-        place.ensure_safe()
-        written = _written(place, manifest, compaction) if runner is None else _written_elsewhere(place, manifest, compaction, runner)
+        access.ensure_safe()
+        written = _written(access, manifest, compaction) if runner is None else _written_elsewhere(access, manifest, compaction, runner)
         if not written:
             return nothing_done(run, Rewrite.name, {})
         try:
-            done = _committed(place, run, written, properties)
+            done = _committed(access, run, written, properties)
         except TiltyardError as error:
             groups = tuple(RewriteGroup((), one.new) for one in written)
-            discard_files(place, new_files(Rewrite(groups), None), error)
+            discard_files(access, new_files(Rewrite(groups), None), error)
             raise
-        _remove_emptied(place, written, done)
+        _remove_emptied(access, written, done)
         uncovered.update(_left_behind(manifest, written))
         return done
 
-    done = mended(place, run_verb(place, read, scheme, execute, policy), scheme, properties, policy)
-    return _with_coverage(place, done, scheme, uncovered, properties, policy)
+    done = mended(access, run_verb(access, read, scheme, execute, policy), scheme, properties, policy)
+    return _with_coverage(access, done, scheme, uncovered, properties, policy)
 
 
 def _left_behind(manifest: Manifest, written: list[_Group]) -> set[str]:
@@ -126,13 +131,13 @@ def _left_behind(manifest: Manifest, written: list[_Group]) -> set[str]:
 
 
 def _with_coverage(
-    place: TableAccess, done: Committed, scheme: Scheme, names: set[str], properties: Mapping[str, str], policy: ReexecutionPolicy
+    access: TableAccess, done: Committed, scheme: Scheme, names: set[str], properties: Mapping[str, str], policy: ReexecutionPolicy
 ) -> Committed:
     """Extends indices over the new fragments. The compaction is committed by then: if others are in the way, scans read those fragments."""
     result, file = done
     for name in sorted(names):
         try:
-            _, file = extend_index(place, file, scheme, name, Extension(), properties, policy)
+            _, file = extend_index(access, file, scheme, name, Extension(), properties, policy)
         except (ConflictError, ContentionError, NotFound) as error:
             _log.warning("index %s does not cover the compacted fragments: %s", name, error, extra={"index": name})
     return result, file
@@ -156,21 +161,21 @@ def _planned(dataset: LanceDataset, manifest: Manifest, compaction: Compaction) 
     return [one for one in plan.tasks if not pinned or pinned.isdisjoint(fragment.id for fragment in one.fragments)]
 
 
-def _written_elsewhere(place: TableAccess, manifest: Manifest, compaction: Compaction, runner: CompactRunner) -> list[_Group]:
-    with lance_errors(place, "plan the compaction", manifest.version):
-        tasks = _planned(dataset_at(place, manifest), manifest, compaction)
-    groups = [_group(one, manifest) for one in run_tasks(scan_task(place, manifest), tasks, runner)] if tasks else []
+def _written_elsewhere(access: TableAccess, manifest: Manifest, compaction: Compaction, runner: CompactRunner) -> list[_Group]:
+    with lance_errors(access, "plan the compaction", manifest.version):
+        tasks = _planned(dataset_at(access, manifest), manifest, compaction)
+    groups = [_group(one, manifest) for one in run_tasks(scan_task(access, manifest), tasks, runner)] if tasks else []
     if len(groups) < len(tasks):
         raise InvalidInput(f"Of {len(tasks)} groups {len(groups)} were rewritten.", argument="runner")
     return groups
 
 
-def _written(place: TableAccess, manifest: Manifest, compaction: Compaction) -> list[_Group]:
-    dataset = dataset_at(place, manifest)
+def _written(access: TableAccess, manifest: Manifest, compaction: Compaction) -> list[_Group]:
+    dataset = dataset_at(access, manifest)
     running: list[Future[Any]] = []
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         try:
-            with lance_errors(place, "compact fragments", manifest.version):
+            with lance_errors(access, "compact fragments", manifest.version):
                 tasks = _planned(dataset, manifest, compaction)
                 running += [pool.submit(one.execute, dataset) for one in tasks]
                 fragments_of(manifest, [fragment.id for one in tasks for fragment in one.fragments])  # decoded while pylance writes
@@ -184,7 +189,7 @@ def _written(place: TableAccess, manifest: Manifest, compaction: Compaction) -> 
             pool.shutdown(cancel_futures=True)  # and wait for those that were begun: they leave files, too
             if isinstance(error, TiltyardError):
                 made = [_group(one.result(), manifest) for one in running if not one.cancelled() and one.exception() is None]
-                discard_files(place, new_files(Rewrite(tuple(RewriteGroup((), one.new) for one in made)), None), error)
+                discard_files(access, new_files(Rewrite(tuple(RewriteGroup((), one.new) for one in made)), None), error)
             raise
 
 
@@ -224,10 +229,10 @@ def _bytes(told: Mapping[str, list[int]] | None, name: str) -> bytes | None:
 # ---- the commit ------------------------------------------------------------------------------------------------------------
 
 
-def _committed(place: TableAccess, run: Execution, written: list[_Group], properties: Mapping[str, str]) -> Committed:
+def _committed(access: TableAccess, run: Execution, written: list[_Group], properties: Mapping[str, str]) -> Committed:
     count = sum(len(one.new) for one in written)
-    reserve = Transaction(run.read.manifest.version, place.runtime.random.uuid(), ReserveFragments(count), properties)
-    _, reserved = place.committer.commit(reserve, run.read, run.scheme, run.policy)
+    reserve = Transaction(run.read.manifest.version, access.runtime.random.uuid(), ReserveFragments(count), properties)
+    _, reserved = access.committer.commit(reserve, run.read, run.scheme, run.policy)
     highest = reserved.manifest.max_fragment_id
     assert highest is not None
     groups, following = [], highest - count + 1
@@ -238,22 +243,22 @@ def _committed(place: TableAccess, run: Execution, written: list[_Group], proper
     rewrite = Rewrite(tuple(RewriteGroup(one.old, one.new) for one in groups))
     # With nobody in between, the version of the reservation is as good to stand on, and is at hand.
     ground = reserved if reserved.manifest.version == run.read.manifest.version + 1 else run.read
-    transaction = Transaction(ground.manifest.version, place.runtime.random.uuid(), rewrite, {**properties, ROW_ORDER: KEPT})
-    reuse = _reuse_entry(place, run.read.manifest, groups)
-    return place.committer.commit(transaction, ground, run.scheme, run.policy, reuse=reuse)
+    transaction = Transaction(ground.manifest.version, access.runtime.random.uuid(), rewrite, {**properties, ROW_ORDER: KEPT})
+    reuse = _reuse_entry(access, run.read.manifest, groups)
+    return access.committer.commit(transaction, ground, run.scheme, run.policy, reuse=reuse)
 
 
-def _remove_emptied(place: TableAccess, written: list[_Group], done: Committed) -> None:
+def _remove_emptied(access: TableAccess, written: list[_Group], done: Committed) -> None:
     """A new fragment is left out of the commit if others took all its rows meanwhile: its file is nobody's."""
     result, file = done
     if result.rebased_over:
         named = {one.path for fragment in file.manifest.fragments for one in fragment.files}
         for path in {one.path for group in written for fragment in group.new for one in fragment.files} - named:
             with suppress(TiltyardError):
-                place.store.delete(f"data/{path}")
+                access.store.delete(f"data/{path}")
 
 
-def _reuse_entry(place: TableAccess, manifest: Manifest, groups: list[_Group]) -> IndexMetadata | None:
+def _reuse_entry(access: TableAccess, manifest: Manifest, groups: list[_Group]) -> IndexMetadata | None:
     """The entry that tells where rows went, for indices that know them by their places and cover any of these fragments."""
     if has_stable_row_ids(manifest):
         return None
@@ -270,7 +275,7 @@ def _reuse_entry(place: TableAccess, manifest: Manifest, groups: list[_Group]) -
         version.groups.add(changed_row_addrs=group.places, old_fragments=map(_digest, group.old), new_fragments=map(_digest, group.new))
     new = {one.id for version in details.inline.versions for group in version.groups for one in group.new_fragments}
     return IndexMetadata(
-        uuid=place.runtime.random.uuid(),
+        uuid=access.runtime.random.uuid(),
         fields=(),
         name=FRAGMENT_REUSE,
         dataset_version=manifest.version,

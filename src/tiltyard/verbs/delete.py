@@ -19,27 +19,27 @@ Committed = tuple[CommitResult, ManifestFile]
 
 
 def delete_rows(
-    place: TableAccess, read: ManifestFile, scheme: Scheme, where: str, properties: Mapping[str, str], policy: ReexecutionPolicy
+    access: TableAccess, read: ManifestFile, scheme: Scheme, where: str, properties: Mapping[str, str], policy: ReexecutionPolicy
 ) -> Committed:
     """Deletes rows. Where the condition holds for none, nothing is committed."""
 
     def execute(run: Execution) -> Committed:
         manifest = run.read.manifest
         check_writable(manifest.reader_flags, manifest.writer_flags)
-        place.ensure_safe()
-        rows = matching_rows(place, manifest, where)
+        access.ensure_safe()
+        rows = matching_rows(access, manifest, where)
         if not rows:
             return nothing_done(run, Delete.name, {"deleted": 0})
-        struck = strike_out(place, manifest, rows)
-        transaction = Transaction(manifest.version, place.runtime.random.uuid(), Delete(struck.updated, struck.removed, where), properties)
+        struck = strike_out(access, manifest, rows)
+        transaction = Transaction(manifest.version, access.runtime.random.uuid(), Delete(struck.updated, struck.removed, where), properties)
         counts = {"deleted": sum(map(len, rows.values()))}
         try:
-            return place.committer.commit(transaction, run.read, run.scheme, run.policy, rows=struck.rows, counts=counts)
+            return access.committer.commit(transaction, run.read, run.scheme, run.policy, rows=struck.rows, counts=counts)
         except TiltyardError as error:
-            discard_files(place, struck.files(), error)
+            discard_files(access, struck.files(), error)
             raise
 
-    return run_verb(place, read, scheme, execute, policy)
+    return run_verb(access, read, scheme, execute, policy)
 
 
 def nothing_done(run: Execution, operation: str, counts: Mapping[str, int]) -> Committed:

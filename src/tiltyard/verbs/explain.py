@@ -82,27 +82,27 @@ class FailedAttempt:
 # ---- written ---------------------------------------------------------------------------------------------------------------
 
 
-def keep_attempt(place: TableAccess, config: Mapping[str, str], error: Lost) -> None:
+def keep_attempt(access: TableAccess, config: Mapping[str, str], error: Lost) -> None:
     """Writes a record, if the table wants one. What fails here is no concern of the caller, who has an error to pass on already."""
     if not error.transaction_id or config.get(SWITCH, "").strip().lower() == "off":
         return
     try:
-        if isinstance(error, HistoryUnavailable) and place.log.head() is None:
+        if isinstance(error, HistoryUnavailable) and access.log.head() is None:
             return  # the table was dropped: nothing of it shall come back
-        place.store.put(f"{ATTEMPTS}{error.transaction_id}.json", _encoded(place, error))
+        access.store.put(f"{ATTEMPTS}{error.transaction_id}.json", _encoded(access, error))
     except TiltyardError:
         logger.debug("no record of a failed attempt could be kept", exc_info=True)
 
 
-def _encoded(place: TableAccess, error: Lost) -> bytes:
-    secrets = secret_values(place.storage_options)
+def _encoded(access: TableAccess, error: Lost) -> bytes:
+    secrets = secret_values(access.storage_options)
 
     def text(value: object) -> str:
         return redact(str(value), secrets)[:_LONGEST_TEXT]
 
     attempt = FailedAttempt(
         transaction_id=error.transaction_id,
-        time=place.runtime.clock.now(),
+        time=access.runtime.clock.now(),
         operation=text(error.operation),
         read_version=error.read_version,
         kind=error.kind,
@@ -124,24 +124,24 @@ def _encoded(place: TableAccess, error: Lost) -> bytes:
 # ---- read ------------------------------------------------------------------------------------------------------------------
 
 
-def read_attempt(place: TableAccess, transaction_id: str) -> FailedAttempt | None:
+def read_attempt(access: TableAccess, transaction_id: str) -> FailedAttempt | None:
     """The record of a transaction; None where there is none that can be read."""
     name = f"{transaction_id}.json"
     if _NAME.fullmatch(name) is None:
         return None
     try:
-        data = place.store.get_range(ATTEMPTS + name, 0, MOST_BYTES)
+        data = access.store.get_range(ATTEMPTS + name, 0, MOST_BYTES)
     except NotFound:
         return None
     found = _decoded(data)
     return found if found is not None and found.transaction_id == transaction_id else None
 
 
-def attempts_of(place: TableAccess, begins: str = "") -> Iterator[FailedAttempt]:
+def attempts_of(access: TableAccess, begins: str = "") -> Iterator[FailedAttempt]:
     """All records of transactions whose id begins so."""
-    for name in sorted(place.store.names(ATTEMPTS)):
+    for name in sorted(access.store.names(ATTEMPTS)):
         match = _NAME.fullmatch(name)
-        if match is not None and name.startswith(begins) and (found := read_attempt(place, match[1])) is not None:
+        if match is not None and name.startswith(begins) and (found := read_attempt(access, match[1])) is not None:
             yield found
 
 
@@ -180,9 +180,9 @@ def _winner(told: Any) -> Winner:
 OLD_RECORD: Final = "the record of a failed attempt, older than the cleanup asks for"
 
 
-def old_attempts(place: TableAccess, now: datetime, age: timedelta) -> Iterator[tuple[str, int]]:
+def old_attempts(access: TableAccess, now: datetime, age: timedelta) -> Iterator[tuple[str, int]]:
     """Records that are old enough to go: path and size of each."""
-    for info in place.store.list(ATTEMPTS):
+    for info in access.store.list(ATTEMPTS):
         if _NAME.fullmatch(info.path.removeprefix(ATTEMPTS)) is not None and now - info.modified >= age:
             yield info.path, info.size
 
@@ -233,20 +233,20 @@ def _plain(entry: HistoryEntry) -> dict[str, Any]:
     return {**asdict(entry), "timestamp": entry.timestamp.isoformat()}
 
 
-def explain_transaction(place: TableAccess, transaction_id: str, tried: int | None) -> Explanation:
+def explain_transaction(access: TableAccess, transaction_id: str, tried: int | None) -> Explanation:
     """Looks a transaction up in the history, and among the records of those that failed."""
     if not isinstance(transaction_id, str) or not transaction_id:
         raise InvalidInput("A transaction is named by its id, as text.", argument="transaction_id")
-    outcome = outcome_of(place, transaction_id, tried)
+    outcome = outcome_of(access, transaction_id, tried)
     if not isinstance(outcome, Committed):
-        attempt = read_attempt(place, transaction_id)
+        attempt = read_attempt(access, transaction_id)
         # Records are written when a failure is certain, which later, of a history that is cleaned up in part, cannot be seen any more.
         certain = outcome if attempt is None or isinstance(outcome, NotCommitted) else NotCommitted(f"its writer ended in {attempt.kind}")
         return Explanation(transaction_id, certain, attempt=attempt)
-    there = {name.version: name for name in place.log.versions()}
+    there = {name.version: name for name in access.log.versions()}
     if outcome.version not in there:
         return Explanation(transaction_id, outcome)
-    entry = describe(place.log, outcome.version, there[outcome.version].scheme)
+    entry = describe(access.log, outcome.version, there[outcome.version].scheme)
     between = range(entry.read_version + 1, entry.version) if entry.read_version else range(0)
-    met = tuple(describe(place.log, version, there[version].scheme) for version in between if version in there)
+    met = tuple(describe(access.log, version, there[version].scheme) for version in between if version in there)
     return Explanation(transaction_id, outcome, entry, met, tuple(version for version in between if version not in there))

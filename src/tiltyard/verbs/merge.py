@@ -47,7 +47,7 @@ from tiltyard.verbs.merge_plan import MergePlan, merge_key, refuse_second_key, u
 
 
 def merge_rows(
-    place: TableAccess,
+    access: TableAccess,
     read: ManifestFile,
     scheme: Scheme,
     data: Any,
@@ -62,30 +62,30 @@ def merge_rows(
     def execute(run: Execution) -> Committed:
         manifest = run.read.manifest
         check_writable(manifest.reader_flags, manifest.writer_flags)
-        place.ensure_safe()
+        access.ensure_safe()
         check_progress(manifest, plan.generations)
-        merge = _prepared(place, manifest, plan, source)
+        merge = _prepared(access, manifest, plan, source)
         found = match_rows(
-            place, merge.sides.dataset, merge.key, merge.known, stable=has_stable_row_ids(manifest), others=plan.deleting is not None
+            access, merge.sides.dataset, merge.key, merge.known, stable=has_stable_row_ids(manifest), others=plan.deleting is not None
         )
         changes = _changes(merge, found)
         if not changes.any():
             if plan.generations:  # what was merged changed no row, and is merged all the same
-                return commit_progress(place, run, plan.generations, properties, changes.counts())
+                return commit_progress(access, run, plan.generations, properties, changes.counts())
             return nothing_done(run, Update.name, changes.counts())
         operation, taken = _written(merge, changes)
         keys = merge.new_keys(changes.inserted)
         operation = replace(operation, inserted_rows=keys.filter, compacted_sstables=plan.generations)
-        transaction = Transaction(manifest.version, place.runtime.random.uuid(), operation, properties)
+        transaction = Transaction(manifest.version, access.runtime.random.uuid(), operation, properties)
         try:
-            return place.committer.commit(transaction, run.read, run.scheme, run.policy, keys=keys, rows=taken, counts=changes.counts())
+            return access.committer.commit(transaction, run.read, run.scheme, run.policy, keys=keys, rows=taken, counts=changes.counts())
         except TiltyardError as error:
-            discard_files(place, new_files(operation, manifest), error)
+            discard_files(access, new_files(operation, manifest), error)
             if merge.target is not None:
-                discard(place, operation.new_fragments, error, merge.target)
+                discard(access, operation.new_fragments, error, merge.target)
             raise
 
-    return run_verb(place, read, scheme, execute, policy)
+    return run_verb(access, read, scheme, execute, policy)
 
 
 # ---- what is merged into what ----------------------------------------------------------------------------------------------
@@ -95,7 +95,7 @@ def merge_rows(
 class _Merge:
     """One merge on one version."""
 
-    place: TableAccess
+    access: TableAccess
     manifest: Manifest
     plan: MergePlan
     key: Key
@@ -118,10 +118,10 @@ class _Merge:
     def new_keys(self, inserted: Any) -> NewKeys:
         keys = self.known.keys.take(pa.array(inserted, pa.int64()))
         told = filter_of(self.key, self.manifest, keys) if self.is_primary else None
-        return NewKeys(self.place, self.key, keys, told)
+        return NewKeys(self.access, self.key, keys, told)
 
 
-def _prepared(place: TableAccess, manifest: Manifest, plan: MergePlan, source: pa.Table) -> _Merge:
+def _prepared(access: TableAccess, manifest: Manifest, plan: MergePlan, source: pa.Table) -> _Merge:
     key, primary = merge_key(manifest, plan.on)
     _check_columns(plan, key, source.schema)
     if primary is not None and key != primary and not plan.allow_duplicates:
@@ -133,11 +133,11 @@ def _prepared(place: TableAccess, manifest: Manifest, plan: MergePlan, source: p
         if keys.column(name).null_count:
             raise InvalidInput(f"The source has nulls in {name}, which rows are matched by.", argument=name, advice="Fill or drop them.")
     known = distinct_keys(keys, "The source has", "Merge")
-    sides = Sides(place, dataset_at(place, manifest), arrow_from_fields(manifest.fields, {}), rows)
+    sides = Sides(access, dataset_at(access, manifest), arrow_from_fields(manifest.fields, {}), rows)
     for clause in plan.matched:
         if clause.condition is not None:
             sides.check(clause.condition)
-    return _Merge(place, manifest, plan, key, key == primary, known, sides, find_base(place, manifest, plan.files.base))
+    return _Merge(access, manifest, plan, key, key == primary, known, sides, find_base(access, manifest, plan.files.base))
 
 
 def _check_columns(plan: MergePlan, key: Key, given: pa.Schema) -> None:
@@ -233,7 +233,7 @@ def _orphans(merge: _Merge, found: Matched) -> dict[int, BitMap]:
     rows = others.by_fragment()
     if merge.plan.deleting == "true":
         return rows
-    holding = matching_rows(merge.place, merge.manifest, merge.plan.deleting or "true")
+    holding = matching_rows(merge.access, merge.manifest, merge.plan.deleting or "true")
     both = {number: some & holding[number] for number, some in rows.items() if number in holding}
     return {number: some for number, some in both.items() if some}
 
@@ -254,7 +254,7 @@ def _matched(merge: _Merge, pairs: Pairs) -> KeyConflict:
 
 def _written(merge: _Merge, changes: _Changes) -> tuple[Update, Mapping[int, BitMap]]:
     """Writes new rows and deletion files; gives the operation, and the rows it takes from each fragment."""
-    place, manifest = merge.place, merge.manifest
+    access, manifest = merge.access, merge.manifest
     moved = Addresses()
     for pairs, _ in changes.updated:
         moved.add(pa.array(pairs.addresses))
@@ -263,9 +263,9 @@ def _written(merge: _Merge, changes: _Changes) -> tuple[Update, Mapping[int, Bit
         taken[number] = taken.get(number, BitMap()) | rows
     fragments = _new_fragments(merge, changes)
     try:
-        struck = strike_out(place, manifest, taken)
+        struck = strike_out(access, manifest, taken)
     except TiltyardError as error:
-        discard(place, fragments, error, merge.target)
+        discard(access, fragments, error, merge.target)
         raise
     assigned = {name for _, columns in changes.updated for name in columns}
     return update_of(manifest, struck, fragments, None if len(changes.inserted) else assigned), taken
@@ -285,7 +285,7 @@ def _new_fragments(merge: _Merge, changes: _Changes) -> tuple[DataFragment, ...]
     match = match_schema(manifest.fields, schema)
     data_version = manifest.data_format.version if manifest.data_format else ""
     fitting = conformed(rows, match.schema, match.check_not_null)
-    fragments = write_into(merge.place, fitting, match.fields, data_version, lambda: merge.sides.dataset, merge.plan.files, merge.target)
+    fragments = write_into(merge.access, fitting, match.fields, data_version, lambda: merge.sides.dataset, merge.plan.files, merge.target)
     if not has_stable_row_ids(manifest):
         return fragments
     ids = [pairs.ids for pairs, _ in changes.updated if pairs.ids is not None]

@@ -40,7 +40,7 @@ class Unknown:
 Outcome: TypeAlias = Committed | NotCommitted | Unknown
 
 
-def outcome_of(place: TableAccess, transaction_id: str, tried: int | None) -> Outcome:
+def outcome_of(access: TableAccess, transaction_id: str, tried: int | None) -> Outcome:
     """Looks for the transaction in history. To be asked when its writer has given up or died; one still at work may yet commit.
 
     A version holds one transaction, so the matter is settled as soon as the version that was tried can be read. Where that version is
@@ -57,25 +57,25 @@ def outcome_of(place: TableAccess, transaction_id: str, tried: int | None) -> Ou
     if tried is not None:
         version_number(tried)
     try:
-        return _look(place, transaction_id, tried)
+        return _look(access, transaction_id, tried)
     except (StorageError, CorruptTable, UnsupportedFeature, NotFound) as error:
         return Unknown(f"history cannot be read: {error}")
 
 
-def _look(place: TableAccess, transaction_id: str, tried: int | None) -> Outcome:
+def _look(access: TableAccess, transaction_id: str, tried: int | None) -> Outcome:
     # The file is looked for before the versions: a commit that lands in between is then found.
-    announced = _announced(place, transaction_id)
-    versions = place.log.versions()
+    announced = _announced(access, transaction_id)
+    versions = access.log.versions()
     inline_only = False
     for name in reversed(versions):
         if announced is not None and name.version <= announced:
             break
-        file = place.log.peek(name.version, name.scheme)
+        file = access.log.peek(name.version, name.scheme)
         inline_only |= bool(file.manifest.writer_flags & Feature.NO_TRANSACTION_FILE)
-        if _id_of(place, file) == transaction_id:
-            return _made(place, file, transaction_id, name.scheme)
+        if _id_of(access, file) == transaction_id:
+            return _made(access, file, transaction_id, name.scheme)
     known = [name.version for name in versions]
-    cleaned = _cleaned_up(place, transaction_id, tried, known)
+    cleaned = _cleaned_up(access, transaction_id, tried, known)
     if cleaned is not None:
         return cleaned
     if tried is not None:
@@ -91,11 +91,11 @@ def _look(place: TableAccess, transaction_id: str, tried: int | None) -> Outcome
     return NotCommitted("no version was made by it and no transaction file is left: its writer withdrew it, or the id is not of this table")
 
 
-def _made(place: TableAccess, file: ManifestFile, transaction_id: str, scheme: Scheme) -> Outcome:
+def _made(access: TableAccess, file: ManifestFile, transaction_id: str, scheme: Scheme) -> Outcome:
     """The answer for a transaction whose version is there: unless it came too late, after a cleanup had set that number free."""
     version = file.manifest.version
     try:
-        after = place.log.committed(version + 1, scheme)
+        after = access.log.committed(version + 1, scheme)
     except NotFound:
         return Committed(version)
     if follows(after, file.manifest, transaction_id) is False:
@@ -103,9 +103,9 @@ def _made(place: TableAccess, file: ManifestFile, transaction_id: str, scheme: S
     return Committed(version)
 
 
-def _cleaned_up(place: TableAccess, transaction_id: str, tried: int | None, known: list[int]) -> Outcome | None:
+def _cleaned_up(access: TableAccess, transaction_id: str, tried: int | None, known: list[int]) -> Outcome | None:
     """The answer for a version that is gone, if a cleanup wrote down who had made it."""
-    records = [one for one in read_records(place.store).values() if known and one.floor.version <= known[-1]]
+    records = [one for one in read_records(access.store).values() if known and one.floor.version <= known[-1]]
     owners = {version: uuid for record in records for version, uuid in record.removed.items()}
     for version, uuid in owners.items():
         if uuid == transaction_id:
@@ -115,9 +115,9 @@ def _cleaned_up(place: TableAccess, transaction_id: str, tried: int | None, know
     return None
 
 
-def _id_of(place: TableAccess, file: ManifestFile) -> str | None:
+def _id_of(access: TableAccess, file: ManifestFile) -> str | None:
     try:
-        return place.log.transaction_of(file).uuid
+        return access.log.transaction_of(file).uuid
     except NotFound:
         return None  # some writers keep no transaction; ours always does
 
@@ -131,9 +131,9 @@ def _at(tried: int, known: list[int]) -> Outcome:
     return Unknown(f"version {tried} does not exist yet and a request for it may still be under way; any commit will settle it")
 
 
-def _announced(place: TableAccess, transaction_id: str) -> int | None:
+def _announced(access: TableAccess, transaction_id: str) -> int | None:
     """The read version in the name of its transaction file, if there is one."""
-    for name in place.store.names(TRANSACTIONS):
+    for name in access.store.names(TRANSACTIONS):
         parsed = parse_transaction_name(name)
         if parsed is not None and parsed[1] == transaction_id:
             return parsed[0]

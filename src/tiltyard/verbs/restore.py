@@ -16,11 +16,11 @@ from tiltyard.verbs.engine.reexecution import Execution, ReexecutionPolicy, run_
 from tiltyard.verbs.table_refs import Tags
 
 
-def version_of(place: TableAccess, main: TableAccess, version: object) -> int:
+def version_of(access: TableAccess, main: TableAccess, version: object) -> int:
     """The version a caller names by its number, or by a tag of this branch."""
     if isinstance(version, str):
         tag = Tags(main)[version]
-        if tag.branch != place.branch:
+        if tag.branch != access.branch:
             raise InvalidInput(f"Tag {version!r} is of branch {tag.branch or 'main'}, not of this one.", argument="version")
         return tag.version
     if isinstance(version, bool) or not isinstance(version, int) or version < 1:
@@ -29,16 +29,16 @@ def version_of(place: TableAccess, main: TableAccess, version: object) -> int:
 
 
 def restore_version(
-    place: TableAccess, read: ManifestFile, scheme: Scheme, version: int, properties: Mapping[str, str], policy: ReexecutionPolicy
+    access: TableAccess, read: ManifestFile, scheme: Scheme, version: int, properties: Mapping[str, str], policy: ReexecutionPolicy
 ) -> Committed:
     """Restores a version, over whatever was committed meanwhile: none of it is lost, it is in the history."""
 
     def execute(run: Execution) -> Committed:
         manifest = run.read.manifest
         check_writable(manifest.reader_flags, manifest.writer_flags)
-        place.ensure_safe()
-        place.load(version, run.scheme)
-        transaction = Transaction(manifest.version, place.runtime.random.uuid(), Restore(version), properties)
-        return place.committer.commit(transaction, run.read, run.scheme, run.policy)
+        access.ensure_safe()
+        access.load(version, run.scheme)
+        transaction = Transaction(manifest.version, access.runtime.random.uuid(), Restore(version), properties)
+        return access.committer.commit(transaction, run.read, run.scheme, run.policy)
 
-    return run_verb(place, read, scheme, execute, policy)
+    return run_verb(access, read, scheme, execute, policy)

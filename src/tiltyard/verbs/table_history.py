@@ -67,24 +67,24 @@ def describe(log: VersionLog, version: int, scheme: Scheme) -> HistoryEntry:
     )
 
 
-def history(place: TableAccess, limit: int | None = None) -> Iterator[HistoryEntry]:
+def history(access: TableAccess, limit: int | None = None) -> Iterator[HistoryEntry]:
     """Entries, newest first."""
-    found = sorted(place.log.versions(), key=lambda name: -name.version)
+    found = sorted(access.log.versions(), key=lambda name: -name.version)
     for name in found if limit is None else found[: max(limit, 0)]:
-        yield describe(place.log, name.version, name.scheme)
+        yield describe(access.log, name.version, name.scheme)
 
 
-def version_at(place: TableAccess, when: datetime) -> tuple[int, Scheme]:
+def version_at(access: TableAccess, when: datetime) -> tuple[int, Scheme]:
     """The newest version that was committed at ``when`` or before.
 
     Raises:
         NotFound: the table is younger, or what it was then has been cleaned up.
     """
-    for name in reversed(place.log.versions()):
+    for name in reversed(access.log.versions()):
         # Looked through from the newest on, not halved: clocks of writers differ, so time stamps need not ascend.
-        if moment(place.log.peek(name.version, name.scheme).manifest.timestamp_ns) <= when:
+        if moment(access.log.peek(name.version, name.scheme).manifest.timestamp_ns) <= when:
             return name.version, name.scheme
-    raise NotFound(f"{place.store.uri} has no version from {when.isoformat()} or before.", name=when.isoformat())
+    raise NotFound(f"{access.store.uri} has no version from {when.isoformat()} or before.", name=when.isoformat())
 
 
 def parse_moment(value: str | datetime) -> datetime:

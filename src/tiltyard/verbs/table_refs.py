@@ -183,7 +183,7 @@ class Branches(Mapping[str, Branch]):
         try:
             if not kept:
                 point.check_still_there()
-            make_branch(self._main, name, point.place, point.file, point.scheme)
+            make_branch(self._main, name, point.access, point.file, point.scheme)
         except TiltyardError as error:
             if not isinstance(error, OutcomeUnknown):
                 with suppress(StorageError):
@@ -247,14 +247,14 @@ class Branches(Mapping[str, Branch]):
 class _Point:
     """A version of a branch that something is to refer to."""
 
-    def __init__(self, main: TableAccess, place: TableAccess, version: int) -> None:
+    def __init__(self, main: TableAccess, access: TableAccess, version: int) -> None:
         self._main = main
-        self.place = place
+        self.access = access
         self.version = version
-        self.scheme = place.head()[1]
-        self.file = place.load(version, self.scheme)
+        self.scheme = access.head()[1]
+        self.file = access.load(version, self.scheme)
         check_writable(self.file.manifest.reader_flags, self.file.manifest.writer_flags)
-        self.size = place.store.head(place.log.path(version, self.scheme)).size
+        self.size = access.store.head(access.log.path(version, self.scheme)).size
 
     @classmethod
     def of(cls, main: TableAccess, version: int | None, branch: str | None) -> _Point:
@@ -263,12 +263,12 @@ class _Point:
         branch = None if branch == MAIN else branch
         if branch is not None:
             Branches(main)[_text(branch)]
-        place = main.on_branch(branch)
-        return cls(main, place, place.head()[0] if version is None else version)
+        access = main.on_branch(branch)
+        return cls(main, access, access.head()[0] if version is None else version)
 
     @property
     def branch(self) -> str | None:
-        return self.place.branch
+        return self.access.branch
 
     def check_still_there(self) -> None:
         """After something refers to it, for only from then on a cleanup keeps it.
@@ -278,10 +278,10 @@ class _Point:
         """
         if self.branch is not None:
             Branches(self._main)[self.branch]
-        if read_floor(self.place.store).version > self.version and self._referred() < 2:
+        if read_floor(self.access.store).version > self.version and self._referred() < 2:
             # A cleanup gave it up, and may have looked for what refers to it before we came.
             raise NotFound(f"Version {self.version} was given up by a cleanup and may go at any time.", name=str(self.version))
-        self.place.store.head(self.place.log.path(self.version, self.scheme))
+        self.access.store.head(self.access.log.path(self.version, self.scheme))
 
     def _referred(self) -> int:
         """How many tags and branches refer to it, ours among them."""
@@ -342,8 +342,8 @@ def _checked(name: object, what: str) -> str:
     return name
 
 
-def _ref_names(place: TableAccess, directory: str) -> list[str]:
-    names = (parse_ref_file_name(file_name) for file_name in place.store.names(directory))
+def _ref_names(access: TableAccess, directory: str) -> list[str]:
+    names = (parse_ref_file_name(file_name) for file_name in access.store.names(directory))
     return sorted(name for name in names if name is not None)
 
 
@@ -375,27 +375,27 @@ def make_branch(main: TableAccess, name: str, source: TableAccess, file: Manifes
         AlreadyExists: there are versions in its directory, of a branch that is being made or was not removed to the end.
         OutcomeUnknown: the store left open whether it was made.
     """
-    place = main.on_branch(name)
-    if place.log.head() is not None:
+    access = main.on_branch(name)
+    if access.log.head() is not None:
         raise _taken(name)
     version = file.manifest.version
     operation = Clone(True, source.branch, version, source.lance_uri, name)
-    transaction = Transaction(version, place.runtime.random.uuid(), operation)
-    now = int(place.runtime.clock.now().timestamp() * 1_000_000) * 1000
+    transaction = Transaction(version, access.runtime.random.uuid(), operation)
+    now = int(access.runtime.clock.now().timestamp() * 1_000_000) * 1000
     stamp = Stamp(max(now, file.manifest.timestamp_ns + _TICK_NS), WRITER, transaction.file_name)
     inline = to_be_sealed(transaction).to_bytes()
     data, _ = encode_manifest_file(clone(operation, file.manifest, stamp), inline)
     announced = TRANSACTIONS + transaction.file_name
     try:
-        place.store.put(announced, inline)
-        if place.committer.landing.create(transaction, version, scheme, data).winner is not None:
+        access.store.put(announced, inline)
+        if access.committer.landing.create(transaction, version, scheme, data).winner is not None:
             raise _taken(name)
     except TiltyardError as error:
         if not isinstance(error, OutcomeUnknown):
             with suppress(StorageError):
-                place.store.delete(announced)
+                access.store.delete(announced)
         raise
-    place.committer.lateness.leave_hint(version)
+    access.committer.lateness.leave_hint(version)
 
 
 def _taken(name: str) -> AlreadyExists:

@@ -49,7 +49,7 @@ def changes(values: object, replace: bool, argument: str) -> UpdateMap:
 
 
 def update_settings(
-    place: TableAccess,
+    access: TableAccess,
     read: ManifestFile,
     scheme: Scheme,
     operation: UpdateConfig,
@@ -57,11 +57,11 @@ def update_settings(
     policy: ReexecutionPolicy,
 ) -> Committed:
     """Changes config, table metadata or schema metadata."""
-    return _commit(place, read, scheme, lambda manifest: _readable(operation, manifest), properties, policy)
+    return _commit(access, read, scheme, lambda manifest: _readable(operation, manifest), properties, policy)
 
 
 def update_field(
-    place: TableAccess,
+    access: TableAccess,
     read: ManifestFile,
     scheme: Scheme,
     path: str,
@@ -79,13 +79,13 @@ def update_field(
             if key.startswith(_LAID_OUT) and said.get(key) != field.metadata.get(key):
                 raise InvalidInput(f"{key!r} says how the column is stored, which cannot change.", argument="values")
         operation = _readable(UpdateConfig(field_metadata_updates={field.id: update}), manifest)
-        _check_declared_key(place, manifest, operation)
+        _check_declared_key(access, manifest, operation)
         return operation
 
-    return _commit(place, read, scheme, plan, properties, policy)
+    return _commit(access, read, scheme, plan, properties, policy)
 
 
-def _check_declared_key(place: TableAccess, manifest: Manifest, operation: UpdateConfig) -> None:
+def _check_declared_key(access: TableAccess, manifest: Manifest, operation: UpdateConfig) -> None:
     """Refuses a primary key that rows of the version are not told apart by. Keys of types that nobody can compare are taken as they are.
 
     Raises:
@@ -99,7 +99,7 @@ def _check_declared_key(place: TableAccess, manifest: Manifest, operation: Updat
         check_comparable(made, key)
     except UnsupportedFeature:
         return
-    keys = list(key_batches(place, dataset_at(place, manifest), key))
+    keys = list(key_batches(access, dataset_at(access, manifest), key))
     if keys:
         distinct_keys(pa.concat_tables(keys), f"Version {manifest.version} has", UpdateConfig.name)
 
@@ -133,7 +133,7 @@ def new_bases(given: Any, is_dataset_root: bool) -> tuple[BasePath, ...]:
 
 
 def add_bases(
-    place: TableAccess,
+    access: TableAccess,
     read: ManifestFile,
     scheme: Scheme,
     bases: tuple[BasePath, ...],
@@ -141,10 +141,10 @@ def add_bases(
     policy: ReexecutionPolicy,
 ) -> Committed:
     """Adds places where files of the table may lie. Only such as this handle may read, or it could not go on."""
-    if ANYWHERE not in place.allowed_bases:
+    if ANYWHERE not in access.allowed_bases:
         for base in bases:
             try:
-                check_base(base.path, [place.main_uri, *place.allowed_bases])
+                check_base(base.path, [access.main_uri, *access.allowed_bases])
             except CorruptTable as error:
                 advice = "Open the table with allowed_bases=[...] that names it; all its readers will have to."
                 raise InvalidInput(f"{base.path[:80]!r} lies outside the table.", argument="bases", advice=advice) from error
@@ -156,20 +156,20 @@ def add_bases(
                     raise InvalidInput(f"There is a base at {old.path[:60]!r} or of that name already.", argument="bases")
         return UpdateBases(bases)
 
-    return _commit(place, read, scheme, plan, properties, policy)
+    return _commit(access, read, scheme, plan, properties, policy)
 
 
 def _commit(
-    place: TableAccess, read: ManifestFile, scheme: Scheme, plan: Any, properties: Mapping[str, str], policy: ReexecutionPolicy
+    access: TableAccess, read: ManifestFile, scheme: Scheme, plan: Any, properties: Mapping[str, str], policy: ReexecutionPolicy
 ) -> Committed:
     def execute(run: Execution) -> Committed:
         manifest = run.read.manifest
         check_writable(manifest.reader_flags, manifest.writer_flags)
-        place.ensure_safe()
-        transaction = Transaction(manifest.version, place.runtime.random.uuid(), plan(manifest), properties)
-        return place.committer.commit(transaction, run.read, run.scheme, run.policy)
+        access.ensure_safe()
+        transaction = Transaction(manifest.version, access.runtime.random.uuid(), plan(manifest), properties)
+        return access.committer.commit(transaction, run.read, run.scheme, run.policy)
 
-    return run_verb(place, read, scheme, execute, policy)
+    return run_verb(access, read, scheme, execute, policy)
 
 
 def resume_migration(uri: str | os.PathLike[str], *, storage: Storage | None = None) -> int:
@@ -182,18 +182,18 @@ def resume_migration(uri: str | os.PathLike[str], *, storage: Storage | None = N
     return migrate_names(open_access(uri, storage))
 
 
-def migrate_names(place: TableAccess) -> int:
+def migrate_names(access: TableAccess) -> int:
     """Carries out the plan; can be run again after it was interrupted.
 
     Raises:
         CorruptTable: both names exist and hold different bytes; nothing is deleted then.
     """
-    plan = migration_plan(place.store.names(VERSIONS))
+    plan = migration_plan(access.store.names(VERSIONS))
     for old, new in plan:
         try:
-            place.store.rename_if_absent(VERSIONS + old, VERSIONS + new)
+            access.store.rename_if_absent(VERSIONS + old, VERSIONS + new)
         except AlreadyExists as error:
-            if place.store.get(VERSIONS + old) != place.store.get(VERSIONS + new):
+            if access.store.get(VERSIONS + old) != access.store.get(VERSIONS + new):
                 raise CorruptTable(VERSIONS + new, f"it differs from {old}, which names the same version") from error
-            place.store.delete(VERSIONS + old)
+            access.store.delete(VERSIONS + old)
     return len(plan)

@@ -71,7 +71,7 @@ class Assignment:
 
 
 def update_rows(
-    place: TableAccess, read: ManifestFile, scheme: Scheme, assignment: Assignment, properties: Mapping[str, str], limits: FileLimits,
+    access: TableAccess, read: ManifestFile, scheme: Scheme, assignment: Assignment, properties: Mapping[str, str], limits: FileLimits,
     policy: ReexecutionPolicy,
 ) -> Committed:  # fmt: skip
     """Updates rows. Where the condition holds for none, nothing is committed."""
@@ -79,23 +79,23 @@ def update_rows(
     def execute(run: Execution) -> Committed:
         manifest = run.read.manifest
         check_writable(manifest.reader_flags, manifest.writer_flags)
-        place.ensure_safe()
+        access.ensure_safe()
         assigned = _assigned(manifest, assignment)
-        if _in_place(place, manifest, assignment, assigned):
-            made = _rewrite_columns(place, manifest, assignment)
+        if _in_place(access, manifest, assignment, assigned):
+            made = _rewrite_columns(access, manifest, assignment)
         else:
-            made = _rewrite_rows(place, manifest, assignment, assigned, limits)
+            made = _rewrite_rows(access, manifest, assignment, assigned, limits)
         if made is None:
             return nothing_done(run, Update.name, {"updated": 0})
         operation, rows, count = made
-        transaction = Transaction(manifest.version, place.runtime.random.uuid(), operation, properties)
+        transaction = Transaction(manifest.version, access.runtime.random.uuid(), operation, properties)
         try:
-            return place.committer.commit(transaction, run.read, run.scheme, run.policy, rows=rows, counts={"updated": count})
+            return access.committer.commit(transaction, run.read, run.scheme, run.policy, rows=rows, counts={"updated": count})
         except TiltyardError as error:
-            discard_files(place, new_files(operation, manifest), error)
+            discard_files(access, new_files(operation, manifest), error)
             raise
 
-    return run_verb(place, read, scheme, execute, policy)
+    return run_verb(access, read, scheme, execute, policy)
 
 
 Made = tuple[Update, Rows | None, int]
@@ -116,7 +116,7 @@ def _assigned(manifest: Manifest, assignment: Assignment) -> list[Field]:
     return assigned
 
 
-def _in_place(place: TableAccess, manifest: Manifest, assignment: Assignment, assigned: list[Field]) -> bool:
+def _in_place(access: TableAccess, manifest: Manifest, assignment: Assignment, assigned: list[Field]) -> bool:
     schema = arrow_from_fields(manifest.fields, {})
     if blobs := [field.name for field in assigned if has_blobs(schema.field(field.name))]:
         if assignment.mode == "columns":
@@ -130,7 +130,7 @@ def _in_place(place: TableAccess, manifest: Manifest, assignment: Assignment, as
         return False
     if assignment.where == "true":
         return True
-    rows = matching_rows(place, manifest, assignment.where)
+    rows = matching_rows(access, manifest, assignment.where)
     touched = sum(one.live_rows for one in fragments_of(manifest, rows).values())
     return sum(map(len, rows.values())) >= touched * IN_PLACE_FROM
 
@@ -138,23 +138,25 @@ def _in_place(place: TableAccess, manifest: Manifest, assignment: Assignment, as
 # ---- rows that move --------------------------------------------------------------------------------------------------------
 
 
-def _rewrite_rows(place: TableAccess, manifest: Manifest, assignment: Assignment, assigned: list[Field], limits: FileLimits) -> Made | None:
+def _rewrite_rows(
+    access: TableAccess, manifest: Manifest, assignment: Assignment, assigned: list[Field], limits: FileLimits
+) -> Made | None:
     stable = has_stable_row_ids(manifest)
     schema = with_binary_blobs(arrow_from_fields(manifest.fields, {}))
-    dataset = dataset_at(place, manifest)
+    dataset = dataset_at(access, manifest)
     addresses, ids = Addresses(), Addresses()
-    stream = _new_rows(place, dataset, schema, assignment, addresses, ids if stable else None)
+    stream = _new_rows(access, dataset, schema, assignment, addresses, ids if stable else None)
     first = next(stream, None)
     if first is None:
         return None
     rows = pa.RecordBatchReader.from_batches(schema, chain([first], stream))
     match = match_schema(manifest.fields, schema)
     data_version = manifest.data_format.version if manifest.data_format else ""
-    fragments = write_into(place, conformed(rows, match.schema, match.check_not_null), match.fields, data_version, lambda: dataset, limits)
+    fragments = write_into(access, conformed(rows, match.schema, match.check_not_null), match.fields, data_version, lambda: dataset, limits)
     try:
-        struck = strike_out(place, manifest, addresses.by_fragment())
+        struck = strike_out(access, manifest, addresses.by_fragment())
     except TiltyardError as error:
-        discard_files(place, [f"data/{file.path}" for one in fragments for file in one.files], error)
+        discard_files(access, [f"data/{file.path}" for one in fragments for file in one.files], error)
         raise
     moved = with_row_ids(fragments, ids.in_order()) if stable else fragments
     operation = update_of(manifest, struck, moved, {field.name for field in assigned})
@@ -162,12 +164,12 @@ def _rewrite_rows(place: TableAccess, manifest: Manifest, assignment: Assignment
 
 
 def _new_rows(
-    place: TableAccess, dataset: LanceDataset, schema: pa.Schema, assignment: Assignment, addresses: Addresses, ids: Addresses | None
+    access: TableAccess, dataset: LanceDataset, schema: pa.Schema, assignment: Assignment, addresses: Addresses, ids: Addresses | None
 ) -> Iterator[pa.RecordBatch]:
     """The matching rows with their new values; where they were is noted on the way."""
     given = expressions(assignment.values, dataset.schema, "values")
     columns = {name: given.get(name, _quoted(name)) for name in schema.names}
-    with lance_errors(place, "work out new values", dataset.version):
+    with lance_errors(access, "work out new values", dataset.version):
         scanner = dataset.scanner(
             columns=columns,
             filter=condition(assignment.where, dataset.schema),
@@ -199,23 +201,23 @@ def _quoted(name: str) -> str:
 # ---- columns in place ------------------------------------------------------------------------------------------------------
 
 
-def _rewrite_columns(place: TableAccess, manifest: Manifest, assignment: Assignment) -> Made | None:
-    dataset = dataset_at(place, manifest)
+def _rewrite_columns(access: TableAccess, manifest: Manifest, assignment: Assignment) -> Made | None:
+    dataset = dataset_at(access, manifest)
     schema = arrow_from_fields(manifest.fields, {})
     updated: list[DataFragment] = []
     offsets: dict[int, bytes] = {}
     modified: dict[int, None] = {}
     count = 0
     try:
-        for number, values in _values_by_fragment(place, dataset, schema, assignment):
+        for number, values in _values_by_fragment(access, dataset, schema, assignment):
             _refuse_nulls(values, schema)
-            fragment, fields, rows = with_values(place, dataset, manifest, fragments_of(manifest, [number])[number], values)
+            fragment, fields, rows = with_values(access, dataset, manifest, fragments_of(manifest, [number])[number], values)
             updated.append(fragment)
             offsets[number] = encode_roaring(rows)
             modified.update(dict.fromkeys(fields))
             count += values.num_rows
     except TiltyardError as error:
-        discard_files(place, new_files(Update(updated_fragments=tuple(updated)), manifest), error)
+        discard_files(access, new_files(Update(updated_fragments=tuple(updated)), manifest), error)
         raise
     if not updated:
         return None
@@ -229,14 +231,14 @@ def _rewrite_columns(place: TableAccess, manifest: Manifest, assignment: Assignm
 
 
 def _values_by_fragment(
-    place: TableAccess, dataset: LanceDataset, schema: pa.Schema, assignment: Assignment
+    access: TableAccess, dataset: LanceDataset, schema: pa.Schema, assignment: Assignment
 ) -> Iterator[tuple[int, pa.Table]]:
     """For each fragment with matching rows their addresses and new values."""
     names = list(assignment.values)
     columns = expressions(assignment.values, dataset.schema, "values")
     where = condition(assignment.where, dataset.schema)
     for fragment in dataset.get_fragments():
-        with lance_errors(place, "work out new values", dataset.version):
+        with lance_errors(access, "work out new values", dataset.version):
             found = dataset.scanner(columns=columns, filter=where, fragments=[fragment], with_row_address=True).to_table()
         if found.num_rows:
             arrays = [_fitting(found.column(name).combine_chunks(), schema.field(name)) for name in names]

@@ -88,28 +88,28 @@ class Writing:
             raise InvalidInput(f"on_duplicate is 'error' or 'allow', not {self.on_duplicate!r}.", argument="on_duplicate")
 
 
-def create_table(place: TableAccess, data: Any, new: NewTable, properties: Mapping[str, str], how: Writing) -> Committed:
+def create_table(access: TableAccess, data: Any, new: NewTable, properties: Mapping[str, str], how: Writing) -> Committed:
     """Makes a table of these rows, or an empty one of a schema."""
-    if place.log.head() is not None:
-        raise AlreadyExists.table(place.store.uri)
-    refuse_file(place.uri)
-    place.ensure_safe()
+    if access.log.head() is not None:
+        raise AlreadyExists.table(access.store.uri)
+    refuse_file(access.uri)
+    access.ensure_safe()
     fields, metadata, rows = _as_schema(as_rows(data), new.primary_key, new.data_format)
     seen = _Distinct.of(fields, how, rows)
     try:
-        fragments = write_new(place, seen.noting(rows), new.data_format, how.limits, replacing=False)
+        fragments = write_new(access, seen.noting(rows), new.data_format, how.limits, replacing=False)
     except (StorageError, InvalidInput) as error:
-        if place.log.head() is not None:  # pylance writes no files for a new table where somebody else just made one
-            raise AlreadyExists.table(place.store.uri) from error
+        if access.log.head() is not None:  # pylance writes no files for a new table where somebody else just made one
+            raise AlreadyExists.table(access.store.uri) from error
         raise
     operation = Overwrite(fragments=fragments, schema=fields, schema_metadata=metadata, config_upsert_values=new.config)
-    transaction = Transaction(0, place.runtime.random.uuid(), operation, properties)
+    transaction = Transaction(0, access.runtime.random.uuid(), operation, properties)
     creation = Creation(DataFormat("lance", new.data_format), new.stable_row_ids)
     try:
         seen.check()
-        result, file = place.committer.create_table(transaction, creation, new.scheme)
+        result, file = access.committer.create_table(transaction, creation, new.scheme)
     except TiltyardError as error:
-        discard(place, fragments, error)
+        discard(access, fragments, error)
         raise
     return replace(result, rows=inserted(fragments)), file
 
@@ -167,20 +167,20 @@ class Appending:
             found = self.matched = (schema, match_schema(self.fields, schema))
         return found[1]
 
-    def dataset_at(self, place: TableAccess, version: int) -> LanceDataset:
+    def dataset_at(self, access: TableAccess, version: int) -> LanceDataset:
         """pylance's handle on a version with our fields, which need not be this one: only the schema tells it how to write."""
         found = self.dataset
         if found is None:
-            found = self.dataset = open_dataset(place, version, writing=True)
+            found = self.dataset = open_dataset(access, version, writing=True)
         return found
 
 
 def append_rows(
-    place: TableAccess, read: ManifestFile, scheme: Scheme, data: Any, appender: Callable[[ManifestFile], Appending],
+    access: TableAccess, read: ManifestFile, scheme: Scheme, data: Any, appender: Callable[[ManifestFile], Appending],
     properties: Mapping[str, str], how: Writing, policy: ReexecutionPolicy,
 ) -> Committed:  # fmt: skip
     """Adds rows. ``appender`` gives what earlier appends left for a version."""
-    source = RowSource(place, data)
+    source = RowSource(access, data)
     passing: list[PassingKeys] = []
 
     def execute(run: Execution) -> Committed:
@@ -188,9 +188,9 @@ def append_rows(
         appending = appender(run.read)
         key = primary_key_of(manifest)
         checked = check_comparable(manifest, key) if key is not None and how.on_duplicate == "error" else None
-        target = find_base(place, manifest, how.limits.base)
+        target = find_base(access, manifest, how.limits.base)
         check_writable(manifest.reader_flags, manifest.writer_flags)
-        place.ensure_safe()
+        access.ensure_safe()
         match = appending.match(source.rows.schema)
         data_version = manifest.data_format.version if manifest.data_format else "0.1"  # the first, which did not say so
         check_encodable(match.fields, file_version(data_version))
@@ -201,19 +201,19 @@ def append_rows(
                 passing[:] = [PassingKeys(checked)]
                 rows = passing[0].noting(rows)
             # One that an earlier append left may not know the base yet.
-            dataset = partial(appending.dataset_at, place) if target is None else partial(open_dataset, place)
-            return write_into(place, rows, match.fields, data_version, partial(dataset, manifest.version), how.limits, target)
+            dataset = partial(appending.dataset_at, access) if target is None else partial(open_dataset, access)
+            return write_into(access, rows, match.fields, data_version, partial(dataset, manifest.version), how.limits, target)
 
         keys: WrittenKeys | None = AnyKeys() if key is not None else None
         if checked is not None and isinstance(source.rows, pa.Table):  # before anything is written
-            keys = checked_keys(place, manifest, checked, _key_columns(source.rows, checked, match))
+            keys = checked_keys(access, manifest, checked, _key_columns(source.rows, checked, match))
         fragments = source.files((match.fields, data_version, checked), write, run.after, target)
         if checked is not None and not isinstance(source.rows, pa.Table):
-            keys = checked_keys(place, manifest, checked, passing[0].keys())
-        return commit_rows(place, run, Append(fragments), properties, keys)
+            keys = checked_keys(access, manifest, checked, passing[0].keys())
+        return commit_rows(access, run, Append(fragments), properties, keys)
 
     # A key that is there already is no reason to try again: the next run would find it as well.
-    return _run(place, read, scheme, source, execute, policy, again=lambda conflict: not isinstance(conflict, KeyConflict))
+    return _run(access, read, scheme, source, execute, policy, again=lambda conflict: not isinstance(conflict, KeyConflict))
 
 
 def _key_columns(rows: pa.Table, key: Key, match: SchemaMatch) -> pa.Table:
@@ -222,7 +222,7 @@ def _key_columns(rows: pa.Table, key: Key, match: SchemaMatch) -> pa.Table:
     return key.of(conformed(part, schema, [path for path in match.check_not_null if parse_path(path)[0] in key.columns]))
 
 
-def checked_keys(place: TableAccess, manifest: Manifest, key: Key, keys: pa.Table | None) -> WrittenKeys | None:
+def checked_keys(access: TableAccess, manifest: Manifest, key: Key, keys: pa.Table | None) -> WrittenKeys | None:
     """The keys of rows to be appended.
 
     Raises:
@@ -230,7 +230,7 @@ def checked_keys(place: TableAccess, manifest: Manifest, key: Key, keys: pa.Tabl
     """
     if keys is None:
         return None
-    new = NewKeys(place, key, distinct_keys(keys, "The rows have", Append.name).keys)
+    new = NewKeys(access, key, distinct_keys(keys, "The rows have", Append.name).keys)
     if shared := new.shared_with_all(manifest):
         raise KeyConflict(
             f"Version {manifest.version} already has these keys: {'; '.join(shared)}.",
@@ -243,50 +243,55 @@ def checked_keys(place: TableAccess, manifest: Manifest, key: Key, keys: pa.Tabl
 
 
 def overwrite_rows(
-    place: TableAccess, read: ManifestFile, scheme: Scheme, data: Any, primary_key: Sequence[str] | None, properties: Mapping[str, str],
+    access: TableAccess, read: ManifestFile, scheme: Scheme, data: Any, primary_key: Sequence[str] | None, properties: Mapping[str, str],
     how: Writing, policy: ReexecutionPolicy,
 ) -> Committed:  # fmt: skip
     """Replaces rows and schema. The primary key stays unless another one is named."""
-    source = RowSource(place, data)
+    source = RowSource(access, data)
 
     def execute(run: Execution) -> Committed:
         manifest = run.read.manifest
         check_writable(manifest.reader_flags, manifest.writer_flags)
-        place.ensure_safe()
+        access.ensure_safe()
         data_version = manifest.data_format.version if manifest.data_format else "2.2"
         key = kept_key(manifest, source.rows.schema) if primary_key is None else primary_key
         fields, metadata, rows = _as_schema(source.rows, key, data_version)
         plan = (fields, data_version, manifest.max_allocated_field_id)
-        target = find_base(place, manifest, how.limits.base)
+        target = find_base(access, manifest, how.limits.base)
         seen = _Distinct.of(fields, how, rows)
 
         def write() -> tuple[DataFragment, ...]:
-            return write_new(place, seen.noting(rows), data_version, how.limits, replacing=True, target=target)
+            return write_new(access, seen.noting(rows), data_version, how.limits, replacing=True, target=target)
 
         fragments = source.files(plan, write, run.after, target)
         seen.check()
         fields, fragments = _above_old_ids(manifest, fields, fragments)
-        return commit_rows(place, run, Overwrite(fragments=fragments, schema=fields, schema_metadata=metadata), properties)
+        return commit_rows(access, run, Overwrite(fragments=fragments, schema=fields, schema_metadata=metadata), properties)
 
-    return _run(place, read, scheme, source, execute, policy)
+    return _run(access, read, scheme, source, execute, policy)
 
 
 def _run(
-    place: TableAccess, read: ManifestFile, scheme: Scheme, source: RowSource, execute: Callable[[Execution], Committed], policy: ReexecutionPolicy,
+    access: TableAccess,
+    read: ManifestFile,
+    scheme: Scheme,
+    source: RowSource,
+    execute: Callable[[Execution], Committed],
+    policy: ReexecutionPolicy,
     again: Callable[[RetryableConflict], bool] = always,
 ) -> Committed:  # fmt: skip
     try:
-        return run_verb(place, read, scheme, execute, policy, again=again)
+        return run_verb(access, read, scheme, execute, policy, again=again)
     except TiltyardError as error:
         source.discard(error)
         raise
 
 
 def commit_rows(
-    place: TableAccess, run: Execution, operation: Append | Overwrite, properties: Mapping[str, str], keys: WrittenKeys | None = None
+    access: TableAccess, run: Execution, operation: Append | Overwrite, properties: Mapping[str, str], keys: WrittenKeys | None = None
 ) -> Committed:
-    transaction = Transaction(run.read.manifest.version, place.runtime.random.uuid(), operation, properties)
-    return place.committer.commit(transaction, run.read, run.scheme, run.policy, keys=keys, counts=inserted(operation.fragments))
+    transaction = Transaction(run.read.manifest.version, access.runtime.random.uuid(), operation, properties)
+    return access.committer.commit(transaction, run.read, run.scheme, run.policy, keys=keys, counts=inserted(operation.fragments))
 
 
 def _as_schema(rows: Rows, primary_key: Sequence[str] | None, data_version: str) -> tuple[tuple[Field, ...], dict[str, bytes], Rows]:

@@ -75,7 +75,7 @@ def fast_forward(lake: Lake, branch: str) -> LakeCommit:
     there = lake.catalog.cut(branch)
     begun = lake.branches[branch]
     for head in there.tables.values():
-        finish_before(there, head, lake.place_of(head, branch))  # what the step forgets must not be left for others to finish
+        finish_before(there, head, lake.access_of(head, branch))  # what the step forgets must not be left for others to finish
     fresh = new_line(lake.catalog.runtime.random.uuid())
     plan = Forward(branch, there.line, there.snapshot, fresh, partial(_refuse_tagged, lake, branch))
     plan.check()
@@ -227,13 +227,13 @@ def _moved(lake: Lake, there: Cut, before: TableHead, now: TableHead | None) -> 
 def _bring(lake: Lake, tx: LakeTransaction, branch: str, before: TableHead, head: TableHead) -> None:
     """Commits the versions of a line once more, on main, lowest first, from each branch of the table that they were made on."""
     now = next(one for one in tx.cut.tables.values() if one.id == head.id)
-    staged, main = tx.staged(shown(now.name)), lake.plain_place_of(head)
+    staged, main = tx.staged(shown(now.name)), lake.plain_access_of(head)
     segments = _segments(main, before, head)
     homes = {main.on_branch(name).lance_uri.rstrip("/") for name, _, _ in segments}
     try:
         for name, first, last in segments:
-            place = lake.place_of(replace(head, branch=name), branch)
-            _repeat(staged, place, main.on_branch(name), homes, first, last, Scheme(head.naming))
+            access = lake.access_of(replace(head, branch=name), branch)
+            _repeat(staged, access, main.on_branch(name), homes, first, last, Scheme(head.naming))
     except LookupError as error:
         raise HistoryUnavailable(
             f"Versions of {shown(head.name)} on branch {branch!r} since {before.version} were cleaned up, so that main cannot have them.",
@@ -259,11 +259,11 @@ def _segments(main: TableAccess, before: TableHead, head: TableHead) -> list[tup
     return found[::-1]
 
 
-def _repeat(staged: StagedAccess, place: TableAccess, plain: TableAccess, homes: set[str], first: int, last: int, scheme: Scheme) -> None:
+def _repeat(staged: StagedAccess, access: TableAccess, plain: TableAccess, homes: set[str], first: int, last: int, scheme: Scheme) -> None:
     """Commits the operations of some versions of a branch once more, after copying the files they brought."""
-    log = VersionLog(place.store)
+    log = VersionLog(access.store)
     below = staged.load(first - 1, scheme)
-    theirs = place.load(first - 1, scheme)
+    theirs = access.load(first - 1, scheme)
     for version in range(first, last + 1):
         made = log.committed(version, scheme)
         for path in new_files(made.transaction.operation, theirs.manifest):

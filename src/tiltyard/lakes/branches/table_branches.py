@@ -30,8 +30,8 @@ def forked(lake: Lake, head: TableHead, branch: str, line: str) -> TableHead:
     """
     if owns(head, branch, line):
         return owned(head, line)
-    main = lake.plain_place_of(head)
-    lake.place_of(head, branch).load(head.version, Scheme(head.naming), lazily=True)  # finished, if it was not yet
+    main = lake.plain_access_of(head)
+    lake.access_of(head, branch).load(head.version, Scheme(head.naming), lazily=True)  # finished, if it was not yet
     number = 1
     for _ in range(_TRIES):
         name = table_branch(branch, line, number)

@@ -94,8 +94,8 @@ def sweep(
     """
     found = Sweep()
     by_transaction: dict[str, list[_File]] = defaultdict(list)
-    for where, place in places.items():
-        for file in _staged(where, place.store, found):
+    for where, access in places.items():
+        for file in _staged(where, access.store, found):
             by_transaction[file.transaction].append(file)
     known = lake.catalog.records.get([transaction_key(one) for one in by_transaction]) if by_transaction else {}
     unknown = [transaction for transaction in by_transaction if transaction_key(transaction) not in known]

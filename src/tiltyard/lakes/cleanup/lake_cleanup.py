@@ -231,8 +231,8 @@ def _sweep(work: CleanupRun) -> None:
     work.candidates, orphans = Judge(lake).judge(strange)
     work.orphans.update((orphan.path, orphan) for orphan in orphans)
     work.strange = {directory: strange[directory] for directory in work.candidates}
-    places = {_called(need): lake.place_of(need.head, need.lake_branch) for need in work.needs.tables.values()}
-    places |= {directory: lake.plain_place_of(TableHead("", "", directory, 0, 0)) for directory in work.strange}
+    places = {_called(need): lake.access_of(need.head, need.lake_branch) for need in work.needs.tables.values()}
+    places |= {directory: lake.plain_access_of(TableHead("", "", directory, 0, 0)) for directory in work.strange}
     work.swept = sweep(lake, places, work.grace, dry_run=work.dry_run, committed=lambda: _committed_unrecorded(work))
     work.skipped.update(work.swept.unreadable)
 
@@ -240,7 +240,7 @@ def _sweep(work: CleanupRun) -> None:
 def _committed_unrecorded(work: CleanupRun) -> set[str]:
     """Transactions that the files say are committed, of which a catalog that was restored from a copy has no record."""
     lake = work.lake
-    heads = [(lake.plain_place_of(need.head).on_branch(need.head.branch), need.newest) for need in work.needs.tables.values()]
+    heads = [(lake.plain_access_of(need.head).on_branch(need.head.branch), need.newest) for need in work.needs.tables.values()]
     return committed_beyond(heads, lake.id) | Judge(lake).committed()
 
 
@@ -274,7 +274,7 @@ def _clean_tables(work: CleanupRun, progress: Progress) -> None:
 
 def _clean_table(work: CleanupRun, need: Need, name: str) -> CleanupReport:
     lake = work.lake
-    place, main = lake.place_of(need.head, need.lake_branch), lake.plain_place_of(need.head)
+    access, main = lake.access_of(need.head, need.lake_branch), lake.plain_access_of(need.head)
     going = frozenset(work.swept.paths[name])
     policy = Policy(
         keep=frozenset(need.keep),
@@ -284,17 +284,17 @@ def _clean_table(work: CleanupRun, need: Need, name: str) -> CleanupReport:
         ignored=going,
     )
     if not work.dry_run:
-        drop_detached(place.store, going)
-    report = cleanup_table(place, main, need.newest, policy, dry_run=work.dry_run)
+        drop_detached(access.store, going)
+    report = cleanup_table(access, main, need.newest, policy, dry_run=work.dry_run)
     if not work.dry_run:
-        drop_staged(place.store, going)  # last: what is dead is known from these
+        drop_staged(access.store, going)  # last: what is dead is known from these
     return report
 
 
 def _drop_lines(work: CleanupRun, location: str) -> None:
     """Removes branches of a table that a branch of the lake made which is gone."""
     head = next(need.head for (where, _), need in work.needs.tables.items() if where == location)
-    branches = Branches(work.lake.plain_place_of(head))
+    branches = Branches(work.lake.plain_access_of(head))
     there = own_lines(branches)
     if not there:
         return

@@ -195,12 +195,12 @@ class Judge:
 
     def pinned_by_others(self, directory: str) -> str:
         """Why a dropped table stays though its mark is ours: somebody pinned it whom a restored catalog does not know; empty if not."""
-        tags = [name for name in Tags(self._lake.plain_place_of(TableHead("", "", directory, 0, 0))) if _PIN.fullmatch(name)]
+        tags = [name for name in Tags(self._lake.plain_access_of(TableHead("", "", directory, 0, 0))) if _PIN.fullmatch(name)]
         known = self._lake.catalog.records.get([pin_key(name.rpartition("-")[2]) for name in tags]) if tags else {}
         return PINNED if any(pin_key(name.rpartition("-")[2]) not in known for name in tags) else ""
 
     def owner(self, directory: str) -> Owner | None:
-        return owner_of(self._lake.plain_place_of(TableHead("", "", directory, 0, 0)).store)
+        return owner_of(self._lake.plain_access_of(TableHead("", "", directory, 0, 0)).store)
 
     def lines(self) -> Lines:
         """Lines of the lake's history."""
@@ -239,8 +239,8 @@ def committed_beyond(places: Iterable[tuple[TableAccess, int]], lake_id: str) ->
         lake_id: of this lake.
     """
     found: set[str] = set()
-    for place, head in places:
-        log = VersionLog(place.store)
+    for access, head in places:
+        log = VersionLog(access.store)
         for name in log.versions():
             if name.version <= head:
                 continue
@@ -279,14 +279,14 @@ def own_lines(branches: Iterable[str]) -> list[str]:
 
 def lost_line(lake: Lake, head: TableHead, name: str) -> Orphan:
     """A table's branch for a line that the catalog has no record of: it may be older than they are."""
-    files = lake.plain_place_of(head).on_branch(name).store.list("")
+    files = lake.plain_access_of(head).on_branch(name).store.list("")
     path = f"{head.location}/tree/{name}"
     return Orphan(path, sum(info.size for info in files), LOST_LINE, lake.id, head.id, head.name, is_table=True)
 
 
 def _lost_lines(lake: Lake) -> list[Orphan]:
     heads = {head.location: head for branch in (MAIN, *lake.branches) for head in lake.catalog.cut(branch).tables.values()}
-    there = {location: own_lines(Branches(lake.plain_place_of(head))) for location, head in heads.items()}
+    there = {location: own_lines(Branches(lake.plain_access_of(head))) for location, head in heads.items()}
     needed = {(head.location, head.branch) for branch in (MAIN, *lake.branches) for head in _all_heads(lake, branch)}
     lines = Lines.of(lake)
     return [

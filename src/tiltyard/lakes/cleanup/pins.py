@@ -110,7 +110,7 @@ def _release(lake: Lake, identity: str) -> None:
         return
     name = pin_name(str(body["kind"]), str(body["name"]), identity)
     for location in _locations(lake, str(body["branch"]), int(body["snapshot"])):
-        lake.plain_place_of(TableHead("", "", location, 0, 0)).store.delete(tag_path(name))
+        lake.plain_access_of(TableHead("", "", location, 0, 0)).store.delete(tag_path(name))
     lake.catalog.records.transact([key], [], lambda found: Writes(None, delete=[key]))
 
 
@@ -125,16 +125,16 @@ def _locations(lake: Lake, branch: str, snapshot: int) -> set[str]:
 
 
 def _write(lake: Lake, branch: str, head: TableHead, name: str) -> None:
-    place = lake.place_of(head, branch)
+    access = lake.access_of(head, branch)
     scheme = Scheme(head.naming)
-    size = place.store.head(VersionLog(place.store).path(head.version, scheme)).size  # finished first, if it was not yet
+    size = access.store.head(VersionLog(access.store).path(head.version, scheme)).size  # finished first, if it was not yet
     _put(lake, head, name, head.version, size)
 
 
 def _put(lake: Lake, head: TableHead, name: str, version: int, size: int) -> None:
     now = timestamp_text(lake.catalog.runtime.clock.now())
     tag = Tag(version, size, head.branch, now, now, {})
-    lake.plain_place_of(head).store.put(tag_path(name), encode_tag(tag))
+    lake.plain_access_of(head).store.put(tag_path(name), encode_tag(tag))
 
 
 def old_pin(key: str, body: Body) -> str:
@@ -160,7 +160,7 @@ def mend_pins(lake: Lake) -> None:
         tag = pin_name(kind, name, identity)
         for head in lake.catalog.cut_at(snapshot, branch).tables.values():
             if head.location not in there:
-                there[head.location] = set(Tags(lake.plain_place_of(head)))
+                there[head.location] = set(Tags(lake.plain_access_of(head)))
             if tag not in there[head.location]:
                 _write(lake, branch, head, tag)
 
@@ -204,7 +204,7 @@ def pin_kept(lake: Lake, needs: Iterable[Need], *, wanted: bool) -> None:
     for need in needs:
         by_table[need.head.location].append(need)
     for location, lines in by_table.items():
-        main = lake.plain_place_of(lines[0].head)
+        main = lake.plain_access_of(lines[0].head)
         there = {name for name in Tags(main) if name.startswith(KEPT)}
         expected = {kept_name(need.head.branch, version): (need, version) for need in lines for version in need.keep} if wanted else {}
         for name in there - {*expected}:

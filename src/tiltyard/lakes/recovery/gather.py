@@ -37,7 +37,7 @@ def sort_directories(work: Reconstruction, found: Mapping[str, Directory]) -> No
     for name in sorted(found):
         if name in locations or resolved(work.lake.uri_of(name)) in locations:
             continue
-        owner = owner_of(work.lake.plain_place_of(TableHead("", "", name, 0, 0)).store)
+        owner = owner_of(work.lake.plain_access_of(TableHead("", "", name, 0, 0)).store)
         why = _refusal(work, owner, known)
         if not why and owner is not None and owner.transaction in noted and owner.table not in listed:
             why = "it was dropped soon after it was made"
@@ -103,7 +103,7 @@ def read_branch(work: Reconstruction, branch: str, progress: Progress) -> None:
     wanted += [((head.location, head.branch), head, True) for head in _registered(work, branch, {key for key, _, _ in wanted})]
     for done, (key, head, is_known) in enumerate(wanted, 1):
         if key not in work.lines and key[0] not in work.not_taken:
-            store = work.lake.plain_place_of(head).on_branch(key[1]).store
+            store = work.lake.plain_access_of(head).on_branch(key[1]).store
             found = work.lines[key] = read_versions(store, key, head.version)
             work.unknown += [f"{shown(head.name)}: {problem}" for problem in found.problems]
             if key[0] in work.new and not _is_used(work, head, found):

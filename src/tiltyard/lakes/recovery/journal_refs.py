@@ -131,7 +131,7 @@ def _pinned(work: Reconstruction, kind: str, name: str) -> list[TableHead]:
     prefix = pin_name(kind, name, "")
     by_pin: dict[str, list[TableHead]] = defaultdict(list)
     for head in heads.values():
-        for pin, tag in Tags(work.lake.plain_place_of(head)).items():
+        for pin, tag in Tags(work.lake.plain_access_of(head)).items():
             if pin.startswith(prefix) and "-" not in pin[len(prefix) :]:
                 by_pin[pin].append(_at(head, tag))
     return next(iter(by_pin.values())) if len(by_pin) == 1 else []

@@ -30,7 +30,7 @@ def settle_pending(work: Reconstruction) -> None:
         head = lake.catalog.cut(lake_branch).by_id(table)
         if head is None:
             continue  # dropped before it was finished; cleanup takes all of it
-        store = lake.plain_place_of(head).on_branch(branch).store
+        store = lake.plain_access_of(head).on_branch(branch).store
         going = [pending for pending in waiting if not _is_there(store, pending.staged)]
         taken = [pending for pending in going if _is_foreign(store, pending, _maker(work, pending))]
         lake.catalog.settle([pending for pending in going if pending not in taken])

@@ -131,7 +131,7 @@ def home_of(work: Reconstruction, branch: str, head: TableHead) -> LineKey:
 
 def _fork(work: Reconstruction, head: TableHead, branch: str, line: str) -> str:
     """The branch of a table that a line of the lake has forked at a head, or would fork."""
-    branches = Branches(work.lake.plain_place_of(head))
+    branches = Branches(work.lake.plain_access_of(head))
     there, number = set(branches), 1
     while (name := table_branch(branch, line, number)) in there:
         if (branches[name].parent_branch, branches[name].parent_version) == (head.branch, head.version):
@@ -179,8 +179,8 @@ def catch_up(work: Reconstruction, branch: str) -> None:
     told = [tag.snapshot for tag in work.noted.tags.values() if tag is not None and tag.branch == branch]
     told += [begun.snapshot for begun in work.noted.branches.values() if begun is not None and begun.origin == branch]
     highest = max([tip + len(units), *told, *(found.least for found in evidence), *(names.as_of for names in noted)])
-    for place, unit in enumerate(units):
-        if place == sure:
+    for access, unit in enumerate(units):
+        if access == sure:
             _skip_to(work, branch, highest)
         _publish(work, branch, unit)
     _skip_to(work, branch, highest)

@@ -190,18 +190,18 @@ def certain(evidence: Sequence[Evidence], known: int) -> int:
         known: the newest snapshot that was known before.
     """
     sure, limit = 0, len(evidence)
-    for place, found in enumerate(evidence):
-        number = known + place + 1
+    for access, found in enumerate(evidence):
+        number = known + access + 1
         if found.least > number or (found.exact is not None and found.exact != number):
             return min(sure, limit)
-        first = place
+        first = access
         while first > 0 and not _is_after(found, evidence[first - 1], known + first):
             first -= 1
-        if first < place:  # it may have come before some of those; which of their numbers is whose is not known
+        if first < access:  # it may have come before some of those; which of their numbers is whose is not known
             limit = min(limit, first)
         if found.exact == number:
-            sure = place + 1
-    uncounted = next((place for place in range(sure, len(evidence)) if not evidence[place].is_counted), len(evidence))
+            sure = access + 1
+    uncounted = next((access for access in range(sure, len(evidence)) if not evidence[access].is_counted), len(evidence))
     return min(limit, uncounted)
 
 

@@ -74,7 +74,7 @@ def repair_table(lake: Lake, name: str, keep: Keep | None) -> LakeRepairReport:
     head = next((one for one in lake.catalog.cut(lake.branch).tables.values() if one.name == full), None)
     if head is None:
         raise NotFound(f"There is no table {name!r} in the lake.", name=name, advice="See lake.tables().")
-    store = cast(ExternalStore, lake.place_of(head, lake.branch).store)
+    store = cast(ExternalStore, lake.access_of(head, lake.branch).store)
     pending = [one for one in lake.catalog.pending() if (one.table, one.branch) == (head.id, head.branch)]
     taken = _first_taken(store.inner, pending)
     if taken is None:

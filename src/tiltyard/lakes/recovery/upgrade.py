@@ -95,9 +95,9 @@ def _own(lake: Lake, skipped: dict[str, str], *, dry_run: bool) -> list[str]:
     """Puts an owner file into each directory that the lake made and any snapshot shows."""
     owned = []
     for head, branch, transaction in _made(lake):
-        place = lake.plain_place_of(head)
+        access = lake.plain_access_of(head)
         try:
-            owner = owner_of(place.store)
+            owner = owner_of(access.store)
             if owner is not None and owner.lake != lake.id:
                 skipped[shown(head.name)] = f"its directory belongs to lake {owner.lake}"
             elif _has_owner_file(lake, head):
@@ -106,7 +106,7 @@ def _own(lake: Lake, skipped: dict[str, str], *, dry_run: bool) -> list[str]:
                 owned.append(head.location)
                 if not dry_run:
                     now = lake.catalog.runtime.clock.now().isoformat()
-                    place.store.put(OWNER_FILE, Owner(lake.id, head.id, head.name, transaction, branch, 0, now).to_bytes())
+                    access.store.put(OWNER_FILE, Owner(lake.id, head.id, head.name, transaction, branch, 0, now).to_bytes())
         except TiltyardError as error:
             skipped[shown(head.name)] = str(error)
     return owned
@@ -114,7 +114,7 @@ def _own(lake: Lake, skipped: dict[str, str], *, dry_run: bool) -> list[str]:
 
 def _has_owner_file(lake: Lake, head: TableHead) -> bool:
     try:
-        lake.plain_place_of(head).store.head(OWNER_FILE)
+        lake.plain_access_of(head).store.head(OWNER_FILE)
     except NotFound:
         return False
     return True
@@ -143,8 +143,8 @@ def _mark(lake: Lake, skipped: dict[str, str], progress: Progress, *, dry_run: b
     for done, head in enumerate(sorted(heads, key=lambda head: head.name), 1):
         name = shown(head.name)
         try:
-            place = lake.place_of(head, MAIN)
-            config = place.load(head.version, Scheme(head.naming), lazily=True).manifest.config
+            access = lake.access_of(head, MAIN)
+            config = access.load(head.version, Scheme(head.naming), lazily=True).manifest.config
             if config.get(LAKE_ID) != lake.id and name not in skipped:
                 if not dry_run:
                     lake.on_branch(MAIN).table(name).update_config(lake.marks_of(head, MAIN).config(), message="upgrade of the lake")
@@ -181,9 +181,9 @@ def _fill(lake: Lake, branch: str, *, dry_run: bool) -> bool:
 
 
 def _filled(lake: Lake, cut: Cut, head: TableHead) -> TableHead:
-    place = lake.plain_place_of(head).on_branch(head.branch)
+    access = lake.plain_access_of(head).on_branch(head.branch)
     try:
-        maker = transaction_id(place.log.peek(head.version, Scheme(head.naming)))
+        maker = transaction_id(access.log.peek(head.version, Scheme(head.naming)))
     except TiltyardError:
         maker = ""  # it waits for its name, or is gone; what is not compared harms nobody
     owner = head.owner or (cut.line if owns(head, cut.branch, cut.line) else _owner(lake, head))

@@ -97,7 +97,7 @@ class Statement:
 
     def refuse(self, what: str, node: Any, advice: str = "") -> UnsupportedFeature:
         """The error for something that a statement on our tables cannot have, with its place in the text."""
-        return UnsupportedFeature(f"{what} {place_of(node)}.", feature=what, writing=True, advice=advice)
+        return UnsupportedFeature(f"{what} {access_of(node)}.", feature=what, writing=True, advice=advice)
 
 
 def aliased_below(kind: str) -> bool:
@@ -165,13 +165,13 @@ def relation_of(node: Any, *, aliased: bool) -> Relation:
 def _time_travel(node: Any, *, aliased: bool) -> Relation:
     inner = node.relation()
     if kind_of(inner) != "UnresolvedRelation":
-        raise UnsupportedFeature(f"Only tables have a past {place_of(node)}.", feature="AS OF of a query")
+        raise UnsupportedFeature(f"Only tables have a past {access_of(node)}.", feature="AS OF of a query")
     table = relation_of(inner, aliased=aliased)
     stop = max(int(option(node.origin().stopIndex())), table.stop)
     return Relation(table.name, table.start, stop, option(node.version()), option(node.timestamp()), aliased, inner)
 
 
-def place_of(node: Any) -> str:
+def access_of(node: Any) -> str:
     """Where a part of a plan stands in the text, in words."""
     line, position = option(node.origin().line()), option(node.origin().startPosition())
     return f"(line {line}, position {position})" if line is not None else "(in this statement)"
@@ -197,7 +197,7 @@ def target_of(statement: Statement, plan: Any) -> TargetTable | None:
         return None
     relation = relation_of(plan, aliased=alias is not None)
     if alias is not None and alias.upper() in _KEYWORDS:  # Spark takes a keyword for a name where something is missing after it
-        raise InvalidInput(f"Something is missing after {alias} {place_of(plan)}.", argument="text")
+        raise InvalidInput(f"Something is missing after {alias} {access_of(plan)}.", argument="text")
     return TargetTable(relation, alias or relation.name[-1])
 
 
@@ -242,7 +242,7 @@ def assignments_of(statement: Statement, assignments: Any, target: str) -> dict[
         if len(parts) != 1:
             raise statement.refuse("Only whole columns are assigned, not members of them", one.key(), "Assign the whole struct.")
         if parts[0] in found:
-            raise InvalidInput(f"Column {parts[0]!r} is assigned twice {place_of(one.key())}.", argument="text")
+            raise InvalidInput(f"Column {parts[0]!r} is assigned twice {access_of(one.key())}.", argument="text")
         default = [part.upper() for part in _attribute(one.value())] == ["DEFAULT"]
         found[parts[0]] = f.lit(None) if default else statement.column(one.value())
     return found

@@ -76,18 +76,18 @@ def _by_copy(source: Manifest) -> Manifest:
     return replace(_placed(source, lambda _: None), base_paths=(), branch=None)
 
 
-def _placed(source: Manifest, place: Callable[[int | None], int | None]) -> Manifest:
+def _placed(source: Manifest, access: Callable[[int | None], int | None]) -> Manifest:
     """The manifest with every file in another base."""
 
     def file(one: DataFile) -> DataFile:
-        return replace(one, base_id=place(one.base_id))
+        return replace(one, base_id=access(one.base_id))
 
     def fragment(one: DataFragment) -> DataFragment:
-        deletions = one.deletion_file and replace(one.deletion_file, base_id=place(one.deletion_file.base_id))
+        deletions = one.deletion_file and replace(one.deletion_file, base_id=access(one.deletion_file.base_id))
         return replace(one, files=tuple(map(file, one.files)), deletion_file=deletions)
 
     def index(one: IndexMetadata) -> IndexMetadata:
-        return replace(one, base_id=place(one.base_id))
+        return replace(one, base_id=access(one.base_id))
 
     made = replace(source, fragments=FragmentList(map(fragment, source.fragments)).in_order())
     return with_indices(made, tuple(map(index, indices_of(source))))

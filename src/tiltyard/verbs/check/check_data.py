@@ -28,7 +28,7 @@ class DataCheck:
         damaged: what is wrong with which file, and a version that names it.
     """
 
-    place: TableAccess
+    access: TableAccess
     verified: int = 0
     unverified: int = 0
     damaged: list[tuple[str, int]] = field(default_factory=list)
@@ -40,7 +40,7 @@ class DataCheck:
         """Takes in a version, and the digests that its transaction keeps."""
         manifest = file.manifest
         try:
-            new = [found for found in files_of(self.place, manifest) if found.key not in self._files]
+            new = [found for found in files_of(self.access, manifest) if found.key not in self._files]
             if transaction is not None:
                 self._known.update(digests_in(transaction, f"the transaction inside version {manifest.version}"))
                 self._compare_copies(file, transaction)
@@ -57,7 +57,7 @@ class DataCheck:
             return
         path = TRANSACTIONS + name
         try:
-            other = Transaction.from_bytes(self.place.store.get(path), path)
+            other = Transaction.from_bytes(self.access.store.get(path), path)
         except NotFound:
             return  # asked elsewhere
         if without_marks(other) != without_marks(transaction):
@@ -96,7 +96,7 @@ class DataCheck:
                 missing.setdefault(version, []).append(file)
         for version, files in missing.items():
             try:
-                self._known.update(known_digests(self.place, files, self._manifests[version]))
+                self._known.update(known_digests(self.access, files, self._manifests[version]))
             except TiltyardError as error:
                 self.damaged.append((str(error), version))
 

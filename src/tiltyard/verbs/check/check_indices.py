@@ -46,7 +46,7 @@ def lost_columns(manifest: Manifest, indices: tuple[IndexMetadata, ...]) -> Iter
             yield f"index {index.name} is on column id {gone[0]}, which the table does not have"
 
 
-def wrong_answers(place: TableAccess, manifest: Manifest, *, every: bool) -> Iterator[WrongAnswer | str]:
+def wrong_answers(access: TableAccess, manifest: Manifest, *, every: bool) -> Iterator[WrongAnswer | str]:
     """Compares what indices answer with a scan.
 
     Args:
@@ -71,8 +71,8 @@ def wrong_answers(place: TableAccess, manifest: Manifest, *, every: bool) -> Ite
             yield f"the answers of index {index.name}: its column is of a kind that is not compared"
             continue
         try:
-            dataset = dataset or dataset_at(place, manifest)
-            with lance_errors(place, "compare an index with its rows"):
+            dataset = dataset or dataset_at(access, manifest)
+            with lance_errors(access, "compare an index with its rows"):
                 found = _differs(dataset, index, name, everything if every else None, manifest)
         except TiltyardError as error:
             yield WrongAnswer(index.name, f"index {index.name} cannot be asked: {error}")

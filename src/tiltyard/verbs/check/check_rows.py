@@ -34,18 +34,18 @@ def check_row_ids(manifest: Manifest, findings: Findings) -> None:
             findings.add("I6", f"fragment {fragment.id} holds row id {ids.highest()}, not yet given out", manifest.version)
 
 
-def check_counts(place: TableAccess, manifest: Manifest, findings: Findings) -> None:
+def check_counts(access: TableAccess, manifest: Manifest, findings: Findings) -> None:
     """I13, by counting: pylance opens the version and sees as many rows as we do."""
     try:
-        uri = place.lance_uri
+        uri = access.lance_uri
     except InvalidInput:
         if findings.pylance_sees:
             findings.not_checked.append("I13: pylance cannot see this store")
         findings.pylance_sees = False
         return
     try:
-        with lance_errors(place, "count rows", manifest.version):
-            counted = open_dataset(place, manifest.version).count_rows()
+        with lance_errors(access, "count rows", manifest.version):
+            counted = open_dataset(access, manifest.version).count_rows()
     except TiltyardError as error:
         findings.add("I13", f"pylance cannot open {uri}: {error}", manifest.version)
         return
@@ -53,25 +53,25 @@ def check_counts(place: TableAccess, manifest: Manifest, findings: Findings) -> 
         findings.add("I13", f"pylance counts {counted} rows, we {manifest.fragments.live_rows()}", manifest.version)
 
 
-def validate_with_pylance(place: TableAccess, manifest: Manifest, findings: Findings) -> None:
+def validate_with_pylance(access: TableAccess, manifest: Manifest, findings: Findings) -> None:
     """I2, at the newest version that was looked at: the data files hold as many rows as the manifest says."""
     if not findings.pylance_sees or not has_sure_counts(manifest):  # then the files are right and the manifest is not
         return
     try:
-        check_deletions(place, manifest)
-        with lance_errors(place, "validate data files", manifest.version):
-            open_dataset(place, manifest.version).validate()  # type: ignore[no-untyped-call]
+        check_deletions(access, manifest)
+        with lance_errors(access, "validate data files", manifest.version):
+            open_dataset(access, manifest.version).validate()  # type: ignore[no-untyped-call]
     except TiltyardError as error:
         findings.add("I2", str(error), manifest.version)
 
 
-def check_unique_keys(place: TableAccess, manifest: Manifest, findings: Findings) -> None:
+def check_unique_keys(access: TableAccess, manifest: Manifest, findings: Findings) -> None:
     """I4: no two live rows with one primary key, at the newest version that was looked at."""
     key = primary_key_of(manifest)
     if key is None:
         return
     try:
-        pieces = list(key_batches(place, dataset_at(place, manifest), check_comparable(manifest, key)))
+        pieces = list(key_batches(access, dataset_at(access, manifest), check_comparable(manifest, key)))
     except TiltyardError as error:
         findings.not_checked.append(f"I4: {error}")
         return

@@ -20,7 +20,7 @@ from tiltyard.verbs.check.check_data import DataCheck
 from tiltyard.verbs.check.check_indices import lost_columns, wrong_answers
 from tiltyard.verbs.check.check_rows import check_counts, check_row_ids, check_unique_keys, validate_with_pylance
 from tiltyard.verbs.check.findings import CheckReport, Findings
-from tiltyard.verbs.engine.access import TableAccess, main_place
+from tiltyard.verbs.engine.access import TableAccess, main_access
 from tiltyard.verbs.engine.blobs import blob_directory, missing_blobs
 from tiltyard.verbs.engine.row_deletion import read_deletions
 from tiltyard.verbs.engine.verify_files import Bases, FileAt, Progress
@@ -28,7 +28,7 @@ from tiltyard.verbs.table_refs import Branches, Tags
 
 
 def check_table(
-    place: TableAccess, versions: Iterable[int] | None = None, *, data: bool = False, progress: Progress | None = None
+    access: TableAccess, versions: Iterable[int] | None = None, *, data: bool = False, progress: Progress | None = None
 ) -> CheckReport:
     """Checks I1, I2 and I4 to I9 of the promises, that pylance sees the same rows (I13), and that indices agree with them.
 
@@ -41,52 +41,52 @@ def check_table(
     Raises:
         NotFound: there is no table, or no such version.
     """
-    place.head()
+    access.head()
     findings = Findings()
-    hint = _hint(place)  # before the versions: one that is committed meanwhile is then no contradiction
-    there = place.log.versions()
+    hint = _hint(access)  # before the versions: one that is committed meanwhile is then no contradiction
+    there = access.log.versions()
     wanted = set(versions) if versions is not None else {name.version for name in there}
     missing = wanted - {name.version for name in there}
     if missing:
-        raise NotFound(f"{place.store.uri} has no version {min(missing)}.", name=str(min(missing)))
-    _gapless(place, there, findings)
+        raise NotFound(f"{access.store.uri} has no version {min(missing)}.", name=str(min(missing)))
+    _gapless(access, there, findings)
     if hint is not None and hint > there[-1].version:
         findings.add("I9", f"the hint names version {hint}, the latest is {there[-1].version}")
-    present = _present(place.store)
+    present = _present(access.store)
     findings.by_directory = {
         directory: tuple(paths) for directory, paths in itertools.groupby(sorted(present), lambda path: path[: path.rfind("/") + 1])
     }
-    _detached(place, present, findings)
-    findings.data = DataCheck(place) if data else None
-    manifests = [_one_version(place, name, present, findings) for name in there if name.version in wanted]
+    _detached(access, present, findings)
+    findings.data = DataCheck(access) if data else None
+    manifests = [_one_version(access, name, present, findings) for name in there if name.version in wanted]
     if _is_intact(findings, progress):
         latest = manifests[-1] if manifests else None
-        counted = manifests if place.limits is None else [latest]  # a child for each version would take long
+        counted = manifests if access.limits is None else [latest]  # a child for each version would take long
         if len(counted) < len(manifests):
             findings.not_checked.append("I13 for older versions: each would be counted in a process of its own")
         for manifest in filter(None, counted):
-            check_counts(place, manifest, findings)
+            check_counts(access, manifest, findings)
         if latest is not None:
-            _indices_agree(place, latest, data, findings)
-            check_unique_keys(place, latest, findings)
-            validate_with_pylance(place, latest, findings)
-            _blobs_are_there(place, latest, present, findings)
-    _leave_out_cleaned_up(place, findings)
+            _indices_agree(access, latest, data, findings)
+            check_unique_keys(access, latest, findings)
+            validate_with_pylance(access, latest, findings)
+            _blobs_are_there(access, latest, present, findings)
+    _leave_out_cleaned_up(access, findings)
     complete = wanted == {name.version for name in there} and not findings.problems and findings.orphans_known
     orphans = sorted(present - findings.named) if complete else []
     report = CheckReport(
-        place.store.uri, len(wanted), len(findings.named), tuple(findings.problems), tuple(orphans), tuple(findings.not_checked)
+        access.store.uri, len(wanted), len(findings.named), tuple(findings.problems), tuple(orphans), tuple(findings.not_checked)
     )
     if findings.data is None:
         return report
     return replace(report, data=True, verified=findings.data.verified, unverified=findings.data.unverified)
 
 
-def _leave_out_cleaned_up(place: TableAccess, findings: Findings) -> None:
+def _leave_out_cleaned_up(access: TableAccess, findings: Findings) -> None:
     """What a cleanup took while it was looked at proves nothing; a version that is still there does, and so does a lost head."""
     if not findings.problems:
         return
-    there = {name.version for name in place.log.versions()}
+    there = {name.version for name in access.log.versions()}
     gone = {one.version for one in findings.problems if one.version is not None and one.version < max(there, default=0)} - there
     if gone:
         findings.problems = [one for one in findings.problems if one.version not in gone]
@@ -107,47 +107,47 @@ def _is_intact(findings: Findings, progress: Progress | None) -> bool:
     return not check.damaged
 
 
-def _gapless(place: TableAccess, there: list[VersionName], findings: Findings) -> None:
+def _gapless(access: TableAccess, there: list[VersionName], findings: Findings) -> None:
     """I1. Cleanup keeps tagged versions and fork points, so a gap above those alone is in order, and any gap below its floor.
 
     A foreign cleanup goes by age. Where the clocks of writers differed it leaves older versions below younger ones that it takes: then a
     gap proves nothing.
     """
     numbers = [name.version for name in there]
-    floor = read_floor(place.store).version
-    findings.referred = _referred(place)
+    floor = read_floor(access.store).version
+    findings.referred = _referred(access)
     kept = {number for number in numbers if number < floor} | findings.referred
     for before, after in itertools.pairwise(numbers):
         if after == before + 1 or all(number in kept for number in numbers[: numbers.index(after)]):
             continue
         text = f"versions {before + 1} to {after - 1} are missing"
-        if _clocks_differed(place, there):
+        if _clocks_differed(access, there):
             findings.not_checked.append(f"I1: {text}; the clocks of writers differed, so a cleanup by age may have taken them")
         else:
             findings.add("I1", text)
 
 
-def _referred(place: TableAccess) -> set[int]:
+def _referred(access: TableAccess) -> set[int]:
     """Versions of this line of history that tags name or branches begin at."""
-    main = main_place(place)
-    tags = {tag.version for tag in Tags(main).values() if tag.branch == place.branch}
-    return tags | {branch.parent_version for branch in Branches(main).values() if branch.parent_branch == place.branch}
+    main = main_access(access)
+    tags = {tag.version for tag in Tags(main).values() if tag.branch == access.branch}
+    return tags | {branch.parent_version for branch in Branches(main).values() if branch.parent_branch == access.branch}
 
 
-def _clocks_differed(place: TableAccess, there: list[VersionName]) -> bool:
+def _clocks_differed(access: TableAccess, there: list[VersionName]) -> bool:
     """Whether a version is older than the one below it."""
     stamps = []
     for name in there:
         try:
-            stamps.append(place.log.peek(name.version, name.scheme).manifest.timestamp_ns)
+            stamps.append(access.log.peek(name.version, name.scheme).manifest.timestamp_ns)
         except TiltyardError:
             continue  # reported where the version is looked at
     return any(after < before for before, after in itertools.pairwise(stamps))
 
 
-def _hint(place: TableAccess) -> int | None:
+def _hint(access: TableAccess) -> int | None:
     try:
-        return decode_hint(place.store.get(HINT_PATH))
+        return decode_hint(access.store.get(HINT_PATH))
     except NotFound:
         return None
 
@@ -157,14 +157,14 @@ def _present(store: ObjectStore) -> set[str]:
     return {info.path for prefix in ("data/", "_deletions/", "_indices/", TRANSACTIONS) for info in store.list(prefix)}
 
 
-def _detached(place: TableAccess, present: set[str], findings: Findings) -> None:
+def _detached(access: TableAccess, present: set[str], findings: Findings) -> None:
     """Versions beside the line of history: what they name is no orphan. Nothing else is asked of them."""
-    for name in place.store.names(VERSIONS):
+    for name in access.store.names(VERSIONS):
         parsed = parse_manifest_name(name)
         if parsed is None or not parsed.detached:
             continue
         try:
-            manifest = decode_manifest_file(place.store.get(VERSIONS + name), source=VERSIONS + name, version=parsed.version).manifest
+            manifest = decode_manifest_file(access.store.get(VERSIONS + name), source=VERSIONS + name, version=parsed.version).manifest
             directories = tuple(f"_indices/{index.uuid}/" for index in decode_indices(manifest, name))
         except TiltyardError as error:
             findings.not_checked.append(f"I8: detached version {parsed.version} cannot be read: {error}")
@@ -188,16 +188,16 @@ def _claim_data(file: DataFile, findings: Findings) -> None:
         findings.named.update(findings.by_directory.get(blob_directory(file.path), ()))
 
 
-def _one_version(place: TableAccess, name: VersionName, present: set[str], findings: Findings) -> Manifest | None:
+def _one_version(access: TableAccess, name: VersionName, present: set[str], findings: Findings) -> Manifest | None:
     version = name.version
     try:
         # What the file says of itself is compared with all of its bytes, where it says it.
-        file = place.trusted(VersionLog(place.store, verify=True).load(version, name.scheme))
+        file = access.trusted(VersionLog(access.store, verify=True).load(version, name.scheme))
     except TiltyardError as error:
         findings.add("I2", str(error), version)
         return None
     manifest = file.manifest
-    transaction = _transaction(place, file, findings)
+    transaction = _transaction(access, file, findings)
     if manifest.transaction_file:
         path = TRANSACTIONS + manifest.transaction_file
         # pylance's cleanup takes the transaction file of a version that a branch begins at; the version has a copy.
@@ -205,10 +205,10 @@ def _one_version(place: TableAccess, name: VersionName, present: set[str], findi
             _require(path, present, findings, version)
     if findings.data is not None:
         findings.data.add(file, transaction)
-    outside = Bases(place, manifest)
+    outside = Bases(access, manifest)
     for fragment in manifest.fragments:
         try:
-            _fragment(fragment, manifest, place, present, outside, findings)
+            _fragment(fragment, manifest, access, present, outside, findings)
         except InvalidInput as error:
             findings.add("I2", f"the base of fragment {fragment.id} cannot be opened: {error}", version)
     _indices(manifest, present, outside, findings)
@@ -216,11 +216,11 @@ def _one_version(place: TableAccess, name: VersionName, present: set[str], findi
     return manifest
 
 
-def _transaction(place: TableAccess, file: ManifestFile, findings: Findings) -> Transaction | None:
+def _transaction(access: TableAccess, file: ManifestFile, findings: Findings) -> Transaction | None:
     """I7: the transaction of a version made no other."""
     version = file.manifest.version
     try:
-        transaction = place.log.transaction_of(file)
+        transaction = access.log.transaction_of(file)
     except NotFound:
         findings.not_checked.append(f"I7 for version {version}: it keeps no transaction")
         return None
@@ -240,7 +240,7 @@ def _require(path: str, present: set[str], findings: Findings, version: int) -> 
 
 
 def _fragment(
-    fragment: DataFragment, manifest: Manifest, place: TableAccess, present: set[str], outside: Bases, findings: Findings
+    fragment: DataFragment, manifest: Manifest, access: TableAccess, present: set[str], outside: Bases, findings: Findings
 ) -> None:
     mixed = bool(manifest.writer_flags & Feature.MIXED_FILE_VERSIONS)
     for file in fragment.files:
@@ -257,7 +257,7 @@ def _fragment(
     if deletion is None:
         return
     path = deletion.path(fragment.id)
-    store, where = place.store, path
+    store, where = access.store, path
     if deletion.base_id is None:
         _require(path, present, findings, manifest.version)
     else:
@@ -321,12 +321,12 @@ def _indices(manifest: Manifest, present: set[str], outside: Bases, findings: Fi
         findings.named.update(path for path in present if path.startswith(directory))
 
 
-def _indices_agree(place: TableAccess, manifest: Manifest, every: bool, findings: Findings) -> None:
+def _indices_agree(access: TableAccess, manifest: Manifest, every: bool, findings: Findings) -> None:
     """I13, at the newest version that was looked at: an index leaves out no row that a scan finds."""
     if not findings.pylance_sees:
         return
     try:
-        for found in wrong_answers(place, manifest, every=every):
+        for found in wrong_answers(access, manifest, every=every):
             if isinstance(found, str):
                 findings.not_checked.append(f"I13 for {found}")
             else:
@@ -335,12 +335,12 @@ def _indices_agree(place: TableAccess, manifest: Manifest, every: bool, findings
         findings.add("I2", str(error), manifest.version)
 
 
-def _blobs_are_there(place: TableAccess, manifest: Manifest, present: set[str], findings: Findings) -> None:
+def _blobs_are_there(access: TableAccess, manifest: Manifest, present: set[str], findings: Findings) -> None:
     """I2 for files of blobs, which only the rows themselves name, at the newest version that was looked at."""
     if not findings.pylance_sees:
         return
     try:
-        for path in missing_blobs(place, manifest, present):
+        for path in missing_blobs(access, manifest, present):
             findings.add("I2", f"{path} holds a blob of a row but is not there", manifest.version)
     except TiltyardError as error:
         findings.not_checked.append(f"I2 for blobs: {error}")

@@ -41,7 +41,7 @@ class Leftover:
     reason: str
 
 
-def leftovers(place: TableAccess, main: TableAccess, now: datetime, grace: timedelta) -> Iterator[Leftover]:
+def leftovers(access: TableAccess, main: TableAccess, now: datetime, grace: timedelta) -> Iterator[Leftover]:
     """Leftovers of a line of history; with those of the main line come those of branches that are none.
 
     Args:
@@ -50,20 +50,20 @@ def leftovers(place: TableAccess, main: TableAccess, now: datetime, grace: timed
         now: the time.
         grace: how long a file must have been left alone.
     """
-    for info in _temporary(place, OWN):
+    for info in _temporary(access, OWN):
         goes = now - info.modified >= grace
         yield Leftover("temporary", info.path, info.size, goes, UNFINISHED if goes else BEING_WRITTEN)
-    if place.branch is None and _all_names_known(main):
+    if access.branch is None and _all_names_known(main):
         used = _used(main)
         names = list(_unmade(main, used, now, grace))
         yield from names
         yield from _nameless(main, used, {one.path for one in names if one.goes}, now, grace)
 
 
-def _temporary(place: TableAccess, directories: Iterable[str]) -> Iterator[ObjectInfo]:
-    if isinstance(place.store, KeepsTemporaries):
+def _temporary(access: TableAccess, directories: Iterable[str]) -> Iterator[ObjectInfo]:
+    if isinstance(access.store, KeepsTemporaries):
         for one in directories:
-            yield from place.store.temporary(one)
+            yield from access.store.temporary(one)
 
 
 def _all_names_known(main: TableAccess) -> bool:

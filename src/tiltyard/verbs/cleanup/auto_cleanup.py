@@ -65,17 +65,17 @@ def schedule_of(config: Mapping[str, str]) -> CleanupSchedule | None:
     return CleanupSchedule(interval, _age(config), _number(config, "retain_versions"))
 
 
-def clean_up_when_due(place: TableAccess, main: TableAccess, config: Mapping[str, str], version: int) -> None:
+def clean_up_when_due(access: TableAccess, main: TableAccess, config: Mapping[str, str], version: int) -> None:
     """Cleans up after a commit where the config says that it is time."""
     try:
         schedule = schedule_of(config)
         if schedule is None or not schedule.is_due(version):
             return
-        report = cleanup_table(place, main, version, Policy(schedule.older_than, schedule.retain_versions))
+        report = cleanup_table(access, main, version, Policy(schedule.older_than, schedule.retain_versions))
     except TiltyardError as error:
-        _log.warning("automatic cleanup of %s after version %s did not happen: %s", place.store.uri, version, error)
+        _log.warning("automatic cleanup of %s after version %s did not happen: %s", access.store.uri, version, error)
     else:
-        _log.info("automatic cleanup of %s after version %s: %s versions went", place.store.uri, version, len(report.versions))
+        _log.info("automatic cleanup of %s after version %s: %s versions went", access.store.uri, version, len(report.versions))
 
 
 def _number(config: Mapping[str, str], name: str) -> int | None:

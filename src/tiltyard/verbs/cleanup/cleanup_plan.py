@@ -146,24 +146,24 @@ class Claims:
     """Ids of all transactions that made a version."""
 
 
-def take_survey(place: TableAccess) -> Survey:
-    groups = _listed(place)
-    place.head()
-    sizes = {info.path: info.size for info in place.store.list(VERSIONS)}
-    return Survey(groups, place.log.versions(), sizes, place.runtime.clock.now())
+def take_survey(access: TableAccess) -> Survey:
+    groups = _listed(access)
+    access.head()
+    sizes = {info.path: info.size for info in access.store.list(VERSIONS)}
+    return Survey(groups, access.log.versions(), sizes, access.runtime.clock.now())
 
 
-def add_late_files(place: TableAccess, survey: Survey, names: Collection[str]) -> None:
+def add_late_files(access: TableAccess, survey: Survey, names: Collection[str]) -> None:
     """Lists once more where a version that goes names files that came after the first listing: busy writers make it old at once."""
     late = set(names).difference(survey.groups)
     if late:
-        survey.groups.update((key, group) for key, group in _listed(place).items() if key in late)
+        survey.groups.update((key, group) for key, group in _listed(access).items() if key in late)
 
 
-def _listed(place: TableAccess) -> dict[str, Group]:
+def _listed(access: TableAccess) -> dict[str, Group]:
     groups: dict[str, Group] = {}
     for prefix in ("data/", "_deletions/", "_indices/", TRANSACTIONS):
-        for info in place.store.list(prefix):
+        for info in access.store.list(prefix):
             found = _kind_of(info.path)
             if found is not None:
                 groups.setdefault(found[1], Group(found[0])).add(found[0], info.path, info.size, info.modified)
@@ -181,7 +181,7 @@ def _kind_of(path: str) -> tuple[str, str] | None:
 # ---- versions --------------------------------------------------------------------------------------------------------------
 
 
-def line_begins(place: TableAccess, survey: Survey, policy: Policy, recorded: int) -> int:
+def line_begins(access: TableAccess, survey: Survey, policy: Policy, recorded: int) -> int:
     """The first version that the policy leaves; older ones stay only where somebody keeps them.
 
     What an earlier cleanup had given up remains so: it may have got no further.
@@ -195,28 +195,28 @@ def line_begins(place: TableAccess, survey: Survey, policy: Policy, recorded: in
         others = survey.versions[: max(len(survey.versions) - policy.keep_versions, 0)]
     if policy.older_than is not None:
         limit = survey.now - policy.older_than
-        others = list(takewhile(lambda name: _committed_at(place, name) < limit, others))
+        others = list(takewhile(lambda name: _committed_at(access, name) < limit, others))
     begin = survey.versions[len(others)].version
     return max(begin, recorded) if recorded <= survey.head else begin
 
 
-def _committed_at(place: TableAccess, name: VersionName) -> datetime:
+def _committed_at(access: TableAccess, name: VersionName) -> datetime:
     try:
-        return moment(place.log.peek(name.version, name.scheme).manifest.timestamp_ns)
+        return moment(access.log.peek(name.version, name.scheme).manifest.timestamp_ns)
     except NotFound:
         return datetime.min.replace(tzinfo=UTC)  # another cleanup was faster
 
 
-def kept_versions(place: TableAccess, main: TableAccess, policy: Policy, own: int) -> dict[int, list[str]]:
+def kept_versions(access: TableAccess, main: TableAccess, policy: Policy, own: int) -> dict[int, list[str]]:
     """Versions that somebody keeps, whatever the policy says, and who."""
     kept: dict[int, list[str]] = {own: ["this handle is at it"]}
     for version in policy.keep:
         kept.setdefault(version, []).append("asked to keep")
     for name, tag in _items(Tags(main)):
-        if tag.branch == place.branch:
+        if tag.branch == access.branch:
             kept.setdefault(tag.version, []).append(f"tag {name}")
     for name, branch in _items(Branches(main)):
-        if branch.parent_branch == place.branch:
+        if branch.parent_branch == access.branch:
             kept.setdefault(branch.parent_version, []).append(f"branch {name}")
     return kept
 
@@ -230,24 +230,24 @@ def _items(refs: Mapping[str, Ref]) -> Iterator[tuple[str, Ref]]:
 # ---- who names what --------------------------------------------------------------------------------------------------------
 
 
-def load_version(place: TableAccess, name: VersionName) -> ManifestFile | None:
+def load_version(access: TableAccess, name: VersionName) -> ManifestFile | None:
     """A version; None if another cleanup has removed it meanwhile."""
     try:
-        return place.log.load(name.version, name.scheme)
+        return access.log.load(name.version, name.scheme)
     except NotFound:
         return None
 
 
-def claims_of(place: TableAccess, main: TableAccess, survey: Survey, going: Collection[int], ignored: Collection[str] = ()) -> Claims:
+def claims_of(access: TableAccess, main: TableAccess, survey: Survey, going: Collection[int], ignored: Collection[str] = ()) -> Claims:
     claims = Claims()
     stay: set[bytes] = set()
     go: set[bytes] = set()
     made: dict[int, str] = {}
     for name in survey.versions:
-        file = load_version(place, name)
+        file = load_version(access, name)
         if file is None:
             continue
-        transaction = _transaction(place, file)
+        transaction = _transaction(access, file)
         uuid = transaction.uuid if transaction is not None else ""
         if name.version - 1 in going and _is_owner(made, name.version - 1, transaction):
             claims.owners[name.version - 1] = made[name.version - 1]
@@ -258,9 +258,9 @@ def claims_of(place: TableAccess, main: TableAccess, survey: Survey, going: Coll
             claims.left.update(names_in(file.manifest, go, own=True))
         else:
             claims.named.update(names_in(understood(file.manifest), stay))
-    claims.named.update(_detached(place))
-    claims.named.update(named_by_staged(place, ignored))
-    claims.named.update(_lost_forks(place, main, {name.version for name in survey.versions}))
+    claims.named.update(_detached(access))
+    claims.named.update(named_by_staged(access, ignored))
+    claims.named.update(_lost_forks(access, main, {name.version for name in survey.versions}))
     return claims
 
 
@@ -275,9 +275,9 @@ def _is_owner(made: Mapping[int, str], version: int, after: Transaction | None) 
     return parent == made[version] if parent is not None else version == 1 or version - 1 in made
 
 
-def _transaction(place: TableAccess, file: ManifestFile) -> Transaction | None:
+def _transaction(access: TableAccess, file: ManifestFile) -> Transaction | None:
     try:
-        return place.log.transaction_of(file)
+        return access.log.transaction_of(file)
     except NotFound:
         return None
 
@@ -318,27 +318,27 @@ def names_in(manifest: Manifest, seen: set[bytes] | None = None, *, own: bool = 
             yield f"_indices/{index.uuid}/"
 
 
-def _detached(place: TableAccess) -> Iterator[str]:
+def _detached(access: TableAccess) -> Iterator[str]:
     """Versions beside the line of history are nobody's to remove."""
-    for name in place.store.names(VERSIONS):
+    for name in access.store.names(VERSIONS):
         parsed = parse_manifest_name(name)
         if parsed is not None and parsed.detached:
             path = VERSIONS + name
-            yield from names_in(decode_manifest_file(place.store.get(path), source=path, version=parsed.version).manifest)
+            yield from names_in(decode_manifest_file(access.store.get(path), source=path, version=parsed.version).manifest)
 
 
-def named_by_staged(place: TableAccess, ignored: Collection[str]) -> Iterator[str]:
+def named_by_staged(access: TableAccess, ignored: Collection[str]) -> Iterator[str]:
     """What versions name that a transaction over several tables has not published yet, or that were set aside for somebody to look at."""
-    for info in place.store.list(OURS):
+    for info in access.store.list(OURS):
         if info.path.startswith((STAGED, SET_ASIDE)) and info.path not in ignored:
             with suppress(NotFound):  # published or given up meanwhile
-                yield from names_in(decode_manifest_file(place.store.get(info.path), source=info.path).manifest)
+                yield from names_in(decode_manifest_file(access.store.get(info.path), source=info.path).manifest)
 
 
-def _lost_forks(place: TableAccess, main: TableAccess, present: set[int]) -> Iterator[str]:
+def _lost_forks(access: TableAccess, main: TableAccess, present: set[int]) -> Iterator[str]:
     """Files of branches whose fork point is gone, which would otherwise keep them."""
     for name, branch in _items(Branches(main)):
-        if branch.parent_branch == place.branch and branch.parent_version not in present:
+        if branch.parent_branch == access.branch and branch.parent_version not in present:
             there = main.on_branch(name)
             for one in there.log.versions():
                 yield from names_in(there.log.load(one.version, one.scheme).manifest)
@@ -347,7 +347,7 @@ def _lost_forks(place: TableAccess, main: TableAccess, present: set[int]) -> Ite
 # ---- transactions that made no version ---------------------------------------------------------------------------------------
 
 
-def add_announced(place: TableAccess, survey: Survey, claims: Claims, policy: Policy, refused: int, begun: Collection[str]) -> None:
+def add_announced(access: TableAccess, survey: Survey, claims: Claims, policy: Policy, refused: int, begun: Collection[str]) -> None:
     """Looks at transaction files that no version names: what they tell of was given up, is still to come, or came about otherwise.
 
     Args:
@@ -361,7 +361,7 @@ def add_announced(place: TableAccess, survey: Survey, claims: Claims, policy: Po
     for key, group in survey.groups.items():
         if group.kind != "transactions" or key in claims.named or key in claims.left or key in begun:
             continue
-        transaction = announced(place, key)
+        transaction = announced(access, key)
         if transaction is None:
             continue
         files = files_of(transaction)
@@ -377,11 +377,11 @@ def add_announced(place: TableAccess, survey: Survey, claims: Claims, policy: Po
                 claims.restoring.add(transaction.operation.version)
 
 
-def announced(place: TableAccess, path: str) -> Transaction | None:
+def announced(access: TableAccess, path: str) -> Transaction | None:
     """The transaction in a file. None if that is no longer there, or holds something else: then only its age counts."""
     named = parse_transaction_name(path.removeprefix(TRANSACTIONS))
     try:
-        transaction = Transaction.from_bytes(place.store.get(path), path)
+        transaction = Transaction.from_bytes(access.store.get(path), path)
     except (NotFound, CorruptTable):
         return None
     return transaction if named == (transaction.read_version, transaction.uuid) else None

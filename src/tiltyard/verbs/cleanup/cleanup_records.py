@@ -1,4 +1,4 @@
-"""CleanupRecords of a cleanup: what it gave up and what it has yet to delete, written before the first deletion."""
+"""Records of a cleanup: what it gave up and what it has yet to delete, written before the first deletion."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class CleanupRecords:
     by_path: Mapping[str, FloorRecord]
 
     @classmethod
-    def of(cls, place: TableAccess, head: int) -> CleanupRecords:
+    def of(cls, access: TableAccess, head: int) -> CleanupRecords:
         """Those that can be this table's: of a table that was here before, the floor may be above our head."""
-        return cls({path: record for path, record in read_records(place.store).items() if record.floor.version <= head})
+        return cls({path: record for path, record in read_records(access.store).items() if record.floor.version <= head})
 
     @property
     def floor(self) -> int:
@@ -98,20 +98,20 @@ def _pruned(moments: Moments, when: datetime) -> Moments:
 class Journal:
     """The record of one cleanup, from before its first deletion to after its last."""
 
-    def __init__(self, place: TableAccess, record: FloorRecord, merged: CleanupRecords) -> None:
-        self._place = place
+    def __init__(self, access: TableAccess, record: FloorRecord, merged: CleanupRecords) -> None:
+        self._access = access
         self._record = record
         self._merged = merged
-        self._path = record.path(place.runtime.random.uuid())
+        self._path = record.path(access.runtime.random.uuid())
 
     def begin(self) -> None:
         """After this, nobody who looks commits what we count on not to be committed."""
-        self._place.store.put(self._path, self._record.to_bytes())
+        self._access.store.put(self._path, self._record.to_bytes())
 
     def end(self, held: Collection[str]) -> None:
         """All is deleted but what is held: the record says so, and those before it are no longer needed."""
         left = tuple(path for path in self._record.files if path in held)
-        self._place.store.put(self._path, replace(self._record, files=left).to_bytes())
+        self._access.store.put(self._path, replace(self._record, files=left).to_bytes())
         for path, record in self._merged.by_path.items():
             if record.floor.version <= self._record.floor.version and record.floor.refused <= self._record.floor.refused:
-                self._place.store.delete(path)
+                self._access.store.delete(path)

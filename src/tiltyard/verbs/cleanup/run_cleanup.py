@@ -117,7 +117,7 @@ def deletions(store: ObjectStore, paths: Sequence[str]) -> Iterator[None]:
 
 
 def cleanup_table(
-    place: TableAccess, main: TableAccess, own: int, policy: Policy, *, dry_run: bool = False, progress: Progress | None = None
+    access: TableAccess, main: TableAccess, own: int, policy: Policy, *, dry_run: bool = False, progress: Progress | None = None
 ) -> CleanupReport:
     """Cleans up one line of history.
 
@@ -129,7 +129,7 @@ def cleanup_table(
         dry_run: only says what would go.
         progress: is told how far it is.
     """
-    work = _Work(place, main, own, policy)
+    work = _Work(access, main, own, policy)
     if not dry_run:
         work.carry_out(progress or (lambda done, total: None))
     return work.report(dry_run)
@@ -137,7 +137,7 @@ def cleanup_table(
 
 @dataclass(slots=True)
 class _Work:
-    place: TableAccess
+    access: TableAccess
     main: TableAccess
     own: int
     policy: Policy
@@ -148,26 +148,26 @@ class _Work:
     going: dict[int, VersionName] = field(init=False)
     claims: Claims = field(init=False)
     attempts: list[tuple[str, int]] = field(init=False)
-    """CleanupRecords of failed attempts that go."""
+    """Records of failed attempts that go."""
     leftovers: list[Leftover] = field(init=False)
     deleted: bool = False
     """Whether the versions are gone already."""
 
     def __post_init__(self) -> None:
-        place, policy = self.place, self.policy
-        self.survey = take_survey(place)
-        self.attempts = list(old_attempts(place, self.survey.now, policy.grace if policy.older_than is None else policy.older_than))
-        self.leftovers = list(leftovers(place, self.main, self.survey.now, policy.grace))
-        self.records = CleanupRecords.of(place, self.survey.head)
-        self.begin = line_begins(place, self.survey, policy, self.records.floor)
-        self.kept = kept_versions(place, self.main, policy, self.own)
+        access, policy = self.access, self.policy
+        self.survey = take_survey(access)
+        self.attempts = list(old_attempts(access, self.survey.now, policy.grace if policy.older_than is None else policy.older_than))
+        self.leftovers = list(leftovers(access, self.main, self.survey.now, policy.grace))
+        self.records = CleanupRecords.of(access, self.survey.head)
+        self.begin = line_begins(access, self.survey, policy, self.records.floor)
+        self.kept = kept_versions(access, self.main, policy, self.own)
         self.going = {one.version: one for one in self.survey.versions if one.version < self.begin and one.version not in self.kept}
-        self.claims = claims_of(place, self.main, self.survey, self.going, policy.ignored)
+        self.claims = claims_of(access, self.main, self.survey, self.going, policy.ignored)
         self.claims.committed.update(self.records.committed)
-        add_late_files(place, self.survey, self.claims.left)
+        add_late_files(access, self.survey, self.claims.left)
         drain = min(DRAIN, policy.grace)
         refused = self.records.refused_for_long(self.survey.now, drain)
-        add_announced(place, self.survey, self.claims, policy, refused, groups_of(self.records.files))
+        add_announced(access, self.survey, self.claims, policy, refused, groups_of(self.records.files))
         for version in self.claims.restoring:
             self._keep(version, "being restored")
 
@@ -177,7 +177,7 @@ class _Work:
         """Takes back the decision about a version that is still there."""
         name = self.going.pop(version, None)
         self.kept.setdefault(version, []).append(reason)
-        if name is not None and (file := load_version(self.place, name)) is not None:
+        if name is not None and (file := load_version(self.access, name)) is not None:
             self.claims.named.update(names_in(file.manifest))
             self.claims.owners.pop(version, None)
 
@@ -198,7 +198,7 @@ class _Work:
         removed, held = self._judged()
         manifests = []
         for version, name in sorted(self.going.items()):
-            path = self.place.log.path(version, name.scheme)
+            path = self.access.log.path(version, name.scheme)
             manifests.append(CleanedFile(path, "versions", self.survey.sizes.get(path, 0), "cleaned up by the policy"))
         kept: dict[int, tuple[str, ...]] = {}
         for one in self.survey.versions:
@@ -207,7 +207,7 @@ class _Work:
                 reasons += ["the latest"] if one.version == self.survey.head else ["the policy"] if one.version >= self.begin else []
                 kept[one.version] = tuple(reasons)
         return CleanupReport(
-            self.place.store.uri, dry_run, self.begin, tuple(sorted(self.going)), kept, (*manifests, *removed), tuple(held)
+            self.access.store.uri, dry_run, self.begin, tuple(sorted(self.going)), kept, (*manifests, *removed), tuple(held)
         )
 
     # ---- doing ---------------------------------------------------------------------------------------------------------------
@@ -220,7 +220,7 @@ class _Work:
         now, drain = self.survey.now, min(DRAIN, self.policy.grace)
         floor = self.begin if self.going else self.records.floor
         record = self.records.merged(floor, self.claims.owners, recorded if self.going else (), now, drain)
-        journal = None if self.records.says(record) else Journal(self.place, record, self.records)
+        journal = None if self.records.says(record) else Journal(self.access, record, self.records)
         if journal is not None:
             journal.begin()
         self._keep_referred()
@@ -229,13 +229,13 @@ class _Work:
         done, total = 0, len(self.going) + len(planned)
         for version, name in sorted(self.going.items()):
             # The oldest first: a writer who finds a version that has no next one can then rely on being late.
-            self.place.store.delete(self.place.log.path(version, name.scheme))
+            self.access.store.delete(self.access.log.path(version, name.scheme))
             done += 1
             progress(done, total)
         self.deleted = True
         self._meet_newcomers()
         removed, held = self._judged()
-        for _ in deletions(self.place.store, [one.path for one in removed]):
+        for _ in deletions(self.access.store, [one.path for one in removed]):
             done += 1
             progress(done, total)
         if journal is not None:
@@ -244,39 +244,39 @@ class _Work:
 
     def _remove_directories(self, removed: Sequence[str]) -> None:
         """Directories that nothing is left in: those whose files went just now, and others that nobody used during the time of grace."""
-        store = self.place.store
+        store = self.access.store
         if not isinstance(store, HasDirectories):
             return
         for directory in sorted({"/".join(path.split("/")[:2]) + "/" for path in removed if path.count("/") > 1}):
             store.remove_empty(directory, datetime.max.replace(tzinfo=UTC))
         for directory in EMPTIED:
-            store.remove_empty(directory, self.place.runtime.clock.now() - self.policy.grace)
+            store.remove_empty(directory, self.access.runtime.clock.now() - self.policy.grace)
 
     def _keep_digests(self) -> None:
         """Files outlive the transactions that brought them, and that hold their digests."""
         gone = {one.path for one in self._judged()[0]}
         if self.going or any(path.startswith(TRANSACTIONS) for path in gone):
-            keep_digests(self.place.store, self.place.runtime.random.uuid(), gone, self._inline_only())
+            keep_digests(self.access.store, self.access.runtime.random.uuid(), gone, self._inline_only())
 
     def _inline_only(self) -> Iterator[Transaction]:
         """Transactions of versions that go and that are written down nowhere else."""
         for _, name in sorted(self.going.items()):
             with suppress(NotFound):  # another cleanup was faster
-                file = self.place.log.peek(name.version, name.scheme)
+                file = self.access.log.peek(name.version, name.scheme)
                 if file.transaction is not None and TRANSACTIONS + file.manifest.transaction_file not in self.survey.groups:
-                    yield self.place.log.transaction_of(file)
+                    yield self.access.log.transaction_of(file)
 
     def _keep_referred(self) -> None:
         """Tags and branches that came since we looked. Later ones will see the record, which is there by now."""
-        for version, reasons in kept_versions(self.place, self.main, self.policy, self.own).items():
+        for version, reasons in kept_versions(self.access, self.main, self.policy, self.own).items():
             if version in self.going:
                 self._keep(version, reasons[-1])
 
     def _meet_newcomers(self) -> None:
         """Transactions and versions that came since we looked: what they name stays."""
-        for name in self.place.store.names(TRANSACTIONS):
+        for name in self.access.store.names(TRANSACTIONS):
             key = TRANSACTIONS + name
-            if key in self.survey.groups or (transaction := announced(self.place, key)) is None:
+            if key in self.survey.groups or (transaction := announced(self.access, key)) is None:
                 continue
             self.claims.awaited.update(files_of(transaction), {key})
             operation = transaction.operation
@@ -285,23 +285,23 @@ class _Work:
                     self.claims.awaited.update(self.claims.left)  # which of these it needs is no longer to be known
                 else:
                     self._keep(operation.version, "being restored")
-        self.claims.named.update(named_by_staged(self.place, self.policy.ignored))
+        self.claims.named.update(named_by_staged(self.access, self.policy.ignored))
         self._name_newer()
 
     def _name_newer(self) -> None:
         """What newer versions name. The newest of all has to be among them: it is what all later ones go on from."""
         for _ in range(LOOKS):
-            versions = self.place.log.versions()
+            versions = self.access.log.versions()
             for one in versions:
                 if one.version > self.survey.head and one.version not in self.claims.loaded:
-                    file = load_version(self.place, one)
+                    file = load_version(self.access, one)
                     if file is not None:
                         self.claims.loaded.add(one.version)
                         self.claims.named.update(names_in(understood(file.manifest)))
             if versions and versions[-1].version in self.claims.loaded:
                 return
         raise ContentionError(
-            f"Other cleanups of {self.place.store.uri} remove versions faster than the latest one can be read.",
+            f"Other cleanups of {self.access.store.uri} remove versions faster than the latest one can be read.",
             operation="cleanup",
             attempts=LOOKS,
         )

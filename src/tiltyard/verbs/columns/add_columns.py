@@ -48,7 +48,7 @@ class Adding:
 
 
 def add_columns(
-    place: TableAccess, read: ManifestFile, scheme: Scheme, adding: Adding, files: ColumnFiles, properties: Mapping[str, str],
+    access: TableAccess, read: ManifestFile, scheme: Scheme, adding: Adding, files: ColumnFiles, properties: Mapping[str, str],
     policy: ReexecutionPolicy,
 ) -> Committed:  # fmt: skip
     """Adds columns. What was written for a fragment serves again after a conflict, unless that fragment changed."""
@@ -65,12 +65,12 @@ def add_columns(
                 files.checkpoint.begin(schema)
             preserves = all(one.nullable for one in fields if one.parent_id == ROOT)
             operation = Merge(_with_columns(at, adding, fields, schema), (*manifest.fields, *fields), preserves_nullability=preserves)
-        transaction = Transaction(manifest.version, place.runtime.random.uuid(), operation, properties)
-        done = place.committer.commit(transaction, run.read, run.scheme, run.policy)
+        transaction = Transaction(manifest.version, access.runtime.random.uuid(), operation, properties)
+        done = access.committer.commit(transaction, run.read, run.scheme, run.policy)
         files.settle(operation.fragments)
         return done
 
-    return discarding(files, lambda: run_verb(place, read, scheme, execute, policy))
+    return discarding(files, lambda: run_verb(access, read, scheme, execute, policy))
 
 
 def discarding(files: ColumnFiles, work: Callable[[], Committed]) -> Committed:

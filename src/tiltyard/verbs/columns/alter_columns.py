@@ -75,7 +75,7 @@ def alterations(given: Sequence[Any]) -> tuple[Alteration, ...]:
 
 
 def alter_columns(
-    place: TableAccess,
+    access: TableAccess,
     read: ManifestFile,
     scheme: Scheme,
     wanted: Sequence[Alteration],
@@ -83,7 +83,7 @@ def alter_columns(
     policy: ReexecutionPolicy,
 ) -> Committed:
     """Alters columns, all in one commit. Only a cast writes files."""
-    files = ColumnFiles(place)
+    files = ColumnFiles(access)
 
     def execute(run: Execution) -> Committed:
         manifest = run.read.manifest
@@ -96,12 +96,12 @@ def alter_columns(
         operation: Operation = Project(plan.fields, preserves_nullability=not plan.strict)
         if plan.casts:
             operation = Merge(_cast_fragments(at, plan), plan.fields, preserves_nullability=not plan.strict)
-        transaction = Transaction(manifest.version, place.runtime.random.uuid(), operation, properties)
-        done = place.committer.commit(transaction, run.read, run.scheme, run.policy)
+        transaction = Transaction(manifest.version, access.runtime.random.uuid(), operation, properties)
+        done = access.committer.commit(transaction, run.read, run.scheme, run.policy)
         files.settle(operation.fragments if isinstance(operation, Merge) else ())
         return done
 
-    return discarding(files, lambda: run_verb(place, read, scheme, execute, policy))
+    return discarding(files, lambda: run_verb(access, read, scheme, execute, policy))
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +185,7 @@ def _cast(manifest: Manifest, tree: FieldTree, names: tuple[str, ...], old: Fiel
 
 def _refuse_nulls(at: FilesAt, plan: _Plan) -> None:
     for names in plan.strict:
-        with lance_errors(at.kept.place, "look for nulls", at.dataset.version):
+        with lance_errors(at.kept.access, "look for nulls", at.dataset.version):
             count = int(at.dataset.count_rows(f"{quoted(*names)} IS NULL"))
         if count:
             path = ".".join(names)
@@ -212,7 +212,7 @@ def _cast_fragments(at: FilesAt, plan: _Plan) -> tuple[DataFragment, ...]:
 
 def _values(at: FilesAt, before: DataFragment, fields: list[Field], one: _Cast) -> Batches:
     target = arrow_from_fields(fields)
-    for batch in scanned(at.kept.place, at.dataset, before.id, [one.path[0]]):
+    for batch in scanned(at.kept.access, at.dataset, before.id, [one.path[0]]):
         yield pa.RecordBatch.from_arrays([_within(batch.column(0), one.path[1:], target.field(0))], schema=target)
 
 
@@ -237,20 +237,20 @@ def dropped_paths(columns: object) -> tuple[str, ...]:
 
 
 def drop_columns(
-    place: TableAccess, read: ManifestFile, scheme: Scheme, paths: Sequence[str], properties: Mapping[str, str], policy: ReexecutionPolicy
+    access: TableAccess, read: ManifestFile, scheme: Scheme, paths: Sequence[str], properties: Mapping[str, str], policy: ReexecutionPolicy
 ) -> Committed:
     """Drops columns. Their values stay in the files, unread, until those are rewritten."""
 
     def execute(run: Execution) -> Committed:
         manifest = run.read.manifest
         check_writable(manifest.reader_flags, manifest.writer_flags)
-        place.ensure_safe()
+        access.ensure_safe()
         # Whatever another writer adds meanwhile fits a schema with fewer columns.
         operation = Project(_without(tree_of(manifest), paths), preserves_nullability=True)
-        transaction = Transaction(manifest.version, place.runtime.random.uuid(), operation, properties)
-        return place.committer.commit(transaction, run.read, run.scheme, run.policy)
+        transaction = Transaction(manifest.version, access.runtime.random.uuid(), operation, properties)
+        return access.committer.commit(transaction, run.read, run.scheme, run.policy)
 
-    return run_verb(place, read, scheme, execute, policy)
+    return run_verb(access, read, scheme, execute, policy)
 
 
 def _without(tree: FieldTree, paths: Sequence[str]) -> tuple[Field, ...]:

@@ -137,10 +137,10 @@ def fitting_batch(batch: object, schema: pa.Schema, rows: int, argument: str) ->
 
 
 def scanned(
-    place: TableAccess, dataset: LanceDataset, fragment: int, columns: list[str] | Mapping[str, str], batch_size: int | None = None
+    access: TableAccess, dataset: LanceDataset, fragment: int, columns: list[str] | Mapping[str, str], batch_size: int | None = None
 ) -> pa.RecordBatchReader:
     """The live rows of one fragment in order, with columns given by name or as SQL expressions by name; others may come after them."""
-    with lance_errors(place, "read columns", dataset.version):
+    with lance_errors(access, "read columns", dataset.version):
         chosen: Any = list(columns)
         if isinstance(columns, Mapping) and columns:
             chosen = dict(columns)
@@ -151,7 +151,7 @@ def scanned(
         # An expression over no column is no scan for pylance; one over the row's address is.
         bare = not columns or isinstance(chosen, dict)
         scanner = dataset.scanner(columns=chosen, fragments=[one], with_row_address=bare, batch_size=batch_size)
-        return translated(place, scanner.to_reader(), dataset.version)
+        return translated(access, scanner.to_reader(), dataset.version)
 
 
 # ---- files -----------------------------------------------------------------------------------------------------------------
@@ -165,7 +165,7 @@ class ColumnFiles:
     serves again after more rows were deleted, but not once a deleted row is back.
     """
 
-    place: TableAccess
+    access: TableAccess
     checkpoint: Checkpoint | None = None
     _files: dict[str, WrittenColumns] = field(default_factory=dict)
     _outdated: list[DataFile] = field(default_factory=list)
@@ -174,14 +174,14 @@ class ColumnFiles:
     def at(self, manifest: Manifest) -> FilesAt:
         """For a run on this version."""
         check_writable(manifest.reader_flags, manifest.writer_flags)
-        self.place.ensure_safe()
+        self.access.ensure_safe()
         names = repr([(one.id, one.parent_id, one.name, one.logical_type) for one in manifest.fields])
-        return FilesAt(self, manifest, dataset_at(self.place, manifest), names)
+        return FilesAt(self, manifest, dataset_at(self.access, manifest), names)
 
     def get(self, key: str, before: DataFragment, manifest: Manifest) -> DataFile | None:
         """The file that was written under a key, if it has a value for each row of the fragment that is live now."""
         if key not in self._files and self.checkpoint is not None:
-            found = self.checkpoint.finished(key, self.place.store)
+            found = self.checkpoint.finished(key, self.access.store)
             if found is not None:
                 self._files[key] = found
         written = self._files.get(key)
@@ -194,7 +194,7 @@ class ColumnFiles:
             return True
         if now is None:
             return False
-        vectors = DeletionVectors(self.place.store, self.place.runtime.random, self.place.open_base)
+        vectors = DeletionVectors(self.access.store, self.access.runtime.random, self.access.open_base)
         try:
             return vectors.of(replace(before, deletion_file=then), manifest.base_paths) <= vectors.of(before, manifest.base_paths)
         except (NotFound, CorruptTable, UnsupportedFeature):
@@ -206,7 +206,7 @@ class ColumnFiles:
             self._outdated.append(self._files[key].file)
         self._files[key] = written
         if self.checkpoint is not None:
-            self.place.store.sync([f"data/{file.path}"])
+            self.access.store.sync([f"data/{file.path}"])
             self.checkpoint.note(key, written)
 
     def _all(self) -> list[DataFile]:
@@ -215,7 +215,7 @@ class ColumnFiles:
     def discard(self, failure: TiltyardError) -> None:
         """After a failure: removes the files, unless it leaves open whether they are needed, or they are to be found again."""
         if self.checkpoint is None:
-            discard_files(self.place, [f"data/{file.path}" for file in self._all()], failure)
+            discard_files(self.access, [f"data/{file.path}" for file in self._all()], failure)
 
     def settle(self, used: Iterable[DataFragment]) -> None:
         """After the commit: removes files of fragments that are gone by now."""
@@ -223,7 +223,7 @@ class ColumnFiles:
         for file in self._all():
             if file.path not in needed:
                 with suppress(TiltyardError):
-                    self.place.store.delete(f"data/{file.path}")
+                    self.access.store.delete(f"data/{file.path}")
         if self.checkpoint is not None:
             self.checkpoint.close()
 
@@ -269,7 +269,7 @@ class FilesAt:
         return replace(file, fields=ids)
 
     def _written(self, before: DataFragment, fields: list[Field], batches: Batches) -> DataFile:
-        return written_columns(self.kept.place, self.dataset, before.id, self.free_names(arrow_from_fields(fields)), batches)
+        return written_columns(self.kept.access, self.dataset, before.id, self.free_names(arrow_from_fields(fields)), batches)
 
     def free_names(self, schema: pa.Schema) -> pa.Schema:
         """pylance adds columns under new names only; what a file calls its columns does not matter, their field ids do."""
@@ -284,7 +284,7 @@ class FilesAt:
         return pa.schema([one.with_name(name) for one, name in zip(schema, names, strict=True)])
 
 
-def written_columns(place: TableAccess, dataset: LanceDataset, fragment: int, schema: pa.Schema, batches: Batches) -> DataFile:
+def written_columns(access: TableAccess, dataset: LanceDataset, fragment: int, schema: pa.Schema, batches: Batches) -> DataFile:
     """Has pylance write new columns of one fragment.
 
     Args:
@@ -304,7 +304,7 @@ def written_columns(place: TableAccess, dataset: LanceDataset, fragment: int, sc
     one = dataset.get_fragment(fragment)
     assert one is not None
     known = {(file.path, file.base_id) for file in one.metadata.files}
-    with lent(schema, stream()) as source, lance_errors(place, "write columns"):
+    with lent(schema, stream()) as source, lance_errors(access, "write columns"):
         written, _ = one.merge_columns(source)
     return next(file for file in fragment_from_lance(written).files if (file.path, file.base_id) not in known)
 

@@ -28,7 +28,7 @@ _AT_ONCE: Final = 1 << 16
 
 
 def with_values(
-    place: TableAccess, dataset: LanceDataset, manifest: Manifest, before: DataFragment, values: pa.Table
+    access: TableAccess, dataset: LanceDataset, manifest: Manifest, before: DataFragment, values: pa.Table
 ) -> tuple[DataFragment, list[int], BitMap]:
     """Writes new values of some rows.
 
@@ -49,19 +49,19 @@ def with_values(
     members = {one.parent_id for one in manifest.fields}
     simple = is_plain(fields, data_version) and members.isdisjoint(one.id for one in fields) and all(one.major >= 2 for one in before.files)
     if not simple or before.physical_rows * values.nbytes > _LARGEST * len(offsets):
-        return *_joined(place, dataset, before, values), bitmap_of(offsets)
-    whole = _for_all_rows(place, dataset, before, offsets, values.select([one.name for one in fields]))
-    file = _file(place, whole, fields, data_version)
+        return *_joined(access, dataset, before, values), bitmap_of(offsets)
+    whole = _for_all_rows(access, dataset, before, offsets, values.select([one.name for one in fields]))
+    file = _file(access, whole, fields, data_version)
     taken = {one.id for one in fields}
     files = [replace(one, fields=tuple(TOMBSTONE if number in taken else number for number in one.fields)) for one in before.files]
     return replace(before, files=(*files, file)), list(file.fields), bitmap_of(offsets)
 
 
-def _for_all_rows(place: TableAccess, dataset: LanceDataset, before: DataFragment, offsets: Any, new: pa.Table) -> tuple[pa.Table, Any]:
+def _for_all_rows(access: TableAccess, dataset: LanceDataset, before: DataFragment, offsets: Any, new: pa.Table) -> tuple[pa.Table, Any]:
     """Values, and for each row of the fragment which of them is its: the new one, else its old one, and any at all if it is deleted."""
     places = np.zeros(before.physical_rows, np.int64)
     if len(offsets) < before.live_rows:
-        with lance_errors(place, "read old values", dataset.version):
+        with lance_errors(access, "read old values", dataset.version):
             fragment = dataset.get_fragment(before.id)
             assert fragment is not None
             columns = {name: quoted(name) for name in new.column_names}
@@ -75,16 +75,16 @@ def _for_all_rows(place: TableAccess, dataset: LanceDataset, before: DataFragmen
     return new, places
 
 
-def _file(place: TableAccess, whole: tuple[pa.Table, Any], fields: list[Field], data_version: str) -> DataFile:
+def _file(access: TableAccess, whole: tuple[pa.Table, Any], fields: list[Field], data_version: str) -> DataFile:
     from lance.file import LanceFileWriter
 
     values, places = whole
     schema = arrow_from_fields(fields, {})
     values = pa.table(values.columns, schema=schema)
     in_order = len(places) == values.num_rows and bool((places == np.arange(len(places))).all())
-    name = data_file_name(place.runtime.random)
-    with lance_errors(place, "write columns"):
-        writer = LanceFileWriter(f"{place.lance_uri}/data/{name}", schema, version=data_version, storage_options=place.lance_options())
+    name = data_file_name(access.runtime.random)
+    with lance_errors(access, "write columns"):
+        writer = LanceFileWriter(f"{access.lance_uri}/data/{name}", schema, version=data_version, storage_options=access.lance_options())
         for begin in range(0, len(places), _AT_ONCE):
             some = values.slice(begin, _AT_ONCE) if in_order else values.take(pa.array(places[begin : begin + _AT_ONCE]))
             for batch in some.to_batches():
@@ -94,9 +94,9 @@ def _file(place: TableAccess, whole: tuple[pa.Table, Any], fields: list[Field], 
     return DataFile(name, tuple(one.id for one in fields), tuple(range(len(fields))), major, minor, writer.size_bytes or 0)
 
 
-def _joined(place: TableAccess, dataset: LanceDataset, before: DataFragment, values: pa.Table) -> tuple[DataFragment, list[int]]:
+def _joined(access: TableAccess, dataset: LanceDataset, before: DataFragment, values: pa.Table) -> tuple[DataFragment, list[int]]:
     """The same by pylance, which looks up each row: for columns that are more than plain values, or too large to be held twice."""
-    with lance_errors(place, "write columns"):
+    with lance_errors(access, "write columns"):
         fragment = dataset.get_fragment(before.id)
         assert fragment is not None
         written, fields = fragment.update_columns(values, left_on=ADDRESS, right_on=ADDRESS)

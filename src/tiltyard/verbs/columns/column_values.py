@@ -81,14 +81,14 @@ class Expressions:
         types = {name: value.type for name, value in self.constants.items()}
         if self.sql:
             sql = expressions(self.sql, at.dataset.schema)
-            with lance_errors(at.kept.place, "work out new columns", at.dataset.version):
+            with lance_errors(at.kept.access, "work out new columns", at.dataset.version):
                 found = at.dataset.scanner(columns=sql, with_row_address=True).to_reader().schema
             types |= {name: found.field(name).type for name in self.sql}
         return pa.schema([pa.field(name, types[name]) for name in self.names])
 
     def batches(self, at: FilesAt, fragment: DataFragment) -> Batches:
         schema = self.schema(at)
-        for batch in scanned(at.kept.place, at.dataset, fragment.id, expressions(self.sql, at.dataset.schema)):
+        for batch in scanned(at.kept.access, at.dataset, fragment.id, expressions(self.sql, at.dataset.schema)):
             columns = [
                 pa.repeat(self.constants[name], batch.num_rows) if name in self.constants else batch.column(name) for name in self.names
             ]
@@ -130,7 +130,7 @@ class Lookup:
         keys = self._keys(wanted)
         schema = self.schema(at)
         rows = self.table.select(schema.names).combine_chunks()
-        for batch in scanned(at.kept.place, at.dataset, fragment.id, [self.on]):
+        for batch in scanned(at.kept.access, at.dataset, fragment.id, [self.on]):
             with _looking_up(self.on):
                 places = pc.index_in(batch.column(0), value_set=keys)
             taken = rows.take(places)
@@ -232,7 +232,7 @@ class Made:
         columns = known if self.read_columns is None else list(self.read_columns)
         if unknown := [one for one in columns if one not in known]:
             raise InvalidInput(f"There is no column {unknown[0]!r} to read.", argument="read_columns")
-        found = scanned(at.kept.place, at.dataset, fragment.id, columns, self.batch_size)
+        found = scanned(at.kept.access, at.dataset, fragment.id, columns, self.batch_size)
         return (batch.select(columns) for batch in found if batch.num_rows)
 
 

@@ -89,10 +89,10 @@ def new_data(
 
 
 def replace_data(
-    place: TableAccess, read: ManifestFile, scheme: Scheme, new: NewData, properties: Mapping[str, str], policy: ReexecutionPolicy
+    access: TableAccess, read: ManifestFile, scheme: Scheme, new: NewData, properties: Mapping[str, str], policy: ReexecutionPolicy
 ) -> Committed:
     """Replaces columns. Tables are for the rows of the version they were made for, so only a function is run again after a conflict."""
-    files = ColumnFiles(place)
+    files = ColumnFiles(access)
 
     def execute(run: Execution) -> Committed:
         manifest = run.read.manifest
@@ -102,13 +102,13 @@ def replace_data(
             files.settle(())  # an earlier run may have written some, for fragments that are gone
             return nothing_done(run, DataReplacement.name, {})
         operation = DataReplacement(replacements)
-        transaction = Transaction(manifest.version, place.runtime.random.uuid(), operation, properties)
-        done = place.committer.commit(transaction, run.read, run.scheme, run.policy)
+        transaction = Transaction(manifest.version, access.runtime.random.uuid(), operation, properties)
+        done = access.committer.commit(transaction, run.read, run.scheme, run.policy)
         files.settle(DataFragment(0, (one.new_file,), 0) for one in replacements)
         return done
 
     again = new.function is not None
-    return discarding(files, lambda: run_verb(place, read, scheme, execute, policy, again=lambda _: again))
+    return discarding(files, lambda: run_verb(access, read, scheme, execute, policy, again=lambda _: again))
 
 
 def _replacements(at: FilesAt, new: NewData) -> tuple[Replacement, ...]:
@@ -159,6 +159,6 @@ def _values(at: FilesAt, new: NewData, fragment: DataFragment, schema: pa.Schema
     known = [one.name for one in at.manifest.fields if one.parent_id == ROOT]
     if unknown := [one for one in columns if one not in known]:
         raise InvalidInput(f"There is no column {unknown[0]!r} to read.", argument="read_columns")
-    for batch in scanned(at.kept.place, at.dataset, fragment.id, columns):
+    for batch in scanned(at.kept.access, at.dataset, fragment.id, columns):
         if batch.num_rows:
             yield fitting_batch(new.function(batch.select(columns)), schema, batch.num_rows, "values")

@@ -56,8 +56,8 @@ class ColumnTask:
         Raises:
             InvalidInput: a row is there twice, or a value does not fit.
         """
-        place = open_access(self.scan.uri, Storage(self.scan.storage_options))
-        return written_columns(place, self.scan.dataset(), fragment, self.file_schema, self._in_order(fragment, values))
+        access = open_access(self.scan.uri, Storage(self.scan.storage_options))
+        return written_columns(access, self.scan.dataset(), fragment, self.file_schema, self._in_order(fragment, values))
 
     def _in_order(self, fragment: int, values: pa.Table) -> Batches:
         given = values.column(ADDRESS).to_numpy().astype(np.uint64)
@@ -89,11 +89,11 @@ ColumnWorker: TypeAlias = Callable[[ColumnTask], Mapping[int, DataFile]]
 
 
 def add_columns_of_parts(
-    place: TableAccess, read: ManifestFile, scheme: Scheme, columns: pa.Schema, worker: ColumnWorker, properties: Mapping[str, str],
+    access: TableAccess, read: ManifestFile, scheme: Scheme, columns: pa.Schema, worker: ColumnWorker, properties: Mapping[str, str],
     policy: ReexecutionPolicy,
 ) -> Committed:  # fmt: skip
     """Adds columns. Files of fragments that did not change serve again after a conflict."""
-    files = ColumnFiles(place)
+    files = ColumnFiles(access)
     what = f"parts of {columns}"
 
     def execute(run: Execution) -> Committed:
@@ -104,7 +104,7 @@ def add_columns_of_parts(
         schema = pa.schema([one.remove_metadata() for one in arrow_from_fields(fields)])
         pending = tuple(one.id for one in manifest.fragments if at.found(one, fields, what) is None)
         if pending:
-            told = worker(ColumnTask(scan_task(place, manifest), schema, at.free_names(schema), pending))
+            told = worker(ColumnTask(scan_task(access, manifest), schema, at.free_names(schema), pending))
             _keep(at, fields, what, told)
         fragments = []
         for one in manifest.fragments:
@@ -114,12 +114,12 @@ def add_columns_of_parts(
             fragments.append(replace(one, files=(*one.files, file)))
         preserves = all(one.nullable for one in fields if one.parent_id == ROOT)
         operation = Merge(tuple(fragments), (*manifest.fields, *fields), preserves_nullability=preserves)
-        transaction = Transaction(manifest.version, place.runtime.random.uuid(), operation, properties)
-        done = place.committer.commit(transaction, run.read, run.scheme, run.policy)
+        transaction = Transaction(manifest.version, access.runtime.random.uuid(), operation, properties)
+        done = access.committer.commit(transaction, run.read, run.scheme, run.policy)
         files.settle(operation.fragments)
         return done
 
-    return discarding(files, lambda: run_verb(place, read, scheme, execute, policy))
+    return discarding(files, lambda: run_verb(access, read, scheme, execute, policy))
 
 
 def _keep(at: FilesAt, fields: Sequence[Field], what: str, told: Mapping[int, DataFile]) -> None:

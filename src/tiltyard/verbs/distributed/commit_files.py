@@ -53,13 +53,13 @@ class Settled:
                 found.append(piece)
         return found
 
-    def remove_lost(self, place: TableAccess, *, leftovers: bool) -> None:
+    def remove_lost(self, access: TableAccess, *, leftovers: bool) -> None:
         """Once the others are committed, whatever else was written is of no use to anybody."""
-        remove_pieces(place.store, self.lost)
+        remove_pieces(access.store, self.lost)
         if leftovers:
             names = [path for piece in self.kept for path in piece.paths]
             for token in dict.fromkeys(piece.token for piece in self.kept):
-                remove_leftovers(place.store, token, names)
+                remove_leftovers(access.store, token, names)
 
 
 def settled(pieces: Iterable[Piece | None]) -> Settled:
@@ -84,87 +84,87 @@ def settled(pieces: Iterable[Piece | None]) -> Settled:
 
 
 def append_pieces(
-    place: TableAccess, read: ManifestFile, scheme: Scheme, pieces: Iterable[Piece | None], on_duplicate: OnDuplicate,
+    access: TableAccess, read: ManifestFile, scheme: Scheme, pieces: Iterable[Piece | None], on_duplicate: OnDuplicate,
     properties: Mapping[str, str], policy: ReexecutionPolicy, *, leftovers: bool,
 ) -> Committed:  # fmt: skip
     """Adds the rows of pieces."""
     work = settled(pieces)
-    check_place(place, work.kept)
-    take_over_digests(place, work.kept)
+    check_place(access, work.kept)
+    take_over_digests(access, work.kept)
 
     def execute(run: Execution) -> Committed:
         manifest = run.read.manifest
         check_writable(manifest.reader_flags, manifest.writer_flags)
-        place.ensure_safe()
+        access.ensure_safe()
         for piece in work.shapes:
             _check_fits(manifest, piece.fields, piece.data_format)
         key = primary_key_of(manifest)
         keys: WrittenKeys | None = AnyKeys() if key is not None else None
         if key is not None and on_duplicate == "error":
             checked = check_comparable(manifest, key)
-            keys = checked_keys(place, manifest, checked, _keys_of(place, checked, work.kept))
-        return commit_rows(place, replace(run, begun=LONG_AGO), Append(work.fragments), properties, keys)
+            keys = checked_keys(access, manifest, checked, _keys_of(access, checked, work.kept))
+        return commit_rows(access, replace(run, begun=LONG_AGO), Append(work.fragments), properties, keys)
 
     # A key that is there already is no reason to try again: the next run would find it as well.
-    done = run_verb(place, read, scheme, execute, policy, again=lambda conflict: not isinstance(conflict, KeyConflict))
-    work.remove_lost(place, leftovers=leftovers)
+    done = run_verb(access, read, scheme, execute, policy, again=lambda conflict: not isinstance(conflict, KeyConflict))
+    work.remove_lost(access, leftovers=leftovers)
     return done
 
 
 def overwrite_pieces(
-    place: TableAccess, read: ManifestFile, scheme: Scheme, task: WriteTask, pieces: Iterable[Piece | None], on_duplicate: OnDuplicate,
+    access: TableAccess, read: ManifestFile, scheme: Scheme, task: WriteTask, pieces: Iterable[Piece | None], on_duplicate: OnDuplicate,
     properties: Mapping[str, str], policy: ReexecutionPolicy, *, leftovers: bool,
 ) -> Committed:  # fmt: skip
     """Replaces rows and schema by those of pieces."""
     _check_kind(task, "overwrite")
     work = settled(pieces)
     _check_own(task, work)
-    check_place(place, work.kept)
-    take_over_digests(place, work.kept)
+    check_place(access, work.kept)
+    take_over_digests(access, work.kept)
 
     def execute(run: Execution) -> Committed:
         manifest = run.read.manifest
         check_writable(manifest.reader_flags, manifest.writer_flags)
-        place.ensure_safe()
+        access.ensure_safe()
         if (manifest.data_format.version if manifest.data_format else "2.2") != task.data_format:
             raise _changed(manifest, "the format of data files is another one now")
         if task.primary_key is None and kept_key(manifest, task.schema) != key_of(task.fields):
             raise _changed(manifest, "the table's primary key is another one now")
         if on_duplicate == "error":
-            _check_distinct(place, task, work)
+            _check_distinct(access, task, work)
         fields, fragments = _numbered_above(manifest, task.fields, work.fragments)
         metadata = dict(task.metadata)
         operation = Overwrite(fragments=fragments, schema=fields, schema_metadata=metadata)
-        return commit_rows(place, replace(run, begun=LONG_AGO), operation, properties)
+        return commit_rows(access, replace(run, begun=LONG_AGO), operation, properties)
 
-    done = run_verb(place, read, scheme, execute, policy)
-    work.remove_lost(place, leftovers=leftovers)
+    done = run_verb(access, read, scheme, execute, policy)
+    work.remove_lost(access, leftovers=leftovers)
     return done
 
 
 def create_from_pieces(
-    place: TableAccess, task: WriteTask, pieces: Iterable[Piece | None], on_duplicate: OnDuplicate, properties: Mapping[str, str],
+    access: TableAccess, task: WriteTask, pieces: Iterable[Piece | None], on_duplicate: OnDuplicate, properties: Mapping[str, str],
     *, leftovers: bool,
 ) -> Committed:  # fmt: skip
     """Makes a table of pieces."""
     _check_kind(task, "create")
     work = settled(pieces)
     _check_own(task, work)
-    check_place(place, work.kept)
-    take_over_digests(place, work.kept)
+    check_place(access, work.kept)
+    take_over_digests(access, work.kept)
     new = task.new or NewTable()
-    if place.log.head() is not None:
-        raise AlreadyExists.table(place.store.uri)
-    place.ensure_safe()
+    if access.log.head() is not None:
+        raise AlreadyExists.table(access.store.uri)
+    access.ensure_safe()
     if on_duplicate == "error":
-        _check_distinct(place, task, work)
+        _check_distinct(access, task, work)
     operation = Overwrite(
         fragments=work.fragments, schema=task.fields, schema_metadata=dict(task.metadata), config_upsert_values=new.config
     )
-    transaction = Transaction(0, place.runtime.random.uuid(), operation, properties)
+    transaction = Transaction(0, access.runtime.random.uuid(), operation, properties)
     creation = Creation(DataFormat("lance", new.data_format), new.stable_row_ids)
-    result, file = place.committer.create_table(transaction, creation, new.scheme, begun=LONG_AGO)
-    work.remove_lost(place, leftovers=leftovers)
+    result, file = access.committer.create_table(transaction, creation, new.scheme, begun=LONG_AGO)
+    work.remove_lost(access, leftovers=leftovers)
     return replace(result, rows=inserted(work.fragments)), file
 
 
@@ -214,32 +214,32 @@ def _changed(manifest: Manifest, what: str) -> RetryableConflict:
 # ---- keys ------------------------------------------------------------------------------------------------------------------
 
 
-def _check_distinct(place: TableAccess, task: WriteTask, work: Settled) -> None:
+def _check_distinct(access: TableAccess, task: WriteTask, work: Settled) -> None:
     key = primary_key_of(task)
-    keys = _keys_of(place, check_comparable(task, key), work.kept) if key is not None else None
+    keys = _keys_of(access, check_comparable(task, key), work.kept) if key is not None else None
     if keys is not None:
         distinct_keys(keys, "The rows have", Overwrite.name)
 
 
-def _keys_of(place: TableAccess, key: Key, pieces: Sequence[Piece]) -> pa.Table | None:
-    parts = [_keys_of_piece(place, key, piece) for piece in pieces if piece.rows]
+def _keys_of(access: TableAccess, key: Key, pieces: Sequence[Piece]) -> pa.Table | None:
+    parts = [_keys_of_piece(access, key, piece) for piece in pieces if piece.rows]
     return pa.concat_tables(parts) if parts else None
 
 
-def _keys_of_piece(place: TableAccess, key: Key, piece: Piece) -> pa.Table:
+def _keys_of_piece(access: TableAccess, key: Key, piece: Piece) -> pa.Table:
     if piece.keys is not None and piece.keys.num_columns == len(key.names):
         return piece.keys.rename_columns([*key.names])
     then = key_of_fields(piece, key.fields)  # as the columns were called when the files were written
     if then is None:
         raise InvalidInput("The pieces lack a column of the primary key.", argument="pieces")
-    return pa.concat_tables([_keys_in_file(place, then, path) for path in piece.paths]).rename_columns([*key.names])
+    return pa.concat_tables([_keys_in_file(access, then, path) for path in piece.paths]).rename_columns([*key.names])
 
 
-def _keys_in_file(place: TableAccess, key: Key, path: str) -> pa.Table:
+def _keys_in_file(access: TableAccess, key: Key, path: str) -> pa.Table:
     from lance.file import LanceFileReader
 
-    with lance_errors(place, "read keys"):
-        reader = LanceFileReader(f"{place.lance_uri}/data/{path}", place.lance_options(), columns=key.columns)
+    with lance_errors(access, "read keys"):
+        reader = LanceFileReader(f"{access.lance_uri}/data/{path}", access.lance_options(), columns=key.columns)
         return key.of(reader.read_all().to_table())
 
 

@@ -30,8 +30,8 @@ class CompactTask:
         """Writes the new files; gives what pylance says of them, which goes back to the driver."""
         from lance import optimize
 
-        place = open_access(self.scan.uri, Storage(self.scan.storage_options))
-        with lance_errors(place, "compact fragments", self.scan.number):
+        access = open_access(self.scan.uri, Storage(self.scan.storage_options))
+        with lance_errors(access, "compact fragments", self.scan.number):
             return str(_class(optimize, "CompactionTask").from_json(self.plan).execute(self.scan.dataset()).json())
 
 

@@ -84,5 +84,5 @@ def _pieces(batches: pa.RecordBatchReader, least: int) -> Iterable[pa.Table]:
         yield pa.Table.from_batches(kept)
 
 
-def match_task(place: TableAccess, manifest: Manifest, key: Key, keys: pa.Table) -> MatchTask:
-    return MatchTask(scan_task(place, manifest), key, keys)
+def match_task(access: TableAccess, manifest: Manifest, key: Key, keys: pa.Table) -> MatchTask:
+    return MatchTask(scan_task(access, manifest), key, keys)

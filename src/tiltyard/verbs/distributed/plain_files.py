@@ -36,8 +36,8 @@ class _File:
 class _Files:
     """The files of one stream of rows, one after the other."""
 
-    def __init__(self, place: TableAccess, schema: pa.Schema, fields: Sequence[Field], data_version: str, prefix: str) -> None:
-        self._place = place
+    def __init__(self, access: TableAccess, schema: pa.Schema, fields: Sequence[Field], data_version: str, prefix: str) -> None:
+        self._access = access
         self._schema = schema
         self._version = data_version
         self._prefix = prefix
@@ -74,7 +74,7 @@ class _Files:
         while batch.num_rows:
             file = self._open or self._begin()
             part = batch.slice(0, limits.rows - file.rows)
-            with lance_errors(self._place, "write rows"):
+            with lance_errors(self._access, "write rows"):
                 file.writer.write_batch(part)
             file.rows += part.num_rows
             file.bytes += part.nbytes
@@ -86,11 +86,11 @@ class _Files:
     def _begin(self) -> _File:
         from lance.file import LanceFileWriter
 
-        name = f"{self._prefix}{self._place.runtime.random.uuid().replace('-', '')[:16]}.lance"
+        name = f"{self._prefix}{self._access.runtime.random.uuid().replace('-', '')[:16]}.lance"
         self.names.append(name)
-        path = f"{self._place.lance_uri}/data/{name}"
-        with lance_errors(self._place, "write rows"):
-            writer = LanceFileWriter(path, self._schema, version=self._version, storage_options=self._place.lance_options())
+        path = f"{self._access.lance_uri}/data/{name}"
+        with lance_errors(self._access, "write rows"):
+            writer = LanceFileWriter(path, self._schema, version=self._version, storage_options=self._access.lance_options())
         self._open = _File(name, writer)
         return self._open
 
@@ -98,7 +98,7 @@ class _Files:
         file, self._open = self._open, None
         if file is None:
             return
-        with lance_errors(self._place, "write rows"):
+        with lance_errors(self._access, "write rows"):
             file.writer.close()
         columns = tuple(range(len(self._ids)))
         data = DataFile(file.name, self._ids, columns, self._major, self._minor, file.writer.size_bytes or 0)
@@ -108,11 +108,11 @@ class _Files:
         self._open = None
         for name in self.names:
             with suppress(StorageError):
-                self._place.store.delete(f"data/{name}")
+                self._access.store.delete(f"data/{name}")
 
 
 def write_plain(
-    place: TableAccess, rows: Rows, fields: Sequence[Field], data_version: str, limits: FileLimits, token: str
+    access: TableAccess, rows: Rows, fields: Sequence[Field], data_version: str, limits: FileLimits, token: str
 ) -> tuple[DataFragment, ...]:
     """Rows as files, synced; ``is_plain`` says of what columns.
 
@@ -124,27 +124,27 @@ def write_plain(
         limits: when to begin a new file.
         token: what the names of the files begin with, in hex.
     """
-    files = _Files(place, rows.schema, fields, data_version, file_prefix(token))
+    files = _Files(access, rows.schema, fields, data_version, file_prefix(token))
     batches: Iterable[Any] = rows.to_batches() if isinstance(rows, pa.Table) else rows
     try:
         for batch in batches:
             files.add(batch, limits)
         files.finish(limits)
         # By whoever wrote them: he who commits may be on another machine, where there is nothing to be synced.
-        place.store.sync([f"data/{name}" for name in files.names])
+        access.store.sync([f"data/{name}" for name in files.names])
     except BaseException:
         files.remove()
         raise
     return tuple(files.fragments)
 
 
-def read_plain(place: TableAccess, name: str, schema: pa.Schema, there: Sequence[str]) -> pa.Table:
+def read_plain(access: TableAccess, name: str, schema: pa.Schema, there: Sequence[str]) -> pa.Table:
     """All rows of a file that ``write_plain`` wrote, under a schema; ``there`` are the columns that the file has."""
     from lance.file import LanceFileReader
 
-    with lance_errors(place, "read rows"):
+    with lance_errors(access, "read rows"):
         columns = [one.name for one in schema if one.name in there] or [*there[:1]]  # one of them, for how many rows there are
-        reader = LanceFileReader(f"{place.lance_uri}/data/{name}", place.lance_options(), columns=columns)
+        reader = LanceFileReader(f"{access.lance_uri}/data/{name}", access.lance_options(), columns=columns)
         found = reader.read_all().to_table()
     values = [found.column(one.name) if one.name in there else pa.nulls(found.num_rows, one.type) for one in schema]
     return pa.table([value.cast(one.type) for value, one in zip(values, schema, strict=True)], schema=schema)

@@ -103,7 +103,7 @@ class Pinned:
         after: the conflict that ended the run before; None in the first one.
     """
 
-    _place: TableAccess = field(repr=False)
+    _access: TableAccess = field(repr=False)
     _manifest: Manifest = field(repr=False)
     _key: Key | None = None
     after: RetryableConflict | None = None
@@ -152,17 +152,17 @@ class Pinned:
 
     def scan_task(self) -> ScanTask:
         """Reads rows of this version."""
-        return scan_task(self._place, self._manifest)
+        return scan_task(self._access, self._manifest)
 
     def write_task(self, limits: FileLimits | None = None) -> WriteTask:
         """Writes rows for a table with the columns of this version."""
-        return append_task(self._place, self._manifest, limits or FileLimits(), None, with_keys=False)
+        return append_task(self._access, self._manifest, limits or FileLimits(), None, with_keys=False)
 
     def match_task(self, keys: pa.Table) -> MatchTask:
         """Finds rows of this version by keys that ``checked_keys`` gave."""
         if self._key is None:
             raise InvalidInput("Rows are not matched by a key here.", argument="plan")
-        return match_task(self._place, self._manifest, self._key, keys)
+        return match_task(self._access, self._manifest, self._key, keys)
 
     def refuse_carrying(self, columns: Iterable[str]) -> None:
         """Rows that move bring along what they have, which can be no blobs.
@@ -214,7 +214,7 @@ def join_rows(parts: Iterable[Mapping[int, bytes]]) -> dict[int, bytes]:
 
 
 def change_rows(
-    place: TableAccess,
+    access: TableAccess,
     read: ManifestFile,
     scheme: Scheme,
     worker: Worker,
@@ -229,27 +229,27 @@ def change_rows(
     def execute(run: Execution) -> Committed:
         manifest = run.read.manifest
         check_writable(manifest.reader_flags, manifest.writer_flags)
-        place.ensure_safe()
+        access.ensure_safe()
         check_progress(manifest, plan.generations)
         key = _checked_plan(manifest, plan)
-        change = worker(Pinned(place, manifest, key, run.after))
-        check_place(place, change.pieces)
+        change = worker(Pinned(access, manifest, key, run.after))
+        check_place(access, change.pieces)
         latest[:] = [change]
         for piece in change.pieces:
             written.setdefault(piece.token, []).append(piece)
         if not change.taken and not any(piece.rows for piece in change.pieces):
             if plan.generations:
-                return commit_progress(place, run, plan.generations, properties, change.counts)
+                return commit_progress(access, run, plan.generations, properties, change.counts)
             return nothing_done(run, Delete.name if plan.kind == "delete" else Update.name, change.counts)
-        return _commit(place, run, plan, key, change, properties)
+        return _commit(access, run, plan, key, change, properties)
 
     try:
-        done = run_verb(place, read, scheme, execute, policy)
+        done = run_verb(access, read, scheme, execute, policy)
     except TiltyardError as error:
         if not isinstance(error, OutcomeUnknown):
-            _discard(place, written, ())
+            _discard(access, written, ())
         raise
-    _discard(place, written, {path for change in latest for piece in change.pieces for path in piece.paths})
+    _discard(access, written, {path for change in latest for piece in change.pieces for path in piece.paths})
     return done
 
 
@@ -285,7 +285,7 @@ def _matched_otherwise(manifest: Manifest, plan: RowPlan, top: Collection[str]) 
     return check_comparable(manifest, primary)
 
 
-def _new_keys(place: TableAccess, manifest: Manifest, plan: RowPlan, key: Key | None, change: RowChange) -> NewKeys | None:
+def _new_keys(access: TableAccess, manifest: Manifest, plan: RowPlan, key: Key | None, change: RowChange) -> NewKeys | None:
     """The keys that the commit brings.
 
     Raises:
@@ -299,7 +299,7 @@ def _new_keys(place: TableAccess, manifest: Manifest, plan: RowPlan, key: Key | 
         keys = key.of(pa.Table.from_batches([], arrow_from_fields(manifest.fields, {})))
     if not change.distinct:
         distinct_keys(keys, "The new rows have", "Merge")
-    new = NewKeys(place, key, keys, filter_of(key, manifest, keys) if primary else None)
+    new = NewKeys(access, key, keys, filter_of(key, manifest, keys) if primary else None)
     if plan.on == () and (shared := new.shared_with_all(manifest)):
         raise KeyConflict(
             f"Version {manifest.version} already has these keys: {'; '.join(shared)}.",
@@ -312,13 +312,13 @@ def _new_keys(place: TableAccess, manifest: Manifest, plan: RowPlan, key: Key | 
 
 
 def _commit(
-    place: TableAccess, run: Execution, plan: RowPlan, key: Key | None, change: RowChange, properties: Mapping[str, str]
+    access: TableAccess, run: Execution, plan: RowPlan, key: Key | None, change: RowChange, properties: Mapping[str, str]
 ) -> Committed:
     manifest = run.read.manifest
-    keys = _new_keys(place, manifest, plan, key, change)
-    rows = _live(place, manifest, change.taken)
+    keys = _new_keys(access, manifest, plan, key, change)
+    rows = _live(access, manifest, change.taken)
     fragments = _fragments(manifest, change)
-    struck = strike_out(place, manifest, rows)
+    struck = strike_out(access, manifest, rows)
     operation: Update | Delete
     if plan.kind == "delete":
         operation = Delete(struck.updated, struck.removed, plan.predicate)
@@ -327,19 +327,19 @@ def _commit(
         assigned = None if inserted or plan.updated is None or change.counts.get("inserted") else plan.updated
         operation = update_of(manifest, struck, fragments, assigned)
         operation = replace(operation, inserted_rows=keys.filter if keys is not None else None, compacted_sstables=plan.generations)
-    transaction = Transaction(manifest.version, place.runtime.random.uuid(), operation, properties)
+    transaction = Transaction(manifest.version, access.runtime.random.uuid(), operation, properties)
     try:
-        return place.committer.commit(transaction, run.read, run.scheme, run.policy, keys=keys, rows=rows, counts=change.counts)
+        return access.committer.commit(transaction, run.read, run.scheme, run.policy, keys=keys, rows=rows, counts=change.counts)
     except TiltyardError as error:
-        _discard_struck(place, struck, error)
+        _discard_struck(access, struck, error)
         raise
 
 
-def _live(place: TableAccess, manifest: Manifest, taken: Mapping[int, bytes]) -> Rows:
+def _live(access: TableAccess, manifest: Manifest, taken: Mapping[int, bytes]) -> Rows:
     """The rows to be struck out, if all of them are there."""
     rows = {number: BitMap.deserialize(packed) for number, packed in taken.items()}
     known = fragments_of(manifest, rows)
-    vectors = DeletionVectors(place.store, place.runtime.random, place.open_base, place.digests.note)
+    vectors = DeletionVectors(access.store, access.runtime.random, access.open_base, access.digests.note)
     for number, some in rows.items():
         fragment = known.get(number)
         if fragment is None or (some and some.max() >= fragment.physical_rows) or vectors.of(fragment, manifest.base_paths) & some:
@@ -360,12 +360,12 @@ def _fragments(manifest: Manifest, change: RowChange) -> tuple[DataFragment, ...
     return tuple(one for piece, moved in pairs for one in with_row_ids(piece.fragments, np.asarray(moved, np.uint64)))
 
 
-def _discard_struck(place: TableAccess, struck: Struck, error: TiltyardError) -> None:
-    discard_files(place, struck.files(), error)
+def _discard_struck(access: TableAccess, struck: Struck, error: TiltyardError) -> None:
+    discard_files(access, struck.files(), error)
 
 
-def _discard(place: TableAccess, written: Mapping[str, Sequence[Piece]], kept: Collection[str]) -> None:
+def _discard(access: TableAccess, written: Mapping[str, Sequence[Piece]], kept: Collection[str]) -> None:
     """Removes what was written in vain: in runs before the last one, or by attempts that came back to nobody."""
     for token, pieces in written.items():
-        remove_pieces(place.store, [piece for piece in pieces if not set(piece.paths) & set(kept)])
-        remove_leftovers(place.store, token, kept)
+        remove_pieces(access.store, [piece for piece in pieces if not set(piece.paths) & set(kept)])
+        remove_leftovers(access.store, token, kept)

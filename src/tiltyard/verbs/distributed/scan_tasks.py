@@ -59,14 +59,14 @@ class ScanTask:
         count = max(1, min(most, len(self.fragments)))
         groups: list[tuple[int, list[int]]] = [(0, []) for _ in range(count)]
         for number, rows in sorted(self.fragments, key=lambda one: (-one[1], one[0])):
-            place = min(range(count), key=lambda index: groups[index][0])
-            groups[place] = (groups[place][0] + max(rows, 1), [*groups[place][1], number])
+            access = min(range(count), key=lambda index: groups[index][0])
+            groups[access] = (groups[access][0] + max(rows, 1), [*groups[access][1], number])
         return [tuple(sorted(ids)) for _, ids in groups if ids]
 
     def dataset(self) -> LanceDataset:
         """pylance's handle, kept open in this process."""
         if self.limits is not None:
-            return cast("LanceDataset", IsolatedDataset(self._place(), self.number, self.limits))
+            return cast("LanceDataset", IsolatedDataset(self._access(), self.number, self.limits))
         options = tuple(sorted(self.storage_options.items())) if self.storage_options else None
         return _opened(self.uri, self.number, self.identity, options)
 
@@ -88,7 +88,7 @@ class ScanTask:
             row_id: add ``_rowid``.
             batch_size: rows at a time.
         """
-        with lance_errors(self._place(), "read rows", self.number):
+        with lance_errors(self._access(), "read rows", self.number):
             dataset = self.dataset()
             chosen: Any = expressions(columns, dataset.schema) if isinstance(columns, Mapping) else {name: quoted(name) for name in columns}
             some: Any = None if fragments is None else [dataset.get_fragment(number) for number in fragments]
@@ -99,19 +99,19 @@ class ScanTask:
             reader = scanner.to_reader()
         names = [*chosen, *([ADDRESS] if row_address else []), *([ROW_ID] if row_id else [])]
         schema = pa.schema([reader.schema.field(name) for name in names])
-        found = translated(self._place(), reader, self.number)
+        found = translated(self._access(), reader, self.number)
         return pa.RecordBatchReader.from_batches(schema, (batch.select(names) for batch in found))
 
     def take(self, rows: pa.Array, columns: Sequence[str]) -> pa.Table:
         """Columns of rows, in the order asked for: by address, or by row id where rows keep theirs."""
-        with lance_errors(self._place(), "read rows by their places", self.number):
+        with lance_errors(self._access(), "read rows by their places", self.number):
             parts = [
                 self.dataset()._take_rows(rows.slice(begin, _AT_ONCE), columns={name: quoted(name) for name in columns})
                 for begin in range(0, len(rows), _AT_ONCE)
             ]
             return pa.concat_tables(parts) if parts else self.dataset().schema.empty_table().select(list(columns))
 
-    def _place(self) -> TableAccess:
+    def _access(self) -> TableAccess:
         """For messages, which must not show credentials."""
         return _named(self.uri, tuple(sorted(self.storage_options.items())) if self.storage_options else None)
 
@@ -143,15 +143,15 @@ def reading_errors(uri: str, version: int, storage_options: Mapping[str, str] | 
         yield
 
 
-def scan_task(place: TableAccess, manifest: Manifest) -> ScanTask:
+def scan_task(access: TableAccess, manifest: Manifest) -> ScanTask:
     """For a version whose deletion files are looked at first, here: others trust what they are given."""
-    check_deletions(place, manifest)
+    check_deletions(access, manifest)
     return ScanTask(
-        place.lance_uri,
-        place.lance_version(manifest.version),
+        access.lance_uri,
+        access.lance_version(manifest.version),
         f"{manifest.timestamp_ns} {manifest.transaction_file}",
         tuple((one.id, one.live_rows) for one in manifest.fragments),
         has_stable_row_ids(manifest),
-        place.lance_options(),
-        place.limits,
+        access.lance_options(),
+        access.limits,
     )

@@ -72,7 +72,7 @@ class Piece:
     version: int = 0
     part: str | None = None
     keys: pa.Table | None = field(default=None, repr=False, compare=False)
-    place: str = field(default="", repr=False)
+    access: str = field(default="", repr=False)
     digests: Mapping[str, Digest] = field(default_factory=dict, repr=False, compare=False)
 
     @property
@@ -143,25 +143,25 @@ class WriteTask:
         Raises:
             InvalidInput: the rows do not fit the table.
         """
-        place = open_access(self.uri, Storage(self.storage_options, self.durability))
+        access = open_access(self.uri, Storage(self.storage_options, self.durability))
         rows = _as_rows(data)
         if rows is None:
-            return Piece(self.token, (), self.fields, 0, 0, self.data_format, self.version, part, place=place.lance_uri)
+            return Piece(self.token, (), self.fields, 0, 0, self.data_format, self.version, part, access=access.lance_uri)
         match = self._match(rows.schema)
         rows = conformed(rows, match.schema, match.check_not_null)
         passing = PassingKeys(self.key) if self.key is not None else None
         if passing is not None:
             rows = passing.noting(rows)
-        fragments = self._files(place, rows, match)
+        fragments = self._files(access, rows, match)
         keys = passing.keys() if passing is not None else None
         if keys is not None and keys.nbytes > INLINE_KEYS:
             keys = None
         count = sum(one.physical_rows for one in fragments)
         size = sum(file.size for one in fragments for file in one.files)
         paths = [f"{_DATA}{file.path}" for one in fragments for file in one.files]
-        digests = place.digests.of(paths, blobs=any(map(has_blobs, match.schema)))
+        digests = access.digests.of(paths, blobs=any(map(has_blobs, match.schema)))
         return Piece(
-            self.token, fragments, match.fields, count, size, self.data_format, self.version, part, keys, place.lance_uri, digests
+            self.token, fragments, match.fields, count, size, self.data_format, self.version, part, keys, access.lance_uri, digests
         )  # fmt: skip
 
     def read(self, pieces: Iterable[Piece | None], columns: Sequence[str] | None = None) -> pa.Table:
@@ -174,7 +174,7 @@ class WriteTask:
         Raises:
             UnsupportedFeature: there are columns that are stored in another form than they are given in, such as blobs.
         """
-        place = open_access(self.uri, Storage(self.storage_options, self.durability))
+        access = open_access(self.uri, Storage(self.storage_options, self.durability))
         if not is_plain(self.fields, self.data_format):
             raise UnsupportedFeature("Pieces with such columns cannot be read by themselves.", feature="reading pieces")
         schema = arrow_from_fields(self.fields)
@@ -183,7 +183,7 @@ class WriteTask:
         parts = []
         for one in filter(None, pieces):
             there = [field.name for field in one.fields if field.parent_id < 0]
-            parts += [read_plain(place, path, schema, there) for path in one.paths]
+            parts += [read_plain(access, path, schema, there) for path in one.paths]
         return pa.concat_tables([schema.empty_table(), *parts])
 
     def discard(self, pieces: Iterable[Piece | None] = (), *, all_of_token: bool = False) -> int:
@@ -199,27 +199,27 @@ class WriteTask:
             InvalidInput: a version of the table has them; nothing is removed.
         """
         given = [one for one in pieces if one is not None]
-        place = open_access(self.uri, Storage(self.storage_options, self.durability))
+        access = open_access(self.uri, Storage(self.storage_options, self.durability))
         tokens = dict.fromkeys((self.token, *(one.token for one in given)))
-        refuse_committed(place, self.version, [path for one in given for path in one.paths], tokens if all_of_token else ())
-        removed = remove_pieces(place.store, given)
+        refuse_committed(access, self.version, [path for one in given for path in one.paths], tokens if all_of_token else ())
+        removed = remove_pieces(access.store, given)
         if all_of_token:
-            removed += sum(remove_leftovers(place.store, token, ()) for token in tokens)
+            removed += sum(remove_leftovers(access.store, token, ()) for token in tokens)
         return removed
 
     def _match(self, schema: pa.Schema) -> SchemaMatch:
         return match_schema(self.fields, schema)
 
-    def _files(self, place: TableAccess, rows: Rows, match: SchemaMatch) -> tuple[DataFragment, ...]:
+    def _files(self, access: TableAccess, rows: Rows, match: SchemaMatch) -> tuple[DataFragment, ...]:
         if is_plain(match.fields, self.data_format):
-            return write_plain(place, rows, match.fields, self.data_format, self.limits, self.token)
+            return write_plain(access, rows, match.fields, self.data_format, self.limits, self.token)
         if self.kind == "append":
             # A handle that finds the version by the number pylance knows it by: inside a transaction that is another one than ours.
-            dataset = partial(open_dataset, place, self.lance_version, writing=True)
-            made = write_into(place, rows, match.fields, self.data_format, dataset, self.limits)
+            dataset = partial(open_dataset, access, self.lance_version, writing=True)
+            made = write_into(access, rows, match.fields, self.data_format, dataset, self.limits)
         else:
-            made = write_new(place, rows, self.data_format, self.limits, replacing=self.kind == "overwrite")
-        place.store.sync([f"{_DATA}{file.path}" for one in made for file in one.files])
+            made = write_new(access, rows, self.data_format, self.limits, replacing=self.kind == "overwrite")
+        access.store.sync([f"{_DATA}{file.path}" for one in made for file in one.files])
         return _numbered(made, leaf_ids(match.fields, file_version(self.data_format)))
 
 
@@ -247,49 +247,49 @@ def _as_rows(data: Any) -> Rows | None:
 # ---- tasks -----------------------------------------------------------------------------------------------------------------
 
 
-def new_token(place: TableAccess) -> str:
-    return place.runtime.random.uuid().replace("-", "")[: 2 * _TOKEN_BYTES]
+def new_token(access: TableAccess) -> str:
+    return access.runtime.random.uuid().replace("-", "")[: 2 * _TOKEN_BYTES]
 
 
-def append_task(place: TableAccess, manifest: Manifest, limits: FileLimits, schema: pa.Schema | None, *, with_keys: bool) -> WriteTask:
+def append_task(access: TableAccess, manifest: Manifest, limits: FileLimits, schema: pa.Schema | None, *, with_keys: bool) -> WriteTask:
     """A task whose pieces are to be appended."""
     key = primary_key_of(manifest)
     checked = check_comparable(manifest, key) if key is not None and with_keys else None
     data_format = manifest.data_format.version if manifest.data_format else ""
     task = WriteTask(
-        place.uri, "append", tuple(manifest.fields), manifest.version, data_format, limits, new_token(place),
-        dict(manifest.schema_metadata), place.storage_options, place.durability, checked,
+        access.uri, "append", tuple(manifest.fields), manifest.version, data_format, limits, new_token(access),
+        dict(manifest.schema_metadata), access.storage_options, access.durability, checked,
     )  # fmt: skip
     if schema is not None:
         task.check(schema)
     if manifest.data_format is not None:
         check_encodable(task.fields, file_version(data_format))
     if not is_plain(task.fields, data_format):
-        task = replace(task, lance_version=place.lance_version(manifest.version))
+        task = replace(task, lance_version=access.lance_version(manifest.version))
     return task
 
 
 def overwrite_task(
-    place: TableAccess, manifest: Manifest, limits: FileLimits, schema: pa.Schema, primary_key: Sequence[str] | None, *, with_keys: bool
+    access: TableAccess, manifest: Manifest, limits: FileLimits, schema: pa.Schema, primary_key: Sequence[str] | None, *, with_keys: bool
 ) -> WriteTask:
     """A task whose pieces replace all rows, and the schema by this one."""
     data_format = manifest.data_format.version if manifest.data_format else "2.2"
     key = kept_key(manifest, schema) if primary_key is None else tuple(primary_key)
-    task = _with_schema(place, "overwrite", schema, key, data_format, limits, with_keys=with_keys)
+    task = _with_schema(access, "overwrite", schema, key, data_format, limits, with_keys=with_keys)
     return replace(task, version=manifest.version, primary_key=None if primary_key is None else tuple(primary_key))
 
 
 def create_task(
-    place: TableAccess, schema: pa.Schema, new: NewTable, limits: FileLimits, *, with_keys: bool, table_id: str = ""
+    access: TableAccess, schema: pa.Schema, new: NewTable, limits: FileLimits, *, with_keys: bool, table_id: str = ""
 ) -> WriteTask:
     """A task whose pieces make a new table."""
     key = tuple(new.primary_key or ())
-    task = _with_schema(place, "create", schema, key, new.data_format, limits, with_keys=with_keys)
+    task = _with_schema(access, "create", schema, key, new.data_format, limits, with_keys=with_keys)
     return replace(task, new=new, primary_key=key, table_id=table_id)
 
 
 def _with_schema(
-    place: TableAccess, kind: Kind, schema: pa.Schema, key: Sequence[str], data_format: str, limits: FileLimits, *, with_keys: bool
+    access: TableAccess, kind: Kind, schema: pa.Schema, key: Sequence[str], data_format: str, limits: FileLimits, *, with_keys: bool
 ) -> WriteTask:
     if not isinstance(schema, pa.Schema):
         raise InvalidInput(f"A schema is a pyarrow.Schema, not {type(schema).__name__}.", argument="schema")
@@ -297,46 +297,46 @@ def _with_schema(
     fields, metadata = fields_from_arrow(schema, primary_key=tuple(key) or None, file_version=version)
     check_encodable(fields, version)
     task = WriteTask(
-        place.uri, kind, fields, 0, data_format, limits, new_token(place), dict(metadata), place.storage_options, place.durability
+        access.uri, kind, fields, 0, data_format, limits, new_token(access), dict(metadata), access.storage_options, access.durability
     )  # fmt: skip
     primary = primary_key_of(task)
     return replace(task, key=check_comparable(task, primary) if primary is not None and with_keys else None)
 
 
-def check_place(place: TableAccess, pieces: Iterable[Piece]) -> None:
+def check_place(access: TableAccess, pieces: Iterable[Piece]) -> None:
     """Refuses files that lie elsewhere: a table may have been made anew, under its name, since they were written."""
     for piece in pieces:
-        if piece.place != place.lance_uri:
+        if piece.access != access.lance_uri:
             raise InvalidInput(
-                f"A piece was written to {redact(piece.place)}, and the table is at {redact(place.lance_uri)}.",
+                f"A piece was written to {redact(piece.access)}, and the table is at {redact(access.lance_uri)}.",
                 argument="pieces",
                 advice="Make a new write task and write the rows again.",
             )
 
 
-def take_over_digests(place: TableAccess, pieces: Iterable[Piece]) -> None:
+def take_over_digests(access: TableAccess, pieces: Iterable[Piece]) -> None:
     """What writers found out about their files need not be found out again, perhaps from far away."""
     for piece in pieces:
-        place.digests.remember(piece.digests)
+        access.digests.remember(piece.digests)
 
 
 # ---- files that nobody wants -----------------------------------------------------------------------------------------------
 
 
-def refuse_committed(place: TableAccess, since: int, paths: Iterable[str], tokens: Iterable[str] = ()) -> None:
+def refuse_committed(access: TableAccess, since: int, paths: Iterable[str], tokens: Iterable[str] = ()) -> None:
     """Makes sure that no version after one has these files, or others of these groups.
 
     Whoever asks for their removal may not know what became of a commit: its process may have died right after it.
     """
     wanted, begins = frozenset(paths), tuple(file_prefix(token) for token in tokens)
-    head = place.log.head()
-    for name in place.log.versions() if head is not None else ():
+    head = access.log.head()
+    for name in access.log.versions() if head is not None else ():
         if name.version <= since or head is None:
             continue
-        for fragment in place.load(name.version, head[1]).manifest.fragments:
+        for fragment in access.load(name.version, head[1]).manifest.fragments:
             if any(file.path in wanted or (begins and file.path.startswith(begins)) for file in fragment.files):
                 raise InvalidInput(
-                    f"Version {name.version} of {place.store.uri} has a file of these pieces.",
+                    f"Version {name.version} of {access.store.uri} has a file of these pieces.",
                     argument="pieces",
                     advice="They are committed: keep them.",
                 )
@@ -375,10 +375,10 @@ def remove_leftovers(store: ObjectStore, token: str, kept: Iterable[str]) -> int
 
 
 def new_task(
-    place: TableAccess, schema: pa.Schema, primary_key: Sequence[str] | None, stable_row_ids: bool, options: TableOptions | None
+    access: TableAccess, schema: pa.Schema, primary_key: Sequence[str] | None, stable_row_ids: bool, options: TableOptions | None
 ) -> WriteTask:
     """A task for a table that is not there yet, as a caller describes it."""
     given = options or TableOptions()
     how = Writing(without_base(given.files), given.on_duplicate)
     new = NewTable.of(primary_key, stable_row_ids, given)
-    return create_task(place, schema, new, how.limits, with_keys=given.on_duplicate == "error")
+    return create_task(access, schema, new, how.limits, with_keys=given.on_duplicate == "error")

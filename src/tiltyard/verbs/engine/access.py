@@ -161,12 +161,12 @@ class TableAccess:
         return self.lance_uri[: -len(branch_root(self.branch)) - 1] if self.branch else self.lance_uri
 
 
-def main_place(place: TableAccess) -> TableAccess:
+def main_access(access: TableAccess) -> TableAccess:
     """The main line of a branch's table; tags and branches are kept there."""
-    if place.branch is None:
-        return place
-    store = open_store(place.main_uri, storage_options=place.storage_options, durability=place.durability)
-    return replace(place, uri=place.main_uri, store=store, branch=None, outside=None)
+    if access.branch is None:
+        return access
+    store = open_store(access.main_uri, storage_options=access.storage_options, durability=access.durability)
+    return replace(access, uri=access.main_uri, store=store, branch=None, outside=None)
 
 
 def open_access(

@@ -68,7 +68,7 @@ def blob_files(store: ObjectStore, fragments: Iterable[DataFragment]) -> list[st
     return [directory + name for directory in own for name in store.names(directory)]
 
 
-def missing_blobs(place: TableAccess, manifest: Manifest, present: set[str]) -> Iterator[str]:
+def missing_blobs(access: TableAccess, manifest: Manifest, present: set[str]) -> Iterator[str]:
     """Files that a blob column of this version points to and that are not there."""
     for column in manifest.fields:
         if column.parent_id >= 0 or not is_blob_v2(column):
@@ -79,7 +79,7 @@ def missing_blobs(place: TableAccess, manifest: Manifest, present: set[str]) -> 
             for file in fragment.files
             if column.id in file.fields and file.base_id is None
         }
-        for fragment_id, number in sorted(_beside(place, manifest.version, column.name)):
+        for fragment_id, number in sorted(_beside(access, manifest.version, column.name)):
             if fragment_id in directories:
                 # Numbers are written with the lowest bit first, which spreads them over a store's partitions.
                 path = f"{directories[fragment_id]}{f'{number:032b}'[::-1]}.blob"
@@ -87,11 +87,11 @@ def missing_blobs(place: TableAccess, manifest: Manifest, present: set[str]) -> 
                     yield path
 
 
-def _beside(place: TableAccess, version: int, column: str) -> set[tuple[int, int]]:
+def _beside(access: TableAccess, version: int, column: str) -> set[tuple[int, int]]:
     """Fragment and number of each file that the descriptions of a column point to."""
     found: set[tuple[int, int]] = set()
-    with lance_errors(place, "read blob descriptions", version):
-        for batch in open_dataset(place, version).scanner(columns=[column], with_row_address=True).to_batches():
+    with lance_errors(access, "read blob descriptions", version):
+        for batch in open_dataset(access, version).scanner(columns=[column], with_row_address=True).to_batches():
             described = batch.column(column)
             kinds, numbers = (pc.struct_field(described, name) for name in ("kind", "blob_id"))
             aside = pc.is_in(kinds, value_set=_BESIDE)

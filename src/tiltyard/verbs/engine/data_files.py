@@ -38,15 +38,15 @@ SMALL_BYTES: Final = 32 * 1024**2
 
 
 def write_new(
-    place: TableAccess, rows: Rows, data_version: str, limits: FileLimits, *, replacing: bool, target: WriteBase | None = None
+    access: TableAccess, rows: Rows, data_version: str, limits: FileLimits, *, replacing: bool, target: WriteBase | None = None
 ) -> tuple[DataFragment, ...]:
     """Files for a table whose schema is that of the rows; ``replacing`` one that is there, or making the first."""
     mode = "overwrite" if replacing else "create"
-    return _write(place, rows, place.lance_uri, limits, target, mode=mode, data_storage_version=data_version)
+    return _write(access, rows, access.lance_uri, limits, target, mode=mode, data_storage_version=data_version)
 
 
 def write_into(
-    place: TableAccess, rows: Rows, fields: Sequence[Field], data_version: str, dataset: Callable[[], LanceDataset], limits: FileLimits,
+    access: TableAccess, rows: Rows, fields: Sequence[Field], data_version: str, dataset: Callable[[], LanceDataset], limits: FileLimits,
     target: WriteBase | None = None,
 ) -> tuple[DataFragment, ...]:  # fmt: skip
     """Files for an existing table.
@@ -61,8 +61,8 @@ def write_into(
         target: the base to write to; the table's own directory without one.
     """
     if isinstance(rows, pa.Table) and rows.nbytes <= SMALL_BYTES and rows.num_rows <= limits.rows and is_plain(fields, data_version):
-        return _write_small(place, rows, fields, data_version, target) if rows.num_rows else ()
-    return _write(place, rows, dataset(), limits, target, mode="append")
+        return _write_small(access, rows, fields, data_version, target) if rows.num_rows else ()
+    return _write(access, rows, dataset(), limits, target, mode="append")
 
 
 def is_plain(fields: Sequence[Field], data_version: str) -> bool:
@@ -73,32 +73,32 @@ def is_plain(fields: Sequence[Field], data_version: str) -> bool:
 
 
 def _write_small(
-    place: TableAccess, rows: pa.Table, fields: Sequence[Field], data_version: str, target: WriteBase | None
+    access: TableAccess, rows: pa.Table, fields: Sequence[Field], data_version: str, target: WriteBase | None
 ) -> tuple[DataFragment, ...]:
     from lance.file import LanceFileWriter
 
     major, minor = (int(part) for part in data_version.split("."))
-    name = data_file_name(place.runtime.random)
+    name = data_file_name(access.runtime.random)
     ids = leaf_ids(fields, (major, minor))
 
     def write(path: str, options: dict[str, str] | None) -> int:
-        with lance_errors(place, "write rows"):
+        with lance_errors(access, "write rows"):
             writer = LanceFileWriter(path, rows.schema, version=data_version, storage_options=options)
             writer.write_batch(rows)
             writer.close()
         return writer.size_bytes or 0
 
-    if target is None and is_remote(place.store):
+    if target is None and is_remote(access.store):
         # Uploaded by us, in the one request it takes pylance: so its digest needs no other that reads it back.
         with tempfile.TemporaryDirectory(prefix="tiltyard-") as directory:
             staged = Path(directory) / name
             write(str(staged), None)
             data = staged.read_bytes()
-        place.store.put(f"data/{name}", data)
-        place.digests.note(f"data/{name}", data)
+        access.store.put(f"data/{name}", data)
+        access.digests.note(f"data/{name}", data)
         size = len(data)
     else:
-        size = write(f"{place.lance_uri}/data/{name}" if target is None else target.uri_of(name), place.lance_options())
+        size = write(f"{access.lance_uri}/data/{name}" if target is None else target.uri_of(name), access.lance_options())
     file = DataFile(name, ids, tuple(range(len(ids))), major, minor, size)
     made = (DataFragment(id=0, files=(file,), physical_rows=rows.num_rows),)
     return made if target is None else target.placed(made)
@@ -110,35 +110,35 @@ def data_file_name(random: Randomness) -> str:
     return f"{int.from_bytes(raw[:3], 'big'):024b}{raw[3:].hex()}.lance"
 
 
-def _write(place: TableAccess, rows: Rows, to: Any, limits: FileLimits, target: WriteBase | None, **how: Any) -> tuple[DataFragment, ...]:
+def _write(access: TableAccess, rows: Rows, to: Any, limits: FileLimits, target: WriteBase | None, **how: Any) -> tuple[DataFragment, ...]:
     from lance.fragment import write_fragments
 
     blobs = any(map(has_blobs, rows.schema))
     if target is not None and blobs:
         raise UnsupportedFeature("Blobs cannot be written to a base.", feature="blobs in a base", writing=True, advice="Leave base out.")
     stream = nullcontext(rows) if isinstance(rows, pa.Table) else lent(rows.schema, rows)
-    with stream as source, lance_errors(place, "write rows"):
+    with stream as source, lance_errors(access, "write rows"):
         written = write_fragments(
             source,
             to,
             max_rows_per_file=limits.rows,
             max_bytes_per_file=limits.bytes,
-            storage_options=place.lance_options(),
+            storage_options=access.lance_options(),
             target_bases=None if target is None else [target.reference],
             **how,
         )
     fragments = tuple(fragment_from_lance(fragment) for fragment in written)
     if blobs:
-        _sync_blobs(place, fragments)
+        _sync_blobs(access, fragments)
     return fragments if target is None else target.placed(fragments)
 
 
-def _sync_blobs(place: TableAccess, fragments: tuple[DataFragment, ...]) -> None:
+def _sync_blobs(access: TableAccess, fragments: tuple[DataFragment, ...]) -> None:
     """A commit makes the files durable that its operation names; these are named by data files only."""
     try:
-        place.store.sync(blob_files(place.store, fragments))
+        access.store.sync(blob_files(access.store, fragments))
     except TiltyardError as error:
-        discard(place, fragments, error)
+        discard(access, fragments, error)
         raise
 
 
@@ -158,7 +158,7 @@ def fragment_from_lance(written: FragmentMetadata) -> DataFragment:
     return DataFragment(id=0, files=files, physical_rows=written.physical_rows)
 
 
-def discard(place: TableAccess, fragments: Sequence[DataFragment], failure: BaseException, target: WriteBase | None = None) -> None:
+def discard(access: TableAccess, fragments: Sequence[DataFragment], failure: BaseException, target: WriteBase | None = None) -> None:
     """Removes files no version will ever name, after a failure that leaves no doubt. What cannot be removed is cleanup's."""
     if isinstance(failure, OutcomeUnknown) or not isinstance(failure, TiltyardError):
         return
@@ -166,12 +166,12 @@ def discard(place: TableAccess, fragments: Sequence[DataFragment], failure: Base
         target.remove(fragments)
     for fragment in fragments:
         with suppress(StorageError):
-            for path in blob_files(place.store, [fragment]):
-                place.store.delete(path)
+            for path in blob_files(access.store, [fragment]):
+                access.store.delete(path)
         for file in fragment.files:
             if file.base_id is None:
                 with suppress(StorageError):
-                    place.store.delete(f"data/{file.path}")
+                    access.store.delete(f"data/{file.path}")
 
 
 def properties_with_message(properties: Mapping[str, str] | None, message: str | None) -> dict[str, str]:

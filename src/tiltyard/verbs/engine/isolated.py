@@ -68,8 +68,8 @@ def read_limits(isolate: bool | ReadLimits) -> ReadLimits | None:
 class _Child:
     """One child, from its start to its certain end."""
 
-    def __init__(self, place: TableAccess, limits: ReadLimits, request: Mapping[str, Any]) -> None:
-        self._place = place
+    def __init__(self, access: TableAccess, limits: ReadLimits, request: Mapping[str, Any]) -> None:
+        self._access = access
         self._limits = limits
         self._silent = False
         self._said = tempfile.TemporaryFile()  # noqa: SIM115  closed by end
@@ -130,13 +130,13 @@ class _Child:
         self._process.kill()
 
     def _what(self) -> str:
-        return f"a data or index file of {self._place.store.uri}"
+        return f"a data or index file of {self._access.store.uri}"
 
     def _death(self) -> CorruptTable | StorageError:
         self._process.wait()
         if self._silent:
             return StorageError(
-                f"Reading {self._place.store.uri} in a child process took longer than {self._limits.seconds:g} s without a row.",
+                f"Reading {self._access.store.uri} in a child process took longer than {self._limits.seconds:g} s without a row.",
                 advice="Give ReadLimits more seconds; if that does not help, check the table's files.",
             )
         self._said.seek(0)
@@ -175,12 +175,12 @@ def _exactly(source: IO[bytes], count: int) -> bytes | None:
     return b"".join(parts)
 
 
-def _raised(told: Mapping[str, Any], place: TableAccess) -> BaseException:
+def _raised(told: Mapping[str, Any], access: TableAccess) -> BaseException:
     """The error that pylance raised in the child, as it would have been here."""
     text = str(told.get("text", ""))
     if told.get("class") == "PanicException" or told.get("builtin") == "MemoryError":
         shown = "it does not fit into the memory that was given" if told.get("builtin") == "MemoryError" else " ".join(text.split())[:200]
-        return CorruptTable(f"a data or index file of {place.store.uri}", shown.rstrip("."))
+        return CorruptTable(f"a data or index file of {access.store.uri}", shown.rstrip("."))
     kind = getattr(builtins, str(told.get("builtin")), RuntimeError)
     return kind(text) if isinstance(kind, type) and issubclass(kind, Exception) else RuntimeError(text)
 
@@ -194,10 +194,10 @@ def _rows(data: bytes) -> pa.Table:
 class IsolatedDataset:
     """Stands for pylance's dataset where rows are read in a child; each call has a child of its own."""
 
-    def __init__(self, place: TableAccess, version: int, limits: ReadLimits) -> None:
-        self._place = place
+    def __init__(self, access: TableAccess, version: int, limits: ReadLimits) -> None:
+        self._access = access
         self._limits = limits
-        self._base: dict[str, Any] = {"uri": place.lance_uri, "version": version, "options": place.lance_options()}
+        self._base: dict[str, Any] = {"uri": access.lance_uri, "version": version, "options": access.lance_options()}
 
     @property
     def version(self) -> int:
@@ -208,7 +208,7 @@ class IsolatedDataset:
         """Of the manifest, which is read here and not by pylance."""
         if self.version >= DETACHED:
             return self.to_table(limit=1).schema
-        manifest = self._place.load(self.version, self._place.head()[1], lazily=True).manifest
+        manifest = self._access.load(self.version, self._access.head()[1], lazily=True).manifest
         return arrow_from_fields(manifest.fields, manifest.schema_metadata)
 
     def __getattr__(self, name: str) -> Any:
@@ -222,7 +222,7 @@ class IsolatedDataset:
 
     @contextmanager
     def _running(self, do: str, **arguments: Any) -> Iterator[_Child]:
-        child = _Child(self._place, self._limits, {**self._base, "do": do, "arguments": arguments})
+        child = _Child(self._access, self._limits, {**self._base, "do": do, "arguments": arguments})
         try:
             yield child
         finally:
@@ -235,13 +235,13 @@ class IsolatedDataset:
                 if kind == b"b":
                     yield _rows(data)
                 elif kind == b"e":
-                    raise _raised(json.loads(data), self._place)
+                    raise _raised(json.loads(data), self._access)
 
     def _result(self, do: str, **arguments: Any) -> Any:
         with self._running(do, **arguments) as child:
             for kind, data in child.frames():
                 if kind == b"e":
-                    raise _raised(json.loads(data), self._place)
+                    raise _raised(json.loads(data), self._access)
                 if kind == b"r":
                     return json.loads(data)
         return None

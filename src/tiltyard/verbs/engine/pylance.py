@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import lance
 
 
-def open_dataset(place: TableAccess, version: int, *, writing: bool = False) -> lance.LanceDataset:
+def open_dataset(access: TableAccess, version: int, *, writing: bool = False) -> lance.LanceDataset:
     """pylance's own handle on this version; one whose reads are done in a child process, where the place asks for that.
 
     Args:
@@ -25,16 +25,16 @@ def open_dataset(place: TableAccess, version: int, *, writing: bool = False) -> 
         version: the version.
         writing: whether files are written through it, which decodes none.
     """
-    if place.limits is not None and not writing:
-        return cast("lance.LanceDataset", IsolatedDataset(place, place.lance_version(version), place.limits))
+    if access.limits is not None and not writing:
+        return cast("lance.LanceDataset", IsolatedDataset(access, access.lance_version(version), access.limits))
     import lance  # takes a moment to load, and opening a table does not need it
 
-    with lance_errors(place, f"open version {version}", version):
-        return lance.dataset(place.lance_uri, version=place.lance_version(version), storage_options=place.lance_options())
+    with lance_errors(access, f"open version {version}", version):
+        return lance.dataset(access.lance_uri, version=access.lance_version(version), storage_options=access.lance_options())
 
 
 @contextmanager
-def lance_errors(place: TableAccess, doing: str, version: int | None = None) -> Iterator[None]:
+def lance_errors(access: TableAccess, doing: str, version: int | None = None) -> Iterator[None]:
     """Errors of pylance as errors of ours: what the caller can mend, what is not there, what the store did.
 
     Args:
@@ -49,20 +49,20 @@ def lance_errors(place: TableAccess, doing: str, version: int | None = None) -> 
     except (pa.ArrowException, ValueError, TypeError, AttributeError, LookupError, ArithmeticError, OSError, RuntimeError) as error:
         if is_interrupt(error):
             raise KeyboardInterrupt from error
-        raise failure(place, doing, error, version) from error
+        raise failure(access, doing, error, version) from error
     except BaseException as error:
         if not is_panic(error):
             raise
-        raise failure(place, doing, error, version) from error
+        raise failure(access, doing, error, version) from error
 
 
-def translated(place: TableAccess, reader: pa.RecordBatchReader, version: int | None = None) -> pa.RecordBatchReader:
+def translated(access: TableAccess, reader: pa.RecordBatchReader, version: int | None = None) -> pa.RecordBatchReader:
     """The same stream, whose errors are ours too."""
 
     def batches() -> Iterator[pa.RecordBatch]:
         while True:
             try:
-                with lance_errors(place, "read rows", version):
+                with lance_errors(access, "read rows", version):
                     batch = reader.read_next_batch()
             except StopIteration:
                 return

@@ -34,7 +34,7 @@ _DATA_FILE: Final = re.compile(r"data/\S+\.(?:lance|blob)")
 _MISSING: Final = "it is missing"
 
 
-def failure(place: TableAccess, doing: str, error: BaseException, version: int | None) -> TiltyardError:
+def failure(access: TableAccess, doing: str, error: BaseException, version: int | None) -> TiltyardError:
     """What an error of pylance means.
 
     Args:
@@ -44,14 +44,14 @@ def failure(place: TableAccess, doing: str, error: BaseException, version: int |
         version: which of our versions was read, where one was.
     """
     writing = doing.startswith("write")
-    if version is not None and (found := _looked(place, version)) is not None:
+    if version is not None and (found := _looked(access, version)) is not None:
         return found
     kind = class_of(error)
-    text = redact(f"Could not {doing} of {place.store.uri}: {reason_of(error).rstrip('. ')}.", secret_values(place.storage_options or {}))
+    text = redact(f"Could not {doing} of {access.store.uri}: {reason_of(error).rstrip('. ')}.", secret_values(access.storage_options or {}))
     if doing.startswith("open") and (isinstance(error, FileNotFoundError) or kind == "Not found"):
         return NotFound(text)
     if not writing and _is_damage(error, kind):
-        return _corrupt(place, error)
+        return _corrupt(access, error)
     if is_panic(error) or kind == "IO" or (not kind and isinstance(error, OSError | RuntimeError) and crate_of(error) in _STORES):
         return StorageError(text, advice="Nothing was committed." if writing else None)
     return InvalidInput(text, advice="Nothing was committed." if writing else None)
@@ -63,59 +63,59 @@ def _is_damage(error: BaseException, kind: str) -> bool:
     return kind in (_DAMAGED, "Not found", "CorruptFile") or crate_of(error) in _DECODERS
 
 
-def _corrupt(place: TableAccess, error: BaseException) -> CorruptTable:
+def _corrupt(access: TableAccess, error: BaseException) -> CorruptTable:
     reason = reason_of(error)
     named = _DATA_FILE.search(reason)  # only for the message
-    shown = redact(reason.rstrip("."), secret_values(place.storage_options or {}))
-    return CorruptTable(named[0] if named else f"a data file of {place.store.uri}", shown)
+    shown = redact(reason.rstrip("."), secret_values(access.storage_options or {}))
+    return CorruptTable(named[0] if named else f"a data file of {access.store.uri}", shown)
 
 
 # ---- the files -------------------------------------------------------------------------------------------------------------
 
 
-def _looked(place: TableAccess, version: int) -> TiltyardError | None:
+def _looked(access: TableAccess, version: int) -> TiltyardError | None:
     """What a look at the files of a version says; None where they are all there."""
     if version >= DETACHED:
         return None  # of a transaction that is not decided yet: nobody else cleans it up
     try:
-        return _gone(place, version) or _damaged(place, version)
+        return _gone(access, version) or _damaged(access, version)
     except CorruptTable as error:
         return error
     except NotFound:
-        return _gone(place, version)
+        return _gone(access, version)
     except StorageError:
         return None  # a store that cannot be listed: then pylance's own words have to do
 
 
-def _gone(place: TableAccess, version: int) -> TiltyardError | None:
-    known = [name.version for name in place.log.versions()]
+def _gone(access: TableAccess, version: int) -> TiltyardError | None:
+    known = [name.version for name in access.log.versions()]
     if not known:
-        return NotFound(f"There is no table at {place.store.uri} any more.", name=place.store.uri)
+        return NotFound(f"There is no table at {access.store.uri} any more.", name=access.store.uri)
     if version in known:
         return None
     if version > known[-1]:
-        return NotFound(f"{place.store.uri} has no version {version}; the latest is {known[-1]}.", name=str(version))
-    return _cleaned_up(place, version, known[-1])
+        return NotFound(f"{access.store.uri} has no version {version}; the latest is {known[-1]}.", name=str(version))
+    return _cleaned_up(access, version, known[-1])
 
 
-def _cleaned_up(place: TableAccess, version: int, head: int) -> HistoryUnavailable:
+def _cleaned_up(access: TableAccess, version: int, head: int) -> HistoryUnavailable:
     return HistoryUnavailable(
-        f"Version {version} of {place.store.uri} was cleaned up by another process; the latest version is {head}.",
+        f"Version {version} of {access.store.uri} was cleaned up by another process; the latest version is {head}.",
         read_version=version,
         missing=(version,),
         head=head,
     )
 
 
-def _damaged(place: TableAccess, version: int) -> TiltyardError | None:
+def _damaged(access: TableAccess, version: int) -> TiltyardError | None:
     """The first file that a version names and that is gone, or has another size."""
-    name = next(name for name in place.log.versions() if name.version == version)
-    manifest = place.log.peek(version, name.scheme).manifest
-    for store, directory, wanted in _named(place, manifest):
+    name = next(name for name in access.log.versions() if name.version == version)
+    manifest = access.log.peek(version, name.scheme).manifest
+    for store, directory, wanted in _named(access, manifest):
         there = {info.path: info.size for info in store.list(directory)}
         for path, size in wanted.items():
-            if path not in there and version < max(read_floor(place.store).version, 0):
-                return _cleaned_up(place, version, place.head()[0])
+            if path not in there and version < max(read_floor(access.store).version, 0):
+                return _cleaned_up(access, version, access.head()[0])
             if path not in there:
                 return CorruptTable(path, _MISSING)
             if size and there[path] != size:
@@ -123,7 +123,7 @@ def _damaged(place: TableAccess, version: int) -> TiltyardError | None:
     return None
 
 
-def _named(place: TableAccess, manifest: Manifest) -> Iterator[tuple[ObjectStore, str, dict[str, int]]]:
+def _named(access: TableAccess, manifest: Manifest) -> Iterator[tuple[ObjectStore, str, dict[str, int]]]:
     """The data files of a version, with their sizes where it states them: store, directory, files."""
     wanted: dict[int | None, dict[str, int]] = defaultdict(dict)
     for fragment in manifest.fragments:
@@ -132,11 +132,11 @@ def _named(place: TableAccess, manifest: Manifest) -> Iterator[tuple[ObjectStore
     bases = {base.id: base for base in manifest.base_paths}
     for base_id, files in wanted.items():
         if base_id is None:
-            yield place.store, "data/", {f"data/{path}": size for path, size in files.items()}
+            yield access.store, "data/", {f"data/{path}": size for path, size in files.items()}
         else:
             base = bases[base_id]
             directory = "data/" if base.is_dataset_root else ""
-            yield place.open_base(base), directory, {directory + path: size for path, size in files.items()}
+            yield access.open_base(base), directory, {directory + path: size for path, size in files.items()}
 
 
 _LOCATION: Final = re.compile(r",?\s*(?:location: )?\S*/rustc?/\S+\.rs:\d+:\d+")

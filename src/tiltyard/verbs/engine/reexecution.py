@@ -104,7 +104,7 @@ def always(_: RetryableConflict) -> bool:
 
 
 def run_verb(
-    place: TableAccess,
+    access: TableAccess,
     read: ManifestFile,
     scheme: Scheme,
     execute: Callable[[Execution], Committed],
@@ -127,7 +127,7 @@ def run_verb(
         TiltyardError: whatever else a run ended in, which is not repeated.
     """
     check_carried_over(read.manifest)
-    clock = place.runtime.clock
+    clock = access.runtime.clock
     first = clock.monotonic()
     end = None if policy.deadline is None else first + policy.deadline
     conflict: RetryableConflict | None = None
@@ -151,12 +151,12 @@ def run_verb(
                 if conflict is not None:
                     error.add_note(f"This came up in run {executions}, after: {conflict}")
                 raise
-            wait = wait_before(executions - 1, (clock.monotonic() - begun) / SHARE, place.runtime)
+            wait = wait_before(executions - 1, (clock.monotonic() - begun) / SHARE, access.runtime)
             if end is not None and clock.monotonic() + wait >= end:
                 raise conflict
             observers.rerun(conflict, executions=executions, wait=wait)
             clock.sleep(wait)
-            read, scheme = _latest(place, conflict)
+            read, scheme = _latest(access, conflict)
     finally:
         conflict = None  # its traceback knows this frame, and with it all the rows: the two would keep each other alive
 
@@ -166,7 +166,7 @@ def _may_run_again(conflict: RetryableConflict) -> bool:
     return conflict.retryable and not isinstance(conflict, ExpectedVersionMismatch)
 
 
-def _latest(place: TableAccess, conflict: RetryableConflict) -> tuple[ManifestFile, Scheme]:
+def _latest(access: TableAccess, conflict: RetryableConflict) -> tuple[ManifestFile, Scheme]:
     """The version to re-execute on: the head, if no commit since the refused one's read version rules a re-execution out.
 
     Raises:
@@ -174,14 +174,14 @@ def _latest(place: TableAccess, conflict: RetryableConflict) -> tuple[ManifestFi
         IncompatibleConflict: a commit that the re-execution would stand on does not go together with what was refused.
         HistoryUnavailable: such a commit cannot be read.
     """
-    version, scheme = place.head()
+    version, scheme = access.head()
     if any(winner.version > version for winner in conflict.winners):
         raise conflict
-    read = place.load(version, scheme)
+    read = access.load(version, scheme)
     if isinstance(conflict.window, Window):
         if version < conflict.window.judged.manifest.version:
             raise conflict
-        judged = conflict.window.judge(place.log, version, scheme).judged
+        judged = conflict.window.judge(access.log, version, scheme).judged
         if transaction_id(judged) != transaction_id(read):
             raise conflict
     return read, scheme
@@ -194,8 +194,8 @@ class RowSource:
     conflicts, and nothing that was written in vain costs twice.
     """
 
-    def __init__(self, place: TableAccess, data: Any) -> None:
-        self._place = place
+    def __init__(self, access: TableAccess, data: Any) -> None:
+        self._access = access
         self._data = data
         self._rows: Rows | None = None
         self._written: tuple[object, tuple[DataFragment, ...], WriteBase | None] | None = None
@@ -231,5 +231,5 @@ class RowSource:
     def discard(self, failure: TiltyardError) -> None:
         """Removes the files, unless the failure leaves open whether they are part of the table."""
         if self._written is not None:
-            discard(self._place, self._written[1], failure, self._written[2])
+            discard(self._access, self._written[1], failure, self._written[2])
             self._written = None

@@ -39,10 +39,10 @@ _BATCH: Final = 1 << 14
 """Rows that a condition is applied to at a time."""
 
 
-def dataset_at(place: TableAccess, manifest: Manifest) -> LanceDataset:
+def dataset_at(access: TableAccess, manifest: Manifest) -> LanceDataset:
     """pylance's handle on a version whose deletion files were looked at first."""
-    check_deletions(place, manifest)
-    return open_dataset(place, manifest.version)
+    check_deletions(access, manifest)
+    return open_dataset(access, manifest.version)
 
 
 class Addresses:
@@ -85,12 +85,12 @@ def bitmap_of(offsets: npt.NDArray[np.uint32]) -> BitMap:
     return BitMap(array("I", offsets.tobytes()))
 
 
-def matching_rows(place: TableAccess, manifest: Manifest, where: str) -> dict[int, BitMap]:
+def matching_rows(access: TableAccess, manifest: Manifest, where: str) -> dict[int, BitMap]:
     """The live rows of a version that a condition holds for."""
     found = Addresses()
-    dataset = dataset_at(place, manifest)
+    dataset = dataset_at(access, manifest)
     sql = condition(where, dataset.schema)
-    with lance_errors(place, "find rows", manifest.version):
+    with lance_errors(access, "find rows", manifest.version):
         found.add(dataset.scanner(columns=[], filter=sql, with_row_address=True, batch_size=_BATCH).to_table().column(ADDRESS))
     return found.by_fragment()
 
@@ -113,9 +113,9 @@ class Struck:
         return [one.deletion_file.path(one.id) for one in self.updated if one.deletion_file is not None]
 
 
-def strike_out(place: TableAccess, manifest: Manifest, rows: Rows) -> Struck:
+def strike_out(access: TableAccess, manifest: Manifest, rows: Rows) -> Struck:
     """Writes deletion files for rows of a version that are live in it."""
-    vectors = DeletionVectors(place.store, place.runtime.random, place.open_base, place.digests.note)
+    vectors = DeletionVectors(access.store, access.runtime.random, access.open_base, access.digests.note)
     updated, removed = [], []
     for number, fragment in fragments_of(manifest, rows).items():
         deleted = vectors.of(fragment, manifest.base_paths) | rows[number]
@@ -126,34 +126,34 @@ def strike_out(place: TableAccess, manifest: Manifest, rows: Rows) -> Struck:
     return Struck(tuple(updated), tuple(removed), rows)
 
 
-def discard_files(place: TableAccess, paths: Iterable[str], failure: TiltyardError) -> None:
+def discard_files(access: TableAccess, paths: Iterable[str], failure: TiltyardError) -> None:
     """Removes files no version will ever name, unless the failure leaves that open. What cannot be removed is cleanup's."""
     if not isinstance(failure, OutcomeUnknown):
         for path in paths:
             with suppress(StorageError):
-                place.store.delete(path)
+                access.store.delete(path)
 
 
 _AT_ONCE: Final = 16
 """Requests under way at one time; where each takes a while, a thousand files would take long one by one."""
 
 
-def check_deletions(place: TableAccess, manifest: Manifest) -> None:
+def check_deletions(access: TableAccess, manifest: Manifest) -> None:
     """Reads the deletion files of a version that were not read before; compares all its files with their digests, if that was asked for.
 
     Raises:
         CorruptTable: one does not hold what the manifest says, or is not what was written.
         NotFound: one is missing.
     """
-    if place.verify == "read":
-        verify_version(place, manifest)
-    pending = [found for found in _deletions(manifest.fragments.with_deletions()) if _key(*found) not in place.sound_deletions]
+    if access.verify == "read":
+        verify_version(access, manifest)
+    pending = [found for found in _deletions(manifest.fragments.with_deletions()) if _key(*found) not in access.sound_deletions]
     if not pending:
         return
-    stores = _stores(place, manifest.base_paths, {deletion.base_id for _, deletion in pending})
+    stores = _stores(access, manifest.base_paths, {deletion.base_id for _, deletion in pending})
     with ThreadPoolExecutor(min(_AT_ONCE, len(pending))) as pool:
         for done in pool.map(lambda found: _read(found[0], found[1], stores), pending):
-            place.sound_deletions.add(_key(*done))
+            access.sound_deletions.add(_key(*done))
 
 
 def _deletions(fragments: Iterable[DataFragment]) -> Iterator[tuple[DataFragment, DeletionFile]]:
@@ -167,12 +167,12 @@ def _key(fragment: DataFragment, deletion: DeletionFile) -> tuple[str, int | Non
     return deletion.path(fragment.id), deletion.base_id, deletion.deleted_rows, fragment.physical_rows
 
 
-def _stores(place: TableAccess, bases: Iterable[BasePath], needed: set[int | None]) -> dict[int | None, tuple[ObjectStore, bool]]:
+def _stores(access: TableAccess, bases: Iterable[BasePath], needed: set[int | None]) -> dict[int | None, tuple[ObjectStore, bool]]:
     """The store of each base, and whether files lie in the usual directories there."""
-    stores: dict[int | None, tuple[ObjectStore, bool]] = {None: (place.store, True)}
+    stores: dict[int | None, tuple[ObjectStore, bool]] = {None: (access.store, True)}
     for base in bases:
         if base.id in needed:
-            stores[base.id] = place.open_base(base), base.is_dataset_root
+            stores[base.id] = access.open_base(base), base.is_dataset_root
     return stores
 
 

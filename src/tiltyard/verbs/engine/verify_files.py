@@ -46,14 +46,14 @@ class FileAt:
 class Bases:
     """The stores of a version's bases, each opened once."""
 
-    def __init__(self, place: TableAccess, manifest: Manifest) -> None:
-        self._place = place
+    def __init__(self, access: TableAccess, manifest: Manifest) -> None:
+        self._access = access
         self.by_id = {base.id: base for base in manifest.base_paths}
         self._stores: dict[int, ObjectStore] = {}
 
     def store(self, base_id: int) -> ObjectStore:
         if base_id not in self._stores:
-            self._stores[base_id] = self._place.open_base(self.by_id[base_id])
+            self._stores[base_id] = self._access.open_base(self.by_id[base_id])
         return self._stores[base_id]
 
     def locate(self, inside: str, base_id: int | None, size: int = 0) -> FileAt:
@@ -63,15 +63,15 @@ class Bases:
             InvalidInput: the store of its base cannot be opened.
         """
         if base_id is None:
-            return FileAt(inside, self._place.store, inside, inside, size=size)
+            return FileAt(inside, self._access.store, inside, inside, size=size)
         base = self.by_id[base_id]
         path = inside if base.is_dataset_root else inside.partition("/")[2]
         return FileAt(file_key(inside, base_id), self.store(base_id), path, inside, base, size)
 
 
-def files_of(place: TableAccess, manifest: Manifest, fragments: Iterable[DataFragment] | None = None) -> Iterator[FileAt]:
+def files_of(access: TableAccess, manifest: Manifest, fragments: Iterable[DataFragment] | None = None) -> Iterator[FileAt]:
     """The data, blob, deletion and index files of a version; of some fragments only, if they are given."""
-    bases = Bases(place, manifest)
+    bases = Bases(access, manifest)
     blobs = any(map(is_blob_v2, manifest.fields))
     for fragment in manifest.fragments if fragments is None else fragments:
         for file in fragment.files:
@@ -96,14 +96,14 @@ def _below(bases: Bases, directory: str, base_id: int | None) -> Iterator[FileAt
         yield bases.locate(directory + info.path[len(there.path) :], base_id, info.size)
 
 
-def known_digests(place: TableAccess, files: Sequence[FileAt], manifest: Manifest) -> dict[str, Digest]:
+def known_digests(access: TableAccess, files: Sequence[FileAt], manifest: Manifest) -> dict[str, Digest]:
     """Digests of files of a version, by key, wherever they are kept.
 
     Raises:
         CorruptTable: a record of digests is damaged.
     """
     inline = bool(manifest.writer_flags & Feature.NO_TRANSACTION_FILE)
-    found = _history(place, None).find((file.key for file in files), inline_only=inline)
+    found = _history(access, None).find((file.key for file in files), inline_only=inline)
     for base in manifest.base_paths:
         missing = [file for file in files if file.base is not None and file.key not in found]
         if not missing:
@@ -111,16 +111,16 @@ def known_digests(place: TableAccess, files: Sequence[FileAt], manifest: Manifes
         if base.is_dataset_root:
             # What lies in the base is known there by its path; what lies in another one, by the number that base has there as well.
             names = {file.key: file.inside if file.base == base else file.key for file in missing}
-            known = _history(place, base).find(names.values())
+            known = _history(access, base).find(names.values())
             found.update({key: known[name] for key, name in names.items() if name in known})
     return found
 
 
-def _history(place: TableAccess, base: BasePath | None) -> DigestHistory:
+def _history(access: TableAccess, base: BasePath | None) -> DigestHistory:
     where = "" if base is None else base.path
-    if where not in place.histories:
-        place.histories[where] = DigestHistory(place.store if base is None else place.open_base(base))
-    return place.histories[where]
+    if where not in access.histories:
+        access.histories[where] = DigestHistory(access.store if base is None else access.open_base(base))
+    return access.histories[where]
 
 
 # ---- comparing -------------------------------------------------------------------------------------------------------------
@@ -138,17 +138,17 @@ def damage(file: FileAt, expected: Digest) -> str | None:
     return None if found == expected else "its bytes are not those that were written: their digest differs"
 
 
-def verify_version(place: TableAccess, manifest: Manifest) -> None:
+def verify_version(access: TableAccess, manifest: Manifest) -> None:
     """Compares all files of a version that this place has not compared yet.
 
     Raises:
         CorruptTable: naming the first that is not what was written.
         NotFound: one is missing.
     """
-    files = [file for file in dict.fromkeys(files_of(place, manifest)) if file.key not in place.verified]
+    files = [file for file in dict.fromkeys(files_of(access, manifest)) if file.key not in access.verified]
     if not files:
         return
-    known = known_digests(place, files, manifest)
+    known = known_digests(access, files, manifest)
 
     def compare(file: FileAt) -> tuple[FileAt, str | None]:
         expected = known.get(file.key)
@@ -157,4 +157,4 @@ def verify_version(place: TableAccess, manifest: Manifest) -> None:
     for file, wrong in at_once(compare, files):
         if wrong is not None:
             raise CorruptTable(file.shown, wrong)
-        place.verified.add(file.key)
+        access.verified.add(file.key)

@@ -23,7 +23,7 @@ from tiltyard.verbs.engine.access import TableAccess
 class WriteBase:
     """A base that new data files are put into."""
 
-    place: TableAccess
+    access: TableAccess
     base: BasePath
 
     @property
@@ -44,7 +44,7 @@ class WriteBase:
         """
         made = tuple(replace(one, files=tuple(replace(file, base_id=self.base.id) for file in one.files)) for one in fragments)
         try:
-            store, paths = self.place.open_base(self.base), self._paths(made)
+            store, paths = self.access.open_base(self.base), self._paths(made)
             store.sync(paths)
             self._note_digests(store, paths)
         except TiltyardError:
@@ -56,11 +56,11 @@ class WriteBase:
         """Here, where the files can be reached: a commit looks only into the table's own directory."""
         for path, found in at_once(lambda path: (path, digest_of(store, path)), paths):
             inside = path if self.base.is_dataset_root else f"data/{path}"
-            self.place.digests.remember({file_key(inside, self.base.id): found})
+            self.access.digests.remember({file_key(inside, self.base.id): found})
 
     def remove(self, fragments: Iterable[DataFragment]) -> None:
         """Deletes what was just written, after a failure that leaves no doubt. What cannot be deleted stays: no cleanup looks there."""
-        store = self.place.open_base(self.base)
+        store = self.access.open_base(self.base)
         for path in self._paths(fragments):
             with suppress(StorageError):
                 store.delete(path)
@@ -69,7 +69,7 @@ class WriteBase:
         return [self._inside(file.path) for one in fragments for file in one.files if file.base_id == self.base.id]
 
 
-def find_base(place: TableAccess, manifest: Manifest, base: str | int | None) -> WriteBase | None:
+def find_base(access: TableAccess, manifest: Manifest, base: str | int | None) -> WriteBase | None:
     """The base of a version that a caller means, by its name, id or path; None for none.
 
     Raises:
@@ -80,7 +80,7 @@ def find_base(place: TableAccess, manifest: Manifest, base: str | int | None) ->
     for one in manifest.base_paths:
         known = (one.name, one.path) if isinstance(base, str) else (one.id,) if type(base) is int else ()
         if base in known:
-            return WriteBase(place, one)
+            return WriteBase(access, one)
     there = ", ".join(one.name or str(one.id) for one in manifest.base_paths)
     advice = f"It has {there}." if there else "Add one with t.settings.add_bases first."
     raise InvalidInput(f"Version {manifest.version} has no base {base!r}.", argument="base", advice=advice[:150])

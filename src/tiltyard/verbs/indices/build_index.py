@@ -148,7 +148,7 @@ def check_name(name: object) -> None:
 
 
 def create_index(
-    place: TableAccess, read: ManifestFile, scheme: Scheme, new: NewIndex, properties: Mapping[str, str], policy: ReexecutionPolicy,
+    access: TableAccess, read: ManifestFile, scheme: Scheme, new: NewIndex, properties: Mapping[str, str], policy: ReexecutionPolicy,
     runner: IndexRunner | None = None,
 ) -> Committed:  # fmt: skip
     """Builds an index over all rows of a version and adds it. What others append meanwhile is not in it.
@@ -159,24 +159,24 @@ def create_index(
     def execute(run: Execution) -> Committed:
         manifest = run.read.manifest
         check_writable(manifest.reader_flags, manifest.writer_flags)
-        place.ensure_safe()
+        access.ensure_safe()
         name = _name_for(new, manifest)
         taken = named(manifest, name)
         if taken and not new.replace:
             raise AlreadyExists(f"There is an index {name!r} already.", name=name, advice="Pass replace=True, or another name.")
         find_field(tree_of(manifest), new.build.column, "column")
         if runner is None or new.build.kind in VECTOR:  # the parts of a vector index share what they learn from all rows
-            made = build_segment(place, manifest, new.build, name, [one.id for one in manifest.fragments])
+            made = build_segment(access, manifest, new.build, name, [one.id for one in manifest.fragments])
         else:
-            task = IndexTask(scan_task(place, manifest), new.build, _working_name(place, manifest, new.build, name))
-            made = _merged(place, dataset_at(place, manifest), list(runner(task)), name)
-        return commit_segments(place, run, (made,), taken, properties, manifest.fragments.live_rows())
+            task = IndexTask(scan_task(access, manifest), new.build, _working_name(access, manifest, new.build, name))
+            made = _merged(access, dataset_at(access, manifest), list(runner(task)), name)
+        return commit_segments(access, run, (made,), taken, properties, manifest.fragments.live_rows())
 
-    return run_verb(place, read, scheme, execute, policy)
+    return run_verb(access, read, scheme, execute, policy)
 
 
 def drop_index(
-    place: TableAccess, read: ManifestFile, scheme: Scheme, name: str, properties: Mapping[str, str], policy: ReexecutionPolicy
+    access: TableAccess, read: ManifestFile, scheme: Scheme, name: str, properties: Mapping[str, str], policy: ReexecutionPolicy
 ) -> Committed:
     """Takes an index out of the table, all its segments. Its files stay as long as an older version names them."""
     check_name(name)
@@ -184,10 +184,10 @@ def drop_index(
     def execute(run: Execution) -> Committed:
         manifest = run.read.manifest
         check_writable(manifest.reader_flags, manifest.writer_flags)
-        place.ensure_safe()
-        return commit_segments(place, run, (), segments_of(manifest, name), properties, 0)
+        access.ensure_safe()
+        return commit_segments(access, run, (), segments_of(manifest, name), properties, 0)
 
-    return run_verb(place, read, scheme, execute, policy)
+    return run_verb(access, read, scheme, execute, policy)
 
 
 def named(manifest: Manifest, name: str) -> tuple[IndexMetadata, ...]:
@@ -226,20 +226,20 @@ def _is_on(index: IndexMetadata, column: str, manifest: Manifest) -> bool:
 # ---- segments --------------------------------------------------------------------------------------------------------------
 
 
-def build_segment(place: TableAccess, manifest: Manifest, build: Build, name: str, fragments: Sequence[int]) -> IndexMetadata:
+def build_segment(access: TableAccess, manifest: Manifest, build: Build, name: str, fragments: Sequence[int]) -> IndexMetadata:
     """Writes the files of one segment over some fragments of a version."""
     if build.kind == "BITMAP" and not fragments:
-        return empty_bitmap(place, manifest, build.column, name)
-    dataset = dataset_at(place, manifest)
-    made = _built(place, dataset, build, _working_name(place, manifest, build, name), fragments)
+        return empty_bitmap(access, manifest, build.column, name)
+    dataset = dataset_at(access, manifest)
+    made = _built(access, dataset, build, _working_name(access, manifest, build, name), fragments)
     # Of text, what is there now is only the first step.
-    return _merged(place, dataset, [made], name) if build.kind in TEXT else as_metadata(made, name)
+    return _merged(access, dataset, [made], name) if build.kind in TEXT else as_metadata(made, name)
 
 
-def _working_name(place: TableAccess, manifest: Manifest, build: Build, name: str) -> str:
+def _working_name(access: TableAccess, manifest: Manifest, build: Build, name: str) -> str:
     """pylance refuses to build under the name of an index on another column, though it need not stay; the name is given afterwards."""
     free = all(_is_on(one, build.column, manifest) for one in named(manifest, name))
-    return name if free else place.runtime.random.uuid()
+    return name if free else access.runtime.random.uuid()
 
 
 @dataclass(frozen=True)
@@ -258,15 +258,15 @@ class IndexTask:
 
     def segment(self, fragments: Sequence[int]) -> Any:
         """Writes the files of one segment, over some fragments; gives what pylance says of it."""
-        place = open_access(self.scan.uri, Storage(self.scan.storage_options))
-        return _built(place, self.scan.dataset(), self.build, self.name, fragments)
+        access = open_access(self.scan.uri, Storage(self.scan.storage_options))
+        return _built(access, self.scan.dataset(), self.build, self.name, fragments)
 
 
 IndexRunner = Callable[[IndexTask], Iterable[Any]]
 """Has segments built that cover all fragments of a version, each once."""
 
 
-def _built(place: TableAccess, dataset: LanceDataset, build: Build, working_name: str, fragments: Sequence[int]) -> Any:
+def _built(access: TableAccess, dataset: LanceDataset, build: Build, working_name: str, fragments: Sequence[int]) -> Any:
     """Has pylance write one segment."""
     options = dict(build.options)
     kind: Any = build.kind
@@ -277,22 +277,22 @@ def _built(place: TableAccess, dataset: LanceDataset, build: Build, working_name
     if build.progress is not None:
         told = build.progress
         options["progress_callback"] = lambda event: told(event.stage, event.completed or 0, event.total)
-    with lance_errors(place, "build index", dataset.version):
+    with lance_errors(access, "build index", dataset.version):
         return dataset.create_index_uncommitted(
             build.column, kind, name=working_name, replace=True, train=bool(fragments), fragment_ids=list(fragments), **options
         )
 
 
-def _merged(place: TableAccess, dataset: LanceDataset, staged: Sequence[Any], name: str) -> IndexMetadata:
+def _merged(access: TableAccess, dataset: LanceDataset, staged: Sequence[Any], name: str) -> IndexMetadata:
     """Segments as one."""
     parts = [as_metadata(one, name) for one in staged]
     try:
-        with lance_errors(place, "build index", dataset.version):
+        with lance_errors(access, "build index", dataset.version):
             made = as_metadata(dataset.merge_existing_index_segments(list(staged)), name)
     except TiltyardError as error:
-        discard_segments(place, parts, error)
+        discard_segments(access, parts, error)
         raise
-    discard_segments(place, [one for one in parts if one.uuid != made.uuid])
+    discard_segments(access, [one for one in parts if one.uuid != made.uuid])
     return replace(made, dataset_version=min(one.dataset_version for one in parts))
 
 
@@ -313,7 +313,7 @@ def as_metadata(made: Any, name: str) -> IndexMetadata:
 
 
 def commit_segments(
-    place: TableAccess,
+    access: TableAccess,
     run: Execution,
     new: tuple[IndexMetadata, ...],
     old: tuple[IndexMetadata, ...],
@@ -321,25 +321,25 @@ def commit_segments(
     rows: int,
 ) -> Committed:
     """Commits segments that were built on the version of this run, in place of others."""
-    transaction = Transaction(run.read.manifest.version, place.runtime.random.uuid(), CreateIndex(new, old), properties)
+    transaction = Transaction(run.read.manifest.version, access.runtime.random.uuid(), CreateIndex(new, old), properties)
     try:
-        return place.committer.commit(transaction, run.read, run.scheme, run.policy, counts={"indexed": rows})
+        return access.committer.commit(transaction, run.read, run.scheme, run.policy, counts={"indexed": rows})
     except TiltyardError as error:
-        discard_segments(place, new, error)
+        discard_segments(access, new, error)
         raise
 
 
-def discard_segments(place: TableAccess, segments: Iterable[IndexMetadata], failure: TiltyardError | None = None) -> None:
+def discard_segments(access: TableAccess, segments: Iterable[IndexMetadata], failure: TiltyardError | None = None) -> None:
     """Removes the files of segments no version will ever name, unless the failure leaves that open. The rest is cleanup's."""
     if isinstance(failure, OutcomeUnknown):
         return
     for one in segments:
         with suppress(StorageError):
-            for info in list(place.store.list(f"{DIRECTORY}{one.uuid}/")):
-                place.store.delete(info.path)
+            for info in list(access.store.list(f"{DIRECTORY}{one.uuid}/")):
+                access.store.delete(info.path)
 
 
-def empty_bitmap(place: TableAccess, manifest: Manifest, column: str, name: str) -> IndexMetadata:
+def empty_bitmap(access: TableAccess, manifest: Manifest, column: str, name: str) -> IndexMetadata:
     """Writes the files of a BITMAP segment that covers no fragment of a version.
 
     Raises:
@@ -353,17 +353,17 @@ def empty_bitmap(place: TableAccess, manifest: Manifest, column: str, name: str)
         raise InvalidInput(f"There is no column {column!r}.", argument="column")
     schema = pa.schema([arrow_from_fields(manifest.fields, {}).field(parse_path(column)[0])])
     with tempfile.TemporaryDirectory(prefix="tiltyard-") as scratch:
-        with lance_errors(place, "write index"):
+        with lance_errors(access, "write index"):
             lance.write_dataset(schema.empty_table(), scratch).create_scalar_index(column, "BITMAP", name=name)
         beside = open_access(scratch, Storage(durability="os"))
         [made] = indices_of(beside.load(*beside.head()).manifest)
         segment = replace(
             made,
-            uuid=place.runtime.random.uuid(),
+            uuid=access.runtime.random.uuid(),
             fields=(field.id,),
             name=name,
             dataset_version=manifest.version,
         )
         for file in made.files:
-            place.store.put(f"_indices/{segment.uuid}/{file.path}", beside.store.get(f"_indices/{made.uuid}/{file.path}"))
+            access.store.put(f"_indices/{segment.uuid}/{file.path}", beside.store.get(f"_indices/{made.uuid}/{file.path}"))
     return segment

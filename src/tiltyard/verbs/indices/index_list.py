@@ -54,7 +54,7 @@ class IndexInfo:
     bytes: int | None = None
 
 
-def list_indices(place: TableAccess, manifest: Manifest, dataset: Callable[[], LanceDataset]) -> tuple[IndexInfo, ...]:
+def list_indices(access: TableAccess, manifest: Manifest, dataset: Callable[[], LanceDataset]) -> tuple[IndexInfo, ...]:
     """The indices by name, without those that a table keeps for itself. pylance is asked only for what the manifest does not say."""
     by_name: dict[str, list[IndexMetadata]] = {}
     for one in current(manifest):
@@ -62,7 +62,7 @@ def list_indices(place: TableAccess, manifest: Manifest, dataset: Callable[[], L
             by_name.setdefault(one.name, []).append(one)
     if not by_name:
         return ()
-    kinds = kinds_of(place, dataset()) if any(_kind(several[0]) is None for several in by_name.values()) else {}
+    kinds = kinds_of(access, dataset()) if any(_kind(several[0]) is None for several in by_name.values()) else {}
     tree = field_tree(manifest.fields)
     live = {one.id: one.live_rows for one in manifest.fragments}
     found = []
@@ -95,7 +95,7 @@ def _kind(index: IndexMetadata) -> str | None:
     return _KINDS.get(index.details[0].rpartition(".")[2]) if index.details else None
 
 
-def kinds_of(place: TableAccess, dataset: LanceDataset) -> dict[str, str]:
+def kinds_of(access: TableAccess, dataset: LanceDataset) -> dict[str, str]:
     """The kinds of all indices, as pylance says."""
-    with lance_errors(place, "read indices", dataset.version):
+    with lance_errors(access, "read indices", dataset.version):
         return {one.name: one.index_type.upper() for one in dataset.describe_indices()}

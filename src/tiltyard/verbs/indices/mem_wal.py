@@ -122,33 +122,33 @@ def _column(manifest: Manifest, name: str) -> tuple[int, str]:
 
 
 def initialize(
-    place: TableAccess, read: ManifestFile, scheme: Scheme, setup: MemWalSetup, properties: Mapping[str, str], policy: ReexecutionPolicy
+    access: TableAccess, read: ManifestFile, scheme: Scheme, setup: MemWalSetup, properties: Mapping[str, str], policy: ReexecutionPolicy
 ) -> Committed:
     """Sets the log up, once."""
 
     def execute(run: Execution) -> Committed:
         manifest = run.read.manifest
         check_writable(manifest.reader_flags, manifest.writer_flags)
-        place.ensure_safe()
+        access.ensure_safe()
         if singleton(manifest, MEM_WAL) is not None:
-            raise AlreadyExists(f"{place.store.uri} has a write-ahead log already.", name=MEM_WAL)
+            raise AlreadyExists(f"{access.store.uri} has a write-ahead log already.", name=MEM_WAL)
         entry = IndexMetadata(
-            uuid=place.runtime.random.uuid(),
+            uuid=access.runtime.random.uuid(),
             fields=(),
             name=MEM_WAL,
             dataset_version=manifest.version,
             details=(_URL, setup.details(manifest)),
             index_version=0,
-            created_at=int(place.runtime.clock.now().timestamp() * 1000),
+            created_at=int(access.runtime.clock.now().timestamp() * 1000),
         )
-        transaction = Transaction(manifest.version, place.runtime.random.uuid(), CreateIndex((entry,)), properties)
-        return place.committer.commit(transaction, run.read, run.scheme, run.policy)
+        transaction = Transaction(manifest.version, access.runtime.random.uuid(), CreateIndex((entry,)), properties)
+        return access.committer.commit(transaction, run.read, run.scheme, run.policy)
 
-    return run_verb(place, read, scheme, execute, policy)
+    return run_verb(access, read, scheme, execute, policy)
 
 
 def mark_merged(
-    place: TableAccess,
+    access: TableAccess,
     read: ManifestFile,
     scheme: Scheme,
     generations: Mapping[str, int],
@@ -161,18 +161,18 @@ def mark_merged(
     def execute(run: Execution) -> Committed:
         manifest = run.read.manifest
         check_writable(manifest.reader_flags, manifest.writer_flags)
-        place.ensure_safe()
-        return commit_progress(place, run, tables, properties)
+        access.ensure_safe()
+        return commit_progress(access, run, tables, properties)
 
-    return run_verb(place, read, scheme, execute, policy)
+    return run_verb(access, read, scheme, execute, policy)
 
 
 def commit_progress(
-    place: TableAccess, run: Execution, tables: Tables, properties: Mapping[str, str], counts: Mapping[str, int] | None = None
+    access: TableAccess, run: Execution, tables: Tables, properties: Mapping[str, str], counts: Mapping[str, int] | None = None
 ) -> Committed:
     """Commits nothing but how far shards are."""
-    transaction = Transaction(run.read.manifest.version, place.runtime.random.uuid(), UpdateMemWalState(tables), properties)
-    return place.committer.commit(transaction, run.read, run.scheme, run.policy, counts=counts)
+    transaction = Transaction(run.read.manifest.version, access.runtime.random.uuid(), UpdateMemWalState(tables), properties)
+    return access.committer.commit(transaction, run.read, run.scheme, run.policy, counts=counts)
 
 
 def check_progress(manifest: Manifest, tables: Tables) -> None:

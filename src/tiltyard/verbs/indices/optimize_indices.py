@@ -73,7 +73,7 @@ class Extension:
 
 
 def extend_index(
-    place: TableAccess,
+    access: TableAccess,
     read: ManifestFile,
     scheme: Scheme,
     name: str,
@@ -87,13 +87,13 @@ def extend_index(
     def execute(run: Execution) -> Committed:
         manifest = run.read.manifest
         check_writable(manifest.reader_flags, manifest.writer_flags)
-        place.ensure_safe()
-        change = _Work(place, run, name, how).change()
+        access.ensure_safe()
+        change = _Work(access, run, name, how).change()
         if change is None:
             return nothing_done(run, CreateIndex.name, {"indexed": 0})
-        return commit_segments(place, run, change.new, change.old, properties, change.rows)
+        return commit_segments(access, run, change.new, change.old, properties, change.rows)
 
-    return run_verb(place, read, scheme, execute, policy)
+    return run_verb(access, read, scheme, execute, policy)
 
 
 def names_of(manifest: Manifest) -> list[str]:
@@ -112,7 +112,7 @@ class _Change:
 class _Work:
     """One index of one version."""
 
-    place: TableAccess
+    access: TableAccess
     run: Execution
     name: str
     how: Extension
@@ -128,8 +128,8 @@ class _Work:
         known = [covered(one) for one in segments]
         missing = [live[number] for number in sorted(BitMap(live).difference(*(one for one in known if one is not None)))]
         stale = {one.uuid for one in raw if self._is_behind(one)}
-        dataset = dataset_at(self.place, self.manifest)
-        build = known_build(self.place, self.manifest, dataset, raw[0], self.how)
+        dataset = dataset_at(self.access, self.manifest)
+        build = known_build(self.access, self.manifest, dataset, raw[0], self.how)
         anew = (
             self.how.retrain
             or any(one is None for one in known)
@@ -149,7 +149,7 @@ class _Work:
         if not fragments and build.kind == "BITMAP":
             return None  # it cannot be built of nothing, and nothing is there that it could be wrong about
         try:
-            made = build_segment(self.place, self.manifest, build, self.name, [one.id for one in fragments])
+            made = build_segment(self.access, self.manifest, build, self.name, [one.id for one in fragments])
         except InvalidInput:
             if build.kind not in VECTOR or self.how.retrain:
                 raise
@@ -164,7 +164,7 @@ class _Work:
         rows = sum(one.live_rows for one in missing)
         if missing:
             try:
-                new.append(build_segment(self.place, self.manifest, build, self.name, [one.id for one in missing]))
+                new.append(build_segment(self.access, self.manifest, build, self.name, [one.id for one in missing]))
             except InvalidInput:
                 if build.kind not in VECTOR:
                     raise
@@ -172,7 +172,7 @@ class _Work:
         try:
             if self.how.merge and len(raw) + len(new) > 1:
                 merged = self._merged(dataset, [*map(self._without_gone, raw), *new])
-                discard_segments(self.place, (one for one in new if one.uuid != merged.uuid))
+                discard_segments(self.access, (one for one in new if one.uuid != merged.uuid))
                 return _Change((merged,), raw, rows)
             stays = [one for one in raw if one.uuid not in empty]
             away = [one for one in raw if one.uuid in empty] if new or stays else []
@@ -184,10 +184,10 @@ class _Work:
                     new.append(mapped)
                     away.append(one)
         except InvalidInput:  # some kinds cannot follow every rewrite
-            discard_segments(self.place, new)
+            discard_segments(self.access, new)
             return self._made_anew(build, raw, self.manifest.fragments)
         except TiltyardError as error:
-            discard_segments(self.place, new, error)
+            discard_segments(self.access, new, error)
             raise
         return _Change(tuple(new), tuple(away), rows) if new or away else None
 
@@ -198,7 +198,7 @@ class _Work:
 
     def _merged(self, dataset: LanceDataset, segments: Sequence[IndexMetadata]) -> IndexMetadata:
         """One segment of several; pylance follows rewritten fragments on the way."""
-        with lance_errors(self.place, "build index", dataset.version):
+        with lance_errors(self.access, "build index", dataset.version):
             made = dataset.merge_existing_index_segments([_for_lance(one) for one in segments])
         return as_metadata(made, self.name)
 
@@ -216,7 +216,7 @@ class _Work:
         """Whether a segment certainly knows nothing of the rows in these fragments."""
         if not fragments:
             return True
-        born = _born(self.place, self.run, segment)
+        born = _born(self.access, self.run, segment)
         highest = highest_fragment_id(born)
         if highest is None:
             return True
@@ -229,31 +229,31 @@ class _Work:
 # ---- what a segment can know -----------------------------------------------------------------------------------------------
 
 
-def _born(place: TableAccess, run: Execution, segment: IndexMetadata) -> Manifest:
+def _born(access: TableAccess, run: Execution, segment: IndexMetadata) -> Manifest:
     """A version at least as new as the one the segment was built on; as old as the history tells."""
-    versions = [one.version for one in place.log.versions() if one.version <= run.read.manifest.version]
+    versions = [one.version for one in access.log.versions() if one.version <= run.read.manifest.version]
     low, high, found = 0, len(versions) - 1, run.read
     while low <= high:
         middle = (low + high) // 2
-        file = _peeked(place, versions[middle], run.scheme)
+        file = _peeked(access, versions[middle], run.scheme)
         if file is not None and any(one.uuid == segment.uuid for one in indices_of(file.manifest)):
             found, high = file, middle - 1
         else:
             low = middle + 1
     try:
-        made_by = place.log.transaction_of(found)
+        made_by = access.log.transaction_of(found)
     except (NotFound, CorruptTable):
         return found.manifest
     operation = made_by.operation
     if isinstance(operation, CreateIndex) and any(one.uuid == segment.uuid for one in operation.new_indices):
-        read = _peeked(place, made_by.read_version, run.scheme)
+        read = _peeked(access, made_by.read_version, run.scheme)
         return found.manifest if read is None else read.manifest
     return found.manifest
 
 
-def _peeked(place: TableAccess, version: int, scheme: Scheme) -> ManifestFile | None:
+def _peeked(access: TableAccess, version: int, scheme: Scheme) -> ManifestFile | None:
     try:
-        return place.log.peek(version, scheme)
+        return access.log.peek(version, scheme)
     except NotFound:
         return None
 
@@ -311,11 +311,11 @@ def _is_behind(segment: IndexMetadata, versions: Versions) -> bool:
 # ---- how it was built ------------------------------------------------------------------------------------------------------
 
 
-def known_build(place: TableAccess, manifest: Manifest, dataset: LanceDataset, segment: IndexMetadata, how: Extension) -> Build:
+def known_build(access: TableAccess, manifest: Manifest, dataset: LanceDataset, segment: IndexMetadata, how: Extension) -> Build:
     """How to build more of an index, as far as it tells that itself."""
     tree = field_tree(manifest.fields)
     column = tree.path(tree.by_id[segment.fields[0]])
-    with lance_errors(place, "read indices", dataset.version):
+    with lance_errors(access, "read indices", dataset.version):
         told = next(one for one in dataset.describe_indices() if one.name == segment.name)
         kind = _KINDS.get(told.index_type.upper(), told.index_type.upper())
         options: dict[str, Any] = {}
@@ -368,7 +368,7 @@ def _for_lance(index: IndexMetadata) -> Any:
 # ---- graphs ----------------------------------------------------------------------------------------------------------------
 
 
-def mended(place: TableAccess, done: Committed, scheme: Scheme, properties: Mapping[str, str], policy: ReexecutionPolicy) -> Committed:
+def mended(access: TableAccess, done: Committed, scheme: Scheme, properties: Mapping[str, str], policy: ReexecutionPolicy) -> Committed:
     """Builds graphs anew that a commit, in which an index and a rewrite met, may have left unreadable.
 
     pylance translates what an index says of rewritten fragments, but opens no graph of which a row was deleted before the rewrite.
@@ -379,11 +379,11 @@ def mended(place: TableAccess, done: Committed, scheme: Scheme, properties: Mapp
         return done
     versions = reuse_versions(file.manifest)
     behind = {one.name for one in indices_of(file.manifest) if one.name not in SINGLETONS and _is_behind(one, versions)}
-    with lance_errors(place, "read indices", file.manifest.version):
-        kinds = {one.name: one.index_type for one in dataset_at(place, file.manifest).describe_indices()} if behind else {}
+    with lance_errors(access, "read indices", file.manifest.version):
+        kinds = {one.name: one.index_type for one in dataset_at(access, file.manifest).describe_indices()} if behind else {}
     for name in sorted(behind):
         if "HNSW" in kinds.get(name, ""):
-            _, file = extend_index(place, file, scheme, name, Extension(), properties, policy)
+            _, file = extend_index(access, file, scheme, name, Extension(), properties, policy)
     return result, file
 
 
@@ -391,24 +391,24 @@ def mended(place: TableAccess, done: Committed, scheme: Scheme, properties: Mapp
 
 
 def trim_reuse(
-    place: TableAccess, read: ManifestFile, scheme: Scheme, properties: Mapping[str, str], policy: ReexecutionPolicy
+    access: TableAccess, read: ManifestFile, scheme: Scheme, properties: Mapping[str, str], policy: ReexecutionPolicy
 ) -> Committed:
     """Takes what no index needs any more out of the entry that tells where rewritten rows went. Else nothing is committed."""
 
     def execute(run: Execution) -> Committed:
         manifest = run.read.manifest
         entry = singleton(manifest, FRAGMENT_REUSE)
-        trimmed = None if entry is None else _trimmed(place, manifest, entry)
+        trimmed = None if entry is None else _trimmed(access, manifest, entry)
         if entry is None or trimmed is None:
             return nothing_done(run, CreateIndex.name, {})
         operation = CreateIndex((trimmed,), (entry,))
-        transaction = Transaction(manifest.version, place.runtime.random.uuid(), operation, properties)
-        return place.committer.commit(transaction, run.read, run.scheme, run.policy)
+        transaction = Transaction(manifest.version, access.runtime.random.uuid(), operation, properties)
+        return access.committer.commit(transaction, run.read, run.scheme, run.policy)
 
-    return run_verb(place, read, scheme, execute, policy)
+    return run_verb(access, read, scheme, execute, policy)
 
 
-def _trimmed(place: TableAccess, manifest: Manifest, entry: IndexMetadata) -> IndexMetadata | None:
+def _trimmed(access: TableAccess, manifest: Manifest, entry: IndexMetadata) -> IndexMetadata | None:
     details = pb.FragmentReuseIndexDetails.FromString(entry.details[1] if entry.details else b"")
     if details.HasField("external") or details.inline.transitions:
         return None  # kept in a file of its own, or in a form that we do not write
@@ -427,7 +427,7 @@ def _trimmed(place: TableAccess, manifest: Manifest, entry: IndexMetadata) -> In
     url = entry.details[0] if entry.details else ""
     return replace(
         entry,
-        uuid=place.runtime.random.uuid(),
+        uuid=access.runtime.random.uuid(),
         dataset_version=manifest.version,
         fragment_bitmap=encode_roaring(new),
         details=(url, details.SerializeToString(deterministic=True)),

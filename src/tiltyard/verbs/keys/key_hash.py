@@ -24,7 +24,7 @@ _LOOKS: Final = (1, 2, 4, 8)
 
 
 class KeyHashes:
-    """KeyHashes of our keys, which are given as columns of one form for equal values: numbers, moments, text or bytes of any kind.
+    """Marks of our keys, which are given as columns of one form for equal values: numbers, moments, text or bytes of any kind.
 
     Attributes:
         distinct: whether no two of our keys have one mark. Where some do, the keys may be equal or not, and ``pairs`` is of no use.

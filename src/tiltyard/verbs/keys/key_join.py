@@ -64,11 +64,11 @@ class Matched:
     others: Addresses64
 
 
-def match_rows(place: TableAccess, dataset: LanceDataset, key: Key, known: KnownKeys, *, stable: bool, others: bool) -> Matched:
+def match_rows(access: TableAccess, dataset: LanceDataset, key: Key, known: KnownKeys, *, stable: bool, others: bool) -> Matched:
     """Finds the rows of a version that have keys of the source."""
     rows, places, addresses, ids, rest = [_NONE], [_NONE], [_NOWHERE], [_NOWHERE], [_NOWHERE]
     seen = 0
-    for piece in key_batches(place, dataset, key, at_once=known.at_once, with_row_address=True, with_row_id=stable):
+    for piece in key_batches(access, dataset, key, at_once=known.at_once, with_row_address=True, with_row_id=stable):
         both, found = known.matches(piece.select(range(len(key.paths))))
         where = piece.column(ADDRESS).to_numpy()
         rows.append(found)
@@ -94,7 +94,7 @@ _NOWHERE: Final = np.empty(0, np.uint64)
 class Sides:
     """Where the columns of pairs come from."""
 
-    place: TableAccess
+    access: TableAccess
     dataset: LanceDataset
     schema: pa.Schema
     """Of the table."""
@@ -109,7 +109,7 @@ class Sides:
                 writing=True,
                 advice="Give the column in the source.",
             )
-        with lance_errors(self.place, "read matching rows", self.dataset.version):
+        with lance_errors(self.access, "read matching rows", self.dataset.version):
             return self.dataset.take(pairs.places.tolist(), columns=columns)
 
     def of_source(self, pairs: Pairs, columns: list[str]) -> pa.Table:
@@ -146,7 +146,7 @@ class Sides:
             if mentioned := [name for name in known if name.lower() in condition.lower()]:
                 both[side] = _as_struct(columns(pairs, mentioned))
         table = pa.table({**both, _NUMBER: pa.array(range(len(pairs)), pa.int64())})
-        with lance_errors(self.place, "apply a condition of the merge"):
+        with lance_errors(self.access, "apply a condition of the merge"):
             dataset = lance.write_dataset(table, "memory://", data_storage_version="2.1")
             holds = dataset.scanner(columns=[_NUMBER], filter=bracketed(condition, "condition")).to_table().column(_NUMBER).to_numpy()
         which = np.zeros(len(pairs), np.bool_)

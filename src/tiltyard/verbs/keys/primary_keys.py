@@ -278,11 +278,11 @@ def _shown(value: pa.Scalar) -> str:
 
 
 def key_batches(
-    place: TableAccess, dataset: LanceDataset, key: Key, fragments: Iterable[int] | None = None, at_once: int = 1, **more: Any
+    access: TableAccess, dataset: LanceDataset, key: Key, fragments: Iterable[int] | None = None, at_once: int = 1, **more: Any
 ) -> Iterator[pa.Table]:
     """The key columns of live rows of a version, in order and in pieces of so many rows or more; ``more`` are options of pylance's
     scanner."""
-    with lance_errors(place, "read keys", dataset.version):
+    with lance_errors(access, "read keys", dataset.version):
         if fragments is not None:
             more["fragments"] = [dataset.get_fragment(number) for number in fragments]
         batches = iter(dataset.scanner(columns=key.expressions, batch_size=_BATCH, **more).to_batches())
@@ -309,7 +309,7 @@ def _next_rows(batches: Iterator[pa.RecordBatch], rows: int) -> list[pa.RecordBa
 class NewKeys:
     """Keys that a commit brings, and that are not in the version it was built on."""
 
-    place: TableAccess
+    access: TableAccess
     key: Key
     keys: pa.Table
     """The key columns of the new rows, each key once."""
@@ -332,7 +332,7 @@ class NewKeys:
             return []
         found: dict[str, None] = {}
         known = KnownKeys(self.keys)
-        for piece in key_batches(self.place, dataset_at(self.place, manifest), key, fragments, known.at_once):
+        for piece in key_batches(self.access, dataset_at(self.access, manifest), key, fragments, known.at_once):
             _, rows = known.matches(piece)
             if len(rows):
                 found.update(dict.fromkeys(in_words(self.keys.take(pa.array(rows[:SAMPLE])))))
