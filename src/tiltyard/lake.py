@@ -432,7 +432,7 @@ class Lake(Keeping, Recoverable, LakePieces, LakeDoor):
         """Who changed which tables together, newest first."""
         if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int)):
             raise InvalidInput(f"limit is a number, not {limit!r}.", argument="limit")
-        return [_shown(one) for one in self.catalog.history(self.branch, limit)]
+        return [_shown(snapshot) for snapshot in self.catalog.history(self.branch, limit)]
 
     @property
     def tags(self) -> LakeTags:
@@ -460,4 +460,6 @@ class Lake(Keeping, Recoverable, LakePieces, LakeDoor):
 
 
 def _shown(snapshot: Snapshot) -> Snapshot:
-    return replace(snapshot, changes=tuple(replace(one, name=shown(one.name), former=shown(one.former)) for one in snapshot.changes))
+    return replace(
+        snapshot, changes=tuple(replace(change, name=shown(change.name), former=shown(change.former)) for change in snapshot.changes)
+    )

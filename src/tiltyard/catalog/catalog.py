@@ -246,7 +246,7 @@ class Catalog:
 
     def settle(self, finished: Iterable[Pending]) -> None:
         """Notes that versions have their final names."""
-        staged = {one.key: one.staged for one in finished}
+        staged = {pending.key: pending.staged for pending in finished}
 
         def decide(found: Found) -> Writes[None]:
             return Writes(None, delete=[key for key, path in staged.items() if key in found and found[key]["staged"] == path])

@@ -75,7 +75,7 @@ def expire(catalog: Catalog, outcomes: timedelta, keys: timedelta, now: datetime
         now: the time.
         dry_run: only counts.
     """
-    pending = {one.transaction for one in catalog.pending()}
+    pending = {pending.transaction for pending in catalog.pending()}
     going: dict[str, list[tuple[str, Body]]] = defaultdict(list)
     for key, body in catalog.records.scan([TRANSACTIONS]):
         transaction = key.removeprefix(TRANSACTIONS)
@@ -176,7 +176,7 @@ def _settle(catalog: Catalog, line: BranchHistory, floor: int, cuts: Mapping[str
         known = floor_from(found, line.branch)
         if not _is_still(line, found) or known.heads is None or known.snapshot > floor:
             return Writes(False)
-        put = {one: body for one, body in cuts.items() if one not in found}
+        put = {cut: body for cut, body in cuts.items() if cut not in found}
         if known.before is not None:
             put[key] = replace(known, before=None).to_body()
         return Writes(True, put)

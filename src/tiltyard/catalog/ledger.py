@@ -62,8 +62,8 @@ class LakeLedger:
 
     def unfinished(self) -> Sequence[VersionClaim]:
         found = self.catalog.pending(self.table, self.branch)
-        self.known = {one.version: one for one in found}
-        return [VersionClaim(one.version, one.path, one.staged) for one in found]
+        self.known = {pending.version: pending for pending in found}
+        return [VersionClaim(pending.version, pending.path, pending.staged) for pending in found]
 
     def claim(self, claim: VersionClaim, data: bytes) -> None:
         transaction = maker_of(data, claim.path)
@@ -231,7 +231,7 @@ def adopt(catalog: Catalog, store: ObjectStore, head: TableHead, lake_branch: st
             if not error.maybe_applied:
                 raise
             continue  # whoever adopts them anew finds out whether they are adopted
-        newest = max((one.version for one in steps if one.content), default=0)
+        newest = max((step.version for step in steps if step.content), default=0)
         return replace(head, version=found[0], data_version=max(head.data_version, newest), transaction=steps[-1].transaction)
     raise StorageError(f"{head.name}: others commit faster than their versions can be adopted.", name=head.name, transient=True)
 

@@ -90,7 +90,7 @@ def same_version(one: TableHead, other: TableHead) -> bool:
 
 def heads_of(body: Mapping[str, Any]) -> dict[str, TableHead]:
     """Tables by id, from a record that lists heads."""
-    return {str(one["id"]): head_from_body(one) for one in body["tables"]}
+    return {str(item["id"]): head_from_body(item) for item in body["tables"]}
 
 
 def bodies_of(cut: Cut) -> list[Body]:

@@ -111,7 +111,7 @@ def rows_of(table: pa.Table) -> list[Row]:
 
 def with_ids(ids: Collection[str]) -> str:
     """The SQL condition for rows with these ids."""
-    return f"object_id IN ({', '.join(_quoted(one) for one in sorted(ids))})"
+    return f"object_id IN ({', '.join(_quoted(name) for name in sorted(ids))})"
 
 
 def with_prefixes(prefixes: Iterable[str]) -> str:

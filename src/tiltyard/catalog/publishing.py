@@ -78,9 +78,9 @@ def locks(publication: Publication) -> tuple[list[str], list[str]]:
     if publication.key is not None:
         exclusive.append(idempotency_key(publication.key))
     written = set(exclusive)
-    looked_at = [*(table_key(branch, one.table) for one in publication.reads), *(name_key(branch, name) for name in publication.absent)]
+    looked_at = [*(table_key(branch, read.table) for read in publication.reads), *(name_key(branch, name) for name in publication.absent)]
     shared = [key for key in looked_at if key not in written]
-    return exclusive, [*shared, *(gone_key(one.location) for one in publication.changes if one.location)]
+    return exclusive, [*shared, *(gone_key(change.location) for change in publication.changes if change.location)]
 
 
 def decide(publication: Publication, found: Found, now: datetime) -> Writes[Published]:
@@ -95,7 +95,7 @@ def decide(publication: Publication, found: Found, now: datetime) -> Writes[Publ
     before = _decided_before(publication, found)
     if before is not None:
         return Writes(before)
-    if any(one.location and gone_key(one.location) in found for one in publication.changes):
+    if any(change.location and gone_key(change.location) in found for change in publication.changes):
         raise AbortedError  # a cleanup took the new table for one that nobody finished
     tip = found.get(tip_key(publication.branch))
     if tip is None:
@@ -165,7 +165,7 @@ def _decided_before(publication: Publication, found: Found) -> Published | None:
 
 def _moved_writes(publication: Publication, found: Found) -> Iterable[Moved]:
     branch = publication.branch
-    leaving = {one.table for one in publication.changes if one.kind == "drop" or one.former}
+    leaving = {change.table for change in publication.changes if change.kind == "drop" or change.former}
     for change in publication.changes:
         if change.kind in ("create", "register", "rename"):
             holder = found.get(name_key(branch, change.name))

@@ -171,7 +171,7 @@ def _bodies(records: Records, prefix: str) -> Iterator[Body]:
 
 
 def _heads(body: Body) -> Heads:
-    return {one["id"]: head_from_body(one) for one in body["tables"]}
+    return {item["id"]: head_from_body(item) for item in body["tables"]}
 
 
 def follow(step: Snapshot, heads: Heads) -> None:

@@ -138,8 +138,10 @@ class StagingStore(ForwardingStore):
         """The versions to be published, lowest first, given the commits that made them."""
         own = sorted(self.private.items(), key=lambda one: one[1].version)
         return tuple(
-            VersionStep(one.version, path, one.staged, made.transaction.uuid, made.operation.name, not isinstance(made.operation, UPKEEP))
-            for (path, one), made in zip(own, recorded, strict=True)
+            VersionStep(
+                staged.version, path, staged.staged, made.transaction.uuid, made.operation.name, not isinstance(made.operation, UPKEEP)
+            )
+            for (path, staged), made in zip(own, recorded, strict=True)
         )
 
     def move_to(self, base: int) -> None:
@@ -256,32 +258,32 @@ class StagedAccess(TableAccess):
         self.committer.recorded.clear()
         self.staging.move_to(head)
         try:
-            for one in recorded:
-                read = base if isinstance(one.operation, Append) else one.read
-                again = replace(one.transaction, read_version=read.manifest.version)
-                self.committer.commit(again, read, one.scheme, RetryPolicy(), keys=one.keys, reuse=one.reuse)
+            for commit in recorded:
+                read = base if isinstance(commit.operation, Append) else commit.read
+                again = replace(commit.transaction, read_version=read.manifest.version)
+                self.committer.commit(again, read, commit.scheme, RetryPolicy(), keys=commit.keys, reuse=commit.reuse)
         except TiltyardError:
             self.committer.recorded[:] = recorded  # all of it is still to be thrown away
             raise
-        kept = {one.transaction.file_name for one in self.committer.recorded}
-        for name in {one.transaction.file_name for one in recorded} - kept:
+        kept = {commit.transaction.file_name for commit in self.committer.recorded}
+        for name in {commit.transaction.file_name for commit in recorded} - kept:
             with suppress(StorageError):
                 self.store.delete(TRANSACTIONS + name)
 
     def can_replay(self, *, blind_only: bool) -> bool:
         """Whether the commits do not build on one another, so that the rules for one commit hold for each."""
-        operations = [one.operation for one in self.committer.recorded]
-        if all(isinstance(one, Append) for one in operations):
+        operations = [commit.operation for commit in self.committer.recorded]
+        if all(isinstance(operation, Append) for operation in operations):
             return True
         return len(operations) == 1 and not blind_only
 
     def new_files(self) -> Sequence[str]:
         """All that the transaction wrote into the table's directory, apart from versions."""
         found: dict[str, None] = {}
-        for one in self.committer.recorded:
-            base: Manifest | None = one.read.manifest if one.transaction.read_version else None
-            found.update(dict.fromkeys(new_files(one.operation, base)))
-            found[TRANSACTIONS + one.transaction.file_name] = None
+        for commit in self.committer.recorded:
+            base: Manifest | None = commit.read.manifest if commit.transaction.read_version else None
+            found.update(dict.fromkeys(new_files(commit.operation, base)))
+            found[TRANSACTIONS + commit.transaction.file_name] = None
         return list(found)
 
     def check_files(self) -> None:
@@ -292,7 +294,7 @@ class StagedAccess(TableAccess):
         """
         recorded = self.committer.recorded
         if recorded:
-            ask = self.runtime.clock.monotonic() - min(one.at for one in recorded) >= LOOK_AFTER
+            ask = self.runtime.clock.monotonic() - min(commit.at for commit in recorded) >= LOOK_AFTER
             check_there(self.staging.inner, [path for path in self.new_files() if not path.endswith("/")], "transaction", ask=ask)
 
     def throw_away(self) -> None:

@@ -113,7 +113,7 @@ def snapshot_to_body(snapshot: Snapshot) -> dict[str, Any]:
 
 def snapshot_from_body(body: Mapping[str, Any]) -> Snapshot:
     try:
-        changes = tuple(change_from_body(one) for one in body["changes"])
+        changes = tuple(change_from_body(item) for item in body["changes"])
         return Snapshot(**{**body, "at": datetime.fromisoformat(body["at"]), "changes": changes})
     except (TypeError, KeyError, ValueError) as error:
         raise CorruptTable("the catalog", f"a snapshot's record has other members than it must ({error})") from error
@@ -124,4 +124,4 @@ def change_from_body(body: Mapping[str, Any]) -> Change:
 
 
 def _steps(bodies: Iterable[Mapping[str, Any]]) -> tuple[VersionStep, ...]:
-    return tuple(VersionStep(**one) for one in bodies)
+    return tuple(VersionStep(**body) for body in bodies)

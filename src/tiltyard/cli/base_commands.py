@@ -20,10 +20,13 @@ def list_(session: Session, version: Version = None, tag: Tag = None) -> None:
     """All bases."""
     table = session.open(version=version, tag=tag)
     found = [
-        {"id": one.id, "name": one.name, "path": redact(one.path), "is_dataset_root": one.is_dataset_root} for one in table.layout.bases
+        {"id": base.id, "name": base.name, "path": redact(base.path), "is_dataset_root": base.is_dataset_root}
+        for base in table.layout.bases
     ]
     document = {"uri": session.shown_uri, "branch": table.branch, "version": table.version, "bases": found}
-    rows = [(str(one.id), one.name or "", "a table" if one.is_dataset_root else "files", redact(one.path)) for one in table.layout.bases]
+    rows = [
+        (str(base.id), base.name or "", "a table" if base.is_dataset_root else "files", redact(base.path)) for base in table.layout.bases
+    ]
     notes = () if found else (f"Version {table.version} of {session.shown_uri} has no bases.",)
     session.output.told(CommandMessage(document, grid=Grid(("id", "name", "laid out as", "path"), rows, frozenset({0})), notes=notes))
 

@@ -88,8 +88,8 @@ def table_command(app: typer.Typer, name: str | None = None, *, branches: bool =
 
     def register(work: Work) -> Work:
         hints = get_type_hints(work, include_extras=True)
-        own = [one.replace(kind=Parameter.KEYWORD_ONLY, annotation=hints[one.name]) for one in _parameters(work)[1:]]
-        shared = [one for one in _AFTER if branches or one.name != "branch"]
+        own = [parameter.replace(kind=Parameter.KEYWORD_ONLY, annotation=hints[parameter.name]) for parameter in _parameters(work)[1:]]
+        shared = [parameter for parameter in _AFTER if branches or parameter.name != "branch"]
 
         def command(**given: Any) -> None:
             uri, json, options, bases = (given.pop(key) for key in ("uri", "json", "storage_option", "allow_base"))

@@ -79,7 +79,7 @@ def _explained(found: ty.conflicts.PairExplanation) -> dict[str, Any]:
         "committing": found.committing,
         "committed": found.committed,
         "sign": found.sign,
-        "rules": [{**_rule(one.rule), "condition": one.meaning, "example": _example(one.example)} for one in found.rules],
+        "rules": [{**_rule(rule.rule), "condition": rule.meaning, "example": _example(rule.example)} for rule in found.rules],
         "otherwise": {"outcome": "compatible", "example": _example(found.otherwise)} if found.otherwise else None,
     }
 
@@ -98,13 +98,13 @@ def _print_text(found: ty.conflicts.PairExplanation) -> None:
     console.print(
         Text.assemble((found.committing, "bold"), " wants to be committed, ", (found.committed, "bold"), " was committed meanwhile.")
     )
-    for one in found.rules:
+    for rule in found.rules:
         console.print()
-        outcome = one.rule.then.value
-        console.print(Text.assemble((outcome, f"bold {_COLOURS[outcome]}"), "  " + one.rule.when), soft_wrap=True)
-        facts = [("condition", one.meaning), ("because", one.rule.why), *_worked(one.example)]
-        if one.rule.deviation:
-            facts.append(("deviation", one.rule.deviation))
+        outcome = rule.rule.then.value
+        console.print(Text.assemble((outcome, f"bold {_COLOURS[outcome]}"), "  " + rule.rule.when), soft_wrap=True)
+        facts = [("condition", rule.meaning), ("because", rule.rule.why), *_worked(rule.example)]
+        if rule.rule.deviation:
+            facts.append(("deviation", rule.rule.deviation))
         print_hanging(console, facts, indent=2, label="dim")
     console.print()
     if found.otherwise is None:

@@ -78,7 +78,7 @@ def _find(lines: list[ty.Table], begins: str) -> Found | None:
     found: dict[str, Found] = {}
     for line in lines:
         history = line.history()
-        found |= {one.transaction_id: (line, one, history) for one in history if one.transaction_id.startswith(begins)}
+        found |= {entry.transaction_id: (line, entry, history) for entry in history if entry.transaction_id.startswith(begins)}
     if len(found) > 1:
         versions = ", ".join(sorted(str(entry.version) for _, entry, _ in found.values()))
         raise _ambiguous(f"those of versions {versions}")
@@ -87,7 +87,12 @@ def _find(lines: list[ty.Table], begins: str) -> Found | None:
 
 def _failed(lines: list[ty.Table], begins: str) -> tuple[ty.Table, str] | None:
     """The line on which a transaction failed, and its whole id."""
-    found = {one.transaction_id: line for line in lines for one in line.transactions.failed() if one.transaction_id.startswith(begins)}
+    found = {
+        attempt.transaction_id: line
+        for line in lines
+        for attempt in line.transactions.failed()
+        if attempt.transaction_id.startswith(begins)
+    }
     if len(found) > 1:
         raise _ambiguous("all of them failed")
     return next(((line, whole) for whole, line in found.items()), None)
@@ -108,7 +113,7 @@ def _whole(transaction: str) -> str:
 
 def _committed(session: Session, table: ty.Table, entry: ty.HistoryEntry, history: list[ty.HistoryEntry]) -> CommandMessage:
     between = rebased_over(entry)
-    there = {one.version: one for one in history}
+    there = {entry.version: entry for entry in history}
     met = [_met(entry, there[version]) for version in between if version in there]
     missing = [version for version in between if version not in there]
     document = {
@@ -131,7 +136,7 @@ def _committed(session: Session, table: ty.Table, entry: ty.HistoryEntry, histor
     if entry.read_version:
         facts.append(("built on", f"version {entry.read_version}"))
     facts.append(("rebased over", _over(between, missing)))
-    rows = [(str(one["version"]), one["operation"] or "?", one["writer"] or "?", _ways(one)) for one in met]
+    rows = [(str(entry["version"]), entry["operation"] or "?", entry["writer"] or "?", _ways(entry)) for entry in met]
     notes = ["`tiltyard conflicts explain COMMITTING COMMITTED` tells what happens when two operations meet."] if met else []
     line = f"version {entry.version} of {session.shown_uri} ({entry.operation}), transaction {entry.transaction_id}"
     return CommandMessage(
@@ -152,10 +157,10 @@ def _met(mine: ty.HistoryEntry, theirs: ty.HistoryEntry) -> dict[str, Any]:
     ways: list[dict[str, str]] = []
     if mine.operation in known and theirs.operation in known:
         found = ty.conflicts.explain(mine.operation, theirs.operation)
-        ways = [{"outcome": one.rule.then.value, "when": one.rule.when, "why": one.rule.why} for one in found.rules]
+        ways = [{"outcome": rule.rule.then.value, "when": rule.rule.when, "why": rule.rule.why} for rule in found.rules]
         if found.otherwise is not None:
             ways.append({"outcome": "compatible", "when": "otherwise" if ways else "always", "why": "no overlap"})
-    passed = [one for one in ways if one["outcome"] in ("rebase", "compatible")]
+    passed = [way for way in ways if way["outcome"] in ("rebase", "compatible")]
     return {
         "version": theirs.version,
         "operation": theirs.operation,
@@ -167,9 +172,9 @@ def _met(mine: ty.HistoryEntry, theirs: ty.HistoryEntry) -> dict[str, Any]:
 
 
 def _ways(met: dict[str, Any]) -> str:
-    outcomes = dict.fromkeys(one["outcome"] for one in met["passed_as"])
+    outcomes = dict.fromkeys(item["outcome"] for item in met["passed_as"])
     words = {"compatible": "no overlap", "rebase": "ours is rebased over it"}
-    return ", or ".join(words[one] for one in outcomes) or "not known"
+    return ", or ".join(words[outcome] for outcome in outcomes) or "not known"
 
 
 def _not_there(session: Session, table: ty.Table, known: ty.Explanation) -> CommandMessage:
@@ -216,16 +221,19 @@ def _attempt_told(document: dict[str, Any], line: str, attempt: ty.FailedAttempt
     if attempt.missing:
         facts.append(("unreadable", f"versions {span(attempt.missing)}"))
     facts.append(("what it said", attempt.sentence))
-    rows = [(str(one.version), one.operation or "?", one.writer or "?", one.message) for one in attempt.winners]
+    rows = [(str(winner.version), winner.operation or "?", winner.writer or "?", winner.message) for winner in attempt.winners]
     grid = Grid(("version", "operation", "writer", "message"), rows, frozenset({0})) if rows else None
     again = "Nothing of it is visible, and re-executing it is safe." if attempt.retryable else "Nothing of it is visible."
     return CommandMessage(document, "not committed", line, facts, grid, (again,), warning=True)
 
 
 def _listed(session: Session, lines: list[ty.Table]) -> CommandMessage:
-    found = [(line, one) for line in lines for one in line.transactions.failed()]
+    found = [(line, attempt) for line in lines for attempt in line.transactions.failed()]
     found.sort(key=lambda one: one[1].time, reverse=True)
-    document = {"uri": session.shown_uri, "attempts": [{"branch": line.branch, **one.to_dict()} for line, one in found]}
-    rows = [(f"{one.time:%Y-%m-%d %H:%M:%S}", one.operation, one.kind, str(one.read_version or ""), one.transaction_id) for _, one in found]
+    document = {"uri": session.shown_uri, "attempts": [{"branch": line.branch, **attempt.to_dict()} for line, attempt in found]}
+    rows = [
+        (f"{attempt.time:%Y-%m-%d %H:%M:%S}", attempt.operation, attempt.kind, str(attempt.read_version or ""), attempt.transaction_id)
+        for _, attempt in found
+    ]
     grid = Grid(("time (UTC)", "operation", "error", "built on", "transaction"), rows, frozenset({3})) if rows else None
     return CommandMessage(document, "", f"{count(len(found), 'failed attempt')} at {session.shown_uri}", grid=grid)

@@ -58,7 +58,7 @@ class Shown:
 
     @property
     def deleted_rows(self) -> int:
-        return sum(one.physical_rows - one.live_rows for one in self.fragments)
+        return sum(fragment.physical_rows - fragment.live_rows for fragment in self.fragments)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +118,7 @@ def _indices(table: ty.Table) -> tuple[Index, ...] | None:
         described = table.lance.describe_indices()
     except ty.TiltyardError:
         return None
-    return tuple(Index(one.name, one.index_type, tuple(one.field_names)) for one in described)
+    return tuple(Index(index.name, index.index_type, tuple(index.field_names)) for index in described)
 
 
 def diff_of(table: ty.Table, uri: str, first: int, last: int, limit: int | None, old_values: bool) -> Diff:
@@ -128,8 +128,8 @@ def diff_of(table: ty.Table, uri: str, first: int, last: int, limit: int | None,
     room = limit
     reader = table.changes(first, last, old_values=old_values)
     for batch in reader:
-        for one in pa.compute.value_counts(batch.column("_change")):
-            counts[one["values"].as_py()] += one["counts"].as_py()
+        for count in pa.compute.value_counts(batch.column("_change")):
+            counts[count["values"].as_py()] += count["counts"].as_py()
         part = batch if room is None else batch.slice(0, room)
         room = None if room is None else room - part.num_rows
         if part.num_rows:

@@ -26,18 +26,18 @@ def list_(session: Session, version: Version = None, tag: Tag = None) -> None:
     """The indices of a version, with what they cover and what they do not."""
     table = session.open(version=version, tag=tag)
     found = table.indices.list()
-    document = {"uri": session.shown_uri, "branch": table.branch, "version": table.version, "indices": [_plain(one) for one in found]}
+    document = {"uri": session.shown_uri, "branch": table.branch, "version": table.version, "indices": [_plain(index) for index in found]}
     rows = [
         (
-            one.name,
-            one.type,
-            ", ".join(one.columns),
-            f"{one.rows:,}",
-            f"{one.missing_rows:,}",
-            str(len(one.segments)),
-            "?" if one.bytes is None else size(one.bytes),
+            index.name,
+            index.type,
+            ", ".join(index.columns),
+            f"{index.rows:,}",
+            f"{index.missing_rows:,}",
+            str(len(index.segments)),
+            "?" if index.bytes is None else size(index.bytes),
         )
-        for one in found
+        for index in found
     ]
     header = ("index", "type", "columns", "rows", "not covered", "parts", "size")
     notes = () if found else (f"Version {table.version} of {session.shown_uri} has no indices.",)
@@ -88,7 +88,7 @@ def optimize(
     table = session.open()
     with session.output.progress("indexing") as progress:
         result = table.indices.optimize(names or None, merge=merge, retrain=retrain, progress=_staged(progress), message=message)
-    left = sum(one.missing_rows for one in table.indices.list())
+    left = sum(index.missing_rows for index in table.indices.list())
     what = f"{count(left, 'row')} still not covered" if left else ""
     session.output.told(commit_told(session.shown_uri, table.branch, result, what, missing_rows=left))
 

@@ -79,10 +79,10 @@ def lake_command(target: typer.Typer, name: str | None = None, *, branched: bool
     def register(work: Work) -> Work:
         hints = get_type_hints(work, include_extras=True)
         own = [
-            one.replace(kind=Parameter.KEYWORD_ONLY, annotation=hints[one.name])
-            for one in [*inspect.signature(work).parameters.values()][1:]
+            parameter.replace(kind=Parameter.KEYWORD_ONLY, annotation=hints[parameter.name])
+            for parameter in [*inspect.signature(work).parameters.values()][1:]
         ]
-        shared = [one for one in _AFTER if branched or one.name != "branch"]
+        shared = [parameter for parameter in _AFTER if branched or parameter.name != "branch"]
 
         def command(**given: Any) -> None:
             uri, json, options = (given.pop(key) for key in ("uri", "json", "storage_option"))
@@ -132,7 +132,11 @@ def tables(session: LakeSession, at: At = None) -> None:
     with session.opened() as lake:
         shot = lake.snapshot(_when(at))
         versions = shot.versions()
-    document = {"branch": shot.branch, "snapshot": shot.id, "tables": [{"name": name, "version": one} for name, one in versions.items()]}
+    document = {
+        "branch": shot.branch,
+        "snapshot": shot.id,
+        "tables": [{"name": name, "version": version} for name, version in versions.items()],
+    }
     notes = () if versions else (f"{session.shown_uri} has no tables.",)
     rows = [(name, str(version)) for name, version in versions.items()]
     session.told(document, grid=Grid(("table", "version"), rows, frozenset({1})), notes=notes)
@@ -151,10 +155,13 @@ def log(
     """Who changed which tables together, newest first."""
     with session.opened() as lake:
         found = lake.history(None if everything else limit)
-    rows = [(str(one.id), _time(one.at), one.author or "?", ", ".join(map(_done, one.changes)), one.message) for one in found]
+    rows = [
+        (str(snapshot.id), _time(snapshot.at), snapshot.author or "?", ", ".join(map(_done, snapshot.changes)), snapshot.message)
+        for snapshot in found
+    ]
     notes = () if found else (f"Nothing has happened at {session.shown_uri} yet.",)
     grid = Grid(("snapshot", "time (UTC)", "author", "tables", "message"), rows, frozenset({0}))
-    session.told({"snapshots": [_snapshot(one) for one in found]}, grid=grid, notes=notes)
+    session.told({"snapshots": [_snapshot(snapshot) for snapshot in found]}, grid=grid, notes=notes)
 
 
 @lake_command(app, branched=True)
@@ -168,7 +175,7 @@ def show(
     with session.opened() as lake:
         shot = lake.snapshot(_when(snapshot))
         on = lake.on_branch(shot.branch)
-        made = next((one for one in on.history() if one.id == shot.id), None)
+        made = next((snapshot for snapshot in on.history() if snapshot.id == shot.id), None)
     versions = shot.versions()
     document = {"branch": shot.branch, "snapshot": shot.id, "tables": versions, "made_by": None if made is None else _snapshot(made)}
     facts = [("branch", shot.branch)]
@@ -177,7 +184,7 @@ def show(
         facts += [("time", f"{_time(made.at)} UTC"), ("author", made.author or "not recorded"), ("transaction", made.transaction)]
         facts += [("message", made.message)] if made.message else []
         facts += [("properties", ", ".join(f"{key}={value}" for key, value in made.properties.items()))] if made.properties else []
-        rows = [(one.name, one.kind, f"{one.base} -> {one.version}", ", ".join(one.operations)) for one in made.changes]
+        rows = [(change.name, change.kind, f"{change.base} -> {change.version}", ", ".join(change.operations)) for change in made.changes]
     facts.append(("tables", ", ".join(f"{name} at {version}" for name, version in versions.items()) or "none"))
     session.told(document, "snapshot", f"{shot.id} of {session.shown_uri}", facts, Grid(("table", "what", "version", "operations"), rows))
 
@@ -238,10 +245,10 @@ def list_tags(session: LakeSession) -> None:
     """All tags and the snapshots they name."""
     with session.opened() as lake:
         found = lake.tags.list()
-    rows = [(one.name, str(one.snapshot), one.branch, _time(one.created)) for one in found]
+    rows = [(tag.name, str(tag.snapshot), tag.branch, _time(tag.created)) for tag in found]
     notes = () if found else (f"{session.shown_uri} has no tags.",)
     session.told(
-        {"tags": [_tag(one) for one in found]}, grid=Grid(("tag", "snapshot", "branch", "made (UTC)"), rows, frozenset({1})), notes=notes
+        {"tags": [_tag(tag) for tag in found]}, grid=Grid(("tag", "snapshot", "branch", "made (UTC)"), rows, frozenset({1})), notes=notes
     )
 
 
@@ -275,10 +282,10 @@ def list_branches(session: LakeSession) -> None:
     """All branches but main, and where they began."""
     with session.opened() as lake:
         found = lake.branches.list()
-    rows = [(one.name, one.origin, str(one.snapshot), _time(one.created)) for one in found]
+    rows = [(branch.name, branch.origin, str(branch.snapshot), _time(branch.created)) for branch in found]
     notes = () if found else (f"{session.shown_uri} has no branches but main.",)
     grid = Grid(("branch", "from", "snapshot", "made (UTC)"), rows, frozenset({2}))
-    session.told({"branches": [_branch(one) for one in found]}, grid=grid, notes=notes)
+    session.told({"branches": [_branch(branch) for branch in found]}, grid=grid, notes=notes)
 
 
 @lake_command(branches, "create", branched=True)
@@ -334,8 +341,13 @@ def check(
     with session.opened() as lake, session.output.progress("checking tables") as progress:
         report = lake.check(tables=not shallow, data=data, progress=progress)
     facts = [("snapshots", str(report.snapshots)), ("transactions", str(report.transactions)), ("tables", str(len(report.tables)))]
-    facts += [("orphan", f"{one.path} ({size(one.bytes)}, {one.owner}): {one.reason}") for one in report.orphans[:SHOWN_AT_MOST]]
-    rows = [(one.invariant, one.table or "-", "-" if one.snapshot is None else str(one.snapshot), one.text) for one in report.problems]
+    facts += [
+        ("orphan", f"{orphan.path} ({size(orphan.bytes)}, {orphan.owner}): {orphan.reason}") for orphan in report.orphans[:SHOWN_AT_MOST]
+    ]
+    rows = [
+        (problem.invariant, problem.table or "-", "-" if problem.snapshot is None else str(problem.snapshot), problem.text)
+        for problem in report.problems
+    ]
     word = "sound" if report.ok else "unsound"
     line = session.shown_uri if report.ok else f"{session.shown_uri}: {count(len(report.problems), 'problem')}"
     session.told(report.to_dict(), word, line, facts, Grid(("invariant", "table", "snapshot", "what"), rows), warning=not report.ok)
@@ -354,7 +366,7 @@ def repair(
         report = lake.repair(table, keep=cast(Any, keep))
     facts = [("set aside", path) for path in report.set_aside]
     facts += [("files", f"{count(len(report.files), 'file')} that only these name; cleanup leaves them alone")] if report.files else []
-    facts += [("done", one) for one in report.done]
+    facts += [("done", name) for name in report.done]
     what = f"{report.kept} stays, " if report.kept else ""
     word = "repaired" if report.kept or report.done else "nothing to do"
     session.told(report.to_dict(), word, f"{table}: {what}at version {report.version}", facts)
@@ -400,19 +412,25 @@ def _cleaned(report: ty.LakeCleanupReport, uri: str) -> CommandMessage:
     document = {"lake": uri, **report.to_dict()}
     goes = "would go" if report.dry_run else "went"
     gone = {branch: numbers for branch, numbers in report.snapshots.items() if numbers}
-    files = sum(len(one.removed) for one in report.tables.values())
+    files = sum(len(table.removed) for table in report.tables.values())
     line = f"{count(sum(map(len, gone.values())), 'snapshot')} and {count(files, 'file')} ({size(report.bytes)}) of {uri} {goes}"
     facts = [("snapshots", f"{span(numbers)} of {branch}") for branch, numbers in gone.items()]
     facts += [
         ("kept", f"{number} of {branch} ({', '.join(why)})") for branch, found in report.kept.items() for number, why in found.items()
     ]
-    facts += [("directory", one) for one in report.dropped[:SHOWN_AT_MOST]]
-    facts += [("given up", f"transaction {one.transaction}") for one in report.transactions[:SHOWN_AT_MOST]]
+    facts += [("directory", name) for name in report.dropped[:SHOWN_AT_MOST]]
+    facts += [("given up", f"transaction {transaction.transaction}") for transaction in report.transactions[:SHOWN_AT_MOST]]
     facts += [("left alone", f"transaction {one.transaction}: {one.reason}") for one in report.held[:SHOWN_AT_MOST]]
     facts += [("expired", count(report.expired, "transaction record"))] if report.expired else []
-    facts += [("orphan", f"{one.path} ({size(one.bytes)}, {one.owner}): {one.reason}") for one in report.orphans[:SHOWN_AT_MOST]]
+    facts += [
+        ("orphan", f"{orphan.path} ({size(orphan.bytes)}, {orphan.owner}): {orphan.reason}") for orphan in report.orphans[:SHOWN_AT_MOST]
+    ]
     facts += [("skipped", f"{name}: {why}") for name, why in report.skipped.items()]
-    rows = [(name, str(len(one.versions)), str(len(one.removed)), size(one.bytes)) for name, one in report.tables.items() if one.removed]
+    rows = [
+        (name, str(len(table.versions)), str(len(table.removed)), size(table.bytes))
+        for name, table in report.tables.items()
+        if table.removed
+    ]
     something = gone or files or report.dropped or report.transactions or report.expired
     word = "dry run" if report.dry_run else "cleaned up" if something else "nothing to do"
     notes = ("Nothing was changed.",) if report.dry_run else ()

@@ -130,7 +130,7 @@ def _cleaned(report: ty.CleanupReport, uri: str, branch: str | None) -> CommandM
     facts += [("kept", f"{span(versions)} ({why})") for why, versions in by_reason.items()]
     if report.held:
         facts.append(("held", f"{count(len(report.held), 'file')} that no version names, for now: {report.held[0].reason}"))
-    listed = [(one.path, size(one.bytes), one.reason) for one in report.removed[:SHOWN_AT_MOST]] if report.dry_run else []
+    listed = [(file.path, size(file.bytes), file.reason) for file in report.removed[:SHOWN_AT_MOST]] if report.dry_run else []
     more = len(report.removed) - len(listed) if report.dry_run else 0
     notes = [f"and {count(more, 'more file')}; --json lists all"] if more else []
     if report.dry_run:

@@ -83,7 +83,7 @@ def commit_told(uri: str, branch: str | None, result: ty.CommitResult, what: str
 
 
 def _plain(result: ty.CommitResult) -> dict[str, Any]:
-    facts = {one.name: getattr(result, one.name) for one in fields(result)}
+    facts = {field.name: getattr(result, field.name) for field in fields(result)}
     return {
         **facts,
         "transaction_id": result.transaction_id or None,

@@ -61,7 +61,7 @@ class JsonOutput:
                 **_where(found.where),
                 **_entry(found.entry),
                 "deleted_rows": found.deleted_rows,
-                "schema": [{"name": one.name, "type": str(one.type), "nullable": one.nullable} for one in found.schema],
+                "schema": [{"name": item.name, "type": str(item.type), "nullable": item.nullable} for item in found.schema],
                 "primary_key": list(found.primary_key),
                 "data_format": found.data_format,
                 "features": found.features,
@@ -69,7 +69,7 @@ class JsonOutput:
                 "metadata": dict(found.metadata),
                 "tags": list(found.tags),
                 "indices": _indices(found),
-                "fragment_list": [_fragment(one) for one in found.fragments],
+                "fragment_list": [_fragment(fragment) for fragment in found.fragments],
             }
         )
 
@@ -77,7 +77,7 @@ class JsonOutput:
         self._print(report.to_dict())
 
     def cat(self, found: Page) -> None:
-        schema = [{"name": one.name, "type": str(one.type)} for one in found.rows.schema]
+        schema = [{"name": item.name, "type": str(item.type)} for item in found.rows.schema]
         rows = rows_of(found.rows)
         self._print({**_where(found.where), "version": found.version, "total": found.total, "columns": schema, "rows": rows})
 
@@ -140,7 +140,7 @@ def _entry(entry: ty.HistoryEntry) -> dict[str, Any]:
 def _indices(found: Shown) -> list[dict[str, Any]] | None:
     if found.indices is None:
         return None
-    return [{"name": one.name, "type": one.kind, "columns": list(one.columns)} for one in found.indices]
+    return [{"name": index.name, "type": index.kind, "columns": list(index.columns)} for index in found.indices]
 
 
 def _fragment(fragment: ty.ops.DataFragment) -> dict[str, Any]:
@@ -148,5 +148,5 @@ def _fragment(fragment: ty.ops.DataFragment) -> dict[str, Any]:
         "id": fragment.id,
         "rows": fragment.live_rows,
         "deleted_rows": fragment.physical_rows - fragment.live_rows,
-        "files": [{"path": one.path, "bytes": one.size, "format": f"{one.major}.{one.minor}"} for one in fragment.files],
+        "files": [{"path": file.path, "bytes": file.size, "format": f"{file.major}.{file.minor}"} for file in fragment.files],
     }

@@ -115,7 +115,7 @@ class _Quiet:
 
     def hides(self, report: RunReport) -> bool:
         idle = report.status in ("nothing to do", "upkeep") and not report.conflicts
-        told = (report.status, *(one.did for one in report.upkeep)) if idle else None
+        told = (report.status, *(upkeep_report.did for upkeep_report in report.upkeep)) if idle else None
         hidden = self._repeated and idle and told == self._before
         self._before = told
         return hidden

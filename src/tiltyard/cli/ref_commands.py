@@ -132,8 +132,8 @@ def delete_branch(
 
 def _based_on(table: ty.Table, name: str) -> list[tuple[str, str]]:
     """What would stand in the way of removing a branch."""
-    found = [f"branch {other}" for other, one in table.branches.items() if one.parent_branch == name]
-    found += [f"tag {other}" for other, one in table.tags.items() if one.branch == name]
+    found = [f"branch {other}" for other, branch in table.branches.items() if branch.parent_branch == name]
+    found += [f"tag {other}" for other, tag in table.tags.items() if tag.branch == name]
     return [("blocked by", f"{', '.join(found)}: delete these first")] if found else []
 
 

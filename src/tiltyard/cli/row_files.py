@@ -108,7 +108,7 @@ def _json(path: Path, schema: pa.Schema) -> Batches:
     present = pa.json.open_json(content()).schema.names
     known = pa.schema([field for field in _scalars(schema) if field.name in present])
     reader = pa.json.open_json(content(), parse_options=pa.json.ParseOptions(explicit_schema=known))
-    typed = pa.schema([pa.field(one.name, _type_in(schema, one)) for one in reader.schema])
+    typed = pa.schema([pa.field(item.name, _type_in(schema, item)) for item in reader.schema])
     return typed, (_cast(batch, typed) for batch in reader)
 
 

@@ -62,7 +62,9 @@ class TextOutput:
             looked += f"; {report.verified:,} compared with their digests, {report.unverified:,} without one"
         verdict = ("sound", "bold green") if report.ok else (count(len(report.problems), "problem"), "bold red")
         self._out.print(Text.assemble(verdict, looked), soft_wrap=True)
-        problems = [(one.invariant, f"version {one.version}" if one.version else "", safe(one.text)) for one in report.problems]
+        problems = [
+            (problem.invariant, f"version {problem.version}" if problem.version else "", safe(problem.text)) for problem in report.problems
+        ]
         print_hanging(self._out, problems, indent=2, label="red")
         print_hanging(self._out, [("not checked", safe(text)) for text in report.not_checked], indent=2, label="yellow")
         if report.orphans:
@@ -134,15 +136,15 @@ class TextOutput:
     def _rows(self, rows: pa.Table) -> None:
         limit = WIDEST_CELL if self._out.width < UNBOUNDED else UNBOUNDED
         cells = [[cell(value, limit) for value in row.values()] for row in rows_of(rows)]
-        numbers = {column for column, one in enumerate(rows.schema) if _is_number(str(one.type))}
+        numbers = {column for column, item in enumerate(rows.schema) if _is_number(str(item.type))}
         fitted = print_rows(self._out, [safe(name) for name in rows.column_names], cells, numbers=numbers)
         if hidden := rows.column_names[fitted:]:
             self._line(f"no room for {count(len(hidden), 'more column')}: {safe(', '.join(hidden))}", "dim")
 
     def _schema(self, found: Shown) -> None:
         rows = [
-            (safe(one.name), "key" if one.name in found.primary_key else "null" if one.nullable else "not null", safe(str(one.type)))
-            for one in found.schema
+            (safe(item.name), "key" if item.name in found.primary_key else "null" if item.nullable else "not null", safe(str(item.type)))
+            for item in found.schema
         ]
         self._out.print()
         print_hanging(self._out, [("column", "", "type"), *rows], header=True)
@@ -152,7 +154,7 @@ class TextOutput:
             return
         self._out.print()
         header = ("fragment", "rows", "deleted", "files", "size", "format")
-        print_rows(self._out, header, [_fragment_row(one) for one in fragments[:SHOWN_AT_MOST]], numbers=range(len(header)))
+        print_rows(self._out, header, [_fragment_row(fragment) for fragment in fragments[:SHOWN_AT_MOST]], numbers=range(len(header)))
         if len(fragments) > SHOWN_AT_MOST:
             self._line(f"and {count(len(fragments) - SHOWN_AT_MOST, 'more fragment')}; --json lists all", "dim")
 
@@ -182,7 +184,7 @@ def _version_facts(found: Shown) -> Iterator[tuple[str, str]]:
         yield "message", entry.message
     yield "transaction", entry.transaction_id or "not recorded"
     deleted = f", {found.deleted_rows:,} deleted" if found.deleted_rows else ""
-    held = size(sum(file.size for one in found.fragments for file in one.files))
+    held = size(sum(file.size for fragment in found.fragments for file in fragment.files))
     yield "rows", f"{entry.rows:,} in {count(entry.fragments, 'fragment')}{deleted}, {held}"
     if found.primary_key:
         yield "primary key", ", ".join(found.primary_key)

@@ -147,7 +147,7 @@ class FragmentList(Sequence[DataFragment]):
     def in_order(self) -> FragmentList:
         """The same fragments by ascending id; this very list where they are so already."""
         ids = self.ids()
-        if all(one < two for one, two in pairwise(ids)):
+        if all(number < two for number, two in pairwise(ids)):
             return self
         flat, order = self._flat(), sorted(range(len(ids)), key=ids.__getitem__)
         return FragmentList([flat[place] for place in order], source=self._source)

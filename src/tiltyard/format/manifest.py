@@ -126,7 +126,7 @@ def decode_manifest(
     records = list(head.fragments)
     manifest = Manifest(
         version=head.version,
-        fields=tuple(field_from_pb(one, source) for one in head.fields),
+        fields=tuple(field_from_pb(field, source) for field in head.fields),
         fragments=FragmentList.from_message(message, source, records),
         schema_metadata=dict(head.schema_metadata),
         timestamp_ns=_timestamp(head, source),
@@ -306,7 +306,7 @@ def can_splice(old: Manifest, new: Manifest) -> bool:
 
 def _encode_static(manifest: Manifest) -> bytes:
     head = pb.ManifestHead(
-        fields=[field_to_pb(one) for one in manifest.fields],
+        fields=[field_to_pb(field) for field in manifest.fields],
         version_aux_data=manifest.version_aux_data,
         schema_metadata=manifest.schema_metadata,
         tag=manifest.tag,
@@ -346,8 +346,8 @@ def encode_tail(manifest: Manifest, offsets: Offsets) -> bytes:
 def decode_indices(manifest: Manifest, source: str) -> tuple[IndexMetadata, ...]:
     """The index entries of a manifest."""
     parse_sound(pb.IndexSection, manifest.index_section, "the index section", source)
-    return tuple(index_from_pb(one, source) for one in pb.IndexSection.FromString(manifest.index_section).indices)
+    return tuple(index_from_pb(index, source) for index in pb.IndexSection.FromString(manifest.index_section).indices)
 
 
 def encode_indices(indices: tuple[IndexMetadata, ...]) -> bytes:
-    return pb.IndexSection(indices=[index_to_pb(one) for one in indices]).SerializeToString(deterministic=True)
+    return pb.IndexSection(indices=[index_to_pb(index) for index in indices]).SerializeToString(deterministic=True)

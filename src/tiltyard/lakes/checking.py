@@ -96,7 +96,7 @@ def check_lake(lake: Lake, *, tables: bool, data: bool = False, progress: Progre
     recover(lake)  # the one read after which catalog and store have to agree
     lines = _lines(lake, findings)
     # Looked at after the snapshots: a version of theirs that is not among these has its name.
-    unfinished = {(one.table, one.branch, one.version) for one in lake.catalog.pending()}
+    unfinished = {(pending.table, pending.branch, pending.version) for pending in lake.catalog.pending()}
     for line in lines:
         _heads_follow(lake, line, findings)
         _names(lake, line.branch, findings)
@@ -256,17 +256,17 @@ def _state(told: Body | None) -> str:
 def _pending(lake: Lake, findings: _Findings) -> None:
     """What was committed can be finished. What is left after the recovery could not be."""
     cuts: dict[str, Cut] = {}
-    for one in lake.catalog.pending():
+    for pending in lake.catalog.pending():
         try:
-            cut = cuts.get(one.lake_branch) or cuts.setdefault(one.lake_branch, lake.catalog.cut(one.lake_branch))
+            cut = cuts.get(pending.lake_branch) or cuts.setdefault(pending.lake_branch, lake.catalog.cut(pending.lake_branch))
         except NotFound:
             continue  # nobody sees the branch any more
-        head = cut.by_id(one.table)
-        if head is None or head.quarantine or one.line not in ("", cut.line):
+        head = cut.by_id(pending.table)
+        if head is None or head.quarantine or pending.line not in ("", cut.line):
             continue  # dropped, which cleanup takes care of; or told already; or of a line that is not there any more
-        store = lake.plain_access_of(head).on_branch(one.branch).store
-        if not any(_is_there(store, path) for path in (one.staged, one.path)):
-            findings.add("I10", f"version {one.version} was committed, but its bytes at {one.staged} are gone", head.name)
+        store = lake.plain_access_of(head).on_branch(pending.branch).store
+        if not any(_is_there(store, path) for path in (pending.staged, pending.path)):
+            findings.add("I10", f"version {pending.version} was committed, but its bytes at {pending.staged} are gone", head.name)
 
 
 def _is_there(store: ObjectStore, path: str) -> bool:

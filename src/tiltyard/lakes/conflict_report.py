@@ -59,11 +59,11 @@ def _what(moved: Moved, transaction: str) -> str:
 
 def moved_by(catalog: Catalog, branch: str, base: int, table: str) -> list[dict[str, Any]]:
     """Who changed a table after a snapshot, or any name where no table is given, the oldest first."""
-    later = [one for one in catalog.history(branch, limit=_LOOKED_AT) if one.id > base]
+    later = [snapshot for snapshot in catalog.history(branch, limit=_LOOKED_AT) if snapshot.id > base]
     return [
-        {"transaction": one.transaction, "author": one.author, "operation": ", ".join(done), "message": one.message}
-        for one in reversed(later)
-        if (done := _done_to(one, table))
+        {"transaction": snapshot.transaction, "author": snapshot.author, "operation": ", ".join(done), "message": snapshot.message}
+        for snapshot in reversed(later)
+        if (done := _done_to(snapshot, table))
     ]
 
 
@@ -88,10 +88,10 @@ def name_table(error: ConflictError, catalog: Catalog, branch: str, base: int, m
     by = moved_by(catalog, branch, base, moved.table)
     error.table, error.expected, error.actual, error.by = shown(moved.name), moved.expected, moved.actual, tuple(by)
     steps = {
-        step.transaction: one
-        for one in catalog.history(branch, limit=_LOOKED_AT)
-        if one.id > base
-        for change in one.changes
+        step.transaction: snapshot
+        for snapshot in catalog.history(branch, limit=_LOOKED_AT)
+        if snapshot.id > base
+        for change in snapshot.changes
         if change.table == moved.table
         for step in change.steps
     }

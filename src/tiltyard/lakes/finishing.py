@@ -33,14 +33,14 @@ def is_certain(lake: LakeBase, transaction: str) -> bool:
 
 
 def _waits(lake: LakeBase, transaction: str) -> bool:
-    return any(one.transaction == transaction and one.alone for one in lake.catalog.pending())
+    return any(pending.transaction == transaction and pending.alone for pending in lake.catalog.pending())
 
 
 def recover(lake: LakeBase) -> int:
     """Gives all committed versions their final names; how many there were. A table that cannot be finished keeps nobody from the others."""
     by_table: dict[tuple[str, str, str, str | None], list[Pending]] = defaultdict(list)
-    for one in lake.catalog.pending():
-        by_table[one.lake_branch, one.line, one.table, one.branch].append(one)
+    for pending in lake.catalog.pending():
+        by_table[pending.lake_branch, pending.line, pending.table, pending.branch].append(pending)
     done = 0
     for (branch, _, table, _), versions in by_table.items():
         try:
@@ -82,21 +82,21 @@ def finish(catalog: Catalog, work: Sequence[tuple[Sequence[Pending], ExternalSto
     voided: list[Pending] = []
     apart: list[tuple[Pending, ExternalStore]] = []
     for versions, store in work:
-        for one in versions:
-            foreign = _finalize(catalog, one, store)
+        for version in versions:
+            foreign = _finalize(catalog, version, store)
             if foreign is False:
-                done.append((one, store))
+                done.append((version, store))
             elif foreign and alone:
-                catalog.void(one, foreign_maker(store, one.version, one.path))
-                voided.append(one)
+                catalog.void(version, foreign_maker(store, version.version, version.path))
+                voided.append(version)
             elif foreign:
-                apart.append((one, store))
-            elif alone and catalog.transaction(one.transaction) is None:
-                voided.append(one)  # somebody else saw that the number was taken, and gave it up
-    if _settled(catalog, [one for one, _ in done]):
-        for one, store in done:
-            discard(store.inner, claim_of(one))
-    errors = [_set_apart(one, store) for one, store in apart]
+                apart.append((version, store))
+            elif alone and catalog.transaction(version.transaction) is None:
+                voided.append(version)  # somebody else saw that the number was taken, and gave it up
+    if _settled(catalog, [pending for pending, _ in done]):
+        for pending, store in done:
+            discard(store.inner, claim_of(pending))
+    errors = [_set_apart(pending, store) for pending, store in apart]
     if errors:
         raise errors[0]
     return voided

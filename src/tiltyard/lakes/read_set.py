@@ -111,4 +111,4 @@ class Names:
 
 def left_by(touched: Iterable[StagedTable]) -> Collection[str]:
     """Names of the base that the transaction took from their tables."""
-    return {one.former for one in touched if one.former} | {one.name for one in touched if one.dropped and one.head is not None}
+    return {table.former for table in touched if table.former} | {one.name for one in touched if one.dropped and one.head is not None}

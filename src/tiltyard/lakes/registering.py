@@ -105,7 +105,7 @@ def _refuse_overlap(lake: Lake, location: str) -> None:
             raise AlreadyExists(f"The table at {location} is in the lake already, as {what}.", name=shown(head.name))
         if is_within(location, there) or is_within(there, location):
             raise InvalidInput(f"{location} and table {shown(head.name)!r} at {there} lie in one another.", argument="uri")
-    dropped = {resolved(lake.uri_of(one)) for one in known_locations(lake)}
+    dropped = {resolved(lake.uri_of(location)) for location in known_locations(lake)}
     if is_within(location, resolved(lake.root_uri)) and location in dropped:
         raise AlreadyExists(
             f"{location} is a dropped table of this lake, which its snapshots still show.",

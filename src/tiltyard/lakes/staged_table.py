@@ -52,7 +52,7 @@ class StagedTable:
     @property
     def newest(self) -> int:
         assert self.access is not None
-        return max(one.version for one in self.access.staging.private.values())
+        return max(staged.version for staged in self.access.staging.private.values())
 
     @property
     def store(self) -> ExternalStore:
@@ -65,7 +65,9 @@ class StagedTable:
         branch = self.head.branch if self.head is not None else None
         steps = self.access.staging.steps(self.access.committer.recorded)
         line = self.head.owner if self.head is not None else ""
-        return [Pending(self.id, lake_branch, branch, one.version, one.path, one.staged or "", transaction, False, line) for one in steps]
+        return [
+            Pending(self.id, lake_branch, branch, step.version, step.path, step.staged or "", transaction, False, line) for step in steps
+        ]
 
     def change(self) -> Change | None:
         """What the transaction does to the table; None where it only reads it."""

@@ -534,7 +534,7 @@ class LakeTransaction(TransactionDoor):
     def _carry_over(self, stale: StaleError) -> None:
         """Makes our writes again on tables that others moved, where the rules allow it; only on those."""
         for moved in stale.moved:
-            touched = next((one for one in self._by_name.values() if one.id == moved.table), None)
+            touched = next((table for table in self._by_name.values() if table.id == moved.table), None)
             _log.warning(
                 "conflict in the catalog: %s is at %s, expected %s (try %s of %s)",
                 shown(moved.name), moved.actual, moved.expected, self._attempts, TRIES,
@@ -571,18 +571,18 @@ class LakeTransaction(TransactionDoor):
 
     def _finished(self, done: Published, started: float) -> LakeCommit:
         ours = done.transaction == self.id
-        written = [one for one in self._by_name.values() if one.wrote and not one.dropped]
+        written = [table for table in self._by_name.values() if table.wrote and not table.dropped]
         result = LakeCommit(
             done.snapshot,
             done.transaction,
-            {shown(one.name): one.newest for one in written} if ours else {},
+            {shown(table.name): table.newest for table in written} if ours else {},
             max(self._attempts, 1),
             dict(self._rebased),
             replayed=not ours,
             seconds=self._catalog.runtime.clock.monotonic() - started,
         )
         self._state = "committed"
-        if ours and any(one.defines for one in self._by_name.values()):
+        if ours and any(table.defines for table in self._by_name.values()):
             note_names(self._lake, self._branch, done.snapshot, self.id, self._says)
         if ours:
             self._give_names(written)
@@ -593,7 +593,7 @@ class LakeTransaction(TransactionDoor):
 
     def _give_names(self, written: list[StagedTable]) -> None:
         """Brings what was committed to its final place. If the store fails, whoever reads next does it."""
-        items = [(one.pending(self.id, self._branch), one.store) for one in written]
+        items = [(table.pending(self.id, self._branch), table.store) for table in written]
         try:
             voided = finish(self._catalog, items, alone=self._alone)
         except (StorageError, ContentionError) as error:

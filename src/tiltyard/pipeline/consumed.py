@@ -83,7 +83,7 @@ def ensure_tables(lake: ty.Lake) -> None:
     """Makes the two tables where they are missing; somebody else may do so at the same moment."""
     made = ((STATE, _STATE_SCHEMA, ["pipeline", "source", "item"]), (RUNS, _RUNS_SCHEMA, ["run"]))
     for _ in range(10):
-        missing = [one for one in made if one[0] not in lake.tables()]
+        missing = [pair for pair in made if pair[0] not in lake.tables()]
         if not missing:
             return
         try:
@@ -111,14 +111,14 @@ def record(tx: ty.LakeTransaction, pipeline: str, marks: Iterable[Mark], run: st
     rows = [
         {
             "pipeline": pipeline,
-            "source": one.source,
-            "item": one.item,
-            "value": json.dumps(dict(one.value), sort_keys=True),
+            "source": mark.source,
+            "item": mark.item,
+            "value": json.dumps(dict(mark.value), sort_keys=True),
             "run": run,
             "snapshot": tx.base,
             "at": at,
         }
-        for one in marks
+        for mark in marks
     ]
     if rows:
         merge = tx.table(STATE).merge(pa.Table.from_pylist(rows, schema=_STATE_SCHEMA))
@@ -131,7 +131,7 @@ def oldest_needed(sight: Sight) -> int | None:
         return None
     rows = sight.table(STATE).to_arrow(columns=["value"], filter=f"item = {quoted(WHOLE)}").to_pylist()
     values = [json.loads(row["value"]) for row in rows]
-    return min((int(one.get("since", 0)) for one in values if one.get("read") == "changes"), default=None)
+    return min((int(value.get("since", 0)) for value in values if value.get("read") == "changes"), default=None)
 
 
 def run_rows(rows: Iterable[Mapping[str, Any]]) -> pa.Table:

@@ -77,20 +77,25 @@ def judge(frame: DataFrame, step: Step, pipeline: str, run: str, at: datetime) -
     from tiltyard.spark.spark_expressions import whole_expression
 
     with spark_errors(f"steps.{step.name}.expect"):
-        fine = {one.name: sql.coalesce(whole_expression(one.check).cast("boolean"), sql.lit(False)) for one in step.expect}
-        dropping = [one for one in step.expect if one.otherwise == "drop"]
-        kept = frame.filter(_all([fine[one.name] for one in dropping])) if dropping else frame
-        sums = [sql.count_if(~fine[one.name]).alias(f"broken_{number}") for number, one in enumerate(step.expect)]
-        good = sql.count_if(_all([fine[one.name] for one in dropping])) if dropping else sql.count(sql.lit(1))
+        fine = {
+            expectation.name: sql.coalesce(whole_expression(expectation.check).cast("boolean"), sql.lit(False))
+            for expectation in step.expect
+        }
+        dropping = [expectation for expectation in step.expect if expectation.otherwise == "drop"]
+        kept = frame.filter(_all([fine[expectation.name] for expectation in dropping])) if dropping else frame
+        sums = [sql.count_if(~fine[expectation.name]).alias(f"broken_{number}") for number, expectation in enumerate(step.expect)]
+        good = sql.count_if(_all([fine[expectation.name] for expectation in dropping])) if dropping else sql.count(sql.lit(1))
         counted: Any = frame.agg(sql.count(sql.lit(1)).alias("total"), good.alias("kept"), *sums).collect()[0]
-    broken = tuple(Broken(one.name, one.otherwise, int(counted[f"broken_{number}"])) for number, one in enumerate(step.expect))
+    broken = tuple(
+        Broken(expectation.name, expectation.otherwise, int(counted[f"broken_{number}"])) for number, expectation in enumerate(step.expect)
+    )
     for expectation, found in zip(step.expect, broken, strict=True):
         if expectation.otherwise == "fail" and found.rows:
             raise ExpectationFailed(step.name, expectation, found.rows)
-    rows_of = {one.name: one.rows for one in broken}
+    rows_of = {each_broken.name: each_broken.rows for each_broken in broken}
     caught: dict[str, DataFrame] = {}
-    for table in dict.fromkeys(one.quarantine for one in dropping if one.quarantine and rows_of[one.name]):
-        wanted = [one for one in dropping if one.quarantine == table]
+    for table in dict.fromkeys(expectation.quarantine for expectation in dropping if expectation.quarantine and rows_of[expectation.name]):
+        wanted = [expectation for expectation in dropping if expectation.quarantine == table]
         caught[str(table)] = _caught(frame, wanted, fine, (run, at, pipeline, step.name))
     return Judged(kept, int(counted["kept"]), broken, int(counted["total"]) - int(counted["kept"]), caught)
 
@@ -104,9 +109,9 @@ def _caught(frame: DataFrame, wanted: Sequence[Expectation], fine: dict[str, Col
     from pyspark.sql import functions as sql
 
     run, at, pipeline, step = about
-    names = sql.concat_ws(", ", *(sql.when(~fine[one.name], sql.lit(one.name)) for one in wanted))
+    names = sql.concat_ws(", ", *(sql.when(~fine[expectation.name], sql.lit(expectation.name)) for expectation in wanted))
     row = sql.to_json(sql.struct(*(frame[f"`{name}`"] for name in frame.columns)), {"ignoreNullFields": "false"})
-    return frame.filter(~_all([fine[one.name] for one in wanted])).select(
+    return frame.filter(~_all([fine[expectation.name] for expectation in wanted])).select(
         sql.lit(run).alias("run"),
         sql.lit(at).cast("timestamp").alias("at"),
         sql.lit(pipeline).alias("pipeline"),

@@ -21,13 +21,13 @@ UPKEEP: Final = ":upkeep"
 def run_upkeep(lake: ty.Lake, pipeline: str, work: Sequence[Maintenance], run: str) -> list[UpkeepReport]:
     """Does what is due. What others are in the way of waits for the next time."""
     reports = []
-    for one in work:
+    for maintenance in work:
         started = time.monotonic()
         try:
-            did = _done(lake, one) if _claimed(lake, pipeline, one, run) else "not due yet"
+            did = _done(lake, maintenance) if _claimed(lake, pipeline, maintenance, run) else "not due yet"
         except (ty.ConflictError, ty.ContentionError, ty.HistoryUnavailable) as error:
             did = f"put off after a conflict ({error.kind})"
-        reports.append(UpkeepReport(one.name, one.kind, did, time.monotonic() - started))
+        reports.append(UpkeepReport(maintenance.name, maintenance.kind, did, time.monotonic() - started))
     return reports
 
 

@@ -93,7 +93,7 @@ def _make(tx: ty.LakeTransaction, frame: DataFrame, output: Output) -> None:
         raise ty.NotFound(
             f"outputs.{output.table}: there is no such table, and a merge that inserts nothing does not make one.", name=output.table
         )
-    schema = pa.schema([pa.field(one.name, one.type) for one in frame.limit(0).toArrow().schema])
+    schema = pa.schema([pa.field(item.name, item.type) for item in frame.limit(0).toArrow().schema])
     key = output.primary_key or output.on
     tx.create_table(output.table, schema, primary_key=list(key) or None, stable_row_ids=output.stable_row_ids)
 

@@ -34,46 +34,48 @@ def select(spec: PipelineSpec, names: Collection[str] | None = None) -> Selectio
     if not names:
         used = _used(spec)
         return Selection(
-            tuple(one.name for one in spec.sources if one.name in used),
-            tuple(one for one in spec.steps if one.name in used),
+            tuple(source.name for source in spec.sources if source.name in used),
+            tuple(step for step in spec.steps if step.name in used),
             spec.outputs,
             spec.maintenance,
         )
-    known = {*(one.name for one in spec.steps), *(one.name for one in spec.maintenance)}
+    known = {*(step.name for step in spec.steps), *(maintenance.name for maintenance in spec.maintenance)}
     for name in names:
         if name not in known:
             raise ty.InvalidInput(f"There is no step {name!r}; there are {', '.join(sorted(known))}.", argument="select")
-    above = {one.name: _above(spec, one.name) for one in (*spec.sources, *spec.steps)}
+    above = {source.name: _above(spec, source.name) for source in (*spec.sources, *spec.steps)}
     wanted = {name for name in names if name in above}
-    consumed = {one.name for one in spec.sources if isinstance(one, FileSource) or one.read == "changes" or spec.triggers(one)}
+    consumed = {
+        source.name for source in spec.sources if isinstance(source, FileSource) or source.read == "changes" or spec.triggers(source)
+    }
     while True:
-        sources = {one for name in wanted for one in above[name] if one in consumed}
-        fed = {one.source for one in spec.outputs if above[one.source] & (sources | wanted)}
-        fed |= {one.name for one in spec.steps if above[one.name] & sources}
+        sources = {each_name for name in wanted for each_name in above[name] if each_name in consumed}
+        fed = {output.source for output in spec.outputs if above[output.source] & (sources | wanted)}
+        fed |= {step.name for step in spec.steps if above[step.name] & sources}
         if fed <= wanted:
             break
         wanted |= fed
-    needed = {one for name in wanted for one in above[name]} & _used(spec)
+    needed = {each_name for name in wanted for each_name in above[name]} & _used(spec)
     return Selection(
-        tuple(one.name for one in spec.sources if one.name in needed),
-        tuple(one for one in spec.steps if one.name in needed),
-        tuple(one for one in spec.outputs if one.source in needed),
-        tuple(one for one in spec.maintenance if one.name in names),
+        tuple(source.name for source in spec.sources if source.name in needed),
+        tuple(step for step in spec.steps if step.name in needed),
+        tuple(output for output in spec.outputs if output.source in needed),
+        tuple(maintenance for maintenance in spec.maintenance if maintenance.name in names),
     )
 
 
 def _used(spec: PipelineSpec) -> set[str]:
     """The sources and steps whose rows get somewhere: to an output, to a check, or to a function, which may do anything with them."""
-    ends = {one.source for one in spec.outputs} | {one.name for one in spec.steps if one.expect or one.sql is None}
+    ends = {output.source for output in spec.outputs} | {step.name for step in spec.steps if step.expect or step.sql is None}
     return {name for end in ends for name in _above(spec, end)}
 
 
 def _above(spec: PipelineSpec, name: str) -> set[str]:
     """A step with all that it is made of."""
-    step = next((one for one in spec.steps if one.name == name), None)
+    step = next((step for step in spec.steps if step.name == name), None)
     found = {name}
-    for one in spec.inputs_of(step) if step is not None else ():
-        found |= _above(spec, one)
+    for each_name in spec.inputs_of(step) if step is not None else ():
+        found |= _above(spec, each_name)
     return found
 
 
@@ -104,13 +106,13 @@ class Plan:
             "committed": False,
             "nothing_to_do": self.nothing,
             "snapshot": self.snapshot,
-            "sources": [portion_dict(one) for one in self.portions],
-            "steps": [one.name for one in self.selection.steps],
+            "sources": [portion_dict(portion) for portion in self.portions],
+            "steps": [step.name for step in self.selection.steps],
             "outputs": [
-                {"table": one.table, "from": one.source, "mode": one.mode, "version": self.versions[one.table]}
-                for one in self.selection.outputs
+                {"table": output.table, "from": output.source, "mode": output.mode, "version": self.versions[output.table]}
+                for output in self.selection.outputs
             ],
-            "maintenance": [{"name": one.name, "kind": one.kind} for one in self.selection.maintenance],
+            "maintenance": [{"name": maintenance.name, "kind": maintenance.kind} for maintenance in self.selection.maintenance],
         }
 
     def lines(self) -> Iterable[tuple[str, str]]:
@@ -132,7 +134,7 @@ def portion_dict(portion: Portion) -> dict[str, Any]:
     facts: dict[str, Any] = {"name": portion.source.name, "kind": portion.source.kind, "new": portion.has_new}
     if isinstance(portion, FilePortion):
         found = portion.found
-        return {**facts, "files": [one.item for one in portion.files], "waiting": found.waiting, "partial": list(found.partial)}
+        return {**facts, "files": [file.item for file in portion.files], "waiting": found.waiting, "partial": list(found.partial)}
     return {**facts, "table": portion.source.table, "read": portion.source.read, "after": portion.first, "to": portion.last}
 
 
@@ -145,19 +147,19 @@ def make_plan(spec: PipelineSpec, sight: ty.LakeSnapshot, selection: Selection, 
     """
     known = marks_of(sight, spec.name) if marks is None else marks
     now_ns = time.time_ns()
-    sources = [one for one in spec.sources if one.name in selection.sources]
-    portions = tuple(portion_of(one, sight, known.get(one.name, {}), spec.directory, now_ns, runner) for one in sources)
+    sources = [source for source in spec.sources if source.name in selection.sources]
+    portions = tuple(portion_of(source, sight, known.get(source.name, {}), spec.directory, now_ns, runner) for source in sources)
     versions = sight.versions()
     return Plan(
         spec.name,
         sight.id,
         portions,
         selection,
-        {one.table: versions.get(one.table) for one in selection.outputs},
-        nothing=not any(one.has_new for one in portions if spec.triggers(one.source)),
+        {output.table: versions.get(output.table) for output in selection.outputs},
+        nothing=not any(portion.has_new for portion in portions if spec.triggers(portion.source)),
     )
 
 
 def tables_read(plan: Plan) -> list[str]:
     """The tables of which a run reads all rows."""
-    return [one.source.table for one in plan.portions if isinstance(one, TablePortion) and one.source.read == "snapshot"]
+    return [portion.source.table for portion in plan.portions if isinstance(portion, TablePortion) and portion.source.read == "snapshot"]

@@ -41,7 +41,7 @@ class FilePortion:
         return self.found.new
 
     def marks(self) -> list[Mark]:
-        return [one.mark(self.source.name) for one in self.files]
+        return [file.mark(self.source.name) for file in self.files]
 
     def check(self) -> None:
         check_unchanged(self.source.name, self.files)
@@ -115,7 +115,7 @@ def portion_of(
     if isinstance(source, FileSource):
         schema = known.get(WHOLE, {}).get("schema")
         return FilePortion(source, scan(source, directory, known, now_ns, runner), schema)
-    head = next((one for one in sight.cut.tables.values() if one.name.replace("$", ".") == source.table), None)
+    head = next((table for table in sight.cut.tables.values() if table.name.replace("$", ".") == source.table), None)
     if head is None:
         raise ty.NotFound(f"sources.{source.name}: there is no table {source.table!r} in the lake.", name=source.table)
     mark = known.get(WHOLE, {})

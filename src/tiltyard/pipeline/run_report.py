@@ -100,11 +100,11 @@ class RunReport:
 
     @property
     def rows_in(self) -> int:
-        return sum(one.rows for one in self.sources)
+        return sum(source.rows for source in self.sources)
 
     @property
     def rows_out(self) -> int:
-        return sum(one.rows.get("inserted", 0) + one.rows.get("updated", 0) for one in self.outputs)
+        return sum(output.rows.get("inserted", 0) + output.rows.get("updated", 0) for output in self.outputs)
 
     @property
     def quarantined(self) -> int:
@@ -174,11 +174,11 @@ def completed(report: RunReport, lake: ty.Lake, commit: ty.LakeCommit) -> RunRep
     makers = _makers(lake, commit) if commit.rebased else {}
     outputs = tuple(
         replace(
-            one,
-            version=commit.tables.get(one.table),
-            over=tuple(makers.get((one.table, version), {"version": version}) for version in commit.rebased.get(one.table, ())),
+            output,
+            version=commit.tables.get(output.table),
+            over=tuple(makers.get((output.table, version), {"version": version}) for version in commit.rebased.get(output.table, ())),
         )
-        for one in report.outputs
+        for output in report.outputs
     )
     return replace(report, outputs=outputs, snapshot=commit.snapshot, publications=commit.attempts, transaction=commit.transaction_id)
 
@@ -188,9 +188,14 @@ def _makers(lake: ty.Lake, commit: ty.LakeCommit) -> dict[tuple[str, int], dict[
     found: dict[tuple[str, int], dict[str, Any]] = {}
     for step in lake.history(limit=64):
         for change in step.changes:
-            for one in change.steps:
-                facts = {"version": one.version, "author": step.author, "operation": one.operation, "message": step.message}
-                found[change.name, one.version] = facts
+            for version_step in change.steps:
+                facts = {
+                    "version": version_step.version,
+                    "author": step.author,
+                    "operation": version_step.operation,
+                    "message": step.message,
+                }
+                found[change.name, version_step.version] = facts
     return found
 
 

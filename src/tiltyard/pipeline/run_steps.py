@@ -106,9 +106,9 @@ class _Attempt:
 
     def do(self) -> RunReport:
         tell, tx = self.work.tell, self.tx
-        sources = tuple(self._source(one) for one in self.plan.portions)
+        sources = tuple(self._source(portion) for portion in self.plan.portions)
         quarantine: Counter[str] = Counter()
-        steps = tuple(self._step(one, quarantine) for one in self.plan.selection.steps)
+        steps = tuple(self._step(step, quarantine) for step in self.plan.selection.steps)
         outputs = tuple(self._outputs())
         if self.work.spec.isolation == "serializable":
             for name in tables_read(self.plan):
@@ -157,8 +157,8 @@ class _Attempt:
 
     def _readers(self, name: str) -> int:
         selection = self.plan.selection
-        later = sum(name in self.work.spec.inputs_of(one) for one in selection.steps)
-        return later + sum(one.source == name for one in selection.outputs)
+        later = sum(name in self.work.spec.inputs_of(step) for step in selection.steps)
+        return later + sum(output.source == name for output in selection.outputs)
 
     def _outputs(self) -> list[OutputReport]:
         found = []

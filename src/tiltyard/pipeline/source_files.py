@@ -147,14 +147,14 @@ def check_unchanged(source: str, files: Sequence[FoundFile]) -> None:
     Raises:
         RetryableConflict: a file was changed or removed while it was read.
     """
-    for one in files:
+    for file in files:
         try:
-            facts = one.path.stat()
+            facts = file.path.stat()
         except FileNotFoundError:
             facts = None
-        if facts is None or (facts.st_size, facts.st_mtime_ns) != (one.size, one.mtime_ns):
+        if facts is None or (facts.st_size, facts.st_mtime_ns) != (file.size, file.mtime_ns):
             raise RetryableConflict(
-                f"sources.{source}: {one.item} was changed or removed while it was read.", operation="pipeline",
+                f"sources.{source}: {file.item} was changed or removed while it was read.", operation="pipeline",
                 advice="It is read again. Let writers rename files into place, or set min_age.",
             )  # fmt: skip
 

@@ -134,7 +134,7 @@ def _all_rows(spark: SparkSession, table: ty.TableReader) -> DataFrame:
 
 def frame_of(spark: SparkSession, rows: pa.Table) -> DataFrame:
     """Arrow rows as a DataFrame; types that Spark does not have become the nearest it has."""
-    fields = [pa.field(one.name, _spark_type(one.type), one.nullable) for one in rows.schema]
+    fields = [pa.field(item.name, _spark_type(item.type), item.nullable) for item in rows.schema]
     return spark.createDataFrame(rows.cast(pa.schema(fields)))
 
 
@@ -153,7 +153,7 @@ def _spark_type(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_fixed_size_list(kind) or pa.types.is_list(kind) or pa.types.is_large_list(kind):
         return pa.list_(_spark_type(kind.value_type))
     if pa.types.is_struct(kind):
-        return pa.struct([pa.field(one.name, _spark_type(one.type), one.nullable) for one in kind])
+        return pa.struct([pa.field(item.name, _spark_type(item.type), item.nullable) for item in kind])
     if pa.types.is_timestamp(kind):
         return pa.timestamp("us", kind.tz)
     if pa.types.is_dictionary(kind):

@@ -178,13 +178,13 @@ class Step:
         if isinstance(self.function, str):
             module, colon, function = self.function.partition(":")
             must(bool(module and colon and function), f"{key}.python", f"is {self.function!r}, and must be 'module:function'")
-        names = [one.name for one in self.expect]
+        names = [expectation.name for expectation in self.expect]
         must(len(set(names)) == len(names), f"{key}.expect", "has two expectations of one name")
-        for one in self.expect:
-            at = f"{key}.expect.{one.name}"
-            must(bool(one.check.strip()), f"{at}.check", "is empty")
-            one_of(one.otherwise, OTHERWISE, f"{at}.otherwise")
-            must(one.quarantine is None or one.otherwise == "drop", f"{at}.quarantine", "is for otherwise = 'drop' only")
+        for expectation in self.expect:
+            at = f"{key}.expect.{expectation.name}"
+            must(bool(expectation.check.strip()), f"{at}.check", "is empty")
+            one_of(expectation.otherwise, OTHERWISE, f"{at}.otherwise")
+            must(expectation.quarantine is None or expectation.otherwise == "drop", f"{at}.quarantine", "is for otherwise = 'drop' only")
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,9 +301,9 @@ class PipelineSpec:
 
     def _check_names(self) -> None:
         known: set[str] = set()
-        for one in self.sources:
-            must(one.name not in known, f"sources.{one.name}", "is there twice")
-            known.add(one.name)
+        for source in self.sources:
+            must(source.name not in known, f"sources.{source.name}", "is there twice")
+            known.add(source.name)
         for step in self.steps:
             key = f"steps.{step.name}"
             must(step.name not in known, key, "has the name of a source or of another step")
@@ -312,11 +312,11 @@ class PipelineSpec:
             known.add(step.name)
         for output in self.outputs:
             must(output.source in known, f"outputs.{output.table}.from", f"is {output.source!r}, and may be {', '.join(sorted(known))}")
-        upkeep = [one.name for one in self.maintenance]
+        upkeep = [maintenance.name for maintenance in self.maintenance]
         must(len({*upkeep, *known}) == len(upkeep) + len(known), "maintenance", "has a name that is there twice")
 
     def source(self, name: str) -> Source | None:
-        return next((one for one in self.sources if one.name == name), None)
+        return next((source for source in self.sources if source.name == name), None)
 
     def lake_uri(self) -> str:
         """The lake, with a path made absolute."""
@@ -328,7 +328,7 @@ class PipelineSpec:
             return True
         if source.trigger is not None:
             return source.trigger
-        return source.read == "changes" or not any(isinstance(one, FileSource) or one.read == "changes" for one in self.sources)
+        return source.read == "changes" or not any(isinstance(source, FileSource) or source.read == "changes" for source in self.sources)
 
     def inputs_of(self, step: Step) -> tuple[str, ...]:
         """What a step reads, or may read."""
@@ -341,8 +341,8 @@ class PipelineSpec:
         return tuple(name for name in before if name.lower() in words)
 
     def _names_before(self, step: Step) -> Iterator[str]:
-        yield from (one.name for one in self.sources)
-        for one in self.steps:
-            if one is step:
+        yield from (source.name for source in self.sources)
+        for each_step in self.steps:
+            if each_step is step:
                 return
-            yield one.name
+            yield each_step.name

@@ -86,7 +86,7 @@ class _Keys:
         if value is None:
             return None
         listed = [value] if isinstance(value, str) else value
-        fine = isinstance(listed, list) and all(isinstance(one, str) for one in listed)
+        fine = isinstance(listed, list) and all(isinstance(item, str) for item in listed)
         must(fine, self.key(name), f"is {_short(value)}, and must be text or a list of texts")
         return tuple(listed)
 
@@ -128,10 +128,10 @@ def parse_span(text: str, key: str) -> timedelta:
 
 def _pipeline(keys: _Keys, directory: Path) -> PipelineSpec:
     name, lake = keys.needed("name"), keys.text("lake", "lake")
-    sources = tuple(_source(one, name) for name, one in keys.tables("sources"))
-    steps = tuple(_step(one, directory) for one in keys.listed("steps", "name"))
-    outputs = tuple(_output(one) for one in keys.listed("outputs", "table"))
-    maintenance = tuple(_maintenance(one) for one in keys.listed("maintenance", "name"))
+    sources = tuple(_source(table, name) for name, table in keys.tables("sources"))
+    steps = tuple(_step(each_keys, directory) for each_keys in keys.listed("steps", "name"))
+    outputs = tuple(_output(each_keys) for each_keys in keys.listed("outputs", "table"))
+    maintenance = tuple(_maintenance(each_keys) for each_keys in keys.listed("maintenance", "name"))
     isolation, retries, spark = keys.text("isolation", "snapshot"), keys.number("retries", 10), keys.mapping("spark")
     keys.done()
     return PipelineSpec(name, lake or "lake", sources, steps, outputs, maintenance, isolation, retries, spark, directory)  # type: ignore[arg-type]  # checked there
@@ -163,7 +163,7 @@ def _files(keys: _Keys, name: str, files: tuple[str, ...]) -> FileSource:
 
 
 def _format_of(files: tuple[str, ...]) -> str | None:
-    endings = {Path(one).suffix.lstrip(".").lower() for one in files}
+    endings = {Path(file).suffix.lstrip(".").lower() for file in files}
     known = {"jsonl": "json", "ndjson": "json", "parquet": "parquet", "csv": "csv", "json": "json"}
     return known.get(endings.pop()) if len(endings) == 1 else None
 
@@ -190,7 +190,7 @@ def _step(keys: _Keys, directory: Path) -> Step:
         except (OSError, UnicodeDecodeError) as error:
             raise InvalidInput(f"{keys.key('sql_file')} cannot be read ({error}).", argument=keys.key("sql_file")) from None
     function, inputs = keys.text("python"), keys.texts("inputs")
-    expect = tuple(_expectation(one) for one in keys.listed("expect", "name"))
+    expect = tuple(_expectation(each_keys) for each_keys in keys.listed("expect", "name"))
     return _finished(keys, Step, name, sql, function, inputs, expect)
 
 

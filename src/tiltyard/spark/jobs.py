@@ -46,9 +46,9 @@ def results(df: DataFrame, function: Callable[[Batches], Any]) -> list[Any]:
     with unmeasured(df):
         rows = df.mapInArrow(run, "result binary").collect()
     found = [pickle.loads(bytes(row.result)) for row in rows]  # our own workers made it, a moment ago
-    for one in found:
-        if isinstance(one, TiltyardError):
-            raise one
+    for item in found:
+        if isinstance(item, TiltyardError):
+            raise item
     return found
 
 
@@ -89,7 +89,7 @@ def scan_frame(
     def read_our_table(batches: Iterable[pa.RecordBatch]) -> Batches:  # the plan shows this name, and "hand_over" looks for it
         for number in group_numbers(iter(batches)):
             reader = scan.scan(columns, groups[number], row_address=places, row_id=places and scan.stable)
-            renamed = pa.schema([one.with_name(_NAMES.get(one.name, one.name)) for one in reader.schema])
+            renamed = pa.schema([item.with_name(_NAMES.get(item.name, item.name)) for item in reader.schema])
             convert = batch_converter(renamed, wanted)
             for batch in reader:
                 if batch.num_rows:

@@ -118,7 +118,7 @@ def under(rows: pa.Table, schema: pa.Schema) -> pa.Table:
 def wanted_schema(given: pa.Schema, wanted: pa.Schema) -> pa.Schema:
     """The given columns, each as the table types it if it has it. What may be null the rows say: the table's verbs look at that."""
     fields = []
-    for one in given:
-        there = wanted.get_field_index(one.name)
-        fields.append(one if there < 0 else pa.field(one.name, wanted.field(there).type, one.nullable))
+    for item in given:
+        there = wanted.get_field_index(item.name)
+        fields.append(item if there < 0 else pa.field(item.name, wanted.field(there).type, item.nullable))
     return pa.schema(fields)

@@ -176,7 +176,7 @@ class Target:
         if self.durability != "fsync":
             options["durability"] = self.durability
         if self.allowed_bases:
-            options["allowed_bases"] = ",".join(f"`{one}`" for one in self.allowed_bases)
+            options["allowed_bases"] = ",".join(f"`{base}`" for base in self.allowed_bases)
         if self.address is not None:
             options["address"] = self.address.to_json()
         return options | {f"storage.{name}": value for name, value in self.storage}

@@ -381,10 +381,10 @@ def _make_directories(directory: str) -> tuple[str, ...]:
         missing.append(directory)
         directory = directory.rpartition("/")[0]
     missing.reverse()
-    for one in missing:
+    for name in missing:
         try:
-            os.mkdir(one)
+            os.mkdir(name)
         except FileExistsError:
-            if not os.path.isdir(one):
-                raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), one) from None
+            if not os.path.isdir(name):
+                raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), name) from None
     return tuple(missing)

@@ -400,8 +400,8 @@ class RecordsTests:
         with opened(reopen, 2) as handles, ThreadPoolExecutor(2) as pool:
             watching = [pool.submit(watch, handle) for handle in handles]
             move()
-            for one in watching:
-                seen = one.result(PATIENCE)
+            for future in watching:
+                seen = future.result(PATIENCE)
                 assert all(left == right for left, right in seen), "half of a transaction was seen"
                 assert [left for left, _ in seen] == sorted(left for left, _ in seen), "time went backwards"
 

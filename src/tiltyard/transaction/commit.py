@@ -232,7 +232,7 @@ class Committer:
         if race.files is None:
             store = self.log.store
             files = new_files(race.transaction.operation, race.carrier.read if race.carrier else None)
-            listed = [name for path in files if path.endswith("/") for name in (path + one for one in store.names(path))]
+            listed = [name for path in files if path.endswith("/") for name in (path + name for name in store.names(path))]
             files = [*(path for path in files if not path.endswith("/")), *listed]
             store.sync(files)
             race.files = files

@@ -239,8 +239,8 @@ def _generation_behind(mine: Operation, theirs: Operation, _context: Context) ->
 
 
 def _nullability(mine: Operation, theirs: Operation, _context: Context) -> Found | None:
-    changes = [one for one in (mine, theirs) if isinstance(one, Merge | Project)]
-    return None if all(one.preserves_nullability for one in changes) else Found()
+    changes = [their for their in (mine, theirs) if isinstance(their, Merge | Project)]
+    return None if all(change.preserves_nullability for change in changes) else Found()
 
 
 def _left_behind(mine: Operation, theirs: Operation, _context: Context) -> Found | None:

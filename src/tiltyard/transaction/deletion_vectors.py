@@ -58,7 +58,7 @@ class DeletionVectors:
     def _where(self, file: DeletionFile, path: str, bases: Iterable[BasePath]) -> tuple[ObjectStore, str]:
         if file.base_id is None:
             return self.store, path
-        base = next((one for one in bases if one.id == file.base_id), None)
+        base = next((base for base in bases if base.id == file.base_id), None)
         if base is None:
             raise UnsupportedFeature(f"{path} lies in base {file.base_id}, which the table does not have.", feature="bases", writing=True)
         return self.open_base(base), path if base.is_dataset_root else path.partition("/")[2]

@@ -47,11 +47,11 @@ _NGRAM: Final = "NGramIndexDetails"
 def touched_fragments(operation: Operation) -> frozenset[int]:
     """Fragments that were there before and that the operation changes, removes or replaces."""
     if isinstance(operation, Delete | Update):
-        return frozenset(one.id for one in operation.updated_fragments) | removed_fragments(operation)
+        return frozenset(fragment.id for fragment in operation.updated_fragments) | removed_fragments(operation)
     if isinstance(operation, Rewrite):
-        return frozenset(one.id for group in operation.groups for one in group.old_fragments)
+        return frozenset(fragment.id for group in operation.groups for fragment in group.old_fragments)
     if isinstance(operation, DataReplacement):
-        return frozenset(one.fragment_id for one in operation.replacements)
+        return frozenset(replacement.fragment_id for replacement in operation.replacements)
     return frozenset()
 
 
@@ -67,9 +67,11 @@ def recolumned_fragments(operation: Operation, base: Mapping[int, DataFragment])
     if not isinstance(operation, Update):
         return frozenset()
     if rewrites_columns(operation):
-        return frozenset(one.id for one in operation.updated_fragments)
+        return frozenset(fragment.id for fragment in operation.updated_fragments)
     # Writers that do not say so are found out by their files.
-    return frozenset(one.id for one in operation.updated_fragments if one.id in base and _columns(base[one.id]) != _columns(one))
+    return frozenset(
+        fragment.id for fragment in operation.updated_fragments if fragment.id in base and _columns(base[fragment.id]) != _columns(fragment)
+    )
 
 
 def _columns(fragment: DataFragment) -> list[tuple[int | None, str, tuple[int, ...]]]:
@@ -94,7 +96,9 @@ def written_fields(fragments: Iterable[DataFragment]) -> frozenset[int]:
 
 def replaced_cells(operation: DataReplacement) -> frozenset[tuple[int, int]]:
     """Fragment and field of every column that is replaced."""
-    return frozenset((one.fragment_id, number) for one in operation.replacements for number in one.new_file.fields if number >= 0)
+    return frozenset(
+        (replacement.fragment_id, number) for replacement in operation.replacements for number in replacement.new_file.fields if number >= 0
+    )
 
 
 # ---- indices ---------------------------------------------------------------------------------------------------------------
@@ -173,7 +177,7 @@ def key_fields_described(operation: UpdateConfig) -> frozenset[int]:
 def progress(operation: Operation) -> dict[str, int]:
     """Shards of the write-ahead log and the generation up to which the operation says they are in the table."""
     if isinstance(operation, Update | UpdateMemWalState):
-        found = [(one.shard_id, one.generation) for one in operation.compacted_sstables]
+        found = [(sstable.shard_id, sstable.generation) for sstable in operation.compacted_sstables]
     else:
         index = installs(operation, MEM_WAL)
         return {} if index is None else progress_of(index)
@@ -183,7 +187,7 @@ def progress(operation: Operation) -> dict[str, int]:
 def progress_of(index: IndexMetadata) -> dict[str, int]:
     """The same of the entry that says so for the table."""
     tables = _mem_wal_details(index).compacted_sstables
-    return _highest((uuid_from_pb(one.shard_id, f"index {MEM_WAL}"), one.generation) for one in tables)
+    return _highest((uuid_from_pb(table.shard_id, f"index {MEM_WAL}"), table.generation) for table in tables)
 
 
 def _highest(found: Iterable[tuple[str, int]]) -> dict[str, int]:
@@ -201,13 +205,13 @@ def fragments_of(manifest: Manifest, ids: Iterable[int]) -> dict[int, DataFragme
     wanted = frozenset(ids)
     if not wanted:
         return {}
-    return {one: manifest.fragments[place] for place, one in enumerate(manifest.fragments.ids()) if one in wanted}
+    return {number: manifest.fragments[place] for place, number in enumerate(manifest.fragments.ids()) if number in wanted}
 
 
 def arrivals(after: Manifest, before: Manifest) -> dict[tuple[str, int | None], DataFragment]:
     """Fragments that only the later version has, by their first file. In an operation they may not have had their ids yet."""
     new = set(after.fragments.ids()).difference(before.fragments.ids())
-    return {first_file(one): one for one in fragments_of(after, new).values()}
+    return {first_file(fragment): fragment for fragment in fragments_of(after, new).values()}
 
 
 def first_file(fragment: DataFragment) -> tuple[str, int | None]:
@@ -230,9 +234,9 @@ def trimmed(operation: CreateIndex, trims: Mapping[str, Collection[int]]) -> Cre
 
 def redirected(operation: CreateIndex, rewrite: Rewrite, after: Iterable[IndexMetadata]) -> CreateIndex:
     """Drops what a rewrite put in the place of indices that were to be dropped. ``after`` holds the indices of the rewrite's version."""
-    followers = {one.old_id: one.new_id for one in rewrite.rewritten_indices}
-    there = {one.uuid: one for one in after}
-    removed = [there.get(followers.get(one.uuid, one.uuid), one) for one in operation.removed_indices]
+    followers = {index.old_id: index.new_id for index in rewrite.rewritten_indices}
+    there = {index.uuid: index for index in after}
+    removed = [there.get(followers.get(index.uuid, index.uuid), index) for index in operation.removed_indices]
     return replace(operation, removed_indices=tuple(removed))
 
 
@@ -241,19 +245,19 @@ def redirected(operation: CreateIndex, rewrite: Rewrite, after: Iterable[IndexMe
 
 def moved(operation: RowChange, old: Collection[int], new: Iterable[DataFragment]) -> RowChange:
     """The operation with other fragments in the place of those that a rewrite took away."""
-    updated = (*(one for one in operation.updated_fragments if one.id not in old), *new)
+    updated = (*(fragment for fragment in operation.updated_fragments if fragment.id not in old), *new)
     if isinstance(operation, Delete):
-        left = tuple(one for one in operation.deleted_fragment_ids if one not in old)
+        left = tuple(number for number in operation.deleted_fragment_ids if number not in old)
         return replace(operation, updated_fragments=updated, deleted_fragment_ids=left)
-    left = tuple(one for one in operation.removed_fragment_ids if one not in old)
+    left = tuple(number for number in operation.removed_fragment_ids if number not in old)
     return replace(operation, updated_fragments=updated, removed_fragment_ids=left)
 
 
 def exchanged(operation: RowChange, changes: Mapping[int, DataFragment | None]) -> RowChange:
     """The operation with other states of fragments it changes; None for one of which no row is left."""
-    states = [changes.get(one.id, one) for one in operation.updated_fragments]
-    updated = tuple(one for one in states if one is not None)
-    emptied = tuple(number for number, one in changes.items() if one is None)
+    states = [changes.get(fragment.id, fragment) for fragment in operation.updated_fragments]
+    updated = tuple(state for state in states if state is not None)
+    emptied = tuple(number for number, change in changes.items() if change is None)
     if isinstance(operation, Delete):
         gone = tuple(dict.fromkeys((*operation.deleted_fragment_ids, *emptied)))
         return replace(operation, updated_fragments=updated, deleted_fragment_ids=gone)
@@ -278,9 +282,9 @@ def regrouped(
     groups = []
     for group in operation.groups:
         old = tuple(
-            replace(one, deletion_file=there[one.id].deletion_file) if one.id in carried else one
-            for one in group.old_fragments
-            if one.id in there or one.id not in carried
+            replace(fragment, deletion_file=there[fragment.id].deletion_file) if fragment.id in carried else fragment
+            for fragment in group.old_fragments
+            if fragment.id in there or fragment.id not in carried
         )
         new = tuple(one for fragment in group.new_fragments if (one := merged(fragment)) is not None)
         if old or new:
@@ -291,7 +295,7 @@ def regrouped(
 def deletion_files(operation: RowChange | Rewrite) -> set[str]:
     """Deletion files below the table's root that the operation puts into a version."""
     if isinstance(operation, Rewrite):
-        fragments = [one for group in operation.groups for one in group.new_fragments]
+        fragments = [fragment for group in operation.groups for fragment in group.new_fragments]
     else:
         fragments = [*operation.updated_fragments]
-    return {file.path(one.id) for one in fragments if (file := one.deletion_file) is not None and file.base_id is None}
+    return {file.path(fragment.id) for fragment in fragments if (file := fragment.deletion_file) is not None and file.base_id is None}

@@ -258,7 +258,7 @@ class FloorRecord:
 def read_floor(store: ObjectStore) -> Floor:
     """The floor as it is now; zero where nothing was cleaned up."""
     found = [named for named in map(_parse_name, store.names(FLOORS)) if named is not None]
-    return Floor(max((one.version for one in found), default=0), max((one.refused for one in found), default=0))
+    return Floor(max((floor.version for floor in found), default=0), max((one.refused for one in found), default=0))
 
 
 def read_records(store: ObjectStore) -> dict[str, FloorRecord]:

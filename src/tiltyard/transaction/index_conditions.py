@@ -98,7 +98,7 @@ def changes_reuse_otherwise(mine: Operation, theirs: Operation, _context: Contex
 def _groups(mine: Operation, theirs: Operation) -> list[frozenset[int]]:
     rewrite = mine if isinstance(mine, Rewrite) else theirs
     assert isinstance(rewrite, Rewrite)
-    return [frozenset(one.id for one in group.old_fragments) for group in rewrite.groups]
+    return [frozenset(fragment.id for fragment in group.old_fragments) for group in rewrite.groups]
 
 
 def _meeting_groups(
@@ -140,7 +140,7 @@ def straddles_a_group(mine: Operation, theirs: Operation, context: Context) -> F
 def drops_what_was_mapped(mine: Operation, theirs: Operation, _context: Context) -> Found | None:
     assert isinstance(mine, CreateIndex)
     assert isinstance(theirs, Rewrite)
-    mapped = {one.old_id for one in theirs.rewritten_indices}
+    mapped = {index.old_id for index in theirs.rewritten_indices}
     names = sorted({index.name for index in mine.removed_indices if index.uuid in mapped})
     return Found(names=tuple(f"index {name}" for name in names)) if names else None
 
@@ -160,7 +160,7 @@ def _over_rewritten_columns(mine: Operation, theirs: Operation) -> list[IndexMet
 
 def rewritten_unknown_coverage(mine: Operation, theirs: Operation, _context: Context) -> Found | None:
     assert isinstance(theirs, Update)
-    updated = tuple(sorted(one.id for one in theirs.updated_fragments))
+    updated = tuple(sorted(fragment.id for fragment in theirs.updated_fragments))
     return _of_indices({index.name: updated for index in _over_rewritten_columns(mine, theirs) if coverage(index) is None})
 
 
@@ -170,7 +170,7 @@ def rewritten_in_place(mine: Operation, theirs: Operation, _context: Context) ->
     names = []
     for index in _over_rewritten_columns(mine, theirs):
         covered = coverage(index)
-        out = tuple(sorted(one.id for one in theirs.updated_fragments if covered is not None and one.id in covered))
+        out = tuple(sorted(fragment.id for fragment in theirs.updated_fragments if covered is not None and fragment.id in covered))
         if out:
             trims[index.uuid] = out
             names.append(f"index {index.name}")

@@ -117,8 +117,8 @@ def key_filter(field_ids: Sequence[int], inserted: pa.Table) -> KeyExistenceFilt
     types = [_logical_type(field) for field in inserted.schema]
     if len(types) != len(field_ids) or not types:
         raise InvalidInput(f"{len(field_ids)} key fields were named, but {len(types)} columns given.", argument="inserted")
-    plain = all(supported_by_pylance(one) for one in types)
-    if all(has_key_bytes(one) for one in types):
+    plain = all(supported_by_pylance(name) for name in types)
+    if all(has_key_bytes(name) for name in types):
         hashes = np.concatenate([np.empty(0, np.uint64), *map(_hashes, inserted.to_batches())])
         bloom = _bloom(hashes, strict=not plain)
     else:
@@ -228,16 +228,16 @@ def may_share_a_key(mine: KeyExistenceFilter, theirs: KeyExistenceFilter, key_ty
     """
     if mine.field_ids != theirs.field_ids:
         return Overlap(True, "the key filters are about different columns")
-    if any(one.unknown or (one.bloom and one.bloom.unknown) for one in (mine, theirs)):
+    if any(their.unknown or (their.bloom and their.bloom.unknown) for their in (mine, theirs)):
         return Overlap(True, "a key filter has parts this release does not know")
     if (mine.bloom is None) != (theirs.bloom is None):
         return Overlap(True, "a bloom filter cannot be compared with a set of hashes")
     if mine.bloom and theirs.bloom and _size(mine.bloom) != _size(theirs.bloom):
         return Overlap(True, "the bloom filters differ in size or parameters")
-    if any(one.bloom and _words(one.bloom) is None for one in (mine, theirs)):
+    if any(their.bloom and _words(their.bloom) is None for their in (mine, theirs)):
         return Overlap(True, "a bloom filter is not made of whole blocks")
-    complete = [names_all_keys(one, key_types) for one in (mine, theirs)]
-    if any(whole and _holds_nothing(one) for whole, one in zip(complete, (mine, theirs), strict=True)):
+    complete = [names_all_keys(their, key_types) for their in (mine, theirs)]
+    if any(whole and _holds_nothing(key_filter) for whole, key_filter in zip(complete, (mine, theirs), strict=True)):
         return Overlap(False, "one of them inserted no key")
     if not all(complete):
         return Overlap(True, f"a key filter may leave out keys of type {', '.join(key_types)}")
@@ -246,7 +246,7 @@ def may_share_a_key(mine: KeyExistenceFilter, theirs: KeyExistenceFilter, key_ty
 
 
 def _have_common(mine: KeyExistenceFilter, theirs: KeyExistenceFilter) -> bool:
-    left, right = (None if one.bloom is None else _words(one.bloom) for one in (mine, theirs))
+    left, right = (None if their.bloom is None else _words(their.bloom) for their in (mine, theirs))
     if left is None or right is None:
         return not frozenset(mine.exact or ()).isdisjoint(theirs.exact or ())
     return bool(((left & right) != 0).all(axis=1).any())
@@ -290,11 +290,11 @@ def newly_written(theirs: CreatedVersion, before: Manifest, fields: Sequence[int
     if isinstance(operation, Append):
         return list(arrivals(theirs.manifest, before).values())
     if isinstance(operation, Update):
-        changed = [one.id for one in operation.updated_fragments] if key.intersection(operation.fields_modified) else []
+        changed = [fragment.id for fragment in operation.updated_fragments] if key.intersection(operation.fields_modified) else []
         new = arrivals(theirs.manifest, before).values() if operation.new_fragments else ()
         return [*new, *fragments_of(theirs.manifest, changed).values()]
     if isinstance(operation, DataReplacement):
-        changed = [one.fragment_id for one in operation.replacements if key.intersection(one.new_file.fields)]
+        changed = [replacement.fragment_id for replacement in operation.replacements if key.intersection(replacement.new_file.fields)]
         return list(fragments_of(theirs.manifest, changed).values())
     return []
 

@@ -101,23 +101,23 @@ class Snapshot:
 
     @property
     def commits(self) -> int:
-        return sum(one.commits for one in self.operations.values())
+        return sum(operation.commits for operation in self.operations.values())
 
     @property
     def attempts(self) -> int:
-        return sum(one.attempts for one in self.operations.values())
+        return sum(operation.attempts for operation in self.operations.values())
 
     @property
     def lost_races(self) -> int:
-        return sum(one.lost_races for one in self.operations.values())
+        return sum(operation.lost_races for operation in self.operations.values())
 
     @property
     def reruns(self) -> int:
-        return sum(one.reruns for one in self.operations.values())
+        return sum(operation.reruns for operation in self.operations.values())
 
     @property
     def outcomes_unknown(self) -> int:
-        return sum(one.outcomes_unknown for one in self.operations.values())
+        return sum(operation.outcomes_unknown for operation in self.operations.values())
 
     @property
     def conflicts(self) -> Mapping[Meeting, int]:
@@ -271,7 +271,7 @@ class CommitEvent:
 
     def to_dict(self) -> dict[str, object]:
         """What is known, as plain JSON values."""
-        known = ((one.name, getattr(self, one.name)) for one in fields(self))
+        known = ((field.name, getattr(self, field.name)) for field in fields(self))
         return {name: value for name, value in known if value is not None and value != "" and (value != 0 or name not in _COUNTS)}
 
 

@@ -105,7 +105,7 @@ def _brought_by(key: str) -> str:
 def _in_bases(operation: Operation) -> list[str]:
     """Keys of data files that an operation puts into bases."""
     fragments = operation.fragments if isinstance(operation, Append | Overwrite) else ()
-    return [file_key(f"data/{file.path}", file.base_id) for one in fragments for file in one.files if file.base_id is not None]
+    return [file_key(f"data/{file.path}", file.base_id) for fragment in fragments for file in fragment.files if file.base_id is not None]
 
 
 LOOK_AFTER: Final = 600.0
@@ -114,7 +114,7 @@ LOOK_AFTER: Final = 600.0
 
 def new_files(operation: Operation, base: Manifest | None) -> list[str]:
     """Files that a version would name and the one below it does not; for indices that do not list theirs, the directory, with a ``/``."""
-    new = (path for one in _added(operation) for path in (*_data_files(one.files), *_deletions(one)))
+    new = (path for fragment in _added(operation) for path in (*_data_files(fragment.files), *_deletions(fragment)))
     changed = _of_changed(_changed(operation), base)
     return list(dict.fromkeys((*new, *changed, *_of_columns(operation), *_of_indices(operation))))
 
@@ -158,7 +158,7 @@ def _added(operation: Operation) -> list[DataFragment]:
     if isinstance(operation, Update):
         return [*operation.new_fragments]
     if isinstance(operation, Rewrite):
-        return [one for group in operation.groups for one in group.new_fragments]
+        return [fragment for group in operation.groups for fragment in group.new_fragments]
     return []
 
 
@@ -170,12 +170,12 @@ def _changed(operation: Operation) -> list[DataFragment]:
 
 
 def _of_changed(fragments: list[DataFragment], base: Manifest | None) -> Iterator[str]:
-    known = fragments_of(base, {one.id for one in fragments}) if base is not None else {}
-    for one in fragments:
-        before = known.get(one.id)
+    known = fragments_of(base, {fragment.id for fragment in fragments}) if base is not None else {}
+    for fragment in fragments:
+        before = known.get(fragment.id)
         # By name: of a file that stays, an operation may well say other things than before.
         there = {*_data_files(before.files), *_deletions(before)} if before is not None else set()
-        yield from (path for path in (*_data_files(one.files), *_deletions(one)) if path not in there)
+        yield from (path for path in (*_data_files(fragment.files), *_deletions(fragment)) if path not in there)
 
 
 def _deletions(fragment: DataFragment) -> tuple[str, ...]:
@@ -188,7 +188,9 @@ def _data_files(files: Iterable[DataFile]) -> Iterator[str]:
 
 
 def _of_columns(operation: Operation) -> Iterator[str]:
-    return _data_files(one.new_file for one in operation.replacements) if isinstance(operation, DataReplacement) else iter(())
+    return (
+        _data_files(replacement.new_file for replacement in operation.replacements) if isinstance(operation, DataReplacement) else iter(())
+    )
 
 
 def _of_indices(operation: Operation) -> Iterator[str]:

@@ -66,7 +66,7 @@ def observe(observer: CommitObserver) -> Callable[[], None]:
     def stop() -> None:
         global _observers
         with _changing:
-            _observers = tuple(one for one in _observers if one is not observer)
+            _observers = tuple(commit_observer for commit_observer in _observers if commit_observer is not observer)
 
     return stop
 

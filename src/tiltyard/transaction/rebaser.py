@@ -114,7 +114,7 @@ class Rebaser:
             return context
         if self._unread and not self._unread.keys() <= set(theirs.manifest.fragments.ids()):
             self.compare_keys(before)  # the last version in which these rows are where we know them
-        self._unread.update((one.id, theirs.as_winner()) for one in unsettled(self.keys, theirs, before, context.key_types))
+        self._unread.update((fragment.id, theirs.as_winner()) for fragment in unsettled(self.keys, theirs, before, context.key_types))
         return replace(context, keys_apart=True)
 
     def compare_keys(self, at: Manifest) -> bool:
@@ -161,13 +161,13 @@ class Rebaser:
 
     def _context(self, theirs: CreatedVersion, before: Manifest) -> Context:
         ours, others = self.transaction, theirs.transaction
-        rewrite = next((one for one in (ours, others) if isinstance(one.operation, Rewrite)), None)
+        rewrite = next((our for our in (ours, others) if isinstance(our.operation, Rewrite)), None)
         return Context(
             winner=theirs.as_winner(),
             my_base=self.base,
             their_base=fragments_of(before, touched_fragments(others.operation)),
             my_keys=self.keys if self.keys is None or isinstance(self.keys, KeyExistenceFilter) else self.keys.filter,
-            key_types=[one.logical_type for one in primary_key_fields(before.fields)],
+            key_types=[field.logical_type for field in primary_key_fields(before.fields)],
             stable_row_ids=has_stable_row_ids(before),
             row_map_certain=rewrite is not None and row_map.keeps_order(rewrite),
             my_reuse=self.reuse is not None,
@@ -198,7 +198,7 @@ class Rebaser:
         if fragment in removed_fragments(operation):
             return all_rows(self.base[fragment])
         assert isinstance(operation, RowChange)
-        after = next(one for one in operation.updated_fragments if one.id == fragment)
+        after = next(data_fragment for data_fragment in operation.updated_fragments if data_fragment.id == fragment)
         return self.vectors.of(after, self.read.base_paths)
 
     def check_rows(self) -> None:
@@ -210,9 +210,9 @@ class Rebaser:
             InvalidInput: one leaves out rows that were deleted.
         """
         if isinstance(self.transaction.operation, RowChange):
-            for one in self.transaction.operation.updated_fragments:
-                if one.deletion_file != self.base[one.id].deletion_file:
-                    self.rows(one.id)
+            for fragment in self.transaction.operation.updated_fragments:
+                if fragment.deletion_file != self.base[fragment.id].deletion_file:
+                    self.rows(fragment.id)
 
     def _their_rows(self, fragments: Iterable[int], theirs: CreatedVersion, before: Manifest) -> dict[int, BitMap]:
         """Rows that a commit took from fragments: deleted, moved, or gone with the fragment."""
@@ -248,9 +248,9 @@ class Rebaser:
         """Notes that the deletion file we came with is of no use any more."""
         operation = self.transaction.operation
         assert isinstance(operation, RowChange)
-        for one in operation.updated_fragments:
-            file = one.deletion_file
-            if one.id == fragment and file is not None and file.base_id is None and file != self.base[fragment].deletion_file:
+        for data_fragment in operation.updated_fragments:
+            file = data_fragment.deletion_file
+            if data_fragment.id == fragment and file is not None and file.base_id is None and file != self.base[fragment].deletion_file:
                 self._replaced.append(file.path(fragment))
 
     def _merge_singleton(self, name: str, verdict: Verdict, theirs: CreatedVersion, before: Manifest) -> None:
@@ -260,9 +260,9 @@ class Rebaser:
             merged = self.reuse is not None
         else:
             creation = self._creation()
-            entries = [merged_singleton(one, now, was) if one.name == name else one for one in creation.new_indices]
+            entries = [merged_singleton(index, now, was) if index.name == name else index for index in creation.new_indices]
             merged = None not in entries
-            self._change(replace(creation, new_indices=tuple(one for one in entries if one is not None)))
+            self._change(replace(creation, new_indices=tuple(entry for entry in entries if entry is not None)))
         if not merged:
             raise self._conflict(verdict, theirs)
 
@@ -284,21 +284,21 @@ class Rebaser:
         places: dict[int, BitMap] = {}
         new: list[DataFragment] = []
         for group in rewrite.groups:
-            old = list(fragments_of(before, [one.id for one in group.old_fragments]).values())
-            if not any(one.id in rows for one in old):
+            old = list(fragments_of(before, [fragment.id for fragment in group.old_fragments]).values())
+            if not any(fragment.id in rows for fragment in old):
                 continue
-            made = [arrived[first_file(one)] for one in group.new_fragments if first_file(one) in arrived]
+            made = [arrived[first_file(fragment)] for fragment in group.new_fragments if first_file(fragment) in arrived]
             followed = self._followed(rows, old, made, before, theirs.transaction)
             if followed is None:
                 return False
             places.update(followed)
-            new.extend(one for one in made if one.id in followed)
+            new.extend(fragment for fragment in made if fragment.id in followed)
         for number in rows:
             self._replace_file_of(number)
             del self.base[number], self._rows[number]
         self._change(moved(operation, rows, new))
         self._stale = {number for number in self._stale if number not in rows} | places.keys()
-        self.base.update((one.id, one) for one in new)
+        self.base.update((fragment.id, fragment) for fragment in new)
         self._rows.update(places)
         return True
 
@@ -307,12 +307,12 @@ class Rebaser:
         rows = self._their_rows(fragments, theirs, before)
         places: dict[int, BitMap] = {}
         for group in operation.groups:
-            if not any(one.id in rows for one in group.old_fragments):
+            if not any(fragment.id in rows for fragment in group.old_fragments):
                 continue
             # A deletion file is named after its fragment, so one without an id can have none.
-            if not all(one.id and one.deletion_file is None for one in group.new_fragments):
+            if not all(fragment.id and fragment.deletion_file is None for fragment in group.new_fragments):
                 return False
-            old = [self.base[one.id] for one in group.old_fragments]
+            old = [self.base[fragment.id] for fragment in group.old_fragments]
             followed = self._followed(rows, old, group.new_fragments, self.read, self.transaction)
             if followed is None:
                 return False
@@ -329,7 +329,7 @@ class Rebaser:
             return row_map.by_row_id(rows, old, new)
         if not row_map.keeps_order(rewrite):
             return None
-        return row_map.in_order(rows, [(one, self.vectors.of(one, at.base_paths)) for one in old], new)
+        return row_map.in_order(rows, [(fragment, self.vectors.of(fragment, at.base_paths)) for fragment in old], new)
 
     # ---- on the head -----------------------------------------------------------------------------------------------------------
 
@@ -345,7 +345,7 @@ class Rebaser:
             return self.transaction
         if self._stale:
             recolumned = recolumned_fragments(operation, self.base)
-            mine = {one.id: one for one in operation.updated_fragments}
+            mine = {fragment.id: fragment for fragment in operation.updated_fragments}
             changes: dict[int, DataFragment | None] = {}
             for number, now in fragments_of(head, self._stale & mine.keys()).items():
                 after = self._with_our_rows(now, head)
@@ -402,13 +402,15 @@ def keeps_order(rewrite: Transaction) -> bool:
 def by_row_id(rows: Rows, old: Sequence[DataFragment], new: Sequence[DataFragment]) -> dict[int, BitMap] | None:
     """Where rows of old fragments are in the new ones, on a table whose rows keep their ids."""
     try:
-        ids = [_ids(one)[np.array(rows[one.id], np.int64)] for one in old if rows.get(one.id)]
+        ids = [_ids(fragment)[np.array(rows[fragment.id], np.int64)] for fragment in old if rows.get(fragment.id)]
         wanted = np.unique(np.concatenate([np.empty(0, np.uint64), *ids]))
         found: dict[int, BitMap] = {}
-        for one in new:
-            _, offsets = locate(wanted, decode_row_ids(one.row_ids or b"", physical_rows=one.physical_rows, source=f"fragment {one.id}"))
+        for fragment in new:
+            _, offsets = locate(
+                wanted, decode_row_ids(fragment.row_ids or b"", physical_rows=fragment.physical_rows, source=f"fragment {fragment.id}")
+            )
             if len(offsets):
-                found[one.id] = BitMap(offsets.astype(np.uint32))
+                found[fragment.id] = BitMap(offsets.astype(np.uint32))
     except CorruptTable:
         return None
     return found if sum(map(len, found.values())) == len(wanted) == sum(map(len, ids)) else None
@@ -420,21 +422,21 @@ def _ids(fragment: DataFragment) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:
 
 def in_order(rows: Rows, old: Sequence[tuple[DataFragment, BitMap]], new: Sequence[DataFragment]) -> dict[int, BitMap] | None:
     """Where rows of old fragments (with what was deleted in them) are in new ones that hold the live rows in the same order."""
-    if sum(one.physical_rows - len(deleted) for one, deleted in old) != sum(one.physical_rows for one in new):
+    if sum(fragment.physical_rows - len(deleted) for fragment, deleted in old) != sum(one.physical_rows for one in new):
         return None
     places: list[int] = []
     begin = 0
-    for one, deleted in old:
-        for offset in rows.get(one.id, ()):
+    for fragment, deleted in old:
+        for offset in rows.get(fragment.id, ()):
             if offset in deleted:
                 return None
             places.append(begin + offset - deleted.rank(offset))
-        begin += one.physical_rows - len(deleted)
+        begin += fragment.physical_rows - len(deleted)
     found: dict[int, BitMap] = {}
     begin = 0
-    for one in new:
-        inside = BitMap(place - begin for place in places if begin <= place < begin + one.physical_rows)
+    for fragment in new:
+        inside = BitMap(place - begin for place in places if begin <= place < begin + fragment.physical_rows)
         if inside:
-            found[one.id] = inside
-        begin += one.physical_rows
+            found[fragment.id] = inside
+        begin += fragment.physical_rows
     return found

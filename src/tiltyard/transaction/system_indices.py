@@ -20,7 +20,7 @@ from tiltyard.transaction.footprint import FRAGMENT_REUSE, MEM_WAL, progress_of
 
 def singleton(manifest: Manifest, name: str) -> IndexMetadata | None:
     """The table's own index of this name."""
-    return next((one for one in indices_of(manifest) if one.name == name), None)
+    return next((index for index in indices_of(manifest) if index.name == name), None)
 
 
 def merged_singleton(mine: IndexMetadata, theirs: IndexMetadata | None, before: IndexMetadata | None) -> IndexMetadata | None:
@@ -37,13 +37,13 @@ def _merged_reuse(mine: IndexMetadata, theirs: IndexMetadata, before: IndexMetad
         return None  # kept in a file of its own, which a commit does not read
     known = _versions(base.inline.versions)
     our, other = _versions(ours.inline.versions), _versions(others.inline.versions)
-    kept = {number: one for number, one in other.items() if number in our or number not in known}
-    kept.update((number, one) for number, one in our.items() if number not in known)
+    kept = {number: version for number, version in other.items() if number in our or number not in known}
+    kept.update((number, version) for number, version in our.items() if number not in known)
     details = pb.FragmentReuseIndexDetails()
     details.CopyFrom(ours)
     del details.inline.versions[:]
     details.inline.versions.extend(kept[number] for number in sorted(kept))
-    new = BitMap(one.id for version in kept.values() for group in version.groups for one in group.new_fragments)
+    new = BitMap(fragment.id for version in kept.values() for group in version.groups for fragment in group.new_fragments)
     url = mine.details[0] if mine.details else ""
     return replace(mine, fragment_bitmap=encode_roaring(new), details=(url, details.SerializeToString(deterministic=True)))
 
@@ -68,14 +68,14 @@ def _reuse(index: IndexMetadata) -> pb.FragmentReuseIndexDetails | None:
 
 
 def _versions(several: Iterable[pb.FragmentReuseIndexDetails.Version]) -> dict[int, pb.FragmentReuseIndexDetails.Version]:
-    return {one.dataset_version: one for one in several}
+    return {version.dataset_version: version for version in several}
 
 
 def _with_progress(mine: IndexMetadata, theirs: IndexMetadata) -> IndexMetadata:
     """Our settings with the higher generation of each shard."""
     url, data = mine.details or ("", b"")
     details = pb.MemWalIndexDetails.FromString(data)
-    ours = {uuid_from_pb(one.shard_id, f"index {MEM_WAL}"): one for one in details.compacted_sstables}
+    ours = {uuid_from_pb(sstable.shard_id, f"index {MEM_WAL}"): sstable for sstable in details.compacted_sstables}
     for shard, generation in progress_of(theirs).items():
         known = ours.get(shard)
         if known is None:

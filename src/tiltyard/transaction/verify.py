@@ -87,10 +87,10 @@ def meet_schema(mine: Transaction, before: tuple[Field, ...], theirs: CreatedVer
     after = theirs.manifest.fields
     if before == after or not isinstance(mine.operation, Append):
         return dropped
-    now = {one.id for one in after}
-    dropped |= {one.id for one in before} - now
+    now = {field.id for field in after}
+    dropped |= {field.id for field in before} - now
     written = {number for fragment in mine.operation.fragments for file in fragment.files for number in file.fields}
-    names = [one.name for one in after if one.id in dropped & written]
+    names = [field.name for field in after if field.id in dropped & written]
     problem = f"{', '.join(names[:3])} took the id of a dropped column of ours" if names else None
     if written and not written & now:
         problem = "all columns of our rows were dropped"
@@ -109,7 +109,7 @@ def meet_schema(mine: Transaction, before: tuple[Field, ...], theirs: CreatedVer
 def check_field_ids(mine: Transaction, base: Manifest, rebased_over: Sequence[Winner]) -> None:
     """On tables that never reuse a field id, refuses an overwrite whose ids were given out meanwhile."""
     operation, highest = mine.operation, base.max_allocated_field_id
-    if highest is None or not isinstance(operation, Overwrite) or all(one.id > highest for one in operation.schema):
+    if highest is None or not isinstance(operation, Overwrite) or all(field.id > highest for field in operation.schema):
         return
     what = f"This table never reuses a field id, and ids up to {highest} have been given out."
     if not rebased_over:
@@ -177,12 +177,12 @@ def follows(later: CreatedVersion, made: Manifest, made_by: str) -> bool | None:
 
 def _outline(manifest: Manifest) -> object:
     return (
-        [(one.id, [file.path for file in one.files], one.deletion_file) for one in manifest.fragments],
-        [(one.id, one.name, one.logical_type) for one in manifest.fields],
+        [(fragment.id, [file.path for file in fragment.files], fragment.deletion_file) for fragment in manifest.fragments],
+        [(field.id, field.name, field.logical_type) for field in manifest.fields],
         dict(manifest.config),
         dict(manifest.table_metadata),
         dict(manifest.schema_metadata),
-        sorted((one.uuid, one.fragment_bitmap or b"") for one in indices_of(manifest)),
-        sorted(one.path for one in manifest.base_paths),
+        sorted((index.uuid, index.fragment_bitmap or b"") for index in indices_of(manifest)),
+        sorted(path.path for path in manifest.base_paths),
         manifest.max_fragment_id,
     )

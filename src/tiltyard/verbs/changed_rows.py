@@ -49,7 +49,7 @@ class Side:
 
     @cached_property
     def fragments(self) -> dict[int, DataFragment]:
-        return {one.id: one for one in self.manifest.fragments}
+        return {fragment.id: fragment for fragment in self.manifest.fragments}
 
     @cached_property
     def stable(self) -> bool:
@@ -100,7 +100,7 @@ def _there(side: Side) -> Iterator[None]:
     try:
         yield
     except (NotFound, CorruptTable) as error:
-        if side.manifest.version in (one.version for one in side.access.log.versions()):
+        if side.manifest.version in (version.version for version in side.access.log.versions()):
             raise
         raise gone(side.access, [side.manifest.version]) from error
 
@@ -124,14 +124,14 @@ def chunks(ids: Ids) -> Iterator[Ids]:
 
 
 def top_level(manifest: Manifest) -> list[Field]:
-    return [one for one in manifest.fields if one.parent_id < 0]
+    return [field for field in manifest.fields if field.parent_id < 0]
 
 
 def shared_columns(before: Manifest, after: Manifest) -> list[tuple[Field, Field]]:
     """Columns that both versions have: the same field, whatever it is called. Blobs are not looked into."""
-    known = {one.id: one for one in top_level(before)}
-    blobs = {one.name for one in arrow_from_fields(after.fields, {}) if has_blobs(one)}
-    both = [(known[one.id], one) for one in top_level(after) if one.id in known and one.name not in blobs]
+    known = {field.id: field for field in top_level(before)}
+    blobs = {field.name for field in arrow_from_fields(after.fields, {}) if has_blobs(field)}
+    both = [(known[field.id], field) for field in top_level(after) if field.id in known and field.name not in blobs]
     return [(was, now) for was, now in both if was.logical_type == now.logical_type]
 
 
@@ -139,15 +139,15 @@ class Rendering:
     """Shows rows of older versions with the columns of a newer one; what they do not have is null."""
 
     def __init__(self, manifest: Manifest, schema: pa.Schema, overwrites: Collection[int]) -> None:
-        self._target = {one.name: one for one in top_level(manifest)}
+        self._target = {field.name: field for field in top_level(manifest)}
         self.schema = schema
         self._overwrites = overwrites
 
     def sources(self, manifest: Manifest) -> dict[str, str]:
         """For each column, what it was called in a version. After an overwrite field ids begin anew, and only names tell."""
-        anew = any(one > manifest.version for one in self._overwrites)
-        by_id, by_name = ({getattr(one, key): one for one in top_level(manifest)} for key in ("id", "name"))
-        ids = {one.id for one in self._target.values()}
+        anew = any(overwrite > manifest.version for overwrite in self._overwrites)
+        by_id, by_name = ({getattr(field, key): field for field in top_level(manifest)} for key in ("id", "name"))
+        ids = {field.id for field in self._target.values()}
         found: dict[str, str] = {}
         for name in self.schema.names:
             wanted = self._target[name]
@@ -162,7 +162,8 @@ class Rendering:
         sources = self.sources(side.manifest)
         taken = side.take(ids, list(sources.values()))
         columns = [
-            _as(taken.column(sources[one.name]), one.type) if one.name in sources else pa.nulls(len(ids), one.type) for one in self.schema
+            _as(taken.column(sources[item.name]), item.type) if item.name in sources else pa.nulls(len(ids), item.type)
+            for item in self.schema
         ]
         return pa.table(columns, schema=self.schema)
 

@@ -78,7 +78,7 @@ def _check_range(access: TableAccess, first: int, last: int, what: str = "to_ver
     if first > last:
         earlier = "from_version" if what == "to_version" else "to_version"
         raise InvalidInput(f"{earlier} {first} comes after {what} {last}.", argument=earlier)
-    there = {one.version for one in access.log.versions()}
+    there = {version.version for version in access.log.versions()}
     if last not in there and (not there or last > max(there)):
         raise NotFound(f"{access.store.uri} has no version {last} yet.", name=str(last))
     missing = [version for version in range(max(first, 1), last + 1) if version not in there]
@@ -88,8 +88,8 @@ def _check_range(access: TableAccess, first: int, last: int, what: str = "to_ver
 
 def _columns(manifest: Manifest) -> pa.Schema:
     """The table's columns as the feed has them: without blobs, and each may be null where a row is from before it."""
-    fields = [one.with_nullable(True) for one in arrow_from_fields(manifest.fields, {}) if not has_blobs(one)]
-    taken = [one.name for one in fields if one.name in (CHANGE, VERSION, OLD)]
+    fields = [field.with_nullable(True) for field in arrow_from_fields(manifest.fields, {}) if not has_blobs(field)]
+    taken = [field.name for field in fields if field.name in (CHANGE, VERSION, OLD)]
     if taken:
         raise InvalidInput(f"The feed has a column {taken[0]!r} of its own.", argument="columns", advice="Rename yours.")
     return pa.schema(fields)
@@ -208,9 +208,9 @@ def _moved(before: Side, after: Side) -> tuple[Places, Places, Places]:
     went: Places = {}
     came: Places = {}
     in_place: Places = {}
-    for number, one in before.fragments.items():
+    for number, fragment in before.fragments.items():
         if number not in after.fragments:
-            went[number] = before.live(one)
+            went[number] = before.live(fragment)
     for number, two in after.fragments.items():
         one = before.fragments.get(number, two)
         if number not in before.fragments:

@@ -110,7 +110,7 @@ def _with_digests(source: TableAccess, manifest: Manifest, transaction: Transact
 def _check_still_there(source: TableAccess, file: ManifestFile) -> None:
     """A version that was removed while its files were copied may have lost some of them before they were."""
     version = file.manifest.version
-    if not any(one.version == version for one in source.log.versions()):
+    if not any(name.version == version for name in source.log.versions()):
         raise NotFound(f"Version {version} of {source.store.uri} was removed while it was copied.", name=str(version))
 
 
@@ -129,15 +129,15 @@ class _File:
 
 def _copy_files(source: TableAccess, manifest: Manifest, target: ObjectStore, how: Cloning) -> None:
     files = list(_files(source, manifest))
-    total, done = sum(one.size for one in files), 0
+    total, done = sum(file.size for file in files), 0
     there = {info.path: info.size for top in ("data/", "_deletions/", "_indices/") for info in target.list(top)}
     # Whatever has a name is complete, and names are never given twice.
-    wanted = [one for one in files if there.get(one.target) != one.size]
-    done = total - sum(one.size for one in wanted)
+    wanted = [file for file in files if there.get(file.target) != file.size]
+    done = total - sum(file.size for file in wanted)
     if how.progress is not None:
         how.progress(done, total)
     with ThreadPoolExecutor(how.workers, thread_name_prefix="clone") as pool:
-        under_way = {pool.submit(transfer, one.store, one.path, target, one.target): one for one in wanted}
+        under_way = {pool.submit(transfer, file.store, file.path, target, file.target): file for file in wanted}
         try:
             for future in as_completed(under_way):
                 future.result()
@@ -151,7 +151,7 @@ def _copy_files(source: TableAccess, manifest: Manifest, target: ObjectStore, ho
 
 def _files(source: TableAccess, manifest: Manifest) -> Iterator[_File]:
     """All files of a version, each once; those that lie beside others included."""
-    where = _Whereabouts(source, {one.id: one for one in manifest.base_paths})
+    where = _Whereabouts(source, {path.id: path for path in manifest.base_paths})
     seen: set[str] = set()
     for fragment in manifest.fragments:
         for file in fragment.files:

@@ -110,7 +110,7 @@ def compact_table(
         try:
             done = _committed(access, run, written, properties)
         except TiltyardError as error:
-            groups = tuple(RewriteGroup((), one.new) for one in written)
+            groups = tuple(RewriteGroup((), group.new) for group in written)
             discard_files(access, new_files(Rewrite(groups), None), error)
             raise
         _remove_emptied(access, written, done)
@@ -158,13 +158,13 @@ def _planned(dataset: LanceDataset, manifest: Manifest, compaction: Compaction) 
 
     plan = Planner.plan(dataset, options=compaction.options())  # type: ignore[arg-type]
     pinned = _pinned(dataset, manifest)
-    return [one for one in plan.tasks if not pinned or pinned.isdisjoint(fragment.id for fragment in one.fragments)]
+    return [task for task in plan.tasks if not pinned or pinned.isdisjoint(fragment.id for fragment in task.fragments)]
 
 
 def _written_elsewhere(access: TableAccess, manifest: Manifest, compaction: Compaction, runner: CompactRunner) -> list[_Group]:
     with lance_errors(access, "plan the compaction", manifest.version):
         tasks = _planned(dataset_at(access, manifest), manifest, compaction)
-    groups = [_group(one, manifest) for one in run_tasks(scan_task(access, manifest), tasks, runner)] if tasks else []
+    groups = [_group(task, manifest) for task in run_tasks(scan_task(access, manifest), tasks, runner)] if tasks else []
     if len(groups) < len(tasks):
         raise InvalidInput(f"Of {len(tasks)} groups {len(groups)} were rewritten.", argument="runner")
     return groups
@@ -177,47 +177,47 @@ def _written(access: TableAccess, manifest: Manifest, compaction: Compaction) ->
         try:
             with lance_errors(access, "compact fragments", manifest.version):
                 tasks = _planned(dataset, manifest, compaction)
-                running += [pool.submit(one.execute, dataset) for one in tasks]
-                fragments_of(manifest, [fragment.id for one in tasks for fragment in one.fragments])  # decoded while pylance writes
+                running += [pool.submit(task.execute, dataset) for task in tasks]
+                fragments_of(manifest, [fragment.id for task in tasks for fragment in task.fragments])  # decoded while pylance writes
                 groups: list[_Group] = []
-                for one in running:
-                    groups.append(_group(one.result(), manifest))
+                for future in running:
+                    groups.append(_group(future.result(), manifest))
                     if compaction.progress is not None:
                         compaction.progress(len(groups), len(running))
                 return groups
         except BaseException as error:
             pool.shutdown(cancel_futures=True)  # and wait for those that were begun: they leave files, too
             if isinstance(error, TiltyardError):
-                made = [_group(one.result(), manifest) for one in running if not one.cancelled() and one.exception() is None]
-                discard_files(access, new_files(Rewrite(tuple(RewriteGroup((), one.new) for one in made)), None), error)
+                made = [_group(future.result(), manifest) for future in running if not future.cancelled() and future.exception() is None]
+                discard_files(access, new_files(Rewrite(tuple(RewriteGroup((), group.new) for group in made)), None), error)
             raise
 
 
 def _pinned(dataset: LanceDataset, manifest: Manifest) -> set[int]:
     """Fragments that stay as they are: their rows are nodes of a graph, which pylance cannot read any more when some of them are gone."""
-    vectors = [one for one in indices_of(manifest) if one.details is not None and one.details[0].endswith("VectorIndexDetails")]
+    vectors = [index for index in indices_of(manifest) if index.details is not None and index.details[0].endswith("VectorIndexDetails")]
     if has_stable_row_ids(manifest) or not vectors:
         return set()
-    worn = {one.id for one in manifest.fragments.with_deletions()}
+    worn = {deletion.id for deletion in manifest.fragments.with_deletions()}
     if not worn:
         return set()
-    graphs = {one.name for one in dataset.describe_indices() if "HNSW" in one.index_type}
-    covered = [coverage(one) for one in vectors if one.name in graphs]
-    return {number for number in worn if any(one is None or number in one for one in covered)}
+    graphs = {index.name for index in dataset.describe_indices() if "HNSW" in index.index_type}
+    covered = [coverage(vector) for vector in vectors if vector.name in graphs]
+    return {number for number in worn if any(bitmap is None or number in bitmap for bitmap in covered)}
 
 
 def _group(result: Any, manifest: Manifest) -> _Group:
     told = json.loads(result.json())
-    known = fragments_of(manifest, [one["id"] for one in told["original_fragments"]])
-    old = tuple(known[one["id"]] for one in told["original_fragments"])
+    known = fragments_of(manifest, [item["id"] for item in told["original_fragments"]])
+    old = tuple(known[item["id"]] for item in told["original_fragments"])
     new = tuple(
         replace(
-            fragment_from_lance(one),
+            fragment_from_lance(item),
             row_ids=_bytes(as_told.get("row_id_meta"), "Inline"),
             created_at=_bytes(as_told.get("created_at_version_meta"), "inline"),
             updated_at=_bytes(as_told.get("last_updated_at_version_meta"), "inline"),
         )
-        for one, as_told in zip(result.new_fragments, told["new_fragments"], strict=True)
+        for item, as_told in zip(result.new_fragments, told["new_fragments"], strict=True)
     )
     return _Group(old, new, bytes(told.get("row_addrs") or b""))
 
@@ -230,17 +230,17 @@ def _bytes(told: Mapping[str, list[int]] | None, name: str) -> bytes | None:
 
 
 def _committed(access: TableAccess, run: Execution, written: list[_Group], properties: Mapping[str, str]) -> Committed:
-    count = sum(len(one.new) for one in written)
+    count = sum(len(group.new) for group in written)
     reserve = Transaction(run.read.manifest.version, access.runtime.random.uuid(), ReserveFragments(count), properties)
     _, reserved = access.committer.commit(reserve, run.read, run.scheme, run.policy)
     highest = reserved.manifest.max_fragment_id
     assert highest is not None
     groups, following = [], highest - count + 1
-    for one in written:
-        new = tuple(replace(fragment, id=following + place_) for place_, fragment in enumerate(one.new))
-        groups.append(replace(one, new=new))
+    for group in written:
+        new = tuple(replace(fragment, id=following + place_) for place_, fragment in enumerate(group.new))
+        groups.append(replace(group, new=new))
         following += len(new)
-    rewrite = Rewrite(tuple(RewriteGroup(one.old, one.new) for one in groups))
+    rewrite = Rewrite(tuple(RewriteGroup(group.old, group.new) for group in groups))
     # With nobody in between, the version of the reservation is as good to stand on, and is at hand.
     ground = reserved if reserved.manifest.version == run.read.manifest.version + 1 else run.read
     transaction = Transaction(ground.manifest.version, access.runtime.random.uuid(), rewrite, {**properties, ROW_ORDER: KEPT})
@@ -252,8 +252,8 @@ def _remove_emptied(access: TableAccess, written: list[_Group], done: Committed)
     """A new fragment is left out of the commit if others took all its rows meanwhile: its file is nobody's."""
     result, file = done
     if result.rebased_over:
-        named = {one.path for fragment in file.manifest.fragments for one in fragment.files}
-        for path in {one.path for group in written for fragment in group.new for one in fragment.files} - named:
+        named = {data_file.path for fragment in file.manifest.fragments for data_file in fragment.files}
+        for path in {file.path for group in written for fragment in group.new for file in fragment.files} - named:
             with suppress(TiltyardError):
                 access.store.delete(f"data/{path}")
 
@@ -262,9 +262,9 @@ def _reuse_entry(access: TableAccess, manifest: Manifest, groups: list[_Group]) 
     """The entry that tells where rows went, for indices that know them by their places and cover any of these fragments."""
     if has_stable_row_ids(manifest):
         return None
-    gone = {one.id for group in groups for one in group.old}
-    indices = [one for one in indices_of(manifest) if one.name not in SINGLETONS]
-    if not any((covered := coverage(one)) is None or gone.intersection(covered) for one in indices):
+    gone = {fragment.id for group in groups for fragment in group.old}
+    indices = [index for index in indices_of(manifest) if index.name not in SINGLETONS]
+    if not any((covered := coverage(index)) is None or gone.intersection(covered) for index in indices):
         return None
     before = singleton(manifest, FRAGMENT_REUSE)
     details = pb.FragmentReuseIndexDetails()
@@ -273,7 +273,7 @@ def _reuse_entry(access: TableAccess, manifest: Manifest, groups: list[_Group]) 
     version = details.inline.versions.add(dataset_version=manifest.version)
     for group in groups:
         version.groups.add(changed_row_addrs=group.places, old_fragments=map(_digest, group.old), new_fragments=map(_digest, group.new))
-    new = {one.id for version in details.inline.versions for group in version.groups for one in group.new_fragments}
+    new = {fragment.id for version in details.inline.versions for group in version.groups for fragment in group.new_fragments}
     return IndexMetadata(
         uuid=access.runtime.random.uuid(),
         fields=(),

@@ -74,9 +74,9 @@ class FailedAttempt:
 
     def to_dict(self) -> dict[str, Any]:
         """All of it as plain JSON values."""
-        plain = {one.name: getattr(self, one.name) for one in fields(self)}
+        plain = {field.name: getattr(self, field.name) for field in fields(self)}
         lists = {name: list(value) for name, value in plain.items() if isinstance(value, tuple)}
-        return {**plain, **lists, "time": self.time.isoformat(), "winners": [asdict(one) for one in self.winners]}
+        return {**plain, **lists, "time": self.time.isoformat(), "winners": [asdict(winner) for winner in self.winners]}
 
 
 # ---- written ---------------------------------------------------------------------------------------------------------------
@@ -111,8 +111,8 @@ def _encoded(access: TableAccess, error: Lost) -> bytes:
         attempts=error.attempts,
         executions=error.executions if isinstance(error, ConflictError) else 1,
         winners=tuple(
-            Winner(one.version, text(one.transaction_id), text(one.operation), text(one.writer), text(one.message))
-            for one in error.winners[-_MOST_WINNERS:]
+            Winner(winner.version, text(winner.transaction_id), text(winner.operation), text(winner.writer), text(winner.message))
+            for winner in error.winners[-_MOST_WINNERS:]
         ),
         fragments=error.fragments[:_MOST_OF_A_SAMPLE],
         sample=tuple(map(text, error.sample[:_MOST_OF_A_SAMPLE])),
@@ -160,7 +160,7 @@ def _decoded(data: bytes) -> FailedAttempt | None:
             retryable=bool(told["retryable"]),
             attempts=int(told["attempts"]),
             executions=int(told["executions"]),
-            winners=tuple(_winner(one) for one in told["winners"]),
+            winners=tuple(_winner(item) for item in told["winners"]),
             fragments=tuple(map(int, told["fragments"])),
             sample=tuple(map(str, told["sample"])),
             missing=tuple(map(int, told["missing"])),
@@ -223,7 +223,7 @@ class Explanation:
             "transaction_id": self.transaction_id,
             "outcome": {"kind": type(self.outcome).__name__, **asdict(self.outcome)},
             "entry": None if self.entry is None else _plain(self.entry),
-            "rebased_over": [_plain(one) for one in self.rebased_over],
+            "rebased_over": [_plain(entry) for entry in self.rebased_over],
             "missing": list(self.missing),
             "attempt": None if self.attempt is None else self.attempt.to_dict(),
         }

@@ -152,10 +152,10 @@ def _fitting(manifest: Manifest, plan: MergePlan, source: pa.Table) -> pa.Table:
     """The source under the types of the table. Where nothing is inserted it need not have all columns."""
     fields: Sequence[Field] = manifest.fields
     if not plan.inserting:
-        top = {one.id for one in fields if one.parent_id < 0 and one.name in source.column_names}
+        top = {field.id for field in fields if field.parent_id < 0 and field.name in source.column_names}
         fields = _with_members(fields, top)
     match = match_schema(fields, source.schema)
-    inside = [path for path in match.missing if path not in {one.name for one in fields if one.parent_id < 0}]
+    inside = [path for path in match.missing if path not in {field.name for field in fields if field.parent_id < 0}]
     if inside and any(clause.action == "update" for clause in plan.matched):
         raise InvalidInput(f"The source lacks {inside[0]}, and a struct is updated as a whole.", argument=inside[0])
     if manifest.data_format is not None:
@@ -168,10 +168,10 @@ def _fitting(manifest: Manifest, plan: MergePlan, source: pa.Table) -> pa.Table:
 
 def _with_members(fields: Sequence[Field], top: set[int]) -> tuple[Field, ...]:
     kept = set(top)
-    for one in fields:  # members come after what they are in
-        if one.parent_id in kept:
-            kept.add(one.id)
-    return tuple(one for one in fields if one.id in kept)
+    for field in fields:  # members come after what they are in
+        if field.parent_id in kept:
+            kept.add(field.id)
+    return tuple(field for field in fields if field.id in kept)
 
 
 # ---- what is to be done ----------------------------------------------------------------------------------------------------
@@ -324,11 +324,11 @@ _INSERTED_AT_ONCE = 1 << 16
 
 def _as_schema(schema: pa.Schema, rows: pa.Table, more: pa.Table | None) -> list[pa.RecordBatch]:
     columns = []
-    for one in schema:
-        if one.name in rows.column_names:
-            columns.append(rows.column(one.name))
+    for item in schema:
+        if item.name in rows.column_names:
+            columns.append(rows.column(item.name))
         elif more is not None:
-            columns.append(cast(more.column(one.name), one.type))
+            columns.append(cast(more.column(item.name), item.type))
         else:
-            columns.append(cast(pa.nulls(rows.num_rows, storage_type(one.type)), one.type))
+            columns.append(cast(pa.nulls(rows.num_rows, storage_type(item.type)), item.type))
     return list(pa.table(columns, schema=schema).to_batches())

@@ -200,12 +200,12 @@ def update_of(manifest: Manifest, struck: Struck, fragments: tuple[DataFragment,
         fragments: the new ones.
         assigned: columns that may have other values than before; None for all.
     """
-    top = (one for one in manifest.fields if one.parent_id < 0)
+    top = (field for field in manifest.fields if field.parent_id < 0)
     return Update(
         removed_fragment_ids=struck.removed,
         updated_fragments=struck.updated,
         new_fragments=fragments,
-        fields_for_preserving_frag_bitmap=tuple(one.id for one in top if assigned is None or one.name in assigned),
+        fields_for_preserving_frag_bitmap=tuple(field.id for field in top if assigned is None or field.name in assigned),
         update_mode=UpdateMode.REWRITE_ROWS,
     )
 
@@ -213,8 +213,8 @@ def update_of(manifest: Manifest, struck: Struck, fragments: tuple[DataFragment,
 def with_row_ids(fragments: tuple[DataFragment, ...], ids: Any) -> tuple[DataFragment, ...]:
     """Ids of rows that moved; they come first, and what comes after them gets ids at the commit."""
     made, begin = [], 0
-    for one in fragments:
-        part = ids[begin : begin + one.physical_rows]
-        made.append(replace(one, row_ids=encode_row_ids(row_ids_of(part))) if len(part) else one)
-        begin += one.physical_rows
+    for fragment in fragments:
+        part = ids[begin : begin + fragment.physical_rows]
+        made.append(replace(fragment, row_ids=encode_row_ids(row_ids_of(part))) if len(part) else fragment)
+        begin += fragment.physical_rows
     return tuple(made)

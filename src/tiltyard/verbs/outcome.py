@@ -105,7 +105,7 @@ def _made(access: TableAccess, file: ManifestFile, transaction_id: str, scheme: 
 
 def _cleaned_up(access: TableAccess, transaction_id: str, tried: int | None, known: list[int]) -> Outcome | None:
     """The answer for a version that is gone, if a cleanup wrote down who had made it."""
-    records = [one for one in read_records(access.store).values() if known and one.floor.version <= known[-1]]
+    records = [record for record in read_records(access.store).values() if known and record.floor.version <= known[-1]]
     owners = {version: uuid for record in records for version, uuid in record.removed.items()}
     for version, uuid in owners.items():
         if uuid == transaction_id:

@@ -235,9 +235,9 @@ class Branches(Mapping[str, Branch]):
         remove_branch(self._main, name, self)
 
     def _refuse_used(self, name: str) -> None:
-        children = [one for one in self if one != name and self[one].parent_branch == name]
+        children = [each_name for each_name in self if each_name != name and self[each_name].parent_branch == name]
         tags = Tags(self._main)
-        used = [f"branch {one!r}" for one in children] + [f"tag {one!r}" for one in tags if tags[one].branch == name]
+        used = [f"branch {child!r}" for child in children] + [f"tag {tag!r}" for tag in tags if tags[tag].branch == name]
         if used:
             raise InvalidInput(
                 f"Branch {name!r} is what {', '.join(used)[:120]} is based on.", argument="name", advice="Delete that first."
@@ -285,9 +285,9 @@ class _Point:
 
     def _referred(self) -> int:
         """How many tags and branches refer to it, ours among them."""
-        tags = sum((one.branch, one.version) == (self.branch, self.version) for one in Tags(self._main).values())
+        tags = sum((Tag.branch, Tag.version) == (self.branch, self.version) for Tag in Tags(self._main).values())
         branches = Branches(self._main).values()
-        return tags + sum((one.parent_branch, one.parent_version) == (self.branch, self.version) for one in branches)
+        return tags + sum((branch.parent_branch, branch.parent_version) == (self.branch, self.version) for branch in branches)
 
 
 def _create(main: TableAccess, path: str, data: bytes, what: str) -> None:
@@ -412,7 +412,7 @@ def remove_branch(main: TableAccess, name: str, others: Iterable[str]) -> int:
         others: all other branches: one below this one keeps its files.
     """
     root = branch_root(name) + "/"
-    kept = tuple(branch_root(one) + "/" for one in others if branch_root(one).startswith(root))
+    kept = tuple(branch_root(other) + "/" for other in others if branch_root(other).startswith(root))
     paths = [info.path for info in main.store.list(root) if not info.path.startswith(kept)]
     for path in sorted(paths, key=lambda path: (not path.endswith(".manifest"), path)):
         main.store.delete(path)

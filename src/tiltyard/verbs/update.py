@@ -131,7 +131,7 @@ def _in_place(access: TableAccess, manifest: Manifest, assignment: Assignment, a
     if assignment.where == "true":
         return True
     rows = matching_rows(access, manifest, assignment.where)
-    touched = sum(one.live_rows for one in fragments_of(manifest, rows).values())
+    touched = sum(fragment.live_rows for fragment in fragments_of(manifest, rows).values())
     return sum(map(len, rows.values())) >= touched * IN_PLACE_FROM
 
 
@@ -156,7 +156,7 @@ def _rewrite_rows(
     try:
         struck = strike_out(access, manifest, addresses.by_fragment())
     except TiltyardError as error:
-        discard_files(access, [f"data/{file.path}" for one in fragments for file in one.files], error)
+        discard_files(access, [f"data/{file.path}" for fragment in fragments for file in fragment.files], error)
         raise
     moved = with_row_ids(fragments, ids.in_order()) if stable else fragments
     operation = update_of(manifest, struck, moved, {field.name for field in assigned})

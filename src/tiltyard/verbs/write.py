@@ -150,7 +150,7 @@ class _Distinct:
 
 
 def inserted(fragments: Sequence[DataFragment]) -> dict[str, int]:
-    return {"inserted": sum(one.physical_rows for one in fragments)}
+    return {"inserted": sum(fragment.physical_rows for fragment in fragments)}
 
 
 @dataclass(slots=True)
@@ -333,5 +333,7 @@ def _above_old_ids(
     numbers = [number for fragment in fragments for file in fragment.files for number in file.fields]
     lowest = min(leaf_ids(fields, file_version(manifest.data_format.version)) if manifest.data_format else (0,))
     shift = min(numbers) - lowest if numbers else manifest.max_allocated_field_id + 1
-    moved = tuple(replace(one, id=one.id + shift, parent_id=one.parent_id + shift if one.parent_id >= 0 else -1) for one in fields)
+    moved = tuple(
+        replace(field, id=field.id + shift, parent_id=field.parent_id + shift if field.parent_id >= 0 else -1) for field in fields
+    )
     return moved, fragments

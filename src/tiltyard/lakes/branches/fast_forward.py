@@ -226,7 +226,7 @@ def _moved(lake: Lake, there: Cut, before: TableHead, now: TableHead | None) -> 
 
 def _bring(lake: Lake, tx: LakeTransaction, branch: str, before: TableHead, head: TableHead) -> None:
     """Commits the versions of a line once more, on main, lowest first, from each branch of the table that they were made on."""
-    now = next(one for one in tx.cut.tables.values() if one.id == head.id)
+    now = next(table for table in tx.cut.tables.values() if table.id == head.id)
     staged, main = tx.staged(shown(now.name)), lake.plain_access_of(head)
     segments = _segments(main, before, head)
     homes = {main.on_branch(name).lance_uri.rstrip("/") for name, _, _ in segments}

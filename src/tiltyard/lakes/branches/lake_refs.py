@@ -87,7 +87,7 @@ class LakeTags:
         self._records = lake.catalog.records
 
     def __iter__(self) -> Iterator[str]:
-        return (one.name for one in self.list())
+        return (tag.name for tag in self.list())
 
     def __contains__(self, name: object) -> bool:
         return isinstance(name, str) and self.find(name) is not None
@@ -180,7 +180,7 @@ class LakeBranches:
         self._records = lake.catalog.records
 
     def __iter__(self) -> Iterator[str]:
-        return (one.name for one in self.list())
+        return (branch.name for branch in self.list())
 
     def __contains__(self, name: object) -> bool:
         return isinstance(name, str) and (name == MAIN or BRANCHES + name in self._records.get([BRANCHES + name]))
@@ -255,7 +255,7 @@ class LakeBranches:
         seen = self._records.get([begun, tip])
         self._refuse_used(name)
         records = dict(self._records.scan(branch_prefixes(name)))
-        waiting = [one.key for one in self._lake.catalog.pending() if one.lake_branch == name]
+        waiting = [pending.key for pending in self._lake.catalog.pending() if pending.lake_branch == name]
         made = [transaction_key(str(body["transaction"])) for key, body in records.items() if key.startswith(snapshots_prefix(name))]
         used = [idempotency_key(str(body["key"])) for body in self._records.get(made).values() if "key" in body] if made else []
         keys = [begun, tip, root_key(name), *records, *waiting, *used]

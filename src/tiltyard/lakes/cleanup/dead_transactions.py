@@ -97,12 +97,12 @@ def sweep(
     for where, access in places.items():
         for file in _staged(where, access.store, found):
             by_transaction[file.transaction].append(file)
-    known = lake.catalog.records.get([transaction_key(one) for one in by_transaction]) if by_transaction else {}
+    known = lake.catalog.records.get([transaction_key(name) for name in by_transaction]) if by_transaction else {}
     unknown = [transaction for transaction in by_transaction if transaction_key(transaction) not in known]
     expired = expired_among(lake.catalog, unknown)
     now = lake.catalog.runtime.clock.now()
     # Read after the transactions: what was committed by then is pending, or has its final name.
-    waiting = {one.staged for one in lake.catalog.pending()}
+    waiting = {pending.staged for pending in lake.catalog.pending()}
     lost: Collection[str] | None = None
     for transaction, files in by_transaction.items():
         state = known.get(transaction_key(transaction), {}).get("state")

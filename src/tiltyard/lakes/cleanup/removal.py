@@ -138,9 +138,9 @@ def _has_files(root: TableAccess, directory: str) -> bool:
 def _is_abandoned(work: CleanupRun, directory: str, files: Sequence[ObjectInfo]) -> bool:
     """Whether nobody is about to make a table in a directory, or will be refused if he is."""
     swept = work.swept
-    if any(directory in one.tables for one in swept.held) or any(directory == where for where, _ in swept.unreadable):
+    if any(directory in transaction.tables for transaction in swept.held) or any(directory == where for where, _ in swept.unreadable):
         return False
-    given_up = any(directory in one.tables for one in swept.given_up)
+    given_up = any(directory in transaction.tables for transaction in swept.given_up)
     return given_up or work.now - max(info.modified for info in files) >= file_grace(work.grace)
 
 
@@ -157,5 +157,5 @@ def _remove_directory(root: TableAccess, directory: str) -> None:
 def _settle(work: CleanupRun, directory: str) -> None:
     head = work.needs.seen.get(directory)
     if head is not None:
-        work.lake.catalog.settle([one for one in work.lake.catalog.pending() if one.table == head.id])
+        work.lake.catalog.settle([pending for pending in work.lake.catalog.pending() if pending.table == head.id])
     emptied(work.lake.catalog, directory)

@@ -183,9 +183,9 @@ def complete_journal(lake: Lake) -> None:
     for tag in lake.tags.list():
         if not _says(store, f"{TAGS}{tag.name}.json", tag.snapshot, tag.branch):
             note_tag(lake, tag)
-    for one in lake.branches.list():
-        if not _says(store, f"{BRANCH_FILES}{one.name}.json", one.snapshot, one.id):
-            note_branch(lake, one)
+    for branch in lake.branches.list():
+        if not _says(store, f"{BRANCH_FILES}{branch.name}.json", branch.snapshot, branch.id):
+            note_branch(lake, branch)
 
 
 def _key_of(lake: Lake, transaction: str) -> str | None:

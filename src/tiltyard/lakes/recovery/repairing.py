@@ -71,11 +71,11 @@ def repair_table(lake: Lake, name: str, keep: Keep | None) -> LakeRepairReport:
     if keep is not None and keep not in KEEP:
         raise InvalidInput(f"keep is 'ours' or 'theirs', not {keep!r}.", argument="keep")
     full = full_name(name)
-    head = next((one for one in lake.catalog.cut(lake.branch).tables.values() if one.name == full), None)
+    head = next((table for table in lake.catalog.cut(lake.branch).tables.values() if table.name == full), None)
     if head is None:
         raise NotFound(f"There is no table {name!r} in the lake.", name=name, advice="See lake.tables().")
     store = cast(ExternalStore, lake.access_of(head, lake.branch).store)
-    pending = [one for one in lake.catalog.pending() if (one.table, one.branch) == (head.id, head.branch)]
+    pending = [pending for pending in lake.catalog.pending() if (pending.table, pending.branch) == (head.id, head.branch)]
     taken = _first_taken(store.inner, pending)
     if taken is None:
         return _small_repairs(lake, head, store, pending)
@@ -85,16 +85,16 @@ def repair_table(lake: Lake, name: str, keep: Keep | None) -> LakeRepairReport:
             argument="keep",
             advice="Say whose version stays: ours or theirs.",
         )
-    lost = [one for one in pending if one.version >= taken.version]
+    lost = [each_pending for each_pending in pending if each_pending.version >= taken.version]
     return _keep_ours(lake, head, store, pending, taken) if keep == "ours" else _keep_theirs(lake, head, store, pending, lost)
 
 
 def _first_taken(store: ObjectStore, pending: Sequence[Pending]) -> Pending | None:
     """The lowest version whose name somebody else has."""
-    for one in pending:
+    for each_pending in pending:
         with suppress(NotFound):
-            if store.get(one.path) != store.get(one.staged):
-                return one
+            if store.get(each_pending.path) != store.get(each_pending.staged):
+                return each_pending
     return None
 
 
@@ -133,12 +133,12 @@ def _lift(lake: Lake, head: TableHead) -> None:
 def _keep_theirs(lake: Lake, head: TableHead, store: ExternalStore, pending: list[Pending], lost: list[Pending]) -> LakeRepairReport:
     """Takes our versions back, in the catalog alone, and adopts theirs in a snapshot of its own."""
     plain = store.inner
-    finish(lake.catalog, [([one for one in pending if one not in lost], store)])
-    data = {one.path: plain.get(one.staged) for one in lost}
+    finish(lake.catalog, [([each_pending for each_pending in pending if each_pending not in lost], store)])
+    data = {pending.path: plain.get(pending.staged) for pending in lost}
     aside = _set_aside(lake, plain, data)
     take_back(lake, head, lost)
-    for one in lost:
-        plain.delete(one.staged)
+    for each_pending in lost:
+        plain.delete(each_pending.staged)
     cut = lake.catalog.cut(lake.branch)
     now = cut.by_id(head.id)
     assert now is not None
@@ -170,7 +170,7 @@ def take_back(lake: Lake, head: TableHead, lost: list[Pending]) -> None:
 
     def cut_back(body: Body) -> Body:
         older = {"before": cut_back(body["before"])} if body.get("before") else {}
-        return {**body, "tables": [back(one) for one in body["tables"]], **older}
+        return {**body, "tables": [back(item) for item in body["tables"]], **older}
 
     def decide(found: Found) -> Writes[None]:
         if at not in found:
@@ -178,9 +178,9 @@ def take_back(lake: Lake, head: TableHead, lost: list[Pending]) -> None:
         put: dict[str, Body] = {at: snapshot_to_body(_without(snapshot_from_body(found[at]), head.id, first))}
         put.update((key, back(found[key])) for key in heads if key in found)
         put.update((key, cut_back(found[key])) for key in cuts if key in found)
-        return Writes(None, put, [one.key for one in lost])
+        return Writes(None, put, [pending.key for pending in lost])
 
-    catalog.records.transact([at, *heads, *cuts, *(one.key for one in lost)], [], decide)
+    catalog.records.transact([at, *heads, *cuts, *(pending.key for pending in lost)], [], decide)
 
 
 def _without(snapshot: Snapshot, table: str, first: int) -> Snapshot:
@@ -208,7 +208,7 @@ def _set_aside(lake: Lake, store: ObjectStore, data: dict[str, bytes]) -> tuple[
 
 def _only_in(losers: Sequence[bytes], winner: bytes) -> tuple[str, ...]:
     """What versions name that the winner does not."""
-    named = {one for data in losers for one in names_in(decode_manifest_file(data, source="set aside").manifest)}
+    named = {name for data in losers for name in names_in(decode_manifest_file(data, source="set aside").manifest)}
     return tuple(sorted(named - {*names_in(decode_manifest_file(winner, source="kept").manifest)}))
 
 

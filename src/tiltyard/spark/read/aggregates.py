@@ -51,9 +51,9 @@ class Aggregation:
 def aggregation(described: Mapping[str, Any], ansi: bool, stored: pa.Schema) -> Aggregation | None:
     """What workers have to do; None where they might come to something else than Spark."""
     schema = StructType.fromJson(described["schema"])
-    partials = tuple(Partial(one["op"], one["column"]) for one in described["partials"])
+    partials = tuple(Partial(item["op"], item["column"]) for item in described["partials"])
     keys = tuple(described["keys"])
-    if not all(_is_key(stored, name) for name in keys) or not all(_is_possible(one, stored) for one in partials):
+    if not all(_is_key(stored, name) for name in keys) or not all(_is_possible(partial, stored) for partial in partials):
         return None
     return Aggregation(keys, partials, schema, ansi)
 
@@ -102,7 +102,7 @@ class AggregatingReader(PlannedReader):
 def aggregated(part: Part, work: Aggregation) -> Iterator[pa.RecordBatch]:
     """The partial results of one partition; of a group there may be several, which Spark brings together."""
     target = to_arrow_schema(work.schema, timezone="UTC")
-    if not work.keys and all(one.operation == "rows" for one in work.partials):
+    if not work.keys and all(partial.operation == "rows" for partial in work.partials):
         yield _only_rows(part, work, target)
         return
     merged: pa.Table | None = None
@@ -148,9 +148,9 @@ def _tables(scan: Scan, spans: tuple[Span, ...]) -> Iterator[pa.Table]:
 def _largest_sum(table: pa.Table, work: Aggregation) -> int:
     """Above what any sum over these rows can come to; 0 where it may wrap around."""
     largest = 0
-    for one in work.partials:
-        if work.ansi and one.operation == "sum" and pa.types.is_int64(table.column(one.column).type):
-            bounds = pc.min_max(table.column(one.column))
+    for partial in work.partials:
+        if work.ansi and partial.operation == "sum" and pa.types.is_int64(table.column(partial.column).type):
+            bounds = pc.min_max(table.column(partial.column))
             largest = max(largest, abs(bounds["min"].as_py() or 0), abs(bounds["max"].as_py() or 0))
     return int(largest * table.num_rows)
 
@@ -158,17 +158,17 @@ def _largest_sum(table: pa.Table, work: Aggregation) -> int:
 def _inputs(table: pa.Table, work: Aggregation) -> dict[str, Any]:
     """The columns by short names: keys, then what partial results are made of."""
     columns: dict[str, Any] = {f"k{index}": table.column(name) for index, name in enumerate(work.keys)}
-    for index, one in enumerate(work.partials):
-        if one.operation == "rows":
+    for index, partial in enumerate(work.partials):
+        if partial.operation == "rows":
             continue
-        column = table.column(one.column)
-        if one.operation == "count":
+        column = table.column(partial.column)
+        if partial.operation == "count":
             column = pc.is_valid(column).cast(pa.int64())  # of any type, also of those that cannot be grouped
-        elif one.operation == "sum" and pa.types.is_integer(column.type):
+        elif partial.operation == "sum" and pa.types.is_integer(column.type):
             column = column.cast(pa.int64())
-        elif one.operation in ("sum", "sum_double"):
+        elif partial.operation in ("sum", "sum_double"):
             column = column.cast(pa.float64(), safe=False)  # long integers are rounded, as Spark does
-        elif _has_nan(one, column.type):
+        elif _has_nan(partial, column.type):
             nan = pc.is_nan(column)
             columns[f"n{index}"] = nan.cast(pa.int64())
             column = pc.if_else(nan, pa.scalar(None, column.type), column)
@@ -189,8 +189,8 @@ def _partial(table: pa.Table, work: Aggregation) -> pa.Table:
 def _one_by_one(table: pa.Table, work: Aggregation) -> pa.Table:
     """Every row as a group of its own."""
     columns = _inputs(table, work)
-    for index, one in enumerate(work.partials):
-        if one.operation == "rows":
+    for index, partial in enumerate(work.partials):
+        if partial.operation == "rows":
             columns[f"p{index}"] = pa.array([1] * table.num_rows, pa.int64())
     return pa.table(columns)
 
@@ -200,11 +200,11 @@ def _grouped(table: pa.Table, work: Aggregation, *, again: bool) -> pa.Table:
     keys = [f"k{index}" for index in range(len(work.keys))]
     steps: list[tuple[Any, str, Any]] = []
     made: list[str] = []
-    for index, one in enumerate(work.partials):
-        if one.operation == "rows" and not again:
+    for index, partial in enumerate(work.partials):
+        if partial.operation == "rows" and not again:
             steps.append(([], "count_all", None))
         else:
-            steps.append((f"p{index}", one.operation if one.operation in ("min", "max") else "sum", _NOT_OF_NONE))
+            steps.append((f"p{index}", partial.operation if partial.operation in ("min", "max") else "sum", _NOT_OF_NONE))
         made.append(f"p{index}")
         if f"n{index}" in table.schema.names:
             steps.append((f"n{index}", "sum", _NOT_OF_NONE))
@@ -217,11 +217,11 @@ def _grouped(table: pa.Table, work: Aggregation, *, again: bool) -> pa.Table:
 
 def _handed_over(table: pa.Table, work: Aggregation, target: pa.Schema) -> Iterator[pa.RecordBatch]:
     columns = [table.column(f"k{index}") for index in range(len(work.keys))]
-    for index, one in enumerate(work.partials):
+    for index, partial in enumerate(work.partials):
         column = table.column(f"p{index}")
         if f"n{index}" in table.schema.names:
             nan = pc.greater(pc.fill_null(table.column(f"n{index}"), 0), 0)
-            instead = nan if one.operation == "max" else pc.and_(nan, pc.is_null(column))
+            instead = nan if partial.operation == "max" else pc.and_(nan, pc.is_null(column))
             column = pc.if_else(instead, pa.scalar(float("nan"), column.type), column)
         columns.append(column)
     named = pa.table(dict(zip(target.names, columns, strict=True)))

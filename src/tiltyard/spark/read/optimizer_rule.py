@@ -114,8 +114,8 @@ def _made(jvm: Any, name: str, *arguments: Any) -> Any:
     compiler.setParentClassLoader(jvm.java.lang.Thread.currentThread().getContextClassLoader())
     compiler.cook(_source(name))
     given = jvm.java.util.ArrayList()
-    for one in arguments:
-        given.add(one)
+    for argument in arguments:
+        given.add(argument)
     return compiler.getClassLoader().loadClass(f"tiltyard.{name}").getConstructors()[0].newInstance(given.toArray())
 
 

@@ -40,13 +40,13 @@ def pack(
         may_split: whether a fragment larger than a fair share may be cut by its rows.
         smallest: rows below which no partition is made for its own sake.
     """
-    full = [one for one in fragments if one.rows > 0]
-    rows = sum(one.rows for one in full)
+    full = [fragment for fragment in fragments if fragment.rows > 0]
+    rows = sum(fragment.rows for fragment in full)
     if not full:
         return []
     wanted = max(1, min(partitions, -(-rows // max(smallest, 1))))
     share = -(-rows // wanted)
-    pieces = [piece for one in full for piece in _pieces(one, share, may_split)]
+    pieces = [piece for fragment in full for piece in _pieces(fragment, share, may_split)]
     weight = _weights(full, rows)
     heap = [(0.0, number) for number in range(min(wanted, len(pieces)))]
     bins: list[list[Span]] = [[] for _ in heap]
@@ -54,7 +54,7 @@ def pack(
         load, number = heapq.heappop(heap)
         bins[number].append(piece)
         heapq.heappush(heap, (load + piece.rows * weight[piece.fragment], number))
-    return [tuple(sorted(one, key=lambda span: (span.fragment, span.start or 0))) for one in bins]
+    return [tuple(sorted(bin, key=lambda span: (span.fragment, span.start or 0))) for bin in bins]
 
 
 def _pieces(fragment: Fragment, share: int, may_split: bool) -> list[Span]:
@@ -68,8 +68,8 @@ def _pieces(fragment: Fragment, share: int, may_split: bool) -> list[Span]:
 
 def _weights(fragments: Sequence[Fragment], rows: int) -> dict[int, float]:
     """What a row costs in each fragment: rows and bytes count alike, since wide rows take longer."""
-    size = sum(one.bytes for one in fragments)
+    size = sum(fragment.bytes for fragment in fragments)
     if not size:
-        return {one.id: 1.0 for one in fragments}
+        return {fragment.id: 1.0 for fragment in fragments}
     mean = size / rows
-    return {one.id: 0.5 + 0.5 * (one.bytes / one.rows) / mean for one in fragments}
+    return {fragment.id: 0.5 + 0.5 * (fragment.bytes / fragment.rows) / mean for fragment in fragments}

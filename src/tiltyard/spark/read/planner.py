@@ -80,7 +80,7 @@ class Planner:
         facts = json.loads(request["facts"])
         if Options(facts["options"]).text("filter") is not None:
             return None
-        rows = sum(one.rows for one in fragments_at(self._address(facts, request["query"])))
+        rows = sum(fragment.rows for fragment in fragments_at(self._address(facts, request["query"])))
         return struct.pack(">iq", 1, rows)
 
     def _narrowed(self, request: Mapping[str, Any]) -> bytes:
@@ -109,7 +109,7 @@ class Planner:
         if work is None:
             return None
         given = StructType.fromJson(request["schema"])
-        used = {*work.keys, *(one.column for one in work.partials)}
+        used = {*work.keys, *(partial.column for partial in work.partials)}
         schema = StructType([field for field in given.fields if field.name in used])
         scan = replace(_scan(address, schema, options, wanted, None), batch_rows=AGGREGATED_ROWS)
         check(scan)
@@ -165,14 +165,14 @@ def _conditions(filters: list[Mapping[str, Any]], schema: pa.Schema) -> tuple[li
     wanted: list[str] = []
     exact: list[int] = []
     left: set[str] = set()
-    for index, one in enumerate(filters):
-        found = condition(one["is"], schema)
+    for index, entry in enumerate(filters):
+        found = condition(entry["is"], schema)
         if found is not None:
             wanted.append(found.sql)
         if found is not None and found.exact:
             exact.append(index)
         else:
-            left |= set(one["uses"])
+            left |= set(entry["uses"])
     return wanted, exact, left
 
 
@@ -193,7 +193,7 @@ def _as_stored(schema: Mapping[str, Any], stored: pa.Schema) -> bool:
 def _size(address: Address, schema: StructType, limit: int | None) -> tuple[int, int]:
     """Rows, and about how many bytes they are to Spark."""
     fragments: list[Fragment] = fragments_at(address)
-    rows = sum(one.rows for one in fragments)
+    rows = sum(fragment.rows for fragment in fragments)
     width = 8 + sum(_width(field.dataType.typeName(), field.metadata.get("tiltyard.dimension")) for field in schema.fields)
     return (rows if limit is None else min(rows, limit), (rows if limit is None else min(rows, limit)) * width)
 
@@ -251,27 +251,27 @@ def fragments_with(opened: LanceDataset, filters: Sequence[Mapping[str, Any]], s
     """
     if sql is None:
         return None
-    wanted = {name for one in filters if (name := _looked_up(one["is"])) is not None}
+    wanted = {name for entry in filters if (name := _looked_up(entry["is"])) is not None}
     if not wanted or not wanted & _indexed(opened):
         return None
     found = opened.scanner(columns=[], with_row_address=True, filter=sql, limit=MOST_ROWS + 1).to_table()
     if found.num_rows > MOST_ROWS:
         return None
-    return {int(one) for one in np.unique(found.column("_rowaddr").to_numpy() >> np.uint64(32))}
+    return {int(item) for item in np.unique(found.column("_rowaddr").to_numpy() >> np.uint64(32))}
 
 
 def _indexed(opened: LanceDataset) -> set[str]:
     if not opened.has_index:
         return set()
-    return {str(one["fields"][0]) for one in opened.list_indices() if len(one["fields"]) == 1 and one["type"] in _SCALAR}
+    return {str(index["fields"][0]) for index in opened.list_indices() if len(index["fields"]) == 1 and index["type"] in _SCALAR}
 
 
 def _looked_up(node: Mapping[str, Any]) -> str | None:
     """The column of which a few values are asked for."""
     children = node["k"]
     if node["c"] == "EqualTo":
-        columns = [one["n"] for one in children if one["c"] == "AttributeReference"]
-        literals = [one for one in children if one["c"] == "Literal"]
+        columns = [child["n"] for child in children if child["c"] == "AttributeReference"]
+        literals = [child for child in children if child["c"] == "Literal"]
         return columns[0] if len(columns) == len(literals) == 1 else None
     count = len(node["vs"]) if node["c"] == "InSet" else len(children) - 1
     if node["c"] in ("In", "InSet") and count <= MOST_VALUES and children[0]["c"] == "AttributeReference":

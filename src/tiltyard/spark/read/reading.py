@@ -95,7 +95,7 @@ def _named(schema: pa.Schema, name: str) -> pa.Field:
         return HIDDEN[name]
     if name in schema.names:
         return schema.field(name)
-    alike = [one for one in schema.names if one.lower() == name.lower()]
+    alike = [item for item in schema.names if item.lower() == name.lower()]
     if len(alike) != 1:
         shown = ", ".join(schema.names)
         raise InvalidInput(f"The table has no column {name[:80]!r}.", argument="columns", advice=f"It has {shown}.")
@@ -200,7 +200,7 @@ def parts(scan: Scan, wanted: int | None = None, *, cores: int | None = None, on
     """
     fragments = fragments_at(scan.address)
     if only is not None:
-        fragments, wanted = [one for one in fragments if one.id in only], 1
+        fragments, wanted = [fragment for fragment in fragments if fragment.id in only], 1
     smallest = SMALLEST_ROWS if wanted is None else 1
     packed = pack(
         fragments,
@@ -215,7 +215,7 @@ def parts(scan: Scan, wanted: int | None = None, *, cores: int | None = None, on
 
 def _spread(fragments: Sequence[Fragment], cores: int) -> int:
     """One partition a core, or two where they are long enough that a slow one would keep the others waiting."""
-    return cores if sum(one.rows for one in fragments) <= cores * LONG_ROWS else 2 * cores
+    return cores if sum(fragment.rows for fragment in fragments) <= cores * LONG_ROWS else 2 * cores
 
 
 def _enough(packed: list[tuple[Span, ...]], limit: int) -> list[tuple[Span, ...]]:
@@ -260,7 +260,7 @@ def scanner(scan: Scan, opened: LanceDataset, *, fragments: list[int], offset: i
         filter=scan.filter,
         limit=scan.limit,
         offset=offset,
-        fragments=[one for one in map(opened.get_fragment, fragments) if one is not None],
+        fragments=[fragment for fragment in map(opened.get_fragment, fragments) if fragment is not None],
         batch_size=scan.batch_rows,
         with_row_id=not names,
         scan_in_order=False if offset is None and scan.limit is None else None,

@@ -55,7 +55,8 @@ def history_frame(spark: SparkSession, table: ty.TableReader, limit: int | None)
     """The history, newest first."""
     columns = "version bigint, timestamp timestamp, operation string, message string, writer string, transaction_id string, rows bigint"
     rows = [
-        (one.version, one.timestamp, one.operation, one.message, one.writer, one.transaction_id, one.rows) for one in table.history(limit)
+        (entry.version, entry.timestamp, entry.operation, entry.message, entry.writer, entry.transaction_id, entry.rows)
+        for entry in table.history(limit)
     ]
     return spark.createDataFrame(rows, columns)
 
@@ -69,7 +70,7 @@ def changes_frame(
     told = spark_schema(feed.schema)
     if isinstance(table, ty.TransactionTable):  # nobody else can see these versions
         convert = batch_converter(feed.schema, expected_batches(told))
-        return spark.createDataFrame(pa.Table.from_batches([convert(one) for one in feed], expected_batches(told)), told)
+        return spark.createDataFrame(pa.Table.from_batches([convert(item) for item in feed], expected_batches(told)), told)
     uri, branch, options = table.uri, table.branch, _options(table)
     parts = _parted(since, last, tasks)
     return per_group(spark, parts).mapInArrow(_feed(uri, branch, options, parts, last, told, old_values=old_values), told)

@@ -58,7 +58,9 @@ class Statement:
         """All tables that are read, in the order of the text; names of common table expressions are none."""
         known: set[str] = set()
         found = list(self._relations(self.plan if plan is None else plan, known, aliased=False))
-        return sorted((one for one in found if len(one.name) > 1 or one.name[0].lower() not in known), key=lambda one: one.start)
+        return sorted(
+            (relation for relation in found if len(relation.name) > 1 or relation.name[0].lower() not in known), key=lambda one: one.start
+        )
 
     def _relations(self, node: Any, known: set[str], *, aliased: bool) -> Iterator[Relation]:
         kind = kind_of(node)
@@ -69,7 +71,7 @@ class Statement:
             yield _time_travel(node, aliased=aliased)
             return
         if kind == "UnresolvedWith":
-            known.update(str(one._1()).lower() for one in as_list(node.cteRelations()))
+            known.update(str(item._1()).lower() for item in as_list(node.cteRelations()))
         below = aliased_below(kind)
         for child in [*as_list(node.children()), *_inner(node)]:
             yield from self._relations(child, known, aliased=below)
@@ -152,13 +154,13 @@ def option(scala: Any) -> Any:
 def _inner(node: Any) -> list[Any]:
     """Plans that stand beside the children: common table expressions, and what an insert reads."""
     if kind_of(node) == "UnresolvedWith":
-        return [one._2() for one in as_list(node.cteRelations())]
+        return [item._2() for item in as_list(node.cteRelations())]
     return []
 
 
 def relation_of(node: Any, *, aliased: bool) -> Relation:
     """The table that a node names. What else it says of it, ``check_members`` judges once it is known to be ours."""
-    name = tuple(str(one) for one in as_list(node.multipartIdentifier()))
+    name = tuple(str(item) for item in as_list(node.multipartIdentifier()))
     return Relation(name, int(option(node.origin().startIndex())), int(option(node.origin().stopIndex())), aliased=aliased, node=node)
 
 
@@ -218,15 +220,15 @@ def equal_columns(condition: Any, target: str, source: str) -> tuple[list[str], 
         right, rest = equal_columns(condition.right(), target, source)
         return left + right, whole and rest
     if kind == "EqualTo":
-        sides = [_attribute(one) for one in (condition.left(), condition.right())]
-        for one, other in (sides, sides[::-1]):
-            if len(one) == len(other) == 2 and one[0].lower() == target.lower() and other[0].lower() == source.lower():
-                return ([one[1]], True) if one[1].lower() == other[1].lower() else ([], False)
+        sides = [_attribute(item) for item in (condition.left(), condition.right())]
+        for side, other in (sides, sides[::-1]):
+            if len(side) == len(other) == 2 and side[0].lower() == target.lower() and other[0].lower() == source.lower():
+                return ([side[1]], True) if side[1].lower() == other[1].lower() else ([], False)
     return [], False
 
 
 def _attribute(expression: Any) -> Sequence[str]:
-    return [str(one) for one in as_list(expression.nameParts())] if kind_of(expression) == "UnresolvedAttribute" else []
+    return [str(item) for item in as_list(expression.nameParts())] if kind_of(expression) == "UnresolvedAttribute" else []
 
 
 def assignments_of(statement: Statement, assignments: Any, target: str) -> dict[str, Any]:
@@ -234,17 +236,17 @@ def assignments_of(statement: Statement, assignments: Any, target: str) -> dict[
     from pyspark.sql import functions as f
 
     found: dict[str, Any] = {}
-    for one in as_list(assignments):
-        check_members(one)
-        parts = _attribute(one.key())
+    for item in as_list(assignments):
+        check_members(item)
+        parts = _attribute(item.key())
         if len(parts) == 2 and parts[0].lower() == target.lower():
             parts = parts[1:]
         if len(parts) != 1:
-            raise statement.refuse("Only whole columns are assigned, not members of them", one.key(), "Assign the whole struct.")
+            raise statement.refuse("Only whole columns are assigned, not members of them", item.key(), "Assign the whole struct.")
         if parts[0] in found:
-            raise InvalidInput(f"Column {parts[0]!r} is assigned twice {access_of(one.key())}.", argument="text")
-        default = [part.upper() for part in _attribute(one.value())] == ["DEFAULT"]
-        found[parts[0]] = f.lit(None) if default else statement.column(one.value())
+            raise InvalidInput(f"Column {parts[0]!r} is assigned twice {access_of(item.key())}.", argument="text")
+        default = [part.upper() for part in _attribute(item.value())] == ["DEFAULT"]
+        found[parts[0]] = f.lit(None) if default else statement.column(item.value())
     return found
 
 
@@ -256,9 +258,9 @@ def bare_names(action: Any, columns: Sequence[str], alias: str) -> list[int]:
     known = {name.lower() for name in columns}
     given = [option(action.condition())]
     if kind_of(action) in ("UpdateAction", "InsertAction"):
-        given += [one.value() for one in as_list(action.assignments())]
+        given += [item.value() for item in as_list(action.assignments())]
     found: list[int] = []
-    pending = [one for one in given if one is not None]
+    pending = [item for item in given if item is not None]
     while pending:
         node = pending.pop()
         parts = _attribute(node)

@@ -135,7 +135,7 @@ class _Names:
         wanted = ".".join(name)
         if wanted in known:
             return wanted
-        same = [one for one in known if one.lower() == wanted.lower()]
+        same = [name for name in known if name.lower() == wanted.lower()]
         return same[0] if len(same) == 1 else None
 
     @property
@@ -293,7 +293,7 @@ class _Doing:
         statement = _with_owners(statement, table, target.alias, source.columns)
         described = _merge_plan(statement, table, target, source.columns)
         if described.is_plain():  # then nothing looks at further columns of the source
-            source = source.select([one for one in source.columns if one in table.schema.names])
+            source = source.select([column for column in source.columns if column in table.schema.names])
         done = merge(self.names.session, table.table.refresh(), source, described, {}, self.names.work)
         return self._affected(done)
 
@@ -324,9 +324,9 @@ def _known_columns(values: Mapping[str, Any], table: SparkTable) -> dict[str, An
 def _with_owners(statement: Statement, table: SparkTable, target: str, given: list[str]) -> Statement:
     """The statement with names qualified where only one side can be meant."""
     plan, source = statement.plan, source_alias(statement.plan.sourceTable())
-    places = {place: source for one in as_list(plan.notMatchedActions()) for place in bare_names(one, given, source)}
-    for one in as_list(plan.notMatchedBySourceActions()):
-        places |= dict.fromkeys(bare_names(one, table.schema.names, target), target)
+    places = {place: source for item in as_list(plan.notMatchedActions()) for place in bare_names(item, given, source)}
+    for item in as_list(plan.notMatchedBySourceActions()):
+        places |= dict.fromkeys(bare_names(item, table.schema.names, target), target)
     text = statement.text
     for place in sorted(places, reverse=True):
         text = f"{text[:place]}`{places[place].replace('`', '``')}`.{text[place:]}"
@@ -339,7 +339,7 @@ def _merge_plan(statement: Statement, table: SparkTable, target: TargetTable, gi
     same, whole = equal_columns(plan.mergeCondition(), target.alias, source)
     same = list(_known_columns(dict.fromkeys(same), table))
     known = set(given)
-    on = tuple(same) if whole and same and all(one in known for one in same) else None
+    on = tuple(same) if whole and same and all(name in known for name in same) else None
     condition = None if on is not None else ColumnFacts(statement.column(plan.mergeCondition()), statement.text)
     made = SparkMergePlan(on, condition, source=source, target=target.alias, same=frozenset(same))
     reader = _Clauses(statement, table, target.alias, given)
@@ -357,7 +357,7 @@ def _with_all_columns(plan: SparkMergePlan, table: SparkTable) -> SparkMergePlan
     every = {name: f"`{plan.source}`.`{name.replace('`', '``')}`" for name in table.schema.names}
 
     def spelled(clauses: tuple[SparkClause, ...]) -> tuple[SparkClause, ...]:
-        return tuple(replace(one, values=every) if one.values is None and one.kind != "delete" else one for one in clauses)
+        return tuple(replace(clause, values=every) if clause.values is None and clause.kind != "delete" else clause for clause in clauses)
 
     return replace(plan, matched=spelled(plan.matched), source_only=spelled(plan.source_only))
 
@@ -372,7 +372,7 @@ class _Clauses:
     given: list[str]
 
     def read_all(self, actions: Any) -> tuple[SparkClause, ...]:
-        return tuple(self._read(one) for one in as_list(actions))
+        return tuple(self._read(item) for item in as_list(actions))
 
     def _read(self, action: Any) -> SparkClause:
         kind, text = kind_of(action), self.statement.text
@@ -398,7 +398,7 @@ def _optimize(names: _Names, name: str) -> DataFrame:
 
     parser = names.session._jsparkSession.sessionState().sqlParser()
     try:
-        parts = tuple(str(one) for one in as_list(parser.parseMultipartIdentifier(name)))
+        parts = tuple(str(item) for item in as_list(parser.parseMultipartIdentifier(name)))
     except ParseException as error:
         raise syntax_error(error) from error
     found = names.find(parts)

@@ -72,7 +72,7 @@ class StreamSource:
 
 def fragments_of(table: ty.TableReader) -> list[Fragment]:
     """All fragments of a version, with their live rows and their size."""
-    return [Fragment(one.id, one.live_rows, sum(file.size for file in one.files)) for one in table.layout.fragments]
+    return [Fragment(fragment.id, fragment.live_rows, sum(file.size for file in fragment.files)) for fragment in table.layout.fragments]
 
 
 class Steps:
@@ -102,17 +102,19 @@ class Steps:
         operation = after.transactions.describe().operation
         if operation in _NO_ROWS:
             return StreamStep(version, "nothing", operation)
-        old = {one.id: one for one in before.layout.fragments} if before is not None else {}
-        new = {one.id: one for one in after.layout.fragments}
-        came = tuple(one for one in fragments_of(after) if one.id not in old)
-        stayed = all(new.get(number) == one for number, one in old.items())
+        old = {fragment.id: fragment for fragment in before.layout.fragments} if before is not None else {}
+        new = {fragment.id: fragment for fragment in after.layout.fragments}
+        came = tuple(fragment for fragment in fragments_of(after) if fragment.id not in old)
+        stayed = all(new.get(number) == fragment for number, fragment in old.items())
         is_first = before is None and (operation in _FIRST or not operation)
-        size = sum(one.bytes for one in came)
+        size = sum(fragment.bytes for fragment in came)
         if operation == "Append" or is_first or (not operation and stayed):
             kind: Kind = "rows" if came else "nothing"
-            return StreamStep(version, kind, operation, came, sum(one.rows for one in came), size)
+            return StreamStep(version, kind, operation, came, sum(fragment.rows for fragment in came), size)
         touched = abs(after.count_rows() - (before.count_rows() if before is not None else 0))
-        return StreamStep(version, "changes", operation or "an unknown operation", (), max(touched, sum(one.rows for one in came), 1), size)
+        return StreamStep(
+            version, "changes", operation or "an unknown operation", (), max(touched, sum(fragment.rows for fragment in came), 1), size
+        )
 
 
 # ---- columns -----------------------------------------------------------------------------------------------------------------

@@ -159,12 +159,12 @@ class TiltyardStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return {"version": head}
         if "done" in start or self._begins_with_all(version):
             return self._within(version if "done" in start else head, start.get("done", 0), limits)
-        steps = [self._steps.of(one) for one in range(version + 1, head + 1)]
-        data = [one for one in steps if one.kind != "nothing"]
+        steps = [self._steps.of(number) for number in range(version + 1, head + 1)]
+        data = [step for step in steps if step.kind != "nothing"]
         if not data:
             # A batch without rows, now and then, so that no cleanup comes between the stream and versions it need not read.
             return {"version": head} if len(steps) >= _IDLE_VERSIONS else start
-        taken = limits.take([(one.rows, one.bytes) for one in data])
+        taken = limits.take([(step.rows, step.bytes) for step in data])
         return {"version": head if taken == len(data) else data[taken].version - 1}
 
     def _begins_with_all(self, version: int) -> bool:
@@ -174,7 +174,7 @@ class TiltyardStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Further into the table as it was at a version."""
         left = _in_order(self._source.at(version))[done:]
         by_fragment = Limits(_ALL, limits.rows, limits.bytes)
-        taken = by_fragment.take([(one.rows, one.bytes) for one in left])
+        taken = by_fragment.take([(fragment.rows, fragment.bytes) for fragment in left])
         return {"version": version} if taken == len(left) else {"version": version, "done": done + taken}
 
     def reportLatestOffset(self) -> dict[str, int]:
@@ -228,7 +228,7 @@ class TiltyardStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return [StreamPart(address, self._schema, columns, spans) for spans in pack(fragments, self._partitions)]
 
     def _columns(self, table: ty.Table) -> dict[str, str | None]:
-        names = [one.name for one in self._schema.fields if one.name not in (CHANGE_TYPE, COMMIT_VERSION)]
+        names = [field.name for field in self._schema.fields if field.name not in (CHANGE_TYPE, COMMIT_VERSION)]
         return columns_at(table.version, table.layout.field_ids, names, self._told, self._told_at)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -262,7 +262,7 @@ def _scanned(part: StreamPart) -> Iterator[pa.RecordBatch]:
     opened = dataset(part.address)
     shape = _Shape(part)
     for batch in raw_batches(Scan(part.address, StructType(stored)), opened, part.spans):
-        yield shape.of(batch.select([one.name for one in stored]), batch.num_rows, "insert", part.address.version)
+        yield shape.of(batch.select([field.name for field in stored]), batch.num_rows, "insert", part.address.version)
 
 
 def _changed(part: StreamPart) -> Iterator[pa.RecordBatch]:

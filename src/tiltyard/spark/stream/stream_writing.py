@@ -110,10 +110,10 @@ class TiltyardStreamWriter(DataSourceStreamArrowWriter):
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         """Commits a micro-batch, or finds that it is in."""
-        sent = [one for one in messages if isinstance(one, Sent)]
+        sent = [message for message in messages if isinstance(message, Sent)]
         if not sent:
             return
-        task, pieces = sent[0].task, [one.piece for one in sent]
+        task, pieces = sent[0].task, [batch.piece for batch in sent]
         source = source_of(self.how.query_id, sent[0].query)
         table = self.target.open_latest()
         told = {"message": self.how.message, "commit": self.how.commit(ty.distributed.once(source, batchId))}
@@ -132,11 +132,11 @@ class TiltyardStreamWriter(DataSourceStreamArrowWriter):
         how: dict[str, Any] = {**told, "leftovers": True, "on_duplicate": self.how.on_duplicate}
         if self.overwrite:
             table.distributed.overwrite(task, pieces, **how)
-        elif any(one.rows for one in pieces):
+        elif any(piece.rows for piece in pieces):
             table.distributed.append(pieces, **how)
 
     def _merge(self, table: ty.TableWriter, task: WriteTask, pieces: Sequence[Piece], told: dict[str, Any]) -> None:
-        chosen = [one for one in _first_of_each_part(pieces) if one.rows]
+        chosen = [piece for piece in _first_of_each_part(pieces) if piece.rows]
         on, how = tuple(self.on or table.primary_key), told
         with committing(task.token):
             if chosen and self._merged_by_files(table, task, chosen, on, how):
@@ -168,9 +168,9 @@ class TiltyardStreamWriter(DataSourceStreamArrowWriter):
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         """Removes what was written, unless a commit was begun and nobody knows how it ended."""
-        sent = [one for one in messages if isinstance(one, Sent)]
+        sent = [message for message in messages if isinstance(message, Sent)]
         if sent:
-            discard_unless_committed(self.target, sent[0].task, [one.piece for one in sent])
+            discard_unless_committed(self.target, sent[0].task, [batch.piece for batch in sent])
 
 
 class _NotByFiles(Exception):

@@ -54,7 +54,7 @@ _TEXT: Final = (StringType, CharType, VarcharType)
 def rows_of_batches(schema: StructType) -> int | None:
     """How many rows a batch may have without being measured; None where a value may well be large, such as an image."""
     widths = [_rows(field.dataType) for field in schema.fields]
-    return None if None in widths else min((one for one in widths if one is not None), default=FIXED_ROWS)
+    return None if None in widths else min((width for width in widths if width is not None), default=FIXED_ROWS)
 
 
 def _rows(kind: DataType) -> int | None:
@@ -160,4 +160,4 @@ def _fetched(df: DataFrame, frame: Any, plan: Any) -> pa.Table:
     batches = converters.toBatchWithSchemaIterator(plan.rows().iterator(), frame.schema(), rows, _BATCH_BYTES, "UTC", True, large)
     # By a socket of their own: an answer of py4j that is longer than 8 kB waits 40 ms for the acknowledgement of its beginning.
     with _load_from_socket(jvm.PythonRDD.serveIterator(batches, "rows of the driver"), NoOpSerializer()) as parts:
-        return pa.concat_tables([pa.ipc.open_stream(one).read_all() for one in parts])
+        return pa.concat_tables([pa.ipc.open_stream(part).read_all() for part in parts])

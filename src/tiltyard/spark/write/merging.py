@@ -74,13 +74,13 @@ class SparkMergePlan:
 
     def is_plain(self) -> bool:
         """Whether no expression of Spark is in it, so that anybody can do it the same way."""
-        bare = all(one.condition is None and (one.values is None or one.kind == "delete") for one in self.clauses)
-        return bare and self.condition is None and all(one.kind != "update" for one in self.target_only)
+        bare = all(clause.condition is None and (clause.values is None or clause.kind == "delete") for clause in self.clauses)
+        return bare and self.condition is None and all(clause.kind != "update" for clause in self.target_only)
 
     def is_upsert(self) -> bool:
         """Whether each row of the source is written as it is, whatever the table has."""
-        updates = [one.kind for one in self.matched] == ["update"]
-        inserts = [one.kind for one in self.source_only] == ["insert"]
+        updates = [clause.kind for clause in self.matched] == ["update"]
+        inserts = [clause.kind for clause in self.source_only] == ["insert"]
         return self.is_plain() and updates and inserts and not self.target_only
 
 

@@ -131,7 +131,7 @@ class _Doing:
         rows = self._rows(action, batch)
         if action.kind == "insert":
             if self.work.key is not None:
-                self.keys.append(pa.Table.from_batches([_copied(one) for one in self.work.key.of(rows).to_batches()]))
+                self.keys.append(pa.Table.from_batches([_copied(batch) for batch in self.work.key.of(rows).to_batches()]))
         elif self.work.scan.stable:
             self.moved.append(np.array(batch.column(ROW_ID).to_numpy()))
         yield rows
@@ -158,7 +158,7 @@ class _Doing:
             made |= {name: _whole(old.column(name)) for name in kept}
         else:
             made |= {name: pa.nulls(batch.num_rows, schema.field(name).type) for name in kept}
-        return pa.RecordBatch.from_arrays([_typed(made[one.name], one.type) for one in schema], schema=schema)
+        return pa.RecordBatch.from_arrays([_typed(made[item.name], item.type) for item in schema], schema=schema)
 
     def outcome(self, piece: Piece) -> TaskResult:
         made = self.made
@@ -199,8 +199,8 @@ def changed(frame: DataFrame, pinned: ty.distributed.Pinned, actions: Sequence[A
         actions: what the numbers in ``ACTION`` mean.
         source_keys: whether the frame tells all rows of a source and their keys, to be looked at for two of one.
     """
-    schema = pa.schema([one.with_nullable(True).remove_metadata() for one in pinned.schema])
-    assigned = tuple(name for name in schema.names if any(name in one.columns for one in actions))
+    schema = pa.schema([item.with_nullable(True).remove_metadata() for item in pinned.schema])
+    assigned = tuple(name for name in schema.names if any(name in action.columns for action in actions))
     _refuse_blobs(pinned, actions)
     if pinned.stable:  # rows that moved come first in a piece, since they bring their ids
         frame = frame.sortWithinPartitions(_last_for_inserts(actions))
@@ -220,26 +220,26 @@ def changed(frame: DataFrame, pinned: ty.distributed.Pinned, actions: Sequence[A
 def _last_for_inserts(actions: Sequence[Action]) -> Any:
     from pyspark.sql import functions as f
 
-    return f.col(ACTION).isin([number for number, one in enumerate(actions) if one.kind == "insert"])
+    return f.col(ACTION).isin([number for number, action in enumerate(actions) if action.kind == "insert"])
 
 
 def _refuse_blobs(pinned: ty.distributed.Pinned, actions: Sequence[Action]) -> None:
-    for one in actions:
-        if one.kind == "update":
-            pinned.refuse_carrying([name for name in pinned.schema.names if name not in one.columns])
+    for action in actions:
+        if action.kind == "update":
+            pinned.refuse_carrying([name for name in pinned.schema.names if name not in action.columns])
 
 
 def _put_together(pinned: ty.distributed.Pinned, outcomes: Sequence[TaskResult]) -> RowChange:
-    pieces = [one.piece for one in outcomes if one.piece is not None]
-    moved = [one.moved for one in outcomes if one.piece is not None]
-    keys = [one.keys for one in outcomes if one.keys is not None]
-    counts: Mapping[str, int] = {name: sum(one.counts[name] for one in outcomes) for name in ("inserted", "updated", "deleted")}
+    pieces = [outcome.piece for outcome in outcomes if outcome.piece is not None]
+    moved = [outcome.moved for outcome in outcomes if outcome.piece is not None]
+    keys = [outcome.keys for outcome in outcomes if outcome.keys is not None]
+    counts: Mapping[str, int] = {name: sum(outcome.counts[name] for outcome in outcomes) for name in ("inserted", "updated", "deleted")}
     try:
         distinct = _check_source(pinned, outcomes)
         _refuse_failing(pinned, outcomes)
-        if any(one.doubled for one in outcomes):
+        if any(outcome.doubled for outcome in outcomes):
             raise ty.InvalidInput("A row of the table matches several rows of the source.", argument="source")
-        taken = join_rows(one.taken for one in outcomes)
+        taken = join_rows(outcome.taken for outcome in outcomes)
     except ty.TiltyardError:
         if pieces:
             pinned.write_task().discard(pieces)
@@ -248,8 +248,8 @@ def _put_together(pinned: ty.distributed.Pinned, outcomes: Sequence[TaskResult])
 
 
 def _refuse_failing(pinned: ty.distributed.Pinned, outcomes: Sequence[TaskResult]) -> None:
-    if failed := sum(one.failed for one in outcomes):
-        sample = [text for one in outcomes for text in one.failing][:_SAMPLE]
+    if failed := sum(outcome.failed for outcome in outcomes):
+        sample = [text for outcome in outcomes for text in outcome.failing][:_SAMPLE]
         raise ty.KeyConflict(
             f"{failed} rows of the source are in version {pinned.version} already: {'; '.join(sample)}.",
             operation="Merge",
@@ -261,7 +261,7 @@ def _refuse_failing(pinned: ty.distributed.Pinned, outcomes: Sequence[TaskResult
 
 def _check_source(pinned: ty.distributed.Pinned, outcomes: Sequence[TaskResult]) -> bool:
     """Refuses a source with two rows of one key. Whether it was looked at."""
-    told = [one.sources for one in outcomes if one.sources is not None]
+    told = [outcome.sources for outcome in outcomes if outcome.sources is not None]
     if not told:
         return False
     rows, keys = np.concatenate([rows for rows, _ in told]), pa.concat_tables([keys for _, keys in told])

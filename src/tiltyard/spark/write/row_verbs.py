@@ -86,9 +86,9 @@ def mentioned_rows(spark: SparkSession, pinned: Pinned, expressions: list[Any], 
 def fit(pinned: Pinned, pieces: Sequence[Piece]) -> bool:
     """Whether files can take the place of a version's rows as they are: they have all its columns, and no row has to keep its id."""
     task = pinned.write_task()
-    wanted = {one.id: one for one in task.fields}
+    wanted = {field.id: field for field in task.fields}
     return not pinned.stable and all(
-        piece.data_format == task.data_format and {one.id: one for one in piece.fields} == wanted for piece in pieces
+        piece.data_format == task.data_format and {field.id: field for field in piece.fields} == wanted for piece in pieces
     )
 
 

@@ -44,7 +44,7 @@ def table_columns(schema: st.StructType, table: pa.Schema) -> tuple[pa.Schema, d
         names[name] = field.name
         fields.append(pa.field(name, kind))
     if problems:
-        what = "; ".join(f"column {one}" for one in problems)
+        what = "; ".join(f"column {problem}" for problem in problems)
         raise InvalidInput(f"The rows do not fit the table: {what}.", argument="schema", advice="Cast, rename or drop columns first.")
     if len(names) < len(schema.fields):
         raise InvalidInput("Two columns of the rows are one of the table, but for their case.", argument="schema")
@@ -60,8 +60,8 @@ def _holds(kind: pa.DataType, given: st.DataType) -> bool:
     if isinstance(given, st.MapType) and pa.types.is_map(kind):
         return _holds(kind.key_type, given.keyType) and _holds(kind.item_type, given.valueType)
     if isinstance(given, st.StructType) and pa.types.is_struct(kind):
-        members = {one.name: one.type for one in kind}
-        return set(members) == set(given.names) and all(_holds(members[one.name], one.dataType) for one in given.fields)
+        members = {item.name: item.type for item in kind}
+        return set(members) == set(given.names) and all(_holds(members[field.name], field.dataType) for field in given.fields)
     wanted = spark_type(kind)
     if isinstance(given, st.StringType) and isinstance(wanted, st.StringType):
         return True  # whatever their collation
@@ -80,18 +80,18 @@ def new_columns(schema: st.StructType, vectors: Mapping[str, int], before: pa.Sc
         InvalidInput: a vector is not a column of arrays.
         UnsupportedFeature: a table cannot hold a column's type.
     """
-    arrays = {one.name for one in schema.fields if isinstance(one.dataType, st.ArrayType)}
+    arrays = {field.name for field in schema.fields if isinstance(field.dataType, st.ArrayType)}
     for name in vectors:
         if name not in arrays:
             raise InvalidInput(f"Option vectors names {name!r}, which is no column of arrays.", argument="vectors")
     told = [
-        st.StructField(one.name, one.dataType, one.nullable, {**(one.metadata or {}), DIMENSION: vectors[one.name]})
-        if one.name in vectors
-        else one
-        for one in schema.fields
+        st.StructField(field.name, field.dataType, field.nullable, {**(field.metadata or {}), DIMENSION: vectors[field.name]})
+        if field.name in vectors
+        else field
+        for field in schema.fields
     ]
     # What Spark takes to be never null depends on how the rows came about, which is no promise about those to come.
-    fresh = pa.schema([_nullable(one) for one in arrow_schema(st.StructType(told))])
+    fresh = pa.schema([_nullable(item) for item in arrow_schema(st.StructType(told))])
     if before is None:
         return fresh
     kept = []
@@ -106,7 +106,7 @@ def new_columns(schema: st.StructType, vectors: Mapping[str, int], before: pa.Sc
 def _nullable(field: pa.Field) -> pa.Field:
     kind = field.type
     if pa.types.is_struct(kind):
-        kind = pa.struct([_nullable(one) for one in kind])
+        kind = pa.struct([_nullable(item) for item in kind])
     elif pa.types.is_fixed_size_list(kind):
         kind = pa.list_(_nullable(kind.value_field), kind.list_size)
     elif pa.types.is_list(kind):
@@ -132,7 +132,7 @@ def parse_vectors(text: str | None) -> dict[str, int]:
         InvalidInput: it is something else.
     """
     found = {}
-    for part in filter(None, (one.strip() for one in (text or "").split(","))):
+    for part in filter(None, (name.strip() for name in (text or "").split(","))):
         name, _, length = part.rpartition(":")
         if not name or not length.strip().isdecimal() or not 0 < int(length) <= 1 << 20:
             raise InvalidInput(f"Option vectors has {part[:60]!r} in it.", argument="vectors", advice="Write it like embedding:128.")

@@ -41,7 +41,7 @@ def add_columns(
         return _made(rows, columns)
 
     new = arrow_schema(query(table.distributed.scan_task()).drop(ROW_ADDRESS).schema)
-    new = pa.schema([one.with_nullable(True) for one in new])
+    new = pa.schema([item.with_nullable(True) for item in new])
 
     def worker(task: ColumnTask) -> dict[int, Any]:
         work.begin("working out columns")
@@ -81,11 +81,11 @@ def _written(frame: DataFrame, task: ColumnTask, work: Work) -> dict[int, Any]:
         done: dict[int, Any] = {}
         kept: dict[int, list[pa.Table]] = {}
         for batch in batches:
-            for one in _by_fragment(batch):
-                place = one[0]
+            for pair in _by_fragment(batch):
+                place = pair[0]
                 for ready in [number for number in kept if number != place]:
                     done[ready] = task.write(ready, pa.concat_tables(kept.pop(ready)))
-                kept.setdefault(place, []).append(_values(one[1], wanted))
+                kept.setdefault(place, []).append(_values(pair[1], wanted))
         for place, tables in kept.items():
             done[place] = task.write(place, pa.concat_tables(tables))
         return {number: file for number, file in done.items() if number in pending}
@@ -147,7 +147,7 @@ def create_index(
         def run(batches: Batches) -> list[Any]:
             return [task.segment(groups[number]) for number in group_numbers(batches)]
 
-        made = [one for part in results(per_group(spark, groups), run) for one in part] if groups else [task.segment(())]
+        made = [item for part in results(per_group(spark, groups), run) for item in part] if groups else [task.segment(())]
         work.begin("committing")
         return made
 

@@ -52,7 +52,7 @@ def merge(
 
 
 def _assigned(plan: SparkMergePlan, given: list[str]) -> set[str]:
-    return {name for one in plan.clauses if one.kind == "update" for name in (given if one.values is None else one.values)}
+    return {name for clause in plan.clauses if clause.kind == "update" for name in (given if clause.values is None else clause.values)}
 
 
 def _check(plan: SparkMergePlan, table: pa.Schema, given: pa.Schema) -> None:
@@ -141,7 +141,7 @@ class _Upsert:
 
         try:
             made = results(self.source, run)
-            keys = pinned.checked_keys(pa.concat_tables([one for _, one in made]))
+            keys = pinned.checked_keys(pa.concat_tables([item for _, item in made]))
         except BaseException:
             task.discard((), all_of_token=True)
             raise
@@ -161,8 +161,8 @@ def _found(spark: SparkSession, match: MatchTask, work: Work) -> tuple[Any, dict
 
     def run(batches: Batches) -> tuple[Any, dict[int, bytes]]:
         parts = [bare.find(groups[number], keys()) for number in group_numbers(batches)]
-        rows = np.concatenate([np.empty(0, np.int64), *(one.rows for one in parts)])
-        return rows, join_rows(pack_rows(one.addresses) for one in parts)
+        rows = np.concatenate([np.empty(0, np.int64), *(part.rows for part in parts)])
+        return rows, join_rows(pack_rows(part.addresses) for part in parts)
 
     told = results(per_group(spark, groups), run) if groups else []
     rows = np.concatenate([np.empty(0, np.int64), *(rows for rows, _ in told)])
@@ -217,9 +217,9 @@ class _Joined:
         from pyspark.sql import functions as f
 
         plan = self.plan
-        keys = [] if plan.condition is not None else [_top(one) for one in pinned.key]
+        keys = [] if plan.condition is not None else [_top(name) for name in pinned.key]
         told = mentioned(pinned.schema.names, self._expressions())
-        columns = [one for one in pinned.schema.names if one in told or one in keys]
+        columns = [name for name in pinned.schema.names if name in told or name in keys]
         _refuse_lossy(pinned, columns)
         target = scan_frame(self.spark, pinned.scan_task(), pinned.schema, columns, self.work).alias(plan.target)
         source = self.source.withColumn(SOURCE_ROW, f.monotonically_increasing_id()).alias(plan.source)
@@ -228,15 +228,15 @@ class _Joined:
         else:
             pairs = [self._of(plan.source, name) == self._of(plan.target, name) for name in pinned.key]
             on = pairs[0]
-            for one in pairs[1:]:
-                on = on & one
+            for pair in pairs[1:]:
+                on = on & pair
         return source.join(target, on, "full" if plan.target_only else "left")
 
     def _expressions(self) -> list[Any]:
         found = [self.plan.condition]
-        for one in self.plan.clauses:
-            found += [one.condition, *(one.values or {}).values()]
-        return [one for one in found if one is not None]
+        for clause in self.plan.clauses:
+            found += [clause.condition, *(clause.values or {}).values()]
+        return [item for item in found if item is not None]
 
     def _of(self, side: str, path: str) -> Column:
         from pyspark.sql import functions as f
@@ -272,7 +272,7 @@ class _Joined:
         from pyspark.sql import functions as f
 
         found = []
-        assigned = [name for name in pinned.schema.names if any(name in one.columns for one in actions)]
+        assigned = [name for name in pinned.schema.names if any(name in action.columns for action in actions)]
         types = spark_schema(pa.schema([pinned.schema.field(name) for name in assigned]))
         for place, name in enumerate(assigned):
             value = f.when(f.lit(False), f.lit(None))
@@ -291,7 +291,7 @@ def _top(path: str) -> str:
 def _refuse_lossy(pinned: Pinned, columns: list[str]) -> None:
     for name in columns:
         kind = pinned.schema.field(name).type
-        if any(_top(one) == name for one in pinned.key) and pa.types.is_timestamp(kind) and kind.unit == "ns":
+        if any(_top(each_name) == name for each_name in pinned.key) and pa.types.is_timestamp(kind) and kind.unit == "ns":
             raise ty.UnsupportedFeature(
                 f"Spark knows no nanoseconds, so rows cannot be matched by {name!r} in it.", feature="keys of nanoseconds", writing=True
             )

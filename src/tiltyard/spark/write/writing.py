@@ -105,7 +105,7 @@ def discard_unless_committed(target: Target, task: WriteTask, pieces: Sequence[P
 
 def pieces_of(messages: Sequence[WriterCommitMessage | None]) -> list[Piece]:
     """The pieces of the tasks that came to an end."""
-    return [one.piece for one in messages if isinstance(one, Written) and one.piece is not None]
+    return [message.piece for message in messages if isinstance(message, Written) and message.piece is not None]
 
 
 def converted(batches: Iterator[pa.RecordBatch], columns: pa.Schema, names: dict[str, str]) -> Iterator[pa.RecordBatch]:
@@ -114,7 +114,7 @@ def converted(batches: Iterator[pa.RecordBatch], columns: pa.Schema, names: dict
     back = {given: name for name, given in names.items()}
     for batch in batches:
         if convert is None:
-            told = pa.schema([one.with_name(back.get(one.name, one.name)) for one in batch.schema])
+            told = pa.schema([item.with_name(back.get(item.name, item.name)) for item in batch.schema])
             convert = batch_converter(told, columns)
         if batch.num_rows:
             yield convert(pa.RecordBatch.from_arrays(batch.columns, schema=told))

@@ -25,23 +25,23 @@ from tiltyard.transaction.operations import DataReplacement, Merge, Project
 
 def merge(operation: Merge, base: Manifest) -> Manifest:
     """The fragments of the operation take the place of those with their ids: all of them, and no others."""
-    given = distinct((one.id for one in operation.fragments), "Fragment")
+    given = distinct((fragment.id for fragment in operation.fragments), "Fragment")
     there = found(base, given, operation.name)
     if forgotten := set(base.fragments.ids()) - there.keys():
         raise gone(operation.name, f"it leaves out fragment {some(forgotten)}", fragments=forgotten)
     stable = has_stable_row_ids(base)
     changes: dict[int, DataFragment | None] = {}
     indices = current(base)
-    for one in operation.fragments:
-        old = there[one.id]
-        check_same_rows(old, one, operation.name)
-        if one.deletion_file != old.deletion_file:
-            raise gone(operation.name, f"rows of fragment {one.id} were deleted since", fragments=[one.id])
-        if _identity(one) == _identity(old):
+    for fragment in operation.fragments:
+        old = there[fragment.id]
+        check_same_rows(old, fragment, operation.name)
+        if fragment.deletion_file != old.deletion_file:
+            raise gone(operation.name, f"rows of fragment {fragment.id} were deleted since", fragments=[fragment.id])
+        if _identity(fragment) == _identity(old):
             continue
-        new = replace(old, files=one.files)
-        indices = without_coverage(indices, [one.id], family(base.fields, moved_columns(old, new)))
-        changes[one.id] = all_updated(new, base.version + 1) if stable else new
+        new = replace(old, files=fragment.files)
+        indices = without_coverage(indices, [fragment.id], family(base.fields, moved_columns(old, new)))
+        changes[fragment.id] = all_updated(new, base.version + 1) if stable else new
     made = with_schema(rebuilt(base, changes), operation.schema)
     if operation.schema_metadata:  # writers leave it out: nothing said is nothing changed
         made = replace(made, schema_metadata=operation.schema_metadata)
@@ -55,9 +55,9 @@ def _identity(fragment: DataFragment) -> list[tuple[object, ...]]:
 
 def project(operation: Project, base: Manifest) -> Manifest:
     """Another schema over the same files. Files that hold nothing of it go; others keep their dropped columns, unread."""
-    if new := {one.id for one in operation.schema} - {one.id for one in base.fields}:
+    if new := {field.id for field in operation.schema} - {field.id for field in base.fields}:
         raise gone(operation.name, f"version {base.version} has no field {some(new)}")
-    remaining = {one.id for one in operation.schema}
+    remaining = {field.id for field in operation.schema}
     changes: dict[int, DataFragment | None] = {}
     # Names and order alone are no reason to look at every fragment.
     for fragment in base.fragments if len(remaining) < len(base.fields) else ():
@@ -81,20 +81,20 @@ def _has_lineage(fragment: DataFragment, file: DataFile) -> bool:
 
 
 def replace_data(operation: DataReplacement, base: Manifest) -> Manifest:
-    ids = distinct((one.fragment_id for one in operation.replacements), "Fragment")
+    ids = distinct((replacement.fragment_id for replacement in operation.replacements), "Fragment")
     there = found(base, ids, operation.name)
-    if len({one.new_file.fields for one in operation.replacements}) > 1:
+    if len({replacement.new_file.fields for replacement in operation.replacements}) > 1:
         raise invalid("The new files hold different fields.", "replacements")
-    known = {one.id for one in base.fields}
-    replaced = {number for one in operation.replacements for number in one.new_file.fields if number >= 0}
+    known = {field.id for field in base.fields}
+    replaced = {number for replacement in operation.replacements for number in replacement.new_file.fields if number >= 0}
     if missing := replaced - known:
         raise gone(operation.name, f"version {base.version} has no field {some(missing)}")
     if operation.replacements and not replaced:
         raise invalid("The new files hold no field.", "replacements")
     stable = has_stable_row_ids(base)
     changes: dict[int, DataFragment | None] = {}
-    for one in operation.replacements:
-        made = _with_file(there[one.fragment_id], one.new_file, known)
+    for replacement in operation.replacements:
+        made = _with_file(there[replacement.fragment_id], replacement.new_file, known)
         changes[made.id] = all_updated(made, base.version + 1) if stable else made
     after = without_coverage(current(base), ids, family(base.fields, replaced))
     return with_indices(rebuilt(base, changes), after)

@@ -60,11 +60,11 @@ def current(manifest: Manifest) -> Indices:
     """
     indices = indices_of(manifest)
     renamed = _renamed(indices)
-    return tuple(_translated(one, renamed) for one in indices) if renamed else indices
+    return tuple(_translated(index, renamed) for index in indices) if renamed else indices
 
 
 def _reuse_details(indices: Indices) -> pb.FragmentReuseIndexDetails | None:
-    entry = next((one for one in indices if one.name == FRAGMENT_REUSE), None)
+    entry = next((index for index in indices if index.name == FRAGMENT_REUSE), None)
     if entry is None or entry.details is None:
         return None
     try:
@@ -79,7 +79,7 @@ def _renamed(indices: Indices) -> list[tuple[BitMap, BitMap]]:
     if details is None:
         return []
     groups = [group for version in details.inline.versions for group in version.groups]
-    sides = [([one.id for one in group.old_fragments], [one.id for one in group.new_fragments]) for group in groups]
+    sides = [([fragment.id for fragment in group.old_fragments], [fragment.id for fragment in group.new_fragments]) for group in groups]
     if any(number > MAX_FRAGMENT_ID for side in sides for ids in side for number in ids):
         raise CorruptTable(f"index {FRAGMENT_REUSE}", "a fragment id does not fit 32 bits")
     return [(BitMap(old), BitMap(new)) for old, new in sides]
@@ -109,11 +109,11 @@ def family(fields: Iterable[Field], ids: Collection[int]) -> frozenset[int]:
     """The fields with these ids, all above and all below them: whose values change when those of the ids do."""
     tree = field_tree(fields)
     related = set(ids)
-    for one in tree.fields:
-        if one.id in ids:
-            related.update(above.id for above in tree.ancestors(one))
-        if one.parent_id != ROOT and any(above.id in ids for above in tree.ancestors(one)):
-            related.add(one.id)
+    for field in tree.fields:
+        if field.id in ids:
+            related.update(above.id for above in tree.ancestors(field))
+        if field.parent_id != ROOT and any(above.id in ids for above in tree.ancestors(field)):
+            related.add(field.id)
     return frozenset(related)
 
 
@@ -158,8 +158,8 @@ def retained(indices: Indices, fields: Iterable[Field], live: Iterable[int]) -> 
 
     The oldest is kept even if all cover nothing: that a column is to be indexed must not be forgotten when its rows change.
     """
-    known = {one.id for one in fields}
-    kept = tuple(one for one in indices if one.name in SYSTEM or known.issuperset(_columns(one)))
+    known = {field.id for field in fields}
+    kept = tuple(index for index in indices if index.name in SYSTEM or known.issuperset(_columns(index)))
     by_name: dict[str, list[IndexMetadata]] = {}
     for one in kept:
         if one.name not in SYSTEM and one.fragment_bitmap is not None:
@@ -170,11 +170,11 @@ def retained(indices: Indices, fields: Iterable[Field], live: Iterable[int]) -> 
     there = BitMap(live)
     away: set[str] = set()
     for segments in several:
-        empty = [one for one in segments if not (covered(one) or BitMap()) & there]
+        empty = [segment for segment in segments if not (covered(segment) or BitMap()) & there]
         if len(empty) == len(segments):
             empty.remove(min(empty, key=lambda one: one.dataset_version))
-        away.update(one.uuid for one in empty)
-    return tuple(one for one in kept if one.uuid not in away)
+        away.update(index.uuid for index in empty)
+    return tuple(index for index in kept if index.uuid not in away)
 
 
 # ---- indices that come, go and follow their rows ---------------------------------------------------------------------------
@@ -182,18 +182,18 @@ def retained(indices: Indices, fields: Iterable[Field], live: Iterable[int]) -> 
 
 def create_index(operation: CreateIndex, base: Manifest) -> Manifest:
     before = current(base)
-    new = {one.uuid: one for one in operation.new_indices}
+    new = {index.uuid: index for index in operation.new_indices}
     if len(new) != len(operation.new_indices):
         raise invalid("Two new indices have one uuid.", "new_indices")
-    bases = {one.id for one in base.base_paths}
-    known = {one.id for one in base.fields}
-    for one in operation.new_indices:
-        _check_new(one, bases)
-        if missing := set() if one.name in SYSTEM else set(_columns(one)) - known:
-            raise gone(operation.name, f"index {one.name} is on field {min(missing)}, which version {base.version} does not have")
-    away = {one.uuid for one in operation.removed_indices} | new.keys()
-    single = {one.name for one in operation.new_indices} & SYSTEM
-    kept = tuple(one for one in before if one.uuid not in away and one.name not in single)
+    bases = {path.id for path in base.base_paths}
+    known = {field.id for field in base.fields}
+    for index in operation.new_indices:
+        _check_new(index, bases)
+        if missing := set() if index.name in SYSTEM else set(_columns(index)) - known:
+            raise gone(operation.name, f"index {index.name} is on field {min(missing)}, which version {base.version} does not have")
+    away = {index.uuid for index in operation.removed_indices} | new.keys()
+    single = {index.name for index in operation.new_indices} & SYSTEM
+    kept = tuple(index for index in before if index.uuid not in away and index.name not in single)
     return with_indices(replace(base, version=base.version + 1), (*kept, *operation.new_indices))
 
 
@@ -239,7 +239,7 @@ def carried_along(index: IndexMetadata, groups: Iterable[RewriteGroup]) -> Index
 def _sides(groups: Iterable[RewriteGroup]) -> Iterable[tuple[BitMap, BitMap]]:
     for group in groups:
         if group.old_fragments:
-            yield BitMap(one.id for one in group.old_fragments), BitMap(one.id for one in group.new_fragments)
+            yield BitMap(fragment.id for fragment in group.old_fragments), BitMap(fragment.id for fragment in group.new_fragments)
 
 
 def knows_row_ids(index: IndexMetadata) -> bool:

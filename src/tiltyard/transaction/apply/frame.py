@@ -57,7 +57,7 @@ def gone(operation: str, what: str, *, fragments: Iterable[int] = ()) -> Incompa
 
 
 def some(ids: Collection[int]) -> str:
-    shown = ", ".join(str(one) for one in sorted(ids)[:SAMPLE])
+    shown = ", ".join(str(number) for number in sorted(ids)[:SAMPLE])
     return shown if len(ids) <= SAMPLE else f"{shown} and {len(ids) - SAMPLE} more"
 
 
@@ -90,17 +90,17 @@ def found(base: Manifest, ids: Collection[int], operation: str) -> dict[int, Dat
     wanted = set(ids)
     if not wanted:
         return {}
-    places = {one: place for place, one in enumerate(base.fragments.ids()) if one in wanted}
+    places = {number: place for place, number in enumerate(base.fragments.ids()) if number in wanted}
     if missing := wanted - places.keys():
         what = f"version {base.version} has no fragment {some(missing)}"
         raise gone(operation, what, fragments=missing)
-    return {one: base.fragments[place] for one, place in places.items()}
+    return {number: base.fragments[place] for number, place in places.items()}
 
 
 def distinct(ids: Iterable[int], what: str) -> list[int]:
     listed = list(ids)
     if len(set(listed)) != len(listed):
-        doubled = next(one for number, one in enumerate(listed) if one in listed[:number])
+        doubled = next(each_number for number, each_number in enumerate(listed) if each_number in listed[:number])
         raise invalid(f"{what} {doubled} stands twice in the operation.")
     return listed
 
@@ -122,11 +122,11 @@ def rebuilt(
     The words of flags come out as an upper bound, for whoever computes them from the content.
     """
     base = base if next_row_id is None else replace(base, next_row_id=next_row_id)
-    kept = {number: None if one is None else _checked(without_dead_files(one), base) for number, one in changes.items()}
-    new = [_checked(without_dead_files(one), base) for one in added]
-    highest = max([*([] if (mark := highest_fragment_id(base)) is None else [mark]), *(one.id for one in new)], default=None)
+    kept = {number: None if change is None else _checked(without_dead_files(change), base) for number, change in changes.items()}
+    new = [_checked(without_dead_files(fragment), base) for fragment in added]
+    highest = max([*([] if (mark := highest_fragment_id(base)) is None else [mark]), *(fragment.id for fragment in new)], default=None)
     fragments = base.fragments.changed(kept, new).in_order()
-    spilled = Feature.SPILLED_ROW_LINEAGE if any(is_spilled(one) for one in (*kept.values(), *new) if one) else 0
+    spilled = Feature.SPILLED_ROW_LINEAGE if any(is_spilled(fragment) for fragment in (*kept.values(), *new) if fragment) else 0
     return replace(
         base,
         version=base.version + 1,
@@ -143,7 +143,7 @@ def is_spilled(fragment: DataFragment) -> bool:
 
 def _checked(fragment: DataFragment, base: Manifest) -> DataFragment:
     """Refuses what we would refuse to read."""
-    bases = frozenset(one.id for one in base.base_paths)
+    bases = frozenset(path.id for path in base.base_paths)
     given_out = base.next_row_id if has_stable_row_ids(base) else None
     try:
         record = fragment_to_pb(fragment).SerializeToString(deterministic=True)
@@ -180,7 +180,7 @@ def file_problem(file: DataFile, base: Manifest) -> str:
         check_relative(file.path, "the operation")
     except CorruptTable as error:
         return f"cannot be named: {error.reason}"
-    if file.base_id is not None and file.base_id not in {one.id for one in base.base_paths}:
+    if file.base_id is not None and file.base_id not in {path.id for path in base.base_paths}:
         return f"lies in base {file.base_id}, which the table does not have"
     if len(file.column_indices) != len(file.fields) and (file.column_indices or file.major >= 2):
         return f"has {len(file.fields)} fields but {len(file.column_indices)} columns in {file.path}"
@@ -201,5 +201,5 @@ def with_schema(manifest: Manifest, fields: tuple[Field, ...]) -> Manifest:
         raise invalid(f"The schema is not sound: {error.reason}.", "schema") from error
     mark = manifest.max_allocated_field_id
     if mark is not None:
-        mark = max([mark, *(one.id for one in fields)])
+        mark = max([mark, *(field.id for field in fields)])
     return replace(manifest, fields=fields, max_allocated_field_id=mark)

@@ -51,9 +51,9 @@ def _updated_bytes(old: Mapping[str, bytes], update: UpdateMap | None) -> Mappin
 
 
 def update_config(operation: UpdateConfig, base: Manifest) -> Manifest:
-    if missing := operation.field_metadata_updates.keys() - {one.id for one in base.fields}:
+    if missing := operation.field_metadata_updates.keys() - {field.id for field in base.fields}:
         raise gone(operation.name, f"version {base.version} has no field {some(missing)}")
-    fields = tuple(_with_metadata(one, operation.field_metadata_updates.get(one.id)) for one in base.fields)
+    fields = tuple(_with_metadata(field, operation.field_metadata_updates.get(field.id)) for field in base.fields)
     _check_keys(base.fields, fields, operation)
     return replace(
         base,
@@ -77,8 +77,8 @@ def _with_metadata(field: Field, update: UpdateMap | None) -> Field:
 def _check_keys(before: tuple[Field, ...], after: tuple[Field, ...], operation: UpdateConfig) -> None:
     """Rows were written by the key there is: once set, neither kind of key changes."""
     written = {key for update in operation.field_metadata_updates.values() for key, _ in update.entries}
-    primary = [[one.id for one in primary_key_fields(side)] for side in (before, after)]
-    clustering = [[(one.id, one.clustering_key_position) for one in side if _clusters(one)] for side in (before, after)]
+    primary = [[field.id for field in primary_key_fields(side)] for side in (before, after)]
+    clustering = [[(field.id, field.clustering_key_position) for field in side if _clusters(field)] for side in (before, after)]
     for what, (old, new), keys in (("primary", primary, OF_PRIMARY_KEY), ("clustering", clustering, OF_CLUSTERING_KEY)):
         if old and (old != new or keys & written):
             raise invalid(f"The table has a {what} key, which cannot change.", "field_metadata_updates")
@@ -112,5 +112,5 @@ def _check_base(new: BasePath, bases: list[BasePath]) -> None:
 
 def _unused(bases: list[BasePath]) -> int:
     """Ids begin at 1: on the wire 0 says that there is none yet."""
-    taken = {one.id for one in bases}
+    taken = {base.id for base in bases}
     return next(number for number in range(1, MAX_BASE_ID + 1) if number not in taken)

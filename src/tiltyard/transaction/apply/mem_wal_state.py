@@ -26,9 +26,9 @@ def with_progress(indices: Indices, tables: Sequence[CompactedSsTable], version:
     """Records what was taken over. A generation that is not higher than the recorded one was taken over by somebody else already."""
     if not tables:
         return indices
-    if len({one.shard_id for one in tables}) != len(tables):
+    if len({table.shard_id for table in tables}) != len(tables):
         raise invalid("One shard stands twice in the operation.", "compacted_sstables")
-    place = next((number for number, one in enumerate(indices) if one.name == MEM_WAL), None)
+    place = next((number for number, index in enumerate(indices) if index.name == MEM_WAL), None)
     if place is None:
         raise gone(operation, "the table has no write-ahead log")
     return (*indices[:place], _advanced(indices[place], tables, version, operation), *indices[place + 1 :])
@@ -40,7 +40,7 @@ def _advanced(entry: IndexMetadata, tables: Sequence[CompactedSsTable], version:
         details = pb.MemWalIndexDetails.FromString(data)
     except DecodeError as error:
         raise CorruptTable(f"index {MEM_WAL}", f"its details cannot be read ({error})") from error
-    recorded = {uuid_from_pb(one.shard_id, f"index {MEM_WAL}"): one for one in details.compacted_sstables}
+    recorded = {uuid_from_pb(sstable.shard_id, f"index {MEM_WAL}"): sstable for sstable in details.compacted_sstables}
     for table in tables:
         known = recorded.get(table.shard_id)
         if known is None:

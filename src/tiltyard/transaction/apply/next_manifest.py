@@ -154,7 +154,7 @@ def _flags(manifest: Manifest, base: Manifest) -> tuple[int, int]:
     if manifest.fragments is not base.fragments and manifest.fragments.extension_of(base.fragments) is None:
         # Only here: looking at every fragment again would make each append slower, and what it adds has neither.
         deletions = manifest.fragments.has_deletions()
-        spilled = spilled and any(is_spilled(one) for one in manifest.fragments)
+        spilled = spilled and any(is_spilled(fragment) for fragment in manifest.fragments)
     covering = bool(manifest.index_section) and bool(old & Feature.COVERED_INDEX_METADATA)
     if manifest.index_section != base.index_section:
         covering = any(index.covering_fields for index in indices_of(manifest))

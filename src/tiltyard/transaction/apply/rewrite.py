@@ -31,18 +31,18 @@ def reserve(operation: ReserveFragments, base: Manifest) -> Manifest:
 
 
 def rewrite(operation: Rewrite, base: Manifest, reuse: IndexMetadata | None = None) -> Manifest:
-    old = distinct((one.id for group in operation.groups for one in group.old_fragments), "Fragment")
+    old = distinct((fragment.id for group in operation.groups for fragment in group.old_fragments), "Fragment")
     there = found(base, old, operation.name)
     groups = _numbered(operation, base)
     for group in groups:
         _check_group(group, there, operation.name, base)
-    added = [one for group in groups for one in group.new_fragments]
+    added = [fragment for group in groups for fragment in group.new_fragments]
     made = rebuilt(base, dict.fromkeys(old), added)
     after = _following(current(base), operation.rewritten_indices, groups, stable=has_stable_row_ids(base))
     if reuse is not None:
         if reuse.name != FRAGMENT_REUSE:
             raise invalid(f"{reuse.name} is not the entry for fragments used again.", "reuse")
-        after = (*(one for one in after if one.name != FRAGMENT_REUSE), reuse)
+        after = (*(index for index in after if index.name != FRAGMENT_REUSE), reuse)
     return with_indices(made, after)
 
 
@@ -52,13 +52,13 @@ def _numbered(operation: Rewrite, base: Manifest) -> list[RewriteGroup]:
     groups = []
     for group in operation.groups:
         new = []
-        for one in group.new_fragments:
-            if one.id == 0:
+        for fragment in group.new_fragments:
+            if fragment.id == 0:
                 highest = next_fragment_id(highest)
-                one = replace(one, id=highest)
-            new.append(one)
+                fragment = replace(fragment, id=highest)
+            new.append(fragment)
         groups.append(replace(group, new_fragments=tuple(new)))
-    ids = distinct((one.id for group in groups for one in group.new_fragments), "New fragment")
+    ids = distinct((fragment.id for group in groups for fragment in group.new_fragments), "New fragment")
     if taken := set(base.fragments.ids()).intersection(ids):
         raise gone(operation.name, f"fragment {some(taken)} is there already", fragments=taken)
     if ids and (highest is None or max(ids) > highest):
@@ -68,18 +68,18 @@ def _numbered(operation: Rewrite, base: Manifest) -> list[RewriteGroup]:
 
 def _check_group(group: RewriteGroup, there: dict[int, DataFragment], operation: str, base: Manifest) -> None:
     """A rewrite is of rows as they were: whatever changed in its old fragments since would be lost."""
-    known = {one.id for one in base.fields}
-    for one in group.old_fragments:
-        now = there[one.id]
-        if now.physical_rows != one.physical_rows or now.deletion_file != one.deletion_file:
-            raise gone(operation, f"rows of fragment {one.id} were deleted since", fragments=[one.id])
-        if _columns(now, known) != _columns(one, known):
-            raise gone(operation, f"columns of fragment {one.id} were replaced since", fragments=[one.id])
-    before, after = (sum(one.live_rows for one in side) for side in (group.old_fragments, group.new_fragments))
+    known = {field.id for field in base.fields}
+    for fragment in group.old_fragments:
+        now = there[fragment.id]
+        if now.physical_rows != fragment.physical_rows or now.deletion_file != fragment.deletion_file:
+            raise gone(operation, f"rows of fragment {fragment.id} were deleted since", fragments=[fragment.id])
+        if _columns(now, known) != _columns(fragment, known):
+            raise gone(operation, f"columns of fragment {fragment.id} were replaced since", fragments=[fragment.id])
+    before, after = (sum(fragment.live_rows for fragment in side) for side in (group.old_fragments, group.new_fragments))
     if before != after:
         raise invalid(f"A rewrite makes {after} rows of {before}.", "groups")
     if has_stable_row_ids(base):
-        check_carried(group.new_fragments, [there[one.id] for one in group.old_fragments], base.next_row_id)
+        check_carried(group.new_fragments, [there[fragment.id] for fragment in group.old_fragments], base.next_row_id)
 
 
 def _columns(fragment: DataFragment, known: set[int]) -> dict[int, tuple[str, int | None]]:
@@ -88,7 +88,7 @@ def _columns(fragment: DataFragment, known: set[int]) -> dict[int, tuple[str, in
 
 def _following(indices: Indices, rewritten: tuple[RewrittenIndex, ...], groups: list[RewriteGroup], *, stable: bool) -> Indices:
     """Indices that were mapped onto the new fragments. One that was dropped meanwhile needs nothing."""
-    new = {one.old_id: one for one in rewritten}
+    new = {index.old_id: index for index in rewritten}
     if len(new) != len(rewritten):
         raise invalid("One index was rewritten twice.", "rewritten_indices")
     result = []
@@ -101,6 +101,6 @@ def _following(indices: Indices, rewritten: tuple[RewrittenIndex, ...], groups: 
         elif stable:
             index = carried_along(index, groups)
         result.append(index)
-    if len({one.uuid for one in result}) != len(result):
+    if len({index.uuid for index in result}) != len(result):
         raise invalid("Two indices would have one uuid.", "rewritten_indices")
     return tuple(result)

@@ -107,11 +107,11 @@ def _with_ids(fragments: Iterable[DataFragment], base: Manifest) -> tuple[list[D
 
 
 def delete(operation: Delete, base: Manifest) -> Manifest:
-    updated = distinct((one.id for one in operation.updated_fragments), "Fragment")
+    updated = distinct((fragment.id for fragment in operation.updated_fragments), "Fragment")
     removed = set(operation.deleted_fragment_ids)
     there = found(base, {*updated, *removed}, operation.name)
     changes: dict[int, DataFragment | None] = {
-        one.id: with_deletions(there[one.id], one, operation.name) for one in operation.updated_fragments
+        fragment.id: with_deletions(there[fragment.id], fragment, operation.name) for fragment in operation.updated_fragments
     }
     changes.update(dict.fromkeys(removed))  # where both are said, the fragment goes
     return _with_relevant_indices(rebuilt(base, changes), base)
@@ -147,25 +147,25 @@ def _with_relevant_indices(made: Manifest, base: Manifest) -> Manifest:
 
 
 def update(operation: Update, base: Manifest, beside: Beside) -> Manifest:
-    updated = distinct((one.id for one in operation.updated_fragments), "Fragment")
+    updated = distinct((fragment.id for fragment in operation.updated_fragments), "Fragment")
     removed = set(operation.removed_fragment_ids)
     there = found(base, {*updated, *removed}, operation.name)
     changes: dict[int, DataFragment | None] = {
-        one.id: _changed(there[one.id], one, operation, base, beside) for one in operation.updated_fragments
+        fragment.id: _changed(there[fragment.id], fragment, operation, base, beside) for fragment in operation.updated_fragments
     }
     changes.update(dict.fromkeys(removed))
-    added, _ = _with_ids((replace(one, row_ids=None) for one in operation.new_fragments), base)
-    added = [replace(one, row_ids=given.row_ids) for one, given in zip(added, operation.new_fragments, strict=True)]
+    added, _ = _with_ids((replace(fragment, row_ids=None) for fragment in operation.new_fragments), base)
+    added = [replace(fragment, row_ids=given.row_ids) for fragment, given in zip(added, operation.new_fragments, strict=True)]
     next_row_id = base.next_row_id
     if has_stable_row_ids(base):
         sources = [there[number] for number in sorted(there)]
         added, next_row_id = with_moved_lineage(added, sources, next_row_id, base.version + 1, beside.spilled)
-    elif any(one.row_ids is not None for one in added):
+    elif any(fragment.row_ids is not None for fragment in added):
         raise invalid("The new fragments bring row ids along, and the rows of this table have none.", "new_fragments")
     made = rebuilt(base, changes, added, next_row_id)
     after = without_coverage(current(base), updated, family(base.fields, operation.fields_modified))
     if has_stable_row_ids(base) and operation.update_mode is UpdateMode.REWRITE_ROWS:
-        moved = [one.id for one, given in zip(added, operation.new_fragments, strict=True) if moved_only(given)]
+        moved = [fragment.id for fragment, given in zip(added, operation.new_fragments, strict=True) if moved_only(given)]
         after = with_moved_rows(after, there, moved, family(base.fields, operation.fields_for_preserving_frag_bitmap))
     after = retained(after, base.fields, made.fragments.ids())
     after = with_progress(after, operation.compacted_sstables, made.version, operation.name)

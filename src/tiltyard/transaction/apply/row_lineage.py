@@ -231,7 +231,7 @@ def stamped(versions: RowVersions, offsets: BitMap, version: int) -> RowVersions
     run_ends = np.cumsum([count for count, _ in versions.runs], dtype=np.int64)
     edges = np.unique(np.concatenate([[0], run_ends, starts, ends]))
     pieces = edges[:-1]
-    old = np.array([one for _, one in versions.runs], np.uint64)[np.searchsorted(run_ends, pieces, side="right")]
+    old = np.array([run for _, run in versions.runs], np.uint64)[np.searchsorted(run_ends, pieces, side="right")]
     latest = np.searchsorted(starts, pieces, side="right") - 1
     inside = (latest >= 0) & (pieces < ends[np.maximum(latest, 0)])
     new = np.where(inside, np.uint64(version), old)
@@ -246,17 +246,17 @@ def check_carried(new: Sequence[DataFragment], old: Sequence[DataFragment], next
 
     Rows that were deleted while they were rewritten are in a new fragment, too, and the old fragment may be gone with all its rows.
     """
-    inline = [one for one in new if not one.row_ids_spilled]
-    if any(one.row_ids_spilled for one in old) or len(inline) != len(new):
+    inline = [fragment for fragment in new if not fragment.row_ids_spilled]
+    if any(fragment.row_ids_spilled for fragment in old) or len(inline) != len(new):
         return  # the ids lie in data files; whoever wrote these answers for them
-    carried = [_decode_ids(one) for one in inline]
-    highest = max((one.highest() for one in carried), default=-1)
+    carried = [_decode_ids(fragment) for fragment in inline]
+    highest = max((ids.highest() for ids in carried), default=-1)
     if highest >= next_row_id:
         raise invalid(f"Row id {highest} of a rewrite was never given out.")
     ids, known = runs_of(carried), runs_of(map(_decode_ids, old))
     if ids.overlap:
         raise invalid("Two rows of a rewrite have one row id.")
-    deleted = sum(one.physical_rows - one.live_rows for one in new)
+    deleted = sum(fragment.physical_rows - fragment.live_rows for fragment in new)
     if ids.outside(known) > deleted:
         raise invalid(f"Row id {some(list(islice(ids.unknown(known), SAMPLE)))} of a rewrite was in none of its old fragments.")
 

@@ -47,7 +47,7 @@ def clone(operation: Clone, source: Manifest) -> Manifest:
         raise invalid(f"The version to clone is {operation.ref_version}, not {source.version}.", "source")
     check_readable(source.reader_flags)
     check_writable(source.reader_flags, source.writer_flags)
-    if any(one.overlays for one in source.fragments):
+    if any(fragment.overlays for fragment in source.fragments):
         raise UnsupportedFeature("Tables with overlays cannot be cloned.", feature="data overlays", writing=True)
     if operation.is_shallow:
         return _by_reference(operation, source)

@@ -87,9 +87,11 @@ def _leave_out_cleaned_up(access: TableAccess, findings: Findings) -> None:
     if not findings.problems:
         return
     there = {name.version for name in access.log.versions()}
-    gone = {one.version for one in findings.problems if one.version is not None and one.version < max(there, default=0)} - there
+    gone = {
+        problem.version for problem in findings.problems if problem.version is not None and problem.version < max(there, default=0)
+    } - there
     if gone:
-        findings.problems = [one for one in findings.problems if one.version not in gone]
+        findings.problems = [problem for problem in findings.problems if problem.version not in gone]
         findings.not_checked.append(f"versions {min(gone)} to {max(gone)}: a cleanup took them meanwhile")
         findings.orphans_known = False
 

@@ -21,7 +21,7 @@ from tiltyard.verbs.table_refs import BRANCHES, Branches, Tags
 OWN: Final = ("data/", "_deletions/", "_indices/", "_transactions/", "_versions/", "_refs/", "_tiltyard/")
 """Directories of a table. Whatever lies elsewhere belongs to somebody else, whatever it is called."""
 TREE: Final = "tree/"
-_IN_BRANCH: Final = re.compile(rf"({TREE}.+?)/(?:{'|'.join(one.rstrip('/') for one in OWN)})/.+")
+_IN_BRANCH: Final = re.compile(rf"({TREE}.+?)/(?:{'|'.join(literal.rstrip('/') for literal in OWN)})/.+")
 
 UNFINISHED: Final = "a file that was being written, untouched for longer than the time of grace"
 BEING_WRITTEN: Final = "a file that is being written, or was a short while ago"
@@ -57,13 +57,13 @@ def leftovers(access: TableAccess, main: TableAccess, now: datetime, grace: time
         used = _used(main)
         names = list(_unmade(main, used, now, grace))
         yield from names
-        yield from _nameless(main, used, {one.path for one in names if one.goes}, now, grace)
+        yield from _nameless(main, used, {name.path for name in names if name.goes}, now, grace)
 
 
 def _temporary(access: TableAccess, directories: Iterable[str]) -> Iterator[ObjectInfo]:
     if isinstance(access.store, KeepsTemporaries):
-        for one in directories:
-            yield from access.store.temporary(one)
+        for directory in directories:
+            yield from access.store.temporary(directory)
 
 
 def _all_names_known(main: TableAccess) -> bool:
@@ -103,7 +103,7 @@ def _nameless(main: TableAccess, used: set[str | None], going: set[str], now: da
         if match is not None:
             found.setdefault(match[1], []).append(info)
     # Names are asked for after the files: a branch that was made meanwhile has its name by now.
-    for name in (*(one for one in Branches(main) if branch_path(one) not in going), *used):
+    for name in (*(Branch for Branch in Branches(main) if branch_path(Branch) not in going), *used):
         found.pop(branch_root(name), None)
     for infos in found.values():
         goes = now - max(info.modified for info in infos) >= grace

@@ -340,8 +340,8 @@ def _lost_forks(access: TableAccess, main: TableAccess, present: set[int]) -> It
     for name, branch in _items(Branches(main)):
         if branch.parent_branch == access.branch and branch.parent_version not in present:
             there = main.on_branch(name)
-            for one in there.log.versions():
-                yield from names_in(there.log.load(one.version, one.scheme).manifest)
+            for version in there.log.versions():
+                yield from names_in(there.log.load(version.version, version.scheme).manifest)
 
 
 # ---- transactions that made no version ---------------------------------------------------------------------------------------

@@ -51,10 +51,10 @@ class CleanupRecords:
         return _since(self._refusals(), now - drain)
 
     def _versions(self) -> Moments:
-        return tuple(sorted({one for record in self.by_path.values() for one in record.versions}))
+        return tuple(sorted({version for record in self.by_path.values() for version in record.versions}))
 
     def _refusals(self) -> Moments:
-        return tuple(sorted({one for record in self.by_path.values() for one in record.refusals}))
+        return tuple(sorted({refusal for record in self.by_path.values() for refusal in record.refusals}))
 
     def merged(self, floor: int, owners: Mapping[int, str], files: Iterable[str], now: datetime, drain: timedelta) -> FloorRecord:
         """One record that says all these do, and what is new."""
@@ -92,7 +92,7 @@ def _since(moments: Moments, when: datetime) -> int:
 def _pruned(moments: Moments, when: datetime) -> Moments:
     """Those that can still matter: of all that have held for long enough the highest, and all others."""
     settled = max(((number, since) for number, since in moments if since <= when), default=None)
-    return tuple(sorted({one for one in moments if one[1] > when} | ({settled} if settled else set())))
+    return tuple(sorted({moment for moment in moments if moment[1] > when} | ({settled} if settled else set())))
 
 
 class Journal:

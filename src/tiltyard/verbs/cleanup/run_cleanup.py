@@ -93,12 +93,12 @@ class CleanupReport:
     @property
     def files(self) -> dict[str, int]:
         """How many files went, by kind."""
-        return dict(Counter(one.kind for one in self.removed))
+        return dict(Counter(file.kind for file in self.removed))
 
     @property
     def bytes(self) -> int:
         """How much room they took."""
-        return sum(one.bytes for one in self.removed)
+        return sum(file.bytes for file in self.removed)
 
     def to_dict(self) -> dict[str, Any]:
         kept = {str(version): list(reasons) for version, reasons in self.kept.items()}
@@ -161,7 +161,11 @@ class _Work:
         self.records = CleanupRecords.of(access, self.survey.head)
         self.begin = line_begins(access, self.survey, policy, self.records.floor)
         self.kept = kept_versions(access, self.main, policy, self.own)
-        self.going = {one.version: one for one in self.survey.versions if one.version < self.begin and one.version not in self.kept}
+        self.going = {
+            version.version: version
+            for version in self.survey.versions
+            if version.version < self.begin and version.version not in self.kept
+        }
         self.claims = claims_of(access, self.main, self.survey, self.going, policy.ignored)
         self.claims.committed.update(self.records.committed)
         add_late_files(access, self.survey, self.claims.left)
@@ -190,8 +194,8 @@ class _Work:
             if why:
                 (removed if goes else held).extend(CleanedFile(path, kind, size, why) for kind, path, size in group.files)
         removed.extend(CleanedFile(path, "attempts", size, OLD_RECORD) for path, size in self.attempts)
-        for one in self.leftovers:
-            (removed if one.goes else held).append(CleanedFile(one.path, one.kind, one.size, one.reason))
+        for leftover in self.leftovers:
+            (removed if leftover.goes else held).append(CleanedFile(leftover.path, leftover.kind, leftover.size, leftover.reason))
         return removed, held
 
     def report(self, dry_run: bool) -> CleanupReport:
@@ -201,11 +205,11 @@ class _Work:
             path = self.access.log.path(version, name.scheme)
             manifests.append(CleanedFile(path, "versions", self.survey.sizes.get(path, 0), "cleaned up by the policy"))
         kept: dict[int, tuple[str, ...]] = {}
-        for one in self.survey.versions:
-            if one.version not in self.going:
-                reasons = list(self.kept.get(one.version, ()))
-                reasons += ["the latest"] if one.version == self.survey.head else ["the policy"] if one.version >= self.begin else []
-                kept[one.version] = tuple(reasons)
+        for name in self.survey.versions:
+            if name.version not in self.going:
+                reasons = list(self.kept.get(name.version, ()))
+                reasons += ["the latest"] if name.version == self.survey.head else ["the policy"] if name.version >= self.begin else []
+                kept[name.version] = tuple(reasons)
         return CleanupReport(
             self.access.store.uri, dry_run, self.begin, tuple(sorted(self.going)), kept, (*manifests, *removed), tuple(held)
         )
@@ -214,9 +218,9 @@ class _Work:
 
     def carry_out(self, progress: Progress) -> None:
         removed, held = self._judged()
-        planned = [one.path for one in removed]
+        planned = [file.path for file in removed]
         # What is waited for now can go later; by then nobody could tell any more that it belonged to a version that went.
-        recorded = [*planned, *(one.path for one in held if groups_of([one.path]) <= self.claims.left)]
+        recorded = [*planned, *(file.path for file in held if groups_of([file.path]) <= self.claims.left)]
         now, drain = self.survey.now, min(DRAIN, self.policy.grace)
         floor = self.begin if self.going else self.records.floor
         record = self.records.merged(floor, self.claims.owners, recorded if self.going else (), now, drain)
@@ -235,12 +239,12 @@ class _Work:
         self.deleted = True
         self._meet_newcomers()
         removed, held = self._judged()
-        for _ in deletions(self.access.store, [one.path for one in removed]):
+        for _ in deletions(self.access.store, [file.path for file in removed]):
             done += 1
             progress(done, total)
         if journal is not None:
-            journal.end({one.path for one in held})
-        self._remove_directories([one.path for one in removed])
+            journal.end({file.path for file in held})
+        self._remove_directories([file.path for file in removed])
 
     def _remove_directories(self, removed: Sequence[str]) -> None:
         """Directories that nothing is left in: those whose files went just now, and others that nobody used during the time of grace."""
@@ -254,7 +258,7 @@ class _Work:
 
     def _keep_digests(self) -> None:
         """Files outlive the transactions that brought them, and that hold their digests."""
-        gone = {one.path for one in self._judged()[0]}
+        gone = {file.path for file in self._judged()[0]}
         if self.going or any(path.startswith(TRANSACTIONS) for path in gone):
             keep_digests(self.access.store, self.access.runtime.random.uuid(), gone, self._inline_only())
 
@@ -292,11 +296,11 @@ class _Work:
         """What newer versions name. The newest of all has to be among them: it is what all later ones go on from."""
         for _ in range(LOOKS):
             versions = self.access.log.versions()
-            for one in versions:
-                if one.version > self.survey.head and one.version not in self.claims.loaded:
-                    file = load_version(self.access, one)
+            for version in versions:
+                if version.version > self.survey.head and version.version not in self.claims.loaded:
+                    file = load_version(self.access, version)
                     if file is not None:
-                        self.claims.loaded.add(one.version)
+                        self.claims.loaded.add(version.version)
                         self.claims.named.update(names_in(understood(file.manifest)))
             if versions and versions[-1].version in self.claims.loaded:
                 return

@@ -63,7 +63,7 @@ def add_columns(
             fields = new_fields(manifest, schema)
             if files.checkpoint is not None:
                 files.checkpoint.begin(schema)
-            preserves = all(one.nullable for one in fields if one.parent_id == ROOT)
+            preserves = all(field.nullable for field in fields if field.parent_id == ROOT)
             operation = Merge(_with_columns(at, adding, fields, schema), (*manifest.fields, *fields), preserves_nullability=preserves)
         transaction = Transaction(manifest.version, access.runtime.random.uuid(), operation, properties)
         done = access.committer.commit(transaction, run.read, run.scheme, run.policy)
@@ -87,9 +87,9 @@ def new_fields(manifest: Manifest, schema: pa.Schema, first: int | None = None) 
     if not len(schema):
         raise InvalidInput("There is no column to add.", argument="columns")
     check_new_names(manifest, schema.names)
-    for one in schema:
-        if pa.types.is_null(one.type):
-            raise InvalidInput(f"Column {one.name!r} has no type.", argument="columns", advice="Cast it, or give schema=.")
+    for item in schema:
+        if pa.types.is_null(item.type):
+            raise InvalidInput(f"Column {item.name!r} has no type.", argument="columns", advice="Cast it, or give schema=.")
     version = file_version(manifest)
     if first is None:
         first = next_field_id(manifest.fields, manifest.fragments, manifest.max_allocated_field_id)
@@ -106,9 +106,9 @@ def _with_columns(at: FilesAt, adding: Adding, fields: Sequence[Field], schema: 
     refuse_blobs(schema)
     done: list[DataFragment] = []
     try:
-        for one in before:
-            file = at.file(one, list(fields), adding.values.what, partial(adding.values.batches, at, one))
-            done.append(replace(one, files=(*one.files, file)))
+        for fragment in before:
+            file = at.file(fragment, list(fields), adding.values.what, partial(adding.values.batches, at, fragment))
+            done.append(replace(fragment, files=(*fragment.files, file)))
             if adding.progress is not None:
                 adding.progress(len(done), len(before))
     except Exception as error:
@@ -132,7 +132,7 @@ def grown(manifest: Manifest, schema: pa.Schema) -> tuple[Field, ...]:
             raise UnsupportedFeature("Structs get no members in data format 2.0.", feature="members of structs", writing=True)
         [top, *below] = new_fields(replace(manifest, fields=()), pa.schema([member]), first)
         whole = family_of(field_tree(fields), tree.by_id[parent])
-        position = next(number for number, one in enumerate(fields) if one.id == whole[-1].id) + 1
+        position = next(number for number, field in enumerate(fields) if field.id == whole[-1].id) + 1
         fields[position:position] = [replace(top, parent_id=parent), *below]
         first += 1 + len(below)
     if fresh or len(fields) == len(manifest.fields):
@@ -142,13 +142,13 @@ def grown(manifest: Manifest, schema: pa.Schema) -> tuple[Field, ...]:
 
 def _lacking(tree: FieldTree, parent: int, given: Sequence[pa.Field]) -> Iterator[tuple[int, pa.Field]]:
     """Columns and members that are not there yet, each with the id of what it is to be in."""
-    for one in given:
-        if not one.nullable:
-            raise InvalidInput(f"Column {one.name!r} takes no nulls, but the rows have no values for it.", argument="columns")
-        there = next((field for field in tree.below(parent) if field.name == one.name), None)
+    for item in given:
+        if not item.nullable:
+            raise InvalidInput(f"Column {item.name!r} takes no nulls, but the rows have no values for it.", argument="columns")
+        there = next((field for field in tree.below(parent) if field.name == item.name), None)
         if there is None:
-            yield parent, one
-        elif there.logical_type == "struct" and pa.types.is_struct(one.type):
-            yield from _lacking(tree, there.id, list(one.type))
+            yield parent, item
+        elif there.logical_type == "struct" and pa.types.is_struct(item.type):
+            yield from _lacking(tree, there.id, list(item.type))
         else:
-            raise InvalidInput(f"There is a column {one.name!r} already.", argument="columns", advice="Choose another name.")
+            raise InvalidInput(f"There is a column {item.name!r} already.", argument="columns", advice="Choose another name.")

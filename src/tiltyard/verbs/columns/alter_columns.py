@@ -60,17 +60,17 @@ def alterations(given: Sequence[Any]) -> tuple[Alteration, ...]:
     if not given:
         raise InvalidInput("Name at least one column to alter.", argument="alterations")
     made = []
-    for one in given:
-        if not isinstance(one, Mapping) or "path" not in one:
+    for item in given:
+        if not isinstance(item, Mapping) or "path" not in item:
             raise InvalidInput('An alteration is a mapping with a "path".', argument="alterations")
-        if unknown := sorted(map(str, one.keys() - {"path", "name", "nullable", "data_type"})):
+        if unknown := sorted(map(str, item.keys() - {"path", "name", "nullable", "data_type"})):
             raise InvalidInput(f"An alteration says nothing of {unknown[0]!r}.", argument="alterations")
-        nullable, kind = one.get("nullable"), one.get("data_type")
+        nullable, kind = item.get("nullable"), item.get("data_type")
         if nullable is not None and not isinstance(nullable, bool):
             raise InvalidInput("nullable is True or False.", argument="nullable")
         if kind is not None and not isinstance(kind, pa.DataType):
             raise InvalidInput("data_type is an Arrow type.", argument="data_type")
-        made.append(Alteration(one["path"], one.get("name"), nullable, kind))
+        made.append(Alteration(item["path"], item.get("name"), nullable, kind))
     return tuple(made)
 
 
@@ -130,22 +130,22 @@ def _plan(manifest: Manifest, wanted: Sequence[Alteration]) -> _Plan:
     changed: dict[int, Field] = {}
     casts: dict[int, _Cast] = {}
     strict: list[tuple[str, ...]] = []
-    for one in wanted:
-        old = find_field(tree, one.path, "path")
+    for alteration in wanted:
+        old = find_field(tree, alteration.path, "path")
         if old.id in changed or any(above.id in casts for above in tree.ancestors(old)):
-            raise InvalidInput(f"{one.path!r} is altered twice.", argument="path")
+            raise InvalidInput(f"{alteration.path!r} is altered twice.", argument="path")
         names = (*(above.name for above in tree.ancestors(old)), old.name)
-        new = _renamed(tree, old, one.name, changed)
-        if one.nullable is not None and one.nullable != old.nullable:
-            if one.nullable:
+        new = _renamed(tree, old, alteration.name, changed)
+        if alteration.nullable is not None and alteration.nullable != old.nullable:
+            if alteration.nullable:
                 refuse_key(tree, old, "nullable")
             else:
                 strict.append(names)
-            new = replace(new, nullable=one.nullable)
+            new = replace(new, nullable=alteration.nullable)
         changed[old.id] = new
-        if one.data_type is not None and not one.data_type.equals(_arrow(tree, old).type):
+        if alteration.data_type is not None and not alteration.data_type.equals(_arrow(tree, old).type):
             refuse_key(tree, old, "cast")
-            casts[old.id] = _cast(manifest, tree, names, old, new, one.data_type, first)
+            casts[old.id] = _cast(manifest, tree, names, old, new, alteration.data_type, first)
             first += len(casts[old.id].fields)
     gone = {below.id for number in casts for below in family_of(tree, tree.by_id[number])}
     fields: list[Field] = []
@@ -160,7 +160,7 @@ def _plan(manifest: Manifest, wanted: Sequence[Alteration]) -> _Plan:
 def _renamed(tree: FieldTree, old: Field, name: str | None, changed: Mapping[int, Field]) -> Field:
     if name is None or name == old.name:
         return old
-    siblings = {changed.get(one.id, one).name for one in tree.below(old.parent_id) if one.id != old.id}
+    siblings = {changed.get(field.id, field).name for field in tree.below(old.parent_id) if field.id != old.id}
     return replace(old, name=check_new_name(name, siblings, "name"))
 
 
@@ -197,15 +197,15 @@ def _refuse_nulls(at: FilesAt, plan: _Plan) -> None:
 
 def _cast_fragments(at: FilesAt, plan: _Plan) -> tuple[DataFragment, ...]:
     tree = tree_of(at.manifest)
-    live = {one.id for one in plan.fields} | _LINEAGE
+    live = {field.id for field in plan.fields} | _LINEAGE
     made = []
     for before in at.manifest.fragments:
         files = [file for file in before.files if live.intersection(file.fields)]
-        for number, one in plan.casts.items():
+        for number, cast in plan.casts.items():
             # Members are stored together with what is above them: whether the struct is null is part of their values.
-            fields = [*tree.ancestors(tree.by_id[number]), *one.fields]
-            values = partial(_values, at, before, fields, one)
-            files.append(at.file(before, fields, f"cast {one.path} {one.column}", values))
+            fields = [*tree.ancestors(tree.by_id[number]), *cast.fields]
+            values = partial(_values, at, before, fields, cast)
+            files.append(at.file(before, fields, f"cast {cast.path} {cast.column}", values))
         made.append(replace(before, files=tuple(files)))
     return tuple(made)
 
@@ -258,12 +258,12 @@ def _without(tree: FieldTree, paths: Sequence[str]) -> tuple[Field, ...]:
     for path in paths:
         found = find_field(tree, path, "columns")
         refuse_key(tree, found, "dropped")
-        gone.update(one.id for one in family_of(tree, found))
+        gone.update(field.id for field in family_of(tree, found))
     # A struct without members can be neither read nor written: it goes with the last of them.
-    for one in reversed(tree.fields):
-        members = tree.below(one.id)
+    for field in reversed(tree.fields):
+        members = tree.below(field.id)
         if members and all(member.id in gone for member in members):
-            gone.add(one.id)
-    if all(one.id in gone for one in tree.below(ROOT)):
+            gone.add(field.id)
+    if all(field.id in gone for field in tree.below(ROOT)):
         raise InvalidInput("A table keeps at least one column.", argument="columns")
-    return tuple(one for one in tree.fields if one.id not in gone)
+    return tuple(field for field in tree.fields if field.id not in gone)

@@ -56,9 +56,9 @@ def find_field(tree: FieldTree, path: object, argument: str) -> Field:
     for name in parse_path(path):
         if found is not None and found.logical_type != "struct":
             raise InvalidInput(f"{found.name!r} is no struct, so {path!r} names nothing in it.", argument=argument)
-        found = next((one for one in tree.below(parent) if one.name == name), None)
+        found = next((field for field in tree.below(parent) if field.name == name), None)
         if found is None:
-            known = ", ".join(one.name for one in tree.below(parent))
+            known = ", ".join(field.name for field in tree.below(parent))
             raise InvalidInput(f"There is no column {path[:60]!r}.", argument=argument, advice=f"There is: {known[:120]}.")
         parent = found.id
     assert found is not None
@@ -68,10 +68,10 @@ def find_field(tree: FieldTree, path: object, argument: str) -> Field:
 def family_of(tree: FieldTree, top: Field) -> list[Field]:
     """A field and all that is below it, in the schema's order."""
     inside = {top.id}
-    for one in tree.fields:
-        if one.parent_id in inside:
-            inside.add(one.id)
-    return [one for one in tree.fields if one.id in inside]
+    for member in tree.fields:
+        if member.parent_id in inside:
+            inside.add(member.id)
+    return [field for field in tree.fields if field.id in inside]
 
 
 def refuse_key(tree: FieldTree, top: Field, what: str) -> None:
@@ -80,8 +80,8 @@ def refuse_key(tree: FieldTree, top: Field, what: str) -> None:
     Raises:
         InvalidInput: the field is part of the primary key, or holds a part of it.
     """
-    inside = {one.id for one in family_of(tree, top)}
-    if keys := [one for one in primary_key_fields(tree.fields) if one.id in inside]:
+    inside = {field.id for field in family_of(tree, top)}
+    if keys := [field for field in primary_key_fields(tree.fields) if field.id in inside]:
         path = tree.path(keys[0])
         raise InvalidInput(f"{path} is part of the primary key and cannot be {what}.", argument=path, advice="Make a new table without it.")
 
@@ -100,7 +100,7 @@ def check_new_name(name: object, siblings: Iterable[str], argument: str) -> str:
 
 def check_new_names(manifest: Manifest, names: Iterable[object]) -> None:
     """Refuses names of new columns that the table has, or cannot have."""
-    taken = {one.name for one in manifest.fields if one.parent_id == ROOT}
+    taken = {field.name for field in manifest.fields if field.parent_id == ROOT}
     for name in names:
         check_new_name(name, taken, "columns")
 
@@ -133,7 +133,7 @@ def fitting_batch(batch: object, schema: pa.Schema, rows: int, argument: str) ->
     if sorted(batch.schema.names) != sorted(schema.names):
         made, wanted = ", ".join(batch.schema.names)[:80], ", ".join(schema.names)[:80]
         raise InvalidInput(f"The columns are {made}, not {wanted}.", argument=argument)
-    return pa.RecordBatch.from_arrays([fitting(batch.column(one.name), one, argument) for one in schema], schema=schema)
+    return pa.RecordBatch.from_arrays([fitting(batch.column(item.name), item, argument) for item in schema], schema=schema)
 
 
 def scanned(
@@ -175,7 +175,7 @@ class ColumnFiles:
         """For a run on this version."""
         check_writable(manifest.reader_flags, manifest.writer_flags)
         self.access.ensure_safe()
-        names = repr([(one.id, one.parent_id, one.name, one.logical_type) for one in manifest.fields])
+        names = repr([(field.id, field.parent_id, field.name, field.logical_type) for field in manifest.fields])
         return FilesAt(self, manifest, dataset_at(self.access, manifest), names)
 
     def get(self, key: str, before: DataFragment, manifest: Manifest) -> DataFile | None:
@@ -219,7 +219,7 @@ class ColumnFiles:
 
     def settle(self, used: Iterable[DataFragment]) -> None:
         """After the commit: removes files of fragments that are gone by now."""
-        needed = {file.path for one in used for file in one.files}
+        needed = {file.path for fragment in used for file in fragment.files}
         for file in self._all():
             if file.path not in needed:
                 with suppress(TiltyardError):
@@ -273,15 +273,15 @@ class FilesAt:
 
     def free_names(self, schema: pa.Schema) -> pa.Schema:
         """pylance adds columns under new names only; what a file calls its columns does not matter, their field ids do."""
-        taken = {one.name for one in self.manifest.fields if one.parent_id == ROOT}
+        taken = {field.name for field in self.manifest.fields if field.parent_id == ROOT}
         names = []
-        for one in schema:
-            name, number = one.name if _PLAIN_NAME.fullmatch(one.name) else "column", 0
+        for item in schema:
+            name, number = item.name if _PLAIN_NAME.fullmatch(item.name) else "column", 0
             while name in taken:
-                name, number = f"{one.name}_{number}", number + 1
+                name, number = f"{item.name}_{number}", number + 1
             taken.add(name)
             names.append(name)
-        return pa.schema([one.with_name(name) for one, name in zip(schema, names, strict=True)])
+        return pa.schema([item.with_name(name) for item, name in zip(schema, names, strict=True)])
 
 
 def written_columns(access: TableAccess, dataset: LanceDataset, fragment: int, schema: pa.Schema, batches: Batches) -> DataFile:
@@ -322,7 +322,7 @@ def file_version(manifest: Manifest) -> tuple[int, int]:
 
 
 def refuse_blobs(schema: pa.Schema) -> None:
-    if names := [one.name for one in schema if has_blobs(one) or b"lance-encoding:blob" in (one.metadata or {})]:
+    if names := [item.name for item in schema if has_blobs(item) or b"lance-encoding:blob" in (item.metadata or {})]:
         raise UnsupportedFeature(f"Column {names[0]!r} holds blobs, which only new rows bring.", feature="columns of blobs", writing=True)
 
 

@@ -44,16 +44,20 @@ def with_values(
     """
     offsets = offsets_in(values.column(ADDRESS).to_numpy())
     names = [name for name in values.column_names if name != ADDRESS]
-    fields = [one for one in manifest.fields if one.parent_id < 0 and one.name in names]
+    fields = [field for field in manifest.fields if field.parent_id < 0 and field.name in names]
     data_version = manifest.data_format.version if manifest.data_format else ""
-    members = {one.parent_id for one in manifest.fields}
-    simple = is_plain(fields, data_version) and members.isdisjoint(one.id for one in fields) and all(one.major >= 2 for one in before.files)
+    members = {field.parent_id for field in manifest.fields}
+    simple = (
+        is_plain(fields, data_version)
+        and members.isdisjoint(field.id for field in fields)
+        and all(file.major >= 2 for file in before.files)
+    )
     if not simple or before.physical_rows * values.nbytes > _LARGEST * len(offsets):
         return *_joined(access, dataset, before, values), bitmap_of(offsets)
-    whole = _for_all_rows(access, dataset, before, offsets, values.select([one.name for one in fields]))
+    whole = _for_all_rows(access, dataset, before, offsets, values.select([field.name for field in fields]))
     file = _file(access, whole, fields, data_version)
-    taken = {one.id for one in fields}
-    files = [replace(one, fields=tuple(TOMBSTONE if number in taken else number for number in one.fields)) for one in before.files]
+    taken = {field.id for field in fields}
+    files = [replace(file, fields=tuple(TOMBSTONE if number in taken else number for number in file.fields)) for file in before.files]
     return replace(before, files=(*files, file)), list(file.fields), bitmap_of(offsets)
 
 
@@ -67,7 +71,7 @@ def _for_all_rows(access: TableAccess, dataset: LanceDataset, before: DataFragme
             columns = {name: quoted(name) for name in new.column_names}
             old = dataset.scanner(columns=columns, fragments=[fragment], with_row_address=True).to_table()
         places[offsets_in(old.column(ADDRESS).to_numpy())] = np.arange(old.num_rows)
-        same = [cast(old.column(one.name), one.type) for one in new.schema]
+        same = [cast(old.column(item.name), item.type) for item in new.schema]
         values = pa.concat_tables([pa.table(same, schema=new.schema), new])
         places[offsets] = np.arange(old.num_rows, values.num_rows)
         return values.combine_chunks(), places
@@ -91,7 +95,7 @@ def _file(access: TableAccess, whole: tuple[pa.Table, Any], fields: list[Field],
                 writer.write_batch(batch)
         writer.close()
     major, minor = (int(part) for part in data_version.split("."))
-    return DataFile(name, tuple(one.id for one in fields), tuple(range(len(fields))), major, minor, writer.size_bytes or 0)
+    return DataFile(name, tuple(field.id for field in fields), tuple(range(len(fields))), major, minor, writer.size_bytes or 0)
 
 
 def _joined(access: TableAccess, dataset: LanceDataset, before: DataFragment, values: pa.Table) -> tuple[DataFragment, list[int]]:

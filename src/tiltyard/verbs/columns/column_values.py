@@ -92,7 +92,9 @@ class Expressions:
             columns = [
                 pa.repeat(self.constants[name], batch.num_rows) if name in self.constants else batch.column(name) for name in self.names
             ]
-            yield pa.RecordBatch.from_arrays([fitting(one, schema.field(n), "columns") for n, one in enumerate(columns)], schema=schema)
+            yield pa.RecordBatch.from_arrays(
+                [fitting(column, schema.field(n), "columns") for n, column in enumerate(columns)], schema=schema
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +119,7 @@ class Lookup:
 
     def schema(self, at: FilesAt) -> pa.Schema:
         self._key_field(at.manifest)
-        return pa.schema([one for one in self.table.schema if one.name != self.on])
+        return pa.schema([item for item in self.table.schema if item.name != self.on])
 
     def _key_field(self, manifest: Manifest) -> pa.Field:
         schema = arrow_from_fields(manifest.fields, {})
@@ -135,7 +137,9 @@ class Lookup:
                 places = pc.index_in(batch.column(0), value_set=keys)
             taken = rows.take(places)
             columns = [_whole(taken.column(n)) for n in range(len(schema))]
-            yield pa.RecordBatch.from_arrays([fitting(one, schema.field(n), "columns") for n, one in enumerate(columns)], schema=schema)
+            yield pa.RecordBatch.from_arrays(
+                [fitting(column, schema.field(n), "columns") for n, column in enumerate(columns)], schema=schema
+            )
 
     def _keys(self, wanted: pa.Field) -> pa.Array:
         given = _whole(self.table.column(self.on))
@@ -146,7 +150,7 @@ class Lookup:
             counts = pc.value_counts(keys)
         double = counts.filter(pc.greater(counts.field("counts"), 1))
         if len(double):
-            sample = ", ".join(repr(one["values"]) for one in double[:3].to_pylist())
+            sample = ", ".join(repr(item["values"]) for item in double[:3].to_pylist())
             raise InvalidInput(f"The new columns have several rows for {self.on} = {sample[:80]}.", argument="columns")
         return keys
 
@@ -206,13 +210,13 @@ class Made:
         return self.given
 
     def _seen(self, at: FilesAt) -> pa.Schema:
-        for one in at.manifest.fragments:
-            rest = self._read(at, one)
+        for fragment in at.manifest.fragments:
+            rest = self._read(at, fragment)
             for batch in rest:
                 made = self.function(batch)
                 if not isinstance(made, pa.RecordBatch):
                     raise InvalidInput(f"The function must return a RecordBatch, not {type(made).__name__}.", argument="columns")
-                self._begun = one, fitting_batch(made, made.schema, batch.num_rows, "columns"), rest
+                self._begun = fragment, fitting_batch(made, made.schema, batch.num_rows, "columns"), rest
                 return made.schema
         raise InvalidInput("Without rows the function cannot tell its columns.", argument="schema", advice="Give schema=.")
 
@@ -228,9 +232,9 @@ class Made:
             yield fitting_batch(self.function(batch), schema, batch.num_rows, "columns")
 
     def _read(self, at: FilesAt, fragment: DataFragment) -> Iterator[pa.RecordBatch]:
-        known = [one.name for one in at.manifest.fields if one.parent_id == ROOT]
+        known = [field.name for field in at.manifest.fields if field.parent_id == ROOT]
         columns = known if self.read_columns is None else list(self.read_columns)
-        if unknown := [one for one in columns if one not in known]:
+        if unknown := [column for column in columns if column not in known]:
             raise InvalidInput(f"There is no column {unknown[0]!r} to read.", argument="read_columns")
         found = scanned(at.kept.access, at.dataset, fragment.id, columns, self.batch_size)
         return (batch.select(columns) for batch in found if batch.num_rows)

@@ -104,7 +104,7 @@ def replace_data(
         operation = DataReplacement(replacements)
         transaction = Transaction(manifest.version, access.runtime.random.uuid(), operation, properties)
         done = access.committer.commit(transaction, run.read, run.scheme, run.policy)
-        files.settle(DataFragment(0, (one.new_file,), 0) for one in replacements)
+        files.settle(DataFragment(0, (replacement.new_file,), 0) for replacement in replacements)
         return done
 
     again = new.function is not None
@@ -116,15 +116,15 @@ def _replacements(at: FilesAt, new: NewData) -> tuple[Replacement, ...]:
     schema = arrow_from_fields(fields)
     refuse_blobs(schema)
     chosen = new.tables if new.tables is not None else new.fragments
-    fragments = [one for one in at.manifest.fragments if chosen is None or one.id in chosen]
-    if chosen is not None and (missing := set(chosen) - {one.id for one in fragments}):
+    fragments = [fragment for fragment in at.manifest.fragments if chosen is None or fragment.id in chosen]
+    if chosen is not None and (missing := set(chosen) - {fragment.id for fragment in fragments}):
         raise InvalidInput(f"There is no fragment {sorted(missing)[0]}.", argument="values")
     done: list[Replacement] = []
     try:
-        for one in fragments:
+        for fragment in fragments:
             what = f"replace {new.columns} {'tables' if new.tables is not None else new.read_columns}"
-            file = at.file(one, fields, what, partial(_values, at, new, one, schema))
-            done.append(Replacement(one.id, file))
+            file = at.file(fragment, fields, what, partial(_values, at, new, fragment, schema))
+            done.append(Replacement(fragment.id, file))
             if new.progress is not None:
                 new.progress(len(done), len(fragments))
     except Exception as error:
@@ -142,7 +142,7 @@ def _fields(at: FilesAt, columns: Sequence[str]) -> list[Field]:
         found = find_field(tree, f"`{name.replace('`', '``')}`" if isinstance(name, str) else name, "columns")
         refuse_key(tree, found, "replaced")
         chosen.add(found.id)
-    return [one for top in tree.below(ROOT) if top.id in chosen for one in family_of(tree, top)]
+    return [field for top in tree.below(ROOT) if top.id in chosen for field in family_of(tree, top)]
 
 
 def _values(at: FilesAt, new: NewData, fragment: DataFragment, schema: pa.Schema) -> Batches:
@@ -156,8 +156,8 @@ def _values(at: FilesAt, new: NewData, fragment: DataFragment, schema: pa.Schema
         return
     assert new.function is not None
     columns = list(new.read_columns if new.read_columns is not None else schema.names)
-    known = [one.name for one in at.manifest.fields if one.parent_id == ROOT]
-    if unknown := [one for one in columns if one not in known]:
+    known = [field.name for field in at.manifest.fields if field.parent_id == ROOT]
+    if unknown := [column for column in columns if column not in known]:
         raise InvalidInput(f"There is no column {unknown[0]!r} to read.", argument="read_columns")
     for batch in scanned(at.kept.access, at.dataset, fragment.id, columns):
         if batch.num_rows:

@@ -65,7 +65,7 @@ class ColumnTask:
         ordered = given[order]
         if (ordered[1:] == ordered[:-1]).any():
             raise InvalidInput(f"The new columns have several values for a row of fragment {fragment}.", argument="columns")
-        columns = [values.column(one.name).combine_chunks() for one in self.schema]
+        columns = [values.column(item.name).combine_chunks() for item in self.schema]
         for batch in self.scan.scan([], [fragment], row_address=True, batch_size=_AT_ONCE):
             yield self._batch(batch.column(0).to_numpy().astype(np.uint64), ordered, order, columns)
 
@@ -76,7 +76,7 @@ class ColumnTask:
         there = places < len(ordered)
         there[there] = ordered[places[there]] == rows[there]
         taken = pa.array(order[np.where(there, places, 0)] if len(order) else np.zeros(len(rows), np.int64), mask=~there)
-        arrays = [fitting(_whole(one.take(taken)), field, "columns") for one, field in zip(columns, self.schema, strict=True)]
+        arrays = [fitting(_whole(item.take(taken)), field, "columns") for item, field in zip(columns, self.schema, strict=True)]
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
 
@@ -101,18 +101,18 @@ def add_columns_of_parts(
         at = files.at(manifest)
         fields = list(new_fields(manifest, columns))
         refuse_blobs(columns)
-        schema = pa.schema([one.remove_metadata() for one in arrow_from_fields(fields)])
-        pending = tuple(one.id for one in manifest.fragments if at.found(one, fields, what) is None)
+        schema = pa.schema([field.remove_metadata() for field in arrow_from_fields(fields)])
+        pending = tuple(fragment.id for fragment in manifest.fragments if at.found(fragment, fields, what) is None)
         if pending:
             told = worker(ColumnTask(scan_task(access, manifest), schema, at.free_names(schema), pending))
             _keep(at, fields, what, told)
         fragments = []
-        for one in manifest.fragments:
-            file = at.found(one, fields, what)
+        for fragment in manifest.fragments:
+            file = at.found(fragment, fields, what)
             if file is None:
-                raise InvalidInput(f"The worker returned no columns for fragment {one.id}.", argument="worker")
-            fragments.append(replace(one, files=(*one.files, file)))
-        preserves = all(one.nullable for one in fields if one.parent_id == ROOT)
+                raise InvalidInput(f"The worker returned no columns for fragment {fragment.id}.", argument="worker")
+            fragments.append(replace(fragment, files=(*fragment.files, file)))
+        preserves = all(field.nullable for field in fields if field.parent_id == ROOT)
         operation = Merge(tuple(fragments), (*manifest.fields, *fields), preserves_nullability=preserves)
         transaction = Transaction(manifest.version, access.runtime.random.uuid(), operation, properties)
         done = access.committer.commit(transaction, run.read, run.scheme, run.policy)
@@ -123,6 +123,6 @@ def add_columns_of_parts(
 
 
 def _keep(at: FilesAt, fields: Sequence[Field], what: str, told: Mapping[int, DataFile]) -> None:
-    for one in at.manifest.fragments:
-        if one.id in told:
-            at.keep(one, list(fields), what, told[one.id])
+    for fragment in at.manifest.fragments:
+        if fragment.id in told:
+            at.keep(fragment, list(fields), what, told[fragment.id])

@@ -49,7 +49,9 @@ class Settled:
         """One piece for each set of columns that there is; mostly there is one."""
         found: list[Piece] = []
         for piece in self.kept:
-            if piece.fragments and not any(piece.fields == one.fields and piece.data_format == one.data_format for one in found):
+            if piece.fragments and not any(
+                piece.fields == each_piece.fields and piece.data_format == each_piece.data_format for each_piece in found
+            ):
                 found.append(piece)
         return found
 
@@ -178,9 +180,9 @@ def _check_kind(task: WriteTask, kind: str) -> None:
 
 
 def _check_own(task: WriteTask, work: Settled) -> None:
-    known = {one.id: one for one in task.fields}
+    known = {field.id: field for field in task.fields}
     for piece in work.kept:
-        if piece.data_format != task.data_format or any(known.get(one.id) != one for one in piece.fields):
+        if piece.data_format != task.data_format or any(known.get(field.id) != field for field in piece.fields):
             raise InvalidInput("A piece was written by a task for other columns.", argument="pieces", advice="Give pieces of this task.")
 
 
@@ -188,17 +190,17 @@ def _check_fits(manifest: Manifest, fields: Sequence[Field], data_format: str) -
     """Whether files of these columns can become part of a version: columns are found by id, so that one may have another name since."""
     if manifest.data_format is not None and manifest.data_format.version != data_format:
         raise _changed(manifest, "the format of data files is another one now")
-    there = {one.id: one for one in manifest.fields}
+    there = {field.id: field for field in manifest.fields}
     for mine in fields:
         now = there.get(mine.id)
         if now is None or now.logical_type != mine.logical_type or now.parent_id != mine.parent_id:
             raise _changed(manifest, f"column {mine.name} is gone or of another type")
         if mine.nullable and not now.nullable:
             raise _changed(manifest, f"column {mine.name} must not be null any more")
-    covered = {one.id for one in fields}
-    for one in field_tree(manifest.fields).fields:
-        if one.id not in covered and not one.nullable and (one.parent_id < 0 or one.parent_id in covered):
-            raise _changed(manifest, f"column {one.name} is new and must not be null")
+    covered = {field.id for field in fields}
+    for field in field_tree(manifest.fields).fields:
+        if field.id not in covered and not field.nullable and (field.parent_id < 0 or field.parent_id in covered):
+            raise _changed(manifest, f"column {field.name} is new and must not be null")
 
 
 def _changed(manifest: Manifest, what: str) -> RetryableConflict:
@@ -253,10 +255,12 @@ def _numbered_above(
     follow."""
     if manifest.max_allocated_field_id is None or not manifest.writer_flags & Feature.NON_REUSABLE_FIELD_IDS:
         return fields, fragments
-    shift = manifest.max_allocated_field_id + 1 - min((one.id for one in fields), default=0)
-    moved = tuple(replace(one, id=one.id + shift, parent_id=one.parent_id + shift if one.parent_id >= 0 else -1) for one in fields)
+    shift = manifest.max_allocated_field_id + 1 - min((field.id for field in fields), default=0)
+    moved = tuple(
+        replace(field, id=field.id + shift, parent_id=field.parent_id + shift if field.parent_id >= 0 else -1) for field in fields
+    )
     files = tuple(
-        replace(one, files=tuple(replace(file, fields=tuple(number + shift for number in file.fields)) for file in one.files))
-        for one in fragments
+        replace(fragment, files=tuple(replace(file, fields=tuple(number + shift for number in file.fields)) for file in fragment.files))
+        for fragment in fragments
     )
     return moved, files

@@ -44,8 +44,8 @@ def run_tasks(scan: ScanTask, tasks: Sequence[Any], runner: CompactRunner) -> li
     from lance import optimize
 
     known = dict(scan.fragments)
-    given = [CompactTask(scan, one.json(), sum(known.get(fragment.id, 0) for fragment in one.fragments)) for one in tasks]
-    return [_class(optimize, "RewriteResult").from_json(one) for one in runner(given)]
+    given = [CompactTask(scan, task.json(), sum(known.get(fragment.id, 0) for fragment in task.fragments)) for task in tasks]
+    return [_class(optimize, "RewriteResult").from_json(name) for name in runner(given)]
 
 
 def _class(module: Any, name: str) -> Any:

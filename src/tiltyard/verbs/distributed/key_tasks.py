@@ -77,7 +77,7 @@ def _pieces(batches: pa.RecordBatchReader, least: int) -> Iterable[pa.Table]:
     kept: list[pa.RecordBatch] = []
     for batch in batches:
         kept.append(batch)
-        if sum(one.num_rows for one in kept) >= least:
+        if sum(item.num_rows for item in kept) >= least:
             yield pa.Table.from_batches(kept)
             kept = []
     if kept:

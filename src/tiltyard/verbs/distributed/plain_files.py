@@ -143,11 +143,11 @@ def read_plain(access: TableAccess, name: str, schema: pa.Schema, there: Sequenc
     from lance.file import LanceFileReader
 
     with lance_errors(access, "read rows"):
-        columns = [one.name for one in schema if one.name in there] or [*there[:1]]  # one of them, for how many rows there are
+        columns = [item.name for item in schema if item.name in there] or [*there[:1]]  # one of them, for how many rows there are
         reader = LanceFileReader(f"{access.lance_uri}/data/{name}", access.lance_options(), columns=columns)
         found = reader.read_all().to_table()
-    values = [found.column(one.name) if one.name in there else pa.nulls(found.num_rows, one.type) for one in schema]
-    return pa.table([value.cast(one.type) for value, one in zip(values, schema, strict=True)], schema=schema)
+    values = [found.column(item.name) if item.name in there else pa.nulls(found.num_rows, item.type) for item in schema]
+    return pa.table([value.cast(item.type) for value, item in zip(values, schema, strict=True)], schema=schema)
 
 
 def file_prefix(token: str) -> str:

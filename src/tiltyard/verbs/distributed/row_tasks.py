@@ -170,7 +170,7 @@ class Pinned:
         Raises:
             UnsupportedFeature: naming the column.
         """
-        blobs = [one for one in columns if has_blobs(self.schema.field(one)) or is_legacy_blob(self.schema.field(one))]
+        blobs = [column for column in columns if has_blobs(self.schema.field(column)) or is_legacy_blob(self.schema.field(column))]
         if blobs:
             raise UnsupportedFeature(
                 f"Blobs of column {blobs[0]!r} would have to be carried along.",
@@ -255,11 +255,11 @@ def change_rows(
 
 def _checked_plan(manifest: Manifest, plan: RowPlan) -> Key | None:
     """The key at play, if the plan does it no harm."""
-    top = {one.name for one in manifest.fields if one.parent_id < 0}
+    top = {field.name for field in manifest.fields if field.parent_id < 0}
     if unknown := sorted((plan.updated or frozenset()) - top):
         raise InvalidInput(f"There is no column {unknown[0]!r}.", argument="values", advice=f"Columns are {', '.join(top)[:120]}.")
     if not plan.matched:
-        named = [one.name for one in primary_key_fields(manifest.fields) if plan.updated is None or one.name in plan.updated]
+        named = [field.name for field in primary_key_fields(manifest.fields) if plan.updated is None or field.name in plan.updated]
         if named and plan.kind == "update":
             raise InvalidInput(
                 f"{named[0]!r} is part of the primary key; an update could make two rows of one key.",
@@ -348,16 +348,16 @@ def _live(access: TableAccess, manifest: Manifest, taken: Mapping[int, bytes]) -
 
 
 def _fragments(manifest: Manifest, change: RowChange) -> tuple[DataFragment, ...]:
-    known = {one.id: one for one in manifest.fields}
+    known = {field.id: field for field in manifest.fields}
     data_format = manifest.data_format.version if manifest.data_format else ""
     for piece in change.pieces:
-        if piece.data_format != data_format or any(known.get(one.id) != one for one in piece.fields):
+        if piece.data_format != data_format or any(known.get(field.id) != field for field in piece.fields):
             raise InvalidInput(f"A piece was written for other columns than version {manifest.version} has.", argument="pieces")
     if not has_stable_row_ids(manifest):
-        return tuple(one for piece in change.pieces for one in piece.fragments)
+        return tuple(fragment for piece in change.pieces for fragment in piece.fragments)
     ids = change.moved or [np.empty(0, np.uint64)] * len(change.pieces)
     pairs = zip(change.pieces, ids, strict=True)
-    return tuple(one for piece, moved in pairs for one in with_row_ids(piece.fragments, np.asarray(moved, np.uint64)))
+    return tuple(fragment for piece, moved in pairs for fragment in with_row_ids(piece.fragments, np.asarray(moved, np.uint64)))
 
 
 def _discard_struck(access: TableAccess, struck: Struck, error: TiltyardError) -> None:

@@ -150,7 +150,7 @@ def scan_task(access: TableAccess, manifest: Manifest) -> ScanTask:
         access.lance_uri,
         access.lance_version(manifest.version),
         f"{manifest.timestamp_ns} {manifest.transaction_file}",
-        tuple((one.id, one.live_rows) for one in manifest.fragments),
+        tuple((fragment.id, fragment.live_rows) for fragment in manifest.fragments),
         has_stable_row_ids(manifest),
         access.lance_options(),
         access.limits,

@@ -78,7 +78,7 @@ class Piece:
     @property
     def paths(self) -> tuple[str, ...]:
         """Its data files, as the table names them."""
-        return tuple(file.path for one in self.fragments for file in one.files)
+        return tuple(file.path for fragment in self.fragments for file in fragment.files)
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,9 +156,9 @@ class WriteTask:
         keys = passing.keys() if passing is not None else None
         if keys is not None and keys.nbytes > INLINE_KEYS:
             keys = None
-        count = sum(one.physical_rows for one in fragments)
-        size = sum(file.size for one in fragments for file in one.files)
-        paths = [f"{_DATA}{file.path}" for one in fragments for file in one.files]
+        count = sum(fragment.physical_rows for fragment in fragments)
+        size = sum(file.size for fragment in fragments for file in fragment.files)
+        paths = [f"{_DATA}{file.path}" for fragment in fragments for file in fragment.files]
         digests = access.digests.of(paths, blobs=any(map(has_blobs, match.schema)))
         return Piece(
             self.token, fragments, match.fields, count, size, self.data_format, self.version, part, keys, access.lance_uri, digests
@@ -181,9 +181,9 @@ class WriteTask:
         if columns is not None:
             schema = pa.schema([schema.field(name) for name in columns])
         parts = []
-        for one in filter(None, pieces):
-            there = [field.name for field in one.fields if field.parent_id < 0]
-            parts += [read_plain(access, path, schema, there) for path in one.paths]
+        for piece in filter(None, pieces):
+            there = [field.name for field in piece.fields if field.parent_id < 0]
+            parts += [read_plain(access, path, schema, there) for path in piece.paths]
         return pa.concat_tables([schema.empty_table(), *parts])
 
     def discard(self, pieces: Iterable[Piece | None] = (), *, all_of_token: bool = False) -> int:
@@ -198,10 +198,10 @@ class WriteTask:
         Raises:
             InvalidInput: a version of the table has them; nothing is removed.
         """
-        given = [one for one in pieces if one is not None]
+        given = [piece for piece in pieces if piece is not None]
         access = open_access(self.uri, Storage(self.storage_options, self.durability))
-        tokens = dict.fromkeys((self.token, *(one.token for one in given)))
-        refuse_committed(access, self.version, [path for one in given for path in one.paths], tokens if all_of_token else ())
+        tokens = dict.fromkeys((self.token, *(piece.token for piece in given)))
+        refuse_committed(access, self.version, [path for piece in given for path in piece.paths], tokens if all_of_token else ())
         removed = remove_pieces(access.store, given)
         if all_of_token:
             removed += sum(remove_leftovers(access.store, token, ()) for token in tokens)
@@ -219,17 +219,17 @@ class WriteTask:
             made = write_into(access, rows, match.fields, self.data_format, dataset, self.limits)
         else:
             made = write_new(access, rows, self.data_format, self.limits, replacing=self.kind == "overwrite")
-        access.store.sync([f"{_DATA}{file.path}" for one in made for file in one.files])
+        access.store.sync([f"{_DATA}{file.path}" for fragment in made for file in fragment.files])
         return _numbered(made, leaf_ids(match.fields, file_version(self.data_format)))
 
 
 def _numbered(fragments: tuple[DataFragment, ...], ids: tuple[int, ...]) -> tuple[DataFragment, ...]:
     """The files with the ids of the task's fields: pylance may have numbered them after another version than others saw."""
-    for one in fragments:
-        for file in one.files:
+    for fragment in fragments:
+        for file in fragment.files:
             if len(file.fields) != len(ids):
                 raise UnsupportedFeature("Columns of this kind cannot be written apart.", feature="write tasks", writing=True)
-    return tuple(replace(one, files=tuple(replace(file, fields=ids) for file in one.files)) for one in fragments)
+    return tuple(replace(fragment, files=tuple(replace(file, fields=ids) for file in fragment.files)) for fragment in fragments)
 
 
 def _as_rows(data: Any) -> Rows | None:

@@ -75,7 +75,7 @@ class Checkpoint:
         try:
             entry = json.loads(line)
             path = check_relative(str(entry["path"]), str(self._path))
-            columns = tuple(int(one) for one in entry["columns"])
+            columns = tuple(int(item) for item in entry["columns"])
             file = DataFile(path, columns, columns, int(entry["major"]), int(entry["minor"]), int(entry["size"]))
             told = entry["deletions"]
             deletions = None

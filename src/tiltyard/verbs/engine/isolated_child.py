@@ -34,7 +34,7 @@ def main() -> None:
     try:
         result = _carried_out(lance, request, out)
     except BaseException as error:  # noqa: BLE001  panics of Rust are no Exception, and all of them are told to the process that asked
-        kind = next((one.__name__ for one in type(error).__mro__ if one.__module__ == "builtins"), "")
+        kind = next((each_type.__name__ for each_type in type(error).__mro__ if each_type.__module__ == "builtins"), "")
         told = {"class": type(error).__name__, "builtin": kind, "text": str(error)[:_LONGEST_TEXT]}
         _send(out, b"e", json.dumps(told).encode())
     else:

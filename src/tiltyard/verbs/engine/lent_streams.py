@@ -74,7 +74,7 @@ def _wait_for_pylance() -> None:
     """A thread of pylance that asks for rows while the interpreter is taken down would abort the process."""
     deadline = time.monotonic() + _PATIENCE
     waited = bool(_left)
-    while any(not one.ended for one in _left) and time.monotonic() < deadline:
+    while any(not source.ended for source in _left) and time.monotonic() < deadline:
         time.sleep(_MOMENT)
     if waited:
         time.sleep(_MOMENT)  # the thread that was refused still holds what it was refused with

@@ -110,7 +110,7 @@ class Struck:
     rows: Rows = field(default_factory=dict)
 
     def files(self) -> list[str]:
-        return [one.deletion_file.path(one.id) for one in self.updated if one.deletion_file is not None]
+        return [fragment.deletion_file.path(fragment.id) for fragment in self.updated if fragment.deletion_file is not None]
 
 
 def strike_out(access: TableAccess, manifest: Manifest, rows: Rows) -> Struck:

@@ -42,7 +42,9 @@ class WriteBase:
 
         A commit makes the files durable that lie in the table's directory; these do not.
         """
-        made = tuple(replace(one, files=tuple(replace(file, base_id=self.base.id) for file in one.files)) for one in fragments)
+        made = tuple(
+            replace(fragment, files=tuple(replace(file, base_id=self.base.id) for file in fragment.files)) for fragment in fragments
+        )
         try:
             store, paths = self.access.open_base(self.base), self._paths(made)
             store.sync(paths)
@@ -66,7 +68,7 @@ class WriteBase:
                 store.delete(path)
 
     def _paths(self, fragments: Iterable[DataFragment]) -> list[str]:
-        return [self._inside(file.path) for one in fragments for file in one.files if file.base_id == self.base.id]
+        return [self._inside(file.path) for fragment in fragments for file in fragment.files if file.base_id == self.base.id]
 
 
 def find_base(access: TableAccess, manifest: Manifest, base: str | int | None) -> WriteBase | None:
@@ -77,11 +79,11 @@ def find_base(access: TableAccess, manifest: Manifest, base: str | int | None) -
     """
     if base is None:
         return None
-    for one in manifest.base_paths:
-        known = (one.name, one.path) if isinstance(base, str) else (one.id,) if type(base) is int else ()
+    for path in manifest.base_paths:
+        known = (path.name, path.path) if isinstance(base, str) else (path.id,) if type(base) is int else ()
         if base in known:
-            return WriteBase(access, one)
-    there = ", ".join(one.name or str(one.id) for one in manifest.base_paths)
+            return WriteBase(access, path)
+    there = ", ".join(path.name or str(path.id) for path in manifest.base_paths)
     advice = f"It has {there}." if there else "Add one with t.settings.add_bases first."
     raise InvalidInput(f"Version {manifest.version} has no base {base!r}.", argument="base", advice=advice[:150])
 

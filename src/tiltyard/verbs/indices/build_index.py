@@ -166,7 +166,7 @@ def create_index(
             raise AlreadyExists(f"There is an index {name!r} already.", name=name, advice="Pass replace=True, or another name.")
         find_field(tree_of(manifest), new.build.column, "column")
         if runner is None or new.build.kind in VECTOR:  # the parts of a vector index share what they learn from all rows
-            made = build_segment(access, manifest, new.build, name, [one.id for one in manifest.fragments])
+            made = build_segment(access, manifest, new.build, name, [fragment.id for fragment in manifest.fragments])
         else:
             task = IndexTask(scan_task(access, manifest), new.build, _working_name(access, manifest, new.build, name))
             made = _merged(access, dataset_at(access, manifest), list(runner(task)), name)
@@ -191,14 +191,14 @@ def drop_index(
 
 
 def named(manifest: Manifest, name: str) -> tuple[IndexMetadata, ...]:
-    return tuple(one for one in indices_of(manifest) if one.name == name)
+    return tuple(index for index in indices_of(manifest) if index.name == name)
 
 
 def segments_of(manifest: Manifest, name: str) -> tuple[IndexMetadata, ...]:
     """The segments of an index that must be there."""
     found = named(manifest, name)
     if not found:
-        known = sorted({one.name for one in indices_of(manifest) if one.name not in SINGLETONS})
+        known = sorted({index.name for index in indices_of(manifest) if index.name not in SINGLETONS})
         there = f"it has {', '.join(known[:10])}" if known else "it has none"
         raise NotFound(f"Version {manifest.version} has no index {name!r}; {there}.", name=name)
     return found
@@ -209,7 +209,7 @@ def _name_for(new: NewIndex, manifest: Manifest) -> str:
     if new.name is not None:
         return new.name
     plain = f"{new.build.column}_idx"
-    taken = {one.name: one for one in indices_of(manifest)}
+    taken = {index.name: index for index in indices_of(manifest)}
     names = (plain if number == 1 else f"{plain}_{number}" for number in range(1, len(taken) + 2))
     return next(name for name in names if name not in taken or _is_same(taken[name], new.build, manifest))
 
@@ -238,7 +238,7 @@ def build_segment(access: TableAccess, manifest: Manifest, build: Build, name: s
 
 def _working_name(access: TableAccess, manifest: Manifest, build: Build, name: str) -> str:
     """pylance refuses to build under the name of an index on another column, though it need not stay; the name is given afterwards."""
-    free = all(_is_on(one, build.column, manifest) for one in named(manifest, name))
+    free = all(_is_on(index, build.column, manifest) for index in named(manifest, name))
     return name if free else access.runtime.random.uuid()
 
 
@@ -285,15 +285,15 @@ def _built(access: TableAccess, dataset: LanceDataset, build: Build, working_nam
 
 def _merged(access: TableAccess, dataset: LanceDataset, staged: Sequence[Any], name: str) -> IndexMetadata:
     """Segments as one."""
-    parts = [as_metadata(one, name) for one in staged]
+    parts = [as_metadata(item, name) for item in staged]
     try:
         with lance_errors(access, "build index", dataset.version):
             made = as_metadata(dataset.merge_existing_index_segments(list(staged)), name)
     except TiltyardError as error:
         discard_segments(access, parts, error)
         raise
-    discard_segments(access, [one for one in parts if one.uuid != made.uuid])
-    return replace(made, dataset_version=min(one.dataset_version for one in parts))
+    discard_segments(access, [part for part in parts if part.uuid != made.uuid])
+    return replace(made, dataset_version=min(part.dataset_version for part in parts))
 
 
 def as_metadata(made: Any, name: str) -> IndexMetadata:
@@ -307,7 +307,7 @@ def as_metadata(made: Any, name: str) -> IndexMetadata:
         details=made.index_details,
         index_version=made.index_version,
         created_at=int(made.created_at.timestamp() * 1000) if made.created_at else None,
-        files=tuple(IndexFile(one.path, one.size_bytes) for one in made.files or ()),
+        files=tuple(IndexFile(file.path, file.size_bytes) for file in made.files or ()),
         covering_fields=tuple(made.covering_fields),
     )
 
@@ -333,9 +333,9 @@ def discard_segments(access: TableAccess, segments: Iterable[IndexMetadata], fai
     """Removes the files of segments no version will ever name, unless the failure leaves that open. The rest is cleanup's."""
     if isinstance(failure, OutcomeUnknown):
         return
-    for one in segments:
+    for segment in segments:
         with suppress(StorageError):
-            for info in list(access.store.list(f"{DIRECTORY}{one.uuid}/")):
+            for info in list(access.store.list(f"{DIRECTORY}{segment.uuid}/")):
                 access.store.delete(info.path)
 
 

@@ -64,27 +64,27 @@ def list_indices(access: TableAccess, manifest: Manifest, dataset: Callable[[], 
         return ()
     kinds = kinds_of(access, dataset()) if any(_kind(several[0]) is None for several in by_name.values()) else {}
     tree = field_tree(manifest.fields)
-    live = {one.id: one.live_rows for one in manifest.fragments}
+    live = {fragment.id: fragment.live_rows for fragment in manifest.fragments}
     found = []
     for name in sorted(by_name):
         segments = sorted(by_name[name], key=lambda one: one.dataset_version)
-        fragments = sorted(BitMap.union(BitMap(), *(covered(one) or BitMap() for one in segments)) & BitMap(live))
+        fragments = sorted(BitMap.union(BitMap(), *(covered(segment) or BitMap() for segment in segments)) & BitMap(live))
         missing = sorted(set(live).difference(fragments))
-        stamps = [one.created_at for one in segments if one.created_at is not None]
-        files = [one.size for segment in segments for one in segment.files]
+        stamps = [segment.created_at for segment in segments if segment.created_at is not None]
+        files = [file.size for segment in segments for file in segment.files]
         found.append(
             IndexInfo(
                 name=name,
                 type=_kind(segments[0]) or kinds.get(name, "UNKNOWN"),
                 columns=tuple(tree.path(tree.by_id[number]) for number in segments[0].fields if number in tree.by_id),
-                segments=tuple(one.uuid for one in segments),
+                segments=tuple(segment.uuid for segment in segments),
                 fragments=tuple(fragments),
                 missing=tuple(missing),
                 rows=sum(live[number] for number in fragments),
                 missing_rows=sum(live[number] for number in missing),
-                version=max(one.dataset_version for one in segments),
+                version=max(segment.dataset_version for segment in segments),
                 created=datetime.fromtimestamp(max(stamps) / 1000, UTC) if stamps else None,
-                bytes=sum(files) if all(one.files for one in segments) else None,
+                bytes=sum(files) if all(segment.files for segment in segments) else None,
             )
         )
     return tuple(found)
@@ -98,4 +98,4 @@ def _kind(index: IndexMetadata) -> str | None:
 def kinds_of(access: TableAccess, dataset: LanceDataset) -> dict[str, str]:
     """The kinds of all indices, as pylance says."""
     with lance_errors(access, "read indices", dataset.version):
-        return {one.name: one.index_type.upper() for one in dataset.describe_indices()}
+        return {index.name: index.index_type.upper() for index in dataset.describe_indices()}

@@ -111,7 +111,7 @@ def _sharded(made: pb.MemWalIndexDetails, transform: str, result: str, source: i
 
 def _column(manifest: Manifest, name: str) -> tuple[int, str]:
     """A top-level column's id and type."""
-    found = next((one for one in field_tree(manifest.fields).below(-1) if one.name == name), None)
+    found = next((field for field in field_tree(manifest.fields).below(-1) if field.name == name), None)
     if found is None:
         raise InvalidInput(f"There is no column {name!r}.", argument="column")
     kind = str(arrow_from_fields(manifest.fields, manifest.schema_metadata).field(name).type)

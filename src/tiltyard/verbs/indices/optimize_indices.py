@@ -98,7 +98,7 @@ def extend_index(
 
 def names_of(manifest: Manifest) -> list[str]:
     """The indices that can be brought up to date."""
-    return sorted({one.name for one in indices_of(manifest) if one.name not in SINGLETONS})
+    return sorted({index.name for index in indices_of(manifest) if index.name not in SINGLETONS})
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,25 +123,25 @@ class _Work:
 
     def change(self) -> _Change | None:
         raw = segments_of(self.manifest, self.name)
-        segments = [one for one in current(self.manifest) if one.name == self.name]
-        live = {one.id: one for one in self.manifest.fragments}
-        known = [covered(one) for one in segments]
-        missing = [live[number] for number in sorted(BitMap(live).difference(*(one for one in known if one is not None)))]
-        stale = {one.uuid for one in raw if self._is_behind(one)}
+        segments = [index for index in current(self.manifest) if index.name == self.name]
+        live = {fragment.id: fragment for fragment in self.manifest.fragments}
+        known = [covered(segment) for segment in segments]
+        missing = [live[number] for number in sorted(BitMap(live).difference(*(bitmap for bitmap in known if bitmap is not None)))]
+        stale = {index.uuid for index in raw if self._is_behind(index)}
         dataset = dataset_at(self.access, self.manifest)
         build = known_build(self.access, self.manifest, dataset, raw[0], self.how)
         anew = (
             self.how.retrain
-            or any(one is None for one in known)
+            or any(bitmap is None for bitmap in known)
             or (bool(stale) and (build.kind in VECTOR or self.how.merge))
-            or any(one.uuid in stale and self._is_renamed(one) for one in raw)
-            or (build.kind not in _INEXACT and not all(self._is_new_to(one, missing) for one in raw))
+            or any(index.uuid in stale and self._is_renamed(index) for index in raw)
+            or (build.kind not in _INEXACT and not all(self._is_new_to(index, missing) for index in raw))
         )
         if not anew and self.how.merge and build.kind in VECTOR:
             anew = len(raw) + bool(missing) > 1
         if anew:
             return self._made_anew(build, raw, live.values())
-        empty = {one.uuid for one, bitmap in zip(segments, known, strict=True) if not (bitmap or BitMap()) & BitMap(live)}
+        empty = {index.uuid for index, bitmap in zip(segments, known, strict=True) if not (bitmap or BitMap()) & BitMap(live)}
         return self._added(build, raw, missing, stale, empty, dataset)
 
     def _made_anew(self, build: Build, raw: tuple[IndexMetadata, ...], live: Iterable[DataFragment]) -> _Change | None:
@@ -149,22 +149,22 @@ class _Work:
         if not fragments and build.kind == "BITMAP":
             return None  # it cannot be built of nothing, and nothing is there that it could be wrong about
         try:
-            made = build_segment(self.access, self.manifest, build, self.name, [one.id for one in fragments])
+            made = build_segment(self.access, self.manifest, build, self.name, [fragment.id for fragment in fragments])
         except InvalidInput:
             if build.kind not in VECTOR or self.how.retrain:
                 raise
             return None  # too few rows are left to train on; queries go on to scan those that are not covered
-        return _Change((made,), raw, sum(one.live_rows for one in fragments))
+        return _Change((made,), raw, sum(fragment.live_rows for fragment in fragments))
 
     def _added(
         self, build: Build, raw: tuple[IndexMetadata, ...], missing: list[DataFragment], stale: set[str], empty: set[str],
         dataset: LanceDataset,
     ) -> _Change | None:  # fmt: skip
         new: list[IndexMetadata] = []
-        rows = sum(one.live_rows for one in missing)
+        rows = sum(fragment.live_rows for fragment in missing)
         if missing:
             try:
-                new.append(build_segment(self.access, self.manifest, build, self.name, [one.id for one in missing]))
+                new.append(build_segment(self.access, self.manifest, build, self.name, [fragment.id for fragment in missing]))
             except InvalidInput:
                 if build.kind not in VECTOR:
                     raise
@@ -172,17 +172,17 @@ class _Work:
         try:
             if self.how.merge and len(raw) + len(new) > 1:
                 merged = self._merged(dataset, [*map(self._without_gone, raw), *new])
-                discard_segments(self.access, (one for one in new if one.uuid != merged.uuid))
+                discard_segments(self.access, (index for index in new if index.uuid != merged.uuid))
                 return _Change((merged,), raw, rows)
-            stays = [one for one in raw if one.uuid not in empty]
-            away = [one for one in raw if one.uuid in empty] if new or stays else []
-            for one in stays:
-                if one.uuid in stale:
-                    mapped = self._merged(dataset, [one])
-                    if mapped.uuid == one.uuid:  # nothing was written
+            stays = [index for index in raw if index.uuid not in empty]
+            away = [index for index in raw if index.uuid in empty] if new or stays else []
+            for stay in stays:
+                if stay.uuid in stale:
+                    mapped = self._merged(dataset, [stay])
+                    if mapped.uuid == stay.uuid:  # nothing was written
                         raise InvalidInput(f"Index {self.name} cannot follow.", argument="name")
                     new.append(mapped)
-                    away.append(one)
+                    away.append(stay)
         except InvalidInput:  # some kinds cannot follow every rewrite
             discard_segments(self.access, new)
             return self._made_anew(build, raw, self.manifest.fragments)
@@ -199,7 +199,7 @@ class _Work:
     def _merged(self, dataset: LanceDataset, segments: Sequence[IndexMetadata]) -> IndexMetadata:
         """One segment of several; pylance follows rewritten fragments on the way."""
         with lance_errors(self.access, "build index", dataset.version):
-            made = dataset.merge_existing_index_segments([_for_lance(one) for one in segments])
+            made = dataset.merge_existing_index_segments([_for_lance(segment) for segment in segments])
         return as_metadata(made, self.name)
 
     def _is_behind(self, segment: IndexMetadata) -> bool:
@@ -208,7 +208,7 @@ class _Work:
 
     def _is_renamed(self, segment: IndexMetadata) -> bool:
         """Whether its coverage was put into newer terms than its files. pylance goes by the coverage, and would take it for up to date."""
-        later = (one for one in reuse_versions(self.manifest) if segment.dataset_version < one.dataset_version)
+        later = (version for version in reuse_versions(self.manifest) if segment.dataset_version < version.dataset_version)
         new = BitMap().union(*(after for version in later for _, after in _sides(version)))
         return bool((covered(segment) or BitMap()) & new)
 
@@ -220,10 +220,10 @@ class _Work:
         highest = highest_fragment_id(born)
         if highest is None:
             return True
-        before = BitMap(_sources(reuse_versions(self.manifest), [one.id for one in fragments]))
+        before = BitMap(_sources(reuse_versions(self.manifest), [fragment.id for fragment in fragments]))
         if before and before.min() <= highest:
             return False
-        return not has_stable_row_ids(self.manifest) or all(_lowest_row_id(one) >= born.next_row_id for one in fragments)
+        return not has_stable_row_ids(self.manifest) or all(_lowest_row_id(fragment) >= born.next_row_id for fragment in fragments)
 
 
 # ---- what a segment can know -----------------------------------------------------------------------------------------------
@@ -231,12 +231,12 @@ class _Work:
 
 def _born(access: TableAccess, run: Execution, segment: IndexMetadata) -> Manifest:
     """A version at least as new as the one the segment was built on; as old as the history tells."""
-    versions = [one.version for one in access.log.versions() if one.version <= run.read.manifest.version]
+    versions = [version.version for version in access.log.versions() if version.version <= run.read.manifest.version]
     low, high, found = 0, len(versions) - 1, run.read
     while low <= high:
         middle = (low + high) // 2
         file = _peeked(access, versions[middle], run.scheme)
-        if file is not None and any(one.uuid == segment.uuid for one in indices_of(file.manifest)):
+        if file is not None and any(index.uuid == segment.uuid for index in indices_of(file.manifest)):
             found, high = file, middle - 1
         else:
             low = middle + 1
@@ -245,7 +245,7 @@ def _born(access: TableAccess, run: Execution, segment: IndexMetadata) -> Manife
     except (NotFound, CorruptTable):
         return found.manifest
     operation = made_by.operation
-    if isinstance(operation, CreateIndex) and any(one.uuid == segment.uuid for one in operation.new_indices):
+    if isinstance(operation, CreateIndex) and any(index.uuid == segment.uuid for index in operation.new_indices):
         read = _peeked(access, made_by.read_version, run.scheme)
         return found.manifest if read is None else read.manifest
     return found.manifest
@@ -276,7 +276,10 @@ def reuse_versions(manifest: Manifest) -> Versions:
 
 
 def _sides(version: pb.FragmentReuseIndexDetails.Version) -> list[tuple[BitMap, BitMap]]:
-    return [(BitMap(one.id for one in group.old_fragments), BitMap(one.id for one in group.new_fragments)) for group in version.groups]
+    return [
+        (BitMap(fragment.id for fragment in group.old_fragments), BitMap(fragment.id for fragment in group.new_fragments))
+        for group in version.groups
+    ]
 
 
 def _sources(versions: Versions, fragments: Iterable[int]) -> BitMap:
@@ -305,7 +308,7 @@ def _concerning(segment: IndexMetadata, versions: Versions) -> Versions:
 
 
 def _is_behind(segment: IndexMetadata, versions: Versions) -> bool:
-    return any(segment.dataset_version < one.dataset_version for one in _concerning(segment, versions))
+    return any(segment.dataset_version < version.dataset_version for version in _concerning(segment, versions))
 
 
 # ---- how it was built ------------------------------------------------------------------------------------------------------
@@ -316,7 +319,7 @@ def known_build(access: TableAccess, manifest: Manifest, dataset: LanceDataset, 
     tree = field_tree(manifest.fields)
     column = tree.path(tree.by_id[segment.fields[0]])
     with lance_errors(access, "read indices", dataset.version):
-        told = next(one for one in dataset.describe_indices() if one.name == segment.name)
+        told = next(index for index in dataset.describe_indices() if index.name == segment.name)
         kind = _KINDS.get(told.index_type.upper(), told.index_type.upper())
         options: dict[str, Any] = {}
         if kind in VECTOR:
@@ -374,13 +377,13 @@ def mended(access: TableAccess, done: Committed, scheme: Scheme, properties: Map
     pylance translates what an index says of rewritten fragments, but opens no graph of which a row was deleted before the rewrite.
     """
     result, file = done
-    met = {result.operation, *(one.operation for one in result.rebased_over)}
+    met = {result.operation, *(winner.operation for winner in result.rebased_over)}
     if not met >= {CreateIndex.name, Rewrite.name} or has_stable_row_ids(file.manifest):
         return done
     versions = reuse_versions(file.manifest)
-    behind = {one.name for one in indices_of(file.manifest) if one.name not in SINGLETONS and _is_behind(one, versions)}
+    behind = {index.name for index in indices_of(file.manifest) if index.name not in SINGLETONS and _is_behind(index, versions)}
     with lance_errors(access, "read indices", file.manifest.version):
-        kinds = {one.name: one.index_type for one in dataset_at(access, file.manifest).describe_indices()} if behind else {}
+        kinds = {index.name: index.index_type for index in dataset_at(access, file.manifest).describe_indices()} if behind else {}
     for name in sorted(behind):
         if "HNSW" in kinds.get(name, ""):
             _, file = extend_index(access, file, scheme, name, Extension(), properties, policy)
@@ -416,14 +419,16 @@ def _trimmed(access: TableAccess, manifest: Manifest, entry: IndexMetadata) -> I
     needed: set[int] = set()
     for index in indices_of(manifest):
         if index.name not in SINGLETONS:
-            behind = [one.dataset_version for one in _concerning(index, versions) if index.dataset_version < one.dataset_version]
+            behind = [
+                version.dataset_version for version in _concerning(index, versions) if index.dataset_version < version.dataset_version
+            ]
             needed.update(behind)
-    kept = [one for one in versions if one.dataset_version in needed]
+    kept = [version for version in versions if version.dataset_version in needed]
     if len(kept) == len(versions):
         return None
     del details.inline.versions[:]
     details.inline.versions.extend(kept)
-    new = BitMap(one.id for version in kept for group in version.groups for one in group.new_fragments)
+    new = BitMap(fragment.id for version in kept for group in version.groups for fragment in group.new_fragments)
     url = entry.details[0] if entry.details else ""
     return replace(
         entry,

@@ -125,7 +125,7 @@ class Sides:
     def check(self, condition: str) -> None:
         """Refuses a condition that is not one expression over columns of both sides, whether or not any rows match."""
         both = {"source": self.source.schema, "target": self.schema}
-        fields = {side: [_bare(one) for one in schema if self._can_be_named(one.name)] for side, schema in both.items()}
+        fields = {side: [_bare(item) for item in schema if self._can_be_named(item.name)] for side, schema in both.items()}
         try:
             checked(condition, pa.schema([pa.field(side, pa.struct(members)) for side, members in fields.items()]), "condition")
         except InvalidInput as error:

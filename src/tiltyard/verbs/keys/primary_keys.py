@@ -91,14 +91,14 @@ def key_of_fields(manifest: HasFields, fields: Iterable[int]) -> Key | None:
     """The key by its field ids, as its columns are called in this version; None if one is gone."""
     tree = field_tree(manifest.fields)
     found = [tree.by_id.get(number) for number in fields]
-    parts = [one for one in found if one is not None]
+    parts = [field for field in found if field is not None]
     if len(parts) < len(found) or not parts:
         return None
-    return Key(tuple(parse_path(tree.path(one)) for one in parts), tuple(one.id for one in parts))
+    return Key(tuple(parse_path(tree.path(part)) for part in parts), tuple(part.id for part in parts))
 
 
 def primary_key_of(manifest: HasFields) -> Key | None:
-    return key_of_fields(manifest, [one.id for one in primary_key_fields(manifest.fields)])
+    return key_of_fields(manifest, [field.id for field in primary_key_fields(manifest.fields)])
 
 
 def check_comparable(manifest: HasFields, key: Key) -> Key:
@@ -108,7 +108,7 @@ def check_comparable(manifest: HasFields, key: Key) -> Key:
         UnsupportedFeature: they cannot: JSON is read in another spelling than it was written in, and vectors are no keys.
     """
     for number, name in zip(key.fields, key.names, strict=True):
-        kind = next(one.logical_type for one in manifest.fields if one.id == number)
+        kind = next(field.logical_type for field in manifest.fields if field.id == number)
         if kind not in _FLOATS and not has_key_bytes(kind):
             raise UnsupportedFeature(
                 f"Keys of type {kind} ({name}) cannot be compared.",
@@ -126,19 +126,19 @@ def key_of_columns(manifest: Manifest, columns: Sequence[str]) -> Key:
         InvalidInput: there is no such column, or its values cannot be compared.
     """
     tree = field_tree(manifest.fields)
-    by_path = {parse_path(tree.path(one)): one for one in tree.fields}
+    by_path = {parse_path(tree.path(field)): field for field in tree.fields}
     found: dict[tuple[str, ...], Field] = {}
     for column in columns:
         path = parse_path(column)
         if path not in by_path:
-            there = ", ".join(one.name for one in tree.fields if one.parent_id < 0)
+            there = ", ".join(field.name for field in tree.fields if field.parent_id < 0)
             raise InvalidInput(f"There is no column {column}.", argument="on", advice=f"Columns are {there[:120]}.")
-        if has_members(by_path[path].logical_type) or any(one.logical_type != "struct" for one in tree.ancestors(by_path[path])):
+        if has_members(by_path[path].logical_type) or any(ancestor.logical_type != "struct" for ancestor in tree.ancestors(by_path[path])):
             raise InvalidInput(f"Column {column} has members or lies in a list and cannot be compared.", argument="on")
         found[path] = by_path[path]
     if len(found) < len(columns) or not found:
         raise InvalidInput("Name at least one column, and each only once.", argument="on")
-    return Key(tuple(found), tuple(one.id for one in found.values()))
+    return Key(tuple(found), tuple(field.id for field in found.values()))
 
 
 def _leaf(rows: pa.RecordBatch | pa.Table, path: Sequence[str]) -> pa.ChunkedArray | pa.Array:
@@ -201,15 +201,15 @@ class KnownKeys:
     def matches(self, keys: pa.Table) -> tuple[Numbers, Numbers]:
         """Which of these keys we have, in order, and in which row each. Only where no key is repeated."""
         columns = [
-            one if one.type.equals(ours.type) else one.cast(ours.type)
-            for one, ours in zip(map(comparable, keys.columns), self._columns, strict=True)
+            item if item.type.equals(ours.type) else item.cast(ours.type)
+            for item, ours in zip(map(comparable, keys.columns), self._columns, strict=True)
         ]
         if not self._marks.distinct:
             found = self._numbers().find(columns)
             return np.flatnonzero(found.is_valid().to_numpy(zero_copy_only=False)), found.drop_null().to_numpy().astype(np.int64)
         places, rows = self._marks.pairs(columns)
-        for one, ours in zip(columns, self._columns, strict=True):
-            equal = _equal(one.take(pa.array(places)), ours.take(pa.array(rows)))
+        for item, ours in zip(columns, self._columns, strict=True):
+            equal = _equal(item.take(pa.array(places)), ours.take(pa.array(rows)))
             places, rows = places[equal], rows[equal]
         return places, rows
 
@@ -320,7 +320,7 @@ class NewKeys:
         return self.key.fields
 
     def shared_with(self, fragments: Sequence[DataFragment], manifest: Manifest) -> list[str]:
-        return self._shared(manifest, [one.id for one in fragments])
+        return self._shared(manifest, [fragment.id for fragment in fragments])
 
     def shared_with_all(self, manifest: Manifest) -> list[str]:
         """Some keys, in words, that rows of the version have."""
