@@ -66,7 +66,7 @@ def test_row(row: Row, workshop: Workshop, tmp_path: Path) -> None:
 def _goes_through(row: Row, workshop: Workshop, table: Path, template: Template, before: World) -> None:
     deeds, read, latest = row.deeds, template.version, head(table)
     captured = workshop.captured(deeds.table, deeds.mine, MINE)
-    result = commit(table, deeds.mine, captured, read, commit=ty.CommitOptions(race_retries=deeds.retries))
+    result = commit(table, deeds.mine, captured, read, race_retries=deeds.retries)
     assert (result.version, result.operation, result.read_version) == (latest + 1, deeds.mine.operation, read)
     assert [winner.version for winner in result.rebased_over] == list(range(read + 1, latest + 1))
     assert_world(table, deeds.mine.effect(before, template.past))
@@ -79,7 +79,7 @@ def _is_refused(row: Row, workshop: Workshop, table: Path, read: int, kind: type
     latest, names = head(table), transactions(table)
     captured = workshop.captured(row.deeds.table, row.deeds.mine, MINE)
     with pytest.raises(kind) as caught:
-        commit(table, row.deeds.mine, captured, read, commit=ty.CommitOptions(race_retries=row.deeds.retries))
+        commit(table, row.deeds.mine, captured, read, race_retries=row.deeds.retries)
     assert type(caught.value) is kind
     assert head(table) == latest
     assert transactions(table) == names

@@ -27,12 +27,13 @@ def transactions(table: Path) -> set[str]:
     return {path.name for path in (table / "_transactions").iterdir()}
 
 
-def commit(table: Path, deed: Deed, captured: Captured, read_version: int, **options: Any) -> ty.CommitResult:
+def commit(table: Path, deed: Deed, captured: Captured, read_version: int, race_retries: int = 20) -> ty.CommitResult:
     """Through our low door, from a handle of its own. What has no place in an operation goes through the door behind it."""
     captured.deliver(table)
     ours = open_ours(table)
     if captured.reuse is None:
-        return ours.commit(captured.operation, read_version=read_version, **options, commit=ty.CommitOptions(properties=deed.properties))
+        how = ty.CommitOptions(deed.properties, race_retries)
+        return ours.commit(captured.operation, read_version=read_version, commit=how)
     read = committed(table, read_version).file
     transaction = Transaction(read_version, str(uuid4()), captured.operation)
     result, _ = ours._access.committer.commit(transaction, read, Scheme.V2, RetryPolicy(), reuse=captured.reuse, unverified=True)

@@ -56,9 +56,9 @@ def by_pylance(stale: Any, deed: Deed, captured: Captured | None) -> Came:
     return Came("committed")
 
 
-def by_us(table: Path, deed: Deed, captured: Captured, read_version: int, **options: Any) -> Came:
+def by_us(table: Path, deed: Deed, captured: Captured, read_version: int) -> Came:
     try:
-        commit(table, deed, captured, read_version, **options)
+        commit(table, deed, captured, read_version)
     except ty.errors.RetryableConflict as error:
         return Came("retryable", str(error))
     except ty.errors.IncompatibleConflict as error:
