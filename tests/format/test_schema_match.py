@@ -13,8 +13,7 @@ from tests.support.stock import stock_manifest
 from tiltyard.errors import InvalidInput
 from tiltyard.format.codec import field_from_pb
 from tiltyard.format.fields import leaf_ids
-from tiltyard.format.schema import fields_from_arrow
-from tiltyard.format.schema_match import match_schema
+from tiltyard.format.schema import fields_from_arrow, match_schema
 
 INT = pa.int32()
 BLOB = {"lance-encoding:blob": "true"}

@@ -43,7 +43,7 @@ BY_PATH: Final[dict[str, tuple[str, ...]]] = {
         "tests/pipeline/test_example.py",
     ),
     "process": (
-        "tests/api/test_bench_verbs.py::test_the_command_prints_figures",
+        "tests/api/test_bench_verbs.py",
         "tests/api/test_errors.py::test_errors_reach_the_parent_process_whole",
         "tests/catalog/test_line.py",
         "tests/catalog/test_records_sqlite.py::TestDisk",
@@ -71,7 +71,6 @@ BY_PATH: Final[dict[str, tuple[str, ...]]] = {
         "tests/transaction/test_mutants.py",
     ),
     "slow": (
-        "tests/api/test_bench_verbs.py",
         "tests/catalog/test_records_conformance.py::TestManifest",
         "tests/faults/test_cleanup_races.py",
         "tests/faults/test_fault_sweep.py",

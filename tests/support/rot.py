@@ -14,8 +14,7 @@ import tiltyard as ty
 from tests.support.arrow_types import STORABLE
 from tests.support.samples import sample
 from tiltyard.errors import InvalidInput
-from tiltyard.format.schema import fields_from_arrow
-from tiltyard.format.schema_match import check_encodable
+from tiltyard.format.schema import check_encodable, fields_from_arrow
 
 NOW = timedelta(0)
 

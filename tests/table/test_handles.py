@@ -13,7 +13,7 @@ import pytest
 
 import tiltyard as ty
 from tiltyard.errors import NotFound
-from tiltyard.format.schema_match import match_schema
+from tiltyard.format.schema import match_schema
 from tiltyard.verbs.write import Appending
 
 

@@ -12,6 +12,7 @@ import ctypes
 import errno
 import os
 import shutil
+from collections.abc import Set
 
 from tiltyard.errors import StorageError
 from tiltyard.storage.paths import TEMPORARY_PREFIX
@@ -178,6 +179,19 @@ def sync_parent(path: str) -> str:
     except PermissionError:
         pass  # a directory that may be entered but not read cannot be flushed by anybody with our rights
     return parent
+
+
+def sync_above(directory: str, flushed: Set[str]) -> set[str]:
+    """Flushes the directories above, up to the mount point or to one that was flushed before; returns those that are flushed now.
+
+    Another process, pylance for one, may have made them just now and not have flushed them yet. If one fails, none counts as flushed.
+    """
+    settled = {directory}
+    here = os.path.realpath(directory)
+    while here not in flushed and not os.path.ismount(here):
+        settled.add(here)
+        here = sync_parent(here)
+    return settled
 
 
 def read_range(path: str, start: int, length: int) -> bytes:

@@ -291,23 +291,11 @@ class LocalStore:
         try:
             files.sync_path(directory)
             if directory not in self._anchored:
-                self._anchor(directory)
+                self._anchored |= files.sync_above(directory, self._anchored)
         except OSError as error:
             if maybe_applied:
                 raise self._in_doubt("flush the directory of", path, error) from error
             raise files.storage_error("flush the directory of", path, self.uri, error) from error
-
-    def _anchor(self, directory: str) -> None:
-        """Flushes the directories above, up to where the file system is mounted, each once.
-
-        Anybody may have made them just now and not have flushed them yet, also those above the root: pylance makes them all.
-        """
-        settled = {directory}
-        here = os.path.realpath(directory)
-        while here not in self._anchored and not os.path.ismount(here):
-            settled.add(here)
-            here = files.sync_parent(here)
-        self._anchored |= settled  # only now: after a failure all of them are flushed again
 
     def _failed(self, action: str, path: str, error: OSError) -> StorageError:
         """What to say when the step that names a file failed."""

@@ -19,8 +19,7 @@ from tiltyard.format.logical_types import storage_type
 from tiltyard.format.manifest import Manifest
 from tiltyard.format.manifest_file import ManifestFile
 from tiltyard.format.names import Scheme
-from tiltyard.format.schema import arrow_from_fields
-from tiltyard.format.schema_match import check_encodable, match_schema
+from tiltyard.format.schema import arrow_from_fields, check_encodable, match_schema
 from tiltyard.format.values import DataFragment, Field
 from tiltyard.transaction.apply.next_manifest import has_stable_row_ids
 from tiltyard.transaction.new_files import new_files

@@ -20,8 +20,7 @@ from tiltyard.format.manifest import Manifest
 from tiltyard.format.manifest_file import ManifestFile
 from tiltyard.format.names import Scheme
 from tiltyard.format.roaring import encode_roaring
-from tiltyard.format.schema import arrow_from_fields
-from tiltyard.format.schema_match import match_schema
+from tiltyard.format.schema import arrow_from_fields, match_schema
 from tiltyard.format.values import DataFragment, Field
 from tiltyard.options import FileLimits
 from tiltyard.transaction.apply.next_manifest import has_stable_row_ids

@@ -17,8 +17,7 @@ from tiltyard.format.manifest import Manifest
 from tiltyard.format.manifest_file import ManifestFile
 from tiltyard.format.names import Scheme
 from tiltyard.format.safe_text import check_encodes, check_text
-from tiltyard.format.schema import arrow_from_fields, fields_from_arrow
-from tiltyard.format.schema_match import SchemaMatch, check_encodable, match_schema
+from tiltyard.format.schema import SchemaMatch, arrow_from_fields, check_encodable, fields_from_arrow, match_schema
 from tiltyard.format.values import DataFormat, DataFragment, Field
 from tiltyard.options import FileLimits, OnDuplicate, TableOptions
 from tiltyard.storage import refuse_file

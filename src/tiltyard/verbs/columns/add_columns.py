@@ -14,8 +14,7 @@ from tiltyard.format.keys import primary_key_fields
 from tiltyard.format.manifest import Manifest
 from tiltyard.format.manifest_file import ManifestFile
 from tiltyard.format.names import Scheme
-from tiltyard.format.schema import fields_from_arrow
-from tiltyard.format.schema_match import check_encodable
+from tiltyard.format.schema import check_encodable, fields_from_arrow
 from tiltyard.format.values import DataFragment, Field
 from tiltyard.transaction.operations import Merge
 from tiltyard.transaction.transaction import Transaction

@@ -15,8 +15,7 @@ from tiltyard.format.flags import check_writable
 from tiltyard.format.manifest import Manifest
 from tiltyard.format.manifest_file import ManifestFile
 from tiltyard.format.names import Scheme
-from tiltyard.format.schema import arrow_from_fields, fields_from_arrow
-from tiltyard.format.schema_match import check_encodable
+from tiltyard.format.schema import arrow_from_fields, check_encodable, fields_from_arrow
 from tiltyard.format.values import CREATED_AT_FIELD, ROW_ID_FIELD, UPDATED_AT_FIELD, DataFragment, Field
 from tiltyard.transaction.operations import Merge, Operation, Project
 from tiltyard.transaction.transaction import Transaction

@@ -20,8 +20,7 @@ from tiltyard.errors import InvalidInput, StorageError, UnsupportedFeature
 from tiltyard.format.digests import Digest
 from tiltyard.format.fields import leaf_ids
 from tiltyard.format.manifest import Manifest
-from tiltyard.format.schema import arrow_from_fields, fields_from_arrow
-from tiltyard.format.schema_match import SchemaMatch, check_encodable, match_schema
+from tiltyard.format.schema import SchemaMatch, arrow_from_fields, check_encodable, fields_from_arrow, match_schema
 from tiltyard.format.values import DataFragment, Field
 from tiltyard.interfaces import ObjectStore
 from tiltyard.options import FileLimits, Storage, TableOptions
