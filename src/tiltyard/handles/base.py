@@ -17,7 +17,7 @@ from tiltyard.transaction.race import CommitResult
 from tiltyard.verbs.cleanup.auto_cleanup import clean_up_when_due
 from tiltyard.verbs.engine.access import TableAccess
 from tiltyard.verbs.explain import LOST, keep_attempt
-from tiltyard.verbs.write import Appending
+from tiltyard.verbs.write import AppendCache
 
 if TYPE_CHECKING:
     from lance import LanceDataset
@@ -33,7 +33,7 @@ class Handle:
         self._scheme = scheme
         self._moving = threading.Lock()
         self._lance: tuple[ManifestFile, LanceDataset] | None = None
-        self._appending: Appending | None = None
+        self._appends = AppendCache()
         self._in_doubt: dict[str, int] = {}
 
     # A handle inside a transaction notes what it hands out. The two below are for those who need less than all of the table.
@@ -100,7 +100,8 @@ class Handle:
     def _replace(self, file: ManifestFile, scheme: Scheme) -> None:
         with self._moving:
             self._file, self._scheme = file, scheme
-            self._lance = self._appending = None
+            self._lance = None
+            self._appends.clear()
 
     def _commit(self, work: Callable[[], tuple[CommitResult, ManifestFile]]) -> CommitResult:
         access, read = self._blind()

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tiltyard.format.manifest_file import ManifestFile
 from tiltyard.handles.base import Handle
 from tiltyard.options import CommitOptions, FileLimits, OnDuplicate
 from tiltyard.transaction.race import CommitResult
@@ -17,7 +16,7 @@ from tiltyard.verbs.merge import merge_rows
 from tiltyard.verbs.merge_plan import MergeBuilder, MergePlan, merge_on
 from tiltyard.verbs.restore import restore_version, version_of
 from tiltyard.verbs.update import Assignment, Mode, update_rows
-from tiltyard.verbs.write import Appending, Writing, append_rows, overwrite_rows
+from tiltyard.verbs.write import Writing, append_rows, overwrite_rows
 
 
 class RowVerbs(Handle):
@@ -52,7 +51,7 @@ class RowVerbs(Handle):
         how = Writing(files or FileLimits(), on_duplicate)
         described, policy = commit_terms(commit, message)
         access, read = self._blind()
-        return self._commit(lambda: append_rows(access, read, self._scheme, data, self._appender, described, how, policy))
+        return self._commit(lambda: append_rows(access, read, self._scheme, data, self._appends, described, how, policy))
 
     def overwrite(
         self,
@@ -175,9 +174,3 @@ class RowVerbs(Handle):
         number = version_of(self._access, self._main, version)
         described, policy = commit_terms(commit, message)
         return self._commit(lambda: restore_version(*self._data(), self._scheme, number, described, policy))
-
-    def _appender(self, read: ManifestFile) -> Appending:
-        found, fields = self._appending, read.manifest.fields
-        if found is None or found.fields != fields:
-            found = self._appending = Appending(fields)
-        return found

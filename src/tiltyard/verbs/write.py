@@ -174,17 +174,33 @@ class Appending:
         return found
 
 
+class AppendCache:
+    """What the last append of a handle left for its next; dropped when the table's fields change."""
+
+    def __init__(self) -> None:
+        self._last: Appending | None = None
+
+    def at(self, read: ManifestFile) -> Appending:
+        found = self._last  # read once: other threads may put theirs in its place at any time
+        if found is None or found.fields != read.manifest.fields:
+            found = self._last = Appending(read.manifest.fields)
+        return found
+
+    def clear(self) -> None:
+        self._last = None
+
+
 def append_rows(
-    access: TableAccess, read: ManifestFile, scheme: Scheme, data: Any, appender: Callable[[ManifestFile], Appending],
+    access: TableAccess, read: ManifestFile, scheme: Scheme, data: Any, cache: AppendCache,
     properties: Mapping[str, str], how: Writing, policy: ReexecutionPolicy,
 ) -> Committed:  # fmt: skip
-    """Adds rows. ``appender`` gives what earlier appends left for a version."""
+    """Adds rows. ``cache`` holds what earlier appends of the handle left."""
     source = RowSource(access, data)
     passing: list[PassingKeys] = []
 
     def execute(run: Execution) -> Committed:
         manifest = run.read.manifest
-        appending = appender(run.read)
+        appending = cache.at(run.read)
         key = primary_key_of(manifest)
         checked = check_comparable(manifest, key) if key is not None and how.on_duplicate == "error" else None
         target = find_base(access, manifest, how.limits.base)
