@@ -257,7 +257,7 @@ def test_a_table_that_is_followed(bench: Bench, spark: SparkSession, monkeypatch
         for number in (4, 5):
             lake.table("t").append(pa.table({"id": [number], "k": ["c"], "n": [1]}))
         lake.cleanup(keep_snapshots=1, grace=timedelta(0))
-        with pytest.raises(ty.HistoryUnavailable, match=r"sources.changed had not read them: give it another name"):
+        with pytest.raises(ty.HistoryUnavailable, match=r"sources.changed had not read these versions. Give the source another name"):
             runner.run()
 
 
