@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from tiltyard.spark.placement import Work
     from tiltyard.spark.source import TiltyardSource
     from tiltyard.spark.spark_table import SparkReader, SparkTable
-    from tiltyard.spark.sql.statements import sql
+    from tiltyard.spark.statements.run_sql import sql
     from tiltyard.spark.target import Target
     from tiltyard.spark.write.merging import SparkMerge
 
@@ -27,7 +27,7 @@ _PUBLIC: Final = {
     "TransactionSpark": "tiltyard.spark.lake_tables",
     "Work": "tiltyard.spark.placement",
     "enable": "tiltyard.spark.enabling",
-    "sql": "tiltyard.spark.sql.statements",
+    "sql": "tiltyard.spark.statements.run_sql",
 }
 """Where each name is. Loaded when asked for: Spark's own processes import this package only for the source."""
 

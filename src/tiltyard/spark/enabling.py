@@ -13,7 +13,7 @@ from tiltyard.errors import InvalidInput, UnsupportedFeature
 from tiltyard.spark.placement import same_python
 from tiltyard.spark.read.optimizer_rule import TESTED, install, remove
 from tiltyard.spark.source import TiltyardSource
-from tiltyard.spark.sql.views import lake_options, make_views
+from tiltyard.spark.statements.views import lake_options, make_views
 from tiltyard.spark.target import Target
 
 if TYPE_CHECKING:

@@ -75,7 +75,7 @@ class NamedTables(ABC):
 
     def sql(self, text: str) -> DataFrame:
         """Runs a statement on the tables; see ``tiltyard.spark.sql``."""
-        from tiltyard.spark.sql.statements import run  # it knows this module
+        from tiltyard.spark.statements.run_sql import run  # it knows this module
 
         return run(self.session, text, self)
 

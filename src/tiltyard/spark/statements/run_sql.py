@@ -16,8 +16,8 @@ from tiltyard.spark.placement import Work, is_connect
 from tiltyard.spark.read.reading_tables import data_frame
 from tiltyard.spark.spark_expressions import ColumnFacts
 from tiltyard.spark.spark_table import SparkTable
-from tiltyard.spark.sql.plan_members import check_members
-from tiltyard.spark.sql.sql_plans import (
+from tiltyard.spark.statements.plan_members import check_members
+from tiltyard.spark.statements.sql_plans import (
     Relation,
     Statement,
     TargetTable,
