@@ -1,4 +1,4 @@
-"""The declarative pipeline: sources, steps in Spark, outputs to lake tables, all of a run in one transaction."""
+"""Declarative pipelines: sources, steps in Spark, outputs to lake tables, a run in one transaction."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ class Pipeline:
             session.stop()
 
     def runner(self, lake: Lake, spark: SparkSession | None = None, observer: Observer = ignore) -> Runner:
-        """For many runs on one open lake with one session; ``runner.spark.stop()`` ends a session that was started for it."""
+        """Many runs on one open lake and session; ``runner.spark.stop()`` ends a session it started."""
         return Runner(self.spec, lake, Spark(spark, self.spec.name, self.spec.spark), observer)
 
     def runs(self, *, lake: Lake | str | None = None, limit: int | None = None) -> Sequence[dict[str, Any]]:

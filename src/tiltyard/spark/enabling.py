@@ -53,7 +53,7 @@ class Enabled:
         return "; ".join([*parts, *self.notices])
 
     def refresh(self) -> Enabled:
-        """The same with the views that the lake has tables for now; without the rule, also at their latest versions."""
+        """Refreshes the views to the lake's tables as they are; without the rule also to latest versions."""
         if self._lake is None:
             return self
         return replace(self, views=make_views(self._spark, self._lake, self.views))

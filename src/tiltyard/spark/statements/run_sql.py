@@ -49,8 +49,10 @@ _numbers = count(1)
 
 
 def sql(session: SparkSession, text: str, lake: ty.Lake | ty.LakeTransaction | str | None = None, work: Work | None = None) -> DataFrame:
-    """Runs a statement. ``MERGE INTO``, ``UPDATE``, ``DELETE FROM``, ``INSERT`` and ``OPTIMIZE`` change tables of ours, each in one
-    commit; ``VERSION AS OF`` and ``TIMESTAMP AS OF`` look at their past. Everything else is Spark's.
+    """Runs a SQL statement on tables of a lake; what is not for them is passed on to Spark.
+
+    ``MERGE INTO``, ``UPDATE``, ``DELETE FROM``, ``INSERT`` and ``OPTIMIZE`` change tables of ours, each in one commit; ``VERSION AS OF``
+    and ``TIMESTAMP AS OF`` read earlier versions.
 
     Tables are named as in the lake, or by their path: ``tiltyard.`/data/readings```. Spark's own parser reads the statement, and Spark
     evaluates what is in it.
