@@ -1,4 +1,21 @@
-"""Tiltyard on Spark: the data source, distributed verbs and SQL, without JARs."""
+"""Tiltyard on Spark: the data source, distributed verbs and SQL, without JARs.
+
+Stands on the public names of Tiltyard alone. Executors read and write files by the tasks of ``tiltyard.distributed``; the driver commits.
+
+    ``source``              ``TiltyardSource``: ``format("tiltyard")``, from which Spark gets readers, writers and streams
+    ``source_options``      its options; ``target`` the table they name
+    ``enabling``            ``enable``: the source, the optimizer rule and views for a session
+    ``spark_table``         ``SparkReader``, ``SparkTable``: one table and its verbs
+    ``lake_tables``         ``LakeSpark``, ``TransactionSpark``: tables by name
+    ``jobs``                runs a function in each worker; ``placement`` decides between driver and executors
+    ``convert``             batches of one Arrow schema as another; ``spark_types`` types of Arrow and Spark
+    ``spark_expressions``   expressions that callers give
+    ``idempotency``         batches that Spark may send again
+
+Folders: ``read/``, ``write/``, ``stream/``, ``statements/`` (SQL).
+
+Fails as the verbs of a table do, on the driver; ``UnsupportedFeature`` where a session or a statement cannot be served.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Counts of commits in this process: how many, how fast, who stood in whose way."""
+"""Counts of commits in this process: how many, how fast, which operations conflict with which."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who is told of commits: the log, the counts, and whoever asks. The commit loop calls the functions below, and nothing else."""
+"""Who is notified of commits: the log, the counts, and callers' observers. The commit loop calls the functions below, and nothing else."""
 
 from __future__ import annotations
 

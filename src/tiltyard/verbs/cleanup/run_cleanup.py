@@ -1,4 +1,4 @@
-"""Removes old versions and files that nobody names, while others go on writing.
+"""Removes old versions and uncommitted files, while others go on writing.
 
 The order of work makes it safe to be interrupted anywhere, and to run twice at once: what is to go is recorded; then versions go, the
 oldest first; then the files that only they named. Between these steps it looks again at who has come meanwhile.
