@@ -87,7 +87,7 @@ class DeletionFile:
 
 @dataclass(frozen=True, slots=True)
 class DataFragment:
-    """Some rows of the table. Sequences are wire bytes here; ``format.rowids`` reads them."""
+    """Some rows of the table. Sequences are wire bytes here; ``format.row_ids`` reads them."""
 
     id: int
     files: tuple[DataFile, ...]

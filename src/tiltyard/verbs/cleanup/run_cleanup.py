@@ -122,7 +122,7 @@ def cleanup_table(
     """Cleans up one line of history.
 
     Args:
-        place: where it lies.
+        access: where it lies.
         main: the table's main line, which has the tags and branches.
         own: the caller's version, which stays.
         policy: what may go.

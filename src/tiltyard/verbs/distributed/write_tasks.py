@@ -59,7 +59,7 @@ class Piece:
         version: the version that its task was made at.
         part: what part of the rows it is, if its writer said so: of several pieces of one part only the first is committed.
         keys: the primary keys of its rows, unless they are too many to travel.
-        place: the table's directory that its files lie in.
+        access: the URI of the table's directory that its files lie in.
         digests: of its files, taken by the writer.
     """
 

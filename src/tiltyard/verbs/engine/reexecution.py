@@ -115,7 +115,7 @@ def run_verb(
     """Runs a verb, and after a conflict that allows it runs it again on the newest version.
 
     Args:
-        place: the table.
+        access: the table.
         read: the version the first run builds on.
         scheme: how the table's manifests are named.
         execute: plans, writes and commits, all on the version it is given; raises what the commit raised.
