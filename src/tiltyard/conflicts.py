@@ -1,4 +1,4 @@
-"""The conflict table: which operation goes over which, under what condition, and why. ``resolve`` decides by it."""
+"""The conflict table: which operations conflict, on what condition, and why; ``resolve`` applies it."""
 
 from tiltyard.transaction.conditions import CONDITIONS, Condition
 from tiltyard.transaction.context import Context, Found

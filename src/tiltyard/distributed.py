@@ -70,7 +70,7 @@ __all__ = [
 
 
 def whole_condition(text: str, schema: _pa.Schema, argument: str = "filter") -> str:
-    """A SQL condition as other processes may hand it to pylance: one expression over these columns, in brackets.
+    """A SQL condition that other processes may pass to pylance: one expression, checked and bracketed.
 
     Args:
         text: as the caller wrote it.
@@ -94,7 +94,7 @@ def new_table(
     storage_options: _Mapping[str, _Any] | None = None,
     durability: _Durability | None = None,
 ) -> WriteTask:
-    """A task for a table that is not there yet; ``create_table`` makes it. Arguments are those of ``Table.create``."""
+    """A task for a new table, which ``create_table`` makes; arguments are those of ``Table.create``."""
     access = _open_place(uri, _storage_of(storage, storage_options, durability))
     return _new_task(access, schema, primary_key, stable_row_ids, options)
 
@@ -133,10 +133,10 @@ def create_table(
 
 
 def once(source: str, number: int) -> dict[str, str]:
-    """Properties for a verb, whichever it is, that have it commit this piece of work once: an idempotency key.
+    """An idempotency key, as properties of a verb: the work with this number is committed once.
 
-    ``t.append(rows, commit=ty.CommitOptions(ty.distributed.once("ingest", 7)))`` commits, and when it is tried again, by anybody and at any
-    time, raises ``AlreadyCommitted``; so does a lower number. The number is kept in the config of the version that has the rows: it
+    ``t.append(rows, commit=ty.CommitOptions(ty.distributed.once("ingest", 7)))`` commits; when it is tried again, by any process and at
+    any time, it raises ``AlreadyCommitted``; so does a lower number. The number is kept in the config of the version that has the rows: it
     goes where they go, and no cleanup takes it away.
 
     Args:

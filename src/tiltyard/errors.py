@@ -51,7 +51,7 @@ class Winner:
 
 
 def fit(what: str, advice: str = "", limit: int = MESSAGE_LIMIT) -> str:
-    """Joins what happened and what to do, within ``limit`` characters. What happened is shortened first, but keeps at least half."""
+    """Joins what happened and what to do, within ``limit`` characters; the former is shortened first."""
     half = max(limit - len(what), limit - limit // 2) - 1
     if len(advice) > half:
         advice = advice[: half - 3] + "..."
@@ -184,7 +184,7 @@ class RetryableConflict(ConflictError):
 
 
 class ExpectedVersionMismatch(RetryableConflict):
-    """A table is not at the version that the caller named or that a transaction over several tables was built on.
+    """A table is not at the version that the caller named or a transaction was built on.
 
     Attributes:
         table: the table's name.
@@ -231,7 +231,7 @@ class IncompatibleConflict(ConflictError):
 
 
 class ContentionError(TiltyardError):
-    """The race for the next version was lost too often. There is no conflict: other writers only took each version number first.
+    """The race for the next version was lost too often. There is no conflict with any winner.
 
     Attributes:
         operation: the operation that was to be committed.
@@ -313,7 +313,7 @@ class OutcomeUnknown(TiltyardError):
 
 
 class HistoryUnavailable(TiltyardError):
-    """A version since the one the operation read is gone or unreadable, so conflicts cannot be checked and the commit is refused.
+    """A version since the one read is gone or unreadable, so conflicts cannot be checked.
 
     Attributes:
         operation: the operation that was to be committed.
@@ -404,7 +404,7 @@ class UnsupportedFeature(TiltyardError):
 
 
 class UnsafeStore(TiltyardError):
-    """The store overwrites existing objects although told to create only, so two writers could both win one version."""
+    """The store overwrites existing objects although told to create only: two writers could both win."""
 
     kind = "unsafe-store"
     default_advice = "Nothing was committed. Use handler=ty.locks.LockHandler(ty.locks.PostgresLock(...)), or another store."
@@ -415,7 +415,7 @@ class UnsafeStore(TiltyardError):
 
 
 class OwnershipError(TiltyardError):
-    """A root, catalog or directory belongs to another lake, or to a lake whose catalog is lost. Nothing was changed.
+    """A root, catalog or directory belongs to another lake, or to one whose catalog is lost.
 
     Attributes:
         root: where the tables are.
@@ -458,7 +458,7 @@ class AlreadyExists(TiltyardError):
 
 
 class AlreadyCommitted(TiltyardError):
-    """A batch with this idempotency key was committed before. Nothing of this attempt is visible; its files are removed.
+    """A batch with this idempotency key was committed before; files of this attempt are removed.
 
     Attributes:
         source: who numbers the batches, as passed to ``tiltyard.distributed.once``.

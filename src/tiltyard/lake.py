@@ -42,7 +42,7 @@ T = TypeVar("T")
 
 
 class LakeSnapshot:
-    """All tables at one moment: one consistent cut, however long it is looked at.
+    """All tables of a lake at one moment. It never changes.
 
     Attributes:
         id: the snapshot's number; 0 before the first.
@@ -88,7 +88,7 @@ class LakeSnapshot:
 class Lake(Keeping, Recoverable, LakePieces, LakeDoor):
     """Many tables under one catalog. Opened by ``Lake.open``; safe to share between threads.
 
-    Example:
+    Examples:
         >>> import tempfile, pyarrow as pa, tiltyard as ty
         >>> lake = ty.Lake.open(tempfile.mkdtemp() + "/lake")
         >>> _ = lake.create_table("orders", pa.table({"id": [1]}))
@@ -167,7 +167,7 @@ class Lake(Keeping, Recoverable, LakePieces, LakeDoor):
         return lake
 
     def close(self) -> None:
-        """Lets go of the catalog's connections."""
+        """Closes the catalog's connections."""
         self.catalog.records.close()
 
     # ---- tables ----------------------------------------------------------------------------------------------------------------
@@ -177,7 +177,7 @@ class Lake(Keeping, Recoverable, LakePieces, LakeDoor):
         return sorted(map(shown, self.catalog.cut(self.branch).tables))
 
     def table(self, name: str) -> LakeTable:
-        """A table at its newest version. Each verb commits at once; for several tables in one step use ``transaction``.
+        """A table at its latest version. Each verb commits at once; ``transaction`` commits several tables.
 
         Raises:
             NotFound: there is none of that name.
@@ -218,20 +218,20 @@ class Lake(Keeping, Recoverable, LakePieces, LakeDoor):
         try:
             with self.transaction() as tx:
                 tx.create_table(name, data_or_schema, primary_key=primary_key, stable_row_ids=stable_row_ids, options=options)
-        except ExpectedVersionMismatch as error:  # somebody gave the name away between our look and our commit
+        except ExpectedVersionMismatch as error:  # another writer took the name between our look and our commit
             raise AlreadyExists(f"There is a table {name!r} in the lake already.", name=name) from error
         return self.table(name)
 
     def drop_table(self, name: str) -> None:
-        """Takes a table out of the lake. Snapshots before still show it; its files go when the lake is cleaned up."""
+        """Drops a table. Earlier snapshots still show it; a cleanup of the lake removes its files."""
         self.run(lambda tx: tx.drop_table(name))
 
     def rename_table(self, name: str, to: str) -> None:
-        """Gives a table another name; it stays the same table."""
+        """Renames a table; it stays the same table."""
         self.run(lambda tx: tx.rename_table(name, to))
 
     def register_table(self, name: str, uri: str | os.PathLike[str]) -> LakeTable:
-        """Takes a Lance table that is there already into the lake, where it is.
+        """Registers an existing Lance table in the lake; its files stay where they are.
 
         From then on commit through the lake. A plain writer's commits are noticed and adopted, but cannot be part of its transactions.
 
@@ -251,7 +251,7 @@ class Lake(Keeping, Recoverable, LakePieces, LakeDoor):
 
     @property
     def id(self) -> str:
-        """Tells this lake from every other one; all that it makes carries it."""
+        """The id of this lake; every table and version it makes carries it."""
         return self._where.lake
 
     def access_of(
@@ -269,7 +269,7 @@ class Lake(Keeping, Recoverable, LakePieces, LakeDoor):
             head: the table, forked if it is to be written to.
             branch: of the lake.
             origin: the table as the catalog has it, where it was forked for that.
-            base: the snapshot that whoever writes there has seen.
+            base: the snapshot that the writer has seen.
             transaction: the lake transaction that decides; none for single verbs.
             says: what its author says of it.
         """
@@ -279,11 +279,11 @@ class Lake(Keeping, Recoverable, LakePieces, LakeDoor):
         return replace(access, stamp=self.marks_of(head, branch, base, transaction, says).stamp)
 
     def marks_of(self, head: TableHead, branch: str, base: int = 0, transaction: str = "", says: str = "") -> Marks:
-        """What all that is committed to a table carries."""
+        """The marks that every commit to a table carries."""
         return Marks(self.id, head.id, head.name, branch, branch_id_of(head, branch), base, self.author, transaction, says)
 
     def plain_access_of(self, head: TableHead) -> TableAccess:
-        """Where a table lives, as those see it who know nothing of the lake."""
+        """Where a table lives, as clients see it that do not know the lake."""
         where = self._where
         home = where.uri_of(head.location)
         storage = Storage(where.storage_options, where.durability, verify=where.verify, isolate=where.isolate)
@@ -322,15 +322,15 @@ class Lake(Keeping, Recoverable, LakePieces, LakeDoor):
         idempotency_key: str | None = None,
         properties: Mapping[str, str] | None = None,
     ) -> LakeTransaction:
-        """A transaction over any number of tables, which sees the lake as it is now; to be used with ``with``.
+        """A transaction over any number of tables, on the lake as it is now; use it with ``with``.
 
         Args:
             isolation: ``"snapshot"`` refuses two writes to the same rows; ``"serializable"`` also a write that rests on something read
                 which others changed.
             message: a sentence for the history.
-            idempotency_key: a transaction whose key was committed before does nothing and returns what the first one came to. A text of
+            idempotency_key: a transaction whose key was committed before does nothing and returns the result of the first. A text of
                 1 to 1,000 bytes.
-            properties: more for the history, as text.
+            properties: text by key, kept in the history beside the message.
         """
         if self._where.lost:
             find_again(self, needed=True)
@@ -345,7 +345,7 @@ class Lake(Keeping, Recoverable, LakePieces, LakeDoor):
         idempotency_key: str | None = None,
         commit: CommitOptions | None = None,
     ) -> T | None:
-        """Runs a function inside a transaction, and again in a fresh one when others were in the way; what the function returned.
+        """Runs a function in a transaction, again after a retryable conflict, and returns its result.
 
         A catalog that cannot be reached, such as a server that restarts, is waited for. Where the answer to a commit was lost, the
         catalog is asked what became of it, and the function is not run again before that is known.
@@ -360,7 +360,7 @@ class Lake(Keeping, Recoverable, LakePieces, LakeDoor):
                 without which a catalog that cannot be reached is waited for a minute. ``race_retries`` does not apply.
 
         Raises:
-            ConflictError, ContentionError: others were in the way, too often or for good.
+            ConflictError, ContentionError: it conflicts with other commits, too often or for good.
             StorageError: the catalog could not be reached for so long. Nothing was written.
             OutcomeUnknown: nor could it be asked what became of the commit.
         """
@@ -374,11 +374,11 @@ class Lake(Keeping, Recoverable, LakePieces, LakeDoor):
         return run(self, work, how, begin, idempotency_key)
 
     def outcome(self, transaction_id: str, *, give_up: bool = False) -> Outcome:
-        """What became of a transaction whose commit ended without an answer. ``version`` of the answer is the lake's snapshot.
+        """What became of a transaction whose commit ended without an answer; its version is a snapshot.
 
         Args:
             transaction_id: ``LakeTransaction.id``, or ``CommitResult.transaction_id`` of a verb.
-            give_up: makes sure that one which is not committed by now never will be, so that there is always an answer; but for one
+            give_up: aborts a transaction that is not committed, so that there is always an answer; but for one
                 whose record has expired, of which the answer stays ``Unknown``.
         """
         try:
@@ -403,7 +403,7 @@ class Lake(Keeping, Recoverable, LakePieces, LakeDoor):
     # ---- reading several tables ------------------------------------------------------------------------------------------------
 
     def snapshot(self, at: int | str | datetime | None = None) -> LakeSnapshot:
-        """One consistent cut over all tables: now, or at a snapshot's number, a lake-wide tag or a moment.
+        """A snapshot of all tables: now, or at a snapshot's number, a lake-wide tag or a moment.
 
         Raises:
             NotFound: there is no such snapshot or tag.
@@ -429,7 +429,7 @@ class Lake(Keeping, Recoverable, LakePieces, LakeDoor):
         return self.catalog.snapshot_before(moment, self.branch), self.branch
 
     def history(self, limit: int | None = None) -> Sequence[Snapshot]:
-        """Who changed which tables together, newest first."""
+        """The snapshots with who changed which tables, latest first."""
         if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int)):
             raise InvalidInput(f"limit is a number, not {limit!r}.", argument="limit")
         return [_shown(snapshot) for snapshot in self.catalog.history(self.branch, limit)]

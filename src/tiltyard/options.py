@@ -39,9 +39,9 @@ class CommitOptions:
 
     Attributes:
         properties: text by key, kept in the history beside the message.
-        race_retries: how often a lost race for a version number is retried. Rows are not looked at again.
+        race_retries: how often a lost race for a version number is retried. The verb is rebased, not re-executed.
         reexecutions: how often the verb is re-executed on the latest version after a retryable conflict.
-        deadline: seconds after which neither is begun again; None for no limit.
+        deadline: seconds after which no retry and no re-execution starts; None for no limit.
     """
 
     properties: Mapping[str, str] | None = None
@@ -86,13 +86,13 @@ class Storage:
         options: as for pylance: keys, endpoint, region.
         durability: ``"fsync"`` survives power loss, ``"os"`` leaves it to the operating system.
         handler: how a version is created: ``"conditional-put"``, ``"rename"``, ``"lock"`` or a handler of your own.
-        commit_store: a database that decides instead, ``sqlite:///file`` or ``postgresql://...``; all who write must name the same.
+        commit_store: a database that decides instead, ``sqlite:///file`` or ``postgresql://...``; all writers must name the same.
         allowed_bases: places outside the table that its files may lie in, as those of a shallow clone do; ``"*"`` for anywhere.
         verify: ``"read"`` compares every file of a version with its digest before rows of it are handed out, each file once. The first
             read of a version then takes as long as reading all its files. Files that others wrote have no digest and pass.
         isolate: whether rows are decoded in a child process with a memory limit, for tables that others made: bytes that would end this
             process end in ``CorruptTable``. ``ReadLimits`` sets the bounds. Each read takes the time to start a process.
-        runtime: time and chance; tests own them.
+        runtime: clock and randomness, for tests.
     """
 
     options: Mapping[str, Any] | None = field(default=None, repr=False)
@@ -176,7 +176,7 @@ class Backfill:
         schema: what it returns; by default that of the first batch.
         batch_size: how many rows it is given at once.
         progress: called with the number of finished fragments, and of all.
-        checkpoint: a file, not there yet, that remembers finished fragments: the same call goes on where a crash ended it.
+        checkpoint: a file that records finished fragments: after a crash the same call resumes from it.
     """
 
     read_columns: Sequence[str] | None = None
@@ -188,7 +188,9 @@ class Backfill:
 
 @dataclass(frozen=True, slots=True)
 class WalSharding:
-    """How the write-ahead log of a table is split; at most one way. Without any, writers name their shards themselves.
+    """How the write-ahead log of a table is split into shards, in at most one way.
+
+    Without any, writers name their shards themselves.
 
     Attributes:
         bucket_column: with ``num_buckets``, shards by the hash of this column.
@@ -208,13 +210,13 @@ class LakeRetention:
     """What a lake's cleanup keeps, beside snapshots.
 
     Attributes:
-        outcomes: how long ``Lake.outcome`` of a committed transaction can be asked for; after that it is ``Unknown``, and a transaction
-            that was begun before is refused.
-        keys: how long an idempotency key holds; after that a transaction with that key is committed anew.
-        pin_snapshots: leaves a Lance tag at each version that a kept snapshot needs, so that a cleanup of lancedb or pylance leaves it
-            as well; a small file for each. Without it only what tags and branches of the lake need is safe from those.
-        include_unknown: directories to delete although nothing proves that they are this lake's, by the names that ``orphans`` of an
-            earlier report gives them. One that belongs to another lake is refused.
+        outcomes: how long ``Lake.outcome`` knows a committed transaction; after that the answer is ``Unknown``, and a transaction
+            that began before is refused.
+        keys: how long an idempotency key is kept; after that a transaction with that key is committed again.
+        pin_snapshots: sets a Lance tag on each version that a retained snapshot needs, so that a cleanup of lancedb or pylance keeps it
+            too; a small file for each. Without it only versions that tags and branches of the lake need are safe from those.
+        include_unknown: orphaned directories to delete although nothing proves that they are this lake's, by the names in ``orphans`` of
+            an earlier report. One that belongs to another lake is refused.
     """
 
     outcomes: timedelta = timedelta(days=30)

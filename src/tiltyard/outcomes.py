@@ -1,4 +1,4 @@
-"""What became of a transaction whose commit ended without an answer: ``OutcomeUnknown`` says when to ask, these are the answers."""
+"""Outcomes of a transaction whose commit ended in ``OutcomeUnknown``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["Committed", "NotCommitted", "Outcome", "Unknown", "outcome_at"]
 def outcome_at(
     uri: str | _os.PathLike[str], transaction_id: str, *, version: int | None = None, storage: _Storage | None = None
 ) -> Outcome:
-    """What became of a transaction, where there may be no table: that of a ``create`` which ended in ``OutcomeUnknown``.
+    """What became of a transaction where there may be no table: a ``create`` of unknown outcome.
 
     Where there is a table, ``t.transactions.outcome`` is the same.
 

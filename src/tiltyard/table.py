@@ -31,11 +31,11 @@ from tiltyard.verbs.table_refs import Branches, Tags
 from tiltyard.verbs.write import NewTable, Writing, create_table
 
 MAIN = "main"
-"""What the line of history is called that is no branch."""
+"""The name of the main line of history."""
 
 
 class TableReader(Reading, History):
-    """A table at one version, to be read: its rows, its history, what it is made of. It has no verb that changes anything."""
+    """A table at one version, to read: rows, history, layout. It has no verb that changes anything."""
 
     @property
     def layout(self) -> TableLayout:
@@ -44,12 +44,12 @@ class TableReader(Reading, History):
 
     @property
     def indices(self) -> IndexReader:
-        """Lists its indices."""
+        """Its indices."""
         return IndexReader(self)
 
     @property
     def settings(self) -> SettingsReader:
-        """Config and metadata."""
+        """Its config and metadata."""
         return SettingsReader(self)
 
     @property
@@ -78,7 +78,7 @@ class TableReader(Reading, History):
 class TableWriter(RowVerbs, PartVerbs, ColumnVerbs, SettingVerbs, IndexVerbs, UpkeepVerbs, CommitVerb, TableReader):
     """A table with its verbs, however it was opened: by its URI, from a lake, or inside a transaction.
 
-    Reading never changes; verbs commit and move the handle to the version they made.
+    Reads see one version; a verb commits and moves the handle to the version it made.
 
     Threads may share a handle. Each verb then commits for itself, as it would from a handle of its own, and the handle ends at the latest
     version any of them made; it never goes back. So between two calls of one thread another may move it: a thread that must see one
@@ -87,9 +87,9 @@ class TableWriter(RowVerbs, PartVerbs, ColumnVerbs, SettingVerbs, IndexVerbs, Up
 
 
 class Table(Cleaning, CloneVerb, TableWriter):
-    """A table by its URI. Reading never changes; verbs commit and move the handle to the version they made.
+    """A table by its URI. Reads see one version; a verb commits and moves the handle to its version.
 
-    Example:
+    Examples:
         >>> import tempfile, pyarrow as pa, tiltyard as ty
         >>> table = ty.Table.create(tempfile.mkdtemp() + "/readings", pa.table({"id": [1, 2]}))
         >>> table.append(pa.table({"id": [3]})).version

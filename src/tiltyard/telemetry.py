@@ -1,4 +1,4 @@
-"""Commits for OpenTelemetry. Needs the extra ``otel``; nothing of it is imported before it is asked for."""
+"""Spans and metrics of commits for OpenTelemetry. Needs the extra ``otel``, imported on first use."""
 
 from __future__ import annotations
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import pkgutil
 import types
 from types import ModuleType
 
@@ -40,6 +41,15 @@ def _is_room(module: ModuleType, name: str) -> bool:
 def test_all_is_what_is_exported(shelf: str) -> None:
     module = importlib.import_module(shelf)
     assert set(module.__all__) - {"__version__"} == _exported(module)
+
+
+@pytest.mark.parametrize("package", ["tiltyard.spark", "tiltyard.pipeline", "tiltyard.testing"])
+def test_no_submodule_takes_the_place_of_a_public_name(package: str) -> None:
+    """Python sets a submodule as an attribute of its package when it is imported: ``ty.spark.sql`` was the function only until then."""
+    module = importlib.import_module(package)
+    beneath = {found.name for found in pkgutil.iter_modules(module.__path__)}
+    assert beneath
+    assert beneath & set(module.__all__) == set()
 
 
 @pytest.mark.parametrize("shelf", SHELVES)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import re
 import tomllib
@@ -90,3 +91,18 @@ def test_pages_name_no_machine() -> None:
         assert "/tmp/" not in text
         assert "/home/" not in text
         assert "/work/" not in text
+
+
+ROOMS = sorted(path.parent for path in (ROOT / "src" / "tiltyard").rglob("*/__init__.py") if path.parent.name != "testing")
+
+
+@pytest.mark.parametrize("room", ROOMS, ids=lambda room: str(room.relative_to(ROOT / "src" / "tiltyard")))
+def test_every_room_opens_with_a_catalogue(room: Path) -> None:
+    """Its docstring names each of its modules and folders, and no module that is not there."""
+    text = ast.get_docstring(ast.parse((room / "__init__.py").read_text())) or ""
+    modules = {path.stem for path in room.glob("*.py")} - {"__init__", "__main__"}
+    assert modules
+    assert {name for name in modules if f"``{name}``" not in text} == set()
+    assert {path.parent.name for path in room.glob("*/__init__.py") if f"``{path.parent.name}/``" not in text} == set()
+    entries = re.findall(r"^ {4}``([a-z_0-9]+)`` ", text, re.MULTILINE)
+    assert [name for name in entries if name not in modules] == []

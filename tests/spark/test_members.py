@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 import tiltyard as ty
 from tiltyard.spark import Work, sql
-from tiltyard.spark.sql.plan_members import CLAUSES, USED
+from tiltyard.spark.statements.plan_members import CLAUSES, USED
 
 LOGICAL = "org.apache.spark.sql.catalyst.plans.logical."
 ANALYSIS = "org.apache.spark.sql.catalyst.analysis."

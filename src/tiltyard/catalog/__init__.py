@@ -1,1 +1,29 @@
-"""Catalogs: where the heads of many tables stand, so that several of them can move in one step."""
+"""The records of a lake, and the one decision over several tables. Does not know the lake's handle.
+
+All is written in terms of ``Records``: lock some records, look at them, and replace them, all or nothing. ``publishing.decide`` is that
+step for a transaction; it is pure.
+
+Records
+    ``records``            the protocol: ``get``, ``scan``, ``transact``
+    ``open_records``       from an address to records, and records in memory
+    ``sql_records``        records in a SQL database: ``sqlite``, ``postgres``; ``database`` what differs, ``migrations`` their tables
+    ``manifest_records``   records in a ``__manifest`` table; ``manifest_rows`` its rows
+    ``record_codec``       keys and bodies of records
+    ``process_queue``      processes of one machine that wait for the same lock
+Lake
+    ``catalog``            ``Catalog``: heads, snapshots, transactions
+    ``lake_values``        ``TableHead``, ``Cut``, ``Snapshot``, ``Publication``; ``value_codec`` as records
+    ``publishing``         the decision: ``decide``
+    ``snapshot_index``     snapshots of the past
+    ``line_identity``      ids of branches whose names are reused
+    ``forwarding``         fast-forward of a branch, in one step
+    ``expiry``             outcomes and idempotency keys that expire
+Versions
+    ``staging``            versions that only an open transaction sees
+    ``ledger``             decides versions of a table in the catalog; adopts those of foreign writers
+    ``marks``              what files of a lake say of their owner
+    ``commit_store``       a database that decides for a table without a lake
+
+Fails with ``StorageError`` (``maybe_applied``: an answer was lost), ``ContentionError`` (locks), and inside the room ``StaleError``,
+``ExpiredError`` and ``AbortedError``, which ``lakes/`` turns into conflicts.
+"""

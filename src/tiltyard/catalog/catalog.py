@@ -1,4 +1,4 @@
-"""The catalog of a lake: one cut over all tables, moved from snapshot to snapshot by transactions over any number of them."""
+"""The catalog of a lake: heads of all tables, moved from snapshot to snapshot by transactions."""
 
 from __future__ import annotations
 

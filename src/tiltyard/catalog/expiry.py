@@ -1,4 +1,4 @@
-"""Expiry: records of transactions that were committed long ago go, without anybody being told something wrong about them.
+"""Expiry: removes records of transactions committed long ago, so that no later answer about them is wrong.
 
 What goes is remembered in 6 bytes each (``expired/``): that the transaction was committed. So whoever asks for its outcome is told that its
 record has expired, and nobody can have it aborted. An in-doubt transaction that comes back after so long must not be committed twice: the

@@ -1,4 +1,4 @@
-"""Fast-forward as one step of the catalog: main gets what a branch has, and the branch begins anew from there as another line.
+"""Fast-forward as one step of the catalog: main gets what a branch has, and the branch restarts from there as another line.
 
 Either both are stored or nothing is, so that at no moment two lines write to the same branch of a table, and whoever was at work on the
 branch is refused from that step on.

@@ -1,4 +1,4 @@
-"""Where the processes of one machine stand in line for something that only one of them can have at a time."""
+"""A queue of the processes of one machine for what only one of them can have at a time."""
 
 from __future__ import annotations
 

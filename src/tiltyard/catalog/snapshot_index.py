@@ -1,4 +1,4 @@
-"""Cuts of the past: put together from the nearest one that was written down and the snapshots since.
+"""Snapshots of the past: built from the nearest one that was stored and the changes since.
 
 A cleanup forgets old snapshots. What it leaves is a floor, which is the cut after the oldest snapshot that it keeps, and the cuts of those
 below that somebody named. Below the floor there is nothing else, so nobody may give a snapshot there a name any more.

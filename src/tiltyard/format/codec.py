@@ -1,4 +1,4 @@
-"""Values <-> protobuf messages, for everything but schema fields (``field_codec``) and whole manifests (``manifest``).
+"""Values <-> protobuf messages, for everything but whole manifests (``manifest``).
 
 Decoding checks what a hostile file could get wrong: ids and counts in range, paths that stay inside the table.
 """

@@ -56,6 +56,8 @@ def _field_of(facts: dict[str, Any]) -> Field:
 
 @dataclass(frozen=True, slots=True)
 class DataFile:
+    """A data file of a fragment: the ids of the fields it holds, and in which of its columns."""
+
     path: str
     fields: tuple[int, ...]
     column_indices: tuple[int, ...]
@@ -85,7 +87,7 @@ class DeletionFile:
 
 @dataclass(frozen=True, slots=True)
 class DataFragment:
-    """Some rows of the table. Sequences are wire bytes here; ``format.rowids`` reads them."""
+    """Some rows of the table. Sequences are wire bytes here; ``format.row_ids`` reads them."""
 
     id: int
     files: tuple[DataFile, ...]
@@ -102,7 +104,7 @@ class DataFragment:
 
     @property
     def is_legacy(self) -> bool:
-        """Whether all its files are of the first data format, whose writers counted rows wrongly or not at all."""
+        """Whether all its files are of the first data format, whose row counts may be missing or wrong."""
         return bool(self.files) and all(file.major == 0 for file in self.files)
 
     @property
@@ -112,6 +114,8 @@ class DataFragment:
 
 @dataclass(frozen=True, slots=True)
 class BasePath:
+    """A place beside the table's directory where files of it may lie."""
+
     id: int
     path: str
     is_dataset_root: bool = False

@@ -39,19 +39,21 @@ class Handle:
     # A handle inside a transaction notes what it hands out. The two below are for those who need less than all of the table.
 
     def _data(self) -> tuple[TableAccess, ManifestFile]:
-        """The table for whoever looks at nothing but rows, schema and settings, which maintenance leaves as they are."""
+        """The table for a read of rows, schema and settings alone, which maintenance leaves as they are."""
         return self._access, self._file
 
     def _blind(self) -> tuple[TableAccess, ManifestFile]:
-        """The table for a write whose effect does not depend on what is there, and from which nothing of that is told to the caller."""
+        """The table for a write that neither depends on what is there nor tells the caller of it."""
         return self._access, self._file
 
     @property
     def uri(self) -> str:
+        """Where the table is."""
         return self._main.uri
 
     @property
     def version(self) -> int:
+        """The version this handle is at."""
         return self._file.manifest.version
 
     @property
@@ -61,11 +63,13 @@ class Handle:
 
     @property
     def schema(self) -> pa.Schema:
+        """The Arrow schema of this version."""
         manifest = self._data()[1].manifest
         return arrow_from_fields(manifest.fields, manifest.schema_metadata)
 
     @property
     def primary_key(self) -> tuple[str, ...]:
+        """The columns of the primary key, in order; none without one."""
         return primary_key(self._data()[1].manifest.fields)
 
     def __repr__(self) -> str:
@@ -73,7 +77,9 @@ class Handle:
         return f"Table({self._main.store.uri!r}, version={self.version}{branch})"
 
     def refresh(self) -> Self:
-        """Moves this handle to the latest version; of another table, where this one was dropped and made again."""
+        """Moves this handle to the latest version.
+
+        If the table was dropped and created again, that is a version of the new one."""
         version, scheme = self._access.head()
         newest, mine = self._access.load(version, scheme), self._file
         if version > mine.manifest.version:

@@ -42,11 +42,11 @@ class CloneVerb(Handle):
         message: str | None = None,
         commit: CommitOptions | None = None,
     ) -> CommitResult:
-        """Makes a new table with the content of a version. Its first version has the number of that one.
+        """Creates a new table with the content of a version. Its first version has the same number.
 
         A shallow clone is made at once and refers to the files here: open it with ``allowed_bases=[t.uri]``, and keep the version it is
-        made of, best by a tag. A deep one has all files for itself; it is seen when all are there, and one that was interrupted goes on
-        where it stopped when it is made again.
+        made of, best by a tag. A deep clone copies all files; it becomes visible when all are copied, and the same call resumes one
+        that was interrupted.
 
         Args:
             target_uri: where to make it.

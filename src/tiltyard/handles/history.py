@@ -1,4 +1,4 @@
-"""The past of a table and its health, and the low-level commit into its history."""
+"""History, changes and checks of a table, and the low-level commit."""
 
 from __future__ import annotations
 
@@ -51,10 +51,10 @@ class TableTransactions:
         return outcome_of(self._table._access, transaction_id, self._tried(transaction_id, version))
 
     def explain(self, transaction_id: str, *, version: int | None = None) -> Explanation:
-        """What became of a transaction, and why: what it was rebased over, or what stood in its way.
+        """What became of a transaction, and why: what it was rebased over, or what it conflicts with.
 
-        A commit that fails because of others (a conflict, contention, a history that cannot be read) leaves a small record, from which
-        this tells of it: its error has the ``transaction_id``. The config key ``tiltyard.failed_attempts`` set to ``off`` leaves none.
+        A commit that fails because of others (a conflict, contention, a history that cannot be read) leaves a small record, which this
+        reads; its error has the ``transaction_id``. With the config key ``tiltyard.failed_attempts`` set to ``off`` there is none.
 
         Args:
             transaction_id: the id, in full.
@@ -63,7 +63,7 @@ class TableTransactions:
         return explain_transaction(self._table._access, transaction_id, self._tried(transaction_id, version))
 
     def failed(self) -> list[FailedAttempt]:
-        """Commits that failed because of others, latest first, as far as no cleanup has removed their records."""
+        """Commits that failed because of others, latest first; a cleanup removes their records."""
         return sorted(attempts_of(self._table._access), key=lambda attempt: attempt.time, reverse=True)
 
     def _tried(self, transaction_id: str, version: int | None) -> int | None:
@@ -71,7 +71,7 @@ class TableTransactions:
 
 
 class History(Handle):
-    """What a handle knows of the past."""
+    """History and checks of a handle."""
 
     @property
     def transactions(self) -> TableTransactions:
@@ -79,7 +79,7 @@ class History(Handle):
         return TableTransactions(self)
 
     def history(self, limit: int | None = None) -> list[HistoryEntry]:
-        """What happened, latest first."""
+        """The versions with who made them and how, latest first."""
         return list(history(self._access, limit))
 
     def changes(
@@ -109,7 +109,7 @@ class History(Handle):
     def check(
         self, *, versions: Iterable[int] | None = None, data: bool = False, progress: Callable[[int, int], object] | None = None
     ) -> CheckReport:
-        """Checks every promise a table's files can keep or break; reads metadata of all versions, and keys of this one.
+        """Checks the table: metadata of all versions, and keys of this one.
 
         Args:
             versions: which ones; all by default.
@@ -142,7 +142,7 @@ class CommitVerb(Handle):
             commit: properties, race retries and deadline; ``reexecutions`` does not apply.
 
         Raises:
-            ConflictError: a commit in between does not go together with it; see ``tiltyard.conflicts.resolve``.
+            ConflictError: it conflicts with a commit in between; see ``tiltyard.conflicts.resolve``.
             ContentionError, HistoryUnavailable, OutcomeUnknown: see ``tiltyard.errors``.
         """
         terms, bounds = commit_terms(commit, message)

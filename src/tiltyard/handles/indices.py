@@ -56,7 +56,9 @@ class TableIndices(IndexReader):
         message: str | None = None,
         commit: CommitOptions | None = None,
     ) -> CommitResult:
-        """Builds an index over all rows. Others may write meanwhile; what they add is found by scanning until ``optimize``.
+        """Creates an index over all rows.
+
+        Others may write meanwhile; rows they add are found by scanning until ``optimize``.
 
         Args:
             column: the column, ``"s.x"`` for a member of a struct.
@@ -113,15 +115,15 @@ class TableIndices(IndexReader):
         message: str | None = None,
         commit: CommitOptions | None = None,
     ) -> CommitResult:
-        """Brings one index up to date: adds the rows that it does not cover, and follows fragments that were compacted.
+        """Brings one index up to date with new rows and with fragments that were compacted.
 
-        Rows that came since are put into a further segment. Where the index may hold former values of rows it does not cover, as after
-        an update of its column, it is built anew.
+        New rows go into a further segment. Where the index may hold former values of rows it does not cover, as after an update of its
+        column, it is rebuilt.
 
         Args:
             name: what it is called.
             merge: make it one segment, instead of adding one.
-            retrain: build it anew, the partitions of a vector index included.
+            retrain: rebuild it, the partitions of a vector index included.
             progress: called with the stage of the work, how much of it is done, and of how much or None.
             message: a sentence for the history.
             commit: properties, retries and deadline.
@@ -146,12 +148,12 @@ class TableIndices(IndexReader):
         message: str | None = None,
         commit: CommitOptions | None = None,
     ) -> CommitResult:
-        """Brings indices up to date, each in a commit of its own, and drops what was kept for those that had yet to follow.
+        """Brings indices up to date, each in a commit of its own, and trims the fragment-reuse index.
 
         Args:
             names: which ones; all by default.
             merge: make each one segment, instead of adding one.
-            retrain: build them anew, the partitions of vector indices included.
+            retrain: rebuild them, the partitions of vector indices included.
             progress: called with the stage of the work, how much of it is done, and of how much or None.
             message: a sentence for the history.
             commit: properties, retries and deadline, for each commit.
@@ -177,7 +179,7 @@ class TableIndices(IndexReader):
             except NotFound:
                 if names is not None:
                     raise
-                # Dropped by a foreign writer meanwhile, and nobody asked for it by its name.
+                # Dropped by another writer meanwhile, and the caller did not name it.
         results.append(table._commit(lambda: trim_reuse(table._access, table._file, table._scheme, described, policy)))
         return _last(results)
 
@@ -238,7 +240,7 @@ def _last(results: list[CommitResult]) -> CommitResult:
 
 
 class MemWal:
-    """How far a write-ahead log is in a table. The log itself is pylance's; this is what the table says of it."""
+    """The state of a write-ahead log in a table: which generations are merged. The log is pylance's."""
 
     def __init__(self, table: Handle) -> None:
         self._table = table
@@ -257,7 +259,7 @@ class MemWal:
         message: str | None = None,
         commit: CommitOptions | None = None,
     ) -> CommitResult:
-        """Sets a log up, once.
+        """Initializes the log, once.
 
         Args:
             maintained_indexes: indices to keep up to date with the log; by default all, also later ones.

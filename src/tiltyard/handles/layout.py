@@ -22,7 +22,7 @@ class TableLayout:
 
     @property
     def field_ids(self) -> Mapping[str, int]:
-        """Ids of the top-level columns: a column that is renamed keeps its own, one of another type gets another."""
+        """Ids of the top-level columns. A renamed column keeps its id; one of another type gets a new one."""
         return {field.name: field.id for field in self._table._data()[1].manifest.fields if field.parent_id < 0}
 
     @property

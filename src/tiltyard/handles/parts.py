@@ -34,13 +34,13 @@ class DistributedVerbs(PieceVerbs):
 
         Args:
             worker: is given a pinned version and says what to change there; called again on the latest version after a retryable
-                conflict. It may return pieces of an earlier call again. What it wrote in vain is removed.
+                conflict. It may return pieces of an earlier call again. Uncommitted files are removed.
             plan: what it is going to do, for the rules about keys.
             message: a sentence for the history.
             commit: properties, retries and deadline.
 
         Raises:
-            InvalidInput: the change does not fit the version it was worked out on, or the plan could double a primary key.
+            InvalidInput: the change does not fit the version it was computed on, or the plan allows duplicate primary keys.
             KeyConflict: the source has duplicate keys, or others inserted our keys, again and again.
             RetryableConflict: others changed the same rows, again and again.
         """
@@ -85,7 +85,9 @@ class DistributedVerbs(PieceVerbs):
         message: str | None = None,
         commit: CommitOptions | None = None,
     ) -> CommitResult:
-        """``t.indices.create``, with segments built elsewhere, each over some fragments. A vector index is built here all the same.
+        """``t.indices.create``, with segments built elsewhere, each over some fragments.
+
+        A vector index is built in this process all the same.
 
         Args:
             runner: is given a task and returns the segments that ``task.segment(fragments)`` made, over all fragments, each once.
@@ -133,7 +135,7 @@ class DistributedVerbs(PieceVerbs):
         message: str | None = None,
         commit: CommitOptions | None = None,
     ) -> CommitResult:
-        """Gives whole columns of fragments new values, without touching the other columns.
+        """Replaces whole columns of fragments; the other columns stay as they are.
 
         Args:
             values: tables by fragment id with a row for each row of the fragment, in order; or a function from ``RecordBatch`` to
@@ -158,7 +160,7 @@ class DistributedVerbs(PieceVerbs):
 
 
 class PartVerbs(Handle):
-    """The door for work done in other processes."""
+    """Work done in other processes."""
 
     @property
     def distributed(self) -> DistributedVerbs:

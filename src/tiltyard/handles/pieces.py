@@ -50,7 +50,7 @@ class PieceVerbs(PieceReader):
         on_duplicate: OnDuplicate = "error",
         files: FileLimits | None = None,
     ) -> WriteTask:
-        """A task for other processes: it is pickled to them, and ``task.write(batches)`` gives a piece, which is pickled back.
+        """A task that writes rows in other processes. It is pickled; so are the pieces it returns.
 
         Args:
             overwrite: whether the pieces are for ``overwrite``; by default they are for ``append``.
@@ -82,12 +82,12 @@ class PieceVerbs(PieceReader):
         message: str | None = None,
         commit: CommitOptions | None = None,
     ) -> CommitResult:
-        """Adds the rows of pieces, in one commit. If it fails their files stay, to be tried again or discarded.
+        """Appends files that tasks wrote, in one commit. If it fails they stay, to retry or to discard.
 
         Args:
             pieces: what ``WriteTask.write`` returned. Of several pieces of one part the first is taken, and the files of the others go.
             on_duplicate: what to do, on a table with a primary key, about duplicate keys, in the pieces or in the table.
-            leftovers: whether all other files of the pieces' groups go as well: what attempts wrote whose pieces came to nobody. Only
+            leftovers: whether all other files of the pieces' groups are removed as well: those of attempts whose pieces were lost. Only
                 where no further piece of the group is to be committed.
             message: a sentence for the history.
             commit: properties, retries and deadline.
@@ -114,7 +114,7 @@ class PieceVerbs(PieceReader):
         message: str | None = None,
         commit: CommitOptions | None = None,
     ) -> CommitResult:
-        """Replaces all rows and the schema by those of pieces, in one commit. If it fails their files stay.
+        """Replaces all rows and the schema by files that tasks wrote, in one commit. If it fails they stay.
 
         Args:
             task: the one that the pieces were written by; without pieces the table is emptied.
@@ -136,7 +136,7 @@ class PieceVerbs(PieceReader):
         )
 
     def discard(self, pieces: Iterable[Piece | None], *, leftovers: bool = False) -> int:
-        """Removes the files of pieces that are not to be committed; how many there were.
+        """Removes the files of pieces that are not to be committed; returns how many.
 
         Args:
             pieces: which; None among them is passed over.

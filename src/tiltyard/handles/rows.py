@@ -70,8 +70,8 @@ class RowVerbs(Handle):
             primary_key: another key than before; ``[]`` for none.
             on_duplicate: what to do, with a primary key, about duplicate keys in the rows; ``"allow"`` looks for none.
             message: a sentence for the history.
-            commit: properties, retries and deadline. With ``reexecutions=0`` a table that others replaced meanwhile is not replaced
-                in turn, but told.
+            commit: properties, retries and deadline. With ``reexecutions=0`` a table that another writer replaced meanwhile is a
+                conflict, and is not replaced again.
             files: how the rows are cut into files, and to which base these go.
 
         Raises:
@@ -142,7 +142,7 @@ class RowVerbs(Handle):
         allow_duplicates: bool = False,
         files: FileLimits | None = None,
     ) -> MergeBuilder:
-        """Merges rows by key: what is there is changed, what is not is added, as the clauses say.
+        """Merges rows by key: matched rows are updated, others inserted, as the clauses say.
 
         Nothing happens before ``execute``::
 

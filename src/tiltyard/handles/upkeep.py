@@ -35,9 +35,9 @@ class Upkeep:
         message: str | None = None,
         commit: CommitOptions | None = None,
     ) -> CommitResult:
-        """Rewrites small fragments, and those with many deletions, into fewer ones. Others may write meanwhile.
+        """Rewrites small fragments, and those with many deletions, into fewer ones.
 
-        Rows that others delete or update while it works are followed: neither side starts again. Indices stay valid.
+        Others may write meanwhile: deletions and updates are rebased, and neither side is re-executed. Indices stay valid.
 
         Args:
             target_rows: rows that a fragment should have; smaller neighbours are joined.
@@ -58,7 +58,7 @@ class Upkeep:
     def check(
         self, *, versions: Iterable[int] | None = None, data: bool = False, progress: Callable[[int, int], object] | None = None
     ) -> CheckReport:
-        """Checks every promise a table's files can keep or break; see ``TableReader.check``."""
+        """Checks the table; arguments are those of ``TableReader.check``."""
         return check_table(self._table._access, versions, data=data, progress=progress)
 
 
@@ -75,29 +75,29 @@ class TableMaintenance(Upkeep):
         progress: Progress | None = None,
         grace: timedelta = GRACE,
     ) -> CleanupReport:
-        """Removes old versions, and files that no version names. Others may read and write meanwhile.
+        """Removes old versions and uncommitted files. Others may read and write meanwhile.
 
-        A version goes if it is older than ``older_than`` and not among the ``keep_versions`` latest, whichever of the two is given; with
-        neither, no version goes and only uncommitted files are collected. The latest version always stays, as do those that a tag, a
-        branch or ``keep`` names and the one this handle is at. A writer that built on a version that went gets ``HistoryUnavailable``.
+        It removes versions older than ``older_than`` and not among the ``keep_versions`` latest, whichever of the two is given; with
+        neither, only uncommitted files are removed. The latest version always stays, as do those that a tag, a
+        branch or ``keep`` names and the one this handle is at. A writer that built on a removed version gets ``HistoryUnavailable``.
 
         Args:
             older_than: how old a version has to be.
             keep_versions: how many of the latest stay.
             keep: versions that stay, this time.
-            dry_run: only says what would go, and why.
+            dry_run: only report what would be removed, and why.
             progress: called with how many of how many files are deleted.
-            grace: how old a file must be that no version names: longer than your longest write. Zero is for a table that nobody else uses.
+            grace: how old a file must be that no version names: longer than your longest write. Zero is for a table without other users.
 
         Returns:
-            What went, what stayed, and why.
+            What was removed, what stayed, and why.
         """
         policy = Policy(older_than, keep_versions, frozenset(keep), grace)
         table = self._table
         return cleanup_table(table._access, table._main, table.version, policy, dry_run=dry_run, progress=progress)
 
     def migrate_manifest_names(self) -> int:
-        """Renames manifests from V1 to V2 names. Only while nobody else uses the table. Returns how many were renamed."""
+        """Renames manifests from V1 to V2 names; returns how many. Only while nothing else uses the table."""
         table = self._table
         if table.branch is not None:
             raise UnsupportedFeature("Names are migrated from the main branch.", feature="migration", writing=True)

@@ -1,1 +1,28 @@
-"""What a lake is made of: handles on its tables, transactions over several of them, cuts, recovery and upkeep."""
+"""What the handle ``Lake`` is made of: transactions, tables, snapshots, recovery, cleanup. ``lake.py`` is its only door.
+
+A transaction's way: ``transaction`` reads a base snapshot, stages writes of each table (``staged_table``), publishes all of them in one
+step of the catalog, and ``finishing`` gives the versions their final names. Any reader may finish what a dead writer committed.
+
+    ``transaction``       ``LakeTransaction``
+    ``staged_table``      ``StagedTable``: one table in a transaction
+    ``read_set``          what a transaction read, for serializable isolation
+    ``running``           ``Lake.run``: re-executes a function after a conflict
+    ``conflict_report``   the error that says which table moved, and who moved it
+    ``finishing``         final names for versions that are committed
+    ``lake_tables``       ``LakeTable``, ``TransactionTable``, ``LakeReader``
+    ``table_names``       names of tables, tags and branches
+    ``new_tables``        tables whose rows other processes write
+    ``registering``       existing tables, registered once
+    ``opening``           from a URI to catalog and root; ``claim`` the lake's claim on its root
+    ``namespace``         ``LakeNamespace`` for other Lance clients
+    ``maintenance``       cleanup, check, backup, repair as members of ``Lake``
+    ``checking``          the check of a whole lake
+    ``retention``         which snapshots stay, and which versions they need
+    ``spark_door``        ``lake.spark``, loaded on first use
+    ``base``              what these need of a lake, as a protocol
+
+Folders: ``branches/`` lake-wide tags and branches, ``cleanup/``, ``recovery/`` of a lost catalog.
+
+Fails with ``ExpectedVersionMismatch`` and the other conflicts (a table moved), ``OwnershipError`` (root or catalog of another lake),
+``OutcomeUnknown`` (the catalog's answer was lost), ``StorageError`` (it cannot be reached).
+"""

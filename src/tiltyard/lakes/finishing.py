@@ -1,4 +1,4 @@
-"""Bringing to its end what somebody committed and could not finish. Any number of processes may do so at once."""
+"""Finishes what a writer committed and could not finish. Any number of processes may do so at once."""
 
 from __future__ import annotations
 

@@ -40,13 +40,13 @@ class TableOwner(Protocol):
 
 
 class TransactionTable(TableWriter):
-    """A table inside a transaction: at the version the transaction began with, plus the transaction's own writes.
+    """A table in a transaction: the version the transaction began with, plus its own writes.
 
-    It has no ``clone``, which the transaction could not take back, and neither tags nor branches: those of the lake are over all tables.
+    It has no ``clone``, which a transaction could not roll back, and neither tags nor branches: those of the lake are over all tables.
 
     Every use gets at the table through one of five members, so that none outlives the transaction, and each of them but ``_blind`` notes
-    that the table was read: ``_place``, ``_main`` and ``_file`` that all of it was, ``_data`` its rows, schema and settings. A new verb
-    that thinks nothing of it is noted as reading everything.
+    that the table was read: ``_access``, ``_main`` and ``_file`` that all of it was, ``_data`` its rows, schema and settings. A new verb
+    that uses none of the narrower ones is noted as reading everything.
     """
 
     name: str = ""
@@ -94,7 +94,7 @@ class TransactionTable(TableWriter):
 
     @_main.setter
     def _main(self, access: TableAccess) -> None:
-        pass  # the same as ``_place``: a transaction knows none of a table's own branches
+        pass  # the same as ``_access``: a transaction knows none of a table's own branches
 
     @property
     def _file(self) -> ManifestFile:
@@ -124,7 +124,7 @@ class TransactionTable(TableWriter):
 
 
 class LakeReader(TableReader):
-    """A table of a snapshot: it reads, and never moves."""
+    """A table of a snapshot: it reads, and stays at its version."""
 
     name: str = ""
 

@@ -1,4 +1,4 @@
-"""What a lake does for its own upkeep, and for clients that know only tables."""
+"""Maintenance of a lake: cleanup, check, backup, repair; and the namespace for clients that know only tables."""
 
 from __future__ import annotations
 
@@ -28,13 +28,15 @@ class Keeping:
         return cast("Lake", self)
 
     def namespace(self, at: int | str | datetime | None = None) -> LakeNamespace:
-        """The lake for other Lance clients: ``lance.dataset(namespace_client=lake.namespace(), table_id=["sales", "orders"])``.
+        """The lake as a namespace for other Lance clients.
+
+        ``lance.dataset(namespace_client=lake.namespace(), table_id=["sales", "orders"])`` opens a table.
 
         They list its tables and open them by name, at the version that the catalog has. What they commit through it is decided in the
         catalog, as a transaction of one table.
 
         Args:
-            at: a snapshot, tag or moment, to be read only; the newest state at each moment by default.
+            at: a snapshot, tag or moment, to be read only; by default the latest state, at each call.
         """
         from tiltyard.lakes.namespace import LakeNamespace
 
@@ -52,21 +54,23 @@ class Keeping:
         retention: LakeRetention | None = None,
         progress: Progress | None = None,
     ) -> LakeCleanupReport:
-        """Removes old snapshots with all that only they need, and what dead transactions left. Others may read and write meanwhile.
+        """Removes old snapshots, what only they need, and files of dead transactions.
 
-        A snapshot goes if it is older than ``older_than`` and not among the ``keep_snapshots`` newest of its branch, whichever of the two
-        is given; with neither, no snapshot goes. The newest of each branch always stays, as do those that a tag names and those that a
-        branch began at. A transaction that was built on a snapshot that went gets ``HistoryUnavailable``.
+        Others may read and write meanwhile.
 
-        A directory is deleted only if its own mark says that this lake made it, and a record of the catalog that nobody needs it. All
-        others that no snapshot shows are ``orphans`` of the report, and stay.
+        A snapshot goes if it is older than ``older_than`` and not among the ``keep_snapshots`` latest of its branch, whichever of the two
+        is given; with neither, no snapshot goes. The latest of each branch always stays, as do those that a tag names and those that a
+        branch began at. A transaction that was built on a removed snapshot gets ``HistoryUnavailable``.
+
+        A directory is deleted only if its own mark says that this lake made it, and a record of the catalog that nothing needs it. All
+        other directories that no snapshot shows are ``orphans`` of the report, and stay.
 
         Args:
             older_than: how old a snapshot has to be.
-            keep_snapshots: how many of the newest stay.
+            keep_snapshots: how many of the latest stay.
             dry_run: only says what would go.
-            grace: how long a transaction may be silent before it is given up; if it goes on all the same it is refused. Files that
-                nobody has named yet wait for seven days at least. Zero, for a lake that nobody else uses, waits for nothing.
+            grace: how long a transaction may be silent before it is aborted; if it goes on all the same it is refused. Uncommitted
+                files wait for seven days at least. Zero, for a lake without other users, waits for nothing.
             retention: how long outcomes and idempotency keys hold, whether snapshots are pinned, and which orphans go.
             progress: called with how many of how many tables are done.
         """
@@ -74,7 +78,9 @@ class Keeping:
         return cleanup_lake(self._lake, snapshots, grace, kept, dry_run=dry_run, progress=progress)
 
     def backup(self, path: str | os.PathLike[str], *, progress: Progress | None = None) -> LakeBackup:
-        """Writes all that the catalog knows into one file, as of one moment, while others go on writing; ``Lake.restore`` reads it.
+        """Writes the catalog, as of one moment, into a file that ``Lake.restore`` reads.
+
+        Others may write meanwhile.
 
         The tables are not in it: copy them by other means, or keep them where they are. A file of that name is replaced once the new
         one is whole.
@@ -86,8 +92,9 @@ class Keeping:
         return backup_lake(self._lake, path, progress=progress)
 
     def upgrade(self, *, dry_run: bool = False, progress: Progress | None = None) -> LakeUpgradeReport:
-        """Makes a lake of an earlier release one of today: claims its root and lets its tables say whose they are. Others may work
-        meanwhile, with this release; an earlier one cannot open the lake any more. Doing it twice does no harm.
+        """Upgrades a lake of an earlier release: claims its root and marks its tables as this lake's.
+
+        Others may work meanwhile, with this release; an earlier one cannot open the lake any more. Doing it twice does no harm.
 
         Args:
             dry_run: only says what would be done.
@@ -96,7 +103,7 @@ class Keeping:
         return upgrade_lake(self._lake, dry_run=dry_run, progress=progress or (lambda done, total: None))
 
     def check(self, *, tables: bool = True, data: bool = False, progress: Progress | None = None) -> LakeCheckReport:
-        """Is the lake sound: does its catalog hold together, does it agree with the tables, and is each of them sound?
+        """Checks the catalog, that it agrees with the tables, and each of the tables.
 
         What was committed and not finished is finished first, as any reader would. Others may work meanwhile.
 
@@ -113,10 +120,12 @@ class Keeping:
         return check_lake(self._lake, tables=tables, data=data, progress=progress)
 
     def repair(self, table: str, *, keep: Keep | None = None) -> LakeRepairReport:
-        """Puts a table right that nobody may write to because a writer who does not know the catalog took the number of a version that
-        was committed together with others. What loses is set aside, not deleted.
+        """Repairs a quarantined table.
 
-        Where nobody has to decide, what was begun is finished, versions of such writers are adopted, and a lost name is restored.
+        It takes no writes because a writer that does not know the catalog took the number of a version that was committed together with
+        others. The version that loses is set aside, not deleted.
+
+        Where there is nothing to decide, what was begun is finished, versions of such writers are adopted, and a lost name is restored.
 
         Args:
             table: which one.
@@ -124,7 +133,7 @@ class Keeping:
                 committed together with the version that is lost.
 
         Raises:
-            InvalidInput: somebody has to decide, and ``keep`` is missing.
+            InvalidInput: the caller has to decide, and ``keep`` is missing.
             NotFound: there is no such table.
         """
         return repair_table(self._lake, table, keep)

@@ -60,7 +60,9 @@ class LakePieces:
         message: str | None = None,
         commit: CommitOptions | None = None,
     ) -> LakeTable:
-        """Makes a table of pieces that other processes wrote; see ``LakeTransaction.create_table_from_pieces``.
+        """Creates a table from files that other processes wrote, in a transaction of its own.
+
+        Arguments are those of ``LakeTransaction.create_table_from_pieces``.
 
         Raises:
             AlreadyExists: the name is taken.

@@ -1,4 +1,4 @@
-"""The way from a lake, or from a transaction of one, to Spark. What Spark needs is loaded when somebody asks."""
+"""The way from a lake, or from a transaction of one, to Spark. What Spark needs is loaded on first use."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class TransactionDoor:
     """For a transaction."""
 
     def spark(self, session: Any, work: Work | None = None) -> TransactionSpark:
-        """The tables as this transaction sees them, in a Spark session: what is written is published with the rest of it.
+        """The tables of this transaction in a Spark session; writes are committed with the transaction.
 
         Args:
             session: a ``SparkSession``.

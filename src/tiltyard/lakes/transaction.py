@@ -87,7 +87,7 @@ class LakeCommit:
 
 
 class LakeTransaction(TransactionDoor):
-    """All or nothing over any number of tables. Made by ``Lake.transaction``; used up by ``commit`` or ``rollback``.
+    """A transaction over any number of tables. ``Lake.transaction`` begins it.
 
     Attributes:
         id: for ``Lake.outcome``.
@@ -199,7 +199,7 @@ class LakeTransaction(TransactionDoor):
         stable_row_ids: bool = False,
         options: TableOptions | None = None,
     ) -> TransactionTable:
-        """Makes a table that is there when the transaction is committed; arguments are those of ``Lake.create_table``.
+        """Creates a table with the commit; arguments are those of ``Lake.create_table``.
 
         Raises:
             AlreadyExists: the name is taken.
@@ -224,13 +224,13 @@ class LakeTransaction(TransactionDoor):
         message: str | None = None,
         commit: CommitOptions | None = None,
     ) -> TransactionTable:
-        """Makes a table, which is there when the transaction is committed, of pieces that other processes wrote.
+        """Creates a table with the commit, from files that other processes wrote.
 
         Args:
             name: what it is called.
             task: made by ``Lake.new_table_task``, which says where, and what the table is like.
             pieces: what ``task.write`` returned.
-            on_duplicate: what to do, with a primary key, about keys that come twice.
+            on_duplicate: what to do, with a primary key, about duplicate keys.
             leftovers: as for ``t.distributed.append``.
             message: a sentence for the history.
             commit: properties for it; nothing else of it applies.
@@ -276,7 +276,7 @@ class LakeTransaction(TransactionDoor):
             return touched.handle
 
     def drop_table(self, name: str) -> None:
-        """Takes a table out of the lake when the transaction is committed. Its files stay until the lake is cleaned up.
+        """Drops a table with the commit. Its files stay until the lake is cleaned up.
 
         Raises:
             NotFound: there is none of that name.
@@ -333,11 +333,11 @@ class LakeTransaction(TransactionDoor):
         return touched.access
 
     def publish_through(self, publish: Callable[[Publication], Published]) -> None:
-        """Has another step of the catalog decide, which does more than publish. Nothing is rebased over other commits then."""
+        """Has another step of the catalog decide, which does more than publish. Nothing is rebased then."""
         self._publish_by = publish
 
     def rearrange(self, names: Mapping[str, str], dropped: Collection[str], taken_in: Iterable[TableHead]) -> None:
-        """Moves names as a set, so that no order among them matters: swapped ones, and those of tables that go or come at the same time.
+        """Moves names as a set, so that their order does not matter: swapped, dropped and new ones.
 
         Args:
             names: new full names by tables' ids.

@@ -1,4 +1,26 @@
-"""The declarative pipeline: sources, steps in Spark, outputs to lake tables, all of a run in one transaction."""
+"""Declarative pipelines: sources, steps in Spark, outputs to lake tables, a run in one transaction.
+
+``Pipeline.run`` makes a ``Runner``, which plans the run and executes it in ``Lake.run``: read portions, compute steps, judge expectations,
+write outputs, and record what was consumed. All of it is committed together, so a run that is repeated does nothing twice.
+
+What a pipeline is
+    ``spec``             sources, steps, outputs and maintenance as values; ``toml_spec`` from a file
+    ``reader_options``   options of Spark's file readers that are allowed
+A run
+    ``runner``           ``Runner``: one run; ``schedule`` many
+    ``plan``             what a run would do; ``portions`` what it takes of each source
+    ``source_files``     which files are new; ``consumed`` what was consumed before
+    ``run_steps``        the work inside the transaction
+    ``sources``          a portion as a data frame; ``headers`` CSV columns by name
+    ``steps``            queries and functions; ``expectations`` what must hold for their rows
+    ``outputs``          rows into tables
+    ``run_report``       ``RunReport``, events, earlier runs
+    ``maintenance``      compaction, indices and cleanup beside the runs
+    ``spark_session``    the session, started when a step needs it
+
+Fails with ``InvalidInput`` or ``ExpectationFailed`` (nothing was committed), conflicts after the last re-execution, or ``OutcomeUnknown``:
+running it again is safe.
+"""
 
 from __future__ import annotations
 
@@ -116,7 +138,7 @@ class Pipeline:
             session.stop()
 
     def runner(self, lake: Lake, spark: SparkSession | None = None, observer: Observer = ignore) -> Runner:
-        """For many runs on one open lake with one session; ``runner.spark.stop()`` ends a session that was started for it."""
+        """Many runs on one open lake and session; ``runner.spark.stop()`` ends a session it started."""
         return Runner(self.spec, lake, Spark(spark, self.spec.name, self.spec.spark), observer)
 
     def runs(self, *, lake: Lake | str | None = None, limit: int | None = None) -> Sequence[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""One run of a pipeline: all it reads, writes and remembers in one transaction over the lake, worked out again if others were faster."""
+"""One run of a pipeline: all it reads, writes and remembers in one transaction over the lake, re-executed after a conflict."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ def repeat(
     report: Callable[[RunReport], None],
     trouble: Callable[[ty.TiltyardError], None],
 ) -> None:
-    """Runs as the schedule says. Temporary failures, such as conflicts, are reported and left to the next run.
+    """Runs on a schedule. Temporary failures, such as conflicts, are reported; the next run retries.
 
     Raises:
         TiltyardError: what does not pass by itself, or anything where there is no next run.
@@ -67,7 +67,7 @@ def passes(error: ty.TiltyardError) -> bool:
 
 @contextmanager
 def stopped_by_signals(schedule: Schedule) -> Iterator[None]:
-    """Lets SIGTERM, and the first SIGINT, stop the schedule after the run that is under way; only in the main thread."""
+    """Stops the schedule after the current run on SIGTERM or the first SIGINT; in the main thread."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -1,4 +1,21 @@
-"""Tiltyard on Spark: the data source, distributed verbs and SQL, without JARs."""
+"""Tiltyard on Spark: the data source, distributed verbs and SQL, without JARs.
+
+Stands on the public names of Tiltyard alone. Executors read and write files by the tasks of ``tiltyard.distributed``; the driver commits.
+
+    ``source``              ``TiltyardSource``: ``format("tiltyard")``, from which Spark gets readers, writers and streams
+    ``source_options``      its options; ``target`` the table they name
+    ``enabling``            ``enable``: the source, the optimizer rule and views for a session
+    ``spark_table``         ``SparkReader``, ``SparkTable``: one table and its verbs
+    ``lake_tables``         ``LakeSpark``, ``TransactionSpark``: tables by name
+    ``jobs``                runs a function in each worker; ``placement`` decides between driver and executors
+    ``convert``             batches of one Arrow schema as another; ``spark_types`` types of Arrow and Spark
+    ``spark_expressions``   expressions that callers give
+    ``idempotency``         batches that Spark may send again
+
+Folders: ``read/``, ``write/``, ``stream/``, ``statements/`` (SQL).
+
+Fails as the verbs of a table do, on the driver; ``UnsupportedFeature`` where a session or a statement cannot be served.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +29,7 @@ if TYPE_CHECKING:
     from tiltyard.spark.placement import Work
     from tiltyard.spark.source import TiltyardSource
     from tiltyard.spark.spark_table import SparkReader, SparkTable
-    from tiltyard.spark.sql.statements import sql
+    from tiltyard.spark.statements.run_sql import sql
     from tiltyard.spark.target import Target
     from tiltyard.spark.write.merging import SparkMerge
 
@@ -27,7 +44,7 @@ _PUBLIC: Final = {
     "TransactionSpark": "tiltyard.spark.lake_tables",
     "Work": "tiltyard.spark.placement",
     "enable": "tiltyard.spark.enabling",
-    "sql": "tiltyard.spark.sql.statements",
+    "sql": "tiltyard.spark.statements.run_sql",
 }
 """Where each name is. Loaded when asked for: Spark's own processes import this package only for the source."""
 

@@ -13,7 +13,7 @@ from tiltyard.errors import InvalidInput, UnsupportedFeature
 from tiltyard.spark.placement import same_python
 from tiltyard.spark.read.optimizer_rule import TESTED, install, remove
 from tiltyard.spark.source import TiltyardSource
-from tiltyard.spark.sql.views import lake_options, make_views
+from tiltyard.spark.statements.views import lake_options, make_views
 from tiltyard.spark.target import Target
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class Enabled:
         return "; ".join([*parts, *self.notices])
 
     def refresh(self) -> Enabled:
-        """The same with the views that the lake has tables for now; without the rule, also at their latest versions."""
+        """Refreshes the views to the lake's tables as they are; without the rule also to latest versions."""
         if self._lake is None:
             return self
         return replace(self, views=make_views(self._spark, self._lake, self.views))

@@ -75,13 +75,13 @@ class NamedTables(ABC):
 
     def sql(self, text: str) -> DataFrame:
         """Runs a statement on the tables; see ``tiltyard.spark.sql``."""
-        from tiltyard.spark.sql.statements import run  # it knows this module
+        from tiltyard.spark.statements.run_sql import run  # it knows this module
 
         return run(self.session, text, self)
 
 
 class LakeSpark(NamedTables):
-    """What Spark does with a lake. Each verb is a commit of its own; for several in one use ``lake.transaction()``.
+    """A lake in a Spark session. Each verb commits; ``lake.transaction()`` commits several together.
 
     Examples:
         >>> lake.spark(spark).write(df, "orders")  # doctest: +SKIP
@@ -110,7 +110,7 @@ class LakeSpark(NamedTables):
 
 
 class TransactionSpark(NamedTables):
-    """What Spark does inside a transaction. Executors write while it is open; nothing is visible before the commit.
+    """A transaction in a Spark session: executors write while it is open; the commit makes it visible.
 
     Examples:
         >>> with lake.transaction() as tx:  # doctest: +SKIP

@@ -39,7 +39,7 @@ class TiltyardSource(DataSource):
         return NAME
 
     def schema(self) -> StructType:
-        """The columns of the table; called when a DataFrame to read is made, which is the moment its version is fixed."""
+        """The columns of the table. Spark calls it when a DataFrame is made, which fixes its version."""
         from tiltyard.spark.read.reading import pin, read_schema
 
         options = self._given()

@@ -85,7 +85,7 @@ class SparkReader:
 
 
 class SparkTable(SparkReader):
-    """A table in a Spark session. Verbs start from its newest version; inside a transaction, from what the transaction sees.
+    """A table in a Spark session. Verbs start from its latest version, or from what a transaction sees.
 
     Data is read, matched and written by executors; what is small is done by the driver, without Spark. Either way a verb is one commit,
     by the rules of the verb of the same name of ``Table``, and is done again after a conflict that allows it.
@@ -215,7 +215,7 @@ class SparkTable(SparkReader):
         commit: ty.CommitOptions | None = None,
         files: ty.FileLimits | None = None,
     ) -> ty.CommitResult:
-        """Replaces all rows and keeps the columns, as ``INSERT OVERWRITE`` does; what the data frame lacks becomes null.
+        """Replaces all rows, keeps the columns, as ``INSERT OVERWRITE`` does; missing columns become null.
 
         Args:
             df: the rows; it may read the very table.

@@ -55,7 +55,7 @@ class Address:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A table by path, or by the lake it is in and its name, now or at some moment. Picklable; opens nothing until asked.
+    """A table by path, or by lake and name, now or at some moment. Picklable; opens nothing until asked.
 
     Attributes:
         path: where the table is; None for a table of a lake.

@@ -1,4 +1,25 @@
-"""Where bytes live, and who may create a version. Imports nothing of ours but errors and interfaces."""
+"""Where bytes live, and who may create a version. Does not know what the bytes mean.
+
+A commit rests on one promise: of many writers exactly one creates a name. A ``CommitHandler`` keeps it over an ``ObjectStore``; both
+protocols are in ``interfaces``. The commit loop and the verbs call them, nothing here calls back.
+
+Stores
+    ``open_store``      from a URI and its options to a store
+    ``local``           ``LocalStore``: a directory; ``files`` has its steps on a POSIX file system
+    ``cloud``           ``CloudStore``: S3, Google Cloud Storage, Azure through obstore
+    ``memory``          ``MemoryStore``: this process only
+    ``wrapper``         a store around a store
+    ``paths``           what a path may be
+    ``transfer``        copies an object between stores
+Handlers and locks
+    ``handlers``        ``ConditionalPutHandler``, ``RenameHandler``, ``LockHandler``; ``handler_for`` chooses
+    ``external``        ``ExternalHandler``: a ledger outside the store decides (commit stores, lakes)
+    ``file_lock``       ``FileLock``; ``postgres_lock`` ``PostgresLock``
+    ``probe``           whether a store keeps the promise: ``ensure_safe``
+
+Fails with ``AlreadyExists`` (another writer has the name), ``NotFound``, ``UnsafeStore``, ``InvalidInput`` (a URI or option) or
+``StorageError``, whose ``maybe_applied`` says that the store may have applied the request.
+"""
 
 from tiltyard.storage.cloud import CloudStore
 from tiltyard.storage.local import Durability, LocalStore

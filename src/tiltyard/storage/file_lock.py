@@ -21,7 +21,7 @@ _LONGEST_PAUSE = 0.01
 
 
 class FileLock:
-    """Excludes threads and processes that use the same lock file; the system frees it when the holder dies.
+    """A lock on a file, among threads and processes; the system frees it when the holder dies.
 
     Call it with a version to get a context manager, which is the form of pylance's ``commit_lock`` too. The lock covers the whole
     table: the version only has to be there. The lock file is made on first use and never removed, because a process

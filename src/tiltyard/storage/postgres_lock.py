@@ -34,7 +34,7 @@ WHERE d.datname = current_database() AND l.locktype = 'advisory' AND l.objsubid 
 
 
 class PostgresLock:
-    """Excludes all writers that use the same server, database and table name; the server frees it when the holder's connection ends.
+    """A lock in a PostgreSQL server, by the table's name; it ends with the holder's connection.
 
     Call it with a version to get a context manager, which is the form of pylance's ``commit_lock`` too. The lock covers the whole
     table: the version only has to be there. Each hold has a connection of its own, with nothing else on it.

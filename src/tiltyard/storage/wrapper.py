@@ -77,7 +77,7 @@ class ForwardingStore:
 
 
 class WrapperStore(ForwardingStore):
-    """Puts every call through ``_call``, which a subclass overrides to do something before, after or instead.
+    """Passes every call through ``_call``, which a subclass overrides to act before, after or instead.
 
     Only looking for empty directories and for local files is left out: on an object store these are no requests that could fail.
     """

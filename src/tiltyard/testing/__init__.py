@@ -1,4 +1,4 @@
-"""For those who test tables or write backends: conformance suites, stores that fail on demand, time and chance under control."""
+"""Tools to test tables and backends: conformance suites, faulty stores, controlled clocks."""
 
 from tiltyard.testing.clocks import ManualClock, SeededRandomness, manual_runtime
 from tiltyard.testing.conformance import ObjectStoreTests

@@ -13,7 +13,7 @@ _START = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 class ManualClock:
-    """A clock that moves only when told to, or when somebody sleeps on it.
+    """A clock that moves only when told to, or when a caller sleeps on it.
 
     Attributes:
         slept: every sleep asked for, in seconds.
@@ -45,7 +45,7 @@ class ManualClock:
             self._monotonic += seconds
 
     def jump(self, seconds: float) -> None:
-        """The fault: somebody sets the wall clock, forward or back, and no time passes."""
+        """The fault: an administrator sets the wall clock, forward or back, and no time passes."""
         with self._lock:
             self._now += timedelta(seconds=seconds)
 

@@ -85,7 +85,7 @@ def all_faults() -> tuple[Fault, ...]:
 
 
 class FaultStore(WrapperStore):
-    """Injects one fault at the ``at``-th call it can happen to, counted from 1 among the calls that ``match``.
+    """Injects one fault at the ``at``-th matching call, counted from 1.
 
     To visit every call of an operation, raise ``at`` until ``fired`` stays False.
 
@@ -213,7 +213,7 @@ class KillPoint(WrapperStore):
     def from_environment(
         cls, inner: ObjectStore, environment: Mapping[str, str] | None = None, *, match: Match = every_call
     ) -> ObjectStore:
-        """``inner`` itself, or a ``KillPoint`` that really kills when ``TILTYARD_KILL_AT`` (and ``TILTYARD_KILL_WHEN``) say so."""
+        """``inner``, or a ``KillPoint`` that kills as ``TILTYARD_KILL_AT`` and ``TILTYARD_KILL_WHEN`` say."""
         variables = os.environ if environment is None else environment
         if KILL_AT not in variables:
             return inner

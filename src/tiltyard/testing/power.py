@@ -27,7 +27,7 @@ class _Effect:
 
 
 class PowerLossStore:
-    """Behaves like a ``LocalStore`` until ``crash()``, which keeps what was flushed and lets chance decide over the rest.
+    """A ``LocalStore`` until ``crash()``, which keeps flushed files and any random part of the others.
 
     An unflushed name may be lost or kept, each on its own and so in any order; a kept name whose contents were not flushed may lead to the
     contents, to half of them or to nothing. ``put_unsynced`` stands for a file that pylance writes without flushing; ``sync`` flushes it
@@ -81,7 +81,7 @@ class PowerLossStore:
         return (data, data[: len(data) // 2], b"")[self._random.randrange(3)]
 
     def put_unsynced(self, path: str, data: bytes) -> None:
-        """A file somebody else wrote and did not flush."""
+        """A file that another process wrote and did not flush."""
         self._seen.put(path, data)
         self._pending += (_Effect(path, data, flushed=False),)
 

@@ -146,7 +146,7 @@ def refused(kind: type[BaseException]) -> Iterator[list[BaseException]]:
 
 
 class RecordsTests:
-    """The conformance suite for one process. ``rounds`` says how often each race is run, ``many`` how many records are many."""
+    """The conformance suite for one process: ``rounds`` of each race, with ``many`` records."""
 
     rounds = 10
     many = 5000

@@ -62,7 +62,7 @@ class CountingStore(WrapperStore):
 
 
 class LatencyStore(WrapperStore):
-    """Adds to each call the seconds that ``latency(method)`` gives, through the clock: a simulated one makes it free.
+    """Delays each call by ``latency(method)`` seconds of the clock, which may be a simulated one.
 
     >>> LatencyStore(MemoryStore(), ManualClock(), lambda method: 0.02)
     """

@@ -1,1 +1,38 @@
-"""The heart: operations, the conflict table, apply, and the commit loop. Pure but for ``commit`` and ``log``."""
+"""What a commit is: operations, the conflict table, rebase, the next manifest, and the commit loop.
+
+I/O, time and chance come in through ``interfaces`` alone. Verbs and catalogs call ``Committer.commit`` with a ``Transaction``:
+
+    commit --> head, log            find the latest version and the transactions since the one that was read
+           --> rebaser --> resolve  check each against ours: ``rules`` is the table, ``conditions`` its tests
+           --> verify               field ids, idempotency keys
+           --> ``apply/``           build the next manifest on the latest version
+           --> log.Landing          create it; lost the race: ``backoff``, and from the top
+
+Values
+    ``operations``         one frozen class for each operation; ``operation_codec`` and ``operation_parts`` their wire form
+    ``transaction``        ``Transaction``: an operation, the version it read, its id and properties
+    ``race``               ``CommitResult``, and ``Race``, a commit under way
+Conflicts
+    ``rules``              the conflict table as data
+    ``conditions``         what its cells ask; ``index_conditions`` those about indices; ``context`` what they may know
+    ``resolve``            the verdict on a pair: ``Compatible``, ``Rebase``, ``Retry``, ``Incompatible``
+    ``footprint``          what an operation reads and changes: fragments, fields, indices, keys
+    ``examples``           worked examples for each rule
+Commit
+    ``commit``             the commit loop: ``Committer``
+    ``rebaser``            ``Rebaser``: rebases our operation over each later commit
+    ``log``                ``VersionLog``: the versions in a store; ``Landing``: creating one
+    ``head``               which version is the latest, and whether ours came in time
+    ``verify``             checks against the version below: idempotency keys, field ids, parents
+    ``backoff``            waits after a lost race
+    ``deletion_vectors``   deletion vectors, read and merged
+    ``key_filter``         which keys a commit inserts: ``WrittenKeys`` and Bloom filters
+    ``new_files``          digests of new files, and whether these still exist
+    ``system_indices``     indices a table has one of: fragment reuse, write-ahead log
+Notified
+    ``observers``          the log, the counts and callers' observers; ``metrics`` the counts
+
+Fails with a ``ConflictError`` (retryable, incompatible or a duplicate key), ``ContentionError``, ``HistoryUnavailable``,
+``AlreadyCommitted`` or ``StorageError``: then nothing was committed and its files may go. ``OutcomeUnknown``: it may have been, and nothing
+is deleted.
+"""

@@ -14,7 +14,7 @@ from tiltyard.transaction.operations import KeyExistenceFilter
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What the committer knows beyond the two operations. Nothing has to be given; what is missing is decided on the safe side.
+    """What the committer knows beyond the two operations; what is missing is decided on the safe side.
 
     Only in one thing an operation is believed what it says of itself: an update that does not own up to having rewritten columns in
     place is found out by the fragments in ``my_base`` and ``their_base`` alone.

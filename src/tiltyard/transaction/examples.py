@@ -62,7 +62,7 @@ class ExplainedRule:
 
 @dataclass(frozen=True, slots=True)
 class PairExplanation:
-    """All there is to say about a pair: its sign in the grid, its rules in order, and an example that none of them minds."""
+    """A pair of operations: its sign in the grid, its rules in order, and an example without conflict."""
 
     committing: str
     committed: str

@@ -1,4 +1,4 @@
-"""What an operation touches: fragments, fields, indices, keys, shards. Pure readers, each of one operation.
+"""The footprint of an operation: fragments, fields, indices, keys, shards. Pure readers, each of one operation.
 
 Bitmaps and details inside an operation are bytes of whoever wrote it. Bytes that cannot be read raise ``CorruptTable``: what they stand
 for is unknown, so nobody may decide as if they stood for nothing.

@@ -1,4 +1,4 @@
-"""Whether a version is the newest, and whether one we made came in time.
+"""Whether a version is the latest, and whether one we made came in time.
 
 A writer that stalls before its create may find its number free again because the version that had it was cleaned up. What it creates then
 lies below the head, where nobody sees it. No store tells the two apart, so a second look does.

@@ -1,4 +1,4 @@
-"""Counts of commits in this process: how many, how fast, who stood in whose way."""
+"""Counts of commits in this process: how many, how fast, which operations conflict with which."""
 
 from __future__ import annotations
 
@@ -279,7 +279,7 @@ _COUNTS: Final = frozenset({"attempts", "executions"})
 
 
 class CommitObserver(Protocol):
-    """Receives events of commits, on the thread that commits: be quick. What it raises is logged and otherwise ignored."""
+    """Receives events of commits, on the committing thread; be quick. What it raises is only logged."""
 
     def committed(self, event: CommitEvent, /) -> None:
         """A version was made."""
@@ -294,7 +294,7 @@ class CommitObserver(Protocol):
         """A commit in between does not go together with ours. ``failed`` follows."""
 
     def failed(self, event: CommitEvent, /) -> None:
-        """The commit ended in an error, which ``outcome`` names; ``outcome-unknown`` if it is not known how it ended."""
+        """The commit ended in an error, which ``outcome`` names; ``outcome-unknown`` if that is unknown."""
 
     def rerun(self, event: CommitEvent, /) -> None:
         """The verb will be re-executed on the latest version, after a conflict."""

@@ -1,4 +1,4 @@
-"""Who is told of commits: the log, the counts, and whoever asks. The commit loop calls the functions below, and nothing else."""
+"""Who is notified of commits: the log, the counts, and callers' observers. The commit loop calls the functions below, and nothing else."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ _changing = threading.Lock()
 
 
 def observe(observer: CommitObserver) -> Callable[[], None]:
-    """Has an observer told of every commit of this process from now on. Call what is returned to end that."""
+    """Notifies an observer of every commit of this process. Call what is returned to stop."""
     global _observers
     with _changing:
         _observers = (*_observers, observer)

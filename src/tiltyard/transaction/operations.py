@@ -100,7 +100,7 @@ class KeyExistenceFilter(_Frozen):
 
 @dataclass(frozen=True, slots=True)
 class UpdateMap(_Frozen):
-    """Changes to a map of strings: an entry without a value removes its key; ``replace`` empties the map first."""
+    """Changes to a map of strings; None removes a key, ``replace`` empties the map first."""
 
     entries: tuple[tuple[str, str | None], ...] = ()
     replace: bool = False
@@ -238,7 +238,7 @@ class ReserveFragments:
 
 @dataclass(frozen=True, slots=True)
 class Clone:
-    """A new table or branch made from a version of another: by reference (shallow) or by copying its files."""
+    """A new table or branch from a version of another: by reference (shallow) or by copying its files."""
 
     name: ClassVar[str] = "Clone"
     is_shallow: bool
@@ -251,7 +251,9 @@ class Clone:
 
 @dataclass(frozen=True, slots=True)
 class Update(_Frozen):
-    """Rows changed, and with an upsert also inserted. ``updated_fragment_offsets`` says which rows of a fragment had columns rewritten."""
+    """Rows changed, and with an upsert also inserted.
+
+    ``updated_fragment_offsets`` says which rows of a fragment had columns rewritten."""
 
     name: ClassVar[str] = "Update"
     removed_fragment_ids: tuple[int, ...] = ()
@@ -325,7 +327,7 @@ class UpdateBases(_Frozen):
 
 @dataclass(frozen=True, slots=True)
 class UnknownOperation:
-    """An operation that these classes cannot say in full, or none at all: kept as it came, to be met as a conflict, never applied.
+    """An operation that these classes cannot express: kept as it came, a conflict for all, never applied.
 
     ``arm`` is its member number in the transaction (None without an operation); ``wire`` holds the whole records, keys included.
     """

@@ -1,4 +1,4 @@
-"""Our operation, carried over each commit that came after the version it was built on, until it stands on the head.
+"""Rebases our operation over each commit since the version it was built on, up to the head.
 
 The table of rules says what is to be done; here it is done. Nothing of it is visible before the version is created: what is written on
 the way are deletion files that no version names yet.

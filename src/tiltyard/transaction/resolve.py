@@ -22,7 +22,7 @@ NOTHING_KNOWN: Final = Context()
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What becomes of our operation. Always one of ``Compatible``, ``Rebase``, ``Retry`` and ``Incompatible``.
+    """What becomes of our operation: ``Compatible``, ``Rebase``, ``Retry`` or ``Incompatible``.
 
     Attributes:
         reason: one sentence: who met whom, and what came of it.
@@ -92,7 +92,7 @@ class Incompatible(Verdict):
 
 
 def resolve(mine: Operation | Transaction, theirs: Operation | Transaction, *, context: Context = NOTHING_KNOWN) -> Verdict:
-    """Decides whether an operation can be committed over one that was committed since the version it was built on.
+    """Decides whether an operation can be committed over one committed since the version it read.
 
     Pure: the same operations and the same context give the same verdict. What the context leaves out is decided on the safe side;
     where rows are not known the verdict is a ``Rebase`` that lists the fragments to look into.

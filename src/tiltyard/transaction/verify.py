@@ -1,8 +1,8 @@
-"""Work that may be tried again by somebody who does not know that it was done: each piece is committed once.
+"""Checks of a commit against the version below it: idempotency keys, field ids, parents.
 
-Who sends the work numbers it, upwards. The number travels as a property of the transaction and is kept in the table's config by the very
-commit that brings the rows, so that the two cannot come apart: whatever version somebody reads, carries on from, sets the table back to or
-cleans up the history below, its config tells exactly which pieces its rows are made of. The commit loop looks at the version directly below
+Work that may be sent again is committed once: its sender numbers it, upwards. The number travels as a property of the transaction and is
+kept in the table's config by the very commit that brings the rows, so that the two cannot come apart: whatever version is read, built on,
+restored or left by a cleanup, its config tells exactly which pieces its rows are made of. The commit loop looks at the version right below
 the one it creates, so of two that bring the same number at once the second finds the first, however the race goes.
 """
 

@@ -1,4 +1,4 @@
-"""The low door: an operation whose files are written already, committed as it is."""
+"""Commits an operation whose files are written already, as it is."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Puts the rows of small or worn fragments into fewer ones, while others go on writing.
+"""Rewrites small fragments, and those with many deletions, into fewer ones, while others go on writing.
 
 pylance plans and writes; the commit is ours. It says that rows kept their order, so that deletions of others follow it, or it follows
 them: neither side has to start again.

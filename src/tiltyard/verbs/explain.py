@@ -1,4 +1,4 @@
-"""Records of commits that failed, for whoever asks later: who stood in the way, what overlapped, what the error said.
+"""Records of failed commits, for later questions: what they conflict with, what overlapped, what the error said.
 
 A record is written when the outcome is certain and only if the store takes it; nothing depends on it. It is small whatever happened, holds
 no credential, and a cleanup removes it when it is old. Stock writers neither look at that directory nor clean it.

@@ -109,11 +109,11 @@ class MergeBuilder:
         return replace(self, _plan=replace(self._plan, inserting=True))
 
     def when_not_matched_by_source_delete(self, where: str | None = None) -> MergeBuilder:
-        """Rows that only the table has are deleted. ``where`` is about the table's columns, by their bare names."""
+        """Rows that only the table has are deleted. ``where`` is over the table's columns, by their names."""
         return replace(self, _plan=replace(self._plan, deleting=_given(where) or "true"))
 
     def mark_generations_merged(self, generations: Mapping[str | UUID, int]) -> MergeBuilder:
-        """Records, in the same commit, up to which generation shards of a write-ahead log are in the table: the source is their content.
+        """Records in the same commit up to which generation shards of a write-ahead log are merged.
 
         So of two who merge one generation only one comes through, and after a crash it is known what is still to be merged. Where the
         source changes no row, the progress is committed by itself.

@@ -48,7 +48,7 @@ def outcome_of(access: TableAccess, transaction_id: str, tried: int | None) -> O
     file is gone, which its writer removes on certain failure, and no part of history is missing.
 
     Args:
-        place: the table.
+        access: the table.
         transaction_id: whom to look for.
         tried: the version its writer tried to create, if known.
     """

@@ -173,7 +173,9 @@ def _commit(
 
 
 def resume_migration(uri: str | os.PathLike[str], *, storage: Storage | None = None) -> int:
-    """Ends a migration of manifest names that was interrupted and left a table that does not open. Returns how many it renamed.
+    """Resumes an interrupted migration of manifest names, after which a table may not open.
+
+    Returns how many it renamed.
 
     Args:
         uri: where the table is.

@@ -1,4 +1,4 @@
-"""Branches of a lake, table by table: a table gets a branch of its own when somebody first opens it there to write."""
+"""Branches of a lake, table by table: a table gets a branch of its own when it is first opened there to write."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ class Recoverable:
         author: str | None = None,
         progress: Progress | None = None,
     ) -> LakeRecoveryReport:
-        """Gives a lake its catalog back from a backup, and adopts what its tables got since; what was found, and what was not known.
+        """Restores a lake's catalog from a backup, and adopts what its tables got since.
 
         Whatever a table has beyond the backup becomes snapshots again, whole transactions only. The new catalog appears in one step; it
         may be of another kind than the old one. Transactions that are open against the old one are refused. Stop cleanups first.
@@ -64,7 +64,7 @@ class Recoverable:
         author: str | None = None,
         progress: Progress | None = None,
     ) -> LakeRecoveryReport:
-        """Makes a new catalog for a lake whose catalog is lost, from what its files say of themselves: for when there is no backup.
+        """Makes a new catalog for a lake from what its files say; for when there is no backup.
 
         Tables that carry the marks of this lake are taken in with their names, snapshots, tags and branches as far as these are known;
         all else below the root is listed and left alone. A snapshot keeps its number where that is certain.

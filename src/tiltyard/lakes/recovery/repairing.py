@@ -1,4 +1,4 @@
-"""When two writers have one number: somebody has to decide whose version it is. Whatever loses is set aside, and nothing is deleted."""
+"""Two writers with one version number: the caller decides whose it is. The other is set aside; nothing is deleted."""
 
 from __future__ import annotations
 

@@ -1,1 +1,14 @@
-"""Reading tables in Spark: partitions, pushed filters and aggregates."""
+"""Reading tables in Spark: partitions, pushed filters and aggregates.
+
+    ``reading``          ``TiltyardReader``: partitions of a version, and their batches
+    ``partitioning``     fragments into partitions of about equal size
+    ``datasets``         open datasets of a worker process
+    ``optimizer_rule``   compiles and installs the rule that calls ``planner``
+    ``planner``          decides what is pushed into a scan: ``filters``, ``aggregates``
+    ``filters``          Spark's conditions as SQL of pylance, where both mean the same
+    ``aggregates``       partial aggregates in workers
+    ``reading_tables``   rows, history and changes as data frames
+
+What cannot be pushed stays with Spark. Fails with ``HistoryUnavailable`` or ``NotFound`` for a version that is gone; errors in an executor
+end its task.
+"""

@@ -104,7 +104,7 @@ class SparkMerge:
         return self._with("matched", SparkClause("update", _condition(where)))
 
     def when_matched_update(self, values: Mapping[str, str | Column] | Sequence[str], where: str | Column | None = None) -> SparkMerge:
-        """Rows in both take new values, by column, and keep the others; of a list of names, those of the source."""
+        """Matched rows take new values, by column; a list of names takes the source's values."""
         return self._with("matched", SparkClause("update", _condition(where), self._values(values)))
 
     def when_matched_delete(self, where: str | Column | None = None) -> SparkMerge:

@@ -1,4 +1,4 @@
-"""Rows that are to be updated, inserted or deleted, as Spark worked them out: written in executors, told to the driver."""
+"""Rows to update, insert or delete, as Spark computed them: written in executors, reported to the driver."""
 
 from __future__ import annotations
 

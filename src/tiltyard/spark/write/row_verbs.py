@@ -1,4 +1,4 @@
-"""Gives columns new values: Spark works them out in executors, which write the changed rows anew."""
+"""Updates and deletes rows: Spark finds and computes them in executors, which write the changed rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Adds columns whose values a query of Spark works out, row by row address: only the new columns are written."""
+"""Adds columns, compacts and creates indices, with the work in executors."""
 
 from __future__ import annotations
 

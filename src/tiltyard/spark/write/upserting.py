@@ -1,4 +1,4 @@
-"""How a merge is done: by the driver, as a plain upsert, or by a join that Spark works out."""
+"""How a merge is done: by the driver, as a plain upsert, or by a join in Spark."""
 
 from __future__ import annotations
 

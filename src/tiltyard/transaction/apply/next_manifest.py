@@ -1,6 +1,6 @@
 """Operation and manifest in, manifest out: what the next version says. Pure.
 
-How each operation changes a manifest stands in ``applying``; here is the choice between them, and what they all have in common.
+How each operation changes a manifest stands in the modules beside it; here is the choice between them, and what they all have in common.
 """
 
 from __future__ import annotations

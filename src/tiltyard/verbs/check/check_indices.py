@@ -50,7 +50,7 @@ def wrong_answers(access: TableAccess, manifest: Manifest, *, every: bool) -> It
     """Compares what indices answer with a scan.
 
     Args:
-        place: the table.
+        access: the table.
         manifest: the version.
         every: whether all rows are compared, or one of a few fragments each.
 

@@ -33,7 +33,7 @@ def check_table(
     """Checks I1, I2 and I4 to I9 of the promises, that pylance sees the same rows (I13), and that indices agree with them.
 
     Args:
-        place: the table.
+        access: the table.
         versions: which; all by default.
         data: whether every file is read and compared with its digest (I14), and every row with the indices.
         progress: is told how many of how many bytes were read.

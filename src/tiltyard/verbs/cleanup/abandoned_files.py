@@ -45,7 +45,7 @@ def leftovers(access: TableAccess, main: TableAccess, now: datetime, grace: time
     """Leftovers of a line of history; with those of the main line come those of branches that are none.
 
     Args:
-        place: the line.
+        access: the line.
         main: the main line.
         now: the time.
         grace: how long a file must have been left alone.

@@ -351,7 +351,7 @@ def add_announced(access: TableAccess, survey: Survey, claims: Claims, policy: P
     """Looks at transaction files that no version names: what they tell of was given up, is still to come, or came about otherwise.
 
     Args:
-        place: the table.
+        access: the table.
         survey: what is there.
         claims: who names what; added to.
         policy: says how long a transaction is waited for.

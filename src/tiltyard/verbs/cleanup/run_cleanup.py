@@ -1,4 +1,4 @@
-"""Removes old versions and files that nobody names, while others go on writing.
+"""Removes old versions and uncommitted files, while others go on writing.
 
 The order of work makes it safe to be interrupted anywhere, and to run twice at once: what is to go is recorded; then versions go, the
 oldest first; then the files that only they named. Between these steps it looks again at who has come meanwhile.
@@ -122,7 +122,7 @@ def cleanup_table(
     """Cleans up one line of history.
 
     Args:
-        place: where it lies.
+        access: where it lies.
         main: the table's main line, which has the tags and branches.
         own: the caller's version, which stays.
         policy: what may go.

@@ -288,7 +288,7 @@ def written_columns(access: TableAccess, dataset: LanceDataset, fragment: int, s
     """Has pylance write new columns of one fragment.
 
     Args:
-        place: the table.
+        access: the table.
         dataset: pylance's handle on the version.
         fragment: its id.
         schema: the columns, under names that are free.

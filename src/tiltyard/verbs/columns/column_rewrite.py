@@ -33,7 +33,7 @@ def with_values(
     """Writes new values of some rows.
 
     Args:
-        place: the table.
+        access: the table.
         dataset: pylance's handle on the version.
         manifest: the version.
         before: the fragment.

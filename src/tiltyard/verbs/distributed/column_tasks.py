@@ -1,4 +1,4 @@
-"""Columns whose values others work out: they write a file for each fragment, the commit adds all of them to the table."""
+"""Columns whose values other processes compute: they write a file for each fragment, the commit adds all of them to the table."""
 
 from __future__ import annotations
 

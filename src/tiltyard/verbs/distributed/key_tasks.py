@@ -35,7 +35,7 @@ class FoundKeys:
 
 @dataclass(frozen=True)
 class MatchTask:
-    """Finds the rows of a version that have certain keys. It can be pickled; the keys can be sent on another way.
+    """Finds the rows of a version that have certain keys. Picklable; the keys can travel separately.
 
     Attributes:
         scan: the version.

@@ -117,7 +117,7 @@ def write_plain(
     """Rows as files, synced; ``is_plain`` says of what columns.
 
     Args:
-        place: the table.
+        access: the table.
         rows: columns as ``fields``, in that order.
         fields: the table's fields that the rows cover.
         data_version: the table's file format.

@@ -1,4 +1,4 @@
-"""Changes of rows that are worked out elsewhere: others find the rows that go and write those that come, the commit is made here.
+"""Changes of rows computed elsewhere: other processes find rows to delete and write new ones; the commit is made here.
 
 It is the same commit as that of the verbs that do all of it themselves: one operation on a pinned version, with the same rules for keys,
 carried over what others commit meanwhile, and worked out again after a conflict that allows it.

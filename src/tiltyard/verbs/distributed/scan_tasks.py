@@ -30,7 +30,7 @@ _AT_ONCE: Final = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class ScanTask:
-    """Reads rows of one version, in whatever process. Made by ``Pinned.scan_task`` or ``Table.scan_task``.
+    """Reads rows of one version, in any process. Made by ``Pinned.scan_task`` or ``Table.scan_task``.
 
     Attributes:
         uri: where the table is.
@@ -55,7 +55,7 @@ class ScanTask:
         return sum(rows for _, rows in self.fragments)
 
     def groups(self, most: int) -> list[tuple[int, ...]]:
-        """The ids of all fragments in at most so many groups, with about as many rows in each; the larger ones first."""
+        """The ids of all fragments in at most so many groups of about as many rows; the larger ones first."""
         count = max(1, min(most, len(self.fragments)))
         groups: list[tuple[int, list[int]]] = [(0, []) for _ in range(count)]
         for number, rows in sorted(self.fragments, key=lambda one: (-one[1], one[0])):

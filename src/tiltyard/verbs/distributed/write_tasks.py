@@ -58,7 +58,7 @@ class Piece:
         version: the version that its task was made at.
         part: what part of the rows it is, if its writer said so: of several pieces of one part only the first is committed.
         keys: the primary keys of its rows, unless they are too many to travel.
-        place: the table's directory that its files lie in.
+        access: the URI of the table's directory that its files lie in.
         digests: of its files, taken by the writer.
     """
 
@@ -82,7 +82,7 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class WriteTask:
-    """Writes rows for a table from any process that can reach its storage; made by ``t.distributed.write_task`` and the like.
+    """Writes rows for a table from any process that reaches its store. See ``t.distributed.write_task``.
 
     It can be pickled. Storage options travel along and are never shown.
 
@@ -121,7 +121,7 @@ class WriteTask:
         return arrow_from_fields(self.fields, dict(self.metadata))
 
     def grouped(self, name: str) -> WriteTask:
-        """The same task for another group of pieces: uncommitted files of one group can be told from those of all others."""
+        """The same task for another group of pieces, whose uncommitted files can be told from all others."""
         return replace(self, token=hashlib.sha256(f"{self.token}/{name}".encode()).hexdigest()[: 2 * _TOKEN_BYTES])
 
     def check(self, schema: pa.Schema) -> None:

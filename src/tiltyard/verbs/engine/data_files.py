@@ -52,7 +52,7 @@ def write_into(
     """Files for an existing table.
 
     Args:
-        place: the table.
+        access: the table.
         rows: columns as ``fields``, in that order.
         fields: the table's fields that the rows cover.
         data_version: the table's file format.

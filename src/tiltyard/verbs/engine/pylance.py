@@ -21,7 +21,7 @@ def open_dataset(access: TableAccess, version: int, *, writing: bool = False) ->
     """pylance's own handle on this version; one whose reads are done in a child process, where the place asks for that.
 
     Args:
-        place: the table.
+        access: the table.
         version: the version.
         writing: whether files are written through it, which decodes none.
     """
@@ -38,7 +38,7 @@ def lance_errors(access: TableAccess, doing: str, version: int | None = None) ->
     """Errors of pylance as errors of ours: what the caller can mend, what is not there, what the store did.
 
     Args:
-        place: the table.
+        access: the table.
         doing: what is asked of pylance, as in "could not ...".
         version: which version is read, so that after an error its files can be looked at.
     """

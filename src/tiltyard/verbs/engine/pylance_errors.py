@@ -38,7 +38,7 @@ def failure(access: TableAccess, doing: str, error: BaseException, version: int 
     """What an error of pylance means.
 
     Args:
-        place: the table.
+        access: the table.
         doing: what was asked of pylance; begins with ``open`` or ``write``, or is about reading.
         error: what it raised.
         version: which of our versions was read, where one was.

@@ -1,7 +1,7 @@
-"""The second stage of retry: a verb that met a conflict is worked out again, on the newest version.
+"""The second stage of retry: re-executes a verb on the latest version after a retryable conflict.
 
 The first stage, the race for a version, is the commit loop's and never looks at rows again. This one does: what the verb decides may be
-different on the newest version. Only a ``RetryableConflict`` leads here, since after it nothing of ours was committed, for certain.
+different on the latest version. Only a ``RetryableConflict`` leads here, since after it nothing of ours was committed, for certain.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def run_verb(
     """Runs a verb, and after a conflict that allows it runs it again on the newest version.
 
     Args:
-        place: the table.
+        access: the table.
         read: the version the first run builds on.
         scheme: how the table's manifests are named.
         execute: plans, writes and commits, all on the version it is given; raises what the commit raised.

@@ -1,4 +1,4 @@
-"""Rows that go: found by a scan, struck out of their fragments by new deletion files."""
+"""Deletes rows: finds them by a scan and writes new deletion files for their fragments."""
 
 from __future__ import annotations
 

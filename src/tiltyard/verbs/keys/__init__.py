@@ -1,1 +1,8 @@
-"""Primary keys: which rows have the same key, by hash and by join."""
+"""Primary keys: which rows have the same key. ``write``, ``merge`` and ``check`` call it.
+
+    ``primary_keys``   ``Key``: the columns, what equal means, duplicate keys in rows and in a version
+    ``key_hash``       ``KeyHashes``: hashes of keys with a Bloom filter in front
+    ``key_join``       matches rows of a table and of a source: ``match_rows``
+
+Fails with ``KeyConflict`` (a duplicate key, with a sample) or ``InvalidInput`` (a type that cannot be compared).
+"""

@@ -1,4 +1,4 @@
-"""A mark for each of many keys: a number that equal keys have in common, and different ones seldom.
+"""Hashes of many keys: equal keys have the same hash, different ones seldom.
 
 If no two of some keys have one mark, they are different; and only one of them can be equal to a key from elsewhere, the one with its mark.
 So two numbers are compared for most keys, and the keys themselves for those few that may be equal.

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from tiltyard.errors import InvalidInput, UnsupportedFeature
-from tiltyard.spark.sql.plan_members import check_members
+from tiltyard.spark.statements.plan_members import check_members
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

@@ -16,8 +16,8 @@ from tiltyard.spark.placement import Work, is_connect
 from tiltyard.spark.read.reading_tables import data_frame
 from tiltyard.spark.spark_expressions import ColumnFacts
 from tiltyard.spark.spark_table import SparkTable
-from tiltyard.spark.sql.plan_members import check_members
-from tiltyard.spark.sql.sql_plans import (
+from tiltyard.spark.statements.plan_members import check_members
+from tiltyard.spark.statements.sql_plans import (
     Relation,
     Statement,
     TargetTable,
@@ -49,8 +49,10 @@ _numbers = count(1)
 
 
 def sql(session: SparkSession, text: str, lake: ty.Lake | ty.LakeTransaction | str | None = None, work: Work | None = None) -> DataFrame:
-    """Runs a statement. ``MERGE INTO``, ``UPDATE``, ``DELETE FROM``, ``INSERT`` and ``OPTIMIZE`` change tables of ours, each in one
-    commit; ``VERSION AS OF`` and ``TIMESTAMP AS OF`` look at their past. Everything else is Spark's.
+    """Runs a SQL statement on tables of a lake; what is not for them is passed on to Spark.
+
+    ``MERGE INTO``, ``UPDATE``, ``DELETE FROM``, ``INSERT`` and ``OPTIMIZE`` change tables of ours, each in one commit; ``VERSION AS OF``
+    and ``TIMESTAMP AS OF`` read earlier versions.
 
     Tables are named as in the lake, or by their path: ``tiltyard.`/data/readings```. Spark's own parser reads the statement, and Spark
     evaluates what is in it.

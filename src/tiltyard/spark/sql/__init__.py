@@ -1,1 +1,0 @@
-"""SQL statements on tables."""
