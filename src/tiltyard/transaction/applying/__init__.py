@@ -1,1 +1,0 @@
-"""How each operation changes a manifest, one idea a module; ``transaction.apply`` is the door."""
