@@ -129,3 +129,27 @@ class UpkeepVerbs(Handle):
         return self.maintenance.compact(
             target_rows=target_rows, max_bytes=max_bytes, deletions=deletions, progress=progress, message=message, commit=commit
         )
+
+
+class Cleaning(UpkeepVerbs):
+    """Maintenance of a table that no lake owns: what a lake does for its tables, this one does for itself."""
+
+    @property
+    def maintenance(self) -> TableMaintenance:
+        """Compaction, cleanup and checks."""
+        return TableMaintenance(self)
+
+    def cleanup(
+        self,
+        *,
+        older_than: timedelta | None = None,
+        keep_versions: int | None = None,
+        keep: Iterable[int] = (),
+        dry_run: bool = False,
+        progress: Progress | None = None,
+        grace: timedelta = GRACE,
+    ) -> CleanupReport:
+        """Shorthand for ``t.maintenance.cleanup``."""
+        return self.maintenance.cleanup(
+            older_than=older_than, keep_versions=keep_versions, keep=keep, dry_run=dry_run, progress=progress, grace=grace
+        )

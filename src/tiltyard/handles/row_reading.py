@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from tiltyard.format.legacy import has_sure_counts
+from tiltyard.format.manifest import has_sure_counts
 from tiltyard.format.manifest_file import ManifestFile
 from tiltyard.handles.base import Handle
 from tiltyard.verbs.engine.access import TableAccess
