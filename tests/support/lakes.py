@@ -263,14 +263,14 @@ def through(lake: Lake, wrap: Callable[[Records], R]) -> R:
 def stores_through(wrap: Callable[[ObjectStore], ObjectStore]) -> Iterator[None]:
     """Puts something between lakes and the stores of all tables that are opened meanwhile."""
     lake = vars(tiltyard.lake)
-    plain = lake["open_place"]
+    plain = lake["open_access"]
 
     def opened(*args: Any, **more: Any) -> Any:
         place = plain(*args, **more)
         return replace(place, store=wrap(place.store))
 
-    lake["open_place"] = opened
+    lake["open_access"] = opened
     try:
         yield
     finally:
-        lake["open_place"] = plain
+        lake["open_access"] = plain

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from tiltyard.format.flags import describe as describe_flags
 from tiltyard.format.values import BasePath, DataFragment
-from tiltyard.handles.base import Handle
+from tiltyard.handles.base import Handle, shorthand
 from tiltyard.options import CommitOptions
 from tiltyard.transaction.operations import UpdateConfig
 from tiltyard.transaction.race import CommitResult
@@ -122,17 +122,8 @@ class SettingVerbs(Handle):
         """Config, metadata and bases."""
         return TableSettings(self)
 
-    def update_config(
-        self, values: Values, *, replace: bool = False, message: str | None = None, commit: CommitOptions | None = None
-    ) -> CommitResult:
-        """Shorthand for ``t.settings.update_config``."""
-        return self.settings.update_config(values, replace=replace, message=message, commit=commit)
-
-    def update_field_metadata(
-        self, path: str, values: Values, *, replace: bool = False, message: str | None = None, commit: CommitOptions | None = None
-    ) -> CommitResult:
-        """Shorthand for ``t.settings.update_field_metadata``."""
-        return self.settings.update_field_metadata(path, values, replace=replace, message=message, commit=commit)
+    update_config = shorthand("settings", TableSettings.update_config)
+    update_field_metadata = shorthand("settings", TableSettings.update_field_metadata)
 
 
 class TableLayout:
