@@ -210,7 +210,7 @@ class LakeRetention:
     Attributes:
         outcomes: how long ``Lake.outcome`` of a committed transaction can be asked for; after that it is ``Unknown``, and a transaction
             that was begun before is refused.
-        keys: how long an idempotency key holds; after that a transaction with that key is committed anew.
+        keys: how long an idempotency key holds; after that a transaction with that key is committed again.
         pin_snapshots: leaves a Lance tag at each version that a kept snapshot needs, so that a cleanup of lancedb or pylance leaves it
             as well; a small file for each. Without it only what tags and branches of the lake need is safe from those.
         include_unknown: directories to delete although nothing proves that they are this lake's, by the names that ``orphans`` of an

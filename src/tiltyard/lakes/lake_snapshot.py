@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class LakeSnapshot:
-    """All tables at one moment: one consistent cut, however long it is looked at.
+    """All tables at one moment, consistent with each other however long it is looked at.
 
     Attributes:
         id: the snapshot's number; 0 before the first.

@@ -134,7 +134,7 @@ class LakeTransaction(StagedTransaction, TransactionDoor):
             name: what it is called.
             task: made by ``Lake.new_table_task``, which says where, and what the table is like.
             pieces: what ``task.write`` returned.
-            on_duplicate: what to do, with a primary key, about keys that come twice.
+            on_duplicate: what to do, with a primary key, about duplicate keys.
             leftovers: as for ``t.distributed.append``.
             message: a sentence for the history.
             commit: properties for it; nothing else of it applies.
