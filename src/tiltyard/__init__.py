@@ -30,16 +30,18 @@ from tiltyard.errors import (
     UnsupportedFeature,
     Winner,
 )
-from tiltyard.lake import Lake, LakeSnapshot
+from tiltyard.lake import Lake
 from tiltyard.lakes.branches.lake_refs import LakeBranch, LakeTag
-from tiltyard.lakes.checking import LakeCheckReport, LakeProblem
+from tiltyard.lakes.check_catalog import LakeCheckReport, LakeProblem
 from tiltyard.lakes.cleanup.lake_cleanup import LakeCleanupReport
+from tiltyard.lakes.commit_transaction import LakeCommit
+from tiltyard.lakes.lake_snapshot import LakeSnapshot
 from tiltyard.lakes.lake_tables import LakeReader, LakeTable, TransactionTable
+from tiltyard.lakes.lake_transaction import LakeTransaction
 from tiltyard.lakes.recovery.backup import LakeBackup
 from tiltyard.lakes.recovery.repairing import LakeRepairReport
 from tiltyard.lakes.recovery.restoring import LakeRecoveryReport
 from tiltyard.lakes.recovery.upgrade import LakeUpgradeReport
-from tiltyard.lakes.transaction import LakeCommit, LakeTransaction
 from tiltyard.options import Backfill, CommitOptions, FileLimits, LakeRetention, Storage, TableOptions, WalSharding
 from tiltyard.table import Table, TableReader, TableWriter
 from tiltyard.transaction.race import CommitResult

@@ -40,7 +40,7 @@ from tiltyard.verbs.distributed.row_tasks import Pinned, RowChange, RowPlan, joi
 from tiltyard.verbs.distributed.scan_tasks import ScanTask, reading_errors
 from tiltyard.verbs.distributed.write_tasks import Piece, WriteTask
 from tiltyard.verbs.distributed.write_tasks import new_task as _new_task
-from tiltyard.verbs.engine.access import open_access as _open_place
+from tiltyard.verbs.engine.access import open_access as _open_access
 from tiltyard.verbs.engine.reexecution import commit_terms as _commit_terms
 from tiltyard.verbs.engine.sql_expressions import condition as _condition
 from tiltyard.verbs.indices.build_index import IndexTask
@@ -95,7 +95,7 @@ def new_table(
     durability: _Durability | None = None,
 ) -> WriteTask:
     """A task for a new table, which ``create_table`` makes; arguments are those of ``Table.create``."""
-    access = _open_place(uri, _storage_of(storage, storage_options, durability))
+    access = _open_access(uri, _storage_of(storage, storage_options, durability))
     return _new_task(access, schema, primary_key, stable_row_ids, options)
 
 
@@ -126,7 +126,7 @@ def create_table(
     """
     _Writing(on_duplicate=on_duplicate)
     there = _Storage(task.storage_options, task.durability) if storage is None else storage
-    access = _decided_outside(_open_place(task.uri, there), there.commit_store)
+    access = _decided_outside(_open_access(task.uri, there), there.commit_store)
     described, _ = _commit_terms(commit, message)
     _, file = _create_from_pieces(access, task, pieces, on_duplicate, described, leftovers=leftovers)
     return _Table(access, file, task.new.scheme if task.new is not None else _Scheme.V2)

@@ -23,8 +23,10 @@ from tiltyard.lakes.branches.lake_refs import LakeBranches, LakeTags
 from tiltyard.lakes.branches.table_branches import forked
 from tiltyard.lakes.cleanup.orphans import find_again
 from tiltyard.lakes.finishing import finish_before, is_certain, recover
-from tiltyard.lakes.lake_tables import LakeReader, LakeTable
-from tiltyard.lakes.maintenance import Keeping
+from tiltyard.lakes.lake_maintenance import Keeping
+from tiltyard.lakes.lake_snapshot import LakeSnapshot
+from tiltyard.lakes.lake_tables import LakeTable
+from tiltyard.lakes.lake_transaction import LakeTransaction
 from tiltyard.lakes.new_tables import LakePieces
 from tiltyard.lakes.opening import LakeLocation, lake_storage, open_where, settle_owner
 from tiltyard.lakes.recovery.recovery_verbs import Recoverable, somebody
@@ -32,57 +34,12 @@ from tiltyard.lakes.registering import register
 from tiltyard.lakes.running import run
 from tiltyard.lakes.spark_door import LakeDoor
 from tiltyard.lakes.table_names import full_name, shown
-from tiltyard.lakes.transaction import LakeTransaction
 from tiltyard.options import CommitOptions, Durability, Storage, TableOptions
 from tiltyard.verbs.engine.access import TableAccess, open_access
 from tiltyard.verbs.outcome import Committed, NotCommitted, Outcome, Unknown
 from tiltyard.verbs.table_history import parse_moment
 
 T = TypeVar("T")
-
-
-class LakeSnapshot:
-    """All tables of a lake at one moment. It never changes.
-
-    Attributes:
-        id: the snapshot's number; 0 before the first.
-        branch: the line of history it is on.
-    """
-
-    def __init__(self, lake: Lake, cut: Cut) -> None:
-        self._lake = lake
-        self._cut = cut
-        self.id = cut.snapshot
-        self.branch = cut.branch
-
-    def __repr__(self) -> str:
-        return f"LakeSnapshot({self.id}, tables={len(self._cut.tables)})"
-
-    def tables(self) -> list[str]:
-        return sorted(map(shown, self._cut.tables))
-
-    def versions(self) -> dict[str, int]:
-        """The version of each table."""
-        return {shown(name): head.version for name, head in sorted(self._cut.tables.items())}
-
-    @property
-    def cut(self) -> Cut:
-        """What it is made of."""
-        return self._cut
-
-    def table(self, name: str) -> LakeReader:
-        """A table as it was then; it only reads.
-
-        Raises:
-            NotFound: there was none of that name.
-        """
-        head = self._lake._head(self._cut, name)
-        access = self._lake.access_of(head, self.branch)
-        finish_before(self._cut, head, access)
-        scheme = Scheme(head.naming)
-        opened = LakeReader(access, access.load(head.version, scheme, lazily=True), scheme)
-        opened.name = shown(head.name)
-        return opened
 
 
 class Lake(Keeping, Recoverable, LakePieces, LakeDoor):

@@ -7,10 +7,10 @@ Examples:
     0
 """
 
-from tiltyard.transaction.metrics import CommitEvent, CommitObserver, Latency, Meeting, OperationCounts, Snapshot
+from tiltyard.transaction.metrics import CommitEvent, CommitObserver, Latency, Meeting, MetricsSnapshot, OperationCounts
 from tiltyard.transaction.observers import METRICS, observe
 
-__all__ = ["CommitEvent", "CommitObserver", "Latency", "Meeting", "OperationCounts", "Snapshot", "observe", "reset", "snapshot"]
+__all__ = ["CommitEvent", "CommitObserver", "Latency", "Meeting", "MetricsSnapshot", "OperationCounts", "observe", "reset", "snapshot"]
 
 snapshot = METRICS.snapshot
 reset = METRICS.reset

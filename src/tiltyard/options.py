@@ -210,13 +210,13 @@ class LakeRetention:
     """What a lake's cleanup keeps, beside snapshots.
 
     Attributes:
-        outcomes: how long ``Lake.outcome`` knows a committed transaction; after that the answer is ``Unknown``, and a transaction
-            that began before is refused.
-        keys: how long an idempotency key is kept; after that a transaction with that key is committed again.
-        pin_snapshots: sets a Lance tag on each version that a retained snapshot needs, so that a cleanup of lancedb or pylance keeps it
-            too; a small file for each. Without it only versions that tags and branches of the lake need are safe from those.
-        include_unknown: orphaned directories to delete although nothing proves that they are this lake's, by the names in ``orphans`` of
-            an earlier report. One that belongs to another lake is refused.
+        outcomes: how long ``Lake.outcome`` of a committed transaction can be asked for; after that it is ``Unknown``, and a transaction
+            that was begun before is refused.
+        keys: how long an idempotency key holds; after that a transaction with that key is committed again.
+        pin_snapshots: leaves a Lance tag at each version that a kept snapshot needs, so that a cleanup of lancedb or pylance leaves it
+            as well; a small file for each. Without it only what tags and branches of the lake need is safe from those.
+        include_unknown: directories to delete although nothing proves that they are this lake's, by the names that ``orphans`` of an
+            earlier report gives them. One that belongs to another lake is refused.
     """
 
     outcomes: timedelta = timedelta(days=30)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os as _os
 
 from tiltyard.options import Storage as _Storage
-from tiltyard.verbs.engine.access import open_access as _open_place
+from tiltyard.verbs.engine.access import open_access as _open_access
 from tiltyard.verbs.outcome import Committed, NotCommitted, Outcome, Unknown
 from tiltyard.verbs.outcome import outcome_of as _outcome_of
 
@@ -25,4 +25,4 @@ def outcome_at(
         version: the version in the error.
         storage: how the store is reached.
     """
-    return _outcome_of(_open_place(uri, storage), transaction_id, version)
+    return _outcome_of(_open_access(uri, storage), transaction_id, version)

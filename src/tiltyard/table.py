@@ -8,18 +8,16 @@ from typing import Any
 
 from tiltyard.catalog.commit_store import decided_outside
 from tiltyard.errors import InvalidInput
-from tiltyard.handles.cleaning import Cleaning
 from tiltyard.handles.cloning import CloneVerb
 from tiltyard.handles.columns import ColumnVerbs
 from tiltyard.handles.history import CommitVerb, History, Uri
 from tiltyard.handles.indices import IndexReader, IndexVerbs
-from tiltyard.handles.layout import TableLayout
 from tiltyard.handles.parts import PartVerbs
 from tiltyard.handles.pieces import PieceReader
-from tiltyard.handles.reading import Reading
+from tiltyard.handles.row_reading import Reading
 from tiltyard.handles.rows import RowVerbs
-from tiltyard.handles.settings import SettingsReader, SettingVerbs
-from tiltyard.handles.upkeep import UpkeepVerbs
+from tiltyard.handles.settings import SettingsReader, SettingVerbs, TableLayout
+from tiltyard.handles.upkeep import Cleaning, UpkeepVerbs
 from tiltyard.options import Durability, Storage, TableOptions, storage_of
 from tiltyard.verbs.distributed.scan_tasks import ScanTask
 from tiltyard.verbs.engine.access import TableAccess, open_access

@@ -22,9 +22,8 @@ from tiltyard import errors, testing
 from tiltyard.cli.app import app
 from tiltyard.handles.history import TableTransactions
 from tiltyard.handles.indices import MemWal, TableIndices
-from tiltyard.handles.layout import TableLayout
 from tiltyard.handles.parts import DistributedVerbs
-from tiltyard.handles.settings import TableSettings
+from tiltyard.handles.settings import TableLayout, TableSettings
 from tiltyard.handles.upkeep import TableMaintenance
 
 ROOT: Final = Path(__file__).resolve().parents[2]

@@ -17,9 +17,9 @@ from tiltyard.catalog import forwarding, publishing
 from tiltyard.catalog.lake_values import TableHead
 from tiltyard.errors import AlreadyExists
 from tiltyard.lakes.branches import fast_forward
-from tiltyard.lakes.staged_table import StagedTable
+from tiltyard.lakes.commit_transaction import StagedTable
+from tiltyard.lakes.lake_transaction import LakeTransaction
 from tiltyard.lakes.table_names import shown
-from tiltyard.lakes.transaction import LakeTransaction
 
 STEPS = pick(70, 400)
 SEEDS = range(pick(2, 50))

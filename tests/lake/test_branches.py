@@ -15,7 +15,7 @@ from tiltyard.catalog.records import Body, Writes
 from tiltyard.catalog.value_codec import BRANCHES, TABLES, tip_key
 from tiltyard.errors import ConflictError, ExpectedVersionMismatch, HistoryUnavailable, InvalidInput, NotFound
 from tiltyard.lake import Lake
-from tiltyard.lakes.transaction import LakeTransaction
+from tiltyard.lakes.lake_transaction import LakeTransaction
 
 
 def on(lake: Lake, branch: str) -> Lake:

@@ -39,8 +39,8 @@ from tiltyard.catalog.records import Decide, Writes
 from tiltyard.errors import ContentionError, InvalidInput, OutcomeUnknown, StorageError
 from tiltyard.interfaces import Runtime
 from tiltyard.lake import Lake
+from tiltyard.lakes.lake_transaction import LakeTransaction
 from tiltyard.lakes.running import LONGEST_BLOCK, LONGEST_OUTAGE
-from tiltyard.lakes.transaction import LakeTransaction
 from tiltyard.testing import ManualClock, SeededRandomness
 
 pytest_plugins = ("tests.support.postgres",)

@@ -107,7 +107,7 @@ def test_a_check_that_somebody_commits_into(site: Site, lake: Lake, monkeypatch:
     def commit() -> None:
         with monkeypatch.context() as patch:
             if act == "commit without names":
-                patch.setattr("tiltyard.lakes.transaction.finish", lambda *work, **how: [])
+                patch.setattr("tiltyard.lakes.commit_transaction.finish", lambda *work, **how: [])
             theirs.run(lambda tx: add_to_both(tx, next(values)))
         if act == "commit and cleanup":
             theirs.cleanup(keep_snapshots=1, grace=timedelta(0))

@@ -30,7 +30,7 @@ from tiltyard.catalog.records import Decide, Records
 from tiltyard.errors import ConflictError, ContentionError, ExpectedVersionMismatch, KeyConflict
 from tiltyard.interfaces import Runtime
 from tiltyard.lake import Lake
-from tiltyard.lakes.transaction import LakeTransaction
+from tiltyard.lakes.lake_transaction import LakeTransaction
 from tiltyard.options import CommitOptions
 from tiltyard.testing import ManualClock
 

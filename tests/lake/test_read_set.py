@@ -15,7 +15,7 @@ from tiltyard.distributed import RowPlan
 from tiltyard.errors import ExpectedVersionMismatch, NotFound, TiltyardError
 from tiltyard.lake import Lake
 from tiltyard.lakes.lake_tables import TransactionTable
-from tiltyard.lakes.transaction import LakeTransaction
+from tiltyard.lakes.lake_transaction import LakeTransaction
 
 Use = Callable[[TransactionTable], Any]
 

@@ -31,7 +31,7 @@ from tiltyard.errors import (
 )
 from tiltyard.interfaces import ObjectStore
 from tiltyard.lake import Lake
-from tiltyard.lakes.transaction import LakeTransaction
+from tiltyard.lakes.lake_transaction import LakeTransaction
 from tiltyard.testing import WrapperStore
 from tiltyard.verbs.outcome import Committed, NotCommitted, Unknown
 

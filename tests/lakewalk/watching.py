@@ -15,7 +15,8 @@ from tests.lakewalk.model import MAIN, Rows, State, expanded, shown
 from tests.lakewalk.world import Broken, Kept, Site, World, rows_of
 from tiltyard.catalog.lake_values import Cut, TableHead
 from tiltyard.errors import TiltyardError
-from tiltyard.lake import Lake, LakeSnapshot
+from tiltyard.lake import Lake
+from tiltyard.lakes.lake_snapshot import LakeSnapshot
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from tests.support.lakes import stored
 from tiltyard.errors import OutcomeUnknown, TiltyardError
 from tiltyard.interfaces import Runtime
 from tiltyard.lake import Lake
-from tiltyard.lakes.transaction import LakeTransaction
+from tiltyard.lakes.lake_transaction import LakeTransaction
 from tiltyard.testing.clocks import ManualClock, SeededRandomness
 from tiltyard.testing.faults import Killed
 

@@ -19,7 +19,7 @@ from tiltyard.catalog.records import Decide, Records
 from tiltyard.errors import ExpectedVersionMismatch, TiltyardError
 from tiltyard.lake import Lake
 from tiltyard.lakes.lake_tables import LakeTable
-from tiltyard.lakes.transaction import LakeTransaction
+from tiltyard.lakes.lake_transaction import LakeTransaction
 
 BRANCHES = ("one", "two")
 NAMES = ("a", "b", "c", "d")

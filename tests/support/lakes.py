@@ -17,8 +17,9 @@ import tiltyard.lake
 from tiltyard.catalog.records import Body, Decide, Found, Records
 from tiltyard.errors import StorageError
 from tiltyard.interfaces import ObjectStore, Runtime, SystemRandomness
-from tiltyard.lake import Lake, LakeSnapshot
-from tiltyard.lakes.transaction import LakeTransaction
+from tiltyard.lake import Lake
+from tiltyard.lakes.lake_snapshot import LakeSnapshot
+from tiltyard.lakes.lake_transaction import LakeTransaction
 from tiltyard.options import Storage
 from tiltyard.testing import ManualClock
 

@@ -12,7 +12,7 @@ import pytest
 
 import tiltyard.lakes.branches.lake_refs
 import tiltyard.lakes.cleanup.pins
-import tiltyard.lakes.transaction
+import tiltyard.lakes.lake_transaction
 from tests.support.lakes import Site, ids, stored
 from tiltyard.catalog.marks import Marks
 from tiltyard.catalog.records import Writes
@@ -96,7 +96,7 @@ def unmarked() -> Iterator[None]:
     """Lets lakes make tables and versions as the release before did: nothing says whose they are."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(Marks, "stamp", lambda self, mine: mine)
-        patched.setattr(tiltyard.lakes.transaction, "write_owner", lambda *given: None)
+        patched.setattr(tiltyard.lakes.lake_transaction, "write_owner", lambda *given: None)
         patched.setattr(tiltyard.lakes.branches.lake_refs, "make_pin", lambda *given: None)
         patched.setattr(tiltyard.lakes.cleanup.pins, "_write", lambda *given: None)
         yield

@@ -21,7 +21,7 @@ import pyarrow as pa
 import tiltyard as ty
 from tests.support.lake_workload import FaultyRecords, read_list
 from tiltyard.lake import Lake
-from tiltyard.lakes.transaction import LakeTransaction
+from tiltyard.lakes.lake_transaction import LakeTransaction
 from tiltyard_proofs.histories import AnyOp, Append, Define, Listing, Look, NameStep, Outcome, Read, Recorder
 
 NAMES = tuple(f"n{number}" for number in range(6))

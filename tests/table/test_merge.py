@@ -111,6 +111,30 @@ def test_insert_only(tmp_path: Path, stable: bool) -> None:
 
 
 @STABLE
+@KEYS
+def test_new_rows_are_inserted_where_a_condition_holds(tmp_path: Path, key: list[str], stable: bool) -> None:
+    table = _make(tmp_path, key, stable=stable)
+    source = _table([_row(number, number % 4, None if number % 5 else "") for number in range(10, 40)])
+    merge = table.merge(source, _on(key)).when_matched_update_all().when_not_matched_insert_all(where="source.x = 1")
+    result = merge.when_not_matched_insert_all(where="source.s = '' OR source.id = 11").execute()
+    wanted = [row for row in source.to_pylist() if row["id"] >= 12 and (row["x"] == 1 or row["s"] == "")]
+    assert result.rows == {"inserted": len(wanted), "updated": 2, "deleted": 0}
+    model = {(row["g"], row["id"]): row for row in [*(_row(number) for number in range(10)), *source.to_pylist()[:2], *wanted]}
+    assert _seen(tmp_path) == model
+    rest = table.merge(source, _on(key)).when_not_matched_insert_all(where="source.x = 9")
+    assert rest.execute().rows == {"inserted": 0, "updated": 0, "deleted": 0}
+    assert rest.when_not_matched_insert_all().execute().rows["inserted"] == 28 - len(wanted)
+
+
+@pytest.mark.parametrize("where", ["target.x = 1", "x = 1", "source.nowhere = 1", "source.x =", ""])
+def test_a_condition_for_new_rows_is_about_the_source(tmp_path: Path, where: str) -> None:
+    table = _make(tmp_path, ["id"])
+    with pytest.raises(InvalidInput):
+        table.merge(_table([_row(99)])).when_not_matched_insert_all(where=where).execute()
+    assert table.version == 1
+
+
+@STABLE
 def test_some_columns(tmp_path: Path, stable: bool) -> None:
     root = tmp_path / "t"
     table = _make(root, ["id"], stable=stable)

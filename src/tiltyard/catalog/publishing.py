@@ -122,18 +122,12 @@ def decide(publication: Publication, found: Found, now: datetime) -> Writes[Publ
         base=publication.base,
         line=line,
     )
-    at = snapshot.at.isoformat()
+    at, names = snapshot.at.isoformat(), _names_after(publication, tip, snapshot.id)
     done: dict[str, Any] = {"state": COMMITTED, "snapshot": snapshot.id, "branch": publication.branch, "line": line, "at": at}
     if publication.key is not None:
         done["key"] = publication.key
     put: dict[str, Any] = {
-        tip_key(publication.branch): {
-            **tip,
-            "snapshot": snapshot.id,
-            "at": at,
-            "line": line,
-            "names": _names_after(publication, tip, snapshot.id),
-        },
+        tip_key(publication.branch): {**tip, "snapshot": snapshot.id, "at": at, "line": line, "names": names},
         transaction_key(publication.transaction): done,
         snapshot_key(publication.branch, snapshot.id): snapshot_to_body(snapshot),
     }

@@ -10,12 +10,12 @@ import typer
 
 import tiltyard as ty
 from tiltyard.cli import base_commands as bases
-from tiltyard.cli import clone_command as copies
 from tiltyard.cli import column_commands as columns
 from tiltyard.cli import conflict_commands as conflicts
 from tiltyard.cli import explain_command as why
 from tiltyard.cli import index_commands as indices
 from tiltyard.cli import lake_recovery
+from tiltyard.cli import lake_ref_commands as lake_refs
 from tiltyard.cli import maintenance_commands as upkeep
 from tiltyard.cli import pipeline_command as run
 from tiltyard.cli import ref_commands as refs
@@ -100,8 +100,10 @@ def cat(
 
 
 _LISTS = (indices.app, refs.tags, refs.branches, columns.app, settings.app, bases.app, conflicts.app, lake_recovery.app)
-for part in (rows.app, upkeep.app, copies.app, why.app, run.app, *_LISTS):
+for part in (rows.app, upkeep.app, bases.clones, why.app, run.app, *_LISTS):
     app.add_typer(part)
+for part in (lake_refs.tags, lake_refs.branches):
+    lake_recovery.app.add_typer(part)
 
 
 def _checked(session: Session, **how: Any) -> ty.CheckReport:

@@ -1,4 +1,4 @@
-"""The commands about places beside a table's directory where files of it may lie."""
+"""The commands about places beside a table's directory where files of it may lie, and clones, which refer to such places."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from typing import Annotated
 import typer
 
 import tiltyard as ty
-from tiltyard.cli.command_session import Session, table_command
+from tiltyard.cli.command_session import Session, table_command, version_or_tag
 from tiltyard.cli.messages import CommandMessage, Grid, commit_told
 from tiltyard.cli.option_types import Message, Tag, Version
 from tiltyard.redact import redact
 
 app = typer.Typer(name="base", help="Bases: further places that data files of a table may be written to.", no_args_is_help=True)
+clones = typer.Typer()
 
 
 @table_command(app, "list")
@@ -47,3 +48,25 @@ def add(
 
 def _called(base: ty.ops.BasePath) -> str:
     return f"base {base.id}" + (f" ({base.name})" if base.name else "")
+
+
+@table_command(clones)
+def clone(
+    session: Session,
+    target: Annotated[str, typer.Argument(metavar="TARGET", help="Where to make the new table.")],
+    deep: Annotated[bool, typer.Option("--deep", help="Copy all files, instead of referring to them.")] = False,
+    version: Version = None,
+    tag: Tag = None,
+    workers: Annotated[int, typer.Option("--workers", min=1, help="How many files are copied at a time.")] = 8,
+    message: Message = None,
+) -> None:
+    """Make a new table with the content of a version. A shallow one needs --allow-base to be opened."""
+    table = session.open()
+    with session.output.progress("copying", in_bytes=True) as progress:
+        result = table.clone(target, not deep, version_or_tag(version, tag), progress=progress, workers=workers, message=message)
+    shown = redact(target)
+    told = commit_told(
+        shown, None, result, f"a {'deep' if deep else 'shallow'} clone of {session.shown_uri}", source=session.shown_uri, deep=deep
+    )
+    notes = () if deep else (f"Its files stay in {session.shown_uri}: open it with --allow-base, and tag the version it was made of.",)
+    session.output.told(CommandMessage(told.document, told.verdict, told.line, told.facts, notes=notes))

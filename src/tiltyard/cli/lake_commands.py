@@ -21,10 +21,6 @@ from tiltyard.cli.output import CommandOutput
 from tiltyard.redact import redact
 
 app = typer.Typer(name="lake", help="Lakes: many tables under one catalog, changed together.", no_args_is_help=True)
-tags = typer.Typer(name="tag", help="Tags: names for snapshots of the whole lake, which cleanup keeps.", no_args_is_help=True)
-branches = typer.Typer(name="branch", help="Branches: lines of history over all tables.", no_args_is_help=True)
-app.add_typer(tags)
-app.add_typer(branches)
 
 Uri = Annotated[str, typer.Argument(metavar="LAKE", help="A directory, sqlite:///file, postgresql://..., or s3://bucket/lake.")]
 Root = Annotated[str | None, typer.Option("--root", metavar="URI", help="Where the tables live, if not beside the catalog.")]
@@ -130,7 +126,7 @@ def init(session: LakeSession) -> None:
 def tables(session: LakeSession, at: At = None) -> None:
     """All tables and their versions."""
     with session.opened() as lake:
-        shot = lake.snapshot(_when(at))
+        shot = lake.snapshot(when(at))
         versions = shot.versions()
     document = {
         "branch": shot.branch,
@@ -142,7 +138,8 @@ def tables(session: LakeSession, at: At = None) -> None:
     session.told(document, grid=Grid(("table", "version"), rows, frozenset({1})), notes=notes)
 
 
-def _when(at: str | None) -> int | str | None:
+def when(at: str | None) -> int | str | None:
+    """A snapshot's number, a tag or a timestamp, as a command was given it."""
     return int(at) if at is not None and at.isascii() and at.isdecimal() else at
 
 
@@ -156,7 +153,7 @@ def log(
     with session.opened() as lake:
         found = lake.history(None if everything else limit)
     rows = [
-        (str(snapshot.id), _time(snapshot.at), snapshot.author or "?", ", ".join(map(_done, snapshot.changes)), snapshot.message)
+        (str(snapshot.id), clock_time(snapshot.at), snapshot.author or "?", ", ".join(map(_done, snapshot.changes)), snapshot.message)
         for snapshot in found
     ]
     notes = () if found else (f"Nothing has happened at {session.shown_uri} yet.",)
@@ -173,7 +170,7 @@ def show(
 ) -> None:
     """All about one snapshot: who made it and why, what it did to each table, and where all tables were then."""
     with session.opened() as lake:
-        shot = lake.snapshot(_when(snapshot))
+        shot = lake.snapshot(when(snapshot))
         on = lake.on_branch(shot.branch)
         made = next((snapshot for snapshot in on.history() if snapshot.id == shot.id), None)
     versions = shot.versions()
@@ -181,7 +178,7 @@ def show(
     facts = [("branch", shot.branch)]
     rows = []
     if made is not None:
-        facts += [("time", f"{_time(made.at)} UTC"), ("author", made.author or "not recorded"), ("transaction", made.transaction)]
+        facts += [("time", f"{clock_time(made.at)} UTC"), ("author", made.author or "not recorded"), ("transaction", made.transaction)]
         facts += [("message", made.message)] if made.message else []
         facts += [("properties", ", ".join(f"{key}={value}" for key, value in made.properties.items()))] if made.properties else []
         rows = [(change.name, change.kind, f"{change.base} -> {change.version}", ", ".join(change.operations)) for change in made.changes]
@@ -222,7 +219,8 @@ def _done(change: Any) -> str:
     return f"{change.name}{lost}" if change.kind == "write" else f"{change.name} ({change.kind}){lost}"
 
 
-def _time(moment: datetime) -> str:
+def clock_time(moment: datetime) -> str:
+    """A moment as tables of output show it."""
     return f"{moment:%Y-%m-%d %H:%M:%S}"
 
 
@@ -235,97 +233,6 @@ def register(
         version = lake.register_table(name, table).version
     document = {"registered": True, "table": name, "uri": redact(table), "version": version}
     session.told(document, "registered", f"{redact(table)} as {name}, at version {version}")
-
-
-# ---- tags and branches -----------------------------------------------------------------------------------------------------------
-
-
-@lake_command(tags, "list")
-def list_tags(session: LakeSession) -> None:
-    """All tags and the snapshots they name."""
-    with session.opened() as lake:
-        found = lake.tags.list()
-    rows = [(tag.name, str(tag.snapshot), tag.branch, _time(tag.created)) for tag in found]
-    notes = () if found else (f"{session.shown_uri} has no tags.",)
-    session.told(
-        {"tags": [_tag(tag) for tag in found]}, grid=Grid(("tag", "snapshot", "branch", "made (UTC)"), rows, frozenset({1})), notes=notes
-    )
-
-
-@lake_command(tags, "create", branched=True)
-def create_tag(session: LakeSession, name: Name, at: At = None) -> None:
-    """Name a snapshot; cleanup then keeps all it needs."""
-    with session.opened() as lake:
-        tag = lake.tags.create(name, _when(at))
-    session.told({"created": True, "tag": _tag(tag)}, "created", f"tag {name} of snapshot {tag.snapshot} of {session.shown_uri}")
-
-
-@lake_command(tags, "delete")
-def delete_tag(session: LakeSession, name: Name, dry_run: DryRun = False) -> None:
-    """Forget a tag. The snapshot stays until it is cleaned up."""
-    with session.opened() as lake:
-        tag = lake.tags[name]
-        if not dry_run:
-            lake.tags.delete(name)
-    word, notes = ("dry run", ("Nothing was changed.",)) if dry_run else ("deleted", ())
-    session.told(
-        {"deleted": not dry_run, "dry_run": dry_run, "tag": _tag(tag)}, word, f"tag {name} of snapshot {tag.snapshot}", notes=notes
-    )
-
-
-def _tag(tag: Any) -> dict[str, Any]:
-    return {"name": tag.name, "snapshot": tag.snapshot, "branch": tag.branch, "created": tag.created.isoformat()}
-
-
-@lake_command(branches, "list")
-def list_branches(session: LakeSession) -> None:
-    """All branches but main, and where they began."""
-    with session.opened() as lake:
-        found = lake.branches.list()
-    rows = [(branch.name, branch.origin, str(branch.snapshot), _time(branch.created)) for branch in found]
-    notes = () if found else (f"{session.shown_uri} has no branches but main.",)
-    grid = Grid(("branch", "from", "snapshot", "made (UTC)"), rows, frozenset({2}))
-    session.told({"branches": [_branch(branch) for branch in found]}, grid=grid, notes=notes)
-
-
-@lake_command(branches, "create", branched=True)
-def create_branch(session: LakeSession, name: Name, at: At = None) -> None:
-    """Create a branch of all tables. Nothing is copied; a table is branched at its first write there."""
-    with session.opened() as lake:
-        branch = lake.branches.create(name, _when(at))
-    line = f"branch {name} of {session.shown_uri}, begun at snapshot {branch.snapshot} of {branch.origin}"
-    session.told({"created": True, "branch": _branch(branch)}, "created", line)
-
-
-@lake_command(branches, "delete")
-def delete_branch(session: LakeSession, name: Name, dry_run: DryRun = False) -> None:
-    """End a line of history. Its files go when the lake is cleaned up."""
-    with session.opened() as lake:
-        branch = lake.branches[name]
-        if not dry_run:
-            lake.branches.delete(name)
-    word, notes = ("dry run", ("Nothing was changed.",)) if dry_run else ("deleted", ())
-    session.told({"deleted": not dry_run, "dry_run": dry_run, "branch": _branch(branch)}, word, f"branch {name}", notes=notes)
-
-
-@lake_command(branches, "fast-forward")
-def fast_forward(session: LakeSession, name: Name) -> None:
-    """Bring main to where a branch is, in one commit; the branch then restarts from there."""
-    with session.opened() as lake:
-        done = lake.branches.fast_forward(name)
-    document = {
-        "committed": True,
-        "branch": name,
-        "snapshot": done.snapshot,
-        "transaction": done.transaction_id,
-        "tables": dict(done.tables),
-    }
-    line = f"snapshot {done.snapshot} of main, with {count(len(done.tables), 'table')} of branch {name}"
-    session.told(document, "committed", line, [("transaction", done.transaction_id)])
-
-
-def _branch(branch: Any) -> dict[str, Any]:
-    return {"name": branch.name, "origin": branch.origin, "snapshot": branch.snapshot, "created": branch.created.isoformat()}
 
 
 # ---- upkeep ----------------------------------------------------------------------------------------------------------------------

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Self
+from functools import wraps
+from typing import TYPE_CHECKING, Concatenate, ParamSpec, Self, TypeVar
 
 import pyarrow as pa
 
@@ -21,6 +22,10 @@ from tiltyard.verbs.write import AppendCache
 
 if TYPE_CHECKING:
     from lance import LanceDataset
+
+P = ParamSpec("P")
+R = TypeVar("R")
+Part = TypeVar("Part")
 
 
 class Handle:
@@ -141,3 +146,15 @@ class Handle:
         version = file.manifest.version
         what = f"Version {version} of {self._access.store.uri}, which this handle is at, was cleaned up."
         return HistoryUnavailable(what, read_version=version, missing=[version], head=found[0])
+
+
+def shorthand(part: str, verb: Callable[Concatenate[Part, P], R]) -> Callable[Concatenate[Handle, P], R]:
+    """A verb of one of the parts of a handle, such as ``t.maintenance``, as a verb of the handle itself."""
+
+    @wraps(verb)
+    def call(self: Handle, /, *given: P.args, **named: P.kwargs) -> R:
+        found: Callable[P, R] = getattr(getattr(self, part), verb.__name__)
+        return found(*given, **named)
+
+    call.__doc__ = f"Shorthand for ``t.{part}.{verb.__name__}``."
+    return call

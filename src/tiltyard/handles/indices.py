@@ -12,7 +12,7 @@ from tiltyard.errors import InvalidInput, NotFound
 from tiltyard.format.manifest import decode_indices
 from tiltyard.format.manifest_file import ManifestFile
 from tiltyard.format.values import IndexMetadata
-from tiltyard.handles.base import Handle
+from tiltyard.handles.base import Handle, shorthand
 from tiltyard.options import CommitOptions, WalSharding
 from tiltyard.transaction.race import CommitResult
 from tiltyard.verbs.engine.reexecution import ReexecutionPolicy, commit_terms
@@ -204,22 +204,8 @@ class IndexVerbs(Handle):
         """Lists, creates, drops and optimizes indices."""
         return TableIndices(self)
 
-    def create_index(
-        self,
-        column: str,
-        index_type: str,
-        name: str | None = None,
-        *,
-        replace: bool = False,
-        options: Mapping[str, Any] | None = None,
-        message: str | None = None,
-    ) -> CommitResult:
-        """Shorthand for ``t.indices.create``, which takes more."""
-        return self.indices.create(column, index_type, name, replace=replace, options=options, message=message)
-
-    def drop_index(self, name: str, *, message: str | None = None, commit: CommitOptions | None = None) -> CommitResult:
-        """Shorthand for ``t.indices.drop``."""
-        return self.indices.drop(name, message=message, commit=commit)
+    create_index = shorthand("indices", TableIndices.create)
+    drop_index = shorthand("indices", TableIndices.drop)
 
 
 def build_of(column: str, index_type: str, options: Mapping[str, Any] | None, progress: Progress | None = None) -> Build:

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 from tiltyard.errors import UnsupportedFeature
 from tiltyard.format.names import Scheme
-from tiltyard.handles.base import Handle
+from tiltyard.handles.base import Handle, shorthand
 from tiltyard.options import CommitOptions
 from tiltyard.transaction.race import CommitResult
 from tiltyard.verbs.check.check_table import check_table
@@ -115,17 +115,15 @@ class UpkeepVerbs(Handle):
         """Compaction and checks; on a table that no lake owns also cleanup."""
         return Upkeep(self)
 
-    def compact(
-        self,
-        *,
-        target_rows: int = 1024 * 1024,
-        max_bytes: int | None = None,
-        deletions: float | None = 0.1,
-        progress: Progress | None = None,
-        message: str | None = None,
-        commit: CommitOptions | None = None,
-    ) -> CommitResult:
-        """Shorthand for ``t.maintenance.compact``."""
-        return self.maintenance.compact(
-            target_rows=target_rows, max_bytes=max_bytes, deletions=deletions, progress=progress, message=message, commit=commit
-        )
+    compact = shorthand("maintenance", Upkeep.compact)
+
+
+class Cleaning(UpkeepVerbs):
+    """Maintenance of a table that no lake owns: what a lake does for its tables, this one does for itself."""
+
+    @property
+    def maintenance(self) -> TableMaintenance:
+        """Compaction, cleanup and checks."""
+        return TableMaintenance(self)
+
+    cleanup = shorthand("maintenance", TableMaintenance.cleanup)

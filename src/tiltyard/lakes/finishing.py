@@ -6,17 +6,31 @@ import logging
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import cast
+from typing import Protocol, cast
 
 from tiltyard.catalog.catalog import Catalog, Pending
 from tiltyard.catalog.lake_values import Cut, TableHead
 from tiltyard.catalog.ledger import LakeLedger, foreign_maker
 from tiltyard.errors import ContentionError, CorruptTable, NotFound, StorageError
-from tiltyard.lakes.base import LakeBase
 from tiltyard.storage.external import ExternalStore, VersionClaim, discard, finalize
 from tiltyard.verbs.engine.access import TableAccess
 
 _log = logging.getLogger("tiltyard.lake")
+
+
+class LakeBase(Protocol):
+    """A lake, from within."""
+
+    url: str
+    author: str
+
+    @property
+    def catalog(self) -> Catalog: ...
+
+    def access_of(
+        self, head: TableHead, branch: str, origin: TableHead | None = None, base: int = 0, transaction: str = "", says: str = ""
+    ) -> TableAccess:
+        """Where a table lives, with its versions decided in the catalog."""
 
 
 def is_certain(lake: LakeBase, transaction: str) -> bool:

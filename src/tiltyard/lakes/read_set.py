@@ -16,9 +16,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Collection, Iterable, Mapping
+from typing import TYPE_CHECKING
 
 from tiltyard.catalog.lake_values import READ_LEVELS, Cut, ExpectedHead, ReadLevel, TableHead
-from tiltyard.lakes.staged_table import StagedTable
+
+if TYPE_CHECKING:
+    from tiltyard.lakes.commit_transaction import StagedTable
 
 
 class ReadSet:

@@ -15,7 +15,7 @@ from tiltyard.transaction.backoff import wait_before
 
 if TYPE_CHECKING:
     from tiltyard.lake import Lake
-    from tiltyard.lakes.transaction import LakeTransaction
+    from tiltyard.lakes.lake_transaction import LakeTransaction
 
 T = TypeVar("T")
 

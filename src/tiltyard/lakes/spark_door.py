@@ -6,8 +6,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tiltyard.spark.lake_tables import LakeSpark, TransactionSpark
     from tiltyard.spark.placement import Work
+    from tiltyard.spark.spark_lake import LakeSpark, TransactionSpark
 
 
 class LakeDoor:
@@ -20,7 +20,7 @@ class LakeDoor:
             session: a ``SparkSession``.
             work: from which size on work is done in executors.
         """
-        made: LakeSpark = import_module("tiltyard.spark.lake_tables").LakeSpark(self, session, work)
+        made: LakeSpark = import_module("tiltyard.spark.spark_lake").LakeSpark(self, session, work)
         return made
 
 
@@ -34,5 +34,5 @@ class TransactionDoor:
             session: a ``SparkSession``.
             work: from which size on work is done in executors.
         """
-        made: TransactionSpark = import_module("tiltyard.spark.lake_tables").TransactionSpark(self, session, work)
+        made: TransactionSpark = import_module("tiltyard.spark.spark_lake").TransactionSpark(self, session, work)
         return made

@@ -25,9 +25,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from tiltyard.spark.enabling import Enabled, enable
-    from tiltyard.spark.lake_tables import LakeSpark, TransactionSpark
     from tiltyard.spark.placement import Work
     from tiltyard.spark.source import TiltyardSource
+    from tiltyard.spark.spark_lake import LakeSpark, TransactionSpark
     from tiltyard.spark.spark_table import SparkReader, SparkTable
     from tiltyard.spark.statements.run_sql import sql
     from tiltyard.spark.target import Target
@@ -35,13 +35,13 @@ if TYPE_CHECKING:
 
 _PUBLIC: Final = {
     "Enabled": "tiltyard.spark.enabling",
-    "LakeSpark": "tiltyard.spark.lake_tables",
+    "LakeSpark": "tiltyard.spark.spark_lake",
     "SparkMerge": "tiltyard.spark.write.merging",
     "SparkReader": "tiltyard.spark.spark_table",
     "SparkTable": "tiltyard.spark.spark_table",
     "Target": "tiltyard.spark.target",
     "TiltyardSource": "tiltyard.spark.source",
-    "TransactionSpark": "tiltyard.spark.lake_tables",
+    "TransactionSpark": "tiltyard.spark.spark_lake",
     "Work": "tiltyard.spark.placement",
     "enable": "tiltyard.spark.enabling",
     "sql": "tiltyard.spark.statements.run_sql",

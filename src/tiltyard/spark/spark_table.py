@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import pyarrow as pa
 
 import tiltyard as ty
-from tiltyard.distributed import WriteTask
+from tiltyard.distributed import Piece, WriteTask
 from tiltyard.errors import InvalidInput, OutcomeUnknown, RetryableConflict
 from tiltyard.options import OnDuplicate
 from tiltyard.spark.jobs import written
@@ -85,7 +86,7 @@ class SparkReader:
 
 
 class SparkTable(SparkReader):
-    """A table in a Spark session. Verbs start from its latest version, or from what a transaction sees.
+    """A table in a Spark session. Verbs start from its latest version; inside a transaction, from what the transaction sees.
 
     Data is read, matched and written by executors; what is small is done by the driver, without Spark. Either way a verb is one commit,
     by the rules of the verb of the same name of ``Table``, and is done again after a conflict that allows it.
@@ -171,16 +172,8 @@ class SparkTable(SparkReader):
     ) -> ty.CommitResult:
         wanted = wanted_schema(arrow_schema(df.schema), task.schema)
         task.check(wanted)
-        self.work.begin("writing rows")
-        try:
-            pieces = written(df, task, wanted)
-            self.work.begin("committing")
+        with self._written(df, task, wanted) as pieces:
             return self.table.distributed.append(pieces, on_duplicate=on_duplicate, leftovers=True, message=message, commit=commit)
-        except OutcomeUnknown:
-            raise
-        except BaseException:
-            task.discard((), all_of_token=True)
-            raise
 
     def overwrite(
         self,
@@ -250,11 +243,17 @@ class SparkTable(SparkReader):
             self.work.begin("writing on the driver")
             return self.table.overwrite(rows, primary_key=key, on_duplicate=on_duplicate, message=message, commit=commit, files=files)
         task = self.table.distributed.write_task(overwrite=True, schema=wanted, primary_key=key, on_duplicate=on_duplicate, files=files)
+        with self._written(df, task, wanted) as pieces:
+            return self.table.distributed.overwrite(task, pieces, on_duplicate=on_duplicate, leftovers=True, message=message, commit=commit)
+
+    @contextmanager
+    def _written(self, df: DataFrame, task: WriteTask, wanted: pa.Schema) -> Iterator[list[Piece]]:
+        """What executors wrote, to be committed. All files of it go if that fails, unless the outcome is unknown."""
         self.work.begin("writing rows")
         try:
             pieces = written(df, task, wanted)
             self.work.begin("committing")
-            return self.table.distributed.overwrite(task, pieces, on_duplicate=on_duplicate, leftovers=True, message=message, commit=commit)
+            yield pieces
         except OutcomeUnknown:
             raise
         except BaseException:

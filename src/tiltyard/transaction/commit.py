@@ -27,8 +27,7 @@ from tiltyard.errors import (
     complete,
 )
 from tiltyard.format.flags import Feature, check_writable
-from tiltyard.format.legacy import check_carried_over
-from tiltyard.format.manifest import Manifest
+from tiltyard.format.manifest import Manifest, check_carried_over
 from tiltyard.format.manifest_file import ManifestFile, encode_manifest_file
 from tiltyard.format.names import Scheme
 from tiltyard.format.values import BasePath, IndexMetadata, WriterVersion

@@ -88,7 +88,7 @@ class OperationCounts:
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class MetricsSnapshot:
     """All counts at one moment.
 
     Attributes:
@@ -189,10 +189,10 @@ class Metrics:
             self._tallies: dict[str, _Tally] = {}
             self._meetings: Counter[Meeting] = Counter()
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self) -> MetricsSnapshot:
         """All counts at this moment."""
         with self._lock:
-            return Snapshot({name: tally.counts() for name, tally in self._tallies.items()}, dict(self._meetings))
+            return MetricsSnapshot({name: tally.counts() for name, tally in self._tallies.items()}, dict(self._meetings))
 
     def _tally(self, operation: str) -> _Tally:
         found = self._tallies.get(operation)

@@ -28,7 +28,7 @@ class CommitResult:
         rebased_over: commits that came in between, oldest first.
         seconds: from the start of the commit loop; data files were written before.
         rows: how many rows a verb ``inserted``, ``updated`` and ``deleted``, where it counts them.
-        executions: how many times the verb was executed, each time on a later version; 1 if no conflict made it begin again.
+        executions: how often the verb was executed, each time on a later version; 1 without a conflict.
     """
 
     version: int

@@ -18,7 +18,6 @@ from tiltyard.format.keys import primary_key_fields
 from tiltyard.format.manifest import Manifest
 from tiltyard.format.row_ids import decode_row_ids
 from tiltyard.format.values import DataFragment, DeletionFile, IndexMetadata
-from tiltyard.transaction import rebaser as row_map
 from tiltyard.transaction.apply.coverage import indices_of
 from tiltyard.transaction.apply.frame import found, has_stable_row_ids
 from tiltyard.transaction.apply.row_lineage import locate
@@ -43,7 +42,7 @@ from tiltyard.transaction.footprint import (
 from tiltyard.transaction.key_filter import WrittenKeys, unsettled
 from tiltyard.transaction.log import CreatedVersion
 from tiltyard.transaction.operations import CreateIndex, KeyExistenceFilter, Rewrite
-from tiltyard.transaction.resolve import Compatible, Incompatible, Rebase, Verdict, resolve
+from tiltyard.transaction.resolve import Compatible, Incompatible, Rebase, Verdict, conflict, resolve
 from tiltyard.transaction.system_indices import merged_singleton, singleton
 from tiltyard.transaction.transaction import Transaction
 
@@ -150,14 +149,7 @@ class Rebaser:
         kind: type[RetryableConflict] | type[IncompatibleConflict] = KeyConflict if verdict.about_keys else RetryableConflict
         if isinstance(verdict, Incompatible):
             kind = IncompatibleConflict
-        return kind(
-            verdict.reason,
-            operation=self.transaction.operation.name,
-            read_version=self.transaction.read_version,
-            winners=[theirs.as_winner()],
-            fragments=verdict.fragments,
-            sample=verdict.sample,
-        )
+        return conflict(kind, verdict, self.transaction, theirs)
 
     def _context(self, theirs: CreatedVersion, before: Manifest) -> Context:
         ours, others = self.transaction, theirs.transaction
@@ -169,7 +161,7 @@ class Rebaser:
             my_keys=self.keys if self.keys is None or isinstance(self.keys, KeyExistenceFilter) else self.keys.filter,
             key_types=[field.logical_type for field in primary_key_fields(before.fields)],
             stable_row_ids=has_stable_row_ids(before),
-            row_map_certain=rewrite is not None and row_map.keeps_order(rewrite),
+            row_map_certain=rewrite is not None and keeps_order(rewrite),
             my_reuse=self.reuse is not None,
             their_reuse=isinstance(others.operation, Rewrite)
             and singleton(theirs.manifest, FRAGMENT_REUSE) not in (None, singleton(before, FRAGMENT_REUSE)),
@@ -323,13 +315,13 @@ class Rebaser:
         return True
 
     def _followed(
-        self, rows: row_map.Rows, old: Sequence[DataFragment], new: Sequence[DataFragment], at: Manifest, rewrite: Transaction
+        self, rows: Rows, old: Sequence[DataFragment], new: Sequence[DataFragment], at: Manifest, rewrite: Transaction
     ) -> dict[int, BitMap] | None:
         if has_stable_row_ids(at):
-            return row_map.by_row_id(rows, old, new)
-        if not row_map.keeps_order(rewrite):
+            return by_row_id(rows, old, new)
+        if not keeps_order(rewrite):
             return None
-        return row_map.in_order(rows, [(fragment, self.vectors.of(fragment, at.base_paths)) for fragment in old], new)
+        return in_order(rows, [(fragment, self.vectors.of(fragment, at.base_paths)) for fragment in old], new)
 
     # ---- on the head -----------------------------------------------------------------------------------------------------------
 

@@ -4,9 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import ClassVar, Final
+from typing import ClassVar, Final, TypeVar
 
-from tiltyard.errors import CorruptTable, HistoryUnavailable, IncompatibleConflict, NotFound, StorageError, UnsupportedFeature, fit
+from tiltyard.errors import (
+    ConflictError,
+    CorruptTable,
+    HistoryUnavailable,
+    IncompatibleConflict,
+    NotFound,
+    StorageError,
+    UnsupportedFeature,
+    fit,
+)
 from tiltyard.format.manifest_file import ManifestFile
 from tiltyard.format.names import Scheme
 from tiltyard.transaction.conditions import CONDITIONS
@@ -16,6 +25,8 @@ from tiltyard.transaction.operations import Operation
 from tiltyard.transaction.rules import ABOUT_KEYS, RULES, UNKNOWN, Outcome, Rule
 from tiltyard.transaction.transaction import Transaction
 from tiltyard.transaction.verify import fits
+
+C = TypeVar("C", bound=ConflictError)
 
 NOTHING_KNOWN: Final = Context()
 
@@ -198,7 +209,7 @@ class Window:
             context = Context(winner=theirs.as_winner())
             verdict = forbidden(self.transaction, theirs.transaction, context=context) if version not in met else None
             if verdict is not None:
-                raise self._refusal(verdict, theirs)
+                raise conflict(IncompatibleConflict, verdict, self.transaction, theirs)
             below = theirs.file
         return Window(self.transaction, below)
 
@@ -216,15 +227,17 @@ class Window:
     def _unreadable(self, version: int, head: int, why: str) -> HistoryUnavailable:
         return unreadable(version, head, self.transaction.read_version, why)
 
-    def _refusal(self, verdict: Incompatible, theirs: CreatedVersion) -> IncompatibleConflict:
-        return IncompatibleConflict(
-            verdict.reason,
-            operation=self.transaction.operation.name,
-            read_version=self.transaction.read_version,
-            winners=[theirs.as_winner()],
-            fragments=verdict.fragments,
-            sample=verdict.sample,
-        )
+
+def conflict(kind: type[C], verdict: Verdict, ours: Transaction, theirs: CreatedVersion) -> C:
+    """The error for a transaction that meets a version it conflicts with."""
+    return kind(
+        verdict.reason,
+        operation=ours.operation.name,
+        read_version=ours.read_version,
+        winners=[theirs.as_winner()],
+        fragments=verdict.fragments,
+        sample=verdict.sample,
+    )
 
 
 def unreadable(version: int, head: int, read_version: int, why: str) -> HistoryUnavailable:

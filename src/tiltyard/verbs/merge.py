@@ -136,6 +136,8 @@ def _prepared(access: TableAccess, manifest: Manifest, plan: MergePlan, source: 
     for clause in plan.matched:
         if clause.condition is not None:
             sides.check(clause.condition)
+    for condition in plan.insert_where:
+        sides.check(condition, "source")
     return _Merge(access, manifest, plan, key, key == primary, known, sides, find_base(access, manifest, plan.files.base))
 
 
@@ -218,6 +220,8 @@ def _changes(merge: _Merge, found: Matched) -> _Changes:
         new = np.ones(merge.source.num_rows, np.bool_)
         new[found.pairs.rows] = False
         inserted = np.flatnonzero(new)
+        if merge.plan.insert_where:
+            inserted = inserted[sides.wanted(inserted, merge.plan.insert_where)]
     deleted = gone.by_fragment()
     if merge.plan.deleting is not None:
         for number, rows in _orphans(merge, found).items():

@@ -45,6 +45,7 @@ class MergePlan:
         allow_duplicates: whether rows may come to be that have one primary key.
         matched: in the order in which they apply.
         inserting: whether rows that only the source has are inserted.
+        insert_where: conditions of which one must hold for that; none for all such rows.
         deleting: the condition under which rows that only the table has are deleted; None for never.
         generations: up to where shards of a write-ahead log are in the table afterwards.
         files: how new rows are cut into files, and to which base these go.
@@ -54,6 +55,7 @@ class MergePlan:
     allow_duplicates: bool = False
     matched: tuple[Clause, ...] = ()
     inserting: bool = False
+    insert_where: tuple[str, ...] = ()
     deleting: str | None = None
     generations: tuple[CompactedSsTable, ...] = ()
     files: FileLimits = field(default_factory=FileLimits)
@@ -104,9 +106,12 @@ class MergeBuilder:
         """If a row is in both, nothing is done at all and a ``KeyConflict`` is raised."""
         return self._with(Clause("fail"))
 
-    def when_not_matched_insert_all(self) -> MergeBuilder:
-        """Rows that only the source has are inserted."""
-        return replace(self, _plan=replace(self._plan, inserting=True))
+    def when_not_matched_insert_all(self, where: str | None = None) -> MergeBuilder:
+        """Rows that only the source has are inserted. ``where`` is about ``source.`` columns; of several clauses one must hold."""
+        plan, given = self._plan, _given(where)
+        if given is None or (plan.inserting and not plan.insert_where):
+            return replace(self, _plan=replace(plan, inserting=True, insert_where=()))
+        return replace(self, _plan=replace(plan, inserting=True, insert_where=(*plan.insert_where, given)))
 
     def when_not_matched_by_source_delete(self, where: str | None = None) -> MergeBuilder:
         """Rows that only the table has are deleted. ``where`` is over the table's columns, by their names."""

@@ -38,7 +38,8 @@ from tiltyard.verbs.table_refs import Branches
 if TYPE_CHECKING:
     from tiltyard.lake import Lake
     from tiltyard.lakes.branches.lake_refs import LakeBranch
-    from tiltyard.lakes.transaction import LakeCommit, LakeTransaction
+    from tiltyard.lakes.commit_transaction import LakeCommit
+    from tiltyard.lakes.lake_transaction import LakeTransaction
 
 V = TypeVar("V")
 

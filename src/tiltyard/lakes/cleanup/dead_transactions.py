@@ -27,7 +27,7 @@ from tiltyard.transaction.log import VERSIONS
 from tiltyard.verbs.engine.access import WRITER, TableAccess
 
 if TYPE_CHECKING:
-    from tiltyard.lakes.base import LakeBase
+    from tiltyard.lakes.finishing import LakeBase
 
 _OF_TRANSACTION: Final = re.compile(r"[0-9]+-[^/]+")
 """The file of a transaction over any number of tables, below the directory of its id; that of a single verb has no number."""

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import tiltyard as ty
 from tiltyard.errors import InvalidInput, NotFound, UnsupportedFeature
-from tiltyard.spark.lake_tables import LakeSpark, NamedTables, TransactionSpark
 from tiltyard.spark.placement import Work, is_connect
 from tiltyard.spark.read.reading_tables import data_frame
 from tiltyard.spark.spark_expressions import ColumnFacts
+from tiltyard.spark.spark_lake import LakeSpark, NamedTables, TransactionSpark
 from tiltyard.spark.spark_table import SparkTable
 from tiltyard.spark.statements.plan_members import check_members
 from tiltyard.spark.statements.sql_plans import (

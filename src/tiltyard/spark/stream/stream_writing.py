@@ -6,7 +6,7 @@ Who the query is and which batch it writes Spark tells the tasks, and they tell 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -20,9 +20,9 @@ from tiltyard.spark.idempotency import committing, is_done, source_of
 from tiltyard.spark.source_options import Options
 from tiltyard.spark.target import Target
 from tiltyard.spark.write.row_verbs import fit, replacing
-from tiltyard.spark.write.schema_fit import new_columns, table_columns
+from tiltyard.spark.write.schema_fit import new_columns
 from tiltyard.spark.write.write_options import STREAM_WRITE, WriteOptions
-from tiltyard.spark.write.writing import check_same_key, converted, discard_unless_committed, existing_table, part_of_task
+from tiltyard.spark.write.writing import converted, discard_unless_committed, existing_table, part_of_task, prepared_for
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -60,18 +60,11 @@ class TiltyardStreamWriter(DataSourceStreamArrowWriter):
 
     def _prepared(self, schema: StructType) -> tuple[WriteTask, pa.Schema, dict[str, str]]:
         table = existing_table(self.target) or self._made(schema)
-        if self.overwrite:
-            columns = new_columns(schema, self.how.vectors, table.schema)
-            task = table.distributed.write_task(
-                overwrite=True, schema=columns, primary_key=self.how.primary_key, on_duplicate=self.how.on_duplicate, files=self.how.files
-            )
-            return task, columns, {name: name for name in columns.names}
-        columns, names = table_columns(schema, table.schema)
-        check_same_key(self.how, table)
-        if self.upserts:
-            self._check_keys(table, columns)
-        on_duplicate = "allow" if self.upserts else self.how.on_duplicate
-        return table.distributed.write_task(schema=columns, on_duplicate=on_duplicate, files=self.how.files), columns, names
+        if not self.upserts:
+            return prepared_for(table, schema, self.how, overwrite=self.overwrite)
+        prepared = prepared_for(table, schema, replace(self.how, on_duplicate="allow"), overwrite=False)
+        self._check_keys(table, prepared[1])
+        return prepared
 
     def _made(self, schema: StructType) -> ty.TableWriter:
         """An empty table, so that the first batch is one like all others."""

@@ -54,15 +54,7 @@ class TiltyardWriter(DataSourceArrowWriter):
         if not self.overwrite and self.how.if_exists == "error":
             raise AlreadyExists(f"There is a table {self.target.name} already.", name=self.target.name)
         self.idle = is_done(table, self.how.query_id, self.how.epoch) or (not self.overwrite and self.how.if_exists == "ignore")
-        if self.overwrite:
-            columns = new_columns(schema, self.how.vectors, table.schema)
-            task = table.distributed.write_task(
-                overwrite=True, schema=columns, primary_key=self.how.primary_key, on_duplicate=self.how.on_duplicate, files=self.how.files
-            )
-            return task, columns, {name: name for name in columns.names}
-        columns, names = table_columns(schema, table.schema)
-        check_same_key(self.how, table)
-        return table.distributed.write_task(schema=columns, on_duplicate=self.how.on_duplicate, files=self.how.files), columns, names
+        return prepared_for(table, schema, self.how, overwrite=self.overwrite)
 
     def _for_new_table(self, schema: StructType) -> tuple[WriteTask, pa.Schema, dict[str, str]]:
         columns = new_columns(schema, self.how.vectors)
@@ -142,6 +134,21 @@ def existing_table(target: Target) -> ty.TableWriter | None:
         if target.branch is not None:
             raise
         return None
+
+
+def prepared_for(
+    table: ty.TableWriter, schema: StructType, how: WriteOptions, *, overwrite: bool
+) -> tuple[WriteTask, pa.Schema, dict[str, str]]:
+    """The task for rows of a data frame, the columns they get, and what the data frame calls each of these."""
+    if overwrite:
+        columns = new_columns(schema, how.vectors, table.schema)
+        task = table.distributed.write_task(
+            overwrite=True, schema=columns, primary_key=how.primary_key, on_duplicate=how.on_duplicate, files=how.files
+        )
+        return task, columns, {name: name for name in columns.names}
+    columns, names = table_columns(schema, table.schema)
+    check_same_key(how, table)
+    return table.distributed.write_task(schema=columns, on_duplicate=how.on_duplicate, files=how.files), columns, names
 
 
 def new_table_task(target: Target, columns: pa.Schema, how: WriteOptions) -> WriteTask:

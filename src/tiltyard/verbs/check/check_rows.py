@@ -6,8 +6,7 @@ import pyarrow as pa
 
 from tiltyard.errors import CorruptTable, InvalidInput, TiltyardError
 from tiltyard.format.flags import Feature
-from tiltyard.format.legacy import has_sure_counts
-from tiltyard.format.manifest import Manifest
+from tiltyard.format.manifest import Manifest, has_sure_counts
 from tiltyard.format.row_ids import decode_row_ids
 from tiltyard.verbs.check.findings import Findings
 from tiltyard.verbs.engine.access import TableAccess

@@ -26,7 +26,7 @@ class CheckReport:
         versions: how many versions were looked at.
         files: how many distinct files they name.
         problems: broken invariants; none in a sound table.
-        orphans: files no version names: uncommitted files of failed attempts, or work under way.
+        orphans: files no version names: of failed attempts, or of work under way.
         not_checked: invariants that could not be checked here, and why.
         data: whether files were read and compared with their digests.
         verified: how many were.

@@ -186,7 +186,7 @@ class WriteTask:
         return pa.concat_tables([schema.empty_table(), *parts])
 
     def discard(self, pieces: Iterable[Piece | None] = (), *, all_of_token: bool = False) -> int:
-        """Removes the files of pieces that are not to be committed; how many there were.
+        """Removes the files of pieces that are not to be committed; returns how many.
 
         Args:
             pieces: which; None among them is passed over.

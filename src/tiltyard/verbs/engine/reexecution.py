@@ -13,7 +13,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from tiltyard.errors import ExpectedVersionMismatch, InvalidInput, RetryableConflict, TiltyardError
-from tiltyard.format.legacy import check_carried_over
+from tiltyard.format.manifest import check_carried_over
 from tiltyard.format.manifest_file import ManifestFile
 from tiltyard.format.names import Scheme
 from tiltyard.format.values import DataFragment

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -122,34 +122,53 @@ class Sides:
         found = [self._holds(chunk, condition) for chunk in pairs.chunks()]
         return np.concatenate([np.empty(0, np.bool_), *found])
 
-    def check(self, condition: str) -> None:
-        """Refuses a condition that is not one expression over columns of both sides, whether or not any rows match."""
+    def wanted(self, rows: Numbers, conditions: Sequence[str]) -> npt.NDArray[np.bool_]:
+        """For which rows of the source one of some conditions over ``source.`` columns holds."""
+        found = np.zeros(len(rows), np.bool_)
+        for condition in conditions:
+            for begin in range(0, len(rows), CHUNK):
+                part = slice(begin, begin + CHUNK)
+                mentioned = self._mentioned(self.source.column_names, condition)
+                sources = {"source": _as_struct(self.source.select(mentioned).take(pa.array(rows[part])))} if mentioned else {}
+                found[part] |= self._evaluated(sources, len(rows[part]), condition)
+        return found
+
+    def check(self, condition: str, *sides: str) -> None:
+        """Refuses a condition that is not one expression over columns of both sides, or of some, whether or not any rows match."""
         both = {"source": self.source.schema, "target": self.schema}
-        fields = {side: [_bare(item) for item in schema if self._can_be_named(item.name)] for side, schema in both.items()}
+        fields = {side: [_bare(item) for item in both[side] if self._can_be_named(item.name)] for side in sides or ("source", "target")}
         try:
             checked(condition, pa.schema([pa.field(side, pa.struct(members)) for side, members in fields.items()]), "condition")
         except InvalidInput as error:
-            known = ", ".join(member.name for member in fields["target"])[:100]
-            raise error.advised(f"Write source.NAME and target.NAME; columns are {known}.") from error
+            known = ", ".join(member.name for member in fields[[*fields][-1]])[:100]
+            names = " and ".join(f"{side}.NAME" for side in fields)
+            raise error.advised(f"Write {names}; columns are {known}.") from error
 
     def _can_be_named(self, name: str) -> bool:
         """Whether conditions may be about a column: it is one of the table's, and no blob."""
         return name in self.schema.names and not _is_blob(self.schema.field(name))
 
-    def _holds(self, pairs: Pairs, condition: str) -> npt.NDArray[np.bool_]:
-        import lance
+    def _mentioned(self, names: Iterable[str], condition: str) -> list[str]:
+        """Columns that a condition may be about; those it does not mention need not be there."""
+        return [name for name in names if self._can_be_named(name) and name.lower() in condition.lower()]
 
-        # pylance evaluates SQL on datasets only, so the pairs become one, in memory. Who is not mentioned need not be there.
+    def _holds(self, pairs: Pairs, condition: str) -> npt.NDArray[np.bool_]:
         both = {}
         for side, names, columns in (("source", self.source.column_names, self.of_source), ("target", self.schema.names, self.of_table)):
-            known = [name for name in names if self._can_be_named(name)]
-            if mentioned := [name for name in known if name.lower() in condition.lower()]:
+            if mentioned := self._mentioned(names, condition):
                 both[side] = _as_struct(columns(pairs, mentioned))
-        table = pa.table({**both, _NUMBER: pa.array(range(len(pairs)), pa.int64())})
+        return self._evaluated(both, len(pairs), condition)
+
+    def _evaluated(self, sides: Mapping[str, pa.StructArray], count: int, condition: str) -> npt.NDArray[np.bool_]:
+        """For which of some rows, or pairs of rows, a condition holds."""
+        import lance
+
+        # pylance evaluates SQL on datasets only, so the rows become one, in memory.
+        table = pa.table({**sides, _NUMBER: pa.array(range(count), pa.int64())})
         with lance_errors(self.access, "apply a condition of the merge"):
             dataset = lance.write_dataset(table, "memory://", data_storage_version="2.1")
             holds = dataset.scanner(columns=[_NUMBER], filter=bracketed(condition, "condition")).to_table().column(_NUMBER).to_numpy()
-        which = np.zeros(len(pairs), np.bool_)
+        which = np.zeros(count, np.bool_)
         which[holds] = True
         return which
 

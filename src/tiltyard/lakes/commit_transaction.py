@@ -1,23 +1,29 @@
-"""One transaction over several tables: a base that is read once, writes that only it sees, and one step that publishes all of them."""
+"""Publishes a transaction over several tables: what it staged of each, in one step of the catalog, then under final names.
+
+open -> committing -> committed
+|            |  ^
+|            v  |  commit() again finds out
+|         in doubt
+v
+rolled back            also from committing, if the decision was no
+"""
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Literal, Self
+from typing import TYPE_CHECKING, Final, Literal, cast
 
-from tiltyard.catalog.catalog import Catalog
-from tiltyard.catalog.lake_values import Cut, Isolation, Moved, Publication, ReadLevel, TableHead
+from tiltyard.catalog.catalog import Catalog, Pending
+from tiltyard.catalog.lake_values import Change, Cut, Isolation, Moved, Publication, TableHead
 from tiltyard.catalog.ledger import adopt
 from tiltyard.catalog.marks import Says
 from tiltyard.catalog.publishing import COMMITTED, AbortedError, ExpiredError, Published, StaleError, is_alone
-from tiltyard.catalog.staging import StagedAccess, remove_owner, staged_access, write_owner
+from tiltyard.catalog.staging import StagedAccess
 from tiltyard.errors import (
-    AlreadyExists,
     ConflictError,
     ContentionError,
     ExpectedVersionMismatch,
@@ -28,25 +34,18 @@ from tiltyard.errors import (
     StorageError,
     TiltyardError,
 )
+from tiltyard.format.manifest_file import ManifestFile
 from tiltyard.format.names import Scheme
-from tiltyard.lakes.branches.table_branches import forked
 from tiltyard.lakes.conflict_report import mismatch, name_table
-from tiltyard.lakes.finishing import finish, finish_before, is_certain
+from tiltyard.lakes.finishing import finish, is_certain
 from tiltyard.lakes.lake_tables import TransactionTable
 from tiltyard.lakes.read_set import Names, ReadSet
 from tiltyard.lakes.recovery.journal import note_names
-from tiltyard.lakes.spark_door import TransactionDoor
-from tiltyard.lakes.staged_table import StagedTable, rearrange
-from tiltyard.lakes.table_names import check_idempotency_key, directory_of, full_name, shown
-from tiltyard.options import CommitOptions, OnDuplicate, TableOptions
+from tiltyard.lakes.table_names import check_idempotency_key, shown
+from tiltyard.storage.external import ExternalStore
 from tiltyard.transaction.backoff import wait_before
 from tiltyard.transaction.transaction import MESSAGE_PROPERTY
-from tiltyard.transaction.verify import transaction_id
-from tiltyard.verbs.distributed.commit_files import create_from_pieces
-from tiltyard.verbs.distributed.write_tasks import Piece, WriteTask
 from tiltyard.verbs.engine.data_files import properties_with_message
-from tiltyard.verbs.engine.reexecution import Committed, commit_terms
-from tiltyard.verbs.write import NewTable, Writing, create_table
 
 if TYPE_CHECKING:
     from tiltyard.lake import Lake
@@ -61,6 +60,80 @@ LOOKS: Final = 5
 _log = logging.getLogger("tiltyard.lake")
 
 State = Literal["open", "committing", "in doubt", "committed", "rolled back"]
+
+
+@dataclass(eq=False, slots=True)
+class StagedTable:
+    """A table the transaction has opened, made, renamed or dropped."""
+
+    id: str
+    name: str
+    lock: threading.RLock = field(default_factory=threading.RLock)
+    head: TableHead | None = None
+    """As the base has it; None for one that this transaction makes."""
+    location: str = ""
+    access: StagedAccess | None = None
+    handle: TransactionTable | None = None
+    file: ManifestFile | None = None
+    """The base version."""
+    base: int = 0
+    """Where its writes stand now: the base, or what they were carried over to."""
+    ground: TableHead | None = None
+    """The head that is: as the catalog had it, before the table was forked for this line of history."""
+    former: str = ""
+    dropped: bool = False
+    taken_in: TableHead | None = None
+    """A table that is there already, on another branch of the lake; its owner is who may write to it afterwards."""
+
+    @property
+    def wrote(self) -> bool:
+        return self.access is not None and bool(self.access.staging.private)
+
+    @property
+    def defines(self) -> bool:
+        """Whether the transaction makes, takes in, renames or drops it."""
+        return self.head is None or self.dropped or bool(self.former)
+
+    @property
+    def newest(self) -> int:
+        assert self.access is not None
+        return max(staged.version for staged in self.access.staging.private.values())
+
+    @property
+    def store(self) -> ExternalStore:
+        assert self.access is not None
+        return cast(ExternalStore, self.access.staging.inner)
+
+    def pending(self, transaction: str, lake_branch: str) -> list[Pending]:
+        """Its versions as the catalog has them now."""
+        assert self.access is not None
+        branch = self.head.branch if self.head is not None else None
+        steps = self.access.staging.steps(self.access.committer.recorded)
+        line = self.head.owner if self.head is not None else ""
+        return [
+            Pending(self.id, lake_branch, branch, step.version, step.path, step.staged or "", transaction, False, line) for step in steps
+        ]
+
+    def change(self) -> Change | None:
+        """What the transaction does to the table; None where it only reads it."""
+        steps = self.access.staging.steps(self.access.committer.recorded) if self.access is not None else ()
+        head = self.head
+        if head is None and self.taken_in is not None:
+            new = self.taken_in
+            return Change(
+                new.id, "register", self.name, new.version, new.version, (), new.location, new.naming, new.branch,
+                base_transaction=new.transaction, owner=new.owner,
+            )  # fmt: skip
+        if head is None:
+            return Change(self.id, "create", self.name, 0, 0, steps, self.location, Scheme.V2.value)
+        ground = self.ground or head
+        built = partial(Change, self.id, base_branch=ground.branch or "", base_transaction=ground.transaction)
+        if self.dropped:
+            return built(kind="drop", name=head.name, base=self.base, read=head.version)
+        branch = head.branch if steps else None
+        if self.former:
+            return built(kind="rename", name=self.name, base=self.base, read=head.version, steps=steps, branch=branch, former=self.former)
+        return built(kind="write", name=self.name, base=self.base, read=head.version, steps=steps, branch=branch) if steps else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,14 +159,8 @@ class LakeCommit:
     seconds: float = 0.0
 
 
-class LakeTransaction(TransactionDoor):
-    """A transaction over any number of tables. ``Lake.transaction`` begins it.
-
-    Attributes:
-        id: for ``Lake.outcome``.
-        base: the snapshot it sees.
-        result: what it came to, once it is committed.
-    """
+class StagedTransaction:
+    """What a transaction has staged, and how all of it is published or thrown away."""
 
     def __init__(
         self,
@@ -116,8 +183,8 @@ class LakeTransaction(TransactionDoor):
         self._cut: Cut = lake.catalog.cut(branch)
         self._reads = ReadSet(self._cut)
         self._names = Names(self._cut, self._reads)
-        self._state: State = "open"
         self._lock = threading.RLock()
+        self._state: State = "open"
         self._by_name: dict[str, StagedTable] = {}
         self._rebased: dict[str, tuple[int, ...]] = {}
         self._attempts = 0
@@ -140,248 +207,10 @@ class LakeTransaction(TransactionDoor):
         """Whether it is not known what became of it; ``commit`` finds out."""
         return self._state == "in doubt"
 
-    def __repr__(self) -> str:
-        return f"LakeTransaction({self.id}, {self._state}, base={self.base})"
-
-    # ---- tables ----------------------------------------------------------------------------------------------------------------
-
-    def tables(self) -> list[str]:
-        """Names of all tables as this transaction sees them."""
-        self.check_open()
-        with self._lock:
-            return sorted(shown(name) for name in self._names.list(self._by_name))
-
-    def table(self, name: str) -> TransactionTable:
-        """A table as this transaction sees it; the same handle however often it is asked for.
-
-        Raises:
-            NotFound: there is none of that name.
-        """
-        touched = self._touch(full_name(name))
-        with touched.lock:
-            self.check_open()
-            if touched.handle is None:
-                self._open(touched)
-            assert touched.handle is not None
-            return touched.handle
-
-    def _touch(self, full: str) -> StagedTable:
-        with self._lock:
-            self.check_open()
-            found = self._names.find(full, self._by_name)
-            if found is None:
-                raise NotFound(f"There is no table {shown(full)!r} in the lake.", name=shown(full), advice="See lake.tables().")
-            if isinstance(found, StagedTable):
-                return found
-            fresh = StagedTable(found.id, full, head=found, base=found.version, ground=found, location=found.location)
-            return self._by_name.setdefault(full, fresh)
-
-    def _open(self, touched: StagedTable) -> None:
-        assert touched.head is not None
-        finish_before(self._cut, touched.head, self._lake.access_of(touched.head, self._branch))
-        head = touched.head = forked(self._lake, touched.head, self._branch, self._cut.line)
-        access = self._lake.access_of(head, self._branch, touched.ground, self.base, self.id, self._says)
-        scheme = Scheme(head.naming)
-        staged = staged_access(access, self.id, head.version, scheme)
-        touched.file = staged.load(head.version, scheme, lazily=True)
-        if touched.ground is not None and touched.ground.branch == head.branch:
-            # Finishing it may have given the number to a foreign writer's version: what was read is what counts.
-            touched.ground = replace(touched.ground, transaction=transaction_id(touched.file))
-        touched.access = staged
-        touched.handle = TransactionTable(self, touched.id, shown(touched.name), staged, touched.file, scheme)
-
-    def create_table(
-        self,
-        name: str,
-        data_or_schema: Any,
-        *,
-        primary_key: Sequence[str] | None = None,
-        stable_row_ids: bool = False,
-        options: TableOptions | None = None,
-    ) -> TransactionTable:
-        """Creates a table with the commit; arguments are those of ``Lake.create_table``.
-
-        Raises:
-            AlreadyExists: the name is taken.
-            InvalidInput: the options ask for V1 names of manifests, which a lake does not have.
-        """
-        given = options or TableOptions()
-        new = NewTable.of(primary_key, stable_row_ids, given)
-        if new.scheme is not Scheme.V2:
-            raise InvalidInput("Tables of a lake have V2 names of manifests.", argument="manifest_naming")
-        described = properties_with_message(given.properties, given.message)
-        how = Writing(given.files, given.on_duplicate)
-        return self._make_table(name, "", lambda access: create_table(access, data_or_schema, new, described, how))
-
-    def create_table_from_pieces(
-        self,
-        name: str,
-        task: WriteTask,
-        pieces: Iterable[Piece | None],
-        *,
-        on_duplicate: OnDuplicate = "error",
-        leftovers: bool = False,
-        message: str | None = None,
-        commit: CommitOptions | None = None,
-    ) -> TransactionTable:
-        """Creates a table with the commit, from files that other processes wrote.
-
-        Args:
-            name: what it is called.
-            task: made by ``Lake.new_table_task``, which says where, and what the table is like.
-            pieces: what ``task.write`` returned.
-            on_duplicate: what to do, with a primary key, about duplicate keys.
-            leftovers: as for ``t.distributed.append``.
-            message: a sentence for the history.
-            commit: properties for it; nothing else of it applies.
-
-        Raises:
-            AlreadyExists: the name is taken.
-        """
-        if not isinstance(task, WriteTask) or not task.table_id:
-            raise InvalidInput("The task was not made for a new table of a lake.", argument="task", advice="Use lake.new_table_task().")
-        described, _ = commit_terms(commit, message)
-        make = partial(create_from_pieces, task=task, pieces=pieces, on_duplicate=on_duplicate, properties=described, leftovers=leftovers)
-        return self._make_table(name, task.table_id, make)
-
-    def _make_table(self, name: str, table_id: str, make: Callable[[StagedAccess], Committed]) -> TransactionTable:
-        full = full_name(name)
-        with self._lock:
-            self.check_open()
-            if self._names.find(full, self._by_name) is not None:
-                raise AlreadyExists(f"There is a table {shown(full)!r} in the lake already.", name=shown(full))
-            identity = table_id or self._catalog.runtime.random.uuid()
-            touched = StagedTable(identity, full, location=directory_of(full, identity))
-            before = self._by_name.get(full)
-            if before is not None:
-                self._by_name[f"{full} {before.id}"] = before  # dropped by this very transaction; it still has to be published
-            self._by_name[full] = touched
-        with touched.lock:
-            head = TableHead(identity, full, touched.location, 0, 0)
-            access = self._lake.access_of(head, self._branch, None, self.base, self.id, self._says)
-            staged = staged_access(access, self.id, 0, Scheme.V2)
-            try:
-                write_owner(staged, self._lake.marks_of(head, self._branch, self.base, self.id), self._cut.line)
-                _, file = make(staged)
-            except BaseException:
-                remove_owner(staged)
-                with self._lock:
-                    self._by_name.pop(full, None)
-                    if before is not None:
-                        self._by_name.pop(f"{full} {before.id}", None)
-                        self._by_name[full] = before
-                raise
-            touched.access, touched.file = staged, file
-            touched.handle = TransactionTable(self, identity, shown(full), staged, file, Scheme.V2)
-            return touched.handle
-
-    def drop_table(self, name: str) -> None:
-        """Drops a table with the commit. Its files stay until the lake is cleaned up.
-
-        Raises:
-            NotFound: there is none of that name.
-        """
-        touched = self._touch(full_name(name))
-        with touched.lock, self._lock:
-            self.check_open()
-            touched.dropped = True
-            if touched.access is not None:
-                touched.access.throw_away()  # whatever was written to it goes with it
-            if touched.handle is not None:
-                touched.handle.dropped = True
-            touched.access = touched.handle = None
-            if touched.head is None:  # made by this very transaction
-                self._by_name.pop(touched.name, None)
-
-    def rename_table(self, name: str, to: str) -> None:
-        """Gives a table another name when the transaction is committed. It stays the same table.
-
-        Raises:
-            NotFound: there is none of that name.
-            AlreadyExists: the new name is taken.
-        """
-        old, new = full_name(name), full_name(to)
-        touched = self._touch(old)
-        with touched.lock, self._lock:
-            if self._names.find(new, self._by_name) is not None:
-                raise AlreadyExists(f"There is a table {shown(new)!r} in the lake already.", name=shown(new))
-            before = self._by_name.get(new)
-            if before is not None:
-                self._by_name[f"{new} {before.id}"] = before
-            del self._by_name[old]
-            self._by_name[new] = touched
-            if touched.head is not None:
-                touched.former = touched.head.name if touched.head.name != new else ""
-            touched.name = new
-            if touched.handle is not None:
-                touched.handle.name = shown(new)
-
-    # ---- for fast-forward ------------------------------------------------------------------------------------------------------
-
-    @property
-    def cut(self) -> Cut:
-        """All tables at the transaction's base. Using it counts as reading the names and versions of all."""
-        self._reads.note_everything()
-        return self._cut
-
-    def staged(self, name: str) -> StagedAccess:
-        """Where a table's versions of this transaction are made."""
-        self.table(name)
-        touched = self._touch(full_name(name))
-        self._reads.note(touched.id, "table")
-        assert touched.access is not None
-        return touched.access
-
-    def publish_through(self, publish: Callable[[Publication], Published]) -> None:
-        """Has another step of the catalog decide, which does more than publish. Nothing is rebased then."""
-        self._publish_by = publish
-
-    def rearrange(self, names: Mapping[str, str], dropped: Collection[str], taken_in: Iterable[TableHead]) -> None:
-        """Moves names as a set, so that their order does not matter: swapped, dropped and new ones.
-
-        Args:
-            names: new full names by tables' ids.
-            dropped: ids of tables that go.
-            taken_in: tables that are there already, on another branch of the lake; the owner of each is who may write to it afterwards.
-        """
-        heads = {head.id: head for head in self._cut.tables.values()}
-        with self._lock:
-            for table in (*names, *dropped):
-                self._touch(heads[table].name)
-            rearrange(self._by_name, heads, names, dropped, taken_in)
-
-    # ---- the end ---------------------------------------------------------------------------------------------------------------
-
     def check_open(self) -> None:
         """Raises for a transaction that is used up: nothing it would say holds any more."""
         if self._state != "open":
             raise InvalidInput(f"The transaction {self.id} is {self._state}; begin another one.", argument="transaction")
-
-    def note_read(self, table: str, level: ReadLevel) -> None:
-        """Has a table in the read set: from a handle, which was asked for it."""
-        self._reads.note(table, level)
-
-    def __enter__(self) -> Self:
-        self.check_open()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        if self._state != "open":
-            return
-        if kind is None:
-            self.commit()
-        else:
-            self.rollback()
-
-    def rollback(self) -> None:
-        """Throws everything away. Nothing of it was ever visible."""
-        if self._state == "in doubt":
-            raise InvalidInput(
-                f"Whether {self.id} was committed is not known, so nothing of it can be thrown away.", argument="transaction"
-            )
-        self.check_open()
-        self._state = "rolled back"
-        self._throw_away()
 
     def _throw_away(self) -> None:
         for touched in self._by_name.values():

@@ -7,7 +7,8 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, cast
 
 from tiltyard.errors import InvalidInput
-from tiltyard.lakes.checking import LakeCheckReport, check_lake
+from tiltyard.lakes.check_catalog import LakeCheckReport
+from tiltyard.lakes.checking import check_lake
 from tiltyard.lakes.cleanup.lake_cleanup import GRACE, LakeCleanupReport, Progress, cleanup_lake
 from tiltyard.lakes.recovery.backup import LakeBackup, backup_lake
 from tiltyard.lakes.recovery.repairing import Keep, LakeRepairReport, repair_table

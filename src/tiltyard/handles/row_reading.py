@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from tiltyard.format.legacy import has_sure_counts
+from tiltyard.format.manifest import has_sure_counts
 from tiltyard.format.manifest_file import ManifestFile
 from tiltyard.handles.base import Handle
 from tiltyard.verbs.engine.access import TableAccess
@@ -25,6 +25,8 @@ _ROW: Final = "_row"
 _PLAIN: Final = frozenset({"batch_size", "batch_readahead", "fragment_readahead", "io_buffer_size", "order_by"})
 """Options of a scan that give the same rows however they lie and whatever indices there are."""
 
+_NO_OPTIONS: Final[Mapping[str, Any]] = {}
+
 
 class Reading(Handle):
     """What a handle reads."""
@@ -41,21 +43,26 @@ class Reading(Handle):
             opened = self._lance = (file, open_dataset(access, file.manifest.version))
         return opened[1]
 
-    def _for_scan(self, columns: Any, condition: str | None, options: Mapping[str, Any]) -> tuple[TableAccess, LanceDataset]:
-        """The dataset for a scan. One that may tell of anything but rows, such as where they lie, is a look at the whole table."""
-        plain = options.keys() <= _PLAIN and _ROW not in f"{columns} {condition}"
+    def _for_scan(
+        self, filter: str | None, columns: Sequence[str] | Mapping[str, str] | None = None, options: Mapping[str, Any] = _NO_OPTIONS
+    ) -> tuple[TableAccess, LanceDataset, dict[str, Any]]:
+        """The dataset for a scan, and what its scanner is told.
+
+        A scan that may tell of anything but rows, such as where they lie, is a look at the whole table.
+        """
+        chosen, condition = chosen_columns(columns, self.schema), sql_condition(filter, self.schema)
+        plain = options.keys() <= _PLAIN and _ROW not in f"{chosen} {condition}"
         access, file = self._data() if plain else (self._access, self._file)
-        return access, self._dataset(access, file)
+        return access, self._dataset(access, file), {"columns": chosen, "filter": condition, **options}
 
     def count_rows(self, filter: str | None = None) -> int:
         """How many rows there are; without a filter this reads no data."""
         manifest = self._data()[1].manifest
         if filter is None and has_sure_counts(manifest):
             return manifest.fragments.live_rows()
-        condition = sql_condition(filter, self.schema)
-        access, dataset = self._for_scan(None, condition, {})
+        access, dataset, told = self._for_scan(filter)
         with lance_errors(access, "count rows", manifest.version):
-            return int(dataset.count_rows(condition))
+            return int(dataset.count_rows(told["filter"]))
 
     def to_arrow(
         self,
@@ -75,11 +82,9 @@ class Reading(Handle):
             offset: how many rows to leave out first.
             options: anything else pylance's scanner takes, such as ``nearest``, ``full_text_query`` or ``with_row_id``.
         """
-        scan = scan_options(options, limit, offset)
-        chosen, condition = chosen_columns(columns, self.schema), sql_condition(filter, self.schema)
-        access, dataset = self._for_scan(chosen, condition, scan)
+        access, dataset, told = self._for_scan(filter, columns, scan_options(options, limit, offset))
         with lance_errors(access, "read rows", self._data()[1].manifest.version):
-            return dataset.to_table(columns=chosen, filter=condition, **scan)
+            return dataset.to_table(**told)
 
     def scan(
         self,
@@ -91,12 +96,10 @@ class Reading(Handle):
         options: Mapping[str, Any] | None = None,
     ) -> pa.RecordBatchReader:
         """The rows as a stream of batches; arguments are those of ``to_arrow``."""
-        scan = scan_options(options, limit, offset)
-        chosen, condition = chosen_columns(columns, self.schema), sql_condition(filter, self.schema)
-        access, dataset = self._for_scan(chosen, condition, scan)
+        access, dataset, told = self._for_scan(filter, columns, scan_options(options, limit, offset))
         version = self._data()[1].manifest.version
         with lance_errors(access, "read rows", version):
-            reader = dataset.scanner(columns=chosen, filter=condition, **scan).to_reader()
+            reader = dataset.scanner(**told).to_reader()
         return translated(access, reader, version)
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:

@@ -1,0 +1,81 @@
+"""Every error Tiltyard raises, arranged by what the caller does next.
+
+    TiltyardError
+    +-- ConflictError                another commit won; nothing of ours is visible
+    |   +-- RetryableConflict        refresh and re-execute the operation on the latest version
+    |   |   +-- ExpectedVersionMismatch
+    |   |   +-- KeyConflict
+    |   +-- IncompatibleConflict     a person decides: re-executing it may mean something else
+    +-- ContentionError              too many lost races; wait, or send fewer commits
+    +-- OutcomeUnknown               ask ``t.transactions.outcome(id)`` or ``ty.outcomes.outcome_at``; delete nothing
+    +-- HistoryUnavailable           reopen the table: a version since the one it read cannot be read
+    +-- CorruptTable                 a file holds wrong bytes; restore it, or open another version
+    +-- UnsupportedFeature           the table needs a newer release; upgrade
+    +-- UnsafeStore                  the store overwrites existing objects; use a lock, or another store
+    +-- OwnershipError               open the lake that owns it, or rebuild its catalog
+    +-- NotFound                     (also LookupError) no such table, version, tag or object
+    +-- AlreadyExists                the name is taken
+    +-- AlreadyCommitted             nothing to do: this idempotency key was committed before
+    +-- InvalidInput                 (also ValueError) correct the argument
+    +-- StorageError                 (also OSError) the store failed; ``maybe_applied`` says whether the request may have succeeded
+
+``kind`` is a stable, machine-readable code. Messages are for people, stay under 300 characters and are not an API. Programs use the
+attributes; ``to_dict()`` returns all of them.
+"""
+
+from tiltyard.errors.commit_errors import (
+    ConflictError,
+    ContentionError,
+    ExpectedVersionMismatch,
+    HistoryUnavailable,
+    IncompatibleConflict,
+    KeyConflict,
+    OutcomeUnknown,
+    RetryableConflict,
+    complete,
+)
+from tiltyard.errors.general_errors import (
+    MESSAGE_LIMIT,
+    AlreadyCommitted,
+    AlreadyExists,
+    CorruptTable,
+    InvalidInput,
+    NotFound,
+    OwnershipError,
+    StorageError,
+    TiltyardError,
+    UnsafeStore,
+    UnsupportedFeature,
+    Winner,
+    fit,
+)
+
+__all__ = [
+    "MESSAGE_LIMIT",
+    "AlreadyCommitted",
+    "AlreadyExists",
+    "ConflictError",
+    "ContentionError",
+    "CorruptTable",
+    "ExpectedVersionMismatch",
+    "HistoryUnavailable",
+    "IncompatibleConflict",
+    "InvalidInput",
+    "KeyConflict",
+    "NotFound",
+    "OutcomeUnknown",
+    "OwnershipError",
+    "RetryableConflict",
+    "StorageError",
+    "TiltyardError",
+    "UnsafeStore",
+    "UnsupportedFeature",
+    "Winner",
+    "complete",
+    "fit",
+]
+
+for _public in map(globals().__getitem__, __all__):
+    if isinstance(_public, type):
+        _public.__module__ = __name__  # what tracebacks and pickles call it
+del _public

@@ -1,0 +1,58 @@
+"""A snapshot of a lake, to be read: all tables at one moment."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tiltyard.catalog.lake_values import Cut
+from tiltyard.format.names import Scheme
+from tiltyard.lakes.finishing import finish_before
+from tiltyard.lakes.lake_tables import LakeReader
+from tiltyard.lakes.table_names import shown
+
+if TYPE_CHECKING:
+    from tiltyard.lake import Lake
+
+
+class LakeSnapshot:
+    """All tables at one moment, consistent with each other however long it is looked at.
+
+    Attributes:
+        id: the snapshot's number; 0 before the first.
+        branch: the line of history it is on.
+    """
+
+    def __init__(self, lake: Lake, cut: Cut) -> None:
+        self._lake = lake
+        self._cut = cut
+        self.id = cut.snapshot
+        self.branch = cut.branch
+
+    def __repr__(self) -> str:
+        return f"LakeSnapshot({self.id}, tables={len(self._cut.tables)})"
+
+    def tables(self) -> list[str]:
+        return sorted(map(shown, self._cut.tables))
+
+    def versions(self) -> dict[str, int]:
+        """The version of each table."""
+        return {shown(name): head.version for name, head in sorted(self._cut.tables.items())}
+
+    @property
+    def cut(self) -> Cut:
+        """What it is made of."""
+        return self._cut
+
+    def table(self, name: str) -> LakeReader:
+        """A table as it was then; it only reads.
+
+        Raises:
+            NotFound: there was none of that name.
+        """
+        head = self._lake._head(self._cut, name)
+        access = self._lake.access_of(head, self.branch)
+        finish_before(self._cut, head, access)
+        scheme = Scheme(head.naming)
+        opened = LakeReader(access, access.load(head.version, scheme, lazily=True), scheme)
+        opened.name = shown(head.name)
+        return opened

@@ -1,0 +1,312 @@
+"""One transaction over several tables: a base that is read once, writes that only it sees, and one step that publishes all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from tiltyard.catalog.lake_values import Cut, Publication, ReadLevel, TableHead
+from tiltyard.catalog.publishing import Published
+from tiltyard.catalog.staging import StagedAccess, remove_owner, staged_access, write_owner
+from tiltyard.errors import (
+    AlreadyExists,
+    InvalidInput,
+    NotFound,
+)
+from tiltyard.format.names import Scheme
+from tiltyard.lakes.branches.table_branches import forked
+from tiltyard.lakes.commit_transaction import StagedTable, StagedTransaction
+from tiltyard.lakes.finishing import finish_before
+from tiltyard.lakes.lake_tables import TransactionTable
+from tiltyard.lakes.spark_door import TransactionDoor
+from tiltyard.lakes.table_names import directory_of, full_name, shown
+from tiltyard.options import CommitOptions, OnDuplicate, TableOptions
+from tiltyard.transaction.verify import transaction_id
+from tiltyard.verbs.distributed.commit_files import create_from_pieces
+from tiltyard.verbs.distributed.write_tasks import Piece, WriteTask
+from tiltyard.verbs.engine.data_files import properties_with_message
+from tiltyard.verbs.engine.reexecution import Committed, commit_terms
+from tiltyard.verbs.write import NewTable, Writing, create_table
+
+if TYPE_CHECKING:
+    pass
+
+
+class LakeTransaction(StagedTransaction, TransactionDoor):
+    """A transaction over any number of tables. ``Lake.transaction`` begins it.
+
+    Attributes:
+        id: for ``Lake.outcome``.
+        base: the snapshot it sees.
+        result: what it came to, once it is committed.
+    """
+
+    def __repr__(self) -> str:
+        return f"LakeTransaction({self.id}, {self._state}, base={self.base})"
+
+    # ---- tables ----------------------------------------------------------------------------------------------------------------
+
+    def tables(self) -> list[str]:
+        """Names of all tables as this transaction sees them."""
+        self.check_open()
+        with self._lock:
+            return sorted(shown(name) for name in self._names.list(self._by_name))
+
+    def table(self, name: str) -> TransactionTable:
+        """A table as this transaction sees it; the same handle however often it is asked for.
+
+        Raises:
+            NotFound: there is none of that name.
+        """
+        touched = self._touch(full_name(name))
+        with touched.lock:
+            self.check_open()
+            if touched.handle is None:
+                self._open(touched)
+            assert touched.handle is not None
+            return touched.handle
+
+    def _touch(self, full: str) -> StagedTable:
+        with self._lock:
+            self.check_open()
+            found = self._names.find(full, self._by_name)
+            if found is None:
+                raise NotFound(f"There is no table {shown(full)!r} in the lake.", name=shown(full), advice="See lake.tables().")
+            if isinstance(found, StagedTable):
+                return found
+            fresh = StagedTable(found.id, full, head=found, base=found.version, ground=found, location=found.location)
+            return self._by_name.setdefault(full, fresh)
+
+    def _open(self, touched: StagedTable) -> None:
+        assert touched.head is not None
+        finish_before(self._cut, touched.head, self._lake.access_of(touched.head, self._branch))
+        head = touched.head = forked(self._lake, touched.head, self._branch, self._cut.line)
+        access = self._lake.access_of(head, self._branch, touched.ground, self.base, self.id, self._says)
+        scheme = Scheme(head.naming)
+        staged = staged_access(access, self.id, head.version, scheme)
+        touched.file = staged.load(head.version, scheme, lazily=True)
+        if touched.ground is not None and touched.ground.branch == head.branch:
+            # Finishing it may have given the number to a foreign writer's version: what was read is what counts.
+            touched.ground = replace(touched.ground, transaction=transaction_id(touched.file))
+        touched.access = staged
+        touched.handle = TransactionTable(self, touched.id, shown(touched.name), staged, touched.file, scheme)
+
+    def create_table(
+        self,
+        name: str,
+        data_or_schema: Any,
+        *,
+        primary_key: Sequence[str] | None = None,
+        stable_row_ids: bool = False,
+        options: TableOptions | None = None,
+    ) -> TransactionTable:
+        """Creates a table with the commit; arguments are those of ``Lake.create_table``.
+
+        Raises:
+            AlreadyExists: the name is taken.
+            InvalidInput: the options ask for V1 names of manifests, which a lake does not have.
+        """
+        given = options or TableOptions()
+        new = NewTable.of(primary_key, stable_row_ids, given)
+        if new.scheme is not Scheme.V2:
+            raise InvalidInput("Tables of a lake have V2 names of manifests.", argument="manifest_naming")
+        described = properties_with_message(given.properties, given.message)
+        how = Writing(given.files, given.on_duplicate)
+        return self._make_table(name, "", lambda access: create_table(access, data_or_schema, new, described, how))
+
+    def create_table_from_pieces(
+        self,
+        name: str,
+        task: WriteTask,
+        pieces: Iterable[Piece | None],
+        *,
+        on_duplicate: OnDuplicate = "error",
+        leftovers: bool = False,
+        message: str | None = None,
+        commit: CommitOptions | None = None,
+    ) -> TransactionTable:
+        """Creates a table with the commit, from files that other processes wrote.
+
+        Args:
+            name: what it is called.
+            task: made by ``Lake.new_table_task``, which says where, and what the table is like.
+            pieces: what ``task.write`` returned.
+            on_duplicate: what to do, with a primary key, about duplicate keys.
+            leftovers: as for ``t.distributed.append``.
+            message: a sentence for the history.
+            commit: properties for it; nothing else of it applies.
+
+        Raises:
+            AlreadyExists: the name is taken.
+        """
+        if not isinstance(task, WriteTask) or not task.table_id:
+            raise InvalidInput("The task was not made for a new table of a lake.", argument="task", advice="Use lake.new_table_task().")
+        described, _ = commit_terms(commit, message)
+        make = partial(create_from_pieces, task=task, pieces=pieces, on_duplicate=on_duplicate, properties=described, leftovers=leftovers)
+        return self._make_table(name, task.table_id, make)
+
+    def _make_table(self, name: str, table_id: str, make: Callable[[StagedAccess], Committed]) -> TransactionTable:
+        full = full_name(name)
+        with self._lock:
+            self.check_open()
+            if self._names.find(full, self._by_name) is not None:
+                raise AlreadyExists(f"There is a table {shown(full)!r} in the lake already.", name=shown(full))
+            identity = table_id or self._catalog.runtime.random.uuid()
+            touched = StagedTable(identity, full, location=directory_of(full, identity))
+            before = self._by_name.get(full)
+            if before is not None:
+                self._by_name[f"{full} {before.id}"] = before  # dropped by this very transaction; it still has to be published
+            self._by_name[full] = touched
+        with touched.lock:
+            head = TableHead(identity, full, touched.location, 0, 0)
+            access = self._lake.access_of(head, self._branch, None, self.base, self.id, self._says)
+            staged = staged_access(access, self.id, 0, Scheme.V2)
+            try:
+                write_owner(staged, self._lake.marks_of(head, self._branch, self.base, self.id), self._cut.line)
+                _, file = make(staged)
+            except BaseException:
+                remove_owner(staged)
+                with self._lock:
+                    self._by_name.pop(full, None)
+                    if before is not None:
+                        self._by_name.pop(f"{full} {before.id}", None)
+                        self._by_name[full] = before
+                raise
+            touched.access, touched.file = staged, file
+            touched.handle = TransactionTable(self, identity, shown(full), staged, file, Scheme.V2)
+            return touched.handle
+
+    def drop_table(self, name: str) -> None:
+        """Drops a table with the commit. Its files stay until the lake is cleaned up.
+
+        Raises:
+            NotFound: there is none of that name.
+        """
+        touched = self._touch(full_name(name))
+        with touched.lock, self._lock:
+            self.check_open()
+            touched.dropped = True
+            if touched.access is not None:
+                touched.access.throw_away()  # whatever was written to it goes with it
+            if touched.handle is not None:
+                touched.handle.dropped = True
+            touched.access = touched.handle = None
+            if touched.head is None:  # made by this very transaction
+                self._by_name.pop(touched.name, None)
+
+    def rename_table(self, name: str, to: str) -> None:
+        """Gives a table another name when the transaction is committed. It stays the same table.
+
+        Raises:
+            NotFound: there is none of that name.
+            AlreadyExists: the new name is taken.
+        """
+        old, new = full_name(name), full_name(to)
+        touched = self._touch(old)
+        with touched.lock, self._lock:
+            if self._names.find(new, self._by_name) is not None:
+                raise AlreadyExists(f"There is a table {shown(new)!r} in the lake already.", name=shown(new))
+            before = self._by_name.get(new)
+            if before is not None:
+                self._by_name[f"{new} {before.id}"] = before
+            del self._by_name[old]
+            self._by_name[new] = touched
+            if touched.head is not None:
+                touched.former = touched.head.name if touched.head.name != new else ""
+            touched.name = new
+            if touched.handle is not None:
+                touched.handle.name = shown(new)
+
+    # ---- for fast-forward ------------------------------------------------------------------------------------------------------
+
+    @property
+    def cut(self) -> Cut:
+        """All tables at the transaction's base. Using it counts as reading the names and versions of all."""
+        self._reads.note_everything()
+        return self._cut
+
+    def staged(self, name: str) -> StagedAccess:
+        """Where a table's versions of this transaction are made."""
+        self.table(name)
+        touched = self._touch(full_name(name))
+        self._reads.note(touched.id, "table")
+        assert touched.access is not None
+        return touched.access
+
+    def publish_through(self, publish: Callable[[Publication], Published]) -> None:
+        """Has another step of the catalog decide, which does more than publish. Nothing is rebased then."""
+        self._publish_by = publish
+
+    def rearrange(self, names: Mapping[str, str], dropped: Collection[str], taken_in: Iterable[TableHead]) -> None:
+        """Moves names as a set, so that their order does not matter: swapped, dropped and new ones.
+
+        Args:
+            names: new full names by tables' ids.
+            dropped: ids of tables that go.
+            taken_in: tables that are there already, on another branch of the lake; the owner of each is who may write to it afterwards.
+        """
+        heads = {head.id: head for head in self._cut.tables.values()}
+        with self._lock:
+            for table in (*names, *dropped):
+                self._touch(heads[table].name)
+            _move_names(self._by_name, heads, names, dropped, taken_in)
+
+    # ---- the end ---------------------------------------------------------------------------------------------------------------
+
+    def note_read(self, table: str, level: ReadLevel) -> None:
+        """Has a table in the read set: from a handle, which was asked for it."""
+        self._reads.note(table, level)
+
+    def __enter__(self) -> Self:
+        self.check_open()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if self._state != "open":
+            return
+        if kind is None:
+            self.commit()
+        else:
+            self.rollback()
+
+    def rollback(self) -> None:
+        """Throws everything away. Nothing of it was ever visible."""
+        if self._state == "in doubt":
+            raise InvalidInput(
+                f"Whether {self.id} was committed is not known, so nothing of it can be thrown away.", argument="transaction"
+            )
+        self.check_open()
+        self._state = "rolled back"
+        self._throw_away()
+
+
+def _move_names(
+    by_name: dict[str, StagedTable],
+    heads: Mapping[str, TableHead],
+    names: Mapping[str, str],
+    dropped: Collection[str],
+    taken_in: Iterable[TableHead],
+) -> None:
+    """Moves names as a set, so that no order among them matters.
+
+    Args:
+        by_name: the tables of a transaction; all that move are among them.
+        heads: as its base has them, by tables' ids.
+        names: new full names by tables' ids.
+        dropped: ids of tables that go.
+        taken_in: tables that come.
+    """
+    going = {*names, *dropped}
+    moving = {touched.id: by_name.pop(name) for name, touched in [*by_name.items()] if touched.id in going}
+    for table in dropped:
+        moving[table].dropped = True
+        by_name[f"{heads[table].name} {table}"] = moving[table]
+    for table, name in names.items():
+        moving[table].former = heads[table].name if heads[table].name != name else ""
+        moving[table].name = name
+        by_name[name] = moving[table]
+    for head in taken_in:
+        by_name[head.name] = StagedTable(head.id, head.name, location=head.location, taken_in=head)
