@@ -1,7 +1,7 @@
 """Is every fragment of a manifest sound? Asked of each manifest that is read, so it has to be quick.
 
 Nearly all fragments are written in one way: members in the order of their numbers, row ids and row versions in one run. Such records are
-read all at once (``lockstep``) and their numbers compared in bulk. Any other, and any that something seems wrong with, is decoded and
+read all at once (``Walk``) and their numbers compared in bulk. Any other, and any that something seems wrong with, is decoded and
 looked at member by member: ``fragment_rules`` alone refuses, the quick way only spares it the records that it would have accepted.
 """
 
