@@ -5,12 +5,12 @@ A command is a function with a ``Session``, which opens the table, sends the ans
 Commands
     ``app``                    puts them together; ``log``, ``show``, ``check``, ``cat``
     ``row_commands``           append, delete, update, merge; ``row_files`` reads their rows
-    ``column_commands``        columns; ``setting_commands`` config; ``base_commands`` bases
+    ``column_commands``        columns; ``setting_commands`` config; ``base_commands`` bases and clones
     ``index_commands``         indices
-    ``ref_commands``           tags and branches; ``clone_command`` clones
+    ``ref_commands``           tags and branches
     ``maintenance_commands``   compact, cleanup, restore, diff
     ``conflict_commands``      the conflict table; ``explain_command`` the story of one transaction
-    ``lake_commands``          lakes; ``lake_recovery`` backup, restore, rebuild, upgrade
+    ``lake_commands``          lakes; ``lake_ref_commands`` their tags and branches; ``lake_recovery`` backup, restore, rebuild, upgrade
     ``pipeline_command``       pipelines
 What they share
     ``command_session``        ``Session``, exit codes

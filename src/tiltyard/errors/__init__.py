@@ -19,6 +19,8 @@
     +-- InvalidInput                 (also ValueError) correct the argument
     +-- StorageError                 (also OSError) the store failed; ``maybe_applied`` says whether the request may have succeeded
 
+``commit_errors`` holds those of a commit, ``general_errors`` all others.
+
 ``kind`` is a stable, machine-readable code. Messages are for people, stay under 300 characters and are not an API. Programs use the
 attributes; ``to_dict()`` returns all of them.
 """

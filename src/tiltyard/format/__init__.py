@@ -11,12 +11,10 @@ Manifests
     ``values``          the frozen values inside: ``Field``, ``DataFile``, ``DataFragment``, ``BasePath``, ``IndexMetadata``
     ``codec``           these values to protobuf and back; ``lance_pb2`` is generated
     ``flags``           feature flags: ``check_readable``, ``check_writable``
-    ``legacy``          tables from before a manifest stated its data format
 Schema
-    ``schema``          Arrow schema to fields and back; ``logical_types`` the type strings
+    ``schema``          Arrow schema to fields and back, and whether data fits a table; ``logical_types`` the type strings
     ``fields``          ``FieldTree``: members, paths, ids
     ``keys``            the primary key in the fields' metadata
-    ``schema_match``    whether data fits a table: ``match_schema``
 Rows
     ``deletions``       deletion files; ``roaring`` their bitmaps
     ``row_ids``         stable row ids and row versions; ``segments`` the runs of numbers they are stored as

@@ -4,14 +4,13 @@
 gets at the table through ``_access``, ``_file`` or ``_data``, what does not through ``_blind``: a handle in a transaction notes it there.
 
     ``base``       ``Handle``
-    ``reading``    ``scan``, ``to_arrow``, ``count_rows``, Arrow streams
+    ``row_reading``  ``scan``, ``to_arrow``, ``count_rows``, Arrow streams
     ``history``    ``history``, ``changes``, ``check``, ``commit``; ``t.transactions``
     ``rows``       ``append``, ``overwrite``, ``delete``, ``update``, ``merge``, ``restore``
     ``columns``    ``add_columns``, ``drop_columns``, ``alter_columns``
     ``indices``    ``t.indices`` and its write-ahead log
-    ``settings``   ``t.settings``
-    ``layout``     ``t.layout``
-    ``upkeep``     ``t.maintenance``; ``cleaning`` what only a table without a lake has of it
+    ``settings``   ``t.settings``, ``t.layout``
+    ``upkeep``     ``t.maintenance``, and what only a table without a lake has of it
     ``parts``      ``t.distributed``; ``pieces`` its rows
     ``cloning``    ``clone``, ``t.tags``, ``t.branches``
 

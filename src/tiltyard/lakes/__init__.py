@@ -1,10 +1,11 @@
 """What the handle ``Lake`` is made of: transactions, tables, snapshots, recovery, cleanup. ``lake.py`` is its only door.
 
-A transaction's way: ``transaction`` reads a base snapshot, stages writes of each table (``staged_table``), publishes all of them in one
-step of the catalog, and ``finishing`` gives the versions their final names. Any reader may finish what a dead writer committed.
+A transaction's way: ``lake_transaction`` reads a base snapshot and stages the writes of each table, ``commit_transaction`` publishes all
+of them in one step of the catalog, and ``finishing`` gives the versions their final names. Any reader may finish what a dead writer committed.
 
-    ``transaction``       ``LakeTransaction``
-    ``staged_table``      ``StagedTable``: one table in a transaction
+    ``lake_transaction``   ``LakeTransaction``
+    ``commit_transaction`` ``StagedTable``, one table in a transaction; how all of them are published
+    ``lake_snapshot``      ``LakeSnapshot``
     ``read_set``          what a transaction read, for serializable isolation
     ``running``           ``Lake.run``: re-executes a function after a conflict
     ``conflict_report``   the error that says which table moved, and who moved it
@@ -15,11 +16,10 @@ step of the catalog, and ``finishing`` gives the versions their final names. Any
     ``registering``       existing tables, registered once
     ``opening``           from a URI to catalog and root; ``claim`` the lake's claim on its root
     ``namespace``         ``LakeNamespace`` for other Lance clients
-    ``maintenance``       cleanup, check, backup, repair as members of ``Lake``
-    ``checking``          the check of a whole lake
+    ``lake_maintenance``  cleanup, check, backup, repair as members of ``Lake``
+    ``checking``          the check of a whole lake; ``check_catalog`` of its records
     ``retention``         which snapshots stay, and which versions they need
     ``spark_door``        ``lake.spark``, loaded on first use
-    ``base``              what these need of a lake, as a protocol
 
 Folders: ``branches/`` lake-wide tags and branches, ``cleanup/``, ``recovery/`` of a lost catalog.
 

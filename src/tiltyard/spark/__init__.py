@@ -6,7 +6,7 @@ Stands on the public names of Tiltyard alone. Executors read and write files by 
     ``source_options``      its options; ``target`` the table they name
     ``enabling``            ``enable``: the source, the optimizer rule and views for a session
     ``spark_table``         ``SparkReader``, ``SparkTable``: one table and its verbs
-    ``lake_tables``         ``LakeSpark``, ``TransactionSpark``: tables by name
+    ``spark_lake``          ``LakeSpark``, ``TransactionSpark``: tables by name
     ``jobs``                runs a function in each worker; ``placement`` decides between driver and executors
     ``convert``             batches of one Arrow schema as another; ``spark_types`` types of Arrow and Spark
     ``spark_expressions``   expressions that callers give

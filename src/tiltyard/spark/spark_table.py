@@ -86,7 +86,9 @@ class SparkReader:
 
 
 class SparkTable(SparkReader):
-    """A table in a Spark session. Verbs start from its latest version; inside a transaction, from what the transaction sees.
+    """A table in a Spark session with its verbs.
+
+    They start from its latest version; inside a transaction, from what the transaction sees.
 
     Data is read, matched and written by executors; what is small is done by the driver, without Spark. Either way a verb is one commit,
     by the rules of the verb of the same name of ``Table``, and is done again after a conflict that allows it.

@@ -107,7 +107,11 @@ class MergeBuilder:
         return self._with(Clause("fail"))
 
     def when_not_matched_insert_all(self, where: str | None = None) -> MergeBuilder:
-        """Rows that only the source has are inserted. ``where`` is about ``source.`` columns; of several clauses one must hold."""
+        """Inserts rows that only the source has.
+
+        Args:
+            where: a condition over ``source.`` columns; of several clauses one must hold.
+        """
         plan, given = self._plan, _given(where)
         if given is None or (plan.inserting and not plan.insert_where):
             return replace(self, _plan=replace(plan, inserting=True, insert_where=()))

@@ -33,7 +33,7 @@ from tiltyard.transaction.transaction import Transaction
 from tiltyard.verbs.delete import Committed, nothing_done
 from tiltyard.verbs.distributed.key_tasks import MatchTask, match_task
 from tiltyard.verbs.distributed.scan_tasks import ScanTask, scan_task
-from tiltyard.verbs.distributed.write_tasks import Piece, WriteTask, append_task, check_place, remove_leftovers, remove_pieces
+from tiltyard.verbs.distributed.write_tasks import Piece, WriteTask, append_task, check_uri, remove_leftovers, remove_pieces
 from tiltyard.verbs.engine.access import TableAccess
 from tiltyard.verbs.engine.blobs import has_blobs
 from tiltyard.verbs.engine.reexecution import Execution, ReexecutionPolicy, run_verb
@@ -233,7 +233,7 @@ def change_rows(
         check_progress(manifest, plan.generations)
         key = _checked_plan(manifest, plan)
         change = worker(Pinned(access, manifest, key, run.after))
-        check_place(access, change.pieces)
+        check_uri(access, change.pieces)
         latest[:] = [change]
         for piece in change.pieces:
             written.setdefault(piece.token, []).append(piece)

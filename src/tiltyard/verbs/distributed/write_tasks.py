@@ -58,7 +58,7 @@ class Piece:
         version: the version that its task was made at.
         part: what part of the rows it is, if its writer said so: of several pieces of one part only the first is committed.
         keys: the primary keys of its rows, unless they are too many to travel.
-        access: the URI of the table's directory that its files lie in.
+        uri: of the table's directory that its files lie in.
         digests: of its files, taken by the writer.
     """
 
@@ -71,7 +71,7 @@ class Piece:
     version: int = 0
     part: str | None = None
     keys: pa.Table | None = field(default=None, repr=False, compare=False)
-    access: str = field(default="", repr=False)
+    uri: str = field(default="", repr=False)
     digests: Mapping[str, Digest] = field(default_factory=dict, repr=False, compare=False)
 
     @property
@@ -145,7 +145,7 @@ class WriteTask:
         access = open_access(self.uri, Storage(self.storage_options, self.durability))
         rows = _as_rows(data)
         if rows is None:
-            return Piece(self.token, (), self.fields, 0, 0, self.data_format, self.version, part, access=access.lance_uri)
+            return Piece(self.token, (), self.fields, 0, 0, self.data_format, self.version, part, uri=access.lance_uri)
         match = self._match(rows.schema)
         rows = conformed(rows, match.schema, match.check_not_null)
         passing = PassingKeys(self.key) if self.key is not None else None
@@ -302,12 +302,12 @@ def _with_schema(
     return replace(task, key=check_comparable(task, primary) if primary is not None and with_keys else None)
 
 
-def check_place(access: TableAccess, pieces: Iterable[Piece]) -> None:
+def check_uri(access: TableAccess, pieces: Iterable[Piece]) -> None:
     """Refuses files that lie elsewhere: a table may have been made anew, under its name, since they were written."""
     for piece in pieces:
-        if piece.access != access.lance_uri:
+        if piece.uri != access.lance_uri:
             raise InvalidInput(
-                f"A piece was written to {redact(piece.access)}, and the table is at {redact(access.lance_uri)}.",
+                f"A piece was written to {redact(piece.uri)}, and the table is at {redact(access.lance_uri)}.",
                 argument="pieces",
                 advice="Make a new write task and write the rows again.",
             )
