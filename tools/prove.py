@@ -66,7 +66,7 @@ def replay(seed: int) -> int:
 
 def walk_chunk(first: int, count: int) -> tuple[int, Counter[str], int | None]:
     """Steps that walks over lakes took, what they did, and the first seed that failed."""
-    from tests.lakewalk import walk
+    from tests.proofs.lakewalk import walk
 
     steps, done = 0, Counter[str]()
     with walk.quietly():
@@ -80,7 +80,7 @@ def walk_chunk(first: int, count: int) -> tuple[int, Counter[str], int | None]:
 
 
 def replay_walk(seed: int) -> int:
-    from tests.lakewalk import walk
+    from tests.proofs.lakewalk import walk
 
     with walk.quietly():
         ended = walk.run_seed(seed)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.lake.conftest import ON_EVERY_CATALOG
+from tests.lakes.conftest import ON_EVERY_CATALOG
 from tests.support import lanes, proving
 
 ROOT = Path(__file__).parents[2]

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 import tiltyard as ty
+from tests.faults.killed_writer import STEPS, write
 from tests.support.commits import files_below, has_table, ids_of, rows
-from tests.support.killed_writer import STEPS, write
 from tests.support.proving import pick, sample
 from tiltyard.format.names import HINT_PATH
 from tiltyard.storage.local import LocalStore
@@ -32,7 +32,7 @@ def _killed(root: Path, handler: str, at: int, when: str) -> list[int]:
     """Runs the writer until it dies at the call ``at``; returns the versions it was told were committed."""
     environment = {**os.environ, KILL_AT: str(at), KILL_WHEN: when, "PYTHONPATH": os.pathsep.join(["src", "."])}
     child = subprocess.run(
-        [sys.executable, "-m", "tests.support.killed_writer", str(root), handler],
+        [sys.executable, "-m", "tests.faults.killed_writer", str(root), handler],
         cwd=REPOSITORY,
         env=environment,
         capture_output=True,

@@ -38,10 +38,10 @@ Line = dict[int, Any]
 
 
 class Server:
-    """Does verbs in processes of their own; see ``tests.support.kill_server``."""
+    """Does verbs in processes of their own; see ``tests.faults.kill_server``."""
 
     def __init__(self) -> None:
-        command = [sys.executable, "-W", "ignore", "-m", "tests.support.kill_server"]
+        command = [sys.executable, "-W", "ignore", "-m", "tests.faults.kill_server"]
         self._process = subprocess.Popen(command, cwd=REPOSITORY, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def run(self, verb: str, root: Path, at: int | None = None) -> int:

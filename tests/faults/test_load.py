@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 
 import tiltyard as ty
+from tests.faults.load_writer import HOT, INDEX, NOW, OWN, PATIENCE, ROUND, SHARED, WRITERS, table_of, write, write_with_pylance
 from tests.support.kill_walk import unreachable
-from tests.support.load_writer import HOT, INDEX, NOW, OWN, PATIENCE, ROUND, SHARED, WRITERS, table_of, write, write_with_pylance
 from tests.support.proving import pick
 from tests.support.tables import open_stock
 

@@ -101,7 +101,7 @@ def _copy(original: Path, to: Path) -> Path:
 def _use(uris: list[Path]) -> list[dict[str, Any]]:
     """What came of using each table. A process that dies leaves the rest unanswered."""
     child = subprocess.run(
-        [sys.executable, "-m", "tests.support.hostile_child"],
+        [sys.executable, "-m", "tests.fuzz.hostile_child"],
         input="".join(f"{uri}\n" for uri in uris),
         capture_output=True,
         text=True,

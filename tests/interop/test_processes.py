@@ -10,7 +10,7 @@ from typing import Literal
 import pytest
 
 import tiltyard as ty
-from tests.support.interop_writers import SCHEMA, Job, append_with_pylance, append_with_us, create_with_us, row, run_together
+from tests.interop.interop_writers import SCHEMA, Job, append_with_pylance, append_with_us, create_with_us, row, run_together
 from tests.support.tables import Chronicle, open_stock
 from tiltyard.interfaces import CommitHandler, ObjectStore
 from tiltyard.storage.handlers import ConditionalPutHandler

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 import tiltyard as ty
+from tests.matrix.stale import READ_VERSION, SETTINGS, VERBS, WINNERS, Bench, Deed, Setting, expected, facts_of, in_turn, run
 from tests.support.proving import PROVING, pick
-from tests.support.stale import READ_VERSION, SETTINGS, VERBS, WINNERS, Bench, Deed, Setting, expected, facts_of, in_turn, run
 
 REPLACED = ("overwrite", "restore", "pylance overwrite")
 """Winners after which the table is not the one that a stale handle read."""

@@ -6,7 +6,7 @@ import json
 import signal
 from typing import TYPE_CHECKING
 
-from tests.support.pipeline_killed import gateway_of, killed
+from tests.pipeline.pipeline_killed import gateway_of, killed
 from tests.support.pipelines import QUARANTINE, READINGS, TOTALS, Bench, ids_of
 from tests.support.proving import PROVING
 from tiltyard.pipeline import POINTS, RUNS, STATE

@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[2]
 def test_a_connect_session(tmp_path: Path) -> None:
     paths = [str(ROOT / "src"), str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable}
-    child = [sys.executable, "-m", "tests.support.spark_connect_child", str(tmp_path)]
+    child = [sys.executable, "-m", "tests.spark.spark_connect_child", str(tmp_path)]
     done = subprocess.run(child, capture_output=True, text=True, timeout=500, check=False, cwd=tmp_path, env=environment)
     lines = [line for line in done.stdout.splitlines() if line.startswith("SEEN ")]
     assert lines, done.stdout + done.stderr

@@ -15,8 +15,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 import tiltyard as ty
+from tests.spark.spark_merge_killed import FIRST, LAST, POINTS, merge, run_child
 from tests.support.proving import pick
-from tests.support.spark_merge_killed import FIRST, LAST, POINTS, merge, run_child
 from tests.support.spark_tables import EVERYWHERE, content, rows, table
 from tiltyard.spark import SparkTable
 

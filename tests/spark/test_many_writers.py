@@ -25,7 +25,7 @@ ROWS = 50
 def _beside(*arguments: object, **pipes: Any) -> subprocess.Popen[bytes]:
     root = Path(__file__).parents[2]
     paths = os.pathsep.join([str(root / "src"), str(root)])
-    command = [sys.executable, "-m", "tests.support.spark_beside", *map(str, arguments)]
+    command = [sys.executable, "-m", "tests.spark.spark_beside", *map(str, arguments)]
     return subprocess.Popen(command, env={**os.environ, "PYTHONPATH": paths}, cwd=root, **pipes)
 
 

@@ -1,7 +1,7 @@
 """Walks over lakes: whatever befalls catalogs, branches and directories, no live byte goes and no row strays.
 
-What can happen is in ``tests/lakewalk``. One number is one walk; a failure is shown with its seed and as few steps as it takes. Again:
-``python -m tools.prove --lakes --replay SEED``.
+What can happen is in ``tests/proofs/lakewalk``. One number is one walk; a failure is shown with its seed and as few steps as it
+takes. Again: ``python -m tools.prove --lakes --replay SEED``.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import Final
 
 import pytest
 
-from tests.lakewalk.planted import PLANTS, mutant_of, planted
-from tests.lakewalk.walk import LENGTH, THEMES, described, quietly, run_seed, run_steps, shrunk, steps_of
+from tests.proofs.lakewalk.planted import PLANTS, mutant_of, planted
+from tests.proofs.lakewalk.walk import LENGTH, THEMES, described, quietly, run_seed, run_steps, shrunk, steps_of
 from tests.support.proving import PROVING
 
 SHARES: Final = 10

@@ -14,13 +14,13 @@ import pytest
 from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
 
+from tests.stateful.stateful_columns import ColumnDeeds, SettingDeeds
+from tests.stateful.stateful_past import CleanupDeeds
+from tests.stateful.stateful_reduce import program, reduced
+from tests.stateful.stateful_upkeep import StockDeeds, UpkeepDeeds
 from tests.support.proving import pick
 from tests.support.stateful_bench import STEPS, Kind
-from tests.support.stateful_columns import ColumnDeeds, SettingDeeds
-from tests.support.stateful_past import CleanupDeeds
-from tests.support.stateful_reduce import program, reduced
 from tests.support.stateful_rows import MergeDeeds
-from tests.support.stateful_upkeep import StockDeeds, UpkeepDeeds
 
 KINDS: Final = [Kind(stable, keyed, naming) for stable in (False, True) for keyed in (False, True) for naming in ("v1", "v2")]
 SEED: Final = 20261115

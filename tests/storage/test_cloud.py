@@ -11,7 +11,7 @@ import obstore
 import pytest
 from obstore.store import MemoryStore as ObstoreMemory
 
-from tests.support.scripted_http import Answer, Scripted, scripted_http
+from tests.storage.scripted_http import Answer, Scripted, scripted_http
 from tests.support.servers import S3Server, free_ports
 from tiltyard.errors import AlreadyExists, NotFound, StorageError, TiltyardError, UnsafeStore, UnsupportedFeature
 from tiltyard.interfaces import ObjectStore

@@ -19,9 +19,9 @@ from lance import DatasetBasePath, LanceDataset, LanceOperation
 from lance.file import LanceFileWriter
 from lance.fragment import DataFile
 
-from tests.support.replay import replay
 from tests.support.stock_tables import KINDS
 from tests.support.tables import manifest_path, open_stock
+from tests.transaction.replay import replay
 from tiltyard.format.manifest_file import encode_manifest_file
 
 VECTOR: Final = pa.list_(pa.float32(), 8)

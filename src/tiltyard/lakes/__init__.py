@@ -1,7 +1,8 @@
 """What the handle ``Lake`` is made of: transactions, tables, snapshots, recovery, cleanup. ``lake.py`` is its only door.
 
 A transaction's way: ``lake_transaction`` reads a base snapshot and stages the writes of each table, ``commit_transaction`` publishes all
-of them in one step of the catalog, and ``finishing`` gives the versions their final names. Any reader may finish what a dead writer committed.
+of them in one step of the catalog, and ``finishing`` gives the versions their final names. Any reader may
+finish what a dead writer committed.
 
     ``lake_transaction``   ``LakeTransaction``
     ``commit_transaction`` ``StagedTable``, one table in a transaction; how all of them are published

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from random import Random
 
-from tests.lakewalk.acting import HELD, Walk, deed, fresh_name, told
-from tests.lakewalk.model import Effect, refused
-from tests.lakewalk.world import DONE, Held, numbers, pick
+from tests.proofs.lakewalk.acting import HELD, Walk, deed, fresh_name, told
+from tests.proofs.lakewalk.model import Effect, refused
+from tests.proofs.lakewalk.world import DONE, Held, numbers, pick
 
 
 @deed(5, nested=True)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from random import Random
 
-from tests.lakewalk.acting import OPEN, Walk, deed, fresh_name, told
-from tests.lakewalk.world import DONE, REFUSED, UNKNOWN, Broken, Open, Process, Site, numbers, pick, rows_of
+from tests.proofs.lakewalk.acting import OPEN, Walk, deed, fresh_name, told
+from tests.proofs.lakewalk.world import DONE, REFUSED, UNKNOWN, Broken, Open, Process, Site, numbers, pick, rows_of
 from tiltyard.errors import NotFound
 
 

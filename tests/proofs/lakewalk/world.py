@@ -15,10 +15,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from tests.lakewalk.catalogs import Copy, Shelf, make_shelf
-from tests.lakewalk.disk import EPOCH, Version, stamp
-from tests.lakewalk.faults import DIRECTOR, Plan
-from tests.lakewalk.model import Content, Draft, Effect, State, empty_state, expanded
+from tests.proofs.lakewalk.catalogs import Copy, Shelf, make_shelf
+from tests.proofs.lakewalk.disk import EPOCH, Version, stamp
+from tests.proofs.lakewalk.faults import DIRECTOR, Plan
+from tests.proofs.lakewalk.model import Content, Draft, Effect, State, empty_state, expanded
 from tests.support.lakes import stored
 from tiltyard.errors import OutcomeUnknown, TiltyardError
 from tiltyard.interfaces import Runtime

@@ -1,6 +1,6 @@
 """A driver that merges and dies, by SIGKILL, at a point that is named before.
 
-Run as ``python -m tests.support.spark_merge_killed '{"path": ..., "how": ..., "point": ...}'``. It joins the Spark that runs for the
+Run as ``python -m tests.spark.spark_merge_killed '{"path": ..., "how": ..., "point": ...}'``. It joins the Spark that runs for the
 tests already, by the same door that ``spark-submit`` uses, so that a death does not cost the start of another one; the executors live on
 and go on with whatever the dead driver asked for.
 """
@@ -79,7 +79,7 @@ def run_child(spark: SparkSession, job: dict[str, Any]) -> int:
     """Runs a driver to its end or its death; what it ended with."""
     door = spark.sparkContext._gateway.gateway_parameters  # type: ignore[union-attr]  # a classic session has one
     known = {"PYSPARK_GATEWAY_PORT": str(door.port), "PYSPARK_GATEWAY_SECRET": str(door.auth_token)}
-    command = [sys.executable, "-m", "tests.support.spark_merge_killed", json.dumps(job)]
+    command = [sys.executable, "-m", "tests.spark.spark_merge_killed", json.dumps(job)]
     done = subprocess.run(command, env={**os.environ, **known}, check=False, capture_output=True, text=True, timeout=300)
     if done.returncode not in (0, -signal.SIGKILL):
         raise AssertionError(done.stderr[-3000:])

@@ -1,6 +1,6 @@
 """A process that makes, drops, renames, looks up and lists the tables of a lake, and writes down what it saw, while its catalog fails.
 
-    python -m tests.support.name_workload ADDRESS ROOT FILE NAME SEED ISOLATION COUNT
+    python -m tests.lakes.name_workload ADDRESS ROOT FILE NAME SEED ISOLATION COUNT
 
 What each transaction does next depends on what it was told of names: that is how skews come about. Each says in its message who it is, so
 that the lake's history tells in which order names changed.

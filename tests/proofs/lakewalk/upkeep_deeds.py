@@ -6,9 +6,9 @@ from datetime import timedelta
 from pathlib import Path
 from random import Random
 
-from tests.lakewalk.acting import Walk, deed, told
-from tests.lakewalk.model import MAIN
-from tests.lakewalk.world import DONE, Broken, Process, Site
+from tests.proofs.lakewalk.acting import Walk, deed, told
+from tests.proofs.lakewalk.model import MAIN
+from tests.proofs.lakewalk.world import DONE, Broken, Process, Site
 
 
 @deed(6)

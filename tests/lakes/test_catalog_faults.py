@@ -18,6 +18,7 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict
 
 import tiltyard as ty
+from tests.lakes.stopped import stopped_inside
 from tests.support.cutting_proxy import CuttingProxy
 from tests.support.lakes import (
     LosingRecords,
@@ -32,7 +33,6 @@ from tests.support.lakes import (
     two_tables,
 )
 from tests.support.records import fresh_database, with_parameters
-from tests.support.stopped import stopped_inside
 from tiltyard.catalog.manifest_records import ManifestRecords
 from tiltyard.catalog.open_records import open_records
 from tiltyard.catalog.records import Decide, Writes

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.branch_walk import Walk
+from tests.lakes.branch_walk import Walk
 from tests.support.lakes import Site
 from tests.support.proving import pick
 from tiltyard.catalog import forwarding, publishing

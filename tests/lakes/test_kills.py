@@ -12,7 +12,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from tests.lake.conftest import CATALOGS
+from tests.lakes.conftest import CATALOGS
 from tests.support.kill_walk import unreachable
 from tests.support.lake_killed import CARRIED, child, numbers_of
 from tests.support.lakes import Site, stock, uri_of

@@ -10,11 +10,11 @@ from typing import Any
 
 import lance
 
-from tests.lakewalk.acting import Walk, deed, told
-from tests.lakewalk.catalogs import SqliteShelf
-from tests.lakewalk.disk import Version
-from tests.lakewalk.model import MAIN, Foreign, Rows, State, empty_state, registered
-from tests.lakewalk.world import REFUSED, Broken, Process, Saved, Site, pick
+from tests.proofs.lakewalk.acting import Walk, deed, told
+from tests.proofs.lakewalk.catalogs import SqliteShelf
+from tests.proofs.lakewalk.disk import Version
+from tests.proofs.lakewalk.model import MAIN, Foreign, Rows, State, empty_state, registered
+from tests.proofs.lakewalk.world import REFUSED, Broken, Process, Saved, Site, pick
 from tiltyard.errors import TiltyardError
 from tiltyard.format.names import parse_manifest_name
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.histories.all_orders import serial_order_exists, snapshots_exist
-from tests.histories.executors import Rule, execute
+from tests.proofs.histories.all_orders import serial_order_exists, snapshots_exist
+from tests.proofs.histories.executors import Rule, execute
 from tiltyard_proofs.histories import AnyOp, Append, Element, Elements, History, Op, Outcome, Read, Transaction, check
 
 KEYS = ("x", "y")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.lake import (
+from tests.lakes import (
     test_conflicts,
     test_definitions,
     test_foreign,
@@ -19,7 +19,7 @@ from tests.lake import (
     test_transactions,
     test_unknown,
 )
-from tests.lake.conftest import s3_site
+from tests.lakes.conftest import s3_site
 from tests.support.lakes import Site, add_to_both, both, ids, numbers, stock, together
 from tests.support.servers import S3Server
 from tiltyard.lake import Lake

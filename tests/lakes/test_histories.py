@@ -9,9 +9,10 @@ from types import ModuleType
 
 import pytest
 
-from tests.support import lake_workload, name_workload
+from tests.lakes import name_workload
+from tests.lakes.name_workload import make_rows, read_rows, steps_of
+from tests.support import lake_workload
 from tests.support.lake_workload import make_tables, read_all
-from tests.support.name_workload import make_rows, read_rows, steps_of
 from tests.support.proving import pick
 from tiltyard.lake import Lake
 from tiltyard_proofs.histories import Anomaly, Define, History, Isolation, Listing, NameStep, Recorder, check, load

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from tests.lakes.recovery_killed import Pristine, child, command
 from tests.support.lakes import Site, add_to_both, numbers, two_tables
 from tests.support.lost_catalogs import as_format_1, lose_catalog, unmarked, whole
 from tests.support.proving import sample
-from tests.support.recovery_killed import Pristine, child, command
 from tiltyard.errors import CorruptTable, NotFound
 from tiltyard.lake import Lake
 from tiltyard.lakes import finishing

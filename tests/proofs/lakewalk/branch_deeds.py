@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from random import Random
 
-from tests.lakewalk.acting import BRANCHES, TAGS, Walk, deed, told
-from tests.lakewalk.model import MAIN, Content, Tab, branch_created, branch_deleted, by_token, fast_forwarded, tagged, untagged
-from tests.lakewalk.world import DONE, REFUSED, Broken, Site, pick
+from tests.proofs.lakewalk.acting import BRANCHES, TAGS, Walk, deed, told
+from tests.proofs.lakewalk.model import MAIN, Content, Tab, branch_created, branch_deleted, by_token, fast_forwarded, tagged, untagged
+from tests.proofs.lakewalk.world import DONE, REFUSED, Broken, Site, pick
 from tiltyard.errors import HistoryUnavailable
 
 

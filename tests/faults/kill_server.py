@@ -1,7 +1,7 @@
 """A process that forks others, each of which does one verb and is killed in the middle; importing everything anew would take longer.
 
 It has loaded all libraries and used none of them: what they start when they are first used, threads above all, does not survive a fork.
-Run as ``python -m tests.support.kill_server``; a line of JSON for each job comes in, and one goes out when that child is gone.
+Run as ``python -m tests.faults.kill_server``; a line of JSON for each job comes in, and one goes out when that child is gone.
 """
 
 from __future__ import annotations

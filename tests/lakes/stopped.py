@@ -1,6 +1,6 @@
 """A process that stops (SIGSTOP) inside its transaction of a catalog, with the locks in its hands.
 
-python -m tests.support.stopped URL KEY
+python -m tests.lakes.stopped URL KEY
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def main(url: str, key: str) -> None:
 @contextmanager
 def stopped_inside(url: str, key: str) -> Iterator[subprocess.Popen[str]]:
     """Such a process, from when it is stopped on."""
-    command = [sys.executable, "-m", "tests.support.stopped", url, key]
+    command = [sys.executable, "-m", "tests.lakes.stopped", url, key]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
             _, status = os.waitpid(process.pid, os.WUNTRACED)

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Final
 
-from tests.lakewalk.faults import Plan
-from tests.lakewalk.model import MAIN, Draft, Effect, Tab
-from tests.lakewalk.watching import Watcher
-from tests.lakewalk.world import KILLED, REFUSED, Process, Site, World, pick
+from tests.proofs.lakewalk.faults import Plan
+from tests.proofs.lakewalk.model import MAIN, Draft, Effect, Tab
+from tests.proofs.lakewalk.watching import Watcher
+from tests.proofs.lakewalk.world import KILLED, REFUSED, Process, Site, World, pick
 from tiltyard.lake import Lake
 
 NAMES: Final = ("a", "b", "sales.c")
@@ -106,7 +106,7 @@ class Walk:
         return None
 
     def _meanwhile(self, seed: int, process: Process | None) -> None:
-        from tests.lakewalk.walk import run_nested
+        from tests.proofs.lakewalk.walk import run_nested
 
         busy, self.busy = self.busy, process
         self.depth += 1

@@ -10,9 +10,9 @@ import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from tests.lakewalk.disk import Version, files_of
-from tests.lakewalk.model import MAIN, Rows, State, expanded, shown
-from tests.lakewalk.world import Broken, Kept, Site, World, rows_of
+from tests.proofs.lakewalk.disk import Version, files_of
+from tests.proofs.lakewalk.model import MAIN, Rows, State, expanded, shown
+from tests.proofs.lakewalk.world import Broken, Kept, Site, World, rows_of
 from tiltyard.catalog.lake_values import Cut, TableHead
 from tiltyard.errors import TiltyardError
 from tiltyard.lake import Lake

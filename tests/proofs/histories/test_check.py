@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from tests.histories.executors import transaction
+from tests.proofs.histories.executors import transaction
 from tiltyard_proofs.histories import Anomaly, Append, History, Read, Transaction, check
 
 

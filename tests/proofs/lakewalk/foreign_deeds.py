@@ -11,10 +11,10 @@ from random import Random
 
 import lance
 
-from tests.lakewalk.acting import Walk, deed, fresh_name, told
-from tests.lakewalk.disk import Version, as_old_as_they_are
-from tests.lakewalk.model import Foreign, by_token, registered
-from tests.lakewalk.world import Broken, Site, numbers, pick
+from tests.proofs.lakewalk.acting import Walk, deed, fresh_name, told
+from tests.proofs.lakewalk.disk import Version, as_old_as_they_are
+from tests.proofs.lakewalk.model import Foreign, by_token, registered
+from tests.proofs.lakewalk.world import Broken, Site, numbers, pick
 
 
 def _at_home(walk: Walk, site: Site) -> Iterator[tuple[str, str, str]]:
@@ -35,7 +35,7 @@ def foreign_write(walk: Walk, random: Random) -> str:
     verb, rows = random.choice(["append", "append", "delete", "overwrite"]), walk.world.fresh_rows()
     if site.watcher is None or site.watcher.catalog.pending() or len(site.states) != 1:
         return (
-            "somebody is at work"  # who takes the number of a version that is committed decides for people: see tests/lake/test_repair.py
+            "somebody is at work"  # who takes the number of a version that is committed decides for people: see tests/lakes/test_repair.py
         )
     found = pick(random, _at_home(walk, site))
     if found is None:

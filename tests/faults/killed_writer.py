@@ -1,6 +1,6 @@
 """A process that makes a table and writes to it until it is killed at a store call; it says what was acknowledged.
 
-Run as ``python -m tests.support.killed_writer ROOT HANDLER``; ``TILTYARD_KILL_AT`` and ``TILTYARD_KILL_WHEN`` say where it dies.
+Run as ``python -m tests.faults.killed_writer ROOT HANDLER``; ``TILTYARD_KILL_AT`` and ``TILTYARD_KILL_WHEN`` say where it dies.
 """
 
 from __future__ import annotations

@@ -6,10 +6,10 @@ from dataclasses import replace
 from random import Random
 from typing import Any
 
-from tests.lakewalk.acting import Walk, deed, told
-from tests.lakewalk.catalog_deeds import cast_shadow
-from tests.lakewalk.model import MAIN, Line, State, Tab, Tag
-from tests.lakewalk.world import DONE, Broken, Site, pick, rows_of
+from tests.proofs.lakewalk.acting import Walk, deed, told
+from tests.proofs.lakewalk.catalog_deeds import cast_shadow
+from tests.proofs.lakewalk.model import MAIN, Line, State, Tab, Tag
+from tests.proofs.lakewalk.world import DONE, Broken, Site, pick, rows_of
 from tests.support.lakes import stored
 from tiltyard.errors import AlreadyExists, TiltyardError
 from tiltyard.lake import Lake

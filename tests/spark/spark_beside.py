@@ -1,4 +1,4 @@
-"""What others do to a table while Spark writes to it: ``python -m tests.support.spark_beside pylance|compactor path ...``."""
+"""What others do to a table while Spark writes to it: ``python -m tests.spark.spark_beside pylance|compactor path ...``."""
 
 from __future__ import annotations
 

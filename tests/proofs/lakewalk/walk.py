@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Final
 
-from tests.lakewalk import branch_deeds, catalog_deeds, foreign_deeds, recovery_deeds, table_deeds, transaction_deeds, upkeep_deeds
-from tests.lakewalk.acting import DEEDS, NAMES, Walk
-from tests.lakewalk.faults import directed_classes
-from tests.lakewalk.model import MAIN
-from tests.lakewalk.watching import Watcher
-from tests.lakewalk.world import Broken, World, numbers
+from tests.proofs.lakewalk import branch_deeds, catalog_deeds, foreign_deeds, recovery_deeds, table_deeds, transaction_deeds, upkeep_deeds
+from tests.proofs.lakewalk.acting import DEEDS, NAMES, Walk
+from tests.proofs.lakewalk.faults import directed_classes
+from tests.proofs.lakewalk.model import MAIN
+from tests.proofs.lakewalk.watching import Watcher
+from tests.proofs.lakewalk.world import Broken, World, numbers
 from tiltyard.testing.faults import Killed
 
 LENGTH: Final = 60

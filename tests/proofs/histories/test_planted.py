@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from tests.histories.executors import execute, transaction, with_planted
+from tests.proofs.histories.executors import execute, transaction, with_planted
 from tiltyard_proofs.histories import Anomaly, Append, EdgeKind, Elements, History, Isolation, Read, Transaction, check
 
 SEED = 20_250_607

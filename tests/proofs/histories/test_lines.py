@@ -6,7 +6,7 @@ from itertools import count
 
 import pytest
 
-from tests.histories.executors import execute
+from tests.proofs.histories.executors import execute
 from tiltyard.errors import InvalidInput
 from tiltyard_proofs.histories import (
     Append,
