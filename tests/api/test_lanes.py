@@ -29,7 +29,7 @@ def test_what_the_table_names_is_there(beginning: str) -> None:
 @pytest.mark.parametrize("chosen", sorted(ON_EVERY_CATALOG))
 def test_what_runs_on_every_catalog_is_there(chosen: str) -> None:
     module, _, name = chosen.partition(".")
-    assert f"\ndef {name or 'test_'}" in (ROOT / "tests" / "lake" / f"{module}.py").read_text()
+    assert f"\ndef {name or 'test_'}" in (ROOT / "tests" / "lakes" / f"{module}.py").read_text()
 
 
 def test_a_test_without_a_marker_starts_no_process() -> None:
