@@ -35,10 +35,12 @@ LOST_BEFORE, LOST_AFTER, KILLED_BEFORE, KILLED_AFTER = 0.01, 0.02, 0.0015, 0.003
 class FaultyRecords:
     """Records whose answers get lost, and whose callers die, as a seed has it."""
 
-    def __init__(self, inner: Records, random: Random) -> None:
+    def __init__(self, inner: Records, random: Random, last: int | None = None) -> None:
+        """``last``: the transaction of the catalog right after which the caller dies, whatever the seed has."""
         self.inner = inner
         self.url = inner.url
         self._random = random
+        self._left = last
 
     def get(self, keys: Collection[str]) -> Found:
         return self.inner.get(keys)
@@ -55,7 +57,9 @@ class FaultyRecords:
         done = self.inner.transact(exclusive, shared, decide)
         if chance < LOST_AFTER:
             raise StorageError("the answer was lost", maybe_applied=True, transient=True)
-        if chance > 1 - KILLED_AFTER:
+        if self._left is not None:
+            self._left -= 1
+        if chance > 1 - KILLED_AFTER or self._left == 0:
             os.kill(os.getpid(), signal.SIGKILL)
         return done
 
@@ -111,7 +115,8 @@ def main(address: str, root: str, file: str, name: str, seed: str, isolation: st
     random = Random(f"{seed}/{name}")
     done = 0
     with Lake.open(address, root=root, durability="os") as lake, Path(file).open("a", buffering=1) as lines:
-        lake.catalog.records = FaultyRecords(lake.catalog.records, random)
+        # One dies for certain: how many others do is up to the seed and to how often they meet.
+        lake.catalog.records = FaultyRecords(lake.catalog.records, random, 20 if name == "p0" else None)
         recorder = Recorder(name, lines.write, time.monotonic_ns)
         while done < int(count):
             done += 1
