@@ -135,7 +135,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+def pytest_runtest_setup(item: pytest.Item) -> Generator[None, None, None]:
+    return (yield from _watched(item))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, None, None]:
+    return (yield from _watched(item))
+
+
+def _watched(item: pytest.Item) -> Generator[None, None, None]:
+    """Not while fixtures are taken down: the last test of a session ends servers that others asked for."""
     if any(item.get_closest_marker(marker) for marker in STARTS_PROCESSES):
         return (yield)
     with _no_processes(item.nodeid):

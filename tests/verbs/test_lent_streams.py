@@ -36,7 +36,7 @@ def test_after_an_interrupt_nothing_more_is_pulled() -> None:
 
     with pytest.raises(KeyboardInterrupt):
         interrupted()
-    with pytest.raises(RuntimeError, match="gone"):
+    with pytest.raises(RuntimeError, match="has stopped"):
         kept[0].read_next_batch()
     assert pulled == [0]
 
