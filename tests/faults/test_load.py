@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 import tiltyard as ty
-from tests.faults.load_writer import HOT, INDEX, NOW, OWN, PATIENCE, ROUND, SHARED, WRITERS, table_of, write, write_with_pylance
+from tests.faults.load_writer import HOT, INDEX, NOW, OWN, PATIENCE, ROUND, SHARED, WRITERS, kept, table_of, write, write_with_pylance
 from tests.support.kill_walk import unreachable
 from tests.support.proving import pick
 from tests.support.tables import open_stock
@@ -132,6 +132,9 @@ def _judge_history(root: Path, books: Books, goal: int) -> None:
     assert report.not_checked == ()
     # Cleanup kept up with all the others, and compaction with their fragments. When the last one ran is chance: each writer has its turn.
     assert len(table.layout.versions()) < table.version / 2
+    cleanups = [line for lines in books.entries.values() for line in lines if line["verb"] == "cleanup" and "kept" in line]
+    assert cleanups
+    assert max(line["kept"] for line in cleanups) <= kept(goal), "each left what it was to keep, however busy the others were"
     assert len(table.layout.fragments) < goal / 4
     assert {one.name for one in table.indices.list()} == {INDEX}
 
