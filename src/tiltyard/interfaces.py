@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from random import SystemRandom
-from typing import Protocol, runtime_checkable
+from typing import Final, Protocol, runtime_checkable
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +104,62 @@ class CommitHandler(Protocol):
 
     def create(self, store: ObjectStore, path: str, data: bytes) -> None:
         """Creates the object or raises ``AlreadyExists`` (somebody won) or ``StorageError``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """A transaction, as bytes, whose writer waits in a queue for somebody to commit it."""
+
+    transaction_id: str
+    data: bytes
+
+
+NOT_TAKEN: Final = 0
+"""As an answer: commit it yourself."""
+
+
+class QueuePlace(Protocol):
+    """One commit before a table that others may be about to commit to as well."""
+
+    @property
+    def leads(self) -> bool:
+        """Whether the lead is ours. Only one place of a table has it, if any."""
+
+    @property
+    def hangs(self) -> bool:
+        """Whether somebody waited here in vain of late."""
+
+    def lead(self) -> bool:
+        """Takes the lead if it is free; whether it is ours then."""
+
+    def join(self, file_name: str, data: bytes) -> bool:
+        """Joins the queue, where there is one; with bytes of a transaction, and its file's name, for the leader to take along."""
+
+    def wait(self, seconds: float) -> int | None:
+        """The version that our transaction was committed with, ``NOT_TAKEN``, or None if the lead is ours or so many seconds went by."""
+
+    def leave(self) -> None:
+        """Gives up the lead, or the wait."""
+
+    def offers(self, most: int) -> list[Offer]:
+        """For a leader: what waits to be committed."""
+
+    def tell(self, data: bytes) -> None:
+        """For a leader: leaves a note for the next, and for those who wait."""
+
+    def told(self) -> bytes:
+        """The note that the last leader left, as far as it can be read."""
+
+    def answer(self, transaction_id: str, version: int = NOT_TAKEN) -> None:
+        """For a leader: what became of one of them. It is offered no more."""
+
+
+class CommitQueue(Protocol):
+    """Puts the writers of a table in order. It keeps nothing right, the creation of a version's name does: who cannot have a place in it,
+    or waits too long, goes on without."""
+
+    def place(self, transaction_id: str, since: float) -> QueuePlace:
+        """A place for one commit; among those who wait, the smallest ``since`` goes first."""
 
 
 class Clock(Protocol):

@@ -39,19 +39,21 @@ class CommitOptions:
 
     Attributes:
         properties: text by key, kept in the history beside the message.
-        race_retries: how often a lost race for a version number is retried. The verb is rebased, not re-executed.
+        race_retries: how often a lost race for a version number is retried; None for as often as it takes. The verb is rebased, not
+            re-executed.
         reexecutions: how often the verb is re-executed on the latest version after a retryable conflict.
         deadline: seconds after which no retry and no re-execution starts; None for no limit.
     """
 
     properties: Mapping[str, str] | None = None
-    race_retries: int = 20
+    race_retries: int | None = None
     reexecutions: int = 10
     deadline: float | None = None
 
     def __post_init__(self) -> None:
         _mapping(self.properties, "properties")
-        _count(self.race_retries, "race_retries")
+        if self.race_retries is not None:
+            _count(self.race_retries, "race_retries")
         _count(self.reexecutions, "reexecutions")
         if self.deadline is not None and (
             isinstance(self.deadline, bool) or not isinstance(self.deadline, int | float) or not self.deadline >= 0

@@ -78,7 +78,9 @@ def _find(lines: list[ty.Table], begins: str) -> Found | None:
     found: dict[str, Found] = {}
     for line in lines:
         history = line.history()
-        found |= {entry.transaction_id: (line, entry, history) for entry in history if entry.transaction_id.startswith(begins)}
+        for entry in history:
+            ids = (entry.transaction_id, *(member.transaction_id for member in entry.members))
+            found |= {made_by: (line, entry.of(made_by), history) for made_by in ids if made_by.startswith(begins)}
     if len(found) > 1:
         versions = ", ".join(sorted(str(entry.version) for _, entry, _ in found.values()))
         raise _ambiguous(f"those of versions {versions}")
@@ -116,6 +118,9 @@ def _committed(session: Session, table: ty.Table, entry: ty.HistoryEntry, histor
     there = {entry.version: entry for entry in history}
     met = [_met(entry, there[version]) for version in between if version in there]
     missing = [version for version in between if version not in there]
+    leader = there[entry.version]
+    ids = (leader.transaction_id, *(member.transaction_id for member in leader.members))
+    along = [made_by for made_by in ids if made_by != entry.transaction_id]
     document = {
         "uri": session.shown_uri,
         "branch": table.branch,
@@ -127,6 +132,7 @@ def _committed(session: Session, table: ty.Table, entry: ty.HistoryEntry, histor
         "timestamp": entry.timestamp.isoformat(),
         "writer": entry.writer,
         "message": entry.message,
+        "committed_with": along,
         "rebased_over": met,
         "missing": missing,
     }
@@ -135,6 +141,8 @@ def _committed(session: Session, table: ty.Table, entry: ty.HistoryEntry, histor
         facts.append(("message", entry.message))
     if entry.read_version:
         facts.append(("built on", f"version {entry.read_version}"))
+    if along:
+        facts.append(("committed with", f"{count(len(along), 'transaction')} of other writers, in one version"))
     facts.append(("rebased over", _over(between, missing)))
     rows = [(str(entry["version"]), entry["operation"] or "?", entry["writer"] or "?", _ways(entry)) for entry in met]
     notes = ["`tiltyard conflicts explain COMMITTING COMMITTED` tells what happens when two operations meet."] if met else []

@@ -15,6 +15,7 @@ Handlers and locks
     ``handlers``        ``ConditionalPutHandler``, ``RenameHandler``, ``LockHandler``; ``handler_for`` chooses
     ``external``        ``ExternalHandler``: a ledger outside the store decides (commit stores, lakes)
     ``file_lock``       ``FileLock``; ``postgres_lock`` ``PostgresLock``
+    ``local_queue``     ``LocalQueue``: writers of a table wait for each other, and commit for each other; ``queue_of`` chooses
     ``probe``           whether a store keeps the promise: ``ensure_safe``
 
 Fails with ``AlreadyExists`` (another writer has the name), ``NotFound``, ``UnsafeStore``, ``InvalidInput`` (a URI or option) or
@@ -23,6 +24,7 @@ Fails with ``AlreadyExists`` (another writer has the name), ``NotFound``, ``Unsa
 
 from tiltyard.storage.cloud import CloudStore
 from tiltyard.storage.local import Durability, LocalStore
+from tiltyard.storage.local_queue import queue_of
 from tiltyard.storage.memory import MemoryStore
 from tiltyard.storage.open_store import StorageOptions, address_of, lance_uri, local_path, open_store, refuse_file
 from tiltyard.storage.paths import check_path, check_prefix, is_temporary
@@ -42,5 +44,6 @@ __all__ = [
     "lance_uri",
     "local_path",
     "open_store",
+    "queue_of",
     "refuse_file",
 ]

@@ -6,6 +6,7 @@ I/O, time and chance come in through ``interfaces`` alone. Verbs and catalogs ca
            --> rebaser --> resolve  check each against ours: ``rules`` is the table, ``conditions`` its tests
            --> verify               field ids, idempotency keys
            --> ``apply/``           build the next manifest on the latest version
+           --> turns, group         take along what others wait to have committed
            --> log.Landing          create it; lost the race: ``backoff``, and from the top
 
 Values
@@ -24,6 +25,8 @@ Commit
     ``log``                ``VersionLog``: the versions in a store; ``Landing``: creating one
     ``head``               which version is the latest, and whether ours came in time
     ``verify``             checks against the version below: idempotency keys, field ids, parents
+    ``turns``              whose turn it is: lead, wait, or be committed by whoever leads
+    ``group``              several writers' transactions in one version; ``recent`` the last versions in short, from leader to leader
     ``backoff``            waits after a lost race
     ``deletion_vectors``   deletion vectors, read and merged
     ``key_filter``         which keys a commit inserts: ``WrittenKeys`` and Bloom filters

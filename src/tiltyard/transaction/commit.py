@@ -7,16 +7,15 @@ three ways: the version is ours; it is certainly not (and what we wrote for it i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from pyroaring import BitMap
 
 from tiltyard.errors import (
     AlreadyExists,
-    ContentionError,
     CorruptTable,
     HistoryUnavailable,
     NotFound,
@@ -31,11 +30,12 @@ from tiltyard.format.manifest import Manifest, check_carried_over
 from tiltyard.format.manifest_file import ManifestFile, encode_manifest_file
 from tiltyard.format.names import Scheme
 from tiltyard.format.values import BasePath, IndexMetadata, WriterVersion
-from tiltyard.interfaces import CommitHandler, ObjectStore, Runtime
+from tiltyard.interfaces import NOT_TAKEN, CommitHandler, CommitQueue, ObjectStore, Runtime
 from tiltyard.transaction import observers
 from tiltyard.transaction.apply.next_manifest import Creation, Stamp, apply, create
 from tiltyard.transaction.backoff import LONGEST_WAIT, RetryPolicy, wait_before
 from tiltyard.transaction.deletion_vectors import DeletionVectors, base_out_of_reach
+from tiltyard.transaction.group import can_be_taken_along, fold, made_by
 from tiltyard.transaction.head import HeadCheck
 from tiltyard.transaction.key_filter import WrittenKeys
 from tiltyard.transaction.log import TRANSACTIONS, CreatedVersion, Landing, VersionLog
@@ -43,12 +43,13 @@ from tiltyard.transaction.new_files import LOOK_AFTER, NO_DIGESTS, Digests, Take
 from tiltyard.transaction.operations import KeyExistenceFilter, Overwrite, Restore
 from tiltyard.transaction.race import CommitResult, Race
 from tiltyard.transaction.rebaser import Rebaser
+from tiltyard.transaction.recent import RecentVersions
 from tiltyard.transaction.resolve import Window, unreadable
 from tiltyard.transaction.system_indices import stamped_reuse
 from tiltyard.transaction.transaction import Transaction
+from tiltyard.transaction.turns import Turns, answer, in_doubt
 from tiltyard.transaction.verify import check_field_ids, check_not_done, fits, marks_in, meet_schema, to_be_sealed, with_parent
 
-SECTION_LENGTH_BYTES: Final = 4
 TICK_NS: Final = 1_000
 """What a Python datetime can tell apart."""
 LOOKS: Final = 10
@@ -71,6 +72,12 @@ class Committer:
     """Adds what every commit of this committer says of itself."""
     digests: Digests = NO_DIGESTS
     """Takes the digests of new files, which the transaction keeps."""
+    queue: CommitQueue | None = None
+    """Where writers of this table wait for their turn."""
+    recent: RecentVersions = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "recent", RecentVersions())
 
     @property
     def landing(self) -> Landing:
@@ -124,7 +131,10 @@ class Committer:
             if unverified:
                 race.carrier.check_rows()
             try:
-                return self._run(race, policy, self._attempt)
+                if self.queue is None:
+                    return self.run_race(race, policy)
+                alone = unverified or keys is not None or policy.max_retries is not None
+                return Turns(self, self.queue).run(race, policy, alone=alone)
             except RetryableConflict as conflict:
                 # What comes later in the window may forbid to re-execute what this one commit would allow.
                 met = [winner.version for winner in conflict.winners]
@@ -137,6 +147,9 @@ class Committer:
         try:
             yield
         except TiltyardError as error:
+            told = in_doubt(race, error, self.log.store.uri)
+            if told is not error:
+                raise told from error
             if not isinstance(error, OutcomeUnknown):
                 self._remove((TRANSACTIONS + name for name in race.announced), race.carrier.garbage(None) if race.carrier else ())
             mine = race.transaction
@@ -152,15 +165,24 @@ class Committer:
             observers.failed(mine, attempts=race.attempts, seconds=seconds, error=error)
             raise
 
+    def remove_announced(self, race: Race, kept: str = "") -> None:
+        """Removes transaction files of ours that no version names."""
+        self._remove(TRANSACTIONS + name for name in race.announced if name != kept)
+
     def _remove(self, *several: Iterable[str]) -> None:
         for paths in several:
             for path in paths:
                 with suppress(StorageError):
                     self.log.store.delete(path)
 
+    def run_race(self, race: Race, policy: RetryPolicy) -> tuple[CommitResult, ManifestFile]:
+        """Tries until the version is ours, or it is certain that it will not be."""
+        return self._run(race, policy, self._attempt)
+
     def _run(self, race: Race, policy: RetryPolicy, attempt: Callable[[Race], ManifestFile | None]) -> tuple[CommitResult, ManifestFile]:
         clock = self.runtime.clock
         attempt_seconds = LONGEST_WAIT
+        failures = 0
         while True:
             race.looked = clock.monotonic()
             failure: StorageError | None = None
@@ -168,16 +190,17 @@ class Committer:
             try:
                 done = attempt(race)
                 if done is not None:
-                    return self._result(race, done)
+                    return self.result(race, done)
             except StorageError as error:
                 if not error.transient:
                     raise
                 failure = error
+                failures += 1
             # The shortest so far: one that was slow for reasons of its own must not make this writer wait while others go by.
             attempt_seconds = min(attempt_seconds, clock.monotonic() - race.looked)
             elapsed = clock.monotonic() - race.started
-            if race.attempts > policy.max_retries or (policy.deadline is not None and elapsed >= policy.deadline):
-                raise failure or self._contention(race, elapsed)
+            if policy.gives_up(race.attempts, failures) or (policy.deadline is not None and elapsed >= policy.deadline):
+                raise failure or race.contention(self.log.store.uri, elapsed)
             pace = elapsed / (len(race.rebased_over) or 1)  # of the others: whoever is slower than they are must not wait for longer, too
             clock.sleep(wait_before(race.attempts - 1, min(attempt_seconds, pace), self.runtime))
 
@@ -185,7 +208,9 @@ class Committer:
         """One try: catch up with the head, build on it, create. None when somebody else took the version."""
         carrier = race.carrier
         assert carrier is not None
-        self._sync(race)
+        self.sync_files(race)
+        if race.place is not None and self.queue is not None and carrier.keys is None:
+            Turns(self, self.queue).skip_ahead(race, race.place)
         mine = self._catch_up(race, carrier)
         if mine is not None:
             return mine
@@ -198,11 +223,15 @@ class Committer:
         transaction = carrier.settled(base)
         if race.taken is not None:
             transaction = race.taken.added_to(transaction, base)
-        reuse = None if carrier.reuse is None else stamped_reuse(carrier.reuse, base.version)
-        manifest = apply(transaction.operation, base, self._stamp(transaction, base), restored=restored, reuse=reuse)
-        inline = to_be_sealed(with_parent(transaction, race.head)).to_bytes()
-        self._announce(race, manifest, transaction, inline)
-        self.lateness.check_ground(transaction, race.scheme)
+        members = self._members(race, transaction)
+        try:
+            transaction, manifest, inline = self._prepared(race, fold(transaction, members), restored, members)
+        except TiltyardError:
+            if not members:
+                raise
+            self._answer(race, members)
+            members = []
+            transaction, manifest, inline = self._prepared(race, transaction, restored)
         data, made = encode_manifest_file(manifest, inline, race.head)
         self._look_for_files(race)
         created = self.landing.create(transaction, manifest.version, race.scheme, data)
@@ -213,9 +242,33 @@ class Committer:
             return None
         self.lateness.check_in_time(transaction, base, manifest, race.scheme, again=created.doubtful)
         self.lateness.leave_hint(manifest.version)
-        stale = (TRANSACTIONS + name for name in race.announced if name != manifest.transaction_file)
-        self._remove(stale, carrier.garbage(transaction))
+        self.recent.note(CreatedVersion(created.file or made, with_parent(transaction, race.head)), race.head)
+        self._answer(race, members, manifest.version)
+        self.remove_announced(race, kept=manifest.transaction_file)
+        self._remove(carrier.garbage(transaction))
         return created.file or made
+
+    def _prepared(
+        self, race: Race, transaction: Transaction, restored: Manifest | None, members: Sequence[Transaction] = ()
+    ) -> tuple[Transaction, Manifest, bytes]:
+        """The next version, announced: all that can be done before its name is created."""
+        base, reuse = race.head.manifest, race.carrier.reuse if race.carrier is not None else None
+        reuse = None if reuse is None else stamped_reuse(reuse, base.version)
+        manifest = apply(transaction.operation, base, self._stamp(transaction, base), restored=restored, reuse=reuse)
+        inline = to_be_sealed(with_parent(transaction, race.head)).to_bytes()
+        self._announce(race, manifest, transaction, inline)
+        self.lateness.check_ground(transaction, race.scheme, oldest=min((member.read_version for member in members), default=None))
+        return transaction, manifest, inline
+
+    def _members(self, race: Race, mine: Transaction) -> list[Transaction]:
+        if race.place is None or self.queue is None or not can_be_taken_along(mine):
+            return []
+        return Turns(self, self.queue).members(race, race.place, mine)
+
+    def _answer(self, race: Race, members: Sequence[Transaction], version: int = NOT_TAKEN) -> None:
+        if race.place is not None and members:
+            race.place.tell(self.recent.encoded())
+            answer(race.place, members, version)
 
     def _restored(self, race: Race) -> Manifest | None:
         """The version that a Restore goes back to."""
@@ -226,7 +279,7 @@ class Committer:
         self.vet(file)
         return file.manifest
 
-    def _sync(self, race: Race) -> None:
+    def sync_files(self, race: Race) -> None:
         """The files reach the disk before anything names them, once however often the race is run."""
         if race.files is None:
             store = self.log.store
@@ -251,7 +304,7 @@ class Committer:
             head = self._newest(race)
             for version in range(checked + 1, head + 1):
                 theirs = self._in_window(version, head, race)
-                if theirs.transaction.uuid == race.transaction.uuid:
+                if race.transaction.uuid in made_by(theirs.transaction):
                     return theirs.file
                 self._go_over(theirs, head, race, carrier)
             if head <= checked + 1 and not self._compare_keys(race, carrier):
@@ -276,7 +329,8 @@ class Committer:
             race.scheme = found[1]  # names may have been migrated since we opened the table
         head = race.seen = max(found[0] if found else 0, race.newest)
         if not race.confirmed or head < checked:
-            self._confirm(race, head)
+            self.lateness.confirm(race.head, race.scheme, head, race.transaction.read_version)
+            race.confirmed = True
         return head
 
     def _go_over(self, theirs: CreatedVersion, head: int, race: Race, carrier: Rebaser) -> None:
@@ -287,38 +341,11 @@ class Committer:
         with _read_for(race, theirs.manifest.version, head):
             verdict = carrier.meet(theirs, before)
         race.dropped_fields |= meet_schema(race.transaction, before.fields, theirs, race.dropped_fields)
+        self.recent.note(theirs, race.head)
         race.head = theirs.file
         winner = theirs.as_winner()
         race.rebased_over.append(winner)
         observers.rebased(race.transaction, attempts=race.attempts, theirs=winner, verdict=verdict.outcome)
-
-    def _confirm(self, race: Race, head: int) -> None:
-        """Makes sure that the version we go on from is the one that is there.
-
-        A table that was dropped and made again counts from 1 as well, and building on what we read would undo all of it. A listing
-        that merely lags behind is told apart from that here.
-        """
-        version = race.head.manifest.version
-        try:
-            same = self._is_there(race.head, self.log.path(version, race.scheme))
-        except NotFound:
-            same = None
-        if not same:
-            what = "is gone" if same is None else "is another one now"
-            raise HistoryUnavailable(
-                f"Version {version} of {self.log.store.uri} {what} (head {head}): the table was replaced, cut back or cleaned up.",
-                read_version=race.transaction.read_version,
-                missing=[version],
-                head=head or None,
-            )
-        race.confirmed = True
-
-    def _is_there(self, file: ManifestFile, path: str) -> bool:
-        """Whether a version's file is the one we know: its transaction, which no other version has, stands where it stood."""
-        if file.transaction is None or file.transaction_at is None:
-            return file.message.joined() in self.log.store.get(path)
-        start = file.transaction_at + SECTION_LENGTH_BYTES
-        return self.log.store.get_range(path, start, len(file.transaction)) == file.transaction
 
     def _in_window(self, version: int, head: int, race: Race) -> CreatedVersion:
         try:
@@ -349,28 +376,9 @@ class Committer:
             self.log.store.put(TRANSACTIONS + name, inline)
             race.announced[name] = transaction
 
-    def _contention(self, race: Race, seconds: float) -> ContentionError:
-        last = f", last to {race.lost_to[-1]}" if race.lost_to else ""
-        return ContentionError(
-            f"{race.transaction.operation.name} on {self.log.store.uri} lost the race for a version {race.attempts} times{last}.",
-            operation=race.transaction.operation.name,
-            attempts=race.attempts,
-            winners=race.lost_to,
-            seconds=seconds,
-        )
-
-    def _result(self, race: Race, made: ManifestFile) -> tuple[CommitResult, ManifestFile]:
+    def result(self, race: Race, made: ManifestFile) -> tuple[CommitResult, ManifestFile]:
         self.log.remember(made)
-        result = CommitResult(
-            version=made.manifest.version,
-            operation=race.transaction.operation.name,
-            transaction_id=race.transaction.uuid,
-            read_version=race.transaction.read_version,
-            attempts=race.attempts,
-            rebased_over=tuple(race.rebased_over),
-            seconds=self.runtime.clock.monotonic() - race.started,
-            rows=race.counts,
-        )
+        result = race.result(made.manifest.version, self.runtime.clock.monotonic() - race.started)
         observers.committed(race.transaction, attempts=race.attempts, version=result.version, seconds=result.seconds)
         return result, made
 
@@ -398,7 +406,7 @@ class Committer:
         def attempt(race: Race) -> ManifestFile:
             if self.log.head() is not None:
                 raise AlreadyExists.table(self.log.store.uri)
-            self._sync(race)
+            self.sync_files(race)
             self._announce(race, manifest, transaction, inline)
             self._look_for_files(race)
             created = self.landing.create(transaction, manifest.version, scheme, data)

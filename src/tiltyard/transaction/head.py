@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from tiltyard.errors import CorruptTable, HistoryUnavailable, NotFound, OutcomeUnknown, StorageError, TiltyardError
 from tiltyard.format.manifest import Manifest
+from tiltyard.format.manifest_file import ManifestFile
 from tiltyard.format.names import HINT_PATH, Scheme, decode_hint, encode_hint
 from tiltyard.interfaces import ObjectStore, Runtime
 from tiltyard.transaction.backoff import wait_before
@@ -28,6 +29,7 @@ from tiltyard.transaction.verify import follows
 REFS: Final = ("_refs/tags/", "_refs/branches/")
 """What may keep a version from being cleaned up."""
 
+SECTION_LENGTH_BYTES: Final = 4
 LOOKS: Final = 6
 """How often the second look is tried before its outcome is called unknown."""
 FIRST_WAIT: Final = 0.01
@@ -60,21 +62,52 @@ class HeadCheck:
             return False
         return False
 
-    def check_ground(self, transaction: Transaction, scheme: Scheme) -> None:
+    def confirm(self, file: ManifestFile, scheme: Scheme, head: int, read_version: int) -> None:
+        """Makes sure that the version we go on from is the one that is there.
+
+        A table that was dropped and made again counts from 1 as well, and building on what we read would undo all of it. A listing
+        that merely lags behind is told apart from that here.
+
+        Raises:
+            HistoryUnavailable: it is gone, or another one has its number.
+        """
+        version = file.manifest.version
+        try:
+            same = self._is_there(file, self.log.path(version, scheme))
+        except NotFound:
+            same = None
+        if not same:
+            what = "is gone" if same is None else "is another one now"
+            raise HistoryUnavailable(
+                f"Version {version} of {self.log.store.uri} {what} (head {head}): the table was replaced, cut back or cleaned up.",
+                read_version=read_version,
+                missing=[version],
+                head=head or None,
+            )
+
+    def _is_there(self, file: ManifestFile, path: str) -> bool:
+        """Whether a version's file is the one we know: its transaction, which no other version has, stands where it stood."""
+        if file.transaction is None or file.transaction_at is None:
+            return file.message.joined() in self.log.store.get(path)
+        start = file.transaction_at + SECTION_LENGTH_BYTES
+        return self.log.store.get_range(path, start, len(file.transaction)) == file.transaction
+
+    def check_ground(self, transaction: Transaction, scheme: Scheme, *, oldest: int | None = None) -> None:
         """Makes sure, right before the create, that no cleanup has counted on this transaction not to be committed.
 
         A cleanup that finds the transaction file holds what it needs; one that came before has left its mark. So this has to come after
-        the file was written.
+        the file was written. ``oldest`` is the version that the first of its members was built on.
 
         Raises:
             HistoryUnavailable: what it was built on has long been cleaned up, or the version it restores is gone.
         """
         refused = read_floor(self.log.store).refused
-        if refused > transaction.read_version:
+        read_version = transaction.read_version if oldest is None else min(transaction.read_version, oldest)
+        if refused > read_version:
             head = self.log.head()
             # A table made anew where another one was counts from 1 again; records of the other one mean nothing to it.
             if head is not None and head[0] >= refused:
-                raise self._gone(transaction.read_version, transaction, head[0])
+                raise self._gone(read_version, transaction, head[0])
         operation = transaction.operation
         if isinstance(operation, Restore) and self._is_gone(operation.version, scheme):
             raise self._gone(operation.version, transaction, None)
@@ -231,7 +264,7 @@ class FloorRecord:
 
     Attributes:
         floor: what its name says.
-        removed: versions that went, and the transaction that had made each.
+        removed: versions that went, and the transaction that had made each; of a group all, the leader's first, with spaces between.
         versions, refusals: earlier values of both numbers, with the time from which they held.
         files: what that cleanup wanted to delete, as long as it is not done.
     """
@@ -273,8 +306,8 @@ def read_records(store: ObjectStore) -> dict[str, FloorRecord]:
 
 
 def owner_of(store: ObjectStore, version: int) -> str | None:
-    """The transaction that had made a version which a cleanup removed; None where nobody wrote that down."""
-    owners = {record.removed[version] for record in read_records(store).values() if version in record.removed}
+    """The transaction that had made a version which a cleanup removed, of a group its leader's; None where nobody wrote that down."""
+    owners = {record.removed[version].partition(" ")[0] for record in read_records(store).values() if version in record.removed}
     return owners.pop() if len(owners) == 1 else None
 
 

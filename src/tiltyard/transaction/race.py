@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from tiltyard.errors import (
-    Winner,
-)
+from tiltyard.errors import ContentionError, Winner
 from tiltyard.format.manifest_file import ManifestFile
 from tiltyard.format.names import Scheme
+from tiltyard.interfaces import QueuePlace
 from tiltyard.transaction.new_files import Taken
 from tiltyard.transaction.rebaser import Rebaser
 from tiltyard.transaction.transaction import Transaction
@@ -69,7 +68,36 @@ class Race:
     """Our new files, once they have reached the disk."""
     announced: dict[str, Transaction | None] = field(default_factory=dict)
     """Transaction files of ours that may be there, so that they must be withdrawn, and what they tell of for certain."""
+    place: QueuePlace | None = None
+    """The lead, as long as it is ours."""
+    tried_by_others: int = 0
+    """The highest version that somebody who hangs may yet create with our transaction in it; 0 for nobody."""
     dropped_fields: frozenset[int] = frozenset()
     counts: Mapping[str, int] = field(default_factory=dict)
     rebased_over: list[Winner] = field(default_factory=list)
     lost_to: list[Winner] = field(default_factory=list)
+
+    def result(self, version: int, seconds: float) -> CommitResult:
+        """What the caller gets to know when the version is there."""
+        return CommitResult(
+            version=version,
+            operation=self.transaction.operation.name,
+            transaction_id=self.transaction.uuid,
+            read_version=self.transaction.read_version,
+            attempts=self.attempts,
+            rebased_over=tuple(self.rebased_over),
+            seconds=seconds,
+            rows=self.counts,
+        )
+
+    def contention(self, uri: str, seconds: float) -> ContentionError:
+        """The error after the last attempt that the caller allowed."""
+        operation = self.transaction.operation.name
+        last = f", last to {self.lost_to[-1]}" if self.lost_to else ""
+        return ContentionError(
+            f"{operation} on {uri} lost the race for a version {self.attempts} times{last}.",
+            operation=operation,
+            attempts=self.attempts,
+            winners=self.lost_to,
+            seconds=seconds,
+        )

@@ -246,7 +246,7 @@ def explain_transaction(access: TableAccess, transaction_id: str, tried: int | N
     there = {name.version: name for name in access.log.versions()}
     if outcome.version not in there:
         return Explanation(transaction_id, outcome)
-    entry = describe(access.log, outcome.version, there[outcome.version].scheme)
+    entry = describe(access.log, outcome.version, there[outcome.version].scheme).of(transaction_id)
     between = range(entry.read_version + 1, entry.version) if entry.read_version else range(0)
     met = tuple(describe(access.log, version, there[version].scheme) for version in between if version in there)
     return Explanation(transaction_id, outcome, entry, met, tuple(version for version in between if version not in there))

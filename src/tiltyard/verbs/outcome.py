@@ -9,6 +9,7 @@ from tiltyard.errors import CorruptTable, InvalidInput, NotFound, StorageError, 
 from tiltyard.format.flags import Feature
 from tiltyard.format.manifest_file import ManifestFile
 from tiltyard.format.names import Scheme, parse_transaction_name
+from tiltyard.transaction.group import made_by
 from tiltyard.transaction.head import read_records
 from tiltyard.transaction.log import TRANSACTIONS
 from tiltyard.transaction.verify import follows
@@ -72,8 +73,8 @@ def _look(access: TableAccess, transaction_id: str, tried: int | None) -> Outcom
             break
         file = access.log.peek(name.version, name.scheme)
         inline_only |= bool(file.manifest.writer_flags & Feature.NO_TRANSACTION_FILE)
-        if _id_of(access, file) == transaction_id:
-            return _made(access, file, transaction_id, name.scheme)
+        if transaction_id in _ids_of(access, file):
+            return _made(access, file, name.scheme)
     known = [name.version for name in versions]
     cleaned = _cleaned_up(access, transaction_id, tried, known)
     if cleaned is not None:
@@ -91,14 +92,14 @@ def _look(access: TableAccess, transaction_id: str, tried: int | None) -> Outcom
     return NotCommitted("no version was made by it and no transaction file is left: its writer withdrew it, or the id is not of this table")
 
 
-def _made(access: TableAccess, file: ManifestFile, transaction_id: str, scheme: Scheme) -> Outcome:
+def _made(access: TableAccess, file: ManifestFile, scheme: Scheme) -> Outcome:
     """The answer for a transaction whose version is there: unless it came too late, after a cleanup had set that number free."""
     version = file.manifest.version
     try:
         after = access.log.committed(version + 1, scheme)
     except NotFound:
         return Committed(version)
-    if follows(after, file.manifest, transaction_id) is False:
+    if follows(after, file.manifest, access.log.transaction_of(file).uuid) is False:
         return NotCommitted(f"it took the number {version} after that had been cleaned up; version {version + 1} does not build on it")
     return Committed(version)
 
@@ -106,20 +107,20 @@ def _made(access: TableAccess, file: ManifestFile, transaction_id: str, scheme: 
 def _cleaned_up(access: TableAccess, transaction_id: str, tried: int | None, known: list[int]) -> Outcome | None:
     """The answer for a version that is gone, if a cleanup wrote down who had made it."""
     records = [record for record in read_records(access.store).values() if known and record.floor.version <= known[-1]]
-    owners = {version: uuid for record in records for version, uuid in record.removed.items()}
-    for version, uuid in owners.items():
-        if uuid == transaction_id:
+    owners = {version: uuids for record in records for version, uuids in record.removed.items()}
+    for version, uuids in owners.items():
+        if transaction_id in uuids.split():
             return Committed(version)
     if tried is not None and tried in owners and tried not in known:
         return NotCommitted(f"version {tried}, since cleaned up, was made by another transaction")
     return None
 
 
-def _id_of(access: TableAccess, file: ManifestFile) -> str | None:
+def _ids_of(access: TableAccess, file: ManifestFile) -> tuple[str, ...]:
     try:
-        return access.log.transaction_of(file).uuid
+        return made_by(access.log.transaction_of(file))
     except NotFound:
-        return None  # some writers keep no transaction; ours always does
+        return ()  # some writers keep no transaction; ours always does
 
 
 def _at(tried: int, known: list[int]) -> Outcome:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
 from tiltyard.errors import InvalidInput, NotFound
 from tiltyard.format.digests import DIGESTS, SEAL
 from tiltyard.format.names import Scheme
+from tiltyard.transaction.group import GROUP, Member, members_of
 from tiltyard.transaction.log import VersionLog
 from tiltyard.transaction.transaction import LAKE_MARKS
 from tiltyard.transaction.verify import PARENT
@@ -21,7 +22,8 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 class HistoryEntry:
     """One version: what was done, by whom, when, and what the table held then.
 
-    ``operation`` and ``transaction_id`` are empty where a foreign writer kept no transaction.
+    ``operation`` and ``transaction_id`` are empty where a foreign writer kept no transaction. ``members`` are transactions of other writers
+    that were committed along with this one.
     """
 
     version: int
@@ -34,11 +36,22 @@ class HistoryEntry:
     properties: Mapping[str, str]
     rows: int
     fragments: int
+    members: tuple[Member, ...] = ()
+
+    def of(self, transaction_id: str) -> HistoryEntry:
+        """The entry as that of one of its members; as it is for any other id."""
+        member = next((member for member in self.members if member.transaction_id == transaction_id), None)
+        if member is None:
+            return self
+        said = {key: value for key, value in member.properties.items() if _is_authors(key)}
+        return replace(
+            self, transaction_id=transaction_id, read_version=member.read_version, message=member.message, properties=said, members=()
+        )
 
 
 def _is_authors(key: str) -> bool:
     """Whether a property of a transaction is what its author said, and not what an engine notes for itself."""
-    return key not in (PARENT, SEAL, DIGESTS) and not key.startswith(LAKE_MARKS)
+    return key not in (PARENT, SEAL, DIGESTS, GROUP) and not key.startswith(LAKE_MARKS)
 
 
 def moment(timestamp_ns: int) -> datetime:
@@ -64,6 +77,7 @@ def describe(log: VersionLog, version: int, scheme: Scheme) -> HistoryEntry:
         properties={key: value for key, value in transaction.properties.items() if _is_authors(key)} if transaction else {},
         rows=manifest.fragments.live_rows(),
         fragments=len(manifest.fragments),
+        members=members_of(transaction) if transaction else (),
     )
 
 

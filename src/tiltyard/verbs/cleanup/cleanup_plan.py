@@ -20,6 +20,7 @@ from tiltyard.format.fragments import decode_fragment
 from tiltyard.format.manifest import Manifest, decode_indices
 from tiltyard.format.manifest_file import ManifestFile, decode_manifest_file
 from tiltyard.format.names import VersionName, parse_manifest_name, parse_transaction_name
+from tiltyard.transaction.group import made_by
 from tiltyard.transaction.log import TRANSACTIONS, VERSIONS
 from tiltyard.transaction.new_files import new_files
 from tiltyard.transaction.operations import Restore
@@ -242,18 +243,18 @@ def claims_of(access: TableAccess, main: TableAccess, survey: Survey, going: Col
     claims = Claims()
     stay: set[bytes] = set()
     go: set[bytes] = set()
-    made: dict[int, str] = {}
+    made: dict[int, tuple[str, ...]] = {}
     for name in survey.versions:
         file = load_version(access, name)
         if file is None:
             continue
         transaction = _transaction(access, file)
-        uuid = transaction.uuid if transaction is not None else ""
+        uuids = made_by(transaction) if transaction is not None else ("",)
         if name.version - 1 in going and _is_owner(made, name.version - 1, transaction):
-            claims.owners[name.version - 1] = made[name.version - 1]
-        made[name.version] = uuid
+            claims.owners[name.version - 1] = " ".join(made[name.version - 1])
+        made[name.version] = uuids
         claims.loaded.add(name.version)
-        claims.committed.add(uuid)
+        claims.committed.update(uuids)
         if name.version in going:
             claims.left.update(names_in(file.manifest, go, own=True))
         else:
@@ -264,15 +265,15 @@ def claims_of(access: TableAccess, main: TableAccess, survey: Survey, going: Col
     return claims
 
 
-def _is_owner(made: Mapping[int, str], version: int, after: Transaction | None) -> bool:
+def _is_owner(made: Mapping[int, tuple[str, ...]], version: int, after: Transaction | None) -> bool:
     """Whether who has a number had it in time, for certain: a late writer's version has no part in the one after it.
 
     Where that one does not say on what it stands, a version between two others is believed.
     """
-    if not made.get(version) or after is None:
+    if not made.get(version, ("",))[0] or after is None:
         return False
     parent = after.properties.get(PARENT)
-    return parent == made[version] if parent is not None else version == 1 or version - 1 in made
+    return parent == made[version][0] if parent is not None else version == 1 or version - 1 in made
 
 
 def _transaction(access: TableAccess, file: ManifestFile) -> Transaction | None:

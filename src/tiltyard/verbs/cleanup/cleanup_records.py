@@ -44,7 +44,7 @@ class CleanupRecords:
     @property
     def committed(self) -> set[str]:
         """Transactions whose versions are gone: they were committed all the same."""
-        return {uuid for record in self.by_path.values() for uuid in record.removed.values()}
+        return {uuid for record in self.by_path.values() for uuids in record.removed.values() for uuid in uuids.split()}
 
     def refused_for_long(self, now: datetime, drain: timedelta) -> int:
         """Transactions that read a version below this one cannot be about to be committed."""

@@ -17,7 +17,7 @@ from tiltyard.format.safe_text import check_base
 from tiltyard.format.values import BasePath, WriterVersion
 from tiltyard.interfaces import CommitHandler, ObjectStore, Runtime, system_runtime
 from tiltyard.options import Storage
-from tiltyard.storage import Durability, address_of, lance_uri, open_store
+from tiltyard.storage import Durability, address_of, lance_uri, open_store, queue_of
 from tiltyard.storage.handlers import ensure_usable, handler_for
 from tiltyard.transaction.commit import Committer
 from tiltyard.transaction.log import VersionLog
@@ -66,7 +66,8 @@ class TableAccess:
 
     @cached_property
     def committer(self) -> Committer:
-        return Committer(self.log, self.handler, self.runtime, WRITER, self.trusted, self.open_base, self.stamp, self.digests)
+        queue = None if self.outside is not None else queue_of(self.store)
+        return Committer(self.log, self.handler, self.runtime, WRITER, self.trusted, self.open_base, self.stamp, self.digests, queue)
 
     @cached_property
     def verified(self) -> set[str]:

@@ -1,0 +1,272 @@
+"""The queue of writers before one table of a local file system: whoever leads may commit for those who wait.
+
+The lead is a lock on the directory of the versions, which the system frees when its holder dies. Who cannot have it joins the queue
+with a file of its own, locked as long as its writer lives. Answers and wake-ups come as datagrams; one that is lost costs a short wait,
+because everybody looks for the lead from time to time. Nothing here keeps the table right: that is done by the creation of a version's
+name alone. So a queue that cannot be used, or a leader that hangs, slows writers down and does no more.
+"""
+# System calls on strings, counted: see files.py.
+# ruff: noqa: PTH103, PTH104, PTH108, PTH123, PTH208
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import select
+import socket
+import time
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Final
+
+from tiltyard.interfaces import NOT_TAKEN, CommitQueue, ObjectStore, Offer
+from tiltyard.storage.files import overwrite, temporary_name
+from tiltyard.storage.local import LocalStore
+from tiltyard.storage.paths import TEMPORARY_PREFIX
+
+QUEUE: Final = "_tiltyard/queue"
+"""Its entries have temporary names: no listing shows them, and a cleanup takes those of the dead."""
+_ENTRY: Final = f"{TEMPORARY_PREFIX}.q"
+_NOTE: Final = f"{TEMPORARY_PREFIX}.note"
+_LOOK_EVERY: Final = 0.02
+"""Seconds between two looks for the lead while nobody says anything."""
+_LONGEST_MESSAGE: Final = 128
+_MOST_BYTES: Final = 2**20
+"""No offer is larger; whoever brings more commits it alone."""
+
+
+class LocalQueue:
+    """The queue of one table. Threads may share it: each commit takes a place of its own."""
+
+    def __init__(self, root: str) -> None:
+        self._root = root
+        self.hangs = False
+        """Whether the last who waited here gave up: then nobody waits long until somebody leads again."""
+
+    def place(self, transaction_id: str, since: float) -> LocalPlace:
+        return LocalPlace(self, self._root, transaction_id, since)
+
+
+@dataclass(slots=True)
+class LocalPlace:
+    """One commit before the table."""
+
+    queue: LocalQueue
+    root: str
+    transaction_id: str
+    since: float
+    leads: bool = False
+    _lock: int = -1
+    _entry: str = ""
+    _held: int = -1
+    """The locked file that says we are alive."""
+    _socket: socket.socket | None = None
+    _offers: dict[str, str] = field(default_factory=dict)
+    """By transaction id the entries that were offered to us."""
+
+    @property
+    def hangs(self) -> bool:
+        return self.queue.hangs
+
+    # ---- the lead --------------------------------------------------------------------------------------------------------------
+
+    def lead(self) -> bool:
+        """Takes the lead if it is free."""
+        try:
+            if self._lock < 0:
+                self._lock = os.open(f"{self.root}/_versions", os.O_RDONLY | os.O_CLOEXEC)
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return False
+        self.leads, self.queue.hangs = True, False
+        return True
+
+    def leave(self) -> None:
+        """Gives up the lead or the wait; the next in the queue learns of it."""
+        self._drop_entry()
+        if self._lock >= 0:
+            led, self.leads = self.leads, False
+            lock, self._lock = self._lock, -1
+            if led:
+                waiting = self._entries()
+                fcntl.flock(lock, fcntl.LOCK_UN)  # said aloud: a child forked meanwhile may keep the same open file
+                for name in waiting:
+                    if _send(name, b""):
+                        break
+            os.close(lock)
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+    # ---- waiting ---------------------------------------------------------------------------------------------------------------
+
+    def join(self, file_name: str, data: bytes) -> bool:
+        """Joins the queue, with a transaction that others may commit if there is one; False where there is no queue to join.
+
+        The transaction is announced under its name as well: a cleanup then knows that its files are waited for.
+        """
+        if self._lock < 0 or len(data) > _MOST_BYTES:
+            return False  # without a table there is nothing to wait for
+        try:
+            token = self._listen()
+            entry = f"{self.root}/{QUEUE}/{_ENTRY}{int(self.since * 1e9):020d}.{self.transaction_id}.{token}"
+            self._make_entry(entry, f"{self.root}/_transactions/{file_name}" if file_name else "", data)
+        except OSError:
+            return False
+        self._entry = entry
+        return True
+
+    def _listen(self) -> str:
+        """Opens our letter box. Its name is not one of the file system, so that nothing of it is left behind."""
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        token = os.urandom(8).hex()
+        self._socket.bind(_address(token))
+        return token
+
+    def _make_entry(self, entry: str, announced: str, data: bytes) -> None:
+        directory = entry.rpartition("/")[0]
+        temporary = temporary_name(directory)
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        try:
+            self._held = os.open(temporary, flags, 0o666)
+        except FileNotFoundError:
+            os.makedirs(directory, exist_ok=True)
+            self._held = os.open(temporary, flags, 0o666)
+        try:
+            fcntl.flock(self._held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.write(self._held, data) < len(data):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), entry)
+            if announced:
+                os.makedirs(announced.rpartition("/")[0], exist_ok=True)
+                os.link(temporary, announced)
+            os.rename(temporary, entry)
+        except OSError:
+            os.unlink(temporary)
+            os.close(self._held)
+            self._held = -1
+            raise
+
+    def wait(self, seconds: float) -> int | None:
+        """Waits for an answer: the version that we were committed with, ``NOT_TAKEN``, or None when the lead is ours or time is up."""
+        assert self._socket is not None
+        until = time.monotonic() + seconds
+        ready = select.poll()
+        ready.register(self._socket, select.POLLIN)
+        pause = 0.0  # an answer that came already spares us the lead
+        while True:
+            if ready.poll(1000 * pause):
+                answer = self._read()
+                if answer is not None:
+                    self.queue.hangs = False
+                    return answer
+                pause = 0.0
+                continue
+            if self.lead():
+                return None
+            pause = min(until - time.monotonic(), _LOOK_EVERY)
+            if pause <= 0:
+                self.queue.hangs = True
+                return None
+
+    def _read(self) -> int | None:
+        """What a message says to this transaction; one that is merely a wake-up, or meant for another, says nothing."""
+        assert self._socket is not None
+        message = self._socket.recv(_LONGEST_MESSAGE).decode("ascii", "replace")
+        transaction_id, _, version = message.partition(" ")
+        return int(version) if transaction_id == self.transaction_id and version.isdecimal() and len(version) < 20 else None
+
+    def _drop_entry(self) -> None:
+        if self._entry:
+            _unlink(self._entry)
+            self._entry = ""
+        if self._held >= 0:
+            os.close(self._held)
+            self._held = -1
+
+    # ---- leading ---------------------------------------------------------------------------------------------------------------
+
+    def offers(self, most: int) -> list[Offer]:
+        """What waits to be committed, those first who wait longest; entries of the dead go."""
+        found: list[Offer] = []
+        self._drop_entry()
+        for name in self._entries():
+            transaction_id = name.split(".")[3]
+            data = self._read_entry(name)
+            if data:
+                self._offers[transaction_id] = name
+                found.append(Offer(transaction_id, data))
+                if len(found) == most:
+                    break
+        return found
+
+    def _entries(self) -> list[str]:
+        try:
+            names = os.listdir(f"{self.root}/{QUEUE}")
+        except OSError:
+            return []
+        return sorted(name for name in names if name.startswith(_ENTRY) and name.count(".") == 4)
+
+    def _read_entry(self, name: str) -> bytes:
+        path = f"{self.root}/{QUEUE}/{name}"
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            return b""
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return os.read(descriptor, _MOST_BYTES)
+        except OSError:
+            return b""
+        else:
+            _unlink(path)  # nobody holds it: its writer died
+            return b""
+        finally:
+            os.close(descriptor)
+
+    def tell(self, data: bytes) -> None:
+        """Leaves a note, written over the last one: who reads meanwhile may see some of both, and has to check."""
+        with suppress(OSError):
+            overwrite(f"{self.root}/{QUEUE}/{_NOTE}", data)
+
+    def told(self) -> bytes:
+        try:
+            with open(f"{self.root}/{QUEUE}/{_NOTE}", "rb", buffering=0) as file:
+                return file.readall()
+        except OSError:
+            return b""
+
+    def answer(self, transaction_id: str, version: int = NOT_TAKEN) -> None:
+        """Tells one who waits which version has its transaction; without one, that it has to commit by itself."""
+        name = self._offers.pop(transaction_id, None)
+        if name is not None:
+            _unlink(f"{self.root}/{QUEUE}/{name}")
+            _send(name, f"{transaction_id} {version}".encode())
+
+
+def _address(token: str) -> str:
+    return f"\0tiltyard-queue-{token}"
+
+
+def _send(entry: str, message: bytes) -> bool:
+    """Whether somebody on this machine was there to take it."""
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+            sender.setblocking(False)
+            sender.sendto(message, _address(entry.rpartition(".")[2]))
+    except OSError:
+        return False
+    return True
+
+
+def _unlink(path: str) -> None:
+    try:
+        os.unlink(path)
+    except OSError:
+        return
+
+
+def queue_of(store: ObjectStore) -> CommitQueue | None:
+    """The queue of writers before a table; None where its store has none."""
+    return LocalQueue(store.uri) if type(store) is LocalStore else None

@@ -1,0 +1,112 @@
+"""Group commit: transactions of several writers in one version.
+
+Whoever leads takes along what others wait to have committed, each judged by the same rules as if it were committed alone. The version is
+the leader's; what it took along stands in a property of its transaction, so that each of them can be found by its id ever after.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from tiltyard.format.digests import DIGESTS, SEAL, decode_digests, encode_digests
+from tiltyard.transaction.operations import Append
+from tiltyard.transaction.transaction import MESSAGE_PROPERTY, Transaction
+from tiltyard.transaction.verify import PARENT, marks_in
+
+GROUP: Final = "tiltyard.group"
+"""The property of a transaction that names the others its version was made by."""
+MOST_MEMBERS: Final = 64
+LONGEST_WINDOW: Final = 32
+"""Whoever is further behind catches up by itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One transaction that another one's version was made by as well.
+
+    Attributes:
+        transaction_id: its uuid.
+        read_version: the version it was built on.
+        operation: its kind.
+        fragments: how many fragments it brought.
+        properties: what its author said.
+    """
+
+    transaction_id: str
+    read_version: int
+    operation: str
+    fragments: int
+    properties: Mapping[str, str]
+
+    @property
+    def message(self) -> str:
+        return self.properties.get(MESSAGE_PROPERTY, "")
+
+
+def members_of(transaction: Transaction) -> tuple[Member, ...]:
+    """Who else made a version, beside the writer of its transaction. A property that is no such list, whoever wrote it, names nobody."""
+    text = transaction.properties.get(GROUP)
+    if text is None:
+        return ()
+    try:
+        return tuple(_member(told) for told in json.loads(text))
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return ()
+
+
+def _member(told: dict[str, Any]) -> Member:
+    properties = {str(key): str(value) for key, value in told["properties"].items()}
+    return Member(str(told["id"]), int(told["read"]), str(told["operation"]), int(told["fragments"]), properties)
+
+
+def made_by(transaction: Transaction) -> tuple[str, ...]:
+    """The ids of all transactions that a version was made by, the leader's first."""
+    if GROUP not in transaction.properties:
+        return (transaction.uuid,)
+    return (transaction.uuid, *(member.transaction_id for member in members_of(transaction)))
+
+
+def can_be_taken_along(transaction: Transaction) -> bool:
+    """Whether somebody else can commit it: new rows alone, whose meaning no version in between can change unseen."""
+    operation = transaction.operation
+    if not isinstance(operation, Append) or operation.unknown or transaction.unknown:
+        return False
+    return all(file.base_id is None for fragment in operation.fragments for file in fragment.files)
+
+
+def fold(leader: Transaction, members: Sequence[Transaction]) -> Transaction:
+    """The leader's transaction with what the members bring."""
+    if not members:
+        return leader
+    assert isinstance(leader.operation, Append)
+    fragments = list(leader.operation.fragments)
+    digests = _digests(leader)
+    marks: dict[str, str] = {}
+    told = []
+    for member in members:
+        assert isinstance(member.operation, Append)
+        fragments += member.operation.fragments
+        digests.update(_digests(member))
+        marks.update(marks_in(member.properties))
+        own = {key: value for key, value in member.properties.items() if key not in (DIGESTS, SEAL, PARENT)}
+        told.append(
+            {
+                "id": member.uuid,
+                "read": member.read_version,
+                "operation": member.operation.name,
+                "fragments": len(member.operation.fragments),
+                "properties": own,
+            }
+        )
+    properties = {**leader.properties, **marks, GROUP: json.dumps(told, separators=(",", ":"))}
+    if digests:
+        properties[DIGESTS] = encode_digests(digests)
+    return replace(leader, operation=Append(tuple(fragments)), properties=properties)
+
+
+def _digests(transaction: Transaction) -> dict[str, Any]:
+    stated = transaction.properties.get(DIGESTS)
+    return decode_digests(stated, "the transaction") if stated is not None else {}

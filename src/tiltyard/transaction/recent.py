@@ -1,0 +1,168 @@
+"""The last versions of a table in short: what a leader must know of them to go over them without reading each.
+
+A leader leaves it beside the queue for the next one. It is advice: whoever finds it damaged, or about another history, reads the versions.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import xxhash
+
+from tiltyard.errors import Winner
+from tiltyard.format.manifest_file import ManifestFile
+from tiltyard.format.values import Field
+from tiltyard.transaction.group import LONGEST_WINDOW, made_by
+from tiltyard.transaction.log import CreatedVersion
+from tiltyard.transaction.operations import Append
+from tiltyard.transaction.resolve import rules_for
+from tiltyard.transaction.rules import ABOUT_KEYS
+from tiltyard.transaction.transaction import Transaction
+from tiltyard.transaction.verify import PARENT, check_not_done, marks_in, transaction_id
+
+_CHECK_LENGTH: Final = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """One version in short.
+
+    Attributes:
+        version: its number.
+        made_by: the transactions that made it, the leader's first.
+        parent: the transaction of the version below, as it says itself; empty where a foreign writer does not.
+        calm: whether new rows can be put on top of it that were written for the version below.
+        operation, writer, message: what is told of it to those who were rebased over it.
+    """
+
+    version: int
+    made_by: tuple[str, ...]
+    parent: str
+    calm: bool
+    operation: str
+    writer: str
+    message: str
+    encoded: bytes = field(repr=False, compare=False)
+    """All of this as a line of text."""
+
+    @property
+    def winner(self) -> Winner:
+        return Winner(self.version, self.made_by[0], self.operation, self.writer, self.message)
+
+    @staticmethod
+    def of(created: CreatedVersion, fields_below: Sequence[Field] | None) -> Seen:
+        """What there is to say of a version; ``fields_below`` are those of the version it was put on, None where nobody looked."""
+        transaction, winner = created.transaction, created.as_winner()
+        # Who has keys commits alone, so rules about keys are nobody's concern here.
+        rules = rules_for(Append.name, transaction.operation.name)
+        calm = fields_below == created.manifest.fields and all(rule.when in ABOUT_KEYS for rule in rules)
+        parent = transaction.properties.get(PARENT, "")
+        return _seen(winner.version, made_by(transaction), parent, calm, winner.operation, winner.writer, winner.message)
+
+    def follows(self, below: Seen) -> bool:
+        return self.version == below.version + 1 and self.parent in ("", below.made_by[0])
+
+
+class RecentVersions:
+    """A run of versions without a gap, the newest last. Threads may share one: a new run takes the place of the old."""
+
+    def __init__(self) -> None:
+        self._run: tuple[Seen, ...] = ()
+
+    def note(self, created: CreatedVersion, below: ManifestFile | None) -> None:
+        """Adds a version that was read or made. Where it does not go on from the last, those may be of a table that is no more."""
+        known = next((seen for seen in self._run if seen.version == created.manifest.version), None)
+        if known is None or known.made_by[0] != created.transaction.uuid:
+            seen = Seen.of(created, below.manifest.fields if below is not None else None)
+            run = self._run if self._run and seen.follows(self._run[-1]) else ()
+            if not run and below is not None and (maker := transaction_id(below)):
+                run = (_seen(below.manifest.version, (maker,), "", False, "", "", ""),)
+            self._run = (*run[-LONGEST_WINDOW:], seen)
+
+    def learn(self, data: bytes) -> None:
+        """Takes over what a leader left, if it goes further than what is known here."""
+        check, body = data[:_CHECK_LENGTH], data[_CHECK_LENGTH:]
+        if not body or xxhash.xxh3_64_hexdigest(body).encode() != check:
+            return
+        run, told = self._run, list[Seen]()
+        for line in reversed(body.split(b"\n")):
+            seen = _decode(line)
+            if seen is None or (told and not told[-1].follows(seen)):
+                break
+            if run and seen.version <= run[-1].version:
+                if told and seen.version == run[-1].version and seen.made_by == run[-1].made_by:
+                    self._run = (*run, *reversed(told))[-LONGEST_WINDOW:]
+                return
+            told.append(seen)
+        if told:
+            self._run = tuple(reversed(told))
+
+    def newest(self) -> Seen | None:
+        return self._run[-1] if self._run else None
+
+    def encoded(self) -> bytes:
+        body = b"\n".join(seen.encoded for seen in self._run)
+        return xxhash.xxh3_64_hexdigest(body).encode() + body
+
+    def since(self, version: int, transaction_id: str, head: int, head_id: str) -> tuple[Seen, ...] | None:
+        """The versions after one up to another; None where they are not known, or the two are not of one history.
+
+        Args:
+            version: the one before the first of them, made by ``transaction_id``.
+            transaction_id: its transaction.
+            head: the last of them, made by ``head_id``.
+            head_id: its transaction.
+        """
+        run = tuple(seen for seen in self._run if version <= seen.version <= head)
+        if version == head:
+            return () if transaction_id == head_id else None
+        if not run or run[-1].version != head or run[-1].made_by[0] != head_id:
+            return None
+        if run[0].version == version:
+            return run[1:] if run[0].made_by[0] == transaction_id else None
+        return run if run[0].version == version + 1 and run[0].parent == transaction_id else None
+
+
+def _seen(version: int, ids: tuple[str, ...], parent: str, calm: bool, operation: str, writer: str, message: str) -> Seen:
+    told = (version, ids, parent, calm, operation, writer, message)
+    return Seen(*told, json.dumps(told, separators=(",", ":")).encode())
+
+
+def _decode(line: bytes) -> Seen | None:
+    """One version; None for anything else."""
+    try:
+        version, ids, parent, calm, operation, writer, message = json.loads(line)
+        return Seen(int(version), tuple(map(str, ids)), str(parent), bool(calm), str(operation), str(writer), str(message), line)
+    except (ValueError, TypeError):
+        return None
+
+
+class AlreadyThereError(Exception):
+    """A transaction turned out to be in a version; never leaves the commit loop."""
+
+    def __init__(self, version: int) -> None:
+        super().__init__(version)
+        self.version = version
+
+
+def judge(member: Transaction, window: Sequence[Seen], config: Mapping[str, str], marks: Mapping[str, str]) -> bool:
+    """Whether new rows can be committed as they are on top of a version.
+
+    Args:
+        member: who brings them.
+        window: the versions since the one it was built on.
+        config: of the version to build on.
+        marks: the numbers of work that others bring to the same version.
+
+    Raises:
+        AlreadyThereError: they were committed.
+        AlreadyCommitted: work of that number was.
+    """
+    for theirs in window:
+        if member.uuid in theirs.made_by:
+            raise AlreadyThereError(theirs.version)
+    check_not_done(member.properties, config)
+    return marks.keys().isdisjoint(marks_in(member.properties)) and all(theirs.calm for theirs in window)

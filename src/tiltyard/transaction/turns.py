@@ -1,0 +1,201 @@
+"""Whose turn it is: a commit leads, or waits in the queue of its table until it leads or somebody has committed it.
+
+The queue only orders. Whoever waits too long goes on without it, and that is safe: a leader that took a transaction along wants the
+number after the version it had gone over. By then the writer, on its own, either holds that number, or finds itself in the version that
+does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from tiltyard.errors import OutcomeUnknown, StorageError, TiltyardError
+from tiltyard.format.flags import Feature
+from tiltyard.format.manifest_file import ManifestFile
+from tiltyard.interfaces import NOT_TAKEN, CommitQueue, QueuePlace, SeesFiles
+from tiltyard.transaction import observers
+from tiltyard.transaction.backoff import RetryPolicy
+from tiltyard.transaction.group import MOST_MEMBERS, can_be_taken_along, made_by
+from tiltyard.transaction.new_files import new_files
+from tiltyard.transaction.race import CommitResult, Race
+from tiltyard.transaction.recent import AlreadyThereError, Seen, judge
+from tiltyard.transaction.rules import Outcome
+from tiltyard.transaction.transaction import Transaction
+from tiltyard.transaction.verify import PARENT, marks_in, transaction_id, with_parent
+
+if TYPE_CHECKING:
+    from tiltyard.transaction.commit import Committer
+
+PATIENCE: Final = 2.0
+"""Seconds to wait for a turn before going on without."""
+NO_PATIENCE: Final = 0.01
+"""The same, where somebody waited in vain of late."""
+NOBODY_KNOWS: Final = 2**62
+"""Stands for the version that a leader may try to create, where no listing tells which that can be."""
+
+
+@dataclass(frozen=True, slots=True)
+class Turns:
+    """The queue before one table, for one committer."""
+
+    committer: Committer
+    queue: CommitQueue
+
+    def run(self, race: Race, policy: RetryPolicy, *, alone: bool) -> tuple[CommitResult, ManifestFile]:
+        """Commits when the turn comes, ``alone`` where nobody else may do it for us."""
+        place = self.queue.place(race.transaction.uuid, race.begun)
+        try:
+            if not place.lead():
+                done = self._wait(race, policy, place, alone)
+                if done is not None:
+                    return done
+            race.place = place if place.leads else None
+            return self.committer.run_race(race, policy)
+        finally:
+            race.place = None
+            place.leave()
+
+    # ---- waiting ---------------------------------------------------------------------------------------------------------------
+
+    def _wait(self, race: Race, policy: RetryPolicy, place: QueuePlace, alone: bool) -> tuple[CommitResult, ManifestFile] | None:
+        """What became of our transaction if somebody committed it; None if we are to commit it."""
+        name, data = ("", b"") if alone else self._offered(race)
+        if not place.join(name, data):
+            return None
+        clock = self.committer.runtime.clock
+        until = clock.monotonic() + (NO_PATIENCE if place.hangs else PATIENCE)
+        if policy.deadline is not None:
+            until = min(until, race.started + policy.deadline)
+        while True:
+            answer = place.wait(max(until - clock.monotonic(), 0.0))
+            if answer == NOT_TAKEN:
+                name = ""
+                place.leave()
+                if place.lead() or not place.join("", b""):
+                    return None
+                continue
+            if answer is None:
+                if not place.leads:
+                    place.leave()
+                    race.tried_by_others = self._next_version() if name else 0
+                return None
+            done = self._committed_with(race, place, answer)
+            if done is not None:
+                return done
+
+    def _offered(self, race: Race) -> tuple[str, bytes]:
+        """Our transaction as others can commit it, its files safe; nothing where that cannot be."""
+        transaction = race.transaction
+        if not can_be_taken_along(transaction) or race.head.manifest.writer_flags & Feature.NO_TRANSACTION_FILE:
+            return "", b""
+        try:
+            self.committer.sync_files(race)
+        except StorageError:
+            return "", b""  # met again, and told of, when we commit it ourselves
+        if race.taken is not None:
+            transaction = race.taken.added_to(transaction, race.head.manifest)
+        race.announced[transaction.file_name] = None
+        return transaction.file_name, with_parent(transaction, race.head).to_bytes()
+
+    def _next_version(self) -> int:
+        try:
+            head = self.committer.log.head()
+        except TiltyardError:
+            head = None
+        return head[0] + 1 if head is not None else NOBODY_KNOWS
+
+    def _committed_with(self, race: Race, place: QueuePlace, version: int) -> tuple[CommitResult, ManifestFile] | None:
+        """The result of a commit that somebody else made for us; None if the version is not that one."""
+        committer = self.committer
+        try:
+            created = committer.log.committed(version, race.scheme)
+            if race.transaction.uuid not in made_by(created.transaction):
+                return None
+            committer.vet(created.file)
+        except TiltyardError:
+            return None  # our own commit will find it, or say what is wrong
+        committer.recent.learn(place.told())
+        committer.recent.note(created, None)
+        race.attempts = 1
+        window = committer.recent.since(race.head.manifest.version, transaction_id(race.head), version, created.transaction.uuid)
+        _rebased_over(race, window[:-1] if window else ())
+        committer.remove_announced(race)
+        return committer.result(race, created.file)
+
+    def skip_ahead(self, race: Race, place: QueuePlace) -> None:
+        """Goes over versions by what the last leader left of them, where new rows can go over all. The loop does the rest, if any."""
+        committer, below = self.committer, race.head
+        if not can_be_taken_along(race.transaction) or race.rebased_over:
+            return
+        recent = committer.recent
+        recent.learn(place.told())
+        head = recent.newest()
+        if head is None or head.version <= below.manifest.version + 1:
+            return
+        window = recent.since(below.manifest.version, transaction_id(below), head.version, head.made_by[0])
+        with suppress(TiltyardError, AlreadyThereError):
+            if window is None or not judge(race.transaction, window, {}, {}):
+                return
+            there = committer.log.committed(head.version, race.scheme)
+            if there.transaction.uuid == head.made_by[0] and there.manifest.fields == below.manifest.fields:
+                committer.vet(there.file)
+                race.head, race.confirmed = there.file, True
+                _rebased_over(race, window)
+
+    # ---- leading ---------------------------------------------------------------------------------------------------------------
+
+    def members(self, race: Race, place: QueuePlace, mine: Transaction) -> list[Transaction]:
+        """Transactions that wait and can be put on the same version as ours; the others learn that they cannot."""
+        taken: list[Transaction] = []
+        marks = dict(marks_in(mine.properties))
+        offers = place.offers(MOST_MEMBERS)
+        if offers:
+            self.committer.recent.learn(place.told())
+        for offer in offers:
+            try:
+                member = Transaction.from_bytes(offer.data)
+                if member.uuid == offer.transaction_id and self._fits(member, race, marks):
+                    taken.append(member)
+                    marks.update(marks_in(member.properties))
+                    continue
+            except AlreadyThereError as there:
+                place.answer(offer.transaction_id, there.version)
+                continue
+            except TiltyardError:
+                pass  # its writer will meet the same, and tell of it
+            place.answer(offer.transaction_id)
+        return taken
+
+    def _fits(self, member: Transaction, race: Race, marks: dict[str, str]) -> bool:
+        head, parent = race.head.manifest, member.properties.get(PARENT, "")
+        window = self.committer.recent.since(member.read_version, parent, head.version, transaction_id(race.head))
+        if window is None or not can_be_taken_along(member) or not judge(member, window, head.config, marks):
+            return False
+        store = self.committer.log.store
+        return not isinstance(store, SeesFiles) or not store.missing(new_files(member.operation, None))
+
+
+def _rebased_over(race: Race, window: Sequence[Seen]) -> None:
+    for seen in window:
+        race.rebased_over.append(seen.winner)
+        observers.rebased(race.transaction, attempts=race.attempts, theirs=seen.winner, verdict=Outcome.COMPATIBLE)
+
+
+def answer(place: QueuePlace, members: Sequence[Transaction], version: int = NOT_TAKEN) -> None:
+    for member in members:
+        place.answer(member.uuid, version)
+
+
+def in_doubt(race: Race, error: TiltyardError, uri: str) -> TiltyardError:
+    """The error as it is; or, while somebody who hangs may yet commit our transaction, that nobody knows."""
+    if not race.tried_by_others:
+        return error
+    return OutcomeUnknown(
+        f"Another writer took this commit over and does not answer; by itself it failed ({error}).",
+        transaction_id=race.transaction.uuid,
+        version=race.tried_by_others,
+        uri=uri,
+    )

@@ -1,0 +1,89 @@
+"""A process that leads, waits until others are in line, and stops or dies at a named point of the commit it makes for them.
+
+Arguments: the table's directory, how many to wait for, the point, the signal it sends to itself there. It prints ``leading`` as soon as
+it leads, and ``done`` if it gets that far.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+import tiltyard as ty
+from tests.support.commits import rows
+from tiltyard.storage.local_queue import QUEUE, LocalPlace
+from tiltyard.transaction.commit import Committer
+from tiltyard.transaction.log import Landing
+from tiltyard.transaction.turns import Turns
+
+POINTS: Final = ("gathered", "announced", "created", "told", "half answered", "answered")
+LEADERS_ROW: Final = 1000
+
+
+def main() -> None:
+    uri, followers, point, number = sys.argv[1], int(sys.argv[2]), sys.argv[3], int(sys.argv[4])
+
+    def stop() -> None:
+        os.kill(os.getpid(), number)
+
+    _wait_for(uri, followers)
+    owner, name, count = {
+        "gathered": (Turns, "members", 1),
+        "announced": (Committer, "_prepared", 1),
+        "created": (Landing, "create", 1),
+        "told": (LocalPlace, "tell", 1),
+        "half answered": (LocalPlace, "answer", 1),
+        "answered": (LocalPlace, "answer", followers),
+    }[point]
+    _after(owner, name, count, stop)
+    ty.Table.open(uri).append(rows(LEADERS_ROW))
+    print("done", flush=True)
+
+
+def _wait_for(uri: str, followers: int) -> None:
+    """The leader says that it leads, and looks at the queue only when everybody is there."""
+    real = Turns.members
+
+    def members(self: Turns, *given: Any) -> Any:
+        print("leading", flush=True)
+        pause = threading.Event()
+        while len(list((Path(uri) / QUEUE).glob(".tmp.q*"))) < followers:
+            pause.wait(0.001)
+        Turns.members = real  # type: ignore[method-assign, assignment]
+        return self.members(*given)
+
+    Turns.members = members  # type: ignore[method-assign, assignment]
+
+
+def _after(owner: type, name: str, count: int, action: Callable[[], None]) -> None:
+    """Does something after so many calls of a method, once."""
+    calls = 0
+    if (owner, name) == (Turns, "members"):  # wrapped already, and put back before it is called
+        first = Turns.members
+
+        def gathered(self: Turns, *given: Any) -> Any:
+            found = first(self, *given)
+            action()
+            return found
+
+        Turns.members = gathered  # type: ignore[method-assign, assignment]
+        return
+    real = getattr(owner, name)
+
+    def wrapped(self: Any, *given: Any, **named: Any) -> Any:
+        nonlocal calls
+        result = real(self, *given, **named)
+        calls += 1
+        if calls == count:
+            action()
+        return result
+
+    setattr(owner, name, wrapped)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,84 @@
+"""A leader that dies or stops at any point of a commit for others: nothing acknowledged is lost, nothing comes twice, all go on."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import lance
+import pytest
+
+import tiltyard as ty
+from tests.faults.leading_writer import LEADERS_ROW, POINTS
+from tests.support.commits import ids_of, rows
+from tests.support.proving import pick
+from tiltyard.storage.local_queue import QUEUE
+from tiltyard.transaction import turns
+
+ROOT = Path(__file__).parents[2]
+FOLLOWERS = 3
+LONG = 120.0
+
+
+@pytest.fixture
+def uri(tmp_path: Path) -> str:
+    uri = str(tmp_path / "t")
+    ty.Table.create(uri, rows(0))
+    return uri
+
+
+def _leader(uri: str, point: str, number: int) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "tests.faults.leading_writer", uri, str(FOLLOWERS), point, str(number)]
+    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+
+
+def _said(child: subprocess.Popen[str]) -> str:
+    assert child.stdout is not None
+    return child.stdout.readline().strip()
+
+
+def _check(uri: str, results: list[ty.CommitResult], leader_may_be_there: bool | None = None) -> None:
+    table = ty.Table.open(uri)
+    there = ids_of(table)
+    own = there.count(LEADERS_ROW)
+    assert [number for number in there if number != LEADERS_ROW] == list(range(FOLLOWERS + 1)), "each acknowledged row, once"
+    assert own in ((0, 1) if leader_may_be_there is None else (int(leader_may_be_there),))
+    for result in results:
+        assert table.transactions.outcome(result.transaction_id) == ty.outcomes.Committed(result.version)
+    assert table.append(rows(2000)).version == table.version
+    assert table.check(data=True).ok
+    assert lance.dataset(uri).count_rows() == len(there) + 1
+    assert list((Path(uri) / QUEUE).glob(".tmp.q*")) == []
+
+
+@pytest.mark.parametrize("turn", range(pick(1, 17)))
+@pytest.mark.parametrize("point", POINTS)
+def test_a_leader_is_killed(uri: str, point: str, turn: int) -> None:
+    del turn
+    with _leader(uri, point, signal.SIGKILL) as leader, ThreadPoolExecutor(FOLLOWERS) as pool:
+        assert _said(leader) == "leading"
+        tables = [ty.Table.open(uri) for _ in range(FOLLOWERS)]
+        futures = [pool.submit(table.append, rows(number)) for number, table in enumerate(tables, 1)]
+        results = [future.result(LONG) for future in futures]
+        assert leader.wait(LONG) == -signal.SIGKILL
+    _check(uri, results)
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_a_leader_is_stopped_and_goes_on_later(uri: str, point: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By then those who waited have gone on without it; what it took from them must not come a second time."""
+    monkeypatch.setattr(turns, "PATIENCE", 1.0)  # long enough for the leader to see them
+    with _leader(uri, point, signal.SIGSTOP) as leader, ThreadPoolExecutor(FOLLOWERS) as pool:
+        try:
+            assert _said(leader) == "leading"
+            tables = [ty.Table.open(uri) for _ in range(FOLLOWERS)]
+            futures = [pool.submit(table.append, rows(number)) for number, table in enumerate(tables, 1)]
+            results = [future.result(LONG) for future in futures]
+        finally:
+            leader.send_signal(signal.SIGCONT)
+        assert _said(leader) == "done"
+        assert leader.wait(LONG) == 0
+    _check(uri, results, leader_may_be_there=True)

@@ -1,0 +1,215 @@
+"""The queue before a table: one leads, the others wait in order, and nobody who dies or hangs holds up the rest."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from tiltyard.interfaces import NOT_TAKEN
+from tiltyard.storage import queue_of
+from tiltyard.storage.local import LocalStore
+from tiltyard.storage.local_queue import QUEUE, LocalPlace, LocalQueue
+from tiltyard.storage.memory import MemoryStore
+
+SOON = 0.05
+LONG = 30.0
+
+CHILD = """
+import sys, time
+from tiltyard.storage.local_queue import LocalQueue
+place = LocalQueue(sys.argv[1]).place("child", 1.0)
+if sys.argv[2] == "lead":
+    assert place.lead()
+else:
+    assert not place.lead()
+    assert place.join("1-child.txn", b"rows")
+print("ready", flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    (tmp_path / "_versions").mkdir()
+    return tmp_path
+
+
+def _place(root: Path, name: str, since: float = 0.0) -> LocalPlace:
+    return LocalQueue(str(root)).place(name, since)
+
+
+def _joined(root: Path, name: str, since: float = 0.0, data: bytes = b"rows") -> LocalPlace:
+    place = _place(root, name, since)
+    assert not place.lead()
+    assert place.join(f"1-{name}.txn" if data else "", data)
+    return place
+
+
+def _entries(root: Path) -> list[str]:
+    queue = root / QUEUE
+    return sorted(path.name for path in queue.iterdir()) if queue.exists() else []
+
+
+def test_one_leads(root: Path) -> None:
+    first, second = _place(root, "first"), _place(root, "second")
+    assert first.lead()
+    assert not second.lead()
+    first.leave()
+    assert [first.leads, second.leads] == [False, False]
+    assert second.lead()
+    second.leave()
+    assert _entries(root) == [], "whoever is alone leaves no trace"
+    assert not (root / "_tiltyard").exists()
+
+
+def test_a_leader_sees_who_waits_in_the_order_they_began(root: Path) -> None:
+    leader = _place(root, "leader")
+    assert leader.lead()
+    waiting = [_joined(root, name, since, name.encode()) for name, since in (("late", 3.0), ("early", 1.0), ("middle", 2.0))]
+    assert [(offer.transaction_id, offer.data) for offer in leader.offers(9)] == [
+        ("early", b"early"),
+        ("middle", b"middle"),
+        ("late", b"late"),
+    ]
+    assert [offer.transaction_id for offer in leader.offers(2)] == ["early", "middle"]
+    assert sorted(path.name for path in (root / "_transactions").iterdir()) == ["1-early.txn", "1-late.txn", "1-middle.txn"]
+    for place in (*waiting, leader):
+        place.leave()
+    assert _entries(root) == []
+
+
+def test_answers_reach_those_they_are_for(root: Path) -> None:
+    leader = _place(root, "leader")
+    assert leader.lead()
+    first, second, third = (_joined(root, name) for name in ("first", "second", "third"))
+    assert len(leader.offers(9)) == 3
+    leader.answer("first", 7)
+    leader.answer("second")
+    leader.answer("nobody", 8)
+    assert first.wait(LONG) == 7
+    assert second.wait(LONG) == NOT_TAKEN
+    assert third.wait(SOON) is None
+    assert [offer.transaction_id for offer in leader.offers(9)] == ["third"], "who was answered is offered no more"
+    for place in (first, second, third, leader):
+        place.leave()
+
+
+def test_who_has_waited_longest_leads_next(root: Path) -> None:
+    leader = _place(root, "leader")
+    assert leader.lead()
+    early, late = _joined(root, "early", 1.0), _joined(root, "late", 2.0)
+    led: list[str] = []
+
+    def wait(place: LocalPlace) -> None:
+        assert place.wait(LONG) is None
+        assert place.leads
+        led.append(place.transaction_id)
+        place.leave()
+
+    leader.leave()
+    threads = [threading.Thread(target=wait, args=(place,)) for place in (early, late)]
+    threads[0].start()
+    threads[0].join(LONG)
+    threads[1].start()
+    threads[1].join(LONG)
+    assert led == ["early", "late"]
+
+
+def test_messages_for_others_and_rubbish_say_nothing(root: Path) -> None:
+    leader = _place(root, "leader")
+    assert leader.lead()
+    waiting = _joined(root, "waiting")
+    assert waiting._socket is not None
+    for message in (b"", b"somebody 3", b"waiting", b"waiting x", b"waiting -1", b"waiting " + b"9" * 30, b"\xff\xff"):
+        waiting._socket.sendto(message, waiting._socket.getsockname())
+    assert waiting.wait(SOON) is None
+    assert not waiting.leads
+    assert waiting.hangs
+    waiting.leave()
+    leader.leave()
+
+
+def test_who_waited_in_vain_is_remembered_until_somebody_leads(root: Path) -> None:
+    queue = LocalQueue(str(root))
+    leader, waiting = _place(root, "leader"), queue.place("waiting", 0.0)
+    assert leader.lead()
+    assert not waiting.lead()
+    assert waiting.join("", b"")
+    assert [waiting.hangs, waiting.wait(0.0), waiting.hangs] == [False, None, True]
+    leader.leave()
+    assert queue.place("next", 0.0).lead()
+    assert not queue.hangs
+    waiting.leave()
+
+
+def test_notes_go_from_leader_to_leader(root: Path) -> None:
+    place = _place(root, "leader")
+    assert place.told() == b""
+    assert place.lead()
+    place.tell(b"no queue yet, so nobody to tell")
+    assert place.told() == b""
+    other = _joined(root, "other")
+    place.tell(b"a longer note than the next")
+    place.tell(b"short")
+    assert other.told() == b"short"
+    place.leave()
+    other.leave()
+
+
+def test_there_is_no_queue_before_a_table_that_is_gone(tmp_path: Path) -> None:
+    place = _place(tmp_path, "late")
+    assert not place.lead()
+    assert not place.join("1-late.txn", b"rows")
+    place.leave()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_is_too_large_or_named_already_is_not_offered(root: Path) -> None:
+    leader = _place(root, "leader")
+    assert leader.lead()
+    place = _place(root, "large")
+    assert not place.lead()
+    assert not place.join("1-large.txn", b"x" * (2**20 + 1))
+    (root / "_transactions").mkdir()
+    (root / "_transactions" / "1-large.txn").write_bytes(b"there")
+    assert not place.join("1-large.txn", b"rows")
+    assert leader.offers(9) == []
+    assert (root / "_transactions" / "1-large.txn").read_bytes() == b"there"
+    assert [name for name in _entries(root) if ".q" in name] == []
+    place.leave()
+    leader.leave()
+
+
+def test_only_a_local_directory_has_such_a_queue(tmp_path: Path) -> None:
+    assert queue_of(LocalStore(tmp_path)) is not None
+    assert queue_of(MemoryStore()) is None
+
+
+@pytest.mark.parametrize("how", ["lead", "wait"])
+def test_the_dead_hold_up_nobody(root: Path, how: str) -> None:
+    mine = _place(root, "mine")
+    if how == "wait":
+        assert mine.lead()
+    with subprocess.Popen([sys.executable, "-c", CHILD, str(root), how], stdout=subprocess.PIPE, text=True) as child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == "ready\n"
+        if how == "lead":
+            assert not mine.lead()
+        else:
+            assert [offer.transaction_id for offer in mine.offers(9)] == ["child"]
+        os.kill(child.pid, signal.SIGSTOP)
+        assert mine.lead() is (how == "wait"), "a process that is stopped is not dead"
+        if how == "wait":
+            assert [offer.transaction_id for offer in mine.offers(9)] == ["child"]
+        child.kill()
+    if how == "lead":
+        assert mine.lead()
+    assert mine.offers(9) == []
+    assert [name for name in _entries(root) if ".q" in name] == []
+    mine.leave()

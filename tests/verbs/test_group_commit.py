@@ -1,0 +1,298 @@
+"""Several writers, one version: whoever leads commits for those who wait, and each gets its own result or its own conflict.
+
+A test holds the lead until all who are to wait do so. Then it lets go, and the first of them leads.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import lance
+import pyarrow as pa
+import pytest
+
+import tiltyard as ty
+from tests.support.commits import ids_of, rows
+from tiltyard.errors import IncompatibleConflict, OutcomeUnknown, StorageError
+from tiltyard.format.values import DataFragment
+from tiltyard.storage.local_queue import QUEUE, LocalPlace, LocalQueue
+from tiltyard.transaction import turns
+from tiltyard.transaction.commit import Committer
+from tiltyard.transaction.operations import Append, Delete
+from tiltyard.transaction.transaction import Transaction
+from tiltyard.transaction.verify import PARENT, mark
+
+LONG = 60.0
+
+Work = Callable[[ty.Table], Any]
+
+
+@pytest.fixture
+def uri(tmp_path: Path) -> str:
+    uri = str(tmp_path / "t")
+    ty.Table.create(uri, rows(0), stable_row_ids=True)
+    return uri
+
+
+@contextmanager
+def held(uri: str) -> Iterator[LocalPlace]:
+    """The lead, in our hands."""
+    place = LocalQueue(uri).place("held", 0.0)
+    assert place.lead()
+    try:
+        yield place
+    finally:
+        place.leave()
+
+
+def _waiting(uri: str) -> int:
+    return len(list((Path(uri) / QUEUE).glob(".tmp.q*")))
+
+
+def in_line(uri: str, works: Sequence[Work], before: Callable[[], object] = lambda: None) -> list[Future[Any]]:
+    """Has all of these wait, one after the other, does something, and lets them go; each on a handle of its own."""
+    tables = [ty.Table.open(uri) for _ in works]
+    with ThreadPoolExecutor(len(works)) as pool:
+        with held(uri):
+            futures = []
+            for number, (work, table) in enumerate(zip(works, tables, strict=True)):
+                futures.append(pool.submit(work, table))
+                _until(partial(_in_line, uri, number + 1, futures))
+            before()
+        for future in futures:
+            future.exception(LONG)
+    return futures
+
+
+def _in_line(uri: str, wanted: int, futures: Sequence[Future[Any]]) -> bool:
+    return _waiting(uri) >= wanted or any(future.done() for future in futures)
+
+
+def _until(true: Callable[[], bool]) -> None:
+    pause = threading.Event()
+    for _ in range(int(LONG * 1000)):
+        if true():
+            return
+        pause.wait(0.001)
+    raise AssertionError("nobody came to wait")
+
+
+def appending(*ids: int, message: str | None = None, **properties: str) -> Work:
+    return lambda table: table.append(rows(*ids), message=message, commit=ty.CommitOptions(properties=properties))
+
+
+def test_all_who_wait_are_in_one_version(uri: str) -> None:
+    futures = in_line(uri, [appending(number, message=f"from {number}") for number in range(1, 6)])
+    results = [future.result() for future in futures]
+    table = ty.Table.open(uri)
+    assert ids_of(table) == [0, 1, 2, 3, 4, 5]
+    assert {result.version for result in results} == {2}
+    assert table.version == 2
+    assert len({result.transaction_id for result in results}) == 5
+    assert all((result.read_version, result.rows, result.operation) == (1, {"inserted": 1}, "Append") for result in results)
+    assert _waiting(uri) == 0
+    assert len(list((Path(uri) / "_transactions").glob("*.txn"))) == 2, "that of each version, and none of those that waited"
+    assert lance.dataset(uri).count_rows() == 6
+    assert ty.Table.open(uri).check(data=True).ok
+
+
+def test_each_is_found_by_its_id_ever_after(uri: str) -> None:
+    futures = in_line(uri, [appending(number, message=f"from {number}", who=str(number)) for number in range(1, 4)])
+    table = ty.Table.open(uri)
+    entry = next(iter(table.history()))
+    assert len(entry.members) == 2
+    for number, future in enumerate(futures, 1):
+        result = future.result()
+        assert table.transactions.outcome(result.transaction_id) == ty.outcomes.Committed(2)
+        story = table.transactions.explain(result.transaction_id)
+        assert story.entry is not None
+        assert (story.entry.message, story.entry.properties["who"], story.entry.read_version) == (f"from {number}", str(number), 1)
+    table.append(rows(9))
+    table.maintenance.cleanup(keep_versions=1)
+    for future in futures:
+        assert table.transactions.outcome(future.result().transaction_id) == ty.outcomes.Committed(2), "and after its version is gone"
+    assert table.check().ok
+
+
+def test_handles_go_on_from_the_version_they_are_in(uri: str) -> None:
+    def twice(first: int) -> Work:
+        def work(table: ty.Table) -> Any:
+            one = table.append(rows(first))
+            assert table.version == one.version
+            assert first in ids_of(table)
+            return one, table.append(rows(first + 100))
+
+        return work
+
+    futures = in_line(uri, [twice(number) for number in range(1, 5)])
+    for future in futures:
+        one, two = future.result()
+        assert two.version > one.version == 2
+        assert two.read_version == one.version
+        assert [winner.version for winner in two.rebased_over] == list(range(one.version + 1, two.version))
+    assert ids_of(ty.Table.open(uri)) == sorted([0, *range(1, 5), *range(101, 105)])
+
+
+def test_a_conflict_is_told_to_each_by_itself(uri: str) -> None:
+    futures = in_line(uri, [appending(1), appending(2)], before=lambda: lance.write_dataset(rows(50), uri, mode="overwrite"))
+    assert [type(future.exception()) for future in futures] == [IncompatibleConflict] * 2
+    table = ty.Table.open(uri)
+    assert ids_of(table) == [50]
+    assert all(table.transactions.explain(future.exception().transaction_id).attempt is not None for future in futures)  # type: ignore[union-attr]
+    assert table.check().ok
+
+
+def test_versions_of_others_are_gone_over_once(uri: str) -> None:
+    def others() -> None:
+        lance.write_dataset(rows(50), uri, mode="append")
+        lance.dataset(uri).delete("id = 0")
+
+    futures = in_line(uri, [appending(1), appending(2), appending(3)], before=others)
+    results = [future.result() for future in futures]
+    assert {result.version for result in results} == {4}
+    assert all([winner.version for winner in result.rebased_over] == [2, 3] for result in results)
+    assert ids_of(ty.Table.open(uri)) == [1, 2, 3, 50]
+
+
+def test_a_change_of_the_schema_is_for_each_writer_to_judge(uri: str) -> None:
+    futures = in_line(uri, [appending(1), appending(2)], before=lambda: lance.dataset(uri).add_columns(pa.field("n", pa.int64())))
+    assert [future.result().version for future in futures]
+    table = ty.Table.open(uri)
+    assert sorted(table.to_arrow(["id", "n"]).to_pylist(), key=lambda row: row["id"]) == [
+        {"id": 0, "n": None},
+        {"id": 1, "n": None},
+        {"id": 2, "n": None},
+    ]
+
+
+def test_other_verbs_wait_for_their_turn(uri: str) -> None:
+    futures = in_line(uri, [appending(1), lambda table: table.delete("id = 0"), appending(2), lambda table: table.update({"s": "'x'"})])
+    results = [future.result() for future in futures]
+    assert len({result.version for result in results}) >= 3
+    assert ids_of(ty.Table.open(uri)) == [1, 2]
+
+
+def test_numbered_work_is_committed_once(uri: str) -> None:
+    same = [appending(1, **mark("q", 1)), appending(2, **mark("q", 1)), appending(3, **mark("r", 1))]
+    futures = in_line(uri, same)
+    failed = [future for future in futures if future.exception() is not None]
+    assert [type(future.exception()) for future in failed] == [ty.errors.AlreadyCommitted]
+    table = ty.Table.open(uri)
+    assert sorted(ids_of(table)) in ([0, 1, 3], [0, 2, 3])
+    assert (table.settings.config["tiltyard.once.q"], table.settings.config["tiltyard.once.r"]) == ("1", "1")
+
+
+def test_keys_hold(tmp_path: Path) -> None:
+    uri = str(tmp_path / "keyed")
+    ty.Table.create(uri, rows(0), primary_key=["id"])
+    futures = in_line(uri, [appending(1), appending(1), appending(2)])
+    kinds = sorted(type(future.exception()).__name__ for future in futures)
+    assert kinds == ["KeyConflict", "NoneType", "NoneType"]
+    assert ids_of(ty.Table.open(uri)) == [0, 1, 2]
+
+
+def test_threads_of_one_handle_may_share_a_version(uri: str) -> None:
+    table = ty.Table.open(uri)
+    with ThreadPoolExecutor(4) as pool:
+        with held(uri):
+            futures = [pool.submit(table.append, rows(number)) for number in range(1, 5)]
+            _until(lambda: _waiting(uri) == 4)
+        results = [future.result(LONG) for future in futures]
+    assert {result.version for result in results} == {2}
+    assert ids_of(table) == [0, 1, 2, 3, 4]
+
+
+# ---- those who wait in vain ----------------------------------------------------------------------------------------------------------
+
+
+def test_nobody_waits_for_a_leader_that_hangs(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(turns, "PATIENCE", 0.05)
+    with held(uri) as leader:
+        result = ty.Table.open(uri).append(rows(1))
+        assert leader.offers(9) == []
+    assert (result.version, result.attempts) == (2, 1)
+    assert ids_of(ty.Table.open(uri)) == [0, 1]
+    assert len(list((Path(uri) / "_transactions").glob("*.txn"))) == 2
+
+
+def test_a_deadline_ends_the_wait(uri: str) -> None:
+    with held(uri):
+        result = ty.Table.open(uri).append(rows(1), commit=ty.CommitOptions(deadline=0.05))
+    assert result.version == 2
+
+
+def test_who_fails_while_a_leader_may_have_it_does_not_know(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The leader took the transaction, and hangs. Its writer goes on alone and fails: to delete its files now would be wrong."""
+    monkeypatch.setattr(turns, "PATIENCE", 0.05)
+
+    def broken(self: Committer, *_given: Any) -> Any:
+        raise StorageError("The disk is full.", name="x")
+
+    monkeypatch.setattr(Committer, "run_race", broken)
+    table = ty.Table.open(uri)
+    data = Path(uri) / "data"
+    before = set(data.iterdir())
+    with held(uri), pytest.raises(OutcomeUnknown, match="took this commit over") as caught:
+        table.append(rows(1))
+    assert len(set(data.iterdir()) - before) == 1, "its rows are still there"
+    assert caught.value.version == 2
+    assert isinstance(table.transactions.outcome(caught.value.transaction_id), ty.outcomes.Unknown)
+    monkeypatch.undo()
+    ty.Table.open(uri).append(rows(2))
+    assert isinstance(table.transactions.outcome(caught.value.transaction_id), ty.outcomes.NotCommitted)
+
+
+def test_who_fails_with_the_lead_in_its_hands_knows(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(self: Committer, *_given: Any) -> Any:
+        raise StorageError("The disk is full.", name="x")
+
+    monkeypatch.setattr(Committer, "run_race", broken)
+    data = Path(uri) / "data"
+    before = set(data.iterdir())
+    futures = in_line(uri, [appending(1)])
+    assert type(futures[0].exception()) is StorageError
+    assert set(data.iterdir()) == before
+
+
+def test_ctrl_c_while_waiting_leaves_the_queue(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(self: LocalPlace, seconds: float) -> int | None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(LocalPlace, "wait", interrupted)
+    with held(uri) as leader:
+        with pytest.raises(KeyboardInterrupt):
+            ty.Table.open(uri).append(rows(1))
+        assert leader.offers(9) == []
+    assert ty.Table.open(uri).append(rows(2)).version == 2
+
+
+@pytest.mark.parametrize("what", ["damaged", "of another name", "files gone", "not new rows", "of a table that is no more"])
+def test_an_offer_that_cannot_be_taken_harms_nobody(uri: str, what: str) -> None:
+    table = ty.Table.open(uri)
+    parent = table.transactions.describe().transaction_id
+    there = table.layout.fragments[0].files[0]
+    fragment = DataFragment(0, (there,), physical_rows=1)
+    gone = replace(fragment, files=(replace(there, path="gone.lance"),))
+    offered = {
+        "damaged": b"\xff\xff",
+        "of another name": Transaction(1, "other", Append((fragment,)), {PARENT: parent}).to_bytes(),
+        "files gone": Transaction(1, "offer", Append((gone,)), {PARENT: parent}).to_bytes(),
+        "not new rows": Transaction(1, "offer", Delete(), {PARENT: parent}).to_bytes(),
+        "of a table that is no more": Transaction(1, "offer", Append((fragment,)), {PARENT: "another"}).to_bytes(),
+    }[what]
+    with held(uri):
+        offer = LocalQueue(uri).place("offer", 0.0)
+        assert not offer.lead()
+        assert offer.join("1-offer.txn", offered)
+    result = table.append(rows(1))
+    assert result.version == 2
+    assert ids_of(ty.Table.open(uri)) == [0, 1]
+    assert offer.wait(LONG) == 0
+    offer.leave()
