@@ -3,7 +3,11 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-WORKERS ?= 2
+# For two cores: quick tests compute all the time; the others wait for processes, servers and disks as often.
+QUICK_WORKERS ?= 2
+WORKERS ?= 4
+# Bytecode is kept whatever the environment asks: each of the hundreds of processes that tests start would compile the package anew.
+export PYTHONDONTWRITEBYTECODE :=
 QUICK := not (spark or server or process or fuzz or slow)
 
 .DEFAULT_GOAL := help
@@ -27,7 +31,7 @@ test: $(STAMP) ## Run all tests, docs examples included; starts the servers it n
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(if $(ARGS),$(ARGS),-p tools.coverage_gate)
 
 check: lint ## Lint, types, imports, and every quick test: no process, server or JVM; before each commit
-	$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal -m "$(QUICK)" $(ARGS)
+	$(BIN)/python -m pytest -q -n $(QUICK_WORKERS) --dist worksteal -m "$(QUICK)" $(ARGS)
 
 coverage: $(STAMP) ## Fail unless tests take every branch of transaction/; part of test
 	$(BIN)/python -m tools.coverage_gate -n $(WORKERS) $(ARGS)

@@ -8,7 +8,13 @@ from collections.abc import Iterator
 import hypothesis
 import pytest
 
-pytest_plugins = ("tests.support.lanes", "tests.support.proving", "tests.support.postgres", "tests.support.spark")
+pytest_plugins = (
+    "tests.support.lanes",
+    "tests.support.proving",
+    "tests.support.selection",
+    "tests.support.postgres",
+    "tests.support.spark",
+)
 
 # The public conformance suites assert like tests; registered here, before any test module imports them.
 SUITES = ("conformance", "record_conformance", "record_process_conformance")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -12,10 +13,11 @@ from typing import Any
 import pytest
 
 from tests.lakes.conftest import ON_EVERY_CATALOG
-from tests.support import lanes, proving
+from tests.support import lanes, proving, selection
 
 ROOT = Path(__file__).parents[2]
-BEGINNINGS = [beginning for beginnings in lanes.BY_PATH.values() for beginning in beginnings]
+TABLES = (*lanes.BY_PATH.values(), *selection.FIRST, selection.SHARES)
+BEGINNINGS = [beginning for beginnings in TABLES for beginning in beginnings]
 
 
 @pytest.mark.parametrize("beginning", BEGINNINGS)
@@ -60,3 +62,41 @@ def test_the_long_form_takes_all(monkeypatch: pytest.MonkeyPatch) -> None:
     assert both() == (50, [0, 1, 2, 3, 4])
     monkeypatch.setattr(proving, "PROVING", False)
     assert both() == (2, [0, 4])
+
+
+CASES: list[dict[str, Any]] = [{"verb": verb, "fault": fault, "path": Path(verb)} for verb in "abc" for fault in range(12)]
+
+
+@pytest.mark.parametrize("share", [2, 3, 5, 30])
+def test_a_share_has_every_value_of_every_parameter(share: int) -> None:
+    kept = selection.chosen(CASES, share)
+    assert {CASES[place]["verb"] for place in kept} == set("abc")
+    assert {CASES[place]["fault"] for place in kept} == set(range(12))
+    assert len(kept) <= max(len(CASES) / share + 3, 14)
+    for verb in "abc":
+        assert len({CASES[place]["fault"] % 2 for place in kept if CASES[place]["verb"] == verb}) == 2 or share == 30
+
+
+def test_a_test_that_is_asked_for_by_name_is_not_left_out() -> None:
+    assert selection.chosen(CASES[7:8], 30) == {0}
+
+
+@dataclass
+class Collected:
+    """As much of a test as its order depends on."""
+
+    nodeid: str
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3, 4, 8])
+def test_workers_begin_with_what_takes_longest(workers: int) -> None:
+    several = [beginning for beginnings in selection.FIRST for beginning in beginnings]
+    names = [f"tests/api/test_quick.py::test_{number}" for number in range(400)]
+    names[50:50] = [f"{beginning}::test_long" for beginning in reversed(several)]
+    ordered: Any = selection.in_order([Collected(name) for name in names], workers)  # type: ignore[misc]
+    found = [item.nodeid for item in ordered]
+    assert sorted(found) == sorted(names)
+    begun = 0
+    for number in range(workers if workers > 1 else 0):
+        assert found[begun].startswith(tuple(several) if number < len(selection.FIRST) else "tests/api/")
+        begun += (len(found) - begun) // (workers - number)

@@ -74,7 +74,7 @@ def test_every_call(tmp_path: Path, handler: str, when: str, capfd: pytest.Captu
     capfd.readouterr()
     calls = range(1, counting.total + 1)
     # The handlers differ only in how a version is created: for the second one those calls are enough.
-    some = sample(calls, 8) if handler == "conditional-put" else []
+    some = sample(calls, 4) if handler == "conditional-put" else []
     chosen = [at for at in calls if at in some or _writes_version(*counting.log[at - 1])]
     assert len(chosen) >= 2 * len(STEPS)
 

@@ -71,10 +71,10 @@ STEPS: Final[dict[str, Told]] = {
     "delete_all": Told(lambda table: table.delete("true"), ["Delete"]),
 }
 MATRIX: Final = pick(
-    [("v1", False, "2.0"), ("v2", True, "2.1"), ("v1", True, "2.2"), ("v2", False, "2.2")],
+    [("v1", False, "2.0"), ("v2", True, "2.1"), ("v1", True, "2.2")],
     [(naming, stable, data_format) for naming in ("v1", "v2") for stable in (False, True) for data_format in ("2.0", "2.1", "2.2")],
 )
-"""All of them; in the short form each naming with and without stable row ids, and each file format."""
+"""All of them; in the short form both namings, stable row ids and none, and each file format."""
 
 
 @pytest.fixture(params=MATRIX, ids=[f"{naming}-{'stable' if stable else 'addresses'}-{fmt}" for naming, stable, fmt in MATRIX])

@@ -18,7 +18,8 @@ from tiltyard.lake import Lake
 from tiltyard_proofs.histories import Anomaly, Define, History, Isolation, Listing, NameStep, Recorder, check, load
 
 PROCESSES = 4
-TRANSACTIONS = pick(400, 2500)
+TRANSACTIONS = pick(240, 2500)
+OF_NAMES = pick(1000, 2000)
 SEED = 20_261
 
 
@@ -83,14 +84,14 @@ def test_no_anomaly_under_faults_and_kills(isolation: Isolation, tmp_path: Path)
 def test_no_anomaly_of_names_under_faults_and_kills(tmp_path: Path) -> None:
     """Tables are made, dropped, renamed and listed by several processes, and what they do depends on names: a serial order explains it."""
     print(f"seed {SEED}")
-    history, deaths, steps = run_processes(str(tmp_path / "lake"), tmp_path / "lake", "serializable", 2000, tmp_path, name_workload)
+    history, deaths, steps = run_processes(str(tmp_path / "lake"), tmp_path / "lake", "serializable", OF_NAMES, tmp_path, name_workload)
     ok = [one for one in history.transactions if one.outcome == "ok"]
     changed = [one for one in ok if any(isinstance(op, Define) for op in one.ops)]
     listed = [one for one in ok if any(isinstance(op, Listing) for op in one.ops)]
     print(f"{len(history)} transactions, {len(ok)} ok, {len(changed)} changed names, {len(listed)} listed them, {deaths} killed")
-    assert len(history) >= 2000
-    assert len(changed) > 300
-    assert len(listed) > 100
+    assert len(history) >= OF_NAMES
+    assert len(changed) > 0.15 * OF_NAMES
+    assert len(listed) > 0.05 * OF_NAMES
     report = check(history, "serializable", names=steps)
     assert report.ok, str(report)
 

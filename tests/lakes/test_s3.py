@@ -21,6 +21,7 @@ from tests.lakes import (
 )
 from tests.lakes.conftest import s3_site
 from tests.support.lakes import Site, add_to_both, both, ids, numbers, stock, together
+from tests.support.proving import sample
 from tests.support.servers import S3Server
 from tiltyard.lake import Lake
 
@@ -75,7 +76,7 @@ def timed(site: Site) -> Any:
     return test_snapshots.timed_lake(site)
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__.removeprefix("test_"))
+@pytest.mark.parametrize("case", sample(CASES, 10), ids=lambda case: case.__name__.removeprefix("test_"))
 def test_through_s3(request: pytest.FixtureRequest, case: Callable[..., None]) -> None:
     case(**{name: request.getfixturevalue(name) for name in inspect.signature(case).parameters})
 

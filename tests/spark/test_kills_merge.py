@@ -20,7 +20,8 @@ from tests.support.proving import pick
 from tests.support.spark_tables import EVERYWHERE, content, rows, table
 from tiltyard.spark import SparkTable
 
-FEW = [POINTS[place] for place in (0, 1, 2, 3, 5, 6, 7, 9, 10, 12)]
+FEW = [POINTS[place] for place in (0, 5, 6, 7, 9, 11, 12)]
+"""While rows are written and around the version, of both ways to merge; a driver that looks for keys dies below."""
 
 
 def expected(where: Path) -> list[dict[str, Any]]:

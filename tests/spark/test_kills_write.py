@@ -22,8 +22,14 @@ if TYPE_CHECKING:
 
 WITH_DRIVER = pick(("after the version",), POINTS)
 ROWS = 40
-STREAMED = [(point, upserts) for number, point in enumerate(POINTS) for upserts in (False, True) if PROVING or number % 2 == upserts]
-"""Where a stream's worker dies, and whether it appends or upserts: both everywhere, or in turn."""
+STREAMED = pick(
+    [
+        ("half of the rows", False), ("task done, not told", True), ("after the transaction file", False),
+        ("before the version", True), ("after the version", False), ("commit done, not told", True),
+    ],
+    [(point, upserts) for point in POINTS for upserts in (False, True)],
+)  # fmt: skip
+"""Where a stream's worker dies, and whether it appends or upserts: both everywhere; or in turn, on either side of each write."""
 FAILED = (PySparkException, Py4JError)
 """What a job ends with when one of its processes is gone."""
 

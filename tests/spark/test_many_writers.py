@@ -18,7 +18,7 @@ from tests.support.spark_killed import KilledSource
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-COMMITS = pick(6, 20)
+COMMITS = pick(4, 20)
 ROWS = 50
 
 

@@ -24,7 +24,7 @@ from tests.support.stateful_rows import MergeDeeds
 
 KINDS: Final = [Kind(stable, keyed, naming) for stable in (False, True) for keyed in (False, True) for naming in ("v1", "v2")]
 SEED: Final = 20261115
-EXAMPLES: Final = pick(6, 25)
+EXAMPLES: Final = pick(4, 25)
 """For each kind of table, with all their steps: 200 altogether in the long form."""
 
 VERBS: Final = """

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.proving import pick
 from tests.support.servers import S3Server
 from tiltyard.interfaces import ObjectStore
 from tiltyard.storage import LocalStore, MemoryStore, open_store
@@ -14,7 +15,7 @@ from tiltyard.testing.stores import LatencyStore
 
 
 class TestLocalOs(ObjectStoreTests):
-    rounds = 100
+    rounds = pick(30, 100)
 
     @pytest.fixture
     def store(self, tmp_path: Path) -> ObjectStore:
@@ -28,7 +29,7 @@ class TestLocalFsync(ObjectStoreTests):
 
 
 class TestMemory(ObjectStoreTests):
-    rounds = 100
+    rounds = pick(30, 100)
 
     @pytest.fixture
     def store(self) -> ObjectStore:
@@ -54,7 +55,7 @@ class TestPowerLossBeforeAnyCrash(ObjectStoreTests):
 
 
 class TestSeaweedFS(ObjectStoreTests):
-    rounds = 8
+    rounds = pick(3, 8)
 
     @pytest.fixture
     def store(self, seaweedfs_server: S3Server, fresh_s3_uri: str) -> ObjectStore:

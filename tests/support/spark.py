@@ -27,6 +27,10 @@ SETTINGS = {
     "spark.ui.showConsoleProgress": "false",
 }
 
+QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""Over so few rows, a second compiler and a collector with threads of its own take half of the processor time."""
+os.environ.setdefault("SPARK_SUBMIT_OPTS", QUICK_JVM)  # read by every driver that a test starts, in whichever process
+
 
 def start_spark(scratch: Path, master: str = "local[2]", **more: str) -> SparkSession:
     """A session whose every file is under ``scratch``; workers see what this process can import."""

@@ -24,11 +24,12 @@ PATIENCE = 20.0
 """Seconds that one is given to take effect."""
 
 CHILD = """
-import sys
+import signal, sys
 import lance.file, lance.fragment  # a module whose import is interrupted stays half made
 import pyarrow as pa
 import tiltyard as ty
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell that runs the tests in the background has it ignored
 uri, kind = sys.argv[1:]
 rows = pa.table({"id": list(range(50_000)), "n": [number % 97 for number in range(50_000)], "s": ["x" * 40] * 50_000})
 number = 0

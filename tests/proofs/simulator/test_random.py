@@ -5,7 +5,7 @@ import pytest
 from tests.support.proving import pick
 from tiltyard_proofs.simulator import describe, run_seed, shrink
 
-RUNS = pick(2_000, 20_000)
+RUNS = pick(1_000, 20_000)
 CHUNK = 250
 
 
