@@ -123,7 +123,7 @@ def lose_catalog(site: Site) -> None:
 
 def marks_in(lake: Lake, name: str) -> list[VersionMarks | None]:
     """What each version of a table says of its lake commit, as the files alone tell it."""
-    log = VersionLog(open_store(uri_of(lake, name), storage_options=lake.where.storage_options))
+    log = VersionLog(open_store(uri_of(lake, name), storage_options=lake.where.storage.options))
     return [VersionMarks.of(log.committed(one.version, one.scheme).transaction) for one in log.versions()]
 
 

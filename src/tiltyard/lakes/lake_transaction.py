@@ -82,7 +82,7 @@ class LakeTransaction(StagedTransaction, TransactionDoor):
 
     def _open(self, touched: StagedTable) -> None:
         assert touched.head is not None
-        finish_before(self._cut, touched.head, self._lake.access_of(touched.head, self._branch))
+        finish_before(self._lake, self._cut, touched.head, self._branch)
         head = touched.head = forked(self._lake, touched.head, self._branch, self._cut.line)
         access = self._lake.access_of(head, self._branch, touched.ground, self.base, self.id, self._says)
         scheme = Scheme(head.naming)

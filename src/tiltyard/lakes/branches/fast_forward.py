@@ -76,7 +76,7 @@ def fast_forward(lake: Lake, branch: str) -> LakeCommit:
     there = lake.catalog.cut(branch)
     begun = lake.branches[branch]
     for head in there.tables.values():
-        finish_before(there, head, lake.access_of(head, branch))  # what the step forgets must not be left for others to finish
+        finish_before(lake, there, head, branch)  # what the step forgets must not be left for others to finish
     fresh = new_line(lake.catalog.runtime.random.uuid())
     plan = Forward(branch, there.line, there.snapshot, fresh, partial(_refuse_tagged, lake, branch))
     plan.check()
