@@ -237,7 +237,7 @@ class Lake(Keeping, Recoverable, LakePieces, LakeDoor):
         fork = origin if origin is not None and origin.branch != head.branch else None
         outside = decided_in_lake(self.catalog, head, there.uri, branch, self.author, fork)
         store, handler = outside(there.uri, there.store)
-        stamp = self.marks_of(head, branch, base, transaction, says).stamp
+        stamp = self.marks_of(head, branch, base, transaction, says).stamp()
         return replace(there, store=store, handler=handler, outside=outside, stamp=stamp)
 
     def marks_of(self, head: TableHead, branch: str, base: int = 0, transaction: str = "", says: str = "") -> Marks:
@@ -255,7 +255,7 @@ class Lake(Keeping, Recoverable, LakePieces, LakeDoor):
         return replace(known)  # with a log and a committer of its own
 
     def forget_stores(self) -> None:
-        """Opens the stores of all tables anew when they are needed next."""
+        """Lets go of the open stores of all tables; each is opened when it is needed next."""
         self._opened.clear()
 
     @property
