@@ -276,7 +276,7 @@ class Lake(Keeping, Recoverable, LakePieces, LakeDoor):
         """The URI of a table's location."""
         return self._where.uri_of(location)
 
-    def root_place(self) -> TableAccess:
+    def root_access(self) -> TableAccess:
         """The directory below which tables live that the lake made."""
         return open_access(self._where.root, self._where.storage, runtime=self.catalog.runtime)
 

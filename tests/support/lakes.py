@@ -272,6 +272,6 @@ def stores_through(wrap: Callable[[ObjectStore], ObjectStore]) -> Iterator[None]
         return opened
 
     with pytest.MonkeyPatch.context() as patched:
-        for name in ("plain_access_of", "root_place"):
+        for name in ("plain_access_of", "root_access"):
             patched.setattr(Lake, name, wrapped(getattr(Lake, name)))
         yield

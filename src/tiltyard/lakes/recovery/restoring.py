@@ -217,7 +217,7 @@ def _begun(target: RestoreTarget, where: LakeLocation, known: Mapping[str, Body]
 def _reconstruct(work: Reconstruction, progress: Progress, since: datetime | None) -> None:
     """Brings the catalog in memory to where the files are."""
     end_deleted_branches(work)
-    sort_directories(work, directories(work.lake.root_place().store))
+    sort_directories(work, directories(work.lake.root_access().store))
     for branch in (MAIN, *work.lake.branches):
         read_branch(work, branch, progress)
     place_staged(work)
