@@ -155,7 +155,7 @@ PATHS: Final[dict[str, Callable[[Path], Callable[[], Any]]]] = {
 BOUNDS: Final = {
     "open + scan": Length(29, 108, 69, 0),
     "append": Length(45, 224, 152, 0),
-    "merge": Length(58, 365, 313, 1),
+    "merge": Length(58, 371, 313, 1),
     "lake transaction": Length(72, 441, 649, 0),
     "spark write": Length(53, 275, 220, 1),
 }

@@ -43,7 +43,7 @@ from tiltyard.verbs.keys.primary_keys import (
     filter_of,
     in_words,
 )
-from tiltyard.verbs.merge_plan import Clause, MergePlan, check_assigned, merge_key, refuse_second_key, update_of, with_row_ids
+from tiltyard.verbs.merge_plan import Clause, MergePlan, merge_key, refuse_second_key, update_of, with_row_ids
 from tiltyard.verbs.update import fitting
 
 
@@ -125,7 +125,7 @@ class _Merge:
 def _prepared(access: TableAccess, manifest: Manifest, plan: MergePlan, source: pa.Table) -> _Merge:
     key, primary = merge_key(manifest, plan.on)
     _check_columns(plan, key, source.schema)
-    check_assigned(plan, key, primary, [field.name for field in manifest.fields if field.parent_id < 0])
+    _check_values(plan, key, primary, [field.name for field in manifest.fields if field.parent_id < 0])
     if primary is not None and key != primary and not plan.allow_duplicates:
         updated = {name for clause in plan.matched if clause.action == "update" for name in clause.columns or source.schema.names}
         refuse_second_key(key.names, primary, inserting=bool(plan.inserts), updated=updated)
@@ -140,25 +140,42 @@ def _prepared(access: TableAccess, manifest: Manifest, plan: MergePlan, source: 
         which = ("source",) if clause.action == "insert" else ("source", "target")
         if clause.condition is not None:
             sides.check(clause.condition, *which)
-        sides.check_values(clause.values, *which)
+        if clause.values:
+            sides.check_values(clause.values, *which)
     for clause in plan.orphans:
-        sides.check_values(clause.values)
+        if clause.values:
+            sides.check_values(clause.values)
     return _Merge(access, manifest, plan, key, key == primary, known, sides, find_base(access, manifest, plan.files.base))
 
 
 def _check_columns(plan: MergePlan, key: Key, given: pa.Schema) -> None:
     if missing := [name for name in key.columns if name not in given.names]:
         raise InvalidInput(f"The source has no column {missing[0]}, which rows are matched by.", argument=missing[0])
-    for clause in plan.clauses:
+    for clause in (*plan.matched, *plan.inserts):
         for name in clause.columns or () if not clause.values else ():
             if name not in given.names:
                 raise InvalidInput(f"The source has no column {name!r} to {clause.action}.", argument="values")
 
 
+def _check_values(plan: MergePlan, key: Key, primary: Key | None, table: Sequence[str]) -> None:
+    """Refuses expressions for columns that are not there, or that could make two rows of one key."""
+    for clause in (*plan.matched, *plan.inserts, *plan.orphans):
+        for name, value in clause.values.items():
+            if name not in table:
+                raise InvalidInput(f"There is no column {name!r}.", argument="values", advice=f"Columns are {', '.join(table)[:120]}.")
+            keys = [*(primary.columns if primary else ()), *(key.columns if clause.action == "insert" else ())]
+            if name in keys and value.strip().replace("`", "") != f"source.{name}":
+                raise InvalidInput(
+                    f"{name!r} is part of a key; an expression for it could make two rows of one key.",
+                    argument="values",
+                    advice="Leave it out, or change it in the source.",
+                )
+
+
 def _fitting(manifest: Manifest, plan: MergePlan, source: pa.Table) -> pa.Table:
     """The source under the types of the table. Where none of its rows is inserted whole it need not have all columns."""
     fields: Sequence[Field] = manifest.fields
-    if not plan.takes_whole_rows:
+    if all(clause.columns is not None for clause in plan.inserts):
         top = {field.id for field in fields if field.parent_id < 0 and field.name in source.column_names}
         fields = _with_members(fields, top)
     match = match_schema(fields, source.schema)
@@ -257,7 +274,7 @@ def _inserts(merge: _Merge, found: Matched) -> tuple[tuple[Any, Clause], ...]:
     new[found.pairs.rows] = False
     left, inserts = np.flatnonzero(new), []
     for clause in merge.plan.inserts:
-        wanted = merge.sides.wanted(left, clause.condition)
+        wanted = np.ones(len(left), np.bool_) if clause.condition is None else merge.sides.wanted(left, clause.condition)
         inserts.append((left[wanted], clause))
         left = left[~wanted]
     return tuple(inserts)
@@ -376,7 +393,8 @@ def _as_schema(schema: pa.Schema, rows: pa.Table, more: pa.Table | None) -> list
     for item in schema:
         found = rows if item.name in rows.column_names else more
         if found is not None and item.name in found.column_names:
-            columns.append(fitting(found.column(item.name), item))
+            column = found.column(item.name)
+            columns.append(column if column.type.equals(item.type) else fitting(column, item))
         else:
             columns.append(cast(pa.nulls(rows.num_rows, storage_type(item.type)), item.type))
     return list(pa.table(columns, schema=schema).to_batches())

@@ -78,11 +78,6 @@ class MergePlan:
     def clauses(self) -> tuple[Clause, ...]:
         return (*self.matched, *self.inserts, *self.orphans)
 
-    @property
-    def takes_whole_rows(self) -> bool:
-        """Whether rows of the source are inserted as they are, which then need all columns that must not be null."""
-        return any(clause.columns is None for clause in self.inserts)
-
 
 Run = Callable[[MergePlan, Mapping[str, str], ReexecutionPolicy], CommitResult]
 
@@ -112,7 +107,7 @@ class MergeBuilder:
         return self._with("matched", Clause("update", _given(where)))
 
     def when_matched_update(self, values: Mapping[str, str] | Sequence[str], where: str | None = None) -> MergeBuilder:
-        """Rows in both take new values, by column, and keep the others; a list of names takes the source's values."""
+        """Rows in both take new values, by column; a list of names takes the source's values."""
         return self._with("matched", Clause("update", _given(where), *_assigned(values)))
 
     def when_matched_delete(self, where: str | None = None) -> MergeBuilder:
@@ -146,7 +141,10 @@ class MergeBuilder:
         return self._with("orphans", Clause("delete", _given(where)))
 
     def when_not_matched_by_source_update(self, values: Mapping[str, str], where: str | None = None) -> MergeBuilder:
-        """Rows that only the table has take new values, by column. Values and ``where`` are over its columns, by their names."""
+        """Rows that only the table has take new values, by column.
+
+        Values and ``where`` are over the table's columns, by their names.
+        """
         if not isinstance(values, Mapping):
             raise InvalidInput("Values are expressions by column: there is no source to take them from.", argument="values")
         return self._with("orphans", Clause("update", _given(where), *_assigned(values)))
@@ -209,21 +207,6 @@ def _assigned(values: Mapping[str, str] | Sequence[str]) -> tuple[tuple[str, ...
     if not all(isinstance(value, str) for value in values.values()):
         raise InvalidInput('A value is a SQL expression as text, such as "source.x + 1".', argument="values")
     return names, dict(values)
-
-
-def check_assigned(plan: MergePlan, key: Key, primary: Key | None, table: Collection[str]) -> None:
-    """Refuses expressions for columns that are not there, or that could make two rows of one key."""
-    for clause in plan.clauses:
-        fixed = {*key.columns, *(primary.columns if primary else ())} if clause.action == "insert" else primary.columns if primary else ()
-        for name, value in clause.values.items():
-            if name not in table:
-                raise InvalidInput(f"There is no column {name!r}.", argument="values", advice=f"Columns are {', '.join(table)[:120]}.")
-            if name in fixed and value.strip().replace("`", "") != f"source.{name}":
-                raise InvalidInput(
-                    f"{name!r} is part of a key; an expression for it could make two rows of one key.",
-                    argument="values",
-                    advice="Leave it out, or change it in the source.",
-                )
 
 
 def merge_key(manifest: Manifest, on: Sequence[str] | None) -> tuple[Key, Key | None]:

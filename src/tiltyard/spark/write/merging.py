@@ -138,7 +138,7 @@ class SparkMerge:
         return self._with("target_only", SparkClause("update", _condition(where), self._values(values)))
 
     def mark_generations_merged(self, generations: Mapping[str | UUID, int]) -> SparkMerge:
-        """Records in the same commit up to which generation shards of a write-ahead log are merged; see ``MergeBuilder``."""
+        """Records in the same commit up to which generation shards are merged; see ``MergeBuilder``."""
         return replace(self, _plan=replace(self._plan, generations=(*self._plan.generations, *merged_generations(generations))))
 
     def execute(self, *, message: str | None = None, commit: ty.CommitOptions | None = None) -> ty.CommitResult:

@@ -135,11 +135,9 @@ class Sides:
         found = [self._holds(chunk, condition) for chunk in pairs.chunks()]
         return np.concatenate([np.empty(0, np.bool_), *found])
 
-    def wanted(self, rows: Numbers, condition: str | None) -> npt.NDArray[np.bool_]:
+    def wanted(self, rows: Numbers, condition: str) -> npt.NDArray[np.bool_]:
         """For which rows of the source a condition over ``source.`` columns holds."""
-        found = np.ones(len(rows), np.bool_)
-        if condition is None:
-            return found
+        found = np.zeros(len(rows), np.bool_)
         for begin in range(0, len(rows), CHUNK):
             part = slice(begin, begin + CHUNK)
             found[part] = self._evaluated(self._of_rows(rows[part], condition), len(rows[part]), condition)
