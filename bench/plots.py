@@ -19,8 +19,10 @@ PLOTS: Final = PAGE.parent / "plots"
 SECTIONS: Final = {"Figures": "commits", "The verbs": "verbs", "The lake": "lake", "Spark": "spark"}
 """Headings of the page whose first table is drawn, and the name of the plot."""
 
-WIDTH: Final = 860
-LABELS: Final = 430
+WIDTH: Final = 920
+LABELS: Final = 480
+FIGURE: Final = 40
+"""Room that the figure behind a bar takes."""
 ROW: Final = 26
 TOP: Final = 34
 BETTER, WORSE, INK, PALE = "#3949ab", "#c2571a", "#222222", "#bbbbbb"
@@ -74,7 +76,9 @@ def _lines(found: list[Bar], scale: float, height: int) -> Iterator[str]:
         yield f'<text x="{LABELS - 8}" y="{top + 14}" text-anchor="end" fill="{INK}">{escape(bar.name)}</text>'
         yield f'<rect x="{LABELS}" y="{top + 2}" width="{bar.ratio * scale:.1f}" height="{ROW - 10}" fill="{color}"/>'
         place = LABELS + (bar.aim or 0.0) * scale
-        label = place if end < place < end + 40 else end  # not through the tick
+        label = end
+        for line in sorted((place, parity)):  # neither the tick nor parity through the figure
+            label = line if label <= line < label + FIGURE else label
         yield f'<text x="{label + 6:.1f}" y="{top + 15}" fill="{INK}">{bar.ratio:.2f}</text>'
         if bar.aim is not None:
             yield f'<line x1="{place:.1f}" y1="{top - 1}" x2="{place:.1f}" y2="{top + ROW - 5}" stroke="{INK}" stroke-width="2"/>'

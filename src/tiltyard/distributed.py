@@ -17,6 +17,7 @@ from collections.abc import Iterable as _Iterable
 from collections.abc import Mapping as _Mapping
 from collections.abc import Sequence as _Sequence
 from typing import Any as _Any
+from uuid import UUID as _UUID
 
 import pyarrow as _pa
 
@@ -30,6 +31,7 @@ from tiltyard.options import TableOptions as _TableOptions
 from tiltyard.options import storage_of as _storage_of
 from tiltyard.table import Table as _Table
 from tiltyard.table import TableReader as _TableReader
+from tiltyard.transaction.operations import CompactedSsTable as _CompactedSsTable
 from tiltyard.transaction.verify import last_number as _last_number
 from tiltyard.transaction.verify import mark as _mark
 from tiltyard.verbs.distributed.column_tasks import ColumnTask
@@ -44,6 +46,7 @@ from tiltyard.verbs.engine.access import open_access as _open_access
 from tiltyard.verbs.engine.reexecution import commit_terms as _commit_terms
 from tiltyard.verbs.engine.sql_expressions import condition as _condition
 from tiltyard.verbs.indices.build_index import IndexTask
+from tiltyard.verbs.indices.mem_wal import compacted as _compacted
 from tiltyard.verbs.write import Writing as _Writing
 
 __all__ = [
@@ -61,6 +64,7 @@ __all__ = [
     "create_table",
     "join_rows",
     "last_done",
+    "merged_generations",
     "new_table",
     "once",
     "pack_rows",
@@ -81,6 +85,15 @@ def whole_condition(text: str, schema: _pa.Schema, argument: str = "filter") -> 
         InvalidInput: it is not one expression, names a column that is not there, or is not true or false.
     """
     return _condition(text, schema, argument)
+
+
+def merged_generations(generations: _Mapping[str | _UUID, int]) -> tuple[_CompactedSsTable, ...]:
+    """Generations by shard of a write-ahead log, as ``RowPlan.generations`` has them.
+
+    Raises:
+        InvalidInput: a shard is no uuid, or a generation no number from 0 on.
+    """
+    return _compacted(generations)
 
 
 def new_table(

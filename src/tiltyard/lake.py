@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import Any, Literal, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
 from tiltyard.catalog.catalog import Catalog
 from tiltyard.catalog.expiry import expired_among
@@ -41,6 +41,9 @@ from tiltyard.verbs.table_history import parse_moment
 
 T = TypeVar("T")
 
+MANY_TABLES: Final = 256
+"""How many tables' stores a lake keeps open, with what these know of their directories."""
+
 
 class Lake(Keeping, Recoverable, LakePieces, LakeDoor):
     """Many tables under one catalog. Opened by ``Lake.open``; safe to share between threads.
@@ -65,6 +68,7 @@ class Lake(Keeping, Recoverable, LakePieces, LakeDoor):
         self.author = author
         self.branch = branch
         self.url = records.url
+        self._opened: dict[str, TableAccess] = {}
 
     def __repr__(self) -> str:
         branch = f", branch={self.branch!r}" if self.branch != MAIN else ""
@@ -112,9 +116,8 @@ class Lake(Keeping, Recoverable, LakePieces, LakeDoor):
         runtime = there.runtime or system_runtime()
         if author is not None and not isinstance(author, str):
             raise InvalidInput(f"The author is text, not {author!r}.", argument="author")
-        where, records = open_where(uri, root, catalog, there.options, there.durability, runtime, create=create)
+        where, records = open_where(uri, root, catalog, there, runtime, create=create)
         try:
-            where = replace(where, verify=there.verify, isolate=there.isolate)
             lake = cls(where, records, runtime, check_text(author, "The author", "author") if author else somebody())
             lake._where = settle_owner(where, lake.catalog, create=create)
             recover(lake)
@@ -141,7 +144,7 @@ class Lake(Keeping, Recoverable, LakePieces, LakeDoor):
         """
         cut = self.catalog.cut(self.branch)
         head = self._head(cut, name)
-        finish_before(cut, head, self.access_of(head, self.branch))
+        finish_before(self, cut, head, self.branch)
         origin, head = head, forked(self, head, self.branch, cut.line)
         access = self.access_of(head, self.branch, origin, cut.snapshot)
         if not head.quarantine:
@@ -232,19 +235,28 @@ class Lake(Keeping, Recoverable, LakePieces, LakeDoor):
         """
         there = self.plain_access_of(head).on_branch(head.branch)
         fork = origin if origin is not None and origin.branch != head.branch else None
-        access = there.decided_by(decided_in_lake(self.catalog, head, there.uri, branch, self.author, fork))
-        return replace(access, stamp=self.marks_of(head, branch, base, transaction, says).stamp)
+        outside = decided_in_lake(self.catalog, head, there.uri, branch, self.author, fork)
+        store, handler = outside(there.uri, there.store)
+        stamp = self.marks_of(head, branch, base, transaction, says).stamp()
+        return replace(there, store=store, handler=handler, outside=outside, stamp=stamp)
 
     def marks_of(self, head: TableHead, branch: str, base: int = 0, transaction: str = "", says: str = "") -> Marks:
         """The marks that every commit to a table carries."""
         return Marks(self.id, head.id, head.name, branch, branch_id_of(head, branch), base, self.author, transaction, says)
 
     def plain_access_of(self, head: TableHead) -> TableAccess:
-        """Where a table lives, as clients see it that do not know the lake."""
-        where = self._where
-        home = where.uri_of(head.location)
-        storage = Storage(where.storage_options, where.durability, verify=where.verify, isolate=where.isolate)
-        return open_access(home, storage, runtime=self.catalog.runtime)
+        """Where a table lives, as clients see it that do not know the lake. Its store is opened once."""
+        home = self._where.uri_of(head.location)
+        known = self._opened.get(home)
+        if known is None:
+            if len(self._opened) >= MANY_TABLES:
+                self._opened.clear()
+            known = self._opened.setdefault(home, open_access(home, self._where.storage, runtime=self.catalog.runtime))
+        return replace(known)  # with a log and a committer of its own
+
+    def forget_stores(self) -> None:
+        """Lets go of the open stores of all tables; each is opened when it is needed next."""
+        self._opened.clear()
 
     @property
     def where(self) -> LakeLocation:
@@ -264,10 +276,9 @@ class Lake(Keeping, Recoverable, LakePieces, LakeDoor):
         """The URI of a table's location."""
         return self._where.uri_of(location)
 
-    def root_place(self) -> TableAccess:
+    def root_access(self) -> TableAccess:
         """The directory below which tables live that the lake made."""
-        where = self._where
-        return open_access(where.root, Storage(where.storage_options, where.durability), runtime=self.catalog.runtime)
+        return open_access(self._where.root, self._where.storage, runtime=self.catalog.runtime)
 
     # ---- transactions ----------------------------------------------------------------------------------------------------------
 
@@ -412,7 +423,7 @@ class Lake(Keeping, Recoverable, LakePieces, LakeDoor):
         if branch != MAIN:
             self.branches[branch]
         other = Lake(self._where, self.catalog.records, self.catalog.runtime, self.author, branch)
-        other._where = self._where
+        other._opened = self._opened
         return other
 
 

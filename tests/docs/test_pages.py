@@ -24,6 +24,14 @@ def test_the_conflict_table_is_in_step_with_the_rules() -> None:
     assert page == conflict_table.page_with_table(page), "run `python tools/conflict_table.py`"
 
 
+@pytest.mark.parametrize(("ratio", "aim"), [(0.93, None), (0.9, 0.95), (0.97, 1.0), (0.99, 1.05), (1.2, 1.0), (0.2, 0.5)])
+def test_no_line_of_a_plot_goes_through_a_figure(ratio: float, aim: float | None) -> None:
+    drawn = plots.draw([plots.Bar("one", ratio, aim)])
+    figure = float(re.findall(r'<text x="([0-9.]+)" y="49"', drawn)[0])
+    ticks = [float(place) for place in re.findall(r'<line x1="([0-9.]+)"', drawn)]
+    assert [tick for tick in ticks if figure - 1 < tick < figure + 30] == []
+
+
 def test_the_plots_are_in_step_with_the_benchmark_page() -> None:
     drawn = plots.plots()
     assert len(drawn) == 4

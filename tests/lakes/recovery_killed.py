@@ -6,13 +6,12 @@ tells the names of all steps; then a run dies at each.
 
 from __future__ import annotations
 
-import multiprocessing
 import shutil
 from collections.abc import Callable
-from multiprocessing.context import ForkServerContext
 from pathlib import Path
 from typing import Any
 
+import tests.support.lake_killed as killed
 import tiltyard.lakes.opening as opening
 import tiltyard.lakes.recovery.backup as backups
 import tiltyard.verbs.engine.access as places
@@ -62,20 +61,9 @@ def run_child(name: str, uri: str, arguments: dict[str, Any], file: Path, deadly
     steps.take("done")
 
 
-_context: ForkServerContext | None = None
-
-
 def child(*arguments: Any) -> int:
     """Runs a child to its end or its death; what it ended with."""
-    global _context
-    if _context is None:
-        _context = multiprocessing.get_context("forkserver")
-        _context.set_forkserver_preload([__name__])
-    process = _context.Process(target=run_child, args=arguments)
-    process.start()
-    process.join()
-    assert process.exitcode is not None
-    return process.exitcode
+    return killed.child(*arguments, target=run_child)
 
 
 class Pristine:

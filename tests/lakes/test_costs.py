@@ -10,11 +10,14 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 import pytest
 
+import tiltyard.lake
 from tests.support.lakes import InterposedRecords, Site, add_to_both, both, ids, numbers, stores_through, through, together, two_tables
 from tiltyard.catalog.value_codec import BUCKET
-from tiltyard.interfaces import ObjectStore
+from tiltyard.interfaces import ObjectStore, Runtime
 from tiltyard.lake import Lake
+from tiltyard.options import Storage
 from tiltyard.testing import CountingRecords, CountingStore
+from tiltyard.verbs.engine.access import TableAccess, open_access
 
 
 @dataclass
@@ -89,6 +92,26 @@ def test_the_costs_do_not_grow_with_the_number_of_tables(site: Site) -> None:
     (catalog, store), *others = found.values()
     assert catalog == (1, 2)
     assert all(one == (catalog, store) for one in others), found
+
+
+def test_the_store_of_a_table_is_opened_once_for_all_transactions(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[str] = []
+
+    def noted(uri: str, *given: Storage, runtime: Runtime) -> TableAccess:
+        opened.append(uri)
+        return open_access(uri, *given, runtime=runtime)
+
+    monkeypatch.setattr(tiltyard.lake, "open_access", noted)
+    lake.forget_stores()
+    for number in (2, 3):
+        with lake.transaction() as tx:
+            add_to_both(tx, number)
+    assert (len(opened), len(set(opened))) == (2, 2)
+    stores = {id(lake.plain_access_of(head).store) for head in lake.catalog.cut("main").tables.values() for _ in range(2)}
+    assert len(stores) == len(lake.tables())
+    lake.cleanup(dry_run=True)
+    lake.table("a")
+    assert opened.count(opened[0]) == 2, "a cleanup may have removed directories that the store knew"
 
 
 def test_a_table_is_opened_once_and_costs_nothing_the_second_time(lake: Lake) -> None:

@@ -123,7 +123,7 @@ def lose_catalog(site: Site) -> None:
 
 def marks_in(lake: Lake, name: str) -> list[VersionMarks | None]:
     """What each version of a table says of its lake commit, as the files alone tell it."""
-    log = VersionLog(open_store(uri_of(lake, name), storage_options=lake.where.storage_options))
+    log = VersionLog(open_store(uri_of(lake, name), storage_options=lake.where.storage.options))
     return [VersionMarks.of(log.committed(one.version, one.scheme).transaction) for one in log.versions()]
 
 
@@ -186,7 +186,7 @@ def test_names_tags_and_branches_leave_a_journal(site: Site) -> None:
     lake.tags.create("monday")
     lake.branches.create("trial")
     lake.table("c").append(numbers(2))
-    store = lake.root_place().store
+    store = lake.root_access().store
     found = list(entries(store))
     assert {(one.branch, one.snapshot) for one in found} == {("main", 1), ("main", 2), ("main", 3)}, "only what changes names"
     last = read_entry(store, max(found, key=lambda one: one.snapshot).path)
@@ -212,7 +212,7 @@ def test_a_cleanup_writes_what_is_missing_in_the_journal(site: Site) -> None:
     shutil.rmtree(root / "_tiltyard" / "lake" / "names")
     shutil.rmtree(root / "_tiltyard" / "lake" / "tags")
     lake.cleanup()
-    store = lake.root_place().store
+    store = lake.root_access().store
     (entry,) = entries(store)
     body = read_entry(store, entry.path)
     assert body is not None
@@ -225,7 +225,7 @@ def test_a_cleanup_writes_what_is_missing_in_the_journal(site: Site) -> None:
 
 def test_the_root_says_whose_it_is_without_credentials(site: Site) -> None:
     lake = site.open()
-    text = lake.root_place().store.get(CLAIM).decode()
+    text = lake.root_access().store.get(CLAIM).decode()
     assert json.loads(text)["lake"] == lake.id
     assert "password" not in text
     assert "@" not in text
@@ -255,7 +255,7 @@ def test_a_second_catalog_in_the_same_place_is_refused(tmp_path: Path, first: An
         Lake.open(tmp_path / "lake", catalog=second)
     with Lake.open(tmp_path / "lake") as lake:
         assert lake.tables() == ["a", "b"]
-        assert read_claim(lake.root_place().store) is not None, "a lake of an earlier release claims its root when it is opened"
+        assert read_claim(lake.root_access().store) is not None, "a lake of an earlier release claims its root when it is opened"
 
 
 def test_another_root_is_refused_and_a_moved_one_is_not(site: Site, tmp_path: Path) -> None:
@@ -291,7 +291,7 @@ def test_a_catalog_file_that_was_moved_is_still_the_lakes(tmp_path: Path) -> Non
     with Lake.open(f"sqlite:///{tmp_path}/two.db", root=root) as lake:
         assert both(lake) == ([1], [1])
     with Lake.open(f"sqlite:///{tmp_path}/two.db") as lake:
-        claim = read_claim(lake.root_place().store)
+        claim = read_claim(lake.root_access().store)
         assert claim is not None
         assert claim.catalog.at.endswith("two.db")
 
@@ -304,7 +304,7 @@ def test_of_lakes_that_are_made_at_once_over_one_root_one_is(tmp_path: Path) -> 
         made = [one for one in results if isinstance(one, Lake)]
         assert len(made) == 1, results
         assert all(isinstance(one, Lake | OwnershipError) for one in results), results
-        claim = read_claim(made[0].root_place().store)
+        claim = read_claim(made[0].root_access().store)
         assert claim is not None
         assert claim.lake == made[0].id
         made[0].close()
@@ -323,7 +323,7 @@ def test_a_lake_that_is_made_right_before_ours_keeps_the_root(tmp_path: Path, mo
     monkeypatch.setattr("tiltyard.lakes.opening.make_claim", late)
     with pytest.raises(OwnershipError, match=r"first\.db"):
         Lake.open(f"sqlite:///{tmp_path}/second.db", root=tmp_path / "data")
-    claim = read_claim(first[0].root_place().store)
+    claim = read_claim(first[0].root_access().store)
     assert claim is not None
     assert claim.lake == first[0].id
 
@@ -340,7 +340,7 @@ def test_a_claim_whose_maker_died_is_gone_on_from(site: Site, monkeypatch: pytes
         with pytest.raises(KeyboardInterrupt):
             site.open()
     lake = site.open()
-    claim = read_claim(lake.root_place().store)
+    claim = read_claim(lake.root_access().store)
     assert claim is not None
     assert claim.lake == lake.id
     assert lake.check().ok

@@ -147,7 +147,7 @@ def level_after(lake: Lake, use: Use) -> ReadLevel:
         use(table)
     except TiltyardError:
         pass  # what it was told then is told by the error
-    level = tx._reads.level(lake.catalog.cut().tables["a"].id)
+    level = tx._scope.reads.level(lake.catalog.cut().tables["a"].id)
     tx.rollback()
     return level
 
@@ -212,8 +212,8 @@ Noted = tuple[dict[str, ReadLevel], tuple[str, ...], bool]
 
 def noted(lake: Lake, tx: LakeTransaction) -> Noted:
     heads = lake.catalog.cut().tables
-    levels: dict[str, ReadLevel] = {name: level for name, head in heads.items() if (level := tx._reads.level(head.id)) != "nothing"}
-    return levels, tx._reads.absent, tx._reads.names is not None
+    levels: dict[str, ReadLevel] = {name: level for name, head in heads.items() if (level := tx._scope.reads.level(head.id)) != "nothing"}
+    return levels, tx._scope.reads.absent, tx._scope.reads.names is not None
 
 
 def missing(tx: LakeTransaction) -> None:
@@ -233,10 +233,8 @@ OF_A_TRANSACTION: dict[str, tuple[Callable[[LakeTransaction], Any], Noted]] = {
 }
 SAYS_NOTHING = {
     "base": "the number of its snapshot: where it stands, as a clock would say, not what is there",
-    "check_open": "of itself",
     "commit": "the end of it: what it read is compared there",
     "in_doubt": "of itself",
-    "note_read": "how its tables have reads noted",
     "publish_through": "has a fast-forward decide",
     "rearrange": "for a fast-forward, which has read the cut; it returns nothing",
     "rollback": "the end of it",

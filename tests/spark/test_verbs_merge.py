@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pyarrow as pa
 import pytest
@@ -27,6 +28,12 @@ PLANS: dict[str, Step] = {
     "mirror": lambda m: m.when_matched_update_all().when_not_matched_insert_all().when_not_matched_by_source_delete(),
     "delete what is gone": lambda m: m.when_not_matched_by_source_delete(),
     "some columns": lambda m: m.when_matched_update(["s", "n"]).when_not_matched_insert_all(),
+    "values": lambda m: (
+        m.when_matched_update({"n": "source.n + target.n"}, "source.n > 20")
+        .when_not_matched_insert({"id": "source.id", "s": "source.s || '!'"}, "source.n > 20")
+        .when_not_matched_insert({"id": "source.id", "n": "source.n"})
+        .when_not_matched_by_source_update({"n": "0 - 1"})
+    ),
     "two clauses": lambda m: m.when_matched_delete("source.n > 50").when_matched_update_all("target.n > 20").when_not_matched_insert_all(),
 }
 """Merges whose words mean the same to the table's own verb and to Spark."""
@@ -51,6 +58,21 @@ def test_a_merge_in_executors_is_what_the_table_does_itself(spark: SparkSession,
     assert there.check().ok
     assert there.history(1)[0].message == "spark"
     assert _untouched_ids(there, here) if stable else True
+
+
+@pytest.mark.parametrize("where", ["driver", "executors"])
+def test_progress_of_a_write_ahead_log_is_part_of_the_merge(spark: SparkSession, tmp_path: Path, where: str) -> None:
+    made = table(tmp_path / "t")
+    made.indices.mem_wal.initialize(sharding=ty.WalSharding(unsharded=True))
+    work = EVERYWHERE if where == "executors" else Work()
+    shard, source = UUID(int=1), as_frame(spark, rows(90, 110, SEED))
+    merge = SparkTable(spark, made, work).merge(source).when_matched_update_all().when_not_matched_insert_all()
+    merge.mark_generations_merged({shard: 3}).execute()
+    assert made.refresh().indices.mem_wal.generations == {str(shard): 3}
+    with pytest.raises(ty.IncompatibleConflict):
+        merge.mark_generations_merged({shard: 3}).execute()
+    with pytest.raises(ty.InvalidInput, match="uuid"):
+        merge.mark_generations_merged({"one": 1})
 
 
 @pytest.mark.parametrize("name", ["upsert", "two clauses"])

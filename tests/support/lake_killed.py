@@ -161,7 +161,7 @@ def child(*arguments: Any, target: Callable[..., None] = run_child) -> int:
     global _context
     if _context is None:
         _context = multiprocessing.get_context("forkserver")
-        _context.set_forkserver_preload([__name__])
+        _context.set_forkserver_preload([__name__, target.__module__])
     process = _context.Process(target=target, args=arguments)
     process.start()
     process.join()

@@ -13,7 +13,7 @@ import lance
 import pyarrow as pa
 import pytest
 
-import tiltyard.lake
+from tiltyard.catalog.lake_values import TableHead
 from tiltyard.catalog.records import Body, Decide, Found, Records
 from tiltyard.errors import StorageError
 from tiltyard.interfaces import ObjectStore, Runtime, SystemRandomness
@@ -22,6 +22,7 @@ from tiltyard.lakes.lake_snapshot import LakeSnapshot
 from tiltyard.lakes.lake_transaction import LakeTransaction
 from tiltyard.options import Storage
 from tiltyard.testing import ManualClock
+from tiltyard.verbs.engine.access import TableAccess
 
 T = TypeVar("T")
 
@@ -103,7 +104,7 @@ def add_to_both(tx: LakeTransaction, *values: int) -> LakeTransaction:
 
 def stock(lake: Lake, name: str) -> lance.LanceDataset:
     """The table as pylance sees it who knows nothing of the lake."""
-    options = lake._where.storage_options
+    options = lake._where.storage.options
     return lance.dataset(uri_of(lake, name), storage_options=dict(options) if options else None)
 
 
@@ -116,7 +117,7 @@ class Located(str):
 def uri_of(lake: Lake, name: str) -> Located:
     """Where a table lives, asked of the catalog alone, so that nothing is finished or adopted on the way."""
     uri = Located(lake._where.uri_of(lake.catalog.cut(lake.branch).tables[name.replace(".", "$")].location))
-    uri.options = lake._where.storage_options
+    uri.options = lake._where.storage.options
     return uri
 
 
@@ -261,16 +262,16 @@ def through(lake: Lake, wrap: Callable[[Records], R]) -> R:
 
 @contextmanager
 def stores_through(wrap: Callable[[ObjectStore], ObjectStore]) -> Iterator[None]:
-    """Puts something between lakes and the stores of all tables that are opened meanwhile."""
-    lake = vars(tiltyard.lake)
-    plain = lake["open_access"]
+    """Puts something between lakes and their root, and the stores of all tables that are opened meanwhile."""
 
-    def opened(*args: Any, **more: Any) -> Any:
-        place = plain(*args, **more)
-        return replace(place, store=wrap(place.store))
+    def wrapped(plain: Callable[..., TableAccess]) -> Callable[..., TableAccess]:
+        def opened(lake: Lake, *given: TableHead) -> TableAccess:
+            access = plain(lake, *given)
+            return replace(access, store=wrap(access.store))
 
-    lake["open_access"] = opened
-    try:
+        return opened
+
+    with pytest.MonkeyPatch.context() as patched:
+        for name in ("plain_access_of", "root_access"):
+            patched.setattr(Lake, name, wrapped(getattr(Lake, name)))
         yield
-    finally:
-        lake["open_access"] = plain

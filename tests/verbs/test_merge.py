@@ -205,6 +205,95 @@ def test_the_first_clause_whose_condition_holds_decides(tmp_path: Path) -> None:
         table.merge(source).when_matched_update_all().when_matched_delete()
 
 
+@STABLE
+@KEYS
+def test_values_that_are_expressions(tmp_path: Path, stable: bool, key: list[str]) -> None:
+    root = tmp_path / "t"
+    table = _make(root, key, stable=stable)
+    before = _ids(root)
+    source = _table([_row(one, x=one * 10, s="new") for one in (1, 4, 5, 20, 21, 22)])
+    merge = table.merge(source, _on(key))
+    merge = merge.when_matched_update({"x": "target.x + source.x + 1", "s": "target.s || '!'"}, "source.id < 5").when_matched_update(["x"])
+    merge = merge.when_not_matched_insert({"x": "-source.x", "g": "source.g"}, "source.id = 20")
+    merge = merge.when_not_matched_insert(["s", "g"], "source.id = 21")
+    merge = merge.when_not_matched_by_source_update({"x": "id * 100", "s": "NULL"}, "id >= 10").when_not_matched_by_source_delete("id = 0")
+    result = merge.execute()
+    assert result.rows == {"inserted": 2, "updated": 5, "deleted": 1}
+    kept = [_row(one) for one in (2, 3, 6, 7, 8, 9)]
+    both = [_row(1, 11, "s1!"), _row(4, 41, "s4!"), _row(5, 50)]
+    alone = [{**_row(one), "x": one * 100, "s": None} for one in (10, 11)]
+    new = [{**_row(20), "x": -200, "s": None}, {**_row(21, s="new"), "x": None}]
+    assert _seen(root) == _model(*kept, *both, *alone, *new)
+    if stable:
+        after = _ids(root)
+        assert {row: number for row, number in after.items() if row in before} == {row: before[row] for row in before if row in after}
+
+
+def test_of_several_clauses_for_rows_of_one_side_the_first_decides(tmp_path: Path) -> None:
+    table = _make(tmp_path / "t", ["id"])
+    merge = table.merge(_table([_row(20), _row(21)]))
+    merge = merge.when_not_matched_insert({"x": "1"}, "source.id = 20").when_not_matched_insert({"x": "2"})
+    merge = merge.when_not_matched_by_source_delete("id < 2").when_not_matched_by_source_update({"x": "9"}, "id < 3")
+    assert merge.execute().rows == {"inserted": 2, "updated": 1, "deleted": 2}
+    assert table.to_arrow(["id", "x"], "x > 0").sort_by("id").to_pylist() == [{"id": 2, "x": 9}, {"id": 20, "x": 1}, {"id": 21, "x": 2}]
+
+
+@pytest.mark.parametrize(
+    ("clause", "said"),
+    [
+        (lambda m: m.when_matched_update({"x": "source.none"}), "none"),
+        (lambda m: m.when_matched_update({"none": "1"}), "no column 'none'"),
+        (lambda m: m.when_matched_update({"id": "source.id + 1"}), "two rows of one key"),
+        (lambda m: m.when_not_matched_insert({"id": "source.id + 1", "x": "1"}), "two rows of one key"),
+        (lambda m: m.when_not_matched_by_source_update({"id": "id + 1"}), "two rows of one key"),
+        (lambda m: m.when_not_matched_insert({"x": "target.x"}), "target"),
+        (lambda m: m.when_not_matched_insert(["none"]), "no column 'none' to insert"),
+        (lambda m: m.when_not_matched_by_source_update({"x": "source.x"}), "source"),
+        (lambda m: m.when_not_matched_by_source_update(["x"]), "there is no source"),
+        (lambda m: m.when_matched_update({"x": 1}), "SQL expression"),
+        (lambda m: m.when_matched_update({}), "at least one"),
+        (lambda m: m.when_matched_update({"x": "'no number'"}), "does not fit"),
+        (lambda m: m.when_not_matched_insert_all().when_not_matched_insert({"x": "1"}), "No row is left for insert"),
+        (lambda m: m.when_not_matched_by_source_delete().when_not_matched_by_source_update({"x": "1"}), "No row is left for update"),
+    ],
+)
+def test_values_that_are_refused(tmp_path: Path, clause: Callable[[ty.MergeBuilder], ty.MergeBuilder], said: str) -> None:
+    table = _make(tmp_path / "t", ["id"])
+    with pytest.raises(InvalidInput, match=said):
+        clause(table.merge(_table([_row(1), _row(30)]))).execute()
+    assert table.refresh().version == 1
+
+
+def test_the_key_may_be_said_as_it_is(tmp_path: Path) -> None:
+    table = _make(tmp_path / "t", ["id"])
+    merge = table.merge(_table([_row(1), _row(30)])).when_matched_update({"id": "source.id", "x": "7"})
+    merge.when_not_matched_insert({"id": "source.`id`", "x": "8"}).execute()
+    assert table.to_arrow(["id", "x"], "x > 0").sort_by("id").to_pylist() == [{"id": 1, "x": 7}, {"id": 30, "x": 8}]
+
+
+def test_values_of_columns_that_take_no_null(tmp_path: Path) -> None:
+    schema = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("x", pa.int64(), nullable=False), ("s", pa.string())])
+    table = ty.Table.create(tmp_path / "t", pa.table({"id": [1], "x": [1], "s": ["a"]}, schema=schema), primary_key=["id"])
+    source = pa.table({"id": [1, 2], "s": ["b", "c"]})
+    with pytest.raises(InvalidInput, match="x"):
+        table.merge(source).when_not_matched_insert(["s"]).execute()
+    table.merge(source).when_not_matched_insert({"x": "length(source.s)", "s": "source.s"}).execute()
+    assert table.to_arrow().sort_by("id").to_pylist() == [{"id": 1, "x": 1, "s": "a"}, {"id": 2, "x": 1, "s": "c"}]
+    assert table.check().problems == ()
+
+
+def test_many_values_come_in_the_order_of_their_rows(tmp_path: Path) -> None:
+    count = (1 << 16) + 100
+    numbers = pa.array(range(count), pa.int64())
+    table = ty.Table.create(tmp_path / "t", pa.table({"id": numbers, "x": numbers}), primary_key=["id"])
+    source = pa.table({"id": pa.array(range(50, count + 50), pa.int64()), "x": pa.array(range(50, count + 50), pa.int64())})
+    merge = table.merge(source.take(pa.array([*range(count)][::-1]))).when_matched_update({"x": "source.x * 2 + target.x"})
+    result = merge.when_not_matched_insert({"x": "source.id + 1"}).when_not_matched_by_source_update({"x": "-id"}).execute()
+    assert result.rows == {"inserted": 50, "updated": count, "deleted": 0}
+    rows = table.to_arrow().sort_by("id").to_pydict()
+    assert rows["x"] == [-one if one < 50 else one * 3 if one < count else one + 1 for one in rows["id"]]
+
+
 def test_conditions_over_odd_names_and_types(tmp_path: Path) -> None:
     rows = pa.table({"id": [1, 2, 3], "a b": [1.5, 2.5, None], "t": pa.array([1, 2, 3], pa.timestamp("us")), "v": [[1], [2], [3]]})
     table = ty.Table.create(tmp_path / "t", rows, primary_key=["id"])

@@ -14,12 +14,12 @@ Lake
     ``catalog``            ``Catalog``: heads, snapshots, transactions
     ``lake_values``        ``TableHead``, ``Cut``, ``Snapshot``, ``Publication``; ``value_codec`` as records
     ``publishing``         the decision: ``decide``
+    ``read_set``           where a transaction stands and what it read, for serializable isolation
     ``snapshot_index``     snapshots of the past
     ``line_identity``      ids of branches whose names are reused
     ``forwarding``         fast-forward of a branch, in one step
     ``expiry``             outcomes and idempotency keys that expire
 Versions
-    ``staging``            versions that only an open transaction sees
     ``ledger``             decides versions of a table in the catalog; adopts those of foreign writers
     ``marks``              what files of a lake say of their owner
     ``commit_store``       a database that decides for a table without a lake

@@ -12,7 +12,7 @@ Kind = Literal["create", "write", "drop", "rename", "adopt", "register"]
 ReadLevel = Literal["nothing", "name", "rows", "table"]
 
 READ_LEVELS: Final[tuple[ReadLevel, ...]] = get_args(ReadLevel)
-"""How closely a transaction may look at a table, the closest last; see ``lakes/read_set.py``."""
+"""How closely a transaction may look at a table, the closest last; see ``catalog/read_set.py``."""
 
 MAIN = "main"
 """The line of history that is no branch."""

@@ -10,14 +10,15 @@ from tiltyard.catalog.catalog import Catalog, Pending
 from tiltyard.catalog.lake_values import MAIN, Change, Moved, Publication, TableHead, VersionStep
 from tiltyard.catalog.marks import without_marks
 from tiltyard.catalog.publishing import AbortedError, StaleError
-from tiltyard.catalog.staging import STAGED, UPKEEP
 from tiltyard.errors import AlreadyExists, CorruptTable, ExpectedVersionMismatch, HistoryUnavailable, StorageError
 from tiltyard.format.manifest_file import decode_manifest_file
 from tiltyard.format.names import Scheme
 from tiltyard.interfaces import CommitHandler, ObjectStore
 from tiltyard.storage.external import ExternalHandler, ExternalStore, UnfinishedError, VersionClaim
 from tiltyard.storage.handlers import handler_for
+from tiltyard.storage.staged import STAGED
 from tiltyard.transaction.log import CreatedVersion, VersionLog
+from tiltyard.transaction.operations import MAINTENANCE
 from tiltyard.transaction.transaction import Transaction
 from tiltyard.transaction.verify import PARENT, transaction_id
 
@@ -67,7 +68,7 @@ class LakeLedger:
 
     def claim(self, claim: VersionClaim, data: bytes) -> None:
         transaction = maker_of(data, claim.path)
-        content = not isinstance(transaction.operation, UPKEEP)
+        content = not isinstance(transaction.operation, MAINTENANCE)
         step = VersionStep(claim.version, claim.path, claim.staged, transaction.uuid, transaction.operation.name, content)
         base_branch, base_transaction = self._base(claim.version - 1, transaction)
         change = Change(
@@ -245,6 +246,6 @@ def _foreign_steps(log: VersionLog, head: TableHead, newest: int, scheme: Scheme
         except LookupError as error:
             raise CorruptTable(head.name, f"version {version} is missing below {newest}, which is not the catalog's") from error
         operation = theirs.transaction.operation
-        content = not isinstance(operation, UPKEEP)
+        content = not isinstance(operation, MAINTENANCE)
         steps.append(VersionStep(version, log.path(version, scheme), None, theirs.transaction.uuid, operation.name, content))
     return tuple(steps), str(theirs.manifest.writer or "")

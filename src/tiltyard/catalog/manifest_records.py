@@ -159,7 +159,7 @@ class ManifestRecords:
         publishes = (rows[HEAD].publishes() if HEAD in rows else 0) + 1
         changed = _changed(rows, writes)
         source = table_of([*changed, head_row(publishes, self._access.runtime.random.uuid())])
-        plan = MergePlan(on=("object_id",), matched=(Clause("update"),), inserting=True)
+        plan = MergePlan(on=("object_id",), matched=(Clause("update"),), inserts=(Clause("insert"),))
         if any(row.object_type == GONE for row in changed):
             plan = replace(plan, matched=(Clause("delete", f"source.object_type = '{GONE}'"), *plan.matched))
         try:

@@ -27,16 +27,17 @@ the tables they share, then by base, then by the time in the manifest. Names, ta
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from tiltyard.catalog.lake_values import TableHead
-from tiltyard.errors import CorruptTable, NotFound, TiltyardError
+from tiltyard.errors import CorruptTable, NotFound, StorageError, TiltyardError
 from tiltyard.interfaces import ObjectStore
 from tiltyard.transaction.log import VersionLog
-from tiltyard.transaction.operations import Overwrite
-from tiltyard.transaction.transaction import LAKE_MARKS, Transaction
+from tiltyard.transaction.transaction import LAKE_MARKS, CommitMarks, Transaction
+from tiltyard.verbs.engine.access import TableAccess
 
 OWNER_FILE: Final = "_tiltyard/owner.json"
 OWNER_FORMAT: Final = 1
@@ -85,11 +86,11 @@ class Marks:
         """For the first version of a table."""
         return {LAKE_ID: self.lake, TABLE_ID: self.table, TABLE_NAME: self.name}
 
-    def properties(self, transaction: str) -> dict[str, str]:
-        """For every version; ``transaction`` is the version's own."""
+    def properties(self) -> dict[str, str]:
+        """For every version."""
         return {
             LAKE_ID: self.lake,
-            TRANSACTION: self.transaction or transaction,
+            **({TRANSACTION: self.transaction} if self.transaction else {}),
             BRANCH: self.branch,
             BRANCH_ID: self.branch_id,
             BASE: str(self.base),
@@ -97,19 +98,13 @@ class Marks:
             **({SAYS: self.says} if self.says else {}),
         }
 
-    def stamp(self, mine: Transaction) -> Transaction:
-        """The same transaction with its marks, whatever the caller wrote under these names."""
-        operation = mine.operation
-        if isinstance(operation, Overwrite) and mine.read_version == 0:
-            operation = replace(operation, config_upsert_values={**(operation.config_upsert_values or {}), **self.config()})
-        return replace(mine, operation=operation, properties={**mine.properties, **self.properties(mine.uuid)})
+    def stamp(self) -> CommitMarks:
+        """For the commits of one writer, whose own transactions decide unless a lake's does."""
+        return CommitMarks(self.properties(), TRANSACTION, self.config())
 
     def owner(self, at: str, line: str) -> Owner:
         """For the directory of a new table."""
         return Owner(self.lake, self.table, self.name, self.transaction, self.branch, self.base, at, line)
-
-
-Stamp = Callable[[Transaction], Transaction]
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,6 +197,18 @@ def owner_of(store: ObjectStore) -> Owner | None:
         return _from_file(store)
     except (NotFound, CorruptTable):
         return _from_config(store)
+
+
+def write_owner(access: TableAccess, marks: Marks, line: str) -> None:
+    """Says whose a new table's directory is, before anything else is in it."""
+    access.store.put(OWNER_FILE, marks.owner(access.runtime.clock.now().isoformat(), line).to_bytes())
+
+
+def remove_owner(access: TableAccess) -> None:
+    """Takes that back where nothing else is left; whatever is left is somebody's, and cleanup has to know whose."""
+    with suppress(StorageError, NotFound):
+        if [info.path for info in access.store.list("")] == [OWNER_FILE]:
+            access.store.delete(OWNER_FILE)
 
 
 def _from_file(store: ObjectStore) -> Owner:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from tiltyard.catalog.records import Body
@@ -48,6 +48,16 @@ def decode(key: str, text: str, where: str) -> dict[str, Any]:
     if isinstance(body, Mapping):
         return dict(body)
     raise CorruptTable(f"{where}: record {key!r}", "it is no JSON object", advice="Restore the catalog from a copy.")
+
+
+def encode_all(bodies: Iterable[tuple[str, Body]]) -> dict[str, str]:
+    """The text of each body, by key."""
+    return {key: encode(key, body) for key, body in bodies}
+
+
+def decode_all(rows: Iterable[Sequence[str]], where: str) -> dict[str, dict[str, Any]]:
+    """The records that rows of key and text hold, in the order of the rows."""
+    return {key: decode(key, text, where) for key, text in rows}
 
 
 def after_prefix(prefix: str) -> str | None:

@@ -16,7 +16,7 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from tiltyard.catalog.database import Database, Failure, Trouble
 from tiltyard.catalog.migrations import RECORDS, is_current, migrate
 from tiltyard.catalog.process_queue import ProcessQueue
-from tiltyard.catalog.record_codec import check_keys, decode, encode, prefix_ranges
+from tiltyard.catalog.record_codec import check_keys, decode_all, encode_all, prefix_ranges
 from tiltyard.catalog.records import Body, Decide, Found, Writes, in_order
 from tiltyard.errors import ContentionError, StorageError
 from tiltyard.interfaces import Runtime, system_runtime
@@ -88,7 +88,7 @@ class SqlRecords:
         if not keys:
             return {}
         rows = self._read(lambda connection: connection.execute(self._get, self._database.keys(keys)).all())
-        return {key: decode(key, body, self.url) for key, body in rows}
+        return decode_all(rows, self.url)
 
     def scan(self, prefixes: Sequence[str], *, limit: int | None = None, descending: bool = False) -> Sequence[tuple[str, Body]]:
         key = RECORDS.c.key
@@ -97,7 +97,7 @@ class SqlRecords:
             return []
         query = select(key, RECORDS.c.body).where(or_(*ranges)).order_by(key.desc() if descending else key).limit(limit)
         rows = self._read(lambda connection: connection.execute(query).all())
-        return [(found, decode(found, body, self.url)) for found, body in rows]
+        return list(decode_all(rows, self.url).items())
 
     def transact(self, exclusive: Collection[str], shared: Collection[str], decide: Decide[T]) -> T:
         check_keys((*exclusive, *shared))
@@ -127,7 +127,7 @@ class SqlRecords:
     def _attempt(self, connection: Connection, exclusive: Collection[str], shared: Collection[str], decide: Decide[T]) -> tuple[T, bool]:
         ordered = in_order(exclusive, shared)
         rows = self._database.look(connection, ordered) if ordered else ()
-        found = {key: decode(key, body, self.url) for key, body in rows}
+        found = decode_all(rows, self.url)
         writes = decide(found)
         check_keys((*writes.put, *writes.delete))
         changed = {key for key in writes.put if key in found} | set(writes.delete)
@@ -138,7 +138,7 @@ class SqlRecords:
 
     def _write(self, connection: Connection, writes: Writes[T], found: Found, absent: Sequence[str]) -> None:
         """Writes it all. What was looked for and not there is created, if only to be deleted again: so nobody else can have created it."""
-        bodies = {key: encode(key, body) for key, body in writes.put.items() if key not in writes.delete}
+        bodies = encode_all((key, body) for key, body in writes.put.items() if key not in writes.delete)
         guards = {key for key in absent if key not in bodies}
         new = dict.fromkeys(guards, "{}") | {key: body for key, body in bodies.items() if key not in found}
         if new and (taken := new.keys() - self._database.insert(connection, sorted(new.items()))):

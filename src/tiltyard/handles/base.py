@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import wraps
-from typing import TYPE_CHECKING, Concatenate, ParamSpec, Self, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Concatenate, ParamSpec, Self, TypeVar
 
 import pyarrow as pa
 
-from tiltyard.errors import HistoryUnavailable, NotFound, OutcomeUnknown
+from tiltyard.catalog.lake_values import ReadLevel
+from tiltyard.catalog.read_set import TableScope
+from tiltyard.errors import HistoryUnavailable, NotFound, OutcomeUnknown, TiltyardError
 from tiltyard.format.keys import primary_key
 from tiltyard.format.manifest_file import ManifestFile
 from tiltyard.format.names import Scheme
@@ -31,30 +33,60 @@ Part = TypeVar("Part")
 class Handle:
     """One table at one version."""
 
-    def __init__(self, access: TableAccess, file: ManifestFile, scheme: Scheme, main: TableAccess | None = None) -> None:
-        self._access = access
-        self._main = main or access
-        self._file = file
+    _cleans_up: ClassVar[bool] = False
+    """Whether a commit does the cleanup that the table's config asks for. In a lake, snapshots may need what one table does not."""
+
+    def __init__(
+        self,
+        access: TableAccess,
+        file: ManifestFile,
+        scheme: Scheme,
+        main: TableAccess | None = None,
+        scope: TableScope | None = None,
+    ) -> None:
+        self._known = (access, file)
+        self._known_main = main or access
+        self._scope = scope
         self._scheme = scheme
         self._moving = threading.Lock()
         self._lance: tuple[ManifestFile, LanceDataset] | None = None
         self._appends = AppendCache()
         self._in_doubt: dict[str, int] = {}
 
-    # A handle inside a transaction notes what it hands out. The two below are for those who need less than all of the table.
+    # Whoever uses the table gets at it through one of the five below, and inside a transaction that is noted. ``_data`` and ``_blind`` are
+    # for those who need less than all of it.
+
+    def _hand_out(self, level: ReadLevel) -> tuple[TableAccess, ManifestFile]:
+        if self._scope is not None:
+            self._scope.use(level)
+        return self._known
+
+    @property
+    def _access(self) -> TableAccess:
+        return self._hand_out("table")[0]
+
+    @property
+    def _file(self) -> ManifestFile:
+        return self._hand_out("table")[1]
+
+    @property
+    def _main(self) -> TableAccess:
+        self._hand_out("table")
+        return self._known_main
 
     def _data(self) -> tuple[TableAccess, ManifestFile]:
         """The table for a read of rows, schema and settings alone, which maintenance leaves as they are."""
-        return self._access, self._file
+        return self._hand_out("rows")
 
     def _blind(self) -> tuple[TableAccess, ManifestFile]:
         """The table for a write that neither depends on what is there nor tells the caller of it."""
-        return self._access, self._file
+        return self._hand_out("nothing")
 
     @property
     def uri(self) -> str:
         """Where the table is."""
-        return self._main.uri
+        self._hand_out("nothing")  # it stays the same as long as the table has its id, and that is read with its name
+        return self._known_main.uri
 
     @property
     def version(self) -> int:
@@ -104,13 +136,14 @@ class Handle:
     def _move(self, file: ManifestFile, scheme: Scheme | None = None) -> None:
         """Forward only: of two commits at a time the earlier may come to its end last."""
         with self._moving:
-            if file.manifest.version > self._blind()[1].manifest.version:
-                self._file = file
+            access, mine = self._hand_out("nothing")
+            if file.manifest.version > mine.manifest.version:
+                self._known = (access, file)
             self._scheme = scheme or self._scheme
 
     def _replace(self, file: ManifestFile, scheme: Scheme) -> None:
         with self._moving:
-            self._file, self._scheme = file, scheme
+            self._known, self._scheme = (self._known[0], file), scheme
             self._lance = None
             self._appends.clear()
 
@@ -118,25 +151,27 @@ class Handle:
         access, read = self._blind()
         try:
             result, file = work()
-        except OutcomeUnknown as error:
-            self._in_doubt[error.transaction_id] = error.version
-            raise
-        except NotFound as error:
-            cleaned_up = self._cleaned_up(read)
-            if cleaned_up is None:
-                raise
-            raise cleaned_up from error
-        except LOST as error:
-            keep_attempt(access, read.manifest.config, error)
+        except TiltyardError as error:
+            if self._scope is not None:
+                self._scope.note("table")  # that it failed says something of what is there
+            self._keep(error, access, read)
+            if isinstance(error, NotFound) and (cleaned_up := self._cleaned_up(read)) is not None:
+                raise cleaned_up from error
             raise
         self._move(access.trusted(file))
-        if file.manifest.config and result.version > read.manifest.version:
-            self._committed(file.manifest.config, result.version)
+        if result.version <= read.manifest.version:
+            if self._scope is not None:
+                self._scope.note("rows")  # nothing was written that would be compared with what others did
+        elif self._cleans_up and file.manifest.config:
+            clean_up_when_due(self._access, self._main, file.manifest.config, result.version)
         return result
 
-    def _committed(self, config: Mapping[str, str], version: int) -> None:
-        """What a table's config asks for after a commit."""
-        clean_up_when_due(self._access, self._main, config, version)
+    def _keep(self, error: TiltyardError, access: TableAccess, read: ManifestFile) -> None:
+        """Remembers a commit that failed, or whose outcome is unknown, for ``t.transactions``."""
+        if isinstance(error, OutcomeUnknown):
+            self._in_doubt[error.transaction_id] = error.version
+        elif isinstance(error, LOST):
+            keep_attempt(access, read.manifest.config, error)
 
     def _cleaned_up(self, file: ManifestFile) -> HistoryUnavailable | None:
         """The error for a verb that needs rows of a version which is gone; None where it is still there, or no table is."""

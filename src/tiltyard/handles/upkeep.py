@@ -121,6 +121,8 @@ class UpkeepVerbs(Handle):
 class Cleaning(UpkeepVerbs):
     """Maintenance of a table that no lake owns: what a lake does for its tables, this one does for itself."""
 
+    _cleans_up = True
+
     @property
     def maintenance(self) -> TableMaintenance:
         """Compaction, cleanup and checks."""

@@ -7,12 +7,11 @@ finish what a dead writer committed.
     ``lake_transaction``   ``LakeTransaction``
     ``commit_transaction`` ``StagedTable``, one table in a transaction; how all of them are published
     ``lake_snapshot``      ``LakeSnapshot``
-    ``read_set``          what a transaction read, for serializable isolation
     ``running``           ``Lake.run``: re-executes a function after a conflict
     ``conflict_report``   the error that says which table moved, and who moved it
     ``finishing``         final names for versions that are committed
     ``lake_tables``       ``LakeTable``, ``TransactionTable``, ``LakeReader``
-    ``table_names``       names of tables, tags and branches
+    ``table_names``       names of tables, tags and branches; the names that a transaction sees
     ``new_tables``        tables whose rows other processes write
     ``registering``       existing tables, registered once
     ``opening``           from a URI to catalog and root; ``claim`` the lake's claim on its root

@@ -162,7 +162,7 @@ def _tables(lake: Lake, lines: list[BranchHistory], stores: _Stores, findings: L
             name = shown(head.name) if branch == MAIN else f"{shown(head.name)}@{branch}"
             try:
                 if not head.quarantine:  # somebody may have committed since the recovery
-                    finish_before(cuts[branch], head, lake.access_of(head, branch))
+                    finish_before(lake, cuts[branch], head, branch)
                 _table(lake, branch, head, name, stores, findings, deep)
             except TiltyardError as error:
                 findings.add("I10", str(error), head.name)

@@ -1,11 +1,6 @@
 """Publishes a transaction over several tables: what it staged of each, in one step of the catalog, then under final names.
 
-open -> committing -> committed
-|            |  ^
-|            v  |  commit() again finds out
-|         in doubt
-v
-rolled back            also from committing, if the decision was no
+``TransactionScope`` says where it stands, and draws the states.
 """
 
 from __future__ import annotations
@@ -15,14 +10,14 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Final, Literal, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from tiltyard.catalog.catalog import Catalog, Pending
-from tiltyard.catalog.lake_values import Change, Cut, Isolation, Moved, Publication, TableHead
+from tiltyard.catalog.lake_values import Change, Cut, Isolation, Moved, Publication, TableHead, VersionStep
 from tiltyard.catalog.ledger import adopt
-from tiltyard.catalog.marks import Says
+from tiltyard.catalog.marks import Says, remove_owner
 from tiltyard.catalog.publishing import COMMITTED, AbortedError, ExpiredError, Published, StaleError, is_alone
-from tiltyard.catalog.staging import StagedAccess
+from tiltyard.catalog.read_set import TableScope, TransactionScope
 from tiltyard.errors import (
     ConflictError,
     ContentionError,
@@ -39,13 +34,14 @@ from tiltyard.format.names import Scheme
 from tiltyard.lakes.conflict_report import mismatch, name_table
 from tiltyard.lakes.finishing import finish, is_certain
 from tiltyard.lakes.lake_tables import TransactionTable
-from tiltyard.lakes.read_set import Names, ReadSet
 from tiltyard.lakes.recovery.journal import note_names
-from tiltyard.lakes.table_names import check_idempotency_key, shown
+from tiltyard.lakes.table_names import TransactionNames, check_idempotency_key, shown
 from tiltyard.storage.external import ExternalStore
 from tiltyard.transaction.backoff import wait_before
+from tiltyard.transaction.operations import MAINTENANCE
 from tiltyard.transaction.transaction import MESSAGE_PROPERTY
 from tiltyard.verbs.engine.data_files import properties_with_message
+from tiltyard.verbs.engine.staged_access import StagedAccess
 
 if TYPE_CHECKING:
     from tiltyard.lake import Lake
@@ -58,8 +54,6 @@ LOOKS: Final = 5
 """How often the catalog is asked what became of a publication whose answer was lost."""
 
 _log = logging.getLogger("tiltyard.lake")
-
-State = Literal["open", "committing", "in doubt", "committed", "rolled back"]
 
 
 @dataclass(eq=False, slots=True)
@@ -74,6 +68,7 @@ class StagedTable:
     location: str = ""
     access: StagedAccess | None = None
     handle: TransactionTable | None = None
+    scope: TableScope | None = None
     file: ManifestFile | None = None
     """The base version."""
     base: int = 0
@@ -82,12 +77,14 @@ class StagedTable:
     """The head that is: as the catalog had it, before the table was forked for this line of history."""
     former: str = ""
     dropped: bool = False
+    steps: tuple[VersionStep, ...] = ()
+    """The versions that are to be published, as of the last publication."""
     taken_in: TableHead | None = None
     """A table that is there already, on another branch of the lake; its owner is who may write to it afterwards."""
 
     @property
     def wrote(self) -> bool:
-        return self.access is not None and bool(self.access.staging.private)
+        return self.access is not None and bool(self.access.store.private)
 
     @property
     def defines(self) -> bool:
@@ -95,28 +92,39 @@ class StagedTable:
         return self.head is None or self.dropped or bool(self.former)
 
     @property
-    def newest(self) -> int:
-        assert self.access is not None
-        return max(staged.version for staged in self.access.staging.private.values())
-
-    @property
     def store(self) -> ExternalStore:
         assert self.access is not None
-        return cast(ExternalStore, self.access.staging.inner)
+        return cast(ExternalStore, self.access.store.inner)
+
+    def _steps(self) -> tuple[VersionStep, ...]:
+        """Its versions, lowest first, with the commits that made them."""
+        if self.access is None:
+            return ()
+        made = [(own, commit.transaction) for own, commit in zip(self.access.store.own(), self.access.committer.recorded, strict=True)]
+        return tuple(
+            VersionStep(own.version, own.path, own.staged, by.uuid, by.operation.name, not isinstance(by.operation, MAINTENANCE))
+            for own, by in made
+        )
+
+    def withdraw(self) -> None:
+        """Removes what was written to it, and, if it was to be made, the word on whose it is."""
+        if self.access is not None:
+            self.access.throw_away()
+            if not self.access.store.base:
+                remove_owner(self.access)
 
     def pending(self, transaction: str, lake_branch: str) -> list[Pending]:
         """Its versions as the catalog has them now."""
-        assert self.access is not None
         branch = self.head.branch if self.head is not None else None
-        steps = self.access.staging.steps(self.access.committer.recorded)
         line = self.head.owner if self.head is not None else ""
         return [
-            Pending(self.id, lake_branch, branch, step.version, step.path, step.staged or "", transaction, False, line) for step in steps
+            Pending(self.id, lake_branch, branch, step.version, step.path, step.staged or "", transaction, False, line)
+            for step in self.steps
         ]
 
     def change(self) -> Change | None:
-        """What the transaction does to the table; None where it only reads it."""
-        steps = self.access.staging.steps(self.access.committer.recorded) if self.access is not None else ()
+        """What the transaction does to the table, now that all is staged; None where it only reads it."""
+        steps = self.steps = self._steps()
         head = self.head
         if head is None and self.taken_in is not None:
             new = self.taken_in
@@ -181,17 +189,16 @@ class StagedTransaction:
         self._properties = properties_with_message(properties, None)
         self._branch = branch
         self._cut: Cut = lake.catalog.cut(branch)
-        self._reads = ReadSet(self._cut)
-        self._names = Names(self._cut, self._reads)
+        self.id = lake.catalog.runtime.random.uuid()
+        self._scope = TransactionScope(self.id, self._cut)
+        self._names = TransactionNames(self._cut, self._scope.reads)
         self._lock = threading.RLock()
-        self._state: State = "open"
         self._by_name: dict[str, StagedTable] = {}
         self._rebased: dict[str, tuple[int, ...]] = {}
         self._attempts = 0
         self._doubted = False
         self._alone = False
         self._publish_by: Callable[[Publication], Published] | None = None
-        self.id = lake.catalog.runtime.random.uuid()
         self.result: LakeCommit | None = None
 
     @property
@@ -205,17 +212,11 @@ class StagedTransaction:
     @property
     def in_doubt(self) -> bool:
         """Whether it is not known what became of it; ``commit`` finds out."""
-        return self._state == "in doubt"
-
-    def check_open(self) -> None:
-        """Raises for a transaction that is used up: nothing it would say holds any more."""
-        if self._state != "open":
-            raise InvalidInput(f"The transaction {self.id} is {self._state}; begin another one.", argument="transaction")
+        return self._scope.state == "in doubt"
 
     def _throw_away(self) -> None:
         for touched in self._by_name.values():
-            if touched.access is not None:
-                touched.access.throw_away()
+            touched.withdraw()
 
     def commit(self) -> LakeCommit:
         """Publishes all writes in one step. After ``OutcomeUnknown`` it may be called again, and finds out.
@@ -226,24 +227,24 @@ class StagedTransaction:
             ContentionError: others were faster, too often.
             OutcomeUnknown: not known yet; call ``Lake.outcome``.
         """
-        if self._state != "in doubt":
-            self.check_open()
-        self._doubted |= self._state == "in doubt"
-        self._state = "committing"
+        if self._scope.state != "in doubt":
+            self._scope.check_open()
+        self._doubted |= self._scope.state == "in doubt"
+        self._scope.state = "committing"
         started = self._catalog.runtime.clock.monotonic()
         try:
             done = self._publish()
             return self._finished(done, started)
         except OutcomeUnknown:
-            self._state = "in doubt"
+            self._scope.state = "in doubt"
             raise
         except TiltyardError:
-            if self._state == "committing":
-                self._state = "rolled back"
+            if self._scope.state == "committing":
+                self._scope.state = "rolled back"
                 self._throw_away()
             raise
         except BaseException:
-            self._state = "in doubt"  # interrupted: perhaps after the catalog had it
+            self._scope.state = "in doubt"  # interrupted: perhaps after the catalog had it
             raise
 
     def _publish(self) -> Published:
@@ -326,7 +327,7 @@ class StagedTransaction:
         )  # fmt: skip
         if self._isolation != "serializable" or not changes:
             return publication  # a cut is consistent by itself: a transaction that only reads has its place right after its base
-        reads = self._reads
+        reads = self._scope.reads
         return replace(publication, reads=reads.expectations(), absent=reads.absent, names=reads.names)
 
     def _look_for_foreign(self) -> None:
@@ -335,9 +336,9 @@ class StagedTransaction:
             if touched.head is None or touched.access is None or not touched.wrote:
                 continue
             store = touched.store
-            first = min(touched.access.staging.private.items(), key=lambda one: one[1].version)[0]
             try:
-                store.inner.head(first)  # past the ledger: what is committed and not finished yet, publishing finds out
+                # Past the ledger: what is committed and not finished yet, publishing finds out.
+                store.inner.head(touched.steps[0].path)
             except NotFound:
                 continue
             cut = self._catalog.cut(self._branch)
@@ -404,13 +405,13 @@ class StagedTransaction:
         result = LakeCommit(
             done.snapshot,
             done.transaction,
-            {shown(table.name): table.newest for table in written} if ours else {},
+            {shown(table.name): table.steps[-1].version for table in written} if ours else {},
             max(self._attempts, 1),
             dict(self._rebased),
             replayed=not ours,
             seconds=self._catalog.runtime.clock.monotonic() - started,
         )
-        self._state = "committed"
+        self._scope.state = "committed"
         if ours and any(table.defines for table in self._by_name.values()):
             note_names(self._lake, self._branch, done.snapshot, self.id, self._says)
         if ours:
@@ -432,8 +433,8 @@ class StagedTransaction:
             voided = []
         for touched in written:
             assert touched.access is not None
-            touched.access.staging.clear(published=True)
+            touched.access.store.clear(published=True)
         if voided:
-            self._state = "rolled back"
+            self._scope.state = "rolled back"
             self._throw_away()
             raise self._mismatch(Moved(voided[0].table, written[0].name, "foreign", voided[0].version - 1, voided[0].version))

@@ -141,14 +141,14 @@ def _set_apart(one: Pending, store: ExternalStore) -> CorruptTable:
     return ledger.set_apart(one)
 
 
-def finish_before(cut: Cut, head: TableHead, access: TableAccess) -> None:
-    """Sees that a version which a cut names has its name before anybody reads it.
+def finish_before(lake: LakeBase, cut: Cut, head: TableHead, branch: str) -> None:
+    """Sees that a version which a cut of a branch names has its name before anybody reads it.
 
     Raises:
         CorruptTable: somebody else has the name.
     """
     if cut.is_unfinished(head):
-        cast(ExternalStore, access.store).finish()
+        cast(ExternalStore, lake.access_of(head, branch).store).finish()
 
 
 def claim_of(pending: Pending) -> VersionClaim:

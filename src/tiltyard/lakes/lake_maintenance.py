@@ -76,7 +76,10 @@ class Keeping:
             progress: called with how many of how many tables are done.
         """
         snapshots, kept = Retention(older_than, keep_snapshots), retention or LakeRetention()
-        return cleanup_lake(self._lake, snapshots, grace, kept, dry_run=dry_run, progress=progress)
+        try:
+            return cleanup_lake(self._lake, snapshots, grace, kept, dry_run=dry_run, progress=progress)
+        finally:
+            self._lake.forget_stores()  # they may remember directories that are gone
 
     def backup(self, path: str | os.PathLike[str], *, progress: Progress | None = None) -> LakeBackup:
         """Writes the catalog, as of one moment, into a file that ``Lake.restore`` reads.

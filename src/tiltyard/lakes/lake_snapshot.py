@@ -50,8 +50,8 @@ class LakeSnapshot:
             NotFound: there was none of that name.
         """
         head = self._lake._head(self._cut, name)
+        finish_before(self._lake, self._cut, head, self.branch)
         access = self._lake.access_of(head, self.branch)
-        finish_before(self._cut, head, access)
         scheme = Scheme(head.naming)
         opened = LakeReader(access, access.load(head.version, scheme, lazily=True), scheme)
         opened.name = shown(head.name)

@@ -6,11 +6,12 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
-from tiltyard.catalog.lake_values import Cut, Publication, ReadLevel, TableHead
+from tiltyard.catalog.lake_values import Cut, Publication, TableHead
+from tiltyard.catalog.marks import remove_owner, write_owner
 from tiltyard.catalog.publishing import Published
-from tiltyard.catalog.staging import StagedAccess, remove_owner, staged_access, write_owner
+from tiltyard.catalog.read_set import TableScope
 from tiltyard.errors import (
     AlreadyExists,
     InvalidInput,
@@ -29,10 +30,8 @@ from tiltyard.verbs.distributed.commit_files import create_from_pieces
 from tiltyard.verbs.distributed.write_tasks import Piece, WriteTask
 from tiltyard.verbs.engine.data_files import properties_with_message
 from tiltyard.verbs.engine.reexecution import Committed, commit_terms
+from tiltyard.verbs.engine.staged_access import StagedAccess, staged_access
 from tiltyard.verbs.write import NewTable, Writing, create_table
-
-if TYPE_CHECKING:
-    pass
 
 
 class LakeTransaction(StagedTransaction, TransactionDoor):
@@ -45,13 +44,13 @@ class LakeTransaction(StagedTransaction, TransactionDoor):
     """
 
     def __repr__(self) -> str:
-        return f"LakeTransaction({self.id}, {self._state}, base={self.base})"
+        return f"LakeTransaction({self.id}, {self._scope.state}, base={self.base})"
 
     # ---- tables ----------------------------------------------------------------------------------------------------------------
 
     def tables(self) -> list[str]:
         """Names of all tables as this transaction sees them."""
-        self.check_open()
+        self._scope.check_open()
         with self._lock:
             return sorted(shown(name) for name in self._names.list(self._by_name))
 
@@ -63,7 +62,7 @@ class LakeTransaction(StagedTransaction, TransactionDoor):
         """
         touched = self._touch(full_name(name))
         with touched.lock:
-            self.check_open()
+            self._scope.check_open()
             if touched.handle is None:
                 self._open(touched)
             assert touched.handle is not None
@@ -71,7 +70,7 @@ class LakeTransaction(StagedTransaction, TransactionDoor):
 
     def _touch(self, full: str) -> StagedTable:
         with self._lock:
-            self.check_open()
+            self._scope.check_open()
             found = self._names.find(full, self._by_name)
             if found is None:
                 raise NotFound(f"There is no table {shown(full)!r} in the lake.", name=shown(full), advice="See lake.tables().")
@@ -82,7 +81,7 @@ class LakeTransaction(StagedTransaction, TransactionDoor):
 
     def _open(self, touched: StagedTable) -> None:
         assert touched.head is not None
-        finish_before(self._cut, touched.head, self._lake.access_of(touched.head, self._branch))
+        finish_before(self._lake, self._cut, touched.head, self._branch)
         head = touched.head = forked(self._lake, touched.head, self._branch, self._cut.line)
         access = self._lake.access_of(head, self._branch, touched.ground, self.base, self.id, self._says)
         scheme = Scheme(head.naming)
@@ -92,7 +91,8 @@ class LakeTransaction(StagedTransaction, TransactionDoor):
             # Finishing it may have given the number to a foreign writer's version: what was read is what counts.
             touched.ground = replace(touched.ground, transaction=transaction_id(touched.file))
         touched.access = staged
-        touched.handle = TransactionTable(self, touched.id, shown(touched.name), staged, touched.file, scheme)
+        touched.scope = TableScope(self._scope, touched.id, shown(touched.name))
+        touched.handle = TransactionTable(touched.scope, staged, touched.file, scheme)
 
     def create_table(
         self,
@@ -151,7 +151,7 @@ class LakeTransaction(StagedTransaction, TransactionDoor):
     def _make_table(self, name: str, table_id: str, make: Callable[[StagedAccess], Committed]) -> TransactionTable:
         full = full_name(name)
         with self._lock:
-            self.check_open()
+            self._scope.check_open()
             if self._names.find(full, self._by_name) is not None:
                 raise AlreadyExists(f"There is a table {shown(full)!r} in the lake already.", name=shown(full))
             identity = table_id or self._catalog.runtime.random.uuid()
@@ -176,7 +176,8 @@ class LakeTransaction(StagedTransaction, TransactionDoor):
                         self._by_name[full] = before
                 raise
             touched.access, touched.file = staged, file
-            touched.handle = TransactionTable(self, identity, shown(full), staged, file, Scheme.V2)
+            touched.scope = TableScope(self._scope, identity, shown(full))
+            touched.handle = TransactionTable(touched.scope, staged, file, Scheme.V2)
             return touched.handle
 
     def drop_table(self, name: str) -> None:
@@ -187,13 +188,12 @@ class LakeTransaction(StagedTransaction, TransactionDoor):
         """
         touched = self._touch(full_name(name))
         with touched.lock, self._lock:
-            self.check_open()
+            self._scope.check_open()
             touched.dropped = True
-            if touched.access is not None:
-                touched.access.throw_away()  # whatever was written to it goes with it
-            if touched.handle is not None:
-                touched.handle.dropped = True
-            touched.access = touched.handle = None
+            touched.withdraw()  # whatever was written to it goes with it
+            if touched.scope is not None:
+                touched.scope.dropped = True
+            touched.access = touched.handle = touched.scope = None
             if touched.head is None:  # made by this very transaction
                 self._by_name.pop(touched.name, None)
 
@@ -217,22 +217,22 @@ class LakeTransaction(StagedTransaction, TransactionDoor):
             if touched.head is not None:
                 touched.former = touched.head.name if touched.head.name != new else ""
             touched.name = new
-            if touched.handle is not None:
-                touched.handle.name = shown(new)
+            if touched.scope is not None:
+                touched.scope.name = shown(new)
 
     # ---- for fast-forward ------------------------------------------------------------------------------------------------------
 
     @property
     def cut(self) -> Cut:
         """All tables at the transaction's base. Using it counts as reading the names and versions of all."""
-        self._reads.note_everything()
+        self._scope.reads.note_everything()
         return self._cut
 
     def staged(self, name: str) -> StagedAccess:
         """Where a table's versions of this transaction are made."""
         self.table(name)
         touched = self._touch(full_name(name))
-        self._reads.note(touched.id, "table")
+        self._scope.reads.note(touched.id, "table")
         assert touched.access is not None
         return touched.access
 
@@ -256,16 +256,12 @@ class LakeTransaction(StagedTransaction, TransactionDoor):
 
     # ---- the end ---------------------------------------------------------------------------------------------------------------
 
-    def note_read(self, table: str, level: ReadLevel) -> None:
-        """Has a table in the read set: from a handle, which was asked for it."""
-        self._reads.note(table, level)
-
     def __enter__(self) -> Self:
-        self.check_open()
+        self._scope.check_open()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        if self._state != "open":
+        if self._scope.state != "open":
             return
         if kind is None:
             self.commit()
@@ -274,12 +270,12 @@ class LakeTransaction(StagedTransaction, TransactionDoor):
 
     def rollback(self) -> None:
         """Throws everything away. Nothing of it was ever visible."""
-        if self._state == "in doubt":
+        if self._scope.state == "in doubt":
             raise InvalidInput(
                 f"Whether {self.id} was committed is not known, so nothing of it can be thrown away.", argument="transaction"
             )
-        self.check_open()
-        self._state = "rolled back"
+        self._scope.check_open()
+        self._scope.state = "rolled back"
         self._throw_away()
 
 

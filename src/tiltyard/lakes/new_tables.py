@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, cast
 import pyarrow as pa
 
 from tiltyard.catalog.lake_values import TableHead
-from tiltyard.catalog.staging import write_owner
+from tiltyard.catalog.marks import write_owner
 from tiltyard.errors import AlreadyExists, InvalidInput
 from tiltyard.lakes.table_names import directory_of, full_name, shown
 from tiltyard.options import CommitOptions, OnDuplicate, TableOptions

@@ -31,8 +31,7 @@ from tiltyard.lakes.table_names import below, resolved, shown_database
 from tiltyard.options import Storage, storage_of
 from tiltyard.redact import redact
 from tiltyard.storage import Durability, address_of, local_path, open_store, refuse_file
-from tiltyard.verbs.engine.access import Verify
-from tiltyard.verbs.engine.isolated import ReadLimits, read_limits
+from tiltyard.verbs.engine.isolated import read_limits
 
 CATALOG_FILE: Final = "catalog.db"
 """The SQLite catalog inside the directory of an embedded lake."""
@@ -69,6 +68,7 @@ class LakeLocation:
         catalog: which one it is.
         lake: the lake's id; empty until the catalog was asked.
         lost: since when the root is known to hold tables that a new catalog does not know; empty for a whole lake.
+        storage: how all of it is reached, and how much of it is trusted.
     """
 
     root: str
@@ -77,13 +77,10 @@ class LakeLocation:
     catalog: CatalogId = UNKNOWN_CATALOG
     lake: str = ""
     lost: str = ""
-    storage_options: Mapping[str, Any] | None = field(default=None, repr=False)
-    durability: Durability = "fsync"
-    verify: Verify | None = None
-    isolate: bool | ReadLimits = False
+    storage: Storage = field(default_factory=Storage, repr=False)
 
     def __post_init__(self) -> None:
-        read_limits(self.isolate)
+        read_limits(self.storage.isolate)
 
     @property
     def stated_root(self) -> str | None:
@@ -102,7 +99,7 @@ class LakeLocation:
         return replace(self, root=root)
 
     def root_store(self) -> ObjectStore:
-        return open_store(self.root, storage_options=self.storage_options, durability=self.durability)
+        return open_store(self.root, storage_options=self.storage.options, durability=self.storage.durability)
 
     def uri_of(self, location: str) -> str:
         """The URI of a table: below the root, or a place of its own."""
@@ -115,8 +112,7 @@ def open_where(
     uri: str | os.PathLike[str],
     root: str | os.PathLike[str] | None,
     catalog: str | None,
-    storage_options: Mapping[str, Any] | None,
-    durability: Durability,
+    storage: Storage,
     runtime: Runtime,
     *,
     create: bool = True,
@@ -125,7 +121,7 @@ def open_where(
     """The catalog at a URI, and what is known of where its tables live.
 
     Args:
-        uri, root, catalog, storage_options, durability, runtime: as for ``Lake.open``.
+        uri, root, catalog, storage, runtime: as for ``Lake.open``.
         create: whether a catalog is made where there is none.
         check: looks at the root before a catalog is made there; refuses one that is not that of the root by default.
 
@@ -138,8 +134,6 @@ def open_where(
     stated = None if root is None else _absolute(address_of(root, "root"))
     if stated is not None and redact(stated) != stated:  # the catalog remembers it, and everybody who opens the lake reads that
         raise InvalidInput("The root of a lake must not hold credentials.", argument="root", advice="Pass them in storage_options.")
-    if durability not in ("fsync", "os"):
-        raise InvalidInput(f"No such durability: {durability!r}.", argument="durability", advice="Use 'fsync' or 'os'.")
     if catalog not in (None, "sqlite", "manifest"):
         raise InvalidInput(f"catalog is 'sqlite' or 'manifest', not {catalog!r}.", argument="catalog")
     if scheme in _SQL:
@@ -147,11 +141,11 @@ def open_where(
             raise InvalidInput(f"{redact(text)} is a database, not a place for a manifest table.", argument="catalog")
         beside = _sqlite_directory(text) if scheme == "sqlite" else ""
         at = stated or beside
-        where = LakeLocation(at, stated is None and bool(beside), beside, storage_options=storage_options, durability=durability)
+        where = LakeLocation(at, stated is None and bool(beside), beside, storage=storage)
         return _opened(where, text, create, runtime, check)
     refuse_file(text, "A lake")
     home = _absolute(text)
-    where = LakeLocation(stated or home, stated is None, home, storage_options=storage_options, durability=durability)
+    where = LakeLocation(stated or home, stated is None, home, storage=storage)
     if catalog == "manifest" or (catalog is None and (scheme not in ("", "file") or _has_manifest(home, where))):
         return _opened_manifest(where, home, create, runtime, check)
     if scheme not in ("", "file"):
@@ -174,7 +168,7 @@ def _opened(
         where = replace(where, catalog=CatalogId("postgresql", shown_database(url)))
     if check is not None:
         check(where)
-    return where, open_records(url, runtime=runtime, durability=where.durability)
+    return where, open_records(url, runtime=runtime, durability=where.storage.durability)
 
 
 def _opened_manifest(
@@ -188,7 +182,7 @@ def _opened_manifest(
         check(where)
     elif _second_catalog(where) and read_claim(where.root_store()) is None:
         _check_root(where, create=create)
-    return where, ManifestRecords(home, runtime=runtime, storage_options=where.storage_options, durability=where.durability)
+    return where, ManifestRecords(home, runtime=runtime, storage_options=where.storage.options, durability=where.storage.durability)
 
 
 def _at(access: str, root: str) -> str:

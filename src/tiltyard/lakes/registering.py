@@ -22,7 +22,6 @@ from tiltyard.lakes.cleanup.orphans import find_again, known_locations
 from tiltyard.lakes.conflict_report import mismatch
 from tiltyard.lakes.recovery.journal import note_names
 from tiltyard.lakes.table_names import full_name, is_within, resolved, shown
-from tiltyard.options import Storage
 from tiltyard.transaction.verify import transaction_id
 from tiltyard.verbs.engine.access import open_access
 
@@ -37,8 +36,7 @@ def register(lake: Lake, name: str, uri: str | os.PathLike[str]) -> None:
     """See ``Lake.register_table``."""
     full = full_name(name)
     location = resolved(uri)
-    where = lake.where
-    access = open_access(location, Storage(where.storage_options, where.durability))
+    access = open_access(location, lake.where.storage)
     version, scheme = access.head()
     made_by = transaction_id(access.load(version, scheme))
     _refuse_owned(lake, location, access.store)
@@ -58,7 +56,7 @@ def register(lake: Lake, name: str, uri: str | os.PathLike[str]) -> None:
     except AbortedError:
         raise AlreadyExists(f"The directory {location} was registered by another process at the same time.", name=location) from None
     note_names(lake, lake.branch, done.snapshot, transaction)
-    if where.lost:
+    if lake.where.lost:
         find_again(lake)
 
 

@@ -5,12 +5,18 @@ from __future__ import annotations
 import os
 import posixpath
 import re
-from typing import Final
+from collections.abc import Collection, Iterable, Mapping
+from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
+from tiltyard.catalog.lake_values import Cut, TableHead
+from tiltyard.catalog.read_set import ReadSet
 from tiltyard.errors import InvalidInput
 from tiltyard.redact import redact
 from tiltyard.storage import lance_uri
+
+if TYPE_CHECKING:
+    from tiltyard.lakes.commit_transaction import StagedTable
 
 JOINT: Final = "$"
 """Between the parts of a full name as the catalog keeps it; people write a dot."""
@@ -139,3 +145,43 @@ def shown_database(url: str) -> str:
     except ValueError:
         raise InvalidInput(f"{redact(url)[:80]} is not the address of a database.", argument="uri") from None
     return f"{parts.hostname or ''}{port}{parts.path}"
+
+
+class TransactionNames:
+    """The names of a transaction's tables: those of its base, and what it made of them. Whatever it hands out is noted."""
+
+    def __init__(self, cut: Cut, reads: ReadSet) -> None:
+        self._base: Mapping[str, TableHead] = cut.tables
+        self._reads = reads
+
+    def list(self, touched: Mapping[str, StagedTable]) -> set[str]:
+        """All names."""
+        self._reads.note_list()
+        return {name for name in {*self._base, *touched} if self._stands(name, touched)}
+
+    def find(self, name: str, touched: Mapping[str, StagedTable]) -> TableHead | StagedTable | None:
+        """What a name stands for: one of the base, or one the transaction has touched."""
+        self._note(name)
+        if not self._stands(name, touched):
+            return None
+        found = touched.get(name)
+        return self._base[name] if found is None else found
+
+    def _note(self, name: str) -> None:
+        head = self._base.get(name)
+        if head is None:
+            self._reads.note_absent(name)
+        else:
+            self._reads.note(head.id, "name")
+
+    def _stands(self, name: str, touched: Mapping[str, StagedTable]) -> bool:
+        found = touched.get(name)
+        if found is not None:
+            return not found.dropped
+        return name in self._base and name not in left_by(touched.values())
+
+
+def left_by(touched: Iterable[StagedTable]) -> Collection[str]:
+    """Names of the base that the transaction took from their tables."""
+    dropped = {table.name for table in touched if table.dropped and table.head is not None}
+    return dropped | {table.former for table in touched if table.former}

@@ -212,12 +212,7 @@ class SparkTable(SparkReader):
     ) -> ty.CommitResult:
         """Replaces all rows, keeps the columns, as ``INSERT OVERWRITE`` does; missing columns become null.
 
-        Args:
-            df: the rows; it may read the very table.
-            on_duplicate: what to do, with a primary key, about duplicate keys.
-            message: a sentence for the history.
-            commit: properties, retries and deadline.
-            files: how each task cuts its rows into files.
+        Arguments are those of ``overwrite``.
 
         Raises:
             InvalidInput: a column is not in the table, is of a type that its own does not hold, or is missing and may not be null.

@@ -14,6 +14,7 @@ Stores
 Handlers and locks
     ``handlers``        ``ConditionalPutHandler``, ``RenameHandler``, ``LockHandler``; ``handler_for`` chooses
     ``external``        ``ExternalHandler``: a ledger outside the store decides (commit stores, lakes)
+    ``staged``          ``StagedStore``: versions that only an open transaction sees
     ``file_lock``       ``FileLock``; ``postgres_lock`` ``PostgresLock``
     ``local_queue``     ``LocalQueue``: writers of a table wait for each other, and commit for each other; ``queue_of`` chooses
     ``probe``           whether a store keeps the promise: ``ensure_safe``

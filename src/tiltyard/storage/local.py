@@ -21,7 +21,7 @@ Durability = Literal["fsync", "os"]
 _FILES = (".manifest/", ".txn/", ".json/")
 """Endings only a file has, a slash behind, in the directories every commit lists. Not ``.lance``: a table's directory has that too."""
 
-_ADVICE = "_versions/latest_version_hint.json"
+ADVICE = "_versions/latest_version_hint.json"
 """Every commit renews it and nobody depends on it: it is written in place, and not flushed. Whoever finds it torn lists instead."""
 
 _ABSENT = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
@@ -140,7 +140,7 @@ class LocalStore:
 
     def put(self, path: str, data: bytes) -> None:
         target = self._at(path)
-        if path == _ADVICE:
+        if path == ADVICE:
             self._advise(target, path, data)
             return
         directory = target.rpartition("/")[0]

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 from types import MappingProxyType
-from typing import ClassVar, TypeAlias
+from typing import ClassVar, Final, TypeAlias
 
 from tiltyard.errors import InvalidInput
 from tiltyard.format.values import BasePath, DataFile, DataFragment, Field, IndexFile, IndexMetadata
@@ -358,3 +358,6 @@ KnownOperation: TypeAlias = (
     | UpdateBases
 )
 Operation: TypeAlias = KnownOperation | UnknownOperation
+
+MAINTENANCE: Final = (Rewrite, CreateIndex, ReserveFragments, UpdateMemWalState, UpdateBases)
+"""Operations that leave rows and schema as they are."""

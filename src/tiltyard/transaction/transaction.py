@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Final
 
@@ -12,7 +12,7 @@ from tiltyard.errors import CorruptTable, InvalidInput
 from tiltyard.format import lance_pb2 as pb
 from tiltyard.format.codec import parse_sound, unknown_fields, with_unknown
 from tiltyard.transaction.operation_codec import operation_from_pb, operation_to_pb
-from tiltyard.transaction.operations import Operation, UnknownOperation
+from tiltyard.transaction.operations import Operation, Overwrite, UnknownOperation
 
 MESSAGE_PROPERTY: Final = "__lance_commit_message"
 LAKE_MARKS: Final = "tiltyard.lake."
@@ -86,6 +86,28 @@ class Transaction:
             operation = _unknown_operation(data)
             unknown = b"".join(record for number, record in _records(unknown) if number < FIRST_ARM)
         return cls(message.read_version, message.uuid, operation, message.transaction_properties, message.tag, unknown)
+
+
+@dataclass(frozen=True, slots=True)
+class CommitMarks:
+    """What each commit of one writer to one table says of itself, whatever the caller wrote under these names.
+
+    Attributes:
+        properties: for every version.
+        own_id: the property that is the transaction's own id, unless ``properties`` have another value for it.
+        config: for the first version of a table.
+    """
+
+    properties: Mapping[str, str]
+    own_id: str
+    config: Mapping[str, str] = field(default_factory=dict)
+
+    def __call__(self, mine: Transaction) -> Transaction:
+        """The same transaction with its marks."""
+        operation = mine.operation
+        if isinstance(operation, Overwrite) and mine.read_version == 0:
+            operation = replace(operation, config_upsert_values={**(operation.config_upsert_values or {}), **self.config})
+        return replace(mine, operation=operation, properties={**mine.properties, self.own_id: mine.uuid, **self.properties})
 
 
 def _unknown_operation(data: bytes) -> UnknownOperation:

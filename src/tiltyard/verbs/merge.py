@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 from pyroaring import BitMap
 
@@ -42,7 +43,8 @@ from tiltyard.verbs.keys.primary_keys import (
     filter_of,
     in_words,
 )
-from tiltyard.verbs.merge_plan import MergePlan, merge_key, refuse_second_key, update_of, with_row_ids
+from tiltyard.verbs.merge_plan import Clause, MergePlan, merge_key, refuse_second_key, update_of, with_row_ids
+from tiltyard.verbs.update import fitting
 
 
 def merge_rows(
@@ -65,7 +67,7 @@ def merge_rows(
         check_progress(manifest, plan.generations)
         merge = _prepared(access, manifest, plan, source)
         found = match_rows(
-            access, merge.sides.dataset, merge.key, merge.known, stable=has_stable_row_ids(manifest), others=plan.deleting is not None
+            access, merge.sides.dataset, merge.key, merge.known, stable=has_stable_row_ids(manifest), others=bool(plan.orphans)
         )
         changes = _changes(merge, found)
         if not changes.any():
@@ -123,9 +125,10 @@ class _Merge:
 def _prepared(access: TableAccess, manifest: Manifest, plan: MergePlan, source: pa.Table) -> _Merge:
     key, primary = merge_key(manifest, plan.on)
     _check_columns(plan, key, source.schema)
+    _check_values(plan, key, primary, [field.name for field in manifest.fields if field.parent_id < 0])
     if primary is not None and key != primary and not plan.allow_duplicates:
         updated = {name for clause in plan.matched if clause.action == "update" for name in clause.columns or source.schema.names}
-        refuse_second_key(key.names, primary, inserting=plan.inserting, updated=updated)
+        refuse_second_key(key.names, primary, inserting=bool(plan.inserts), updated=updated)
     rows = _fitting(manifest, plan, source)
     keys = key.of(rows)
     for name in keys.column_names:
@@ -133,26 +136,46 @@ def _prepared(access: TableAccess, manifest: Manifest, plan: MergePlan, source: 
             raise InvalidInput(f"The source has nulls in {name}, which rows are matched by.", argument=name, advice="Fill or drop them.")
     known = distinct_keys(keys, "The source has", "Merge")
     sides = Sides(access, dataset_at(access, manifest), arrow_from_fields(manifest.fields, {}), rows)
-    for clause in plan.matched:
+    for clause in (*plan.matched, *plan.inserts):
+        which = ("source",) if clause.action == "insert" else ("source", "target")
         if clause.condition is not None:
-            sides.check(clause.condition)
-    for condition in plan.insert_where:
-        sides.check(condition, "source")
+            sides.check(clause.condition, *which)
+        if clause.values:
+            sides.check_values(clause.values, *which)
+    for clause in plan.orphans:
+        if clause.values:
+            sides.check_values(clause.values)
     return _Merge(access, manifest, plan, key, key == primary, known, sides, find_base(access, manifest, plan.files.base))
 
 
 def _check_columns(plan: MergePlan, key: Key, given: pa.Schema) -> None:
     if missing := [name for name in key.columns if name not in given.names]:
         raise InvalidInput(f"The source has no column {missing[0]}, which rows are matched by.", argument=missing[0])
-    for name in (name for clause in plan.matched for name in clause.columns or ()):
-        if name not in given.names:
-            raise InvalidInput(f"The source has no column {name!r} to update.", argument="columns")
+    for clause in (*plan.matched, *plan.inserts):
+        for name in clause.columns or () if not clause.values else ():
+            if name not in given.names:
+                raise InvalidInput(f"The source has no column {name!r} to {clause.action}.", argument="values")
+
+
+def _check_values(plan: MergePlan, key: Key, primary: Key | None, table: Sequence[str]) -> None:
+    """Refuses expressions for columns that are not there, or that could make two rows of one key."""
+    for clause in (*plan.matched, *plan.inserts, *plan.orphans):
+        for name, value in clause.values.items():
+            if name not in table:
+                raise InvalidInput(f"There is no column {name!r}.", argument="values", advice=f"Columns are {', '.join(table)[:120]}.")
+            keys = [*(primary.columns if primary else ()), *(key.columns if clause.action == "insert" else ())]
+            if name in keys and value.strip().replace("`", "") != f"source.{name}":
+                raise InvalidInput(
+                    f"{name!r} is part of a key; an expression for it could make two rows of one key.",
+                    argument="values",
+                    advice="Leave it out, or change it in the source.",
+                )
 
 
 def _fitting(manifest: Manifest, plan: MergePlan, source: pa.Table) -> pa.Table:
-    """The source under the types of the table. Where nothing is inserted it need not have all columns."""
+    """The source under the types of the table. Where none of its rows is inserted whole it need not have all columns."""
     fields: Sequence[Field] = manifest.fields
-    if not plan.inserting:
+    if all(clause.columns is not None for clause in plan.inserts):
         top = {field.id for field in fields if field.parent_id < 0 and field.name in source.column_names}
         fields = _with_members(fields, top)
     match = match_schema(fields, source.schema)
@@ -179,21 +202,40 @@ def _with_members(fields: Sequence[Field], top: set[int]) -> tuple[Field, ...]:
 
 
 @dataclass(frozen=True, slots=True)
+class _Moving:
+    """Rows of the table that a clause gives other values: which, to which columns, and whether there is a row of the source beside each."""
+
+    pairs: Pairs
+    clause: Clause
+    columns: tuple[str, ...]
+    matched: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class _Changes:
     """Rows by what becomes of them.
 
     Attributes:
-        updated: pairs, with the columns that each group takes from the source.
+        updated: rows of the table that move, with the clause that says which columns get other values; first those in both.
         inserted: rows of the source.
+        inserts: the same, by clause.
         deleted: rows of the table, by fragment.
     """
 
-    updated: tuple[tuple[Pairs, tuple[str, ...]], ...]
-    inserted: Any
+    updated: tuple[_Moving, ...]
+    inserts: tuple[tuple[Any, Clause], ...]
     deleted: Mapping[int, BitMap]
 
+    @property
+    def inserted(self) -> Any:
+        return np.concatenate([np.empty(0, np.int64), *(rows for rows, _ in self.inserts)])
+
+    def is_plain(self) -> bool:
+        """Whether all that is written are rows of the source as they are, in all their columns."""
+        return all(moving.clause.columns is None for moving in self.updated) and all(clause.columns is None for _, clause in self.inserts)
+
     def counts(self) -> dict[str, int]:
-        updated = sum(len(pairs) for pairs, _ in self.updated)
+        updated = sum(len(moving.pairs) for moving in self.updated)
         return {"inserted": len(self.inserted), "updated": updated, "deleted": sum(map(len, self.deleted.values()))}
 
     def any(self) -> bool:
@@ -202,7 +244,7 @@ class _Changes:
 
 def _changes(merge: _Merge, found: Matched) -> _Changes:
     sides, left = merge.sides, found.pairs
-    updated: list[tuple[Pairs, tuple[str, ...]]] = []
+    updated: list[_Moving] = []
     gone = Addresses()
     for clause in merge.plan.matched:
         holds = sides.holding(left, clause.condition)
@@ -214,31 +256,40 @@ def _changes(merge: _Merge, found: Matched) -> _Changes:
         if clause.action == "delete":
             gone.add(pa.array(chosen.addresses))
         else:
-            updated.append((chosen, clause.columns or tuple(merge.source.column_names)))
-    inserted = np.empty(0, np.int64)
-    if merge.plan.inserting:
-        new = np.ones(merge.source.num_rows, np.bool_)
-        new[found.pairs.rows] = False
-        inserted = np.flatnonzero(new)
-        if merge.plan.insert_where:
-            inserted = inserted[sides.wanted(inserted, merge.plan.insert_where)]
-    deleted = gone.by_fragment()
-    if merge.plan.deleting is not None:
-        for number, rows in _orphans(merge, found).items():
-            deleted[number] = deleted.get(number, BitMap()) | rows
-    return _Changes(tuple(updated), inserted, deleted)
+            updated.append(_Moving(chosen, clause, clause.columns or tuple(merge.source.column_names)))
+    left = found.others
+    for clause in merge.plan.orphans:
+        holds = _holding(merge, left, clause.condition)
+        chosen, left = left.chosen(holds), left.chosen(~holds)
+        if clause.action == "delete":
+            gone.add(pa.array(chosen.addresses))
+        elif len(chosen):
+            updated.append(_Moving(chosen, clause, clause.columns or (), matched=False))
+    return _Changes(tuple(updated), _inserts(merge, found), gone.by_fragment())
 
 
-def _orphans(merge: _Merge, found: Matched) -> dict[int, BitMap]:
-    """Rows that only the table has and the condition holds for."""
-    others = Addresses()
-    others.add(pa.array(found.others))
-    rows = others.by_fragment()
-    if merge.plan.deleting == "true":
-        return rows
-    holding = matching_rows(merge.access, merge.manifest, merge.plan.deleting or "true")
-    both = {number: some & holding[number] for number, some in rows.items() if number in holding}
-    return {number: some for number, some in both.items() if some}
+def _inserts(merge: _Merge, found: Matched) -> tuple[tuple[Any, Clause], ...]:
+    """Rows that only the source has, by the clause that inserts them."""
+    new = np.ones(merge.source.num_rows, np.bool_)
+    new[found.pairs.rows] = False
+    left, inserts = np.flatnonzero(new), []
+    for clause in merge.plan.inserts:
+        wanted = np.ones(len(left), np.bool_) if clause.condition is None else merge.sides.wanted(left, clause.condition)
+        inserts.append((left[wanted], clause))
+        left = left[~wanted]
+    return tuple(inserts)
+
+
+def _holding(merge: _Merge, others: Pairs, condition: str | None) -> npt.NDArray[np.bool_]:
+    """For which rows that only the table has a condition over its columns holds."""
+    if condition is None or not len(others):
+        return np.ones(len(others), np.bool_)
+    holds = np.zeros(len(others), np.bool_)
+    fragments, offsets = others.addresses >> np.uint64(32), others.addresses & np.uint64(0xFFFFFFFF)
+    for number, rows in matching_rows(merge.access, merge.manifest, condition).items():
+        here = fragments == number
+        holds[here] = np.isin(offsets[here], np.fromiter(rows, np.uint64, len(rows)))
+    return holds
 
 
 def _matched(merge: _Merge, pairs: Pairs) -> KeyConflict:
@@ -259,8 +310,8 @@ def _written(merge: _Merge, changes: _Changes) -> tuple[Update, Mapping[int, Bit
     """Writes new rows and deletion files; gives the operation, and the rows it takes from each fragment."""
     access, manifest = merge.access, merge.manifest
     moved = Addresses()
-    for pairs, _ in changes.updated:
-        moved.add(pa.array(pairs.addresses))
+    for moving in changes.updated:
+        moved.add(pa.array(moving.pairs.addresses))
     taken = moved.by_fragment()
     for number, rows in changes.deleted.items():
         taken[number] = taken.get(number, BitMap()) | rows
@@ -270,17 +321,17 @@ def _written(merge: _Merge, changes: _Changes) -> tuple[Update, Mapping[int, Bit
     except TiltyardError as error:
         discard(access, fragments, error, merge.target)
         raise
-    assigned = {name for _, columns in changes.updated for name in columns}
+    assigned = {name for moving in changes.updated for name in moving.columns}
     return update_of(manifest, struck, fragments, None if len(changes.inserted) else assigned), taken
 
 
 def _new_fragments(merge: _Merge, changes: _Changes) -> tuple[DataFragment, ...]:
-    moved = sum(len(pairs) for pairs, _ in changes.updated)
+    moved = sum(len(moving.pairs) for moving in changes.updated)
     if not moved and not len(changes.inserted):
         return ()
     manifest, given = merge.manifest, merge.source.schema
     # Rows that are only inserted may leave columns out, as those of an append; rows that move bring along what they have.
-    names = given.names if not moved else merge.schema.names
+    names = merge.schema.names if moved or not changes.is_plain() else given.names
     schema = pa.schema([given.field(name) if name in given.names else merge.schema.field(name) for name in names])
     batches = _source_as_it_is(merge, changes, schema) or _new_batches(merge, changes, schema)
     small = merge.source.nbytes <= SMALL_BYTES
@@ -291,16 +342,18 @@ def _new_fragments(merge: _Merge, changes: _Changes) -> tuple[DataFragment, ...]
     fragments = write_into(merge.access, fitting, match.fields, data_version, lambda: merge.sides.dataset, merge.plan.files, merge.target)
     if not has_stable_row_ids(manifest):
         return fragments
-    ids = [pairs.ids for pairs, _ in changes.updated if pairs.ids is not None]
+    ids = [moving.pairs.ids for moving in changes.updated if moving.pairs.ids is not None]
     return with_row_ids(fragments, np.concatenate([np.empty(0, np.uint64), *ids]))
 
 
 def _source_as_it_is(merge: _Merge, changes: _Changes, schema: pa.Schema) -> list[pa.RecordBatch]:
     """The source, if its rows are just what is to be written and their order does not matter; nothing otherwise."""
     taken = set(schema.names)
-    if has_stable_row_ids(merge.manifest) or not all(taken.issubset(columns) for _, columns in changes.updated):
+    if has_stable_row_ids(merge.manifest) or any(moving.clause.values for moving in changes.updated):
         return []
-    written = np.concatenate([changes.inserted, *(pairs.rows for pairs, _ in changes.updated)])
+    if any(clause.columns is not None for _, clause in changes.inserts) or not all(taken.issubset(one.columns) for one in changes.updated):
+        return []
+    written = np.concatenate([changes.inserted, *(moving.pairs.rows for moving in changes.updated)])
     seen = np.zeros(merge.source.num_rows, np.bool_)
     seen[written] = True
     if len(written) != len(seen) or not seen.all():  # a row can be in several pairs
@@ -311,15 +364,25 @@ def _source_as_it_is(merge: _Merge, changes: _Changes, schema: pa.Schema) -> lis
 def _new_batches(merge: _Merge, changes: _Changes, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """Rows that move, then those inserted: row ids are given out in this order."""
     sides = merge.sides
-    for pairs, columns in changes.updated:
-        kept = [name for name in schema.names if name not in columns]
-        for chunk in pairs.chunks():
+    for moving in changes.updated:
+        values, kept = moving.clause.values, [name for name in schema.names if name not in moving.columns]
+        for chunk in moving.pairs.chunks():
             old = sides.of_table(chunk, kept) if kept else None
-            new = sides.of_source(chunk, [name for name in schema.names if name in columns])
+            if values:
+                new = sides.new_values(chunk, values) if moving.matched else sides.kept_values(chunk, values)
+            else:
+                new = sides.of_source(chunk, [name for name in schema.names if name in moving.columns])
             yield from _as_schema(schema, new, old)
-    source = merge.source.select([name for name in schema.names if name in merge.source.column_names])
-    for begin in range(0, len(changes.inserted), _INSERTED_AT_ONCE):
-        yield from _as_schema(schema, source.take(pa.array(changes.inserted[begin : begin + _INSERTED_AT_ONCE])), None)
+    for rows, clause in changes.inserts:
+        given = [name for name in schema.names if name in merge.source.column_names]
+        if clause.columns is not None:  # and the key, which is the source's in any case
+            given = [name for name in given if name in merge.key.columns or (name in clause.columns and not clause.values)]
+        source = merge.source.select(given)
+        for begin in range(0, len(rows), _INSERTED_AT_ONCE):
+            part = rows[begin : begin + _INSERTED_AT_ONCE]
+            values = {name: text for name, text in clause.values.items() if name not in given}
+            more = sides.inserted_values(part, values) if values else None
+            yield from _as_schema(schema, source.take(pa.array(part)), more)
 
 
 _INSERTED_AT_ONCE = 1 << 16
@@ -328,10 +391,10 @@ _INSERTED_AT_ONCE = 1 << 16
 def _as_schema(schema: pa.Schema, rows: pa.Table, more: pa.Table | None) -> list[pa.RecordBatch]:
     columns = []
     for item in schema:
-        if item.name in rows.column_names:
-            columns.append(rows.column(item.name))
-        elif more is not None:
-            columns.append(cast(more.column(item.name), item.type))
+        found = rows if item.name in rows.column_names else more
+        if found is not None and item.name in found.column_names:
+            column = found.column(item.name)
+            columns.append(column if column.type.equals(item.type) else fitting(column, item))
         else:
             columns.append(cast(pa.nulls(rows.num_rows, storage_type(item.type)), item.type))
     return list(pa.table(columns, schema=schema).to_batches())

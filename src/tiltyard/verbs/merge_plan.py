@@ -20,20 +20,24 @@ from tiltyard.verbs.engine.row_deletion import Struck
 from tiltyard.verbs.indices.mem_wal import compacted
 from tiltyard.verbs.keys.primary_keys import Key, check_comparable, key_of_columns, primary_key_of
 
+Group = Literal["matched", "inserts", "orphans"]
+
 
 @dataclass(frozen=True, slots=True)
 class Clause:
-    """What happens to rows that are in both, as far as no earlier clause was about them.
+    """What happens to some rows, as far as no earlier clause was about them.
 
     Attributes:
         action: what is done.
-        condition: a SQL condition over ``source.`` and ``target.`` columns; None for all of them.
-        columns: for an update, the columns to take from the source; None for all it has.
+        condition: a SQL condition; None for all of them.
+        columns: for an update or insert, the columns that get a value; None for all that the source has.
+        values: expressions for those; none where they are taken from the source as they are.
     """
 
-    action: Literal["update", "delete", "fail"]
+    action: Literal["update", "delete", "fail", "insert"]
     condition: str | None = None
     columns: tuple[str, ...] | None = None
+    values: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +47,9 @@ class MergePlan:
     Attributes:
         on: the columns that rows are matched by; None for the primary key.
         allow_duplicates: whether rows may come to be that have one primary key.
-        matched: in the order in which they apply.
-        inserting: whether rows that only the source has are inserted.
-        insert_where: conditions of which one must hold for that; none for all such rows.
-        deleting: the condition under which rows that only the table has are deleted; None for never.
+        matched: for rows in both, in the order in which they apply; conditions and values are over ``source.`` and ``target.`` columns.
+        inserts: for rows that only the source has, over ``source.`` columns.
+        orphans: for rows that only the table has, over its columns.
         generations: up to where shards of a write-ahead log are in the table afterwards.
         files: how new rows are cut into files, and to which base these go.
     """
@@ -54,23 +57,26 @@ class MergePlan:
     on: tuple[str, ...] | None = None
     allow_duplicates: bool = False
     matched: tuple[Clause, ...] = ()
-    inserting: bool = False
-    insert_where: tuple[str, ...] = ()
-    deleting: str | None = None
+    inserts: tuple[Clause, ...] = ()
+    orphans: tuple[Clause, ...] = ()
     generations: tuple[CompactedSsTable, ...] = ()
     files: FileLimits = field(default_factory=FileLimits)
 
-    def with_clause(self, clause: Clause) -> MergePlan:
-        if self.matched and self.matched[-1].condition is None:
+    def with_clause(self, group: Group, clause: Clause) -> MergePlan:
+        known: tuple[Clause, ...] = getattr(self, group)
+        if known and known[-1].condition is None:
             raise InvalidInput(
-                f"No row is left for {clause.action}: the clause before it, {self.matched[-1].action}, takes all that match.",
+                f"No row is left for {clause.action}: the clause before it, {known[-1].action}, takes all that match.",
                 argument="where",
                 advice="Give the earlier clause a condition, or put it last.",
             )
-        return replace(self, matched=(*self.matched, clause))
+        if group == "matched":
+            return replace(self, matched=(*known, clause))
+        return replace(self, inserts=(*known, clause)) if group == "inserts" else replace(self, orphans=(*known, clause))
 
-    def does_something(self) -> bool:
-        return bool(self.matched) or self.inserting or self.deleting is not None
+    @property
+    def clauses(self) -> tuple[Clause, ...]:
+        return (*self.matched, *self.inserts, *self.orphans)
 
 
 Run = Callable[[MergePlan, Mapping[str, str], ReexecutionPolicy], CommitResult]
@@ -80,8 +86,17 @@ Run = Callable[[MergePlan, Mapping[str, str], ReexecutionPolicy], CommitResult]
 class MergeBuilder:
     """A merge that is being described. Each clause gives a new one; ``execute`` does it.
 
-    Of several clauses for rows that match, the first whose condition holds decides. Conditions are SQL over both rows:
-    ``"source.changed > target.changed"``.
+    Of several clauses for the same rows, the first whose condition holds decides. Conditions and values are SQL over both rows:
+    ``"source.changed > target.changed"``. The source has columns of the table only.
+
+    Examples:
+        >>> import tempfile, tiltyard as ty
+        >>> stock = ty.Table.create(tempfile.mkdtemp() + "/stock", {"item": ["a", "b"], "count": [5, 7]}, primary_key=["item"])
+        >>> merge = stock.merge({"item": ["a", "c"], "count": [1, 2]}).when_matched_update({"count": "target.count + source.count"})
+        >>> merge = merge.when_not_matched_insert({"count": "source.count * 10"})
+        >>> _ = merge.when_not_matched_by_source_update({"count": "0"}).execute()
+        >>> sorted(stock.to_arrow().to_pylist(), key=lambda row: row["item"])
+        [{'item': 'a', 'count': 6}, {'item': 'b', 'count': 0}, {'item': 'c', 'count': 20}]
     """
 
     _run: Run
@@ -89,37 +104,50 @@ class MergeBuilder:
 
     def when_matched_update_all(self, where: str | None = None) -> MergeBuilder:
         """Rows in both take all columns that the source has."""
-        return self._with(Clause("update", _given(where)))
+        return self._with("matched", Clause("update", _given(where)))
 
-    def when_matched_update(self, columns: Sequence[str], where: str | None = None) -> MergeBuilder:
-        """Rows in both take these columns from the source and keep the others."""
-        names = (columns,) if isinstance(columns, str) else tuple(columns)
-        if not names or not all(isinstance(name, str) for name in names):
-            raise InvalidInput("Columns to update are named by text, at least one.", argument="columns")
-        return self._with(Clause("update", _given(where), names))
+    def when_matched_update(self, values: Mapping[str, str] | Sequence[str], where: str | None = None) -> MergeBuilder:
+        """Rows in both take new values, by column; a list of names takes the source's values."""
+        return self._with("matched", Clause("update", _given(where), *_assigned(values)))
 
     def when_matched_delete(self, where: str | None = None) -> MergeBuilder:
         """Rows in both are deleted."""
-        return self._with(Clause("delete", _given(where)))
+        return self._with("matched", Clause("delete", _given(where)))
 
     def when_matched_fail(self) -> MergeBuilder:
         """If a row is in both, nothing is done at all and a ``KeyConflict`` is raised."""
-        return self._with(Clause("fail"))
+        return self._with("matched", Clause("fail"))
 
     def when_not_matched_insert_all(self, where: str | None = None) -> MergeBuilder:
         """Inserts rows that only the source has.
 
         Args:
-            where: a condition over ``source.`` columns; of several clauses one must hold.
+            where: a condition over ``source.`` columns.
         """
-        plan, given = self._plan, _given(where)
-        if given is None or (plan.inserting and not plan.insert_where):
-            return replace(self, _plan=replace(plan, inserting=True, insert_where=()))
-        return replace(self, _plan=replace(plan, inserting=True, insert_where=(*plan.insert_where, given)))
+        return self._with("inserts", Clause("insert", _given(where)))
+
+    def when_not_matched_insert(self, values: Mapping[str, str] | Sequence[str], where: str | None = None) -> MergeBuilder:
+        """Inserts rows that only the source has, with these values; other columns are null.
+
+        Args:
+            values: SQL over ``source.`` columns, by column; a list of names takes the source's values. The columns that rows are matched
+                by are always the source's.
+            where: a condition over ``source.`` columns.
+        """
+        return self._with("inserts", Clause("insert", _given(where), *_assigned(values)))
 
     def when_not_matched_by_source_delete(self, where: str | None = None) -> MergeBuilder:
         """Rows that only the table has are deleted. ``where`` is over the table's columns, by their names."""
-        return replace(self, _plan=replace(self._plan, deleting=_given(where) or "true"))
+        return self._with("orphans", Clause("delete", _given(where)))
+
+    def when_not_matched_by_source_update(self, values: Mapping[str, str], where: str | None = None) -> MergeBuilder:
+        """Rows that only the table has take new values, by column.
+
+        Values and ``where`` are over the table's columns, by their names.
+        """
+        if not isinstance(values, Mapping):
+            raise InvalidInput("Values are expressions by column: there is no source to take them from.", argument="values")
+        return self._with("orphans", Clause("update", _given(where), *_assigned(values)))
 
     def mark_generations_merged(self, generations: Mapping[str | UUID, int]) -> MergeBuilder:
         """Records in the same commit up to which generation shards of a write-ahead log are merged.
@@ -149,12 +177,12 @@ class MergeBuilder:
             RetryableConflict: others changed the same rows, again and again.
             IncompatibleConflict: the table was replaced meanwhile, or a generation to be marked is merged already.
         """
-        if not self._plan.does_something():
+        if not self._plan.clauses:
             raise InvalidInput("The merge has no clause.", argument="merge", advice="Add when_matched_... or when_not_matched_... first.")
         return self._run(self._plan, *commit_terms(commit, message))
 
-    def _with(self, clause: Clause) -> MergeBuilder:
-        return replace(self, _plan=self._plan.with_clause(clause))
+    def _with(self, group: Group, clause: Clause) -> MergeBuilder:
+        return replace(self, _plan=self._plan.with_clause(group, clause))
 
 
 def merge_on(on: str | Sequence[str] | None, allow_duplicates: bool, files: FileLimits | None = None) -> MergePlan:
@@ -167,6 +195,18 @@ def merge_on(on: str | Sequence[str] | None, allow_duplicates: bool, files: File
 
 def _given(condition: str | None) -> str | None:
     return None if condition is None else sql_where(condition)
+
+
+def _assigned(values: Mapping[str, str] | Sequence[str]) -> tuple[tuple[str, ...], Mapping[str, str]]:
+    """The columns that get a value, and the expressions for them."""
+    names = (values,) if isinstance(values, str) else tuple(values)
+    if not names or not all(isinstance(name, str) for name in names):
+        raise InvalidInput("Columns are named by text, at least one.", argument="values")
+    if not isinstance(values, Mapping):
+        return names, {}
+    if not all(isinstance(value, str) for value in values.values()):
+        raise InvalidInput('A value is a SQL expression as text, such as "source.x + 1".', argument="values")
+    return names, dict(values)
 
 
 def merge_key(manifest: Manifest, on: Sequence[str] | None) -> tuple[Key, Key | None]:

@@ -182,10 +182,15 @@ def _new_rows(
             addresses.add(batch.column(ADDRESS))
             if ids is not None:
                 ids.add(batch.column(ROW_ID))
-            yield pa.RecordBatch.from_arrays([_fitting(batch.column(field.name), field) for field in schema], schema=schema)
+            yield pa.RecordBatch.from_arrays([fitting(batch.column(field.name), field) for field in schema], schema=schema)
 
 
-def _fitting(column: pa.Array, field: pa.Field) -> pa.Array:
+def fitting(column: pa.Array, field: pa.Field) -> pa.Array:
+    """New values of a column, as its type.
+
+    Raises:
+        InvalidInput: they do not fit.
+    """
     try:
         return cast(column, field.type)
     except pa.ArrowException as error:
@@ -240,7 +245,7 @@ def _values_by_fragment(
         with lance_errors(access, "work out new values", dataset.version):
             found = dataset.scanner(columns=columns, filter=where, fragments=[fragment], with_row_address=True).to_table()
         if found.num_rows:
-            arrays = [_fitting(found.column(name).combine_chunks(), schema.field(name)) for name in names]
+            arrays = [fitting(found.column(name).combine_chunks(), schema.field(name)) for name in names]
             yield fragment.fragment_id, pa.table([found.column(ADDRESS), *arrays], names=[ADDRESS, *names])
 
 

@@ -15,7 +15,6 @@ from tiltyard.catalog.forwarding import Forward, forward
 from tiltyard.catalog.lake_values import MAIN, Cut, TableHead
 from tiltyard.catalog.line_identity import heads_of, new_line, owns, root_key, same_version
 from tiltyard.catalog.publishing import StaleError
-from tiltyard.catalog.staging import StagedAccess
 from tiltyard.errors import CorruptTable, ExpectedVersionMismatch, HistoryUnavailable, InvalidInput
 from tiltyard.format.manifest_file import ManifestFile
 from tiltyard.format.names import Scheme
@@ -33,6 +32,7 @@ from tiltyard.transaction.system_indices import singleton
 from tiltyard.transaction.transaction import Transaction
 from tiltyard.transaction.verify import PARENT
 from tiltyard.verbs.engine.access import TableAccess
+from tiltyard.verbs.engine.staged_access import StagedAccess
 from tiltyard.verbs.table_refs import Branches
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def fast_forward(lake: Lake, branch: str) -> LakeCommit:
     there = lake.catalog.cut(branch)
     begun = lake.branches[branch]
     for head in there.tables.values():
-        finish_before(there, head, lake.access_of(head, branch))  # what the step forgets must not be left for others to finish
+        finish_before(lake, there, head, branch)  # what the step forgets must not be left for others to finish
     fresh = new_line(lake.catalog.runtime.random.uuid())
     plan = Forward(branch, there.line, there.snapshot, fresh, partial(_refuse_tagged, lake, branch))
     plan.check()
@@ -269,7 +269,7 @@ def _repeat(staged: StagedAccess, access: TableAccess, plain: TableAccess, homes
         made = log.committed(version, scheme)
         for path in new_files(made.transaction.operation, theirs.manifest):
             for file in [path + name for name in plain.store.names(path)] if path.endswith("/") else [path]:
-                transfer(plain.store, file, staged.staging.inner, file)
+                transfer(plain.store, file, staged.store.inner, file)
         operation = homeward(made.transaction.operation, _bases(made.file, below, homes, staged.lance_uri))
         properties = {name: value for name, value in made.transaction.properties.items() if name != PARENT}
         again = Transaction(below.manifest.version, staged.runtime.random.uuid(), operation, properties)

@@ -17,14 +17,15 @@ from typing import TYPE_CHECKING, Final
 from tiltyard.catalog.expiry import expired_among
 from tiltyard.catalog.ledger import maker_of
 from tiltyard.catalog.publishing import COMMITTED, IN_DOUBT
-from tiltyard.catalog.staging import STAGED, detached_number
 from tiltyard.catalog.value_codec import transaction_key
 from tiltyard.errors import CorruptTable, NotFound, TiltyardError
 from tiltyard.format.manifest_file import decode_manifest_file
 from tiltyard.format.names import detached_name, parse_manifest_name
 from tiltyard.interfaces import ObjectStore
+from tiltyard.storage.staged import STAGED
 from tiltyard.transaction.log import VERSIONS
 from tiltyard.verbs.engine.access import WRITER, TableAccess
+from tiltyard.verbs.engine.staged_access import detached_number
 
 if TYPE_CHECKING:
     from tiltyard.lakes.finishing import LakeBase

@@ -225,7 +225,7 @@ def _pin(work: CleanupRun, pin_snapshots: bool) -> None:
 
 def _sweep(work: CleanupRun) -> None:
     lake = work.lake
-    found = directories(lake.root_place())
+    found = directories(lake.root_access())
     known = known_locations(lake) | set(work.needs.seen)
     strange = {directory: files for directory, files in found.items() if directory not in known}
     work.candidates, orphans = Judge(lake).judge(strange)

@@ -211,7 +211,7 @@ class Judge:
     def committed(self) -> frozenset[str]:
         """Transactions that the journal beside the tables knows to be committed, whatever the catalog says."""
         if self._committed is None:
-            self._committed = frozenset(entry.transaction for entry in entries(self._lake.root_place().store))
+            self._committed = frozenset(entry.transaction for entry in entries(self._lake.root_access().store))
         return self._committed
 
 
@@ -299,7 +299,7 @@ def _lost_lines(lake: Lake) -> list[Orphan]:
 
 def find_orphans(lake: Lake) -> list[Orphan]:
     """What a check reports: what no snapshot shows and nothing proves to be rubbish of this lake."""
-    found = directories(lake.root_place())  # before the catalog is read: whatever is committed by then is known to it
+    found = directories(lake.root_access())  # before the catalog is read: whatever is committed by then is known to it
     known = known_locations(lake)
     strange = {directory: files for directory, files in found.items() if directory not in known}
     orphans = Judge(lake).judge(strange)[1] if strange else []

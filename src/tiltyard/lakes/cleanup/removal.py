@@ -37,7 +37,7 @@ def proved(work: CleanupRun) -> list[str]:
         reason = judge.not_ours(location, owner, head.id) or judge.pinned_by_others(location)
         if not reason:
             found.append(location)
-        elif files := list(work.lake.root_place().store.list(f"{location}/")):
+        elif files := list(work.lake.root_access().store.list(f"{location}/")):
             work.orphans[location] = orphan_of(location, files, owner, reason)
     return found
 
@@ -56,7 +56,7 @@ def remove_directories(work: CleanupRun) -> None:
     # Whoever made a table there before that is seen now; whoever comes later is refused.
     known = known_locations(lake)
     reprieve(lake.catalog, [directory for directory in (*abandoned, *asked, *_spelled_out(lake, asked)) if directory in known])
-    root, judge = lake.root_place(), Judge(lake)
+    root, judge = lake.root_access(), Judge(lake)
     for directory, left in condemned(lake.catalog).items():
         if not (left or directory in work.strange) or directory in known or not TABLE_DIRECTORY.fullmatch(directory):
             continue
@@ -97,7 +97,7 @@ def check_asked(lake: Lake, include: Collection[str]) -> None:
 
 def _remove_unfinished(work: CleanupRun) -> None:
     """Removes owner files that their writer died over: nothing else is in such a directory, so nothing says whose it would have been."""
-    root = work.lake.root_place()
+    root = work.lake.root_access()
     if work.dry_run or not isinstance(root.store, KeepsTemporaries):
         return
     begun: dict[str, list[ObjectInfo]] = {}

@@ -12,12 +12,13 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from tiltyard.catalog.marks import VersionMarks, without_marks
-from tiltyard.catalog.staging import STAGED, UPKEEP
 from tiltyard.errors import CorruptTable, NotFound, TiltyardError
 from tiltyard.format.manifest_file import ManifestFile, decode_manifest_file
 from tiltyard.format.names import Scheme, parse_manifest_name
 from tiltyard.interfaces import ObjectStore
+from tiltyard.storage.staged import STAGED
 from tiltyard.transaction.log import VERSIONS, VersionLog
+from tiltyard.transaction.operations import MAINTENANCE
 from tiltyard.transaction.transaction import Transaction
 
 _TREE: Final = "/tree/"
@@ -204,7 +205,7 @@ def _version(file: ManifestFile, made: Transaction | None, path: str, staged: st
         count,
         "" if made is None else made.uuid,
         "" if made is None else made.operation.name,
-        made is None or not isinstance(made.operation, UPKEEP),
+        made is None or not isinstance(made.operation, MAINTENANCE),
         0 if made is None else made.read_version,
         _EPOCH + timedelta(microseconds=manifest.timestamp_ns // 1000),
         str(manifest.writer or ""),

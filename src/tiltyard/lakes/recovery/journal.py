@@ -118,7 +118,7 @@ def note_branch(lake: Lake, branch: LakeBranch, *, ended: str = "", deleted: boo
     """
     path = f"{BRANCH_FILES}{branch.name}.json"
     try:
-        known = (read_entry(lake.root_place().store, path) or {}).get("ended")
+        known = (read_entry(lake.root_access().store, path) or {}).get("ended")
     except TiltyardError as error:
         _log.warning("the journal entry %s could not be read: %s", path, error)
         known = None
@@ -143,7 +143,7 @@ def _note(lake: Lake, path: str, body: Mapping[str, Any]) -> None:
 
 
 def _put(lake: Lake, path: str, body: Mapping[str, Any]) -> None:
-    lake.root_place().store.put(path, json.dumps({"format": JOURNAL_FORMAT, "lake": lake.id, **body}, separators=(",", ":")).encode())
+    lake.root_access().store.put(path, json.dumps({"format": JOURNAL_FORMAT, "lake": lake.id, **body}, separators=(",", ":")).encode())
 
 
 # ---- reading ---------------------------------------------------------------------------------------------------------------------------
@@ -171,7 +171,7 @@ def read_entry(store: ObjectStore, path: str) -> Mapping[str, Any] | None:
 
 def complete_journal(lake: Lake) -> None:
     """Writes what is missing: the tags and branches as they are, and the names of each branch, after its last commit that changed any."""
-    store = lake.root_place().store
+    store = lake.root_access().store
     there = {(entry.branch, entry.transaction) for entry in entries(store)}
     for branch in (MAIN, *lake.branches):
         for snapshot in lake.catalog.history(branch):

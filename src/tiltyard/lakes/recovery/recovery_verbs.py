@@ -69,14 +69,7 @@ class Recoverable:
         Tables that carry the marks of this lake are taken in with their names, snapshots, tags and branches as far as these are known;
         all else below the root is listed and left alone. A snapshot keeps its number where that is certain.
 
-        Args:
-            uri: where the catalog goes, as for ``open``.
-            root: where the tables live, if not beside the catalog.
-            catalog: as for ``open``.
-            replace: whether a catalog that is there may be replaced.
-            storage: as for ``open``.
-            author: who rebuilds it.
-            progress: called with how many of how many tables were read.
+        Arguments are those of ``restore``; without ``root`` the tables live beside the catalog.
 
         Raises:
             OwnershipError: no lake has claimed the root, or the catalog belongs to another lake.

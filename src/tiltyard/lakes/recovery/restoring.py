@@ -170,15 +170,7 @@ def _now(target: RestoreTarget) -> str:
 
 def _opened(target: RestoreTarget, root: str | None, check: Callable[[LakeLocation], None]) -> tuple[LakeLocation, Records]:
     """The place of the catalog, after it was looked at whether the root is the lake's."""
-    where, records = open_where(
-        target.uri,
-        target.root or root,
-        target.catalog,
-        target.storage.options,
-        target.storage.durability,
-        target.runtime,
-        check=check,
-    )
+    where, records = open_where(target.uri, target.root or root, target.catalog, target.storage, target.runtime, check=check)
     try:
         return where.with_root(None), records
     except BaseException:
@@ -225,7 +217,7 @@ def _begun(target: RestoreTarget, where: LakeLocation, known: Mapping[str, Body]
 def _reconstruct(work: Reconstruction, progress: Progress, since: datetime | None) -> None:
     """Brings the catalog in memory to where the files are."""
     end_deleted_branches(work)
-    sort_directories(work, directories(work.lake.root_place().store))
+    sort_directories(work, directories(work.lake.root_access().store))
     for branch in (MAIN, *work.lake.branches):
         read_branch(work, branch, progress)
     place_staged(work)

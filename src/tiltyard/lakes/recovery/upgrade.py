@@ -73,7 +73,7 @@ def upgrade_lake(lake: Lake, *, dry_run: bool, progress: Progress) -> LakeUpgrad
     if facts is None:
         raise NotFound(f"There is no lake at {lake.url}.", name=lake.url)
     before = int(facts.get("format", 0))
-    root = lake.root_place()
+    root = lake.root_access()
     claimed = read_claim(root.store) is None
     if claimed and not dry_run:
         make_claim(root.store, RootClaim(lake.id, lake._where.catalog, str(facts.get("created", ""))), lake.catalog.runtime)

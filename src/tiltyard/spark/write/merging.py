@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Literal
+from uuid import UUID
 
 import tiltyard as ty
+from tiltyard.distributed import merged_generations
 from tiltyard.errors import InvalidInput
 from tiltyard.spark.spark_expressions import is_expression
 
@@ -44,6 +46,7 @@ class SparkMergePlan:
         source: what conditions call the source.
         target: and the table.
         same: columns that are equal in rows that match, so that taking them from the source changes nothing.
+        generations: up to where shards of a write-ahead log are in the table afterwards.
     """
 
     on: tuple[str, ...] | None = None
@@ -55,6 +58,7 @@ class SparkMergePlan:
     source: str = "source"
     target: str = "target"
     same: frozenset[str] = frozenset()
+    generations: tuple[ty.ops.CompactedSsTable, ...] = ()
 
     @property
     def clauses(self) -> tuple[SparkClause, ...]:
@@ -132,6 +136,10 @@ class SparkMerge:
         if not isinstance(values, Mapping):
             raise InvalidInput("Values are expressions by column: there is no source to take them from.", argument="values")
         return self._with("target_only", SparkClause("update", _condition(where), self._values(values)))
+
+    def mark_generations_merged(self, generations: Mapping[str | UUID, int]) -> SparkMerge:
+        """Records in the same commit up to which generation shards are merged; see ``MergeBuilder``."""
+        return replace(self, _plan=replace(self._plan, generations=(*self._plan.generations, *merged_generations(generations))))
 
     def execute(self, *, message: str | None = None, commit: ty.CommitOptions | None = None) -> ty.CommitResult:
         """Does it: rows are matched and written in executors, then one commit is made.

@@ -45,6 +45,7 @@ def merge(
         inserting=bool(plan.source_only),
         updated=frozenset(assigned),
         allow_duplicates=plan.allow_duplicates,
+        generations=plan.generations,
     )
     upsert = _Upsert(spark, source, given, plan, work)
     joined = _Joined(spark, source, given, plan, work)
@@ -83,6 +84,8 @@ def _locally(table: ty.TableWriter, rows: pa.Table, plan: SparkMergePlan, how: M
         builder = builder.when_not_matched_insert_all()
     if plan.target_only:
         builder = builder.when_not_matched_by_source_delete()
+    for merged in plan.generations:
+        builder = builder.mark_generations_merged({merged.shard_id: merged.generation})
     return builder.execute(**how)
 
 

@@ -1,6 +1,7 @@
 """What all verbs use: access to one table, re-execution, rows in, data files out, pylance.
 
     ``access``            ``TableAccess``: store, committer, log and options of one table; ``open_access`` makes it from a URI
+    ``staged_access``     ``StagedAccess``: the same inside a transaction over several tables
     ``reexecution``       ``run_verb``: re-executes a verb on the latest version after a ``RetryableConflict``
     ``arguments``         checks of what callers pass
     ``sql_expressions``   SQL conditions and expressions, taken whole or refused

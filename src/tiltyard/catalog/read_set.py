@@ -1,7 +1,7 @@
-"""What a transaction was told: the tables it looked at and how closely, the names it asked for, and whether it saw the list of all names.
+"""Where a transaction stands, and what it was told: the tables it looked at and how closely, names, and the list of all names.
 
-A read is noted where a manifest or a name is handed out, so that no way of reading can be forgotten: ``Names`` hands out names and
-``TransactionTable`` manifests. Under serializable isolation ``publishing.decide`` compares all of it once more, under lock.
+A read is noted where a manifest or a name is handed out, so that no way of reading can be forgotten: ``lakes/table_names`` hands out names
+and ``handles/base`` manifests. Under serializable isolation ``publishing.decide`` compares all of it once more, under lock.
 
 | read | what the caller was told | broken by |
 |---|---|---|
@@ -15,13 +15,13 @@ A read is noted where a manifest or a name is handed out, so that no way of read
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Iterable, Mapping
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import Literal
 
-from tiltyard.catalog.lake_values import READ_LEVELS, Cut, ExpectedHead, ReadLevel, TableHead
+from tiltyard.catalog.lake_values import READ_LEVELS, Cut, ExpectedHead, ReadLevel
+from tiltyard.errors import InvalidInput, NotFound
 
-if TYPE_CHECKING:
-    from tiltyard.lakes.commit_transaction import StagedTable
+TransactionState = Literal["open", "committing", "in doubt", "committed", "rolled back"]
 
 
 class ReadSet:
@@ -78,40 +78,50 @@ class ReadSet:
         return tuple(ExpectedHead(head.id, head.name, head.version, head.data_version, level) for head, level in read)
 
 
-class Names:
-    """The names of a transaction's tables: those of its base, and what it made of them. Whatever it hands out is noted."""
+class TransactionScope:
+    """Where a transaction stands, and what it has read.
 
-    def __init__(self, cut: Cut, reads: ReadSet) -> None:
-        self._base: Mapping[str, TableHead] = cut.tables
-        self._reads = reads
+    open -> committing -> committed
+    |            |  ^
+    |            v  |  commit() again finds out
+    |         in doubt
+    v
+    rolled back            also from committing, if the decision was no
+    """
 
-    def list(self, touched: Mapping[str, StagedTable]) -> set[str]:
-        """All names."""
-        self._reads.note_list()
-        return {name for name in {*self._base, *touched} if self._stands(name, touched)}
+    def __init__(self, transaction: str, cut: Cut) -> None:
+        self.id = transaction
+        self.state: TransactionState = "open"
+        self.reads = ReadSet(cut)
 
-    def find(self, name: str, touched: Mapping[str, StagedTable]) -> TableHead | StagedTable | None:
-        """What a name stands for: one of the base, or one the transaction has touched."""
-        self._note(name)
-        if not self._stands(name, touched):
-            return None
-        found = touched.get(name)
-        return self._base[name] if found is None else found
-
-    def _note(self, name: str) -> None:
-        head = self._base.get(name)
-        if head is None:
-            self._reads.note_absent(name)
-        else:
-            self._reads.note(head.id, "name")
-
-    def _stands(self, name: str, touched: Mapping[str, StagedTable]) -> bool:
-        found = touched.get(name)
-        if found is not None:
-            return not found.dropped
-        return name in self._base and name not in left_by(touched.values())
+    def check_open(self) -> None:
+        """Raises for a transaction that is used up: nothing it would say holds any more."""
+        if self.state != "open":
+            raise InvalidInput(f"The transaction {self.id} is {self.state}; begin another one.", argument="transaction")
 
 
-def left_by(touched: Iterable[StagedTable]) -> Collection[str]:
-    """Names of the base that the transaction took from their tables."""
-    return {table.former for table in touched if table.former} | {one.name for one in touched if one.dropped and one.head is not None}
+@dataclass(eq=False, slots=True)
+class TableScope:
+    """One table in a transaction, as its handle knows it: none outlives the transaction, and what is read is noted."""
+
+    transaction: TransactionScope
+    table: str
+    name: str
+    dropped: bool = False
+
+    def use(self, level: ReadLevel) -> None:
+        """Called before the table is handed out to a use that looks so closely.
+
+        Raises:
+            InvalidInput: the transaction is used up.
+            NotFound: it dropped the table.
+        """
+        self.transaction.check_open()
+        if self.dropped:
+            raise NotFound(f"{self.name} was dropped by this transaction.", name=self.name)
+        if level != "nothing":
+            self.note(level)
+
+    def note(self, level: ReadLevel) -> None:
+        """Notes what a use came to know, however it ended."""
+        self.transaction.reads.note(self.table, level)

@@ -1,0 +1,188 @@
+"""Access to a table inside a transaction over several tables: verbs commit as always, into versions that only the transaction sees.
+
+Where a staged table stands:
+
+    open -> staged      ``staged_access`` pins it at a version, and each commit stages one above it
+    staged -> staged    ``replay`` makes the commits again on a newer version, after others were faster
+    staged -> named     the versions are published and have their final names; ``store.clear(published=True)``
+    any -> withdrawn    ``throw_away``, after it was certain that nothing is committed
+
+For pylance to read one's own writes there are detached versions, which have numbers no table counts up to.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, Final
+
+from tiltyard.errors import StorageError, TiltyardError, UnsupportedFeature
+from tiltyard.format.manifest import Manifest
+from tiltyard.format.manifest_file import ManifestFile, decode_manifest_file, encode_manifest_file
+from tiltyard.format.names import Scheme, detached_name, manifest_name
+from tiltyard.storage.staged import StagedHandler, StagedStore, remove
+from tiltyard.transaction.backoff import RetryPolicy
+from tiltyard.transaction.commit import Committer
+from tiltyard.transaction.key_filter import WrittenKeys
+from tiltyard.transaction.log import TRANSACTIONS, VERSIONS
+from tiltyard.transaction.new_files import LOOK_AFTER, check_there, new_files
+from tiltyard.transaction.operations import Append, Operation
+from tiltyard.transaction.race import CommitResult
+from tiltyard.transaction.transaction import Transaction
+from tiltyard.transaction.verify import without_marks
+from tiltyard.verbs.engine.access import WRITER, TableAccess
+
+_DETACHED_BIT: Final = 1 << 63
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedCommit:
+    """A commit inside the transaction, with all that is needed to make it again on another version.
+
+    Attributes:
+        transaction: as it was committed, rebased over whatever came in between.
+        read: the version it stands on.
+        scheme: how versions are named.
+        at: when it was committed here, on the monotonic clock.
+        keys, reuse: as for ``Committer.commit``.
+    """
+
+    transaction: Transaction
+    read: ManifestFile
+    scheme: Scheme
+    at: float
+    keys: WrittenKeys | None = None
+    reuse: Any = None
+
+    @property
+    def operation(self) -> Operation:
+        return self.transaction.operation
+
+    def files(self) -> Sequence[str]:
+        """All that it wrote into the table's directory, apart from its version."""
+        base: Manifest | None = self.read.manifest if self.transaction.read_version else None
+        return [*new_files(self.operation, base), TRANSACTIONS + self.transaction.file_name]
+
+
+@dataclass(frozen=True, slots=True)
+class RecordingCommitter(Committer):
+    """A commit loop that remembers what it committed."""
+
+    recorded: list[RecordedCommit] = field(default_factory=list)
+
+    def commit(
+        self, transaction: Transaction, read: ManifestFile, scheme: Scheme, policy: RetryPolicy, **more: Any
+    ) -> tuple[CommitResult, ManifestFile]:
+        done, file = Committer.commit(self, transaction, read, scheme, policy, **more)
+        settled = self.log.transaction_of(file)
+        # What it was rebased over is part of what it says now, and must not be taken for its own.
+        below = file.manifest.version - 1
+        ground = read if read.manifest.version == below else self.log.load(below, scheme)
+        at = self.runtime.clock.monotonic()
+        self.recorded.append(RecordedCommit(without_marks(settled), ground, scheme, at, more.get("keys"), more.get("reuse")))
+        return done, file
+
+    def create_table(
+        self, transaction: Transaction, creation: Any, scheme: Scheme, *, begun: float | None = None
+    ) -> tuple[CommitResult, ManifestFile]:
+        done, file = Committer.create_table(self, transaction, creation, scheme, begun=begun)
+        self.recorded.append(RecordedCommit(transaction, file, scheme, self.runtime.clock.monotonic()))
+        return done, file
+
+
+@dataclass(frozen=True)
+class StagedAccess(TableAccess):
+    """Where a table lives, for one transaction."""
+
+    store: StagedStore
+
+    @cached_property
+    def committer(self) -> RecordingCommitter:
+        return RecordingCommitter(self.log, self.handler, self.runtime, WRITER, self.trusted, self.open_base, self.stamp, self.digests)
+
+    def on_branch(self, branch: str | None) -> TableAccess:
+        if branch == self.branch:
+            return self
+        raise UnsupportedFeature(
+            "A table's own branches cannot be used inside a lake's transaction.", feature="branches in a transaction", writing=True
+        )
+
+    def lance_version(self, version: int) -> int:
+        """The number under which pylance can open a version: its own, or that of a detached one made for the purpose."""
+        staging = self.store
+        with staging.lock:
+            own = next((staged for staged in staging.private.values() if staged.version == version), None)
+            if own is None:
+                return version
+            number = detached_number(own.staged)
+            if own.staged not in staging.detached:
+                file = decode_manifest_file(own.data, source=own.path, version=version)
+                data, _ = encode_manifest_file(replace(file.manifest, version=number), file.transaction)
+                path = VERSIONS + detached_name(number)
+                staging.inner.put(path, data)
+                staging.detached[own.staged] = path
+            return number
+
+    def replay(self, base: ManifestFile, head: int) -> None:
+        """Makes the transaction's commits again on a newer version, by the rules for one table. Data files are used as they are.
+
+        Raises:
+            ConflictError: the rules do not allow it.
+        """
+        recorded = list(self.committer.recorded)
+        self.committer.recorded.clear()
+        self.store.move_to(head, manifest_name(head, recorded[0].scheme))
+        try:
+            for commit in recorded:
+                read = base if isinstance(commit.operation, Append) else commit.read
+                again = replace(commit.transaction, read_version=read.manifest.version)
+                self.committer.commit(again, read, commit.scheme, RetryPolicy(), keys=commit.keys, reuse=commit.reuse)
+        except TiltyardError:
+            self.committer.recorded[:] = recorded  # all of it is still to be thrown away
+            raise
+        kept = {commit.transaction.file_name for commit in self.committer.recorded}
+        for name in {commit.transaction.file_name for commit in recorded} - kept:
+            with suppress(StorageError):
+                self.store.delete(TRANSACTIONS + name)
+
+    def can_replay(self, *, blind_only: bool) -> bool:
+        """Whether the commits do not build on one another, so that the rules for one commit hold for each."""
+        operations = [commit.operation for commit in self.committer.recorded]
+        if all(isinstance(operation, Append) for operation in operations):
+            return True
+        return len(operations) == 1 and not blind_only
+
+    def new_files(self) -> Sequence[str]:
+        """All that the transaction wrote into the table's directory, apart from versions."""
+        return list(dict.fromkeys(path for commit in self.committer.recorded for path in commit.files()))
+
+    def check_files(self) -> None:
+        """Makes sure that what the transaction wrote is there, before the catalog names it.
+
+        Raises:
+            StorageError: a file is gone.
+        """
+        recorded = self.committer.recorded
+        if recorded:
+            ask = self.runtime.clock.monotonic() - min(commit.at for commit in recorded) >= LOOK_AFTER
+            check_there(self.store.inner, [path for path in self.new_files() if not path.endswith("/")], "transaction", ask=ask)
+
+    def throw_away(self) -> None:
+        """Removes everything the transaction wrote, after it was certain that it is not committed."""
+        remove(self.store.inner, self.new_files())
+        self.store.clear(published=False)
+
+
+def detached_number(staged: str) -> int:
+    """The number of the detached version made of a staged one, which can be told from its place alone."""
+    return int.from_bytes(hashlib.sha256(staged.encode()).digest()[:8], "big") | _DETACHED_BIT
+
+
+def staged_access(access: TableAccess, transaction: str, base: int, scheme: Scheme) -> StagedAccess:
+    """The same table's place, for one transaction, pinned at a version; 0 for a table that is to be made."""
+    facts: Mapping[str, Any] = {name: getattr(access, name) for name in TableAccess.__dataclass_fields__}
+    store = StagedStore(access.store, transaction, base, manifest_name(base, scheme))
+    return StagedAccess(**{**facts, "store": store, "handler": StagedHandler()})
