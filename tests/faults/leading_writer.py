@@ -53,7 +53,7 @@ def _wait_for(uri: str, followers: int) -> None:
         pause = threading.Event()
         while len(list((Path(uri) / QUEUE).glob(".tmp.q*"))) < followers:
             pause.wait(0.001)
-        Turns.members = real  # type: ignore[method-assign, assignment]
+        Turns.members = real  # type: ignore[method-assign]
         return self.members(*given)
 
     Turns.members = members  # type: ignore[method-assign, assignment]
