@@ -11,7 +11,7 @@ export PYTHONDONTWRITEBYTECODE :=
 QUICK := not (spark or server or process or fuzz or slow)
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo check test lint format types proto proto-check docs wheel-test lock bench bench-verbs bench-lake bench-spark cluster-test prove prove-tests prove-lakes prove-runs coverage mutants clean
+.PHONY: help venv demo check test lint format types proto proto-check docs wheel-test lock bench bench-verbs bench-writers bench-lake bench-spark cluster-test prove prove-tests prove-lakes prove-runs coverage mutants clean
 
 help: ## Show this help
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -76,6 +76,9 @@ bench: $(STAMP) ## Measure commits against pylance, interleaved in one run
 
 bench-verbs: $(STAMP) ## Measure the verbs against pylance: time, processor and memory
 	$(BIN)/python -m bench.verbs $(ARGS)
+
+bench-writers: $(STAMP) ## Measure many writers of one table, ours and pylance's in turn
+	$(BIN)/python -m bench.writers $(ARGS)
 
 bench-lake: $(STAMP) ## Measure what the catalog of a lake costs
 	$(BIN)/python -m bench.lake $(ARGS)

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -45,10 +46,16 @@ def _place(root: Path, name: str, since: float = 0.0) -> LocalPlace:
 
 
 def _joined(root: Path, name: str, since: float = 0.0, data: bytes = b"rows") -> LocalPlace:
-    place = _place(root, name, since)
-    assert not place.lead()
-    assert place.join(f"1-{name}.txn" if data else "", data)
-    return place
+    """A place of somebody else: nobody waits for oneself."""
+
+    def join() -> LocalPlace:
+        place = _place(root, name, since)
+        assert not place.lead()
+        assert place.join(f"1-{name}.txn" if data else "", data)
+        return place
+
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(join).result()
 
 
 def _entries(root: Path) -> list[str]:
@@ -138,13 +145,16 @@ def test_messages_for_others_and_rubbish_say_nothing(root: Path) -> None:
 def test_who_waited_in_vain_is_remembered_until_somebody_leads(root: Path) -> None:
     queue = LocalQueue(str(root))
     leader, waiting = _place(root, "leader"), queue.place("waiting", 0.0)
-    assert leader.lead()
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(leader.lead).result()
     assert not waiting.lead()
     assert waiting.join("", b"")
     assert [waiting.hangs, waiting.wait(0.0), waiting.hangs] == [False, None, True]
     leader.leave()
-    assert queue.place("next", 0.0).lead()
+    after = queue.place("next", 0.0)
+    assert after.lead()
     assert not queue.hangs
+    after.leave()
     waiting.leave()
 
 
@@ -168,6 +178,20 @@ def test_there_is_no_queue_before_a_table_that_is_gone(tmp_path: Path) -> None:
     assert not place.join("1-late.txn", b"rows")
     place.leave()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_nobody_waits_for_oneself(root: Path) -> None:
+    outer = _place(root, "outer")
+    assert outer.lead()
+    inner = _place(root, "inner")
+    assert not inner.lead()
+    assert not inner.join("1-inner.txn", b"rows"), "in the thread that leads"
+    inner.leave()
+    assert outer.leads
+    _joined(root, "other").leave()
+    outer.leave()
+    assert inner.lead()
+    inner.leave()
 
 
 def test_what_is_too_large_or_named_already_is_not_offered(root: Path) -> None:

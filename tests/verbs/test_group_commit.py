@@ -43,13 +43,14 @@ def uri(tmp_path: Path) -> str:
 
 @contextmanager
 def held(uri: str) -> Iterator[LocalPlace]:
-    """The lead, in our hands."""
+    """The lead, in other hands than those of the thread that asks for it."""
     place = LocalQueue(uri).place("held", 0.0)
-    assert place.lead()
-    try:
-        yield place
-    finally:
-        place.leave()
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(place.lead).result()
+        try:
+            yield place
+        finally:
+            pool.submit(place.leave).result()
 
 
 def _waiting(uri: str) -> int:

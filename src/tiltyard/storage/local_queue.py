@@ -15,6 +15,7 @@ import fcntl
 import os
 import select
 import socket
+import threading
 import time
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -34,6 +35,17 @@ _LOOK_EVERY: Final = 0.02
 _LONGEST_MESSAGE: Final = 128
 _MOST_BYTES: Final = 2**20
 """No offer is larger; whoever brings more commits it alone."""
+
+
+_threads: Final = threading.local()
+
+
+def _led_here() -> set[str]:
+    """The tables that this thread leads."""
+    found: set[str] | None = getattr(_threads, "led", None)
+    if found is None:
+        found = _threads.led = set()
+    return found
 
 
 class LocalQueue:
@@ -80,6 +92,7 @@ class LocalPlace:
         except OSError:
             return False
         self.leads, self.queue.hangs = True, False
+        _led_here().add(self.root)
         return True
 
     def leave(self) -> None:
@@ -89,6 +102,7 @@ class LocalPlace:
             led, self.leads = self.leads, False
             lock, self._lock = self._lock, -1
             if led:
+                _led_here().discard(self.root)
                 waiting = self._entries()
                 fcntl.flock(lock, fcntl.LOCK_UN)  # said aloud: a child forked meanwhile may keep the same open file
                 for name in waiting:
@@ -106,8 +120,9 @@ class LocalPlace:
 
         The transaction is announced under its name as well: a cleanup then knows that its files are waited for.
         """
-        if self._lock < 0 or len(data) > _MOST_BYTES:
-            return False  # without a table there is nothing to wait for
+        # Without a table there is nothing to wait for, and nobody can wait for oneself: whoever leads may commit from within.
+        if self._lock < 0 or len(data) > _MOST_BYTES or self.root in _led_here():
+            return False
         try:
             token = self._listen()
             entry = f"{self.root}/{QUEUE}/{_ENTRY}{int(self.since * 1e9):020d}.{self.transaction_id}.{token}"

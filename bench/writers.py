@@ -1,0 +1,172 @@
+"""Many writers of small appends on one table: how much they get done together, how evenly, and whether any of them fails.
+
+    make bench-writers                                      1, 2, 4, 8 and 16 writers, ours and pylance's in turn, about five minutes
+    make bench-writers ARGS="--writers 8 --seconds 3"       less of it; --durability fsync, --beside 1, --json
+
+Every writer is a process in a closed loop. Each acknowledged row is counted afterwards. ``--beside`` lets so many of pylance's writers
+work beside ours.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import shutil
+import sys
+import tempfile
+import time
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from multiprocessing.queues import Queue
+from multiprocessing.synchronize import Barrier
+from pathlib import Path
+from typing import Literal
+
+import lance
+import pyarrow as pa
+
+import tiltyard as ty
+
+Kind = Literal["ours", "pylance"]
+
+
+@dataclass(frozen=True)
+class Told:
+    """What one writer did: seconds of each append that was acknowledged, and how many were not."""
+
+    kind: Kind
+    seconds: list[float]
+    failed: int
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One run. ``fairness`` is what the slowest got done by what the fastest did; ``share`` what pylance's got of an even share."""
+
+    writers: int
+    kind: str
+    durability: str
+    per_second: float
+    fairness: float
+    p50_ms: float
+    p99_ms: float
+    failed: int
+    versions: int
+    share: float | None = None
+
+
+def _rows(writer: int) -> pa.Table:
+    return pa.table({"writer": pa.array([writer], pa.int64()), "n": pa.array([0], pa.int64())})
+
+
+def _write(
+    kind: Kind, writer: int, path: str, durability: Literal["fsync", "os"], seconds: float, start: Barrier, told: Queue[Told]
+) -> None:
+    table = ty.Table.open(path, storage=ty.Storage(durability=durability)) if kind == "ours" else None
+    rows, taken, failed = _rows(writer), list[float](), 0
+    start.wait()
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end:
+        begun = time.perf_counter()
+        try:
+            if table is not None:
+                table.append(rows)
+            else:
+                lance.write_dataset(rows, path, mode="append")
+            taken.append(time.perf_counter() - begun)
+        except (ty.TiltyardError, OSError):
+            failed += 1
+    told.put(Told(kind, taken, failed))
+
+
+def measure(kinds: list[Kind], durability: Literal["fsync", "os"], seconds: float) -> Figure:
+    """One run of writers of these kinds on a new table.
+
+    Raises:
+        AssertionError: a row that was acknowledged is missing, or came twice.
+    """
+    directory = tempfile.mkdtemp(prefix="tiltyard-writers-")
+    path = str(Path(directory) / "t")
+    try:
+        ty.Table.create(path, _rows(-1), storage=ty.Storage(durability=durability))
+        told = _run(kinds, path, durability, seconds)
+        table = ty.Table.open(path)
+        done = sum(len(writer.seconds) for writer in told)
+        rows = table.count_rows() - 1
+        # pylance may fail after it committed; ours never does.
+        assert done <= rows <= done + sum(writer.failed for writer in told if writer.kind == "pylance"), f"{rows} rows, {done} acknowledged"
+        return _figure(told, durability, seconds, table.version)
+    finally:
+        shutil.rmtree(directory)
+
+
+def _run(kinds: list[Kind], path: str, durability: Literal["fsync", "os"], seconds: float) -> list[Told]:
+    context = multiprocessing.get_context("spawn")
+    start, queue = context.Barrier(len(kinds)), context.Queue()
+    processes = [
+        context.Process(target=_write, args=(kind, number, path, durability, seconds, start, queue)) for number, kind in enumerate(kinds)
+    ]
+    for process in processes:
+        process.start()
+    told: list[Told] = [queue.get() for _ in processes]
+    for process in processes:
+        process.join()
+    return told
+
+
+def _figure(told: list[Told], durability: str, seconds: float, version: int) -> Figure:
+    ours = [writer for writer in told if writer.kind == "ours"]
+    pylance = [writer for writer in told if writer.kind == "pylance"]
+    taken = sorted(second for writer in told for second in writer.seconds)
+    counts = [len(writer.seconds) for writer in (ours or told)]
+    share = sum(len(writer.seconds) for writer in pylance) / len(taken) * len(told) / len(pylance) if ours and pylance and taken else None
+    return Figure(
+        writers=len(told),
+        kind="both" if ours and pylance else told[0].kind,
+        durability=durability if ours else "os",
+        per_second=len(taken) / seconds,
+        fairness=min(counts) / max(*counts, 1),
+        p50_ms=1000 * taken[len(taken) // 2] if taken else 0.0,
+        p99_ms=1000 * taken[len(taken) * 99 // 100] if taken else 0.0,
+        failed=sum(writer.failed for writer in told),
+        versions=version - 1,
+        share=share,
+    )
+
+
+def _line(figure: Figure) -> str:
+    share = f", pylance got {figure.share:.2f} of an even share" if figure.share is not None else ""
+    return (
+        f"{figure.writers:3d} {figure.kind:8s} {figure.durability:6s} {figure.per_second:7.0f}/s  least/most {figure.fairness:4.2f}  "
+        f"p50 {figure.p50_ms:7.2f} ms  p99 {figure.p99_ms:8.2f} ms  failed {figure.failed}  versions {figure.versions}{share}"
+    )
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--writers", type=int, nargs="+", default=[1, 2, 4, 8, 16])
+    parser.add_argument("--seconds", type=float, default=10.0)
+    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--durability", choices=["os", "fsync"], default="os")
+    parser.add_argument("--beside", type=int, default=0, help="so many of pylance's writers beside ours, instead of a run of their own")
+    parser.add_argument("--ours-only", action="store_true")
+    parser.add_argument("--json", action="store_true")
+    given = parser.parse_args(arguments)
+    figures: list[Figure] = []
+    for _ in range(given.rounds):
+        for writers in given.writers:
+            ours: list[Kind] = ["ours"] * writers
+            pylance: list[Kind] = ["pylance"] * (given.beside or writers)
+            for kinds in [[*ours, *pylance]] if given.beside else [ours] if given.ours_only else [ours, pylance]:
+                figures.append(measure(kinds, given.durability, given.seconds))
+                if not given.json:
+                    print(_line(figures[-1]), flush=True)
+    if given.json:
+        print(json.dumps([asdict(figure) for figure in figures], indent=2))
+    return 0 if all(not figure.failed for figure in figures if figure.kind == "ours") else 1
+
+
+if __name__ == "__main__":
+    with suppress(KeyboardInterrupt):
+        sys.exit(main())
