@@ -46,4 +46,4 @@ def test_an_attempt_that_took_no_time_still_makes_writers_spread_out() -> None:
 
 
 def test_defaults() -> None:
-    assert RetryPolicy() == RetryPolicy(max_retries=20, deadline=None)
+    assert RetryPolicy() == RetryPolicy(max_retries=None, deadline=None)

@@ -34,6 +34,7 @@ from tiltyard.errors import (
     InvalidInput,
     NotFound,
     RetryableConflict,
+    StorageError,
     TiltyardError,
     UnsupportedFeature,
 )
@@ -43,7 +44,7 @@ from tiltyard.format.values import BasePath
 from tiltyard.interfaces import ObjectStore, Runtime
 from tiltyard.storage.memory import MemoryStore
 from tiltyard.testing import CountingStore, ManualClock
-from tiltyard.transaction.backoff import DOUBLINGS, RetryPolicy
+from tiltyard.transaction.backoff import DOUBLINGS, MOST_FAILURES, RetryPolicy
 from tiltyard.transaction.log import VersionLog
 from tiltyard.transaction.transaction import Transaction
 from tiltyard.transaction.verify import PARENT, without_marks
@@ -134,12 +135,27 @@ def test_giving_up(max_retries: int) -> None:
     assert json.loads(json.dumps(error.to_dict()))["attempts"] == max_retries + 1
 
 
-def test_twenty_retries_is_the_default() -> None:
+def test_by_default_a_lost_race_is_run_as_often_as_it_takes() -> None:
     store = MemoryStore()
     memory_table(store)
-    with pytest.raises(ContentionError) as caught:
-        _contested(store, 1000).commit(append())
-    assert caught.value.attempts == 21
+    result = _contested(store, 100).commit(append())
+    assert (result.attempts, result.version) == (101, 102)
+
+
+def test_a_store_that_goes_on_failing_is_not_asked_for_ever() -> None:
+    store = MemoryStore()
+    memory_table(store)
+    tried = 0
+
+    def fails() -> None:
+        nonlocal tried
+        tried += 1
+        raise StorageError("The store is away.", name="x", transient=True)
+
+    with pytest.raises(StorageError, match="away"):
+        reopened(InterruptedStore(store, is_version, fails, 1000), runtime=noted_runtime()).commit(append())
+    assert tried == MOST_FAILURES + 1
+    assert version_count(store) == 1
 
 
 def test_a_deadline_ends_the_race() -> None:

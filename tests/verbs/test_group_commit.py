@@ -34,6 +34,12 @@ LONG = 60.0
 Work = Callable[[ty.Table], Any]
 
 
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a machine that is busy with other things, too, those who wait are to wait for the test."""
+    monkeypatch.setattr(turns, "PATIENCE", LONG)
+
+
 @pytest.fixture
 def uri(tmp_path: Path) -> str:
     uri = str(tmp_path / "t")

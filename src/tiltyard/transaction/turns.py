@@ -95,8 +95,8 @@ class Turns:
             self.committer.sync_files(race)
         except StorageError:
             return "", b""  # met again, and told of, when we commit it ourselves
-        if race.taken is not None:
-            transaction = race.taken.added_to(transaction, race.head.manifest)
+        assert race.taken is not None  # who brings files of others commits alone
+        transaction = race.taken.added_to(transaction, race.head.manifest)
         race.announced[transaction.file_name] = None
         return transaction.file_name, with_parent(transaction, race.head).to_bytes()
 
