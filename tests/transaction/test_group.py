@@ -18,7 +18,7 @@ from tiltyard.transaction.examples import DEEDS
 from tiltyard.transaction.group import GROUP, can_be_taken_along, fold, made_by, members_of
 from tiltyard.transaction.log import CreatedVersion
 from tiltyard.transaction.operations import Append, Delete
-from tiltyard.transaction.recent import AlreadyThereError, RecentVersions, Seen, judge
+from tiltyard.transaction.recent import AlreadyThereError, NotedVersion, RecentVersions, Seen, judge
 from tiltyard.transaction.resolve import Compatible, resolve
 from tiltyard.transaction.transaction import MESSAGE_PROPERTY, Transaction
 from tiltyard.transaction.verify import PARENT, mark
@@ -96,21 +96,22 @@ def test_new_rows_go_over_whatever_is_called_calm(name: str) -> None:
     assert anything
     for theirs in DEEDS[name]:
         created = replace(table[1], transaction=replace(table[1].transaction, operation=theirs.operation))
-        if Seen.of(created, table[0].manifest.fields).calm:
+        if _calm(created, table[0]):
             assert {type(resolve(mine, theirs.operation, context=Context(keys_apart=True))) for mine in anything} == {Compatible}
 
 
 def test_what_is_called_calm() -> None:
-    table = _history(1)
-    calm = {
-        name
-        for name, deeds in DEEDS.items()
-        if Seen.of(
-            replace(table[1], transaction=replace(table[1].transaction, operation=deeds[0].operation)), table[0].manifest.fields
-        ).calm
-    }
+    below, made = _history(1)
+    calm = set()
+    for name, deeds in DEEDS.items():
+        created = replace(made, transaction=replace(made.transaction, operation=deeds[0].operation))
+        calm |= {name} if _calm(created, below) else set()
     assert {"Append", "Delete", "CreateIndex", "Rewrite"} <= calm
     assert calm.isdisjoint({"Overwrite", "Restore", "Merge", "Project"})
+
+
+def _calm(created: CreatedVersion, below: CreatedVersion) -> bool:
+    return Seen.of(NotedVersion.of(created, below.file)).calm
 
 
 def _with(operation: Any) -> Transaction:
@@ -157,6 +158,8 @@ def test_the_first_version_that_is_known_says_what_it_stands_on() -> None:
     recent = _noted(history[2:])
     assert _since(recent, history[1], history[4]) == [3, 4, 5]
     assert _since(recent, history[0], history[4]) is None
+    stranger = replace(history[1], transaction=replace(history[1].transaction, uuid="stranger"))
+    assert _since(recent, stranger, history[4]) is None
 
 
 def test_a_gap_or_another_history_starts_a_new_run() -> None:
@@ -210,9 +213,10 @@ def test_a_note_of_something_else_says_nothing(line: bytes) -> None:
 
 def test_versions_that_nobody_looked_below_are_not_calm() -> None:
     history = _history(2)
-    assert Seen.of(history[2], history[1].manifest.fields).calm
-    assert not Seen.of(history[2], None).calm
-    assert not Seen.of(history[2], history[1].manifest.fields[:0]).calm
+    assert _calm(history[2], history[1])
+    assert not Seen.of(NotedVersion.of(history[2], None)).calm
+    other = replace(history[1].file, manifest=replace(history[1].manifest, fields=history[1].manifest.fields[:0]))
+    assert not _calm(history[2], replace(history[1], file=other))
 
 
 # ---- the verdict on a member -------------------------------------------------------------------------------------------------------

@@ -230,6 +230,12 @@ def test_members_are_committed_with_the_leader(store: MemoryStore) -> None:
     assert newest.made_by == (result.transaction_id, "a", "b")
 
 
+def test_a_leader_whose_rows_come_with_something_unknown_leads_alone(store: MemoryStore) -> None:
+    place = ScriptedPlace(offered=_offers([_member(store, 1, "a")]))
+    assert _commit(_queued(store, place), replace(append("mine"), unknown=b"\x98\x06\x01")).version == 2
+    assert place.answered == {}, "the next leader will take it"
+
+
 def test_a_member_that_is_there_already_learns_where(store: MemoryStore) -> None:
     member = _member(store, 1, "a")
     first = ScriptedPlace(offered=_offers([member]))
@@ -268,7 +274,7 @@ def _noted(store: MemoryStore, count: int) -> bytes:
 
 def test_versions_are_gone_over_by_the_note_of_the_last_leader(store: MemoryStore) -> None:
     counting = CountingStore(store)
-    place = ScriptedPlace()
+    place = ScriptedPlace(answers=[None])
     table = _queued(counting, place)
     place.note = _noted(store, 9)
     counting.reset()
@@ -283,7 +289,7 @@ BEHIND = ["nothing", "one behind", "another history", "not calm", "note changed"
 
 @pytest.mark.parametrize("what", BEHIND)
 def test_what_the_note_does_not_tell_is_read(store: MemoryStore, what: str) -> None:
-    place = ScriptedPlace()
+    place = ScriptedPlace(answers=[None])
     table = _queued(store, place)
     if what == "another history":
         other = MemoryStore()
@@ -315,6 +321,7 @@ def test_what_the_note_does_not_tell_is_read(store: MemoryStore, what: str) -> N
         result = table._access.committer.commit(transaction, table._file, table._scheme, RetryPolicy())[0]
         assert result.version == 3, "found among those who made version 3"
         assert version_count(store) == before
+        assert not any("m1" in name for name in store.names("_transactions/")), "what it had offered goes"
         return
     result = _commit(table, operation)
     assert result.version == before + 1

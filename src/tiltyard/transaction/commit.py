@@ -35,12 +35,12 @@ from tiltyard.transaction import observers
 from tiltyard.transaction.apply.next_manifest import Creation, Stamp, apply, create
 from tiltyard.transaction.backoff import LONGEST_WAIT, RetryPolicy, wait_before
 from tiltyard.transaction.deletion_vectors import DeletionVectors, base_out_of_reach
-from tiltyard.transaction.group import can_be_taken_along, fold, made_by
+from tiltyard.transaction.group import MOST_MEMBERS, fold, made_by
 from tiltyard.transaction.head import HeadCheck
 from tiltyard.transaction.key_filter import WrittenKeys
 from tiltyard.transaction.log import TRANSACTIONS, CreatedVersion, Landing, VersionLog
 from tiltyard.transaction.new_files import LOOK_AFTER, NO_DIGESTS, Digests, Taken, check_there, new_files
-from tiltyard.transaction.operations import KeyExistenceFilter, Overwrite, Restore
+from tiltyard.transaction.operations import Append, KeyExistenceFilter, Overwrite, Restore
 from tiltyard.transaction.race import CommitResult, Race
 from tiltyard.transaction.rebaser import Rebaser
 from tiltyard.transaction.recent import RecentVersions
@@ -209,10 +209,11 @@ class Committer:
         carrier = race.carrier
         assert carrier is not None
         self.sync_files(race)
-        if race.place is not None and self.queue is not None and carrier.keys is None:
+        if race.place is not None and race.waited and self.queue is not None and carrier.keys is None:
             Turns(self, self.queue).skip_ahead(race, race.place)
         mine = self._catch_up(race, carrier)
         if mine is not None:
+            self.remove_announced(race, kept=mine.manifest.transaction_file)
             return mine
         base = race.head.manifest
         check_writable(base.reader_flags, base.writer_flags)
@@ -225,7 +226,8 @@ class Committer:
             transaction = race.taken.added_to(transaction, base)
         members = self._members(race, transaction)
         try:
-            transaction, manifest, inline = self._prepared(race, fold(transaction, members), restored, members)
+            folded = fold(transaction, members) if members else transaction
+            transaction, manifest, inline = self._prepared(race, folded, restored, members)
         except TiltyardError:
             if not members:
                 raise
@@ -242,7 +244,8 @@ class Committer:
             return None
         self.lateness.check_in_time(transaction, base, manifest, race.scheme, again=created.doubtful)
         self.lateness.leave_hint(manifest.version)
-        self.recent.note(CreatedVersion(created.file or made, with_parent(transaction, race.head)), race.head)
+        if self.queue is not None:
+            self.recent.note(CreatedVersion(created.file or made, with_parent(transaction, race.head)), race.head)
         self._answer(race, members, manifest.version)
         self.remove_announced(race, kept=manifest.transaction_file)
         self._remove(carrier.garbage(transaction))
@@ -261,9 +264,10 @@ class Committer:
         return transaction, manifest, inline
 
     def _members(self, race: Race, mine: Transaction) -> list[Transaction]:
-        if race.place is None or self.queue is None or not can_be_taken_along(mine):
+        if race.place is None or self.queue is None or not isinstance(mine.operation, Append):
             return []
-        return Turns(self, self.queue).members(race, race.place, mine)
+        offers = race.place.offers(MOST_MEMBERS)
+        return Turns(self, self.queue).members(race, race.place, mine, offers) if offers else []
 
     def _answer(self, race: Race, members: Sequence[Transaction], version: int = NOT_TAKEN) -> None:
         if race.place is not None and members:
@@ -341,7 +345,8 @@ class Committer:
         with _read_for(race, theirs.manifest.version, head):
             verdict = carrier.meet(theirs, before)
         race.dropped_fields |= meet_schema(race.transaction, before.fields, theirs, race.dropped_fields)
-        self.recent.note(theirs, race.head)
+        if self.queue is not None:
+            self.recent.note(theirs, race.head)
         race.head = theirs.file
         winner = theirs.as_winner()
         race.rebased_over.append(winner)

@@ -70,6 +70,8 @@ class Race:
     """Transaction files of ours that may be there, so that they must be withdrawn, and what they tell of for certain."""
     place: QueuePlace | None = None
     """The lead, as long as it is ours."""
+    waited: bool = False
+    """Whether somebody else had the lead when we came."""
     tried_by_others: int = 0
     """The highest version that somebody who hangs may yet create with our transaction in it; 0 for nobody."""
     dropped_fields: frozenset[int] = frozenset()

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import xxhash
 
 from tiltyard.errors import Winner
 from tiltyard.format.manifest_file import ManifestFile
-from tiltyard.format.values import Field
 from tiltyard.transaction.group import LONGEST_WINDOW, made_by
 from tiltyard.transaction.log import CreatedVersion
 from tiltyard.transaction.operations import Append
@@ -53,34 +52,72 @@ class Seen:
         return Winner(self.version, self.made_by[0], self.operation, self.writer, self.message)
 
     @staticmethod
-    def of(created: CreatedVersion, fields_below: Sequence[Field] | None) -> Seen:
-        """What there is to say of a version; ``fields_below`` are those of the version it was put on, None where nobody looked."""
-        transaction, winner = created.transaction, created.as_winner()
+    def of(noted: NotedVersion) -> Seen:
+        """What there is to say of a version."""
+        transaction = noted.transaction
         # Who has keys commits alone, so rules about keys are nobody's concern here.
-        rules = rules_for(Append.name, transaction.operation.name)
-        calm = fields_below == created.manifest.fields and all(rule.when in ABOUT_KEYS for rule in rules)
+        calm = noted.same_fields and all(rule.when in ABOUT_KEYS for rule in rules_for(Append.name, transaction.operation.name))
         parent = transaction.properties.get(PARENT, "")
-        return _seen(winner.version, made_by(transaction), parent, calm, winner.operation, winner.writer, winner.message)
+        told = transaction.operation.name, noted.writer, transaction.message
+        return _seen(noted.version, made_by(transaction), parent, calm, *told)
 
     def follows(self, below: Seen) -> bool:
         return self.version == below.version + 1 and self.parent in ("", below.made_by[0])
 
 
+@dataclass(frozen=True, slots=True)
+class NotedVersion:
+    """A version that was read or made, before anybody asks about it; ``same_fields``: as the version below, where somebody looked."""
+
+    version: int
+    transaction: Transaction
+    writer: str
+    same_fields: bool
+    below: ManifestFile | None = None
+
+    @classmethod
+    def of(cls, created: CreatedVersion, below: ManifestFile | None) -> NotedVersion:
+        manifest = created.manifest
+        same = below is not None and below.manifest.fields == manifest.fields
+        return cls(manifest.version, created.transaction, str(manifest.writer or ""), same, below)
+
+
 class RecentVersions:
-    """A run of versions without a gap, the newest last. Threads may share one: a new run takes the place of the old."""
+    """A run of versions without a gap, the newest last. Threads may share one: a new run takes the place of the old.
+
+    Most commits are made by a writer who is alone, and nobody asks. So what is noted is looked at when somebody does.
+    """
 
     def __init__(self) -> None:
-        self._run: tuple[Seen, ...] = ()
+        self._seen: tuple[Seen, ...] = ()
+        self._noted: tuple[NotedVersion, ...] = ()
 
     def note(self, created: CreatedVersion, below: ManifestFile | None) -> None:
         """Adds a version that was read or made. Where it does not go on from the last, those may be of a table that is no more."""
-        known = next((seen for seen in self._run if seen.version == created.manifest.version), None)
-        if known is None or known.made_by[0] != created.transaction.uuid:
-            seen = Seen.of(created, below.manifest.fields if below is not None else None)
-            run = self._run if self._run and seen.follows(self._run[-1]) else ()
-            if not run and below is not None and (maker := transaction_id(below)):
-                run = (_seen(below.manifest.version, (maker,), "", False, "", "", ""),)
-            self._run = (*run[-LONGEST_WINDOW:], seen)
+        noted, before = NotedVersion.of(created, below), self._noted[-LONGEST_WINDOW:]
+        # A version may be large: of those it was put on, only the first of a run is needed.
+        self._noted = (*before, replace(noted, below=None) if before and before[-1].version == noted.version - 1 else noted)
+
+    @property
+    def _run(self) -> tuple[Seen, ...]:
+        pending, self._noted = self._noted, ()
+        for noted in pending:
+            self._add(noted)
+        return self._seen
+
+    @_run.setter
+    def _run(self, run: tuple[Seen, ...]) -> None:
+        self._seen = run
+
+    def _add(self, noted: NotedVersion) -> None:
+        known = next((seen for seen in self._seen if seen.version == noted.version), None)
+        if known is not None and known.made_by[0] == noted.transaction.uuid:
+            return
+        seen, below = Seen.of(noted), noted.below
+        run = self._seen if self._seen and seen.follows(self._seen[-1]) else ()
+        if not run and below is not None and (maker := transaction_id(below)):
+            run = (_seen(below.manifest.version, (maker,), "", False, "", "", ""),)
+        self._seen = (*run[-LONGEST_WINDOW:], seen)
 
     def learn(self, data: bytes) -> None:
         """Takes over what a leader left, if it goes further than what is known here."""

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Final
 from tiltyard.errors import OutcomeUnknown, StorageError, TiltyardError
 from tiltyard.format.flags import Feature
 from tiltyard.format.manifest_file import ManifestFile
-from tiltyard.interfaces import NOT_TAKEN, CommitQueue, QueuePlace, SeesFiles
+from tiltyard.interfaces import NOT_TAKEN, CommitQueue, Offer, QueuePlace, SeesFiles
 from tiltyard.transaction import observers
 from tiltyard.transaction.backoff import RetryPolicy
-from tiltyard.transaction.group import MOST_MEMBERS, can_be_taken_along, made_by
+from tiltyard.transaction.group import can_be_taken_along, made_by
 from tiltyard.transaction.new_files import new_files
 from tiltyard.transaction.race import CommitResult, Race
 from tiltyard.transaction.recent import AlreadyThereError, Seen, judge
@@ -49,6 +49,7 @@ class Turns:
         place = self.queue.place(race.transaction.uuid, race.begun)
         try:
             if not place.lead():
+                race.waited = True
                 done = self._wait(race, policy, place, alone)
                 if done is not None:
                     return done
@@ -147,13 +148,13 @@ class Turns:
 
     # ---- leading ---------------------------------------------------------------------------------------------------------------
 
-    def members(self, race: Race, place: QueuePlace, mine: Transaction) -> list[Transaction]:
+    def members(self, race: Race, place: QueuePlace, mine: Transaction, offers: Sequence[Offer]) -> list[Transaction]:
         """Transactions that wait and can be put on the same version as ours; the others learn that they cannot."""
         taken: list[Transaction] = []
+        if not can_be_taken_along(mine):
+            return taken
         marks = dict(marks_in(mine.properties))
-        offers = place.offers(MOST_MEMBERS)
-        if offers:
-            self.committer.recent.learn(place.told())
+        self.committer.recent.learn(place.told())
         for offer in offers:
             try:
                 member = Transaction.from_bytes(offer.data)
