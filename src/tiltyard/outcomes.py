@@ -1,15 +1,16 @@
-"""Outcomes of a transaction whose commit ended in ``OutcomeUnknown``."""
+"""Outcomes of a transaction whose commit ended in ``OutcomeUnknown``, and what a version says of those committed with it."""
 
 from __future__ import annotations
 
 import os as _os
 
 from tiltyard.options import Storage as _Storage
+from tiltyard.transaction.group import GroupMember
 from tiltyard.verbs.engine.access import open_access as _open_access
 from tiltyard.verbs.outcome import Committed, NotCommitted, Outcome, Unknown
 from tiltyard.verbs.outcome import outcome_of as _outcome_of
 
-__all__ = ["Committed", "NotCommitted", "Outcome", "Unknown", "outcome_at"]
+__all__ = ["Committed", "GroupMember", "NotCommitted", "Outcome", "Unknown", "outcome_at"]
 
 
 def outcome_at(

@@ -203,6 +203,14 @@ def test_who_waited_in_vain_remembers_what_others_may_try(store: MemoryStore, mo
     assert tried == [2, turns.NOBODY_KNOWS]
 
 
+def test_a_conflict_is_a_conflict_whoever_hangs(store: MemoryStore) -> None:
+    def others() -> None:
+        plant(store, overwrite("theirs"))
+
+    with pytest.raises(ty.IncompatibleConflict):
+        _commit(_queued(store, ScriptedPlace(answers=[others], hangs=True)))
+
+
 # ---- leading ---------------------------------------------------------------------------------------------------------------------------
 
 

@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict
 from typing import Any, Protocol, TypeAlias
 
 import tiltyard as ty
@@ -131,6 +132,7 @@ def _entry(entry: ty.HistoryEntry) -> dict[str, Any]:
         "rebased_over": list(rebased_over(entry)),
         "writer": entry.writer,
         "message": entry.message,
+        "members": [asdict(member) for member in entry.members],
         "properties": dict(entry.properties),
         "rows": entry.rows,
         "fragments": entry.fragments,

@@ -169,7 +169,8 @@ def _log_row(entry: ty.HistoryEntry) -> tuple[str, ...]:
 
 def _note(entry: ty.HistoryEntry) -> str:
     over = rebased_over(entry)
-    parts = [f"rebased over {span(over)}" if over else "", safe(entry.message)]
+    along = f"with {count(len(entry.members), 'transaction')} of other writers" if entry.members else ""
+    parts = [f"rebased over {span(over)}" if over else "", along, safe(entry.message)]
     return "; ".join(part for part in parts if part)
 
 

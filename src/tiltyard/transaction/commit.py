@@ -146,10 +146,8 @@ class Committer:
         """After a failure that leaves no doubt, removes what we wrote. If that fails too, cleanup finds it."""
         try:
             yield
-        except TiltyardError as error:
-            told = in_doubt(race, error, self.log.store.uri)
-            if told is not error:
-                raise told from error
+        except TiltyardError as raised:
+            error = in_doubt(race, raised, self.log.store.uri)
             if not isinstance(error, OutcomeUnknown):
                 self._remove((TRANSACTIONS + name for name in race.announced), race.carrier.garbage(None) if race.carrier else ())
             mine = race.transaction
@@ -163,6 +161,8 @@ class Committer:
             )
             seconds = self.runtime.clock.monotonic() - race.started
             observers.failed(mine, attempts=race.attempts, seconds=seconds, error=error)
+            if error is not raised:
+                raise error from raised
             raise
 
     def remove_announced(self, race: Race, kept: str = "") -> None:

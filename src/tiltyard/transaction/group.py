@@ -24,7 +24,7 @@ LONGEST_WINDOW: Final = 32
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class GroupMember:
     """One transaction that another one's version was made by as well.
 
     Attributes:
@@ -46,7 +46,7 @@ class Member:
         return self.properties.get(MESSAGE_PROPERTY, "")
 
 
-def members_of(transaction: Transaction) -> tuple[Member, ...]:
+def members_of(transaction: Transaction) -> tuple[GroupMember, ...]:
     """Who else made a version, beside the writer of its transaction. A property that is no such list, whoever wrote it, names nobody."""
     text = transaction.properties.get(GROUP)
     if text is None:
@@ -57,9 +57,9 @@ def members_of(transaction: Transaction) -> tuple[Member, ...]:
         return ()
 
 
-def _member(told: dict[str, Any]) -> Member:
+def _member(told: dict[str, Any]) -> GroupMember:
     properties = {str(key): str(value) for key, value in told["properties"].items()}
-    return Member(str(told["id"]), int(told["read"]), str(told["operation"]), int(told["fragments"]), properties)
+    return GroupMember(str(told["id"]), int(told["read"]), str(told["operation"]), int(told["fragments"]), properties)
 
 
 def made_by(transaction: Transaction) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from tiltyard.errors import OutcomeUnknown, StorageError, TiltyardError
+from tiltyard.errors import AlreadyCommitted, ConflictError, OutcomeUnknown, StorageError, TiltyardError
 from tiltyard.format.flags import Feature
 from tiltyard.format.manifest_file import ManifestFile
 from tiltyard.interfaces import NOT_TAKEN, CommitQueue, Offer, QueuePlace, SeesFiles
@@ -191,8 +191,11 @@ def answer(place: QueuePlace, members: Sequence[Transaction], version: int = NOT
 
 
 def in_doubt(race: Race, error: TiltyardError, uri: str) -> TiltyardError:
-    """The error as it is; or, while somebody who hangs may yet commit our transaction, that nobody knows."""
-    if not race.tried_by_others:
+    """The error as it is; or, while somebody who hangs may yet commit our transaction, that nobody knows.
+
+    Where others were in the way, it is known: whoever took our transaction either went over the same version, or finds its number taken.
+    """
+    if not race.tried_by_others or isinstance(error, OutcomeUnknown | ConflictError | AlreadyCommitted):
         return error
     return OutcomeUnknown(
         f"Another writer took this commit over and does not answer; by itself it failed ({error}).",

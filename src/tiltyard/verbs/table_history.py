@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from tiltyard.errors import InvalidInput, NotFound
 from tiltyard.format.digests import DIGESTS, SEAL
 from tiltyard.format.names import Scheme
-from tiltyard.transaction.group import GROUP, Member, members_of
+from tiltyard.transaction.group import GROUP, GroupMember, members_of
 from tiltyard.transaction.log import VersionLog
 from tiltyard.transaction.transaction import LAKE_MARKS
 from tiltyard.transaction.verify import PARENT
@@ -36,7 +36,7 @@ class HistoryEntry:
     properties: Mapping[str, str]
     rows: int
     fragments: int
-    members: tuple[Member, ...] = ()
+    members: tuple[GroupMember, ...] = ()
 
     def of(self, transaction_id: str) -> HistoryEntry:
         """The entry as that of one of its members; as it is for any other id."""
