@@ -13,6 +13,8 @@ import pytest
 
 import tiltyard as ty
 from tests.cli.conftest import Run, rows
+from tests.support.in_line import LONG, Work, in_line
+from tiltyard.transaction import turns
 
 WIDTHS = (30, 80, 200)
 
@@ -37,6 +39,26 @@ def test_log_tells_what_happened_newest_first(run: Run, readings: Path) -> None:
     monday = found["versions"][4]
     assert (monday["message"], monday["properties"]["job"], monday["read_version"]) == ("Monday", "7", 1)
     assert abs(datetime.fromisoformat(monday["timestamp"]) - datetime.now(UTC)).total_seconds() < 3600
+
+
+def test_several_writers_in_one_version(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(turns, "PATIENCE", LONG)
+    uri = str(tmp_path / "t")
+    ty.Table.create(uri, rows(0, 1))
+
+    def work(name: str) -> Work:
+        return lambda table: table.append(rows(1, 2), message=f"by {name}")
+
+    made = [future.result().transaction_id for future in in_line(uri, [work("anna"), work("ben"), work("carl")])]
+    newest = json.loads(run("log", uri, "--json").out)["versions"][0]
+    assert newest["version"] == 2
+    assert {newest["transaction_id"], *(member["transaction_id"] for member in newest["members"])} == set(made)
+    assert "with 2 transactions of other writers" in run("log", uri, width=200).out
+    for name, transaction in zip(("anna", "ben", "carl"), made, strict=True):
+        found = json.loads(run("why", uri, transaction[:12], "--json").out)
+        assert (found["version"], found["message"], found["transaction_id"]) == (2, f"by {name}", transaction)
+        assert sorted(found["committed_with"]) == sorted(set(made) - {transaction})
+        assert "2 transactions of other writers, in one version" in run("why", uri, transaction, width=200).out
 
 
 def test_log_as_text(run: Run, readings: Path) -> None:

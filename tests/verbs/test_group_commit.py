@@ -5,12 +5,8 @@ A test holds the lead until all who are to wait do so. Then it lets go, and the 
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,18 +16,15 @@ import pytest
 
 import tiltyard as ty
 from tests.support.commits import ids_of, rows
+from tests.support.in_line import LONG, Work, held, in_line, until, waiting
 from tiltyard.errors import IncompatibleConflict, OutcomeUnknown, StorageError
 from tiltyard.format.values import DataFragment
-from tiltyard.storage.local_queue import QUEUE, LocalPlace, LocalQueue
+from tiltyard.storage.local_queue import LocalPlace, LocalQueue
 from tiltyard.transaction import turns
 from tiltyard.transaction.commit import Committer
 from tiltyard.transaction.operations import Append, Delete
 from tiltyard.transaction.transaction import Transaction
 from tiltyard.transaction.verify import PARENT, mark
-
-LONG = 60.0
-
-Work = Callable[[ty.Table], Any]
 
 
 @pytest.fixture(autouse=True)
@@ -47,50 +40,6 @@ def uri(tmp_path: Path) -> str:
     return uri
 
 
-@contextmanager
-def held(uri: str) -> Iterator[LocalPlace]:
-    """The lead, in other hands than those of the thread that asks for it."""
-    place = LocalQueue(uri).place("held", 0.0)
-    with ThreadPoolExecutor(1) as pool:
-        assert pool.submit(place.lead).result()
-        try:
-            yield place
-        finally:
-            pool.submit(place.leave).result()
-
-
-def _waiting(uri: str) -> int:
-    return len(list((Path(uri) / QUEUE).glob(".tmp.q*")))
-
-
-def in_line(uri: str, works: Sequence[Work], before: Callable[[], object] = lambda: None) -> list[Future[Any]]:
-    """Has all of these wait, one after the other, does something, and lets them go; each on a handle of its own."""
-    tables = [ty.Table.open(uri) for _ in works]
-    with ThreadPoolExecutor(len(works)) as pool:
-        with held(uri):
-            futures = []
-            for number, (work, table) in enumerate(zip(works, tables, strict=True)):
-                futures.append(pool.submit(work, table))
-                _until(partial(_in_line, uri, number + 1, futures))
-            before()
-        for future in futures:
-            future.exception(LONG)
-    return futures
-
-
-def _in_line(uri: str, wanted: int, futures: Sequence[Future[Any]]) -> bool:
-    return _waiting(uri) >= wanted or any(future.done() for future in futures)
-
-
-def _until(true: Callable[[], bool]) -> None:
-    pause = threading.Event()
-    for _ in range(int(LONG * 1000)):
-        if true():
-            return
-        pause.wait(0.001)
-    raise AssertionError("nobody came to wait")
-
-
 def appending(*ids: int, message: str | None = None, **properties: str) -> Work:
     return lambda table: table.append(rows(*ids), message=message, commit=ty.CommitOptions(properties=properties))
 
@@ -104,7 +53,7 @@ def test_all_who_wait_are_in_one_version(uri: str) -> None:
     assert table.version == 2
     assert len({result.transaction_id for result in results}) == 5
     assert all((result.read_version, result.rows, result.operation) == (1, {"inserted": 1}, "Append") for result in results)
-    assert _waiting(uri) == 0
+    assert waiting(uri) == 0
     assert len(list((Path(uri) / "_transactions").glob("*.txn"))) == 2, "that of each version, and none of those that waited"
     assert lance.dataset(uri).count_rows() == 6
     assert ty.Table.open(uri).check(data=True).ok
@@ -210,7 +159,7 @@ def test_threads_of_one_handle_may_share_a_version(uri: str) -> None:
     with ThreadPoolExecutor(4) as pool:
         with held(uri):
             futures = [pool.submit(table.append, rows(number)) for number in range(1, 5)]
-            _until(lambda: _waiting(uri) == 4)
+            until(lambda: waiting(uri) == 4)
         results = [future.result(LONG) for future in futures]
     assert {result.version for result in results} == {2}
     assert ids_of(table) == [0, 1, 2, 3, 4]
