@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.support.commits import fragment, memory_table, plant
+from tests.support.commits import append, fragment, memory_table, plant
 from tiltyard import ops
 from tiltyard.errors import CorruptTable, NotFound, UnsupportedFeature
 from tiltyard.format.manifest_file import encode_manifest_file
@@ -122,3 +122,21 @@ def test_a_damaged_inline_transaction_is_not_made_up_for_by_the_file(store: Memo
     plant(store, APPEND, raw=b"\xff\xff\xff")
     with pytest.raises(CorruptTable):
         VersionLog(store).committed(4, Scheme.V2)
+
+
+def test_a_version_that_was_not_looked_at_takes_the_place_of_nothing_better() -> None:
+    store = MemoryStore()
+    table = memory_table(store)
+    for number in range(3):
+        table.commit(append(f"f{number}"))
+    log = VersionLog(store)
+    first = log.load(1, table._scheme)
+    later = log.load(2, table._scheme, lazily=True)
+    assert [first.manifest.fragments.checked, later.manifest.fragments.checked] == [True, False]
+    assert log._last is first
+    log.remember(later)
+    assert log._last is first
+    assert [fragment.files[0].path for fragment in later.manifest.fragments][-1] == "f0.lance"
+    assert later.manifest.fragments.checked
+    log.remember(later)
+    assert log._last is later

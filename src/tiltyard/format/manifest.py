@@ -112,7 +112,8 @@ def decode_manifest(
         source: its file, for messages.
         known: a manifest read before; fragments that stand in both are not checked again.
         check: whether the fragments are looked at. Where not, the result is good for facts about the version, not to read or build on.
-        lazily: whether that may wait, where they are many, until somebody asks for one, who then gets to know what is wrong with them.
+        lazily: whether that may wait, where they are many or go on from those of ``known``, until somebody asks for one, who then gets to
+            know what is wrong with them.
 
     Raises:
         CorruptTable: naming ``source`` and the reason.
@@ -153,7 +154,7 @@ def decode_manifest(
         return manifest, offsets, Message(message, b"", extendable=False)
     if known is not None and not known[0].fragments.checked:
         known = None
-    if lazily and len(records) > CHECKED_AT_ONCE:
+    if lazily and (known is not None or len(records) > CHECKED_AT_ONCE):
         manifest.fragments.check_later(lambda: _check_fragments(manifest, records, message, source, known))
     else:
         _check_fragments(manifest, records, message, source, known)

@@ -76,8 +76,9 @@ class VersionLog:
             CorruptTable: its file is not what it must be.
             UnsupportedFeature: a reader of the table must know something that we do not.
         """
-        self._last = self._read(version, scheme, check=True, lazily=lazily)
-        return self._last
+        file = self._read(version, scheme, check=True, lazily=lazily)
+        self.remember(file)
+        return file
 
     def peek(self, version: int, scheme: Scheme) -> ManifestFile:
         """What ``load`` gives, its fragments and indices not looked at: for facts about a version, not to read its rows or build on it.
@@ -97,8 +98,10 @@ class VersionLog:
         return file
 
     def remember(self, file: ManifestFile) -> None:
-        """Tells of a version that was just written, so that it need not be read."""
-        self._last = file
+        """Tells of a version that was just written or read, so that the next need not be checked from scratch."""
+        # One whose fragments nobody looked at takes the place of nothing better.
+        if file.manifest.fragments.checked or self._last is None or not self._last.manifest.fragments.checked:
+            self._last = file
 
     def transaction_of(self, file: ManifestFile) -> Transaction:
         """The transaction that made a version: the copy inside the manifest, or else the file it names.
@@ -117,8 +120,8 @@ class VersionLog:
             raise CorruptTable(f"version {manifest.version}", f"its transaction file is called {name[:60]!r}")
         return Transaction.from_bytes(self.store.get(TRANSACTIONS + name), TRANSACTIONS + name)
 
-    def committed(self, version: int, scheme: Scheme) -> CreatedVersion:
-        file = self.load(version, scheme)
+    def committed(self, version: int, scheme: Scheme, *, lazily: bool = False) -> CreatedVersion:
+        file = self.load(version, scheme, lazily=lazily)
         return CreatedVersion(file, self.transaction_of(file))
 
     def transactions(self, first: int, last: int, scheme: Scheme) -> Iterator[CreatedVersion]:

@@ -112,7 +112,7 @@ class Turns:
         """The result of a commit that somebody else made for us; None if the version is not that one."""
         committer = self.committer
         try:
-            created = committer.log.committed(version, race.scheme)
+            created = committer.log.committed(version, race.scheme, lazily=True)
             if race.transaction.uuid not in made_by(created.transaction):
                 return None
             committer.vet(created.file)
