@@ -73,12 +73,8 @@ class Transaction:
         Raises:
             CorruptTable: the bytes are not a transaction, or not a valid one.
         """
-        if len(data) > MAX_TRANSACTION_BYTES:
-            raise CorruptTable(source, f"{len(data)} bytes are more than a transaction may have")
-        parse_sound(pb.Transaction, data, "the transaction", source)
+        _parsed(data, source)
         message = pb.Transaction.FromString(data)
-        if not _SAFE_UUID.fullmatch(message.uuid):
-            raise CorruptTable(source, f"{message.uuid[:40]!r} cannot be a transaction id")
         operation: Operation | None = operation_from_pb(message, source)
         unknown = unknown_fields(message)
         # An operation we know beside one that we do not is no operation we know.
@@ -86,6 +82,34 @@ class Transaction:
             operation = _unknown_operation(data)
             unknown = b"".join(record for number, record in _records(unknown) if number < FIRST_ARM)
         return cls(message.read_version, message.uuid, operation, message.transaction_properties, message.tag, unknown)
+
+
+@dataclass(frozen=True, slots=True)
+class Heading:
+    """Who a transaction is and what it says of itself; read without its operation, which may name very many fragments."""
+
+    uuid: str
+    properties: Mapping[str, str]
+
+    @classmethod
+    def from_bytes(cls, data: bytes, source: str = "transaction") -> Heading:
+        """Reads what any Lance writer wrote.
+
+        Raises:
+            CorruptTable: the bytes are not a transaction.
+        """
+        message = _parsed(data, source)
+        return cls(message.uuid, dict(message.transaction_properties))
+
+
+def _parsed(data: bytes, source: str) -> pb.Transaction:
+    """The message without what we do not know."""
+    if len(data) > MAX_TRANSACTION_BYTES:
+        raise CorruptTable(source, f"{len(data)} bytes are more than a transaction may have")
+    message = parse_sound(pb.Transaction, data, "the transaction", source)
+    if not _SAFE_UUID.fullmatch(message.uuid):
+        raise CorruptTable(source, f"{message.uuid[:40]!r} cannot be a transaction id")
+    return message
 
 
 def _unknown_operation(data: bytes) -> UnknownOperation:

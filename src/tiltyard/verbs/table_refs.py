@@ -252,7 +252,8 @@ class _Point:
         self.access = access
         self.version = version
         self.scheme = access.head()[1]
-        self.file = access.load(version, self.scheme)
+        known = access.log.last_read(version)
+        self.file = access.load(version, self.scheme, lazily=True) if known is None else access.trusted(known)
         check_writable(self.file.manifest.reader_flags, self.file.manifest.writer_flags)
         self.size = access.store.head(access.log.path(version, self.scheme)).size
 

@@ -264,11 +264,9 @@ class _Work:
 
     def _inline_only(self) -> Iterator[Transaction]:
         """Transactions of versions that go and that are written down nowhere else."""
-        for _, name in sorted(self.going.items()):
+        for version in sorted(self.claims.inline_only.intersection(self.going)):
             with suppress(NotFound):  # another cleanup was faster
-                file = self.access.log.peek(name.version, name.scheme)
-                if file.transaction is not None and TRANSACTIONS + file.manifest.transaction_file not in self.survey.groups:
-                    yield self.access.log.transaction_of(file)
+                yield self.access.log.transaction_of(self.access.log.peek(version, self.going[version].scheme))
 
     def _keep_referred(self) -> None:
         """Tags and branches that came since we looked. Later ones will see the record, which is there by now."""

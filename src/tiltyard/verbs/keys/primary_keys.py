@@ -285,7 +285,8 @@ def key_batches(
     with lance_errors(access, "read keys", dataset.version):
         if fragments is not None:
             more["fragments"] = [dataset.get_fragment(number) for number in fragments]
-        batches = iter(dataset.scanner(columns=key.expressions, batch_size=_BATCH, **more).to_batches())
+        # Strict: a batch of many small fragments costs as much here as one of a large fragment.
+        batches = iter(dataset.scanner(columns=key.expressions, batch_size=_BATCH, strict_batch_size=True, **more).to_batches())
         while pieces := _next_rows(batches, at_once):
             yield pa.Table.from_batches(pieces)
 
