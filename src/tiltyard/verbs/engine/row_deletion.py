@@ -37,7 +37,7 @@ ADDRESS = "_rowaddr"
 ROW_ID = "_rowid"
 _BATCH: Final = 1 << 14
 """Rows that a condition is applied to at a time."""
-_FOLDED_AT_ONCE: Final = 1 << 16
+_FOLDED_AT_ONCE: Final = 1 << 14
 """Addresses that are kept as they came before they become part of a bitmap."""
 
 
