@@ -43,6 +43,7 @@ BY_PATH: Final[dict[str, tuple[str, ...]]] = {
         "tests/pipeline/test_example.py",
     ),
     "process": (
+        "tests/api/test_bench_cliffs.py",
         "tests/api/test_bench_verbs.py",
         "tests/api/test_errors.py::test_errors_reach_the_parent_process_whole",
         "tests/catalog/test_line.py",
