@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from bench.cliff_cases import Case, cases
-from bench.cliffs import SIDES, Tables, figures_of, measure, report
-from bench.verbs import Figure, Pair
+from bench.cliffs import Tables, figures_of, measure, report
+from bench.verbs import SIDES, Figure, Pair
 
 SCALE = 0.0005
 

@@ -12,7 +12,7 @@ from pyroaring import BitMap
 
 import tiltyard as ty
 from tiltyard.verbs import changed_rows
-from tiltyard.verbs.changed_rows import IdRuns, Side, offsets_of
+from tiltyard.verbs.changed_rows import RowIdRuns, Side, offsets_of
 from tiltyard.verbs.changes import compared
 
 SEEDS = range(4)
@@ -85,7 +85,7 @@ def test_runs_of_ids_know_what_a_set_of_them_knows(tmp_path: Path, seed: int) ->
         if not went:
             continue
         ids = set(np.concatenate([before.ids(number, offsets) for number, offsets in went.items()]).tolist())
-        runs = IdRuns.of(before, went)
+        runs = RowIdRuns.of(before, went)
         for fragment, live in _live(after):
             for offsets in (live, _picked(random, live, 0.5)):
                 chosen = zip(offsets_of(offsets).tolist(), after.ids(fragment.id, offsets).tolist(), strict=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,9 +11,10 @@ import pytest
 from pyroaring import BitMap
 
 import tiltyard as ty
-from tiltyard.errors import InvalidInput, NotFound
+from tiltyard.errors import CorruptTable, InvalidInput, NotFound
+from tiltyard.format import lance_pb2 as pb
 from tiltyard.format.fragments import FragmentList, decode_fragment, encode_fragment_record, files_named
-from tiltyard.transaction.transaction import Heading, Transaction
+from tiltyard.transaction.transaction import Heading
 from tiltyard.verbs import update
 from tiltyard.verbs.engine import row_deletion
 from tiltyard.verbs.engine.row_deletion import Addresses
@@ -112,13 +114,19 @@ def test_fragments_are_encoded_as_one_by_one(tmp_path: Path) -> None:
     assert FragmentList(values[:2]).appended(values[2:]).wire() == expected
 
 
-def test_the_heading_is_that_of_the_transaction(tmp_path: Path) -> None:
-    _several(tmp_path)
-    for path in (tmp_path / "t" / "_transactions").iterdir():
-        whole = Transaction.from_bytes(path.read_bytes())
-        heading = Heading.from_bytes(path.read_bytes())
-        assert (heading.uuid, heading.properties) == (whole.uuid, dict(whole.properties))
-        assert heading.uuid in path.name
+@pytest.mark.parametrize("inline", [True, False])
+def test_the_heading_is_that_of_the_transaction(tmp_path: Path, inline: bool) -> None:
+    table = _several(tmp_path)
+    for version in range(1, table.version + 1):
+        file = table._access.log.peek(version, table._scheme)
+        file = file if inline else replace(file, transaction=None)
+        whole, heading = table._access.log.transaction_of(file), table._access.log.heading_of(file)
+        assert (heading.uuid, dict(heading.properties)) == (whole.uuid, dict(whole.properties))
+
+
+def test_a_heading_with_an_impossible_id_is_refused() -> None:
+    with pytest.raises(CorruptTable, match="cannot be a transaction id"):
+        Heading.from_bytes(pb.Transaction(uuid="../x").SerializeToString(), "test")
 
 
 def test_a_missing_file_is_told_of_each_version_that_names_it(tmp_path: Path) -> None:

@@ -111,23 +111,22 @@ class VersionLog:
             NotFound: there is neither.
             CorruptTable: it cannot be decoded.
         """
-        return Transaction.from_bytes(*self._transaction_bytes(file))
-
-    def heading_of(self, file: ManifestFile) -> Heading:
-        """The heading of the transaction that made a version. Raises what ``transaction_of`` raises."""
-        return Heading.from_bytes(*self._transaction_bytes(file))
-
-    def _transaction_bytes(self, file: ManifestFile) -> tuple[bytes, str]:
-        """The bytes of the transaction that made a version, and where they lie."""
         manifest = file.manifest
         if file.transaction is not None:
-            return file.transaction, f"the transaction inside version {manifest.version}"
+            return Transaction.from_bytes(file.transaction, f"the transaction inside version {manifest.version}")
         name = manifest.transaction_file
         if not name:
             raise NotFound(f"Version {manifest.version} names no transaction.", name=str(manifest.version))
         if name.startswith(".") or any(mark in name for mark in "/\\\0"):
             raise CorruptTable(f"version {manifest.version}", f"its transaction file is called {name[:60]!r}")
-        return self.store.get(TRANSACTIONS + name), TRANSACTIONS + name
+        return Transaction.from_bytes(self.store.get(TRANSACTIONS + name), TRANSACTIONS + name)
+
+    def heading_of(self, file: ManifestFile) -> Heading:
+        """The heading of the transaction that made a version. Raises what ``transaction_of`` raises."""
+        if file.transaction is not None:
+            return Heading.from_bytes(file.transaction, f"the transaction inside version {file.manifest.version}")
+        transaction = self.transaction_of(file)
+        return Heading(transaction.uuid, transaction.properties)
 
     def committed(self, version: int, scheme: Scheme) -> CreatedVersion:
         file = self.load(version, scheme)

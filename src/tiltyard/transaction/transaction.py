@@ -73,8 +73,12 @@ class Transaction:
         Raises:
             CorruptTable: the bytes are not a transaction, or not a valid one.
         """
-        _parsed(data, source)
+        if len(data) > MAX_TRANSACTION_BYTES:
+            raise CorruptTable(source, f"{len(data)} bytes are more than a transaction may have")
+        parse_sound(pb.Transaction, data, "the transaction", source)
         message = pb.Transaction.FromString(data)
+        if not _SAFE_UUID.fullmatch(message.uuid):
+            raise CorruptTable(source, f"{message.uuid[:40]!r} cannot be a transaction id")
         operation: Operation | None = operation_from_pb(message, source)
         unknown = unknown_fields(message)
         # An operation we know beside one that we do not is no operation we know.
@@ -92,24 +96,16 @@ class Heading:
     properties: Mapping[str, str]
 
     @classmethod
-    def from_bytes(cls, data: bytes, source: str = "transaction") -> Heading:
-        """Reads what any Lance writer wrote.
+    def from_bytes(cls, data: bytes, source: str) -> Heading:
+        """Reads a transaction inside a version, which was found sound when the version was read.
 
         Raises:
-            CorruptTable: the bytes are not a transaction.
+            CorruptTable: its id cannot be one.
         """
-        message = _parsed(data, source)
+        message = pb.Transaction.FromString(data)
+        if not _SAFE_UUID.fullmatch(message.uuid):
+            raise CorruptTable(source, f"{message.uuid[:40]!r} cannot be a transaction id")
         return cls(message.uuid, dict(message.transaction_properties))
-
-
-def _parsed(data: bytes, source: str) -> pb.Transaction:
-    """The message without what we do not know."""
-    if len(data) > MAX_TRANSACTION_BYTES:
-        raise CorruptTable(source, f"{len(data)} bytes are more than a transaction may have")
-    message = parse_sound(pb.Transaction, data, "the transaction", source)
-    if not _SAFE_UUID.fullmatch(message.uuid):
-        raise CorruptTable(source, f"{message.uuid[:40]!r} cannot be a transaction id")
-    return message
 
 
 def _unknown_operation(data: bytes) -> UnknownOperation:

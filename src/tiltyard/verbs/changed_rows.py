@@ -185,7 +185,7 @@ def offsets_of(rows: BitMap) -> npt.NDArray[np.uint32]:
 
 
 @dataclass(frozen=True, slots=True)
-class IdRuns:
+class RowIdRuns:
     """Row ids as runs of numbers that follow each other: of rows that were written together there are few."""
 
     starts: Ids
@@ -193,7 +193,7 @@ class IdRuns:
     """The last of each."""
 
     @classmethod
-    def of(cls, side: Side, places: Places) -> IdRuns:
+    def of(cls, side: Side, places: Places) -> RowIdRuns:
         parts = [_runs_of(side, number, offsets) for number, offsets in places.items()]
         starts = np.concatenate([NO_IDS, *(part[0] for part in parts)])
         ends = np.concatenate([NO_IDS, *(part[1] for part in parts)])

@@ -23,9 +23,9 @@ from tiltyard.format.schema import arrow_from_fields
 from tiltyard.format.values import DataFragment, Field
 from tiltyard.transaction.operations import Operation, Overwrite, Restore, Rewrite, Update
 from tiltyard.verbs.changed_rows import (
-    IdRuns,
     Places,
     Rendering,
+    RowIdRuns,
     Side,
     changed,
     chunks,
@@ -205,7 +205,7 @@ def compared(before: Side, after: Side, operation: Operation | None) -> Compared
         return Compared(went, {}, came)
     if not went or not came:
         return Compared(went, rewritten, came)
-    old, new = IdRuns.of(before, went), IdRuns.of(after, came)
+    old, new = RowIdRuns.of(before, went), RowIdRuns.of(after, came)
     both = {number: new_offsets for number, offsets in came.items() if (new_offsets := old.known(after, number, offsets))}
     gone_for_good = {number: offsets - new.known(before, number, offsets) for number, offsets in went.items()}
     fresh = {number: offsets - both.get(number, BitMap()) for number, offsets in came.items()}
