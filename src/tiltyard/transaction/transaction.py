@@ -97,12 +97,12 @@ class Heading:
 
     @classmethod
     def from_bytes(cls, data: bytes, source: str) -> Heading:
-        """Reads a transaction inside a version, which was found sound when the version was read.
+        """Reads what any Lance writer wrote.
 
         Raises:
-            CorruptTable: its id cannot be one.
+            CorruptTable: the bytes are not a transaction, or its id cannot be one.
         """
-        message = pb.Transaction.FromString(data)
+        message = parse_sound(pb.Transaction, data, "the transaction", source)
         if not _SAFE_UUID.fullmatch(message.uuid):
             raise CorruptTable(source, f"{message.uuid[:40]!r} cannot be a transaction id")
         return cls(message.uuid, dict(message.transaction_properties))

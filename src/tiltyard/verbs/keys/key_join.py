@@ -11,19 +11,23 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from tiltyard.errors import InvalidInput, UnsupportedFeature
+from tiltyard.format.manifest import Manifest
 from tiltyard.format.schema import is_legacy_blob
+from tiltyard.transaction.apply.next_manifest import has_stable_row_ids
 from tiltyard.verbs.engine.access import TableAccess
 from tiltyard.verbs.engine.blobs import has_blobs
 from tiltyard.verbs.engine.pylance import lance_errors
 from tiltyard.verbs.engine.row_deletion import ADDRESS, ROW_ID
 from tiltyard.verbs.engine.sql_expressions import bracketed, checked
-from tiltyard.verbs.keys.primary_keys import Key, KnownKeys, Numbers, key_batches
+from tiltyard.verbs.keys.primary_keys import Key, KnownKeys, Numbers, joined_batches, key_batches
 
 if TYPE_CHECKING:
     from lance import LanceDataset
 
 Addresses64 = npt.NDArray[np.uint64]
 
+_AT_ONCE: Final = 1 << 13
+"""Rows of the table that are looked up together, at least."""
 CHUNK: Final = 1 << 16
 """Pairs whose columns are in memory at a time."""
 
@@ -64,11 +68,13 @@ class Matched:
     others: Addresses64
 
 
-def match_rows(access: TableAccess, dataset: LanceDataset, key: Key, known: KnownKeys, *, stable: bool, others: bool) -> Matched:
+def match_rows(access: TableAccess, dataset: LanceDataset, key: Key, known: KnownKeys, manifest: Manifest, *, others: bool) -> Matched:
     """Finds the rows of a version that have keys of the source."""
+    stable = has_stable_row_ids(manifest)
+    options = {"with_row_address": True, "with_row_id": stable, **joined_batches(manifest)}
     rows, places, addresses, ids, rest = [_NONE], [_NONE], [_NOWHERE], [_NOWHERE], [_NOWHERE]
     seen = 0
-    for piece in key_batches(access, dataset, key, at_once=known.at_once, with_row_address=True, with_row_id=stable):
+    for piece in key_batches(access, dataset, key, at_once=max(known.at_once, _AT_ONCE), **options):
         both, found = known.matches(piece.select(range(len(key.paths))))
         where = piece.column(ADDRESS).to_numpy()
         rows.append(found)
