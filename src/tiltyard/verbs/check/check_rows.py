@@ -7,7 +7,6 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from tiltyard.errors import CorruptTable, InvalidInput, TiltyardError
-from tiltyard.format.flags import Feature
 from tiltyard.format.manifest import Manifest, has_sure_counts
 from tiltyard.format.row_ids import decode_row_ids
 from tiltyard.format.values import DataFragment
@@ -20,8 +19,6 @@ from tiltyard.verbs.keys.primary_keys import KnownKeys, check_comparable, in_wor
 
 def check_row_ids(fragment: DataFragment, manifest: Manifest, findings: Findings) -> None:
     """Stable row ids of a fragment: one for each physical row, none above the high-water mark."""
-    if not manifest.writer_flags & Feature.STABLE_ROW_IDS:
-        return
     if fragment.row_ids is None:
         if not fragment.row_ids_spilled:
             findings.add("I6", f"fragment {fragment.id} has no row ids", manifest.version)

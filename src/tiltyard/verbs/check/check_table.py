@@ -9,7 +9,7 @@ from dataclasses import replace
 from tiltyard.errors import CorruptTable, InvalidInput, NotFound, StorageError, TiltyardError
 from tiltyard.format.flags import Feature
 from tiltyard.format.fragments import decode_fragment
-from tiltyard.format.manifest import Manifest, decode_indices, has_sure_counts
+from tiltyard.format.manifest import Manifest, decode_indices
 from tiltyard.format.manifest_file import ManifestFile, decode_manifest_file
 from tiltyard.format.names import HINT_PATH, VersionName, decode_hint, parse_manifest_name
 from tiltyard.format.values import TOMBSTONE, DataFile, DataFragment
@@ -223,7 +223,9 @@ def _fragments(manifest: Manifest, access: TableAccess, present: set[str], outsi
     if manifest.next_row_id < findings.highest_next_row_id:
         findings.sound.clear()  # row ids that were given out there are not yet here
     findings.highest_next_row_id = manifest.next_row_id
-    terms = (manifest.data_format, manifest.writer_flags, manifest.base_paths, has_sure_counts(manifest))
+    mixed = bool(manifest.writer_flags & Feature.MIXED_FILE_VERSIONS)
+    stable = bool(manifest.writer_flags & Feature.STABLE_ROW_IDS)
+    terms = (manifest.data_format, manifest.base_paths, mixed, stable)
     sound = findings.sound.setdefault(terms, set())
     for record in manifest.fragments.records():
         if record in sound:
@@ -231,10 +233,11 @@ def _fragments(manifest: Manifest, access: TableAccess, present: set[str], outsi
         fragment = decode_fragment(record, f"version {manifest.version}")
         problems = len(findings.problems)
         try:
-            _fragment(fragment, manifest, access, present, outside, findings)
+            _fragment(fragment, manifest, mixed, access, present, outside, findings)
         except InvalidInput as error:
             findings.add("I2", f"the base of fragment {fragment.id} cannot be opened: {error}", manifest.version)
-        check_row_ids(fragment, manifest, findings)
+        if stable:
+            check_row_ids(fragment, manifest, findings)
         if len(findings.problems) == problems:
             sound.add(record)
 
@@ -263,9 +266,8 @@ def _require(path: str, present: set[str], findings: Findings, version: int) -> 
 
 
 def _fragment(
-    fragment: DataFragment, manifest: Manifest, access: TableAccess, present: set[str], outside: Bases, findings: Findings
+    fragment: DataFragment, manifest: Manifest, mixed: bool, access: TableAccess, present: set[str], outside: Bases, findings: Findings
 ) -> None:
-    mixed = bool(manifest.writer_flags & Feature.MIXED_FILE_VERSIONS)
     for file in fragment.files:
         _same_as_before(fragment, file, findings, manifest.version)
         if file.base_id is None:
