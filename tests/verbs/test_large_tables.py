@@ -18,6 +18,7 @@ from tiltyard.transaction.transaction import Heading
 from tiltyard.verbs import update
 from tiltyard.verbs.engine import row_deletion
 from tiltyard.verbs.engine.row_deletion import Addresses
+from tiltyard.verbs.keys import key_join
 
 COLUMNS = 130
 
@@ -162,3 +163,18 @@ def test_a_tag_is_of_a_version_that_is_there(tmp_path: Path) -> None:
 def _version(path: Path) -> int:
     number = int(path.stem) if path.suffix == ".manifest" else 0
     return 2**64 - 1 - number if number > 2**63 else number
+
+
+@pytest.mark.parametrize("stable", [False, True])
+def test_a_merge_into_many_small_fragments_is_that_into_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stable: bool) -> None:
+    monkeypatch.setattr(key_join, "_SMALL_BATCH", 4)
+    rows, found = pa.table({"id": range(60), "x": range(60)}), []
+    for name, in_file in (("small", 1), ("large", 100)):
+        options = ty.TableOptions(files=ty.FileLimits(rows=in_file))
+        table = ty.Table.create(tmp_path / name, rows, durability="os", stable_row_ids=stable, options=options)
+        table.delete("id % 7 = 2")
+        source = pa.table({"id": [5, 9, 16, 40, 59, 70], "x": [-1] * 6})
+        merge = table.merge(source, on="id").when_matched_update(["x"]).when_not_matched_insert_all()
+        done = merge.when_not_matched_by_source_delete("id > 50").execute()
+        found.append((done.rows, sorted(table.to_arrow().to_pylist(), key=lambda row: int(row["id"]))))
+    assert found[0] == found[1]

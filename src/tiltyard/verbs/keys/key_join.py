@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -19,13 +19,14 @@ from tiltyard.verbs.engine.blobs import has_blobs
 from tiltyard.verbs.engine.pylance import lance_errors
 from tiltyard.verbs.engine.row_deletion import ADDRESS, ROW_ID
 from tiltyard.verbs.engine.sql_expressions import bracketed, checked
-from tiltyard.verbs.keys.primary_keys import Key, KnownKeys, Numbers, joined_batches, key_batches
+from tiltyard.verbs.keys.primary_keys import Key, KnownKeys, Numbers, key_batches
 
 if TYPE_CHECKING:
     from lance import LanceDataset
 
 Addresses64 = npt.NDArray[np.uint64]
 
+_SMALL_BATCH: Final = 1 << 10
 _AT_ONCE: Final = 1 << 13
 """Rows of the table that are looked up together, at least."""
 CHUNK: Final = 1 << 16
@@ -71,7 +72,11 @@ class Matched:
 def match_rows(access: TableAccess, dataset: LanceDataset, key: Key, known: KnownKeys, manifest: Manifest, *, others: bool) -> Matched:
     """Finds the rows of a version that have keys of the source."""
     stable = has_stable_row_ids(manifest)
-    options = {"with_row_address": True, "with_row_id": stable, **joined_batches(manifest)}
+    options: dict[str, Any] = {"with_row_address": True, "with_row_id": stable}
+    count = len(manifest.fragments)
+    if count >= _SMALL_BATCH and manifest.fragments.live_rows() <= count * _SMALL_BATCH:
+        # pylance joins the rows of small fragments, since each batch costs the same; the quicker, the fewer rows it is to join.
+        options |= {"batch_size": _SMALL_BATCH, "strict_batch_size": True}
     rows, places, addresses, ids, rest = [_NONE], [_NONE], [_NOWHERE], [_NOWHERE], [_NOWHERE]
     seen = 0
     for piece in key_batches(access, dataset, key, at_once=max(known.at_once, _AT_ONCE), **options):

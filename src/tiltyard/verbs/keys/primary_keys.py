@@ -43,7 +43,6 @@ SAMPLE: Final = 3
 AT_ONCE: Final = 1 << 18
 """Rows looked up at a time, or as many as there are keys, where each time a table of our keys is built anew."""
 _BATCH: Final = 1 << 16
-_SMALL_BATCH: Final = 1 << 10
 _SHOWN: Final = 40
 _PLAIN_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _FLOATS: Final = frozenset({"halffloat", "float", "double"})
@@ -286,24 +285,13 @@ def key_batches(
     access: TableAccess, dataset: LanceDataset, key: Key, fragments: Iterable[int] | None = None, at_once: int = 1, **more: Any
 ) -> Iterator[pa.Table]:
     """The key columns of live rows of a version, in order and in pieces of so many rows or more; ``more`` are options of pylance's
-    scanner, such as those that ``joined_batches`` gives."""
+    scanner."""
     with lance_errors(access, "read keys", dataset.version):
         if fragments is not None:
             more["fragments"] = [dataset.get_fragment(number) for number in fragments]
         batches = iter(dataset.scanner(columns=key.expressions, **{"batch_size": _BATCH, **more}).to_batches())
         while pieces := _next_rows(batches, at_once):
             yield pa.Table.from_batches(pieces)
-
-
-def joined_batches(manifest: Manifest) -> dict[str, Any]:
-    """Options for a scan of many small fragments: pylance joins their rows, since each batch costs the same, however few it has.
-
-    It does so the quicker the fewer rows a batch is to have.
-    """
-    count = len(manifest.fragments)
-    if count < _SMALL_BATCH or manifest.fragments.live_rows() > count * _SMALL_BATCH:
-        return {}
-    return {"batch_size": _SMALL_BATCH, "strict_batch_size": True}
 
 
 def _next_rows(batches: Iterator[pa.RecordBatch], rows: int) -> list[pa.RecordBatch]:
