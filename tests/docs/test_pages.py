@@ -26,7 +26,7 @@ def test_the_conflict_table_is_in_step_with_the_rules() -> None:
 
 def test_the_plots_are_in_step_with_the_benchmark_page() -> None:
     drawn = plots.plots()
-    assert len(drawn) == 4
+    assert len(drawn) == 5
     assert [path.name for path, text in drawn.items() if path.read_text() != text] == [], "run `python -m bench.plots`"
     assert [path.name for path in drawn if f"](plots/{path.name})" not in plots.PAGE.read_text()] == []
 
