@@ -34,7 +34,7 @@ def test_no_line_of_a_plot_goes_through_a_figure(ratio: float, aim: float | None
 
 def test_the_plots_are_in_step_with_the_benchmark_page() -> None:
     drawn = plots.plots()
-    assert len(drawn) == 4
+    assert len(drawn) == 5
     assert [path.name for path, text in drawn.items() if path.read_text() != text] == [], "run `python -m bench.plots`"
     assert [path.name for path in drawn if f"](plots/{path.name})" not in plots.PAGE.read_text()] == []
 

@@ -43,6 +43,7 @@ BY_PATH: Final[dict[str, tuple[str, ...]]] = {
         "tests/pipeline/test_example.py",
     ),
     "process": (
+        "tests/api/test_bench_cliffs.py",
         "tests/api/test_bench_verbs.py",
         "tests/api/test_bench_writers.py",
         "tests/api/test_errors.py::test_errors_reach_the_parent_process_whole",
@@ -133,7 +134,7 @@ def markers_of(item: pytest.Item) -> set[str]:
     found = {marker for fixture, marker in BY_FIXTURE.items() if fixture in fixtures}
     callspec = getattr(item, "callspec", None)
     parameters = callspec.params.values() if callspec else ()
-    found |= {BY_PARAMETER[value] for value in parameters if isinstance(value, str) and value in BY_PARAMETER}
+    found |= {marker for value in parameters if isinstance(value, str) for name, marker in BY_PARAMETER.items() if value.startswith(name)}
     suite = getattr(getattr(item, "function", None), "__module__", "")
     found |= {BY_SUITE[suite]} if suite in BY_SUITE else set()
     return found | {marker for marker, beginnings in BY_PATH.items() if item.nodeid.startswith(beginnings)}

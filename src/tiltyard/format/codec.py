@@ -30,6 +30,7 @@ from tiltyard.format.values import (
 )
 
 MARKERS = ("column_row_ids", "column_last_updated_at_versions", "column_created_at_versions")
+_SEQUENCES = ("row_id_sequence", "last_updated_at_version_sequence", "created_at_version_sequence")
 
 MAX_FRAGMENT_ID = 2**32 - 1
 MAX_FRAGMENT_ROWS = 2**32
@@ -97,8 +98,9 @@ def fragment_from_pb(message: pb.DataFragment, source: str) -> DataFragment:
         raise CorruptTable(source, f"fragment id {message.id} does not fit 32 bits")
     if message.physical_rows > MAX_FRAGMENT_ROWS:
         raise CorruptTable(source, f"fragment {message.id} claims {message.physical_rows} rows")
-    for arm in ("external_row_ids", "external_last_updated_at_versions", "external_created_at_versions"):
-        if message.HasField(arm):
+    row_ids, updated_at, created_at = arms = tuple(map(message.WhichOneof, _SEQUENCES))
+    for arm in arms:
+        if arm is not None and arm.startswith("external_"):
             raise CorruptTable(source, f"fragment {message.id} uses the retired member {arm}")
     deletion = None
     if message.HasField("deletion_file"):
@@ -106,17 +108,17 @@ def fragment_from_pb(message: pb.DataFragment, source: str) -> DataFragment:
         deletion = deletion_file_from_pb(message.deletion_file, MAX_FRAGMENT_ROWS if uncounted else message.physical_rows, source)
     return DataFragment(
         id=message.id,
-        files=tuple(data_file_from_pb(file, source) for file in message.files),
+        files=tuple([data_file_from_pb(file, source) for file in message.files]),
         physical_rows=message.physical_rows,
         deletion_file=deletion,
-        row_ids=message.inline_row_ids if message.HasField("inline_row_ids") else None,
-        updated_at=message.inline_last_updated_at_versions if message.HasField("inline_last_updated_at_versions") else None,
-        created_at=message.inline_created_at_versions if message.HasField("inline_created_at_versions") else None,
-        row_ids_spilled=message.HasField("column_row_ids"),
-        updated_at_spilled=message.HasField("column_last_updated_at_versions"),
-        created_at_spilled=message.HasField("column_created_at_versions"),
-        overlays=tuple(overlay.SerializeToString(deterministic=True) for overlay in message.overlays),
-        unknown=unknown_fields(message, *MARKERS),
+        row_ids=message.inline_row_ids if row_ids == "inline_row_ids" else None,
+        updated_at=message.inline_last_updated_at_versions if updated_at == "inline_last_updated_at_versions" else None,
+        created_at=message.inline_created_at_versions if created_at == "inline_created_at_versions" else None,
+        row_ids_spilled=row_ids == "column_row_ids",
+        updated_at_spilled=updated_at == "column_last_updated_at_versions",
+        created_at_spilled=created_at == "column_created_at_versions",
+        overlays=tuple([overlay.SerializeToString(deterministic=True) for overlay in message.overlays]),
+        unknown=unknown_fields(message, *[arm for arm in arms if arm in MARKERS]),
     )
 
 

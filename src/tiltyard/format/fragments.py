@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
-from typing import TypeVar, cast, overload
+from typing import Final, TypeVar, cast, overload
 
 from google.protobuf.message import DecodeError, Message
 
 from tiltyard.errors import CorruptTable
 from tiltyard.format import lance_pb2 as pb
-from tiltyard.format.codec import fragment_from_pb, fragment_to_pb, length_delimited
+from tiltyard.format.codec import MAX_FRAGMENT_ROWS, deletion_file_from_pb, fragment_from_pb, fragment_to_pb, length_delimited, varint
 from tiltyard.format.values import DataFragment
 
 FRAGMENTS_TAG = 2
@@ -25,7 +25,7 @@ AnyMessage = TypeVar("AnyMessage", bound=Message)
 class FragmentList(Sequence[DataFragment]):
     """An immutable sequence of fragments, in the order of the manifest."""
 
-    __slots__ = ("_base", "_check", "_ids", "_items", "_message", "_source")
+    __slots__ = ("_base", "_check", "_ids", "_items", "_message", "_source", "_wire")
 
     def __init__(
         self,
@@ -41,6 +41,7 @@ class FragmentList(Sequence[DataFragment]):
         self._items: list[DataFragment | bytes] | None = None if message else list(values)
         self._ids: list[int] | None = None
         self._check: Callable[[], None] | None = None
+        self._wire: bytes | None = None
 
     @classmethod
     def from_message(cls, message: bytes, source: str, records: Iterable[bytes] | None = None) -> FragmentList:
@@ -188,7 +189,20 @@ class FragmentList(Sequence[DataFragment]):
 
     def wire(self) -> bytes:
         """All fragments as they stand in a manifest message, and nothing else."""
-        return b"".join(encode_fragment_record(item) for item in self._flat())
+        if self._wire is None:
+            parts: list[bytes] = []
+            for record in self.records():
+                parts += (_HEADERS[len(record)] if len(record) < len(_HEADERS) else _header(len(record)), record)
+            self._wire = b"".join(parts)
+        return self._wire
+
+
+def _header(length: int) -> bytes:
+    """What stands before a fragment of so many bytes in a manifest message."""
+    return varint(FRAGMENTS_TAG << 3 | 2) + varint(length)
+
+
+_HEADERS: Final = tuple(map(_header, range(1024)))
 
 
 def encode_fragment_record(item: DataFragment | bytes) -> bytes:
@@ -199,6 +213,16 @@ def encode_fragment_record(item: DataFragment | bytes) -> bytes:
 
 def decode_fragment(data: bytes, source: str) -> DataFragment:
     return fragment_from_pb(_parse(pb.DataFragment, data, source), source)
+
+
+def files_named(data: bytes, source: str) -> Iterator[tuple[str, int | None]]:
+    """The files that a fragment names, by path below the root and base; of one that was checked, and quicker than decoding it."""
+    fragment = _parse(pb.DataFragment, data, source)
+    for file in fragment.files:
+        yield f"data/{file.path}", file.base_id if file.HasField("base_id") else None
+    if fragment.HasField("deletion_file"):
+        deletion = deletion_file_from_pb(fragment.deletion_file, MAX_FRAGMENT_ROWS, source)
+        yield deletion.path(fragment.id), deletion.base_id
 
 
 def _summary(data: bytes, source: str) -> pb.FragmentSummary:

@@ -16,9 +16,14 @@ _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 _ENCODED: Final = re.compile(r"%(2e|2f|5c|00)", re.IGNORECASE)
 """Dots, separators and NUL in disguise: some layer below may decode them."""
 
+_PLAIN: Final = re.compile(r"[A-Za-z0-9_\-]{1,100}\.lance", re.ASCII)
+"""The name of nearly every data file; a table may have very many of them."""
+
 
 def check_relative(path: str, source: str) -> str:
     """Returns ``path`` when it stays below the directory it is relative to; otherwise ``CorruptTable`` naming ``source``."""
+    if _PLAIN.fullmatch(path):
+        return path
     if not path:
         raise CorruptTable(source, "it names an empty path")
     if path.startswith("/") or _SCHEME.match(path):

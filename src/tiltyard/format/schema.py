@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -216,7 +217,7 @@ def match_schema(table_fields: Iterable[Field], schema: pa.Schema) -> SchemaMatc
             it may, ``argument`` is the path of the first.
     """
     table = field_tree(table_fields)
-    arrow_from_fields(table.fields)  # the walk below trusts the table's fields
+    whole = arrow_from_fields(table.fields)  # the walk below trusts the table's fields
     matching = _Matching(table)
     matching.by_name(list(schema), ROOT, ())
     if matching.problems:
@@ -224,8 +225,9 @@ def match_schema(table_fields: Iterable[Field], schema: pa.Schema) -> SchemaMatc
         text = "; ".join(problem for _, problem in matching.problems)
         raise InvalidInput(f"the data does not fit the table: {text}.", argument=path, advice="Cast, rename or drop columns first.")
     fields = tuple(matching.covered)
+    alike = len(fields) == len(table.fields) and all(map(operator.is_, fields, table.fields))
     return SchemaMatch(
-        schema=arrow_from_fields(fields),
+        schema=whole if alike else arrow_from_fields(fields),
         fields=fields,
         missing=tuple(matching.missing),
         check_not_null=tuple(matching.check_not_null),

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from tiltyard.format.digests import DIGESTS, SEAL, decode_digests, encode_digests
 from tiltyard.transaction.operations import Append
-from tiltyard.transaction.transaction import MESSAGE_PROPERTY, Transaction
+from tiltyard.transaction.transaction import MESSAGE_PROPERTY, Heading, Transaction
 from tiltyard.transaction.verify import PARENT, marks_in
 
 GROUP: Final = "tiltyard.group"
@@ -46,7 +46,7 @@ class GroupMember:
         return self.properties.get(MESSAGE_PROPERTY, "")
 
 
-def members_of(transaction: Transaction) -> tuple[GroupMember, ...]:
+def members_of(transaction: Transaction | Heading) -> tuple[GroupMember, ...]:
     """Who else made a version, beside the writer of its transaction. A property that is no such list, whoever wrote it, names nobody."""
     text = transaction.properties.get(GROUP)
     if text is None:
@@ -62,7 +62,7 @@ def _member(told: dict[str, Any]) -> GroupMember:
     return GroupMember(str(told["id"]), int(told["read"]), str(told["operation"]), int(told["fragments"]), properties)
 
 
-def made_by(transaction: Transaction) -> tuple[str, ...]:
+def made_by(transaction: Transaction | Heading) -> tuple[str, ...]:
     """The ids of all transactions that a version was made by, the leader's first."""
     if GROUP not in transaction.properties:
         return (transaction.uuid,)

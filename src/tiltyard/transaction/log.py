@@ -12,7 +12,7 @@ from tiltyard.format.manifest import Manifest
 from tiltyard.format.manifest_file import ManifestFile, decode_manifest_file, is_intact
 from tiltyard.format.names import Scheme, VersionName, all_versions, latest_version, manifest_name, parse_transaction_name
 from tiltyard.interfaces import CommitHandler, ObjectStore
-from tiltyard.transaction.transaction import Transaction
+from tiltyard.transaction.transaction import Heading, Transaction
 
 VERSIONS = "_versions/"
 TRANSACTIONS = "_transactions/"
@@ -97,6 +97,10 @@ class VersionLog:
         check_consistent(manifest.reader_flags, manifest.writer_flags, max_allocated_field_id=manifest.max_allocated_field_id, source=path)
         return file
 
+    def last_read(self, version: int) -> ManifestFile | None:
+        """A version, if it is the one that was read or written last: files of versions never change. It may be gone by now."""
+        return self._last if self._last is not None and self._last.manifest.version == version else None
+
     def remember(self, file: ManifestFile) -> None:
         """Tells of a version that was just written or read, so that the next need not be checked from scratch."""
         # One whose fragments nobody looked at takes the place of nothing better.
@@ -119,6 +123,13 @@ class VersionLog:
         if name.startswith(".") or any(mark in name for mark in "/\\\0"):
             raise CorruptTable(f"version {manifest.version}", f"its transaction file is called {name[:60]!r}")
         return Transaction.from_bytes(self.store.get(TRANSACTIONS + name), TRANSACTIONS + name)
+
+    def heading_of(self, file: ManifestFile) -> Heading:
+        """The heading of the transaction that made a version. Raises what ``transaction_of`` raises."""
+        if file.transaction is not None:
+            return Heading.from_bytes(file.transaction, f"the transaction inside version {file.manifest.version}")
+        transaction = self.transaction_of(file)
+        return Heading(transaction.uuid, transaction.properties)
 
     def committed(self, version: int, scheme: Scheme, *, lazily: bool = False) -> CreatedVersion:
         file = self.load(version, scheme, lazily=lazily)

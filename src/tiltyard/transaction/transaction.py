@@ -110,6 +110,26 @@ class CommitMarks:
         return replace(mine, operation=operation, properties={**mine.properties, self.own_id: mine.uuid, **self.properties})
 
 
+@dataclass(frozen=True, slots=True)
+class Heading:
+    """Who a transaction is and what it says of itself; read without its operation, which may name very many fragments."""
+
+    uuid: str
+    properties: Mapping[str, str]
+
+    @classmethod
+    def from_bytes(cls, data: bytes, source: str) -> Heading:
+        """Reads what any Lance writer wrote.
+
+        Raises:
+            CorruptTable: the bytes are not a transaction, or its id cannot be one.
+        """
+        message = parse_sound(pb.Transaction, data, "the transaction", source)
+        if not _SAFE_UUID.fullmatch(message.uuid):
+            raise CorruptTable(source, f"{message.uuid[:40]!r} cannot be a transaction id")
+        return cls(message.uuid, dict(message.transaction_properties))
+
+
 def _unknown_operation(data: bytes) -> UnknownOperation:
     """All that could be an operation in the bytes of a transaction, as it is."""
     found = [(number, record) for number, record in _records(data) if number >= FIRST_ARM]

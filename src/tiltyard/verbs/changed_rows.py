@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -16,27 +16,34 @@ import pyarrow.compute as pc
 from pyroaring import BitMap
 
 from tiltyard.errors import CorruptTable, HistoryUnavailable, NotFound, UnsupportedFeature
+from tiltyard.format.fragments import decode_fragment
 from tiltyard.format.manifest import Manifest
-from tiltyard.format.row_ids import decode_row_ids
+from tiltyard.format.row_ids import RowIds, decode_row_ids
 from tiltyard.format.schema import arrow_from_fields
+from tiltyard.format.segments import Range
 from tiltyard.format.values import DataFragment, Field
 from tiltyard.transaction.apply.next_manifest import has_stable_row_ids
 from tiltyard.transaction.deletion_vectors import DeletionVectors, all_rows
+from tiltyard.verbs.columns.column_files import quoted
 from tiltyard.verbs.engine.access import TableAccess
 from tiltyard.verbs.engine.blobs import has_blobs
 from tiltyard.verbs.engine.pylance import lance_errors
-from tiltyard.verbs.engine.row_deletion import dataset_at
+from tiltyard.verbs.engine.row_deletion import bitmap_of, dataset_at
 
 if TYPE_CHECKING:
     from lance import LanceDataset
 
 CHUNK: Final = 16 * 1024
 """Rows read at a time."""
+DENSE: Final = 8
+"""Of a fragment's live rows, one in so many makes a scan cheaper than taking rows one by one."""
+MANY: Final = 100
+"""Fragments that are looked up together."""
 
 Ids: TypeAlias = npt.NDArray[np.uint64]
 """How rows are asked for: their stable ids, or where rows have none, their places."""
-
-NO_IDS: Final[Ids] = np.empty(0, np.uint64)
+Places: TypeAlias = dict[int, BitMap]
+"""Offsets of rows by fragment id."""
 
 
 @dataclass(frozen=True)
@@ -45,11 +52,21 @@ class Side:
 
     access: TableAccess
     manifest: Manifest
-    _ids: dict[int, Ids] = field(default_factory=dict)
+    _decoded: dict[int, DataFragment] = field(default_factory=dict)
 
     @cached_property
-    def fragments(self) -> dict[int, DataFragment]:
-        return {fragment.id: fragment for fragment in self.manifest.fragments}
+    def records(self) -> dict[int, bytes]:
+        """Fragments as wire bytes, by id: those that both versions have alike are never decoded."""
+        return dict(zip(self.manifest.fragments.ids(), self.manifest.fragments.records(), strict=True))
+
+    def fragment(self, number: int) -> DataFragment:
+        if number not in self._decoded:
+            self._decoded[number] = decode_fragment(self.records[number], self._source)
+        return self._decoded[number]
+
+    @property
+    def _source(self) -> str:
+        return f"version {self.manifest.version}"
 
     @cached_property
     def stable(self) -> bool:
@@ -70,28 +87,153 @@ class Side:
     def live(self, fragment: DataFragment) -> BitMap:
         return all_rows(fragment) - self.deleted(fragment)
 
-    def ids(self, places: Mapping[int, BitMap]) -> Ids:
-        """The ids of rows at these places."""
-        return np.concatenate([NO_IDS, *(self._ids_at(number, offsets) for number, offsets in places.items())])
-
-    def _ids_at(self, number: int, offsets: BitMap) -> Ids:
-        chosen = np.array(offsets, np.int64)
+    def ids(self, number: int, offsets: BitMap) -> Ids:
+        """The ids of rows of one fragment."""
+        chosen = offsets_of(offsets)
         if not self.stable:
             return (np.uint64(number) << np.uint64(32)) + chosen.astype(np.uint64)
-        if number not in self._ids:
-            one = self.fragments[number]
-            if one.row_ids is None:
-                raise UnsupportedFeature(f"The row ids of fragment {number} lie in a data file.", feature="changes of spilled row ids")
-            source = f"version {self.manifest.version}"
-            self._ids[number] = decode_row_ids(one.row_ids, physical_rows=one.physical_rows, source=source).to_numpy()
-        return self._ids[number][chosen]
+        every = self._row_ids(number).to_numpy()
+        return every if len(chosen) == len(every) else every[chosen]
+
+    def _row_ids(self, number: int) -> RowIds:
+        fragment = self.fragment(number)
+        if fragment.row_ids is None:
+            raise UnsupportedFeature(f"The row ids of fragment {number} lie in a data file.", feature="changes of spilled row ids")
+        return decode_row_ids(fragment.row_ids, physical_rows=fragment.physical_rows, source=self._source)
+
+    def id_range(self, number: int, offsets: BitMap) -> Range | None:
+        """The stable ids of rows of one fragment, if these are all its rows and their ids follow each other: then nothing is copied."""
+        if len(offsets) < self.fragment(number).physical_rows:
+            return None
+        segments = self._row_ids(number).segments
+        return segments[0] if len(segments) == 1 and isinstance(segments[0], Range) else None
 
     def take(self, ids: Ids, columns: Sequence[str]) -> pa.Table:
         """Rows in the order of their ids."""
-        with _there(self), lance_errors(self.access, f"read rows of version {self.manifest.version}", self.manifest.version):
+        with self._reading():
             if not columns:
                 return pa.table({"": pa.nulls(len(ids))}).select([])
             return self._dataset._take_rows(pa.array(ids), columns=list(columns))
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        with _there(self), lance_errors(self.access, f"read rows of {self._source}", self.manifest.version):
+            yield
+
+    def read(self, places: Places, columns: Sequence[str]) -> Iterator[pa.Table]:
+        """Rows at these places, a few at a time: fragments of which all rows are wanted by one scan, others by what costs least."""
+        whole: list[int] = []
+        for number, offsets in places.items():
+            fragment = self.fragment(number)
+            if columns and not fragment.is_legacy and len(offsets) == fragment.live_rows:
+                whole.append(number)
+                continue
+            yield from self._scan(whole, columns)
+            whole = []
+            yield from self._read_part(number, offsets, columns)
+        yield from self._scan(whole, columns)
+
+    def _read_part(self, number: int, offsets: BitMap, columns: Sequence[str]) -> Iterator[pa.Table]:
+        fragment = self.fragment(number)
+        if not columns or fragment.is_legacy or len(offsets) * DENSE < fragment.live_rows:
+            for ids in chunks(self.ids(number, offsets)):
+                yield self.take(ids, columns)
+            return
+        wanted = np.zeros(fragment.physical_rows, np.bool_)
+        wanted[offsets_of(offsets)] = True
+        if self.deleted(fragment):
+            wanted = wanted[offsets_of(self.live(fragment))]
+        # A scan counts live rows. Those before the first that is wanted and after the last are not read.
+        first, end = int(wanted.argmax()), len(wanted) - int(wanted[::-1].argmax())
+        wanted = wanted[first:end]
+        at = 0
+        for rows in self._scan([number], columns, offset=first, limit=end - first):
+            mask = wanted[at : at + rows.num_rows]
+            at += rows.num_rows
+            yield rows if mask.all() else rows.filter(pa.array(mask))
+
+    def _scan(self, numbers: Sequence[int], columns: Sequence[str], **more: Any) -> Iterator[pa.Table]:
+        """The live rows of fragments in order."""
+        if not numbers:
+            return
+        with self._reading():
+            rows = sum(self.fragment(number).live_rows for number in numbers)
+            scanner = self._dataset.scanner(
+                columns={name: quoted(name) for name in columns} if not all(map(str.isidentifier, columns)) else list(columns),
+                fragments=self._lance_fragments(numbers),
+                batch_size=CHUNK,
+                strict_batch_size=rows < CHUNK * len(numbers),  # small fragments are joined, large ones not copied
+                **more,
+            )
+            for batch in scanner.to_batches():
+                if batch.num_rows:
+                    yield pa.Table.from_batches([batch])
+
+    def _lance_fragments(self, numbers: Sequence[int]) -> list[Any] | None:
+        """What pylance calls these fragments; None for all of them. It looks for each by itself among all."""
+        if len(numbers) == len(self.records):
+            return None
+        if len(numbers) < MANY or self.access.limits is not None:
+            return [self._dataset.get_fragment(number) for number in numbers]
+        known = {fragment.fragment_id: fragment for fragment in self._dataset.get_fragments()}
+        return [known[number] for number in numbers]
+
+
+def offsets_of(rows: BitMap) -> npt.NDArray[np.uint32]:
+    """The numbers in a bitmap; numpy by itself would take them one by one."""
+    return np.frombuffer(rows.to_array(), np.uint32)
+
+
+@dataclass(frozen=True, slots=True)
+class RowIdRuns:
+    """Row ids as runs of numbers that follow each other: of rows that were written together there are few."""
+
+    starts: Ids
+    ends: Ids
+    """The last of each."""
+
+    @classmethod
+    def of(cls, side: Side, places: Places) -> RowIdRuns:
+        parts = [_runs_of(side, number, offsets) for number, offsets in places.items()]
+        starts = np.concatenate([NO_IDS, *(part[0] for part in parts)])
+        ends = np.concatenate([NO_IDS, *(part[1] for part in parts)])
+        order = np.argsort(starts)
+        starts, ends = starts[order], ends[order]
+        apart = starts[1:] - ends[:-1] > 1
+        return cls(starts[np.concatenate([[True], apart])], ends[np.concatenate([apart, [True]])])
+
+    def known(self, side: Side, number: int, offsets: BitMap) -> BitMap:
+        """Those of some rows of a fragment whose ids are among these."""
+        whole = side.id_range(number, offsets)
+        if whole is not None and (all_of_them := self._knows(whole)) is not None:
+            return offsets.copy() if all_of_them else BitMap()
+        ids = side.ids(number, offsets)
+        at = np.searchsorted(self.starts, ids, side="right")
+        found = (at > 0) & (ids <= self.ends[np.maximum(at, 1) - 1])
+        return bitmap_of(offsets_of(offsets)[found])
+
+    def _knows(self, ids: Range) -> bool | None:
+        """Whether all of them are among these, or none; otherwise None."""
+        first = np.uint64(ids.start)
+        at = int(np.searchsorted(self.starts, first, side="right"))
+        if at and first <= self.ends[at - 1]:
+            return True if ids.end - 1 <= int(self.ends[at - 1]) else None
+        return False if at == len(self.starts) or int(self.starts[at]) >= ids.end else None
+
+
+NO_IDS: Final[Ids] = np.empty(0, np.uint64)
+
+
+def _runs_of(side: Side, number: int, offsets: BitMap) -> tuple[Ids, Ids]:
+    """The first and last of each run in the ids of some rows of a fragment."""
+    whole = side.id_range(number, offsets)
+    if whole is not None:
+        return np.array([whole.start], np.uint64), np.array([whole.end - 1], np.uint64)
+    ids = side.ids(number, offsets)
+    if (ids[1:] < ids[:-1]).any():
+        ids = np.sort(ids)
+    breaks = np.flatnonzero(ids[1:] - ids[:-1] > 1)
+    return ids[np.concatenate([[0], breaks + 1])], ids[np.concatenate([breaks, [len(ids) - 1]])]
 
 
 @contextmanager
@@ -115,7 +257,7 @@ def gone(access: TableAccess, missing: Sequence[int]) -> HistoryUnavailable:
     )
 
 
-def chunks(ids: Ids) -> Iterator[Ids]:
+def chunks(ids: npt.NDArray[Any]) -> Iterator[npt.NDArray[Any]]:
     for start in range(0, len(ids), CHUNK):
         yield ids[start : start + CHUNK]
 
@@ -159,10 +301,19 @@ class Rendering:
         return found
 
     def rows(self, side: Side, ids: Ids) -> pa.Table:
+        """Rows by their ids, in that order."""
         sources = self.sources(side.manifest)
-        taken = side.take(ids, list(sources.values()))
+        return self._shown(side.take(ids, list(sources.values())), sources)
+
+    def stream(self, side: Side, places: Places) -> Iterator[pa.Table]:
+        """Rows by their places, a few at a time."""
+        sources = self.sources(side.manifest)
+        for rows in side.read(places, list(sources.values())):
+            yield self._shown(rows, sources)
+
+    def _shown(self, rows: pa.Table, sources: Mapping[str, str]) -> pa.Table:
         columns = [
-            _as(taken.column(sources[item.name]), item.type) if item.name in sources else pa.nulls(len(ids), item.type)
+            _as(rows.column(sources[item.name]), item.type) if item.name in sources else pa.nulls(rows.num_rows, item.type)
             for item in self.schema
         ]
         return pa.table(columns, schema=self.schema)
@@ -213,21 +364,28 @@ def changed(before: Side, after: Side, old: Ids, new: Ids, columns: Sequence[tup
     return np.concatenate(parts)
 
 
-def without_equal(before: Side, after: Side, old: Ids, new: Ids, columns: Sequence[tuple[Field, Field]]) -> tuple[Ids, Ids]:
-    """Rows that went and came, without those of which one went and an equal one came. Remembers a digest of each row that went."""
-    left: dict[bytes, list[int]] = {}
-    for part in chunks(old):
-        for number, digest in zip(part.tolist(), _digests(before.take(part, [pair[0].name for pair in columns])), strict=True):
-            left.setdefault(digest, []).append(number)
-    came: list[int] = []
-    for part in chunks(new):
-        for number, digest in zip(part.tolist(), _digests(after.take(part, [pair[1].name for pair in columns])), strict=True):
-            if left.get(digest):
-                left[digest].pop()
-            else:
-                came.append(number)
-    went = sorted(number for numbers in left.values() for number in numbers)
-    return np.array(went, np.uint64), np.array(came, np.uint64)
+def without_equal(before: Side, after: Side, went: Places, came: Places, columns: Sequence[tuple[Field, Field]]) -> tuple[Places, Places]:
+    """Rows that went and came, without those of which one went and an equal one came. Keeps a digest of each row that went."""
+    left: dict[bytes, list[tuple[int, int]]] = {}
+    for place, digest in _digests_at(before, went, [pair[0].name for pair in columns]):
+        left.setdefault(digest, []).append(place)
+    fresh: Places = {}
+    for place, digest in _digests_at(after, came, [pair[1].name for pair in columns]):
+        if left.get(digest):
+            left[digest].pop()
+        else:
+            fresh.setdefault(place[0], BitMap()).add(place[1])
+    gone_for_good: Places = {}
+    for number, offset in sorted(place for places in left.values() for place in places):
+        gone_for_good.setdefault(number, BitMap()).add(offset)
+    return gone_for_good, fresh
+
+
+def _digests_at(side: Side, places: Places, columns: Sequence[str]) -> Iterator[tuple[tuple[int, int], bytes]]:
+    for number, offsets in places.items():
+        for ids, some in zip(chunks(side.ids(number, offsets)), chunks(offsets_of(offsets)), strict=True):
+            for offset, digest in zip(some.tolist(), _digests(side.take(ids, columns)), strict=True):
+                yield (number, offset), digest
 
 
 def _digests(table: pa.Table) -> list[bytes]:

@@ -7,10 +7,9 @@ stable id; where rows have none, one that moved is a row that went and one that 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Final, TypeAlias
+from dataclasses import dataclass, field
+from typing import Final
 
-import numpy as np
 import pyarrow as pa
 from pyroaring import BitMap
 
@@ -24,24 +23,24 @@ from tiltyard.format.schema import arrow_from_fields
 from tiltyard.format.values import DataFragment, Field
 from tiltyard.transaction.operations import Operation, Overwrite, Restore, Rewrite, Update
 from tiltyard.verbs.changed_rows import (
-    NO_IDS,
-    Ids,
+    Places,
     Rendering,
+    RowIdRuns,
     Side,
     changed,
     chunks,
     gone,
+    offsets_of,
     shared_columns,
     without_equal,
 )
 from tiltyard.verbs.engine.access import TableAccess
 from tiltyard.verbs.engine.blobs import has_blobs
+from tiltyard.verbs.engine.row_deletion import bitmap_of
 
 CHANGE: Final = "_change"
 VERSION: Final = "_version"
 OLD: Final = "_old"
-
-Places: TypeAlias = dict[int, BitMap]
 
 
 def changes_between(
@@ -114,6 +113,7 @@ class _Feed:
     rendering: Rendering
     schema: pa.Schema
     operations: Mapping[int, Operation | None]
+    labels: dict[tuple[str, int], list[pa.Array]] = field(default_factory=dict)
 
     def batches(self, first: int) -> Iterator[pa.RecordBatch]:
         before = self._load(first).manifest if first else None
@@ -133,22 +133,41 @@ class _Feed:
             return  # it moves rows and changes none
         before, after = Side(self.access, older), Side(self.access, newer)
         found = compared(before, after, operation)
-        for ids in chunks(found.deleted):
-            yield from self._batches("delete", newer.version, self.rendering.rows(before, ids))
-        for ids in chunks(found.updated):
-            yield from self._batches("update", newer.version, self.rendering.rows(after, ids), before, ids)
-        for ids in chunks(found.inserted):
-            yield from self._batches("insert", newer.version, self.rendering.rows(after, ids))
+        for rows in self.rendering.stream(before, found.deleted):
+            yield self._batch("delete", newer.version, rows)
+        yield from self._updated(before, after, found.updated)
+        for rows in self.rendering.stream(after, found.inserted):
+            yield self._batch("insert", newer.version, rows)
 
-    def _batches(
-        self, change: str, version: int, rows: pa.Table, before: Side | None = None, ids: Ids = NO_IDS
-    ) -> Iterator[pa.RecordBatch]:
-        count = rows.num_rows if rows.num_columns else 0
-        columns = [*rows.columns, pa.array([change] * count), pa.array([version] * count, pa.uint64())]
+    def _updated(self, before: Side, after: Side, places: Places) -> Iterator[pa.RecordBatch]:
+        version = after.manifest.version
+        if OLD not in self.schema.names:
+            for rows in self.rendering.stream(after, places):
+                yield self._batch("update", version, rows)
+            return
+        for number, offsets in places.items():
+            for ids in chunks(after.ids(number, offsets)):
+                yield self._batch("update", version, self.rendering.rows(after, ids), self.rendering.rows(before, ids))
+
+    def _labels(self, change: str, version: int, count: int) -> list[pa.Array]:
+        """The same two values for so many rows: slices of arrays that serve for many batches."""
+        kept = self.labels.get((change, version))
+        if kept is None or len(kept[0]) < count:
+            kept = [pa.repeat(change, count), pa.repeat(pa.scalar(version, pa.uint64()), count)]
+            self.labels.clear()
+            self.labels[change, version] = kept
+        return [array.slice(0, count) for array in kept]
+
+    def _batch(self, change: str, version: int, rows: pa.Table, old: pa.Table | None = None) -> pa.RecordBatch:
+        count = rows.num_rows
+        columns = [*map(_whole, rows.columns), *self._labels(change, version, count)]
         if OLD in self.schema.names:
-            kind = self.schema.field(OLD).type
-            columns.append(pa.nulls(count, kind) if before is None else _struct(self.rendering.rows(before, ids)))
-        yield from pa.table(columns, schema=self.schema).to_batches()
+            columns.append(pa.nulls(count, self.schema.field(OLD).type) if old is None else _struct(old))
+        return pa.RecordBatch.from_arrays(columns, schema=self.schema)
+
+
+def _whole(column: pa.ChunkedArray) -> pa.Array:
+    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 
 def _struct(rows: pa.Table) -> pa.Array:
@@ -165,62 +184,85 @@ def _nothing(manifest: Manifest) -> Manifest:
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """Rows that differ, by how they are asked for: deleted ones in the older version, the others in the newer."""
+    """Places of rows that differ: of deleted ones in the older version, of the others in the newer."""
 
-    deleted: Ids
-    updated: Ids
-    inserted: Ids
+    deleted: Places
+    updated: Places
+    inserted: Places
 
 
 def compared(before: Side, after: Side, operation: Operation | None) -> Compared:
     """How two versions that follow each other differ."""
     went, came, in_place = _moved(before, after)
     shared = shared_columns(before.manifest, after.manifest)
-    rewritten: Places = {}
-    for number, offsets in in_place.items():
-        columns = _rewritten_columns(before.fragments[number], after.fragments[number], shared, after.manifest)
-        found = BitMap()
-        if columns:
-            mask = changed(before, after, before.ids({number: offsets}), after.ids({number: offsets}), columns)
-            found = BitMap(np.array(offsets, np.uint32)[mask])
-        if isinstance(operation, Update):
-            found |= _stamped(after, number) & offsets
-        if found:
-            rewritten[number] = found
+    rewritten = _rewritten(before, after, in_place, shared, operation)
     if not (before.stable and after.stable):
         for number, offsets in rewritten.items():
             went[number] = went.get(number, BitMap()) | offsets
             came[number] = came.get(number, BitMap()) | offsets
-        old, new = before.ids(went), after.ids(came)
         if isinstance(operation, Restore):
-            old, new = without_equal(before, after, old, new, shared)
-        return Compared(old, NO_IDS, new)
-    old, new = before.ids(went), after.ids(came)
-    both = np.intersect1d(old, new) if len(old) and len(new) else NO_IDS
-    went_for_good, fresh = (old[~np.isin(old, both)], new[~np.isin(new, both)]) if len(both) else (old, new)
-    if not isinstance(operation, Update) and len(both):
-        both = both[changed(before, after, both, both, shared)]
-    return Compared(went_for_good, np.concatenate([both, after.ids(rewritten)]), fresh)
+            went, came = without_equal(before, after, went, came, shared)
+        return Compared(went, {}, came)
+    if not went or not came:
+        return Compared(went, rewritten, came)
+    old, new = RowIdRuns.of(before, went), RowIdRuns.of(after, came)
+    both = {number: new_offsets for number, offsets in came.items() if (new_offsets := old.known(after, number, offsets))}
+    gone_for_good = {number: offsets - new.known(before, number, offsets) for number, offsets in went.items()}
+    fresh = {number: offsets - both.get(number, BitMap()) for number, offsets in came.items()}
+    if not isinstance(operation, Update):
+        both = {number: _changed_ids(before, after, number, offsets, shared) for number, offsets in both.items()}
+    for number, offsets in rewritten.items():
+        both[number] = both.get(number, BitMap()) | offsets
+    return Compared(_some(gone_for_good), _some(both), _some(fresh))
+
+
+def _some(places: Places) -> Places:
+    return {number: offsets for number, offsets in places.items() if offsets}
+
+
+def _changed_ids(before: Side, after: Side, number: int, offsets: BitMap, shared: list[tuple[Field, Field]]) -> BitMap:
+    """Those of a fragment's rows that another row of the same id differed from before."""
+    ids = after.ids(number, offsets)
+    return bitmap_of(offsets_of(offsets)[changed(before, after, ids, ids, shared)])
+
+
+def _rewritten(before: Side, after: Side, in_place: Places, shared: list[tuple[Field, Field]], operation: Operation | None) -> Places:
+    """Rows of which another value lies in the same place."""
+    rewritten: Places = {}
+    for number, offsets in in_place.items():
+        found = BitMap()
+        if isinstance(operation, Update):
+            found = _stamped(after, number) & offsets
+        left = offsets - found  # those that say of themselves that they were updated need not be looked at
+        columns = _rewritten_columns(before.fragment(number), after.fragment(number), shared, after.manifest)
+        if columns and left:
+            mask = changed(before, after, before.ids(number, left), after.ids(number, left), columns)
+            found |= bitmap_of(offsets_of(left)[mask])
+        if found:
+            rewritten[number] = found
+    return rewritten
 
 
 def _moved(before: Side, after: Side) -> tuple[Places, Places, Places]:
     """Places of rows that are live in the older version alone, in the newer alone, and in both with other files."""
-    went: Places = {}
+    went = {number: before.live(before.fragment(number)) for number in before.records if number not in after.records}
     came: Places = {}
     in_place: Places = {}
-    for number, fragment in before.fragments.items():
-        if number not in after.fragments:
-            went[number] = before.live(fragment)
-    for number, two in after.fragments.items():
-        one = before.fragments.get(number, two)
-        if number not in before.fragments:
+    for number, record in after.records.items():
+        if before.records.get(number) == record:
+            continue
+        two = after.fragment(number)
+        if number not in before.records:
             came[number] = after.live(two)
-        elif one.files != two.files or one.deletion_file != two.deletion_file:
-            was, now = before.live(one), after.live(two)
-            went[number], came[number] = was - now, now - was
-            if one.files != two.files:
-                in_place[number] = was & now
-    return went, came, in_place
+            continue
+        one = before.fragment(number)
+        if one.files == two.files and one.deletion_file == two.deletion_file:
+            continue
+        was, now = before.live(one), after.live(two)
+        went[number], came[number] = was - now, now - was
+        if one.files != two.files:
+            in_place[number] = was & now
+    return _some(went), _some(came), _some(in_place)
 
 
 def _rewritten_columns(
@@ -242,9 +284,15 @@ def _backing(fragment: DataFragment) -> dict[int, tuple[str, int | None]]:
 
 def _stamped(after: Side, number: int) -> BitMap:
     """Rows of a fragment that say of themselves that they were updated in this version."""
-    fragment = after.fragments[number]
+    fragment = after.fragment(number)
     if fragment.updated_at is None:
         return BitMap()
     source = f"version {after.manifest.version}"
-    versions = decode_row_versions(fragment.updated_at, physical_rows=fragment.physical_rows, source=source).to_numpy()
-    return BitMap(np.flatnonzero(versions == after.manifest.version).astype(np.uint32))
+    versions = decode_row_versions(fragment.updated_at, physical_rows=fragment.physical_rows, source=source)
+    found = BitMap()
+    begin = 0
+    for count, version in versions.runs:
+        if version == after.manifest.version:
+            found.add_range(begin, begin + count)
+        begin += count
+    return found

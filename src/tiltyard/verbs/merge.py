@@ -66,9 +66,7 @@ def merge_rows(
         access.ensure_safe()
         check_progress(manifest, plan.generations)
         merge = _prepared(access, manifest, plan, source)
-        found = match_rows(
-            access, merge.sides.dataset, merge.key, merge.known, stable=has_stable_row_ids(manifest), others=bool(plan.orphans)
-        )
+        found = match_rows(access, merge.sides.dataset, merge.key, merge.known, manifest, others=bool(plan.orphans))
         changes = _changes(merge, found)
         if not changes.any():
             if plan.generations:  # what was merged changed no row, and is merged all the same

@@ -183,7 +183,7 @@ class Branches(Mapping[str, Branch]):
         try:
             if not kept:
                 point.check_still_there()
-            make_branch(self._main, name, point.access, point.file, point.scheme)
+            make_branch(self._main, name, point.access, point.file(), point.scheme)
         except TiltyardError as error:
             if not isinstance(error, OutcomeUnknown):
                 with suppress(StorageError):
@@ -252,8 +252,9 @@ class _Point:
         self.access = access
         self.version = version
         self.scheme = access.head()[1]
-        self.file = access.load(version, self.scheme)
-        check_writable(self.file.manifest.reader_flags, self.file.manifest.writer_flags)
+        # What refers to a version needs to know no more of it than this, and the handle that asks has mostly read it.
+        known = access.log.last_read(version) or access.load(version, self.scheme, lazily=True)
+        check_writable(known.manifest.reader_flags, known.manifest.writer_flags)
         self.size = access.store.head(access.log.path(version, self.scheme)).size
 
     @classmethod
@@ -269,6 +270,9 @@ class _Point:
     @property
     def branch(self) -> str | None:
         return self.access.branch
+
+    def file(self) -> ManifestFile:
+        return self.access.load(self.version, self.scheme)
 
     def check_still_there(self) -> None:
         """After something refers to it, for only from then on a cleanup keeps it.

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import pyarrow as pa
 
@@ -35,7 +35,17 @@ from tiltyard.verbs.engine.blobs import blob_reading, has_blobs, with_binary_blo
 from tiltyard.verbs.engine.data_files import write_into
 from tiltyard.verbs.engine.pylance import lance_errors
 from tiltyard.verbs.engine.reexecution import Execution, ReexecutionPolicy, run_verb
-from tiltyard.verbs.engine.row_deletion import ADDRESS, ROW_ID, Addresses, Rows, dataset_at, discard_files, matching_rows, strike_out
+from tiltyard.verbs.engine.row_deletion import (
+    ADDRESS,
+    ROW_ID,
+    Addresses,
+    RowIdColumn,
+    Rows,
+    dataset_at,
+    discard_files,
+    matching_rows,
+    strike_out,
+)
 from tiltyard.verbs.engine.row_input import cast, conformed
 from tiltyard.verbs.engine.sql_expressions import condition, expressions
 from tiltyard.verbs.merge_plan import update_of, with_row_ids
@@ -47,6 +57,10 @@ Mode = Literal["auto", "rows", "columns"]
 
 IN_PLACE_FROM: Final = 0.5
 """In ``auto``, the share of rows of the touched fragments from which columns are rewritten in place, if they are few."""
+WIDE: Final = 100
+"""Columns from which on new values are worked out in a scan of their own."""
+_VOLATILE: Final = ("random", "uuid", "now", "current_")
+"""What makes a condition give other rows each time, or may be part of it."""
 FEW_COLUMNS: Final = 0.34
 """In ``auto``, the share of columns that counts as few."""
 
@@ -115,8 +129,17 @@ def _assigned(manifest: Manifest, assignment: Assignment) -> list[Field]:
     return assigned
 
 
+def _families(manifest: Manifest, columns: list[Field]) -> list[Field]:
+    """Some columns with all that is below them."""
+    inside = {field.id for field in columns}
+    for field in manifest.fields:  # parents come before their children
+        if field.parent_id in inside:
+            inside.add(field.id)
+    return [field for field in manifest.fields if field.id in inside]
+
+
 def _in_place(access: TableAccess, manifest: Manifest, assignment: Assignment, assigned: list[Field]) -> bool:
-    schema = arrow_from_fields(manifest.fields, {})
+    schema = arrow_from_fields(_families(manifest, assigned), {})
     if blobs := [field.name for field in assigned if has_blobs(schema.field(field.name))]:
         if assignment.mode == "columns":
             what = f"Blobs of column {blobs[0]!r} cannot be rewritten in place."
@@ -143,7 +166,7 @@ def _rewrite_rows(
     stable = has_stable_row_ids(manifest)
     schema = with_binary_blobs(arrow_from_fields(manifest.fields, {}))
     dataset = dataset_at(access, manifest)
-    addresses, ids = Addresses(), Addresses()
+    addresses, ids = Addresses(), RowIdColumn()
     stream = _new_rows(access, dataset, schema, assignment, addresses, ids if stable else None)
     first = next(stream, None)
     if first is None:
@@ -163,26 +186,43 @@ def _rewrite_rows(
 
 
 def _new_rows(
-    access: TableAccess, dataset: LanceDataset, schema: pa.Schema, assignment: Assignment, addresses: Addresses, ids: Addresses | None
+    access: TableAccess, dataset: LanceDataset, schema: pa.Schema, assignment: Assignment, addresses: Addresses, ids: RowIdColumn | None
 ) -> Iterator[pa.RecordBatch]:
     """The matching rows with their new values; where they were is noted on the way."""
     given = expressions(assignment.values, dataset.schema, "values")
-    columns = {name: given.get(name, _quoted(name)) for name in schema.names}
+    scan = {"filter": condition(assignment.where, dataset.schema), "with_row_address": True, **blob_reading(schema)}
     with lance_errors(access, "work out new values", dataset.version):
-        scanner = dataset.scanner(
-            columns=columns,
-            filter=condition(assignment.where, dataset.schema),
-            with_row_address=True,
-            with_row_id=ids is not None,
-            **blob_reading(schema),
-        )
-        for batch in scanner.to_batches():
+        if _is_wide(schema, assignment.where):
+            batches = _in_two_scans(dataset, given, scan, with_row_id=ids is not None)
+        else:
+            columns = {name: given.get(name, _quoted(name)) for name in schema.names}
+            batches = dataset.scanner(columns=columns, with_row_id=ids is not None, **scan).to_batches()
+        for batch in batches:
             if not batch.num_rows:
                 continue
             addresses.add(batch.column(ADDRESS))
             if ids is not None:
                 ids.add(batch.column(ROW_ID))
             yield pa.RecordBatch.from_arrays([fitting(batch.column(field.name), field) for field in schema], schema=schema)
+
+
+def _is_wide(schema: pa.Schema, where: str) -> bool:
+    """Whether all columns had better be scanned as they are: pylance takes long to plan very many expressions, and names as well."""
+    return len(schema) >= WIDE and not any(word in where.lower() for word in _VOLATILE)
+
+
+def _in_two_scans(
+    dataset: LanceDataset, given: Mapping[str, str], scan: Mapping[str, Any], *, with_row_id: bool
+) -> Iterator[pa.RecordBatch]:
+    """What one scan would give: all columns, those that get new values with the ones that another scan gives for the same rows."""
+    whole = dataset.scanner(with_row_id=with_row_id, strict_batch_size=True, **scan).to_batches()
+    new = dataset.scanner(columns=dict(given), strict_batch_size=True, **scan).to_batches()
+    for rows, values in zip(whole, new, strict=True):
+        if not rows.column(ADDRESS).equals(values.column(ADDRESS)):
+            raise ValueError("two scans of one version gave other rows")
+        names = rows.schema.names
+        arrays = [values.column(name) if name in given else column for name, column in zip(names, rows.columns, strict=True)]
+        yield pa.RecordBatch.from_arrays(arrays, names=names)
 
 
 def fitting(column: pa.Array, field: pa.Field) -> pa.Array:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import pyarrow as pa
 
 from tiltyard.errors import CorruptTable, InvalidInput, TiltyardError
-from tiltyard.format.flags import Feature
 from tiltyard.format.manifest import Manifest, has_sure_counts
 from tiltyard.format.row_ids import decode_row_ids
+from tiltyard.format.values import DataFragment
 from tiltyard.verbs.check.findings import Findings
 from tiltyard.verbs.engine.access import TableAccess
 from tiltyard.verbs.engine.pylance import lance_errors, open_dataset
@@ -15,25 +17,35 @@ from tiltyard.verbs.engine.row_deletion import check_deletions, dataset_at
 from tiltyard.verbs.keys.primary_keys import KnownKeys, check_comparable, in_words, key_batches, primary_key_of
 
 
-def check_row_ids(manifest: Manifest, findings: Findings) -> None:
-    """Stable row ids: one for each physical row, none above the high-water mark."""
-    if not manifest.writer_flags & Feature.STABLE_ROW_IDS:
+def check_row_ids(fragment: DataFragment, manifest: Manifest, findings: Findings) -> None:
+    """Stable row ids of a fragment: one for each physical row, none above the high-water mark."""
+    if fragment.row_ids is None:
+        if not fragment.row_ids_spilled:
+            findings.add("I6", f"fragment {fragment.id} has no row ids", manifest.version)
         return
-    for fragment in manifest.fragments:
-        if fragment.row_ids is None:
-            if not fragment.row_ids_spilled:
-                findings.add("I6", f"fragment {fragment.id} has no row ids", manifest.version)
-            continue
-        try:
-            ids = decode_row_ids(fragment.row_ids, physical_rows=fragment.physical_rows, source=f"version {manifest.version}")
-        except CorruptTable as error:
-            findings.add("I6", str(error), manifest.version)
-            continue
-        if ids.highest() >= manifest.next_row_id:
-            findings.add("I6", f"fragment {fragment.id} holds row id {ids.highest()}, not yet given out", manifest.version)
+    try:
+        ids = decode_row_ids(fragment.row_ids, physical_rows=fragment.physical_rows, source=f"version {manifest.version}")
+    except CorruptTable as error:
+        findings.add("I6", str(error), manifest.version)
+        return
+    if ids.highest() >= manifest.next_row_id:
+        findings.add("I6", f"fragment {fragment.id} holds row id {ids.highest()}, not yet given out", manifest.version)
 
 
-def check_counts(access: TableAccess, manifest: Manifest, findings: Findings) -> None:
+@dataclass(frozen=True, slots=True)
+class RowCount:
+    """How many rows a version has, and whether that is sure: kept instead of the version, which may be large."""
+
+    version: int
+    rows: int
+    sure: bool
+
+    @classmethod
+    def of(cls, manifest: Manifest) -> RowCount:
+        return cls(manifest.version, manifest.fragments.live_rows(), has_sure_counts(manifest))
+
+
+def check_counts(access: TableAccess, expected: RowCount, findings: Findings) -> None:
     """I13, by counting: pylance opens the version and sees as many rows as we do."""
     try:
         uri = access.lance_uri
@@ -43,13 +55,13 @@ def check_counts(access: TableAccess, manifest: Manifest, findings: Findings) ->
         findings.pylance_sees = False
         return
     try:
-        with lance_errors(access, "count rows", manifest.version):
-            counted = open_dataset(access, manifest.version).count_rows()
+        with lance_errors(access, "count rows", expected.version):
+            counted = open_dataset(access, expected.version).count_rows()
     except TiltyardError as error:
-        findings.add("I13", f"pylance cannot open {uri}: {error}", manifest.version)
+        findings.add("I13", f"pylance cannot open {uri}: {error}", expected.version)
         return
-    if counted != manifest.fragments.live_rows() and has_sure_counts(manifest):
-        findings.add("I13", f"pylance counts {counted} rows, we {manifest.fragments.live_rows()}", manifest.version)
+    if counted != expected.rows and expected.sure:
+        findings.add("I13", f"pylance counts {counted} rows, we {expected.rows}", expected.version)
 
 
 def validate_with_pylance(access: TableAccess, manifest: Manifest, findings: Findings) -> None:

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from tiltyard.errors import CorruptTable, InvalidInput, NotFound, StorageError, TiltyardError
 from tiltyard.format.flags import Feature
+from tiltyard.format.fragments import decode_fragment
 from tiltyard.format.manifest import Manifest, decode_indices
 from tiltyard.format.manifest_file import ManifestFile, decode_manifest_file
 from tiltyard.format.names import HINT_PATH, VersionName, decode_hint, parse_manifest_name
@@ -18,7 +19,7 @@ from tiltyard.transaction.log import TRANSACTIONS, VERSIONS, VersionLog
 from tiltyard.transaction.transaction import Transaction
 from tiltyard.verbs.check.check_data import DataCheck
 from tiltyard.verbs.check.check_indices import lost_columns, wrong_answers
-from tiltyard.verbs.check.check_rows import check_counts, check_row_ids, check_unique_keys, validate_with_pylance
+from tiltyard.verbs.check.check_rows import RowCount, check_counts, check_row_ids, check_unique_keys, validate_with_pylance
 from tiltyard.verbs.check.findings import CheckReport, Findings
 from tiltyard.verbs.engine.access import TableAccess, main_access
 from tiltyard.verbs.engine.blobs import blob_directory, missing_blobs
@@ -58,14 +59,19 @@ def check_table(
     }
     _detached(access, present, findings)
     findings.data = DataCheck(access) if data else None
-    manifests = [_one_version(access, name, present, findings) for name in there if name.version in wanted]
+    log = VersionLog(access.store, verify=True)  # what a file says of itself is compared with all of its bytes, where it says it
+    latest: Manifest | None = None
+    counted: list[RowCount] = []
+    for name in there:
+        if name.version in wanted:
+            latest = _one_version(access, log, name, present, findings)
+            counted += [] if latest is None else [RowCount.of(latest)]
     if _is_intact(findings, progress):
-        latest = manifests[-1] if manifests else None
-        counted = manifests if access.limits is None else [latest]  # a child for each version would take long
-        if len(counted) < len(manifests):
+        if access.limits is not None and len(wanted) > 1:  # a child for each version would take long
+            counted = [] if latest is None else counted[-1:]
             findings.not_checked.append("I13 for older versions: each would be counted in a process of its own")
-        for manifest in filter(None, counted):
-            check_counts(access, manifest, findings)
+        for count in counted:
+            check_counts(access, count, findings)
         if latest is not None:
             _indices_agree(access, latest, data, findings)
             check_unique_keys(access, latest, findings)
@@ -190,11 +196,10 @@ def _claim_data(file: DataFile, findings: Findings) -> None:
         findings.named.update(findings.by_directory.get(blob_directory(file.path), ()))
 
 
-def _one_version(access: TableAccess, name: VersionName, present: set[str], findings: Findings) -> Manifest | None:
+def _one_version(access: TableAccess, log: VersionLog, name: VersionName, present: set[str], findings: Findings) -> Manifest | None:
     version = name.version
     try:
-        # What the file says of itself is compared with all of its bytes, where it says it.
-        file = access.trusted(VersionLog(access.store, verify=True).load(version, name.scheme))
+        file = access.trusted(log.load(version, name.scheme))
     except TiltyardError as error:
         findings.add("I2", str(error), version)
         return None
@@ -208,14 +213,33 @@ def _one_version(access: TableAccess, name: VersionName, present: set[str], find
     if findings.data is not None:
         findings.data.add(file, transaction)
     outside = Bases(access, manifest)
-    for fragment in manifest.fragments:
-        try:
-            _fragment(fragment, manifest, access, present, outside, findings)
-        except InvalidInput as error:
-            findings.add("I2", f"the base of fragment {fragment.id} cannot be opened: {error}", version)
+    _fragments(manifest, access, present, outside, findings)
     _indices(manifest, present, outside, findings)
-    check_row_ids(manifest, findings)
     return manifest
+
+
+def _fragments(manifest: Manifest, access: TableAccess, present: set[str], outside: Bases, findings: Findings) -> None:
+    """All fragments of a version, but for those that were found sound as they are in another one."""
+    if manifest.next_row_id < findings.highest_next_row_id:
+        findings.sound.clear()  # row ids that were given out there are not yet here
+    findings.highest_next_row_id = manifest.next_row_id
+    mixed = bool(manifest.writer_flags & Feature.MIXED_FILE_VERSIONS)
+    stable = bool(manifest.writer_flags & Feature.STABLE_ROW_IDS)
+    terms = (manifest.data_format, manifest.base_paths, mixed, stable)
+    sound = findings.sound.setdefault(terms, set())
+    for record in manifest.fragments.records():
+        if record in sound:
+            continue
+        fragment = decode_fragment(record, f"version {manifest.version}")
+        problems = len(findings.problems)
+        try:
+            _fragment(fragment, manifest, mixed, access, present, outside, findings)
+        except InvalidInput as error:
+            findings.add("I2", f"the base of fragment {fragment.id} cannot be opened: {error}", manifest.version)
+        if stable:
+            check_row_ids(fragment, manifest, findings)
+        if len(findings.problems) == problems:
+            sound.add(record)
 
 
 def _transaction(access: TableAccess, file: ManifestFile, findings: Findings) -> Transaction | None:
@@ -242,9 +266,8 @@ def _require(path: str, present: set[str], findings: Findings, version: int) -> 
 
 
 def _fragment(
-    fragment: DataFragment, manifest: Manifest, access: TableAccess, present: set[str], outside: Bases, findings: Findings
+    fragment: DataFragment, manifest: Manifest, mixed: bool, access: TableAccess, present: set[str], outside: Bases, findings: Findings
 ) -> None:
-    mixed = bool(manifest.writer_flags & Feature.MIXED_FILE_VERSIONS)
     for file in fragment.files:
         _same_as_before(fragment, file, findings, manifest.version)
         if file.base_id is None:

@@ -70,6 +70,10 @@ class Findings:
     referred: set[int] = field(default_factory=set)
     """Versions that a tag or a branch refers to: a foreign cleanup leaves them, whatever it takes around them."""
     data: DataCheck | None = None
+    highest_next_row_id: int = 0
+    """Of the versions that were looked at."""
+    sound: dict[object, set[bytes]] = field(default_factory=dict)
+    """Fragments as wire bytes that nothing is wrong with, by what they were compared with: most stand in many versions."""
 
     def add(self, invariant: str, text: str, version: int | None = None) -> None:
         self.problems.append(Problem(invariant, text, version))

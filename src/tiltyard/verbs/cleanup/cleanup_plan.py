@@ -16,7 +16,7 @@ from typing import Final, TypeVar
 
 from tiltyard.errors import CorruptTable, InvalidInput, NotFound
 from tiltyard.format.flags import check_writable
-from tiltyard.format.fragments import decode_fragment
+from tiltyard.format.fragments import files_named
 from tiltyard.format.manifest import Manifest, decode_indices
 from tiltyard.format.manifest_file import ManifestFile, decode_manifest_file
 from tiltyard.format.names import VersionName, parse_manifest_name, parse_transaction_name
@@ -24,7 +24,7 @@ from tiltyard.transaction.group import made_by
 from tiltyard.transaction.log import TRANSACTIONS, VERSIONS
 from tiltyard.transaction.new_files import new_files
 from tiltyard.transaction.operations import Restore
-from tiltyard.transaction.transaction import Transaction
+from tiltyard.transaction.transaction import Heading, Transaction
 from tiltyard.transaction.verify import PARENT
 from tiltyard.verbs.engine.access import TableAccess
 from tiltyard.verbs.table_history import moment
@@ -141,6 +141,8 @@ class Claims:
     """Versions that a transaction under way goes back to."""
     owners: dict[int, str] = field(default_factory=dict)
     """Of versions that go, the transaction that made each."""
+    inline_only: set[int] = field(default_factory=set)
+    """Versions that go and that alone hold the transaction that made them."""
     loaded: set[int] = field(default_factory=set)
     """Versions that were read; others went while we looked."""
     committed: set[str] = field(default_factory=set)
@@ -241,31 +243,46 @@ def load_version(access: TableAccess, name: VersionName) -> ManifestFile | None:
 
 def claims_of(access: TableAccess, main: TableAccess, survey: Survey, going: Collection[int], ignored: Collection[str] = ()) -> Claims:
     claims = Claims()
-    stay: set[bytes] = set()
-    go: set[bytes] = set()
+    stay, go = _Records(), _Records()
     made: dict[int, tuple[str, ...]] = {}
     for name in survey.versions:
         file = load_version(access, name)
         if file is None:
             continue
-        transaction = _transaction(access, file)
-        uuids = made_by(transaction) if transaction is not None else ("",)
-        if name.version - 1 in going and _is_owner(made, name.version - 1, transaction):
+        heading = _heading(access, file)
+        uuids = made_by(heading) if heading is not None else ("",)
+        if name.version - 1 in going and _is_owner(made, name.version - 1, heading):
             claims.owners[name.version - 1] = " ".join(made[name.version - 1])
         made[name.version] = uuids
         claims.loaded.add(name.version)
         claims.committed.update(uuids)
         if name.version in going:
-            claims.left.update(names_in(file.manifest, go, own=True))
+            if file.transaction is not None and TRANSACTIONS + file.manifest.transaction_file not in survey.groups:
+                claims.inline_only.add(name.version)
+            claims.left.update(_other_names(file.manifest, own=True))
+            go.add(file.manifest)
         else:
-            claims.named.update(names_in(understood(file.manifest), stay))
+            claims.named.update(_other_names(understood(file.manifest)))
+            stay.add(file.manifest)
+    claims.named.update(_fragment_names(stay.found))
+    claims.left.update(_fragment_names(go.found - stay.found, own=True))  # what stays is not asked who else names it
     claims.named.update(_detached(access))
     claims.named.update(named_by_staged(access, ignored))
     claims.named.update(_lost_forks(access, main, {name.version for name in survey.versions}))
     return claims
 
 
-def _is_owner(made: Mapping[int, tuple[str, ...]], version: int, after: Transaction | None) -> bool:
+class _Records:
+    """Fragments of several versions as wire bytes, each once: most of them stand in many versions."""
+
+    def __init__(self) -> None:
+        self.found: set[bytes] = set()
+
+    def add(self, manifest: Manifest) -> None:
+        self.found.update(manifest.fragments.records())
+
+
+def _is_owner(made: Mapping[int, tuple[str, ...]], version: int, after: Heading | None) -> bool:
     """Whether who has a number had it in time, for certain: a late writer's version has no part in the one after it.
 
     Where that one does not say on what it stands, a version between two others is believed.
@@ -276,9 +293,9 @@ def _is_owner(made: Mapping[int, tuple[str, ...]], version: int, after: Transact
     return parent == made[version][0] if parent is not None else version == 1 or version - 1 in made
 
 
-def _transaction(access: TableAccess, file: ManifestFile) -> Transaction | None:
+def _heading(access: TableAccess, file: ManifestFile) -> Heading | None:
     try:
-        return access.log.transaction_of(file)
+        return access.log.heading_of(file)
     except NotFound:
         return None
 
@@ -289,34 +306,30 @@ def understood(manifest: Manifest) -> Manifest:
     return manifest
 
 
-def names_in(manifest: Manifest, seen: set[bytes] | None = None, *, own: bool = False) -> Iterator[str]:
-    """Groups of files that a version names; with ``own`` only those that lie in its own directory for certain.
+def names_in(manifest: Manifest) -> Iterator[str]:
+    """Groups of files that a version names."""
+    yield from _other_names(manifest)
+    yield from _fragment_names(manifest.fragments.records())
 
-    Others count, too, where it is about keeping files: their base may be this very directory under another name.
 
-    Args:
-        manifest: the version.
-        seen: fragments that were looked at before, which are left out; most of them stand in many versions.
-        own: whether files in bases are left out.
-    """
-    source = f"version {manifest.version}"
+def _other_names(manifest: Manifest, *, own: bool = False) -> Iterator[str]:
+    """Groups of files that a version names, but for those of its fragments."""
     if manifest.transaction_file:
         yield TRANSACTIONS + manifest.transaction_file
-    fragments = set(manifest.fragments.records())
-    if seen is not None:
-        fragments -= seen
-        seen |= fragments
-    for record in fragments:
-        fragment = decode_fragment(record, source)
-        for file in fragment.files:
-            if file.base_id is None or not own:
-                yield f"data/{file.path}".removesuffix(".lance")
-        deletion = fragment.deletion_file
-        if deletion is not None and (deletion.base_id is None or not own):
-            yield deletion.path(fragment.id)
-    for index in decode_indices(manifest, source):
+    for index in decode_indices(manifest, f"version {manifest.version}"):
         if index.base_id is None or not own:
             yield f"_indices/{index.uuid}/"
+
+
+def _fragment_names(records: Iterable[bytes], *, own: bool = False) -> Iterator[str]:
+    """Groups of files that fragments name; with ``own`` only those that lie in the table's own directory for certain.
+
+    Others count, too, where it is about keeping files: their base may be this very directory under another name.
+    """
+    for record in records:
+        for path, base in files_named(record, "manifest"):
+            if base is None or not own:
+                yield path.removesuffix(".lance")
 
 
 def _detached(access: TableAccess) -> Iterator[str]:

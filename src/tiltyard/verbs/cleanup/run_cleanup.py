@@ -19,7 +19,7 @@ from tiltyard.format.names import VersionName
 from tiltyard.interfaces import HasDirectories, ObjectStore
 from tiltyard.transaction.log import TRANSACTIONS
 from tiltyard.transaction.operations import Restore
-from tiltyard.transaction.transaction import Transaction
+from tiltyard.transaction.transaction import Heading
 from tiltyard.verbs.cleanup.abandoned_files import TREE, Leftover, leftovers
 from tiltyard.verbs.cleanup.cleanup_plan import (
     Claims,
@@ -262,13 +262,11 @@ class _Work:
         if self.going or any(path.startswith(TRANSACTIONS) for path in gone):
             keep_digests(self.access.store, self.access.runtime.random.uuid(), gone, self._inline_only())
 
-    def _inline_only(self) -> Iterator[Transaction]:
-        """Transactions of versions that go and that are written down nowhere else."""
-        for _, name in sorted(self.going.items()):
+    def _inline_only(self) -> Iterator[Heading]:
+        """Headings of transactions of versions that go and that are written down nowhere else."""
+        for version in sorted(self.claims.inline_only.intersection(self.going)):
             with suppress(NotFound):  # another cleanup was faster
-                file = self.access.log.peek(name.version, name.scheme)
-                if file.transaction is not None and TRANSACTIONS + file.manifest.transaction_file not in self.survey.groups:
-                    yield self.access.log.transaction_of(file)
+                yield self.access.log.heading_of(self.access.log.peek(version, self.going[version].scheme))
 
     def _keep_referred(self) -> None:
         """Tags and branches that came since we looked. Later ones will see the record, which is there by now."""

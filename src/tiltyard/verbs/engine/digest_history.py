@@ -13,7 +13,7 @@ from tiltyard.format.names import parse_transaction_name
 from tiltyard.interfaces import ObjectStore
 from tiltyard.transaction.log import TRANSACTIONS, VersionLog
 from tiltyard.transaction.new_files import at_once
-from tiltyard.transaction.transaction import Transaction
+from tiltyard.transaction.transaction import Heading, Transaction
 
 T = TypeVar("T")
 
@@ -105,7 +105,7 @@ def _read_version(name: str) -> int:
     return parsed[0] if parsed else 0
 
 
-def digests_in(transaction: Transaction, source: str) -> dict[str, Digest]:
+def digests_in(transaction: Transaction | Heading, source: str) -> dict[str, Digest]:
     """The digests that a transaction keeps.
 
     Raises:
@@ -156,14 +156,14 @@ def write_record(store: ObjectStore, unique: str, digests: Mapping[str, Digest])
     return path
 
 
-def keep_digests(store: ObjectStore, unique: str, gone: Collection[str], versions: Iterable[Transaction]) -> None:
+def keep_digests(store: ObjectStore, unique: str, gone: Collection[str], versions: Iterable[Heading]) -> None:
     """Keeps the digests of files that stay while the transactions that held them go. Before these are deleted.
 
     Args:
         store: the table's.
         unique: names the new record.
         gone: paths of all files that are deleted, transactions included.
-        versions: transactions of versions that go and have no file of their own.
+        versions: headings of the transactions of versions that go, where these have no file of their own.
     """
     records = read_records(store)
     held: dict[str, Digest] = {}
@@ -185,6 +185,6 @@ def keep_digests(store: ObjectStore, unique: str, gone: Collection[str], version
 
 def _held_by(store: ObjectStore, path: str) -> dict[str, Digest]:
     try:
-        return digests_in(Transaction.from_bytes(store.get(path), path), path)
+        return digests_in(Heading.from_bytes(store.get(path), path), path)
     except (NotFound, CorruptTable):
         return {}  # gone already; or damaged, and then nothing can be read of it anyway

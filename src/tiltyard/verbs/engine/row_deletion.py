@@ -37,6 +37,8 @@ ADDRESS = "_rowaddr"
 ROW_ID = "_rowid"
 _BATCH: Final = 1 << 14
 """Rows that a condition is applied to at a time."""
+_FOLDED_AT_ONCE: Final = 1 << 14
+"""Addresses that are kept as they came before they become part of a bitmap."""
 
 
 def dataset_at(access: TableAccess, manifest: Manifest) -> LanceDataset:
@@ -46,33 +48,58 @@ def dataset_at(access: TableAccess, manifest: Manifest) -> LanceDataset:
 
 
 class Addresses:
-    """Collects row addresses from batches as they go by."""
+    """Collects row addresses from batches as they go by, as bitmaps: many rows take little memory."""
 
     def __init__(self) -> None:
-        self._parts: list[npt.NDArray[np.uint64]] = [np.empty(0, np.uint64)]
+        self._parts: list[npt.NDArray[np.uint64]] = []
+        self._waiting = 0
+        self._folded: dict[int, BitMap] = {}
+        self._count = 0
 
     def add(self, column: pa.Array | pa.ChunkedArray) -> None:
         # Copied: a column of a batch can keep all of its columns in memory.
-        self._parts.append(np.array(column.to_numpy(), np.uint64))
+        part = np.array(column.to_numpy(), np.uint64)
+        self._parts.append(part)
+        self._count += len(part)
+        self._waiting += len(part)
+        if self._waiting >= _FOLDED_AT_ONCE:
+            self._fold()
 
     def __len__(self) -> int:
-        return sum(map(len, self._parts))
-
-    def in_order(self) -> npt.NDArray[np.uint64]:
-        return np.concatenate(self._parts)
+        return self._count
 
     def by_fragment(self) -> dict[int, BitMap]:
         """The offsets in each fragment."""
-        every = self.in_order()
-        if not len(every):
-            return {}
+        self._fold()
+        return dict(sorted(self._folded.items()))
+
+    def _fold(self) -> None:
+        if not self._waiting:
+            return
+        every = np.concatenate(self._parts)
+        self._parts, self._waiting = [], 0
         if (every[1:] < every[:-1]).any():  # a scan gives them in order
             every.sort()
         offsets = offsets_in(every)
         fragments = (every >> np.uint64(32)).astype(np.uint32)
         starts = np.flatnonzero(fragments[1:] != fragments[:-1]) + 1
         numbers = fragments[np.concatenate([[0], starts])]
-        return {int(number): bitmap_of(part) for number, part in zip(numbers, np.split(offsets, starts), strict=True)}
+        for number, part in zip(numbers.tolist(), np.split(offsets, starts), strict=True):
+            found = bitmap_of(part)
+            self._folded[number] = self._folded[number] | found if number in self._folded else found
+
+
+class RowIdColumn:
+    """Collects row ids from batches as they go by, in their order."""
+
+    def __init__(self) -> None:
+        self._parts: list[npt.NDArray[np.uint64]] = [np.empty(0, np.uint64)]
+
+    def add(self, column: pa.Array) -> None:
+        self._parts.append(np.array(column.to_numpy(), np.uint64))
+
+    def in_order(self) -> npt.NDArray[np.uint64]:
+        return np.concatenate(self._parts)
 
 
 def offsets_in(addresses: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint32]:
@@ -91,7 +118,9 @@ def matching_rows(access: TableAccess, manifest: Manifest, where: str) -> dict[i
     dataset = dataset_at(access, manifest)
     sql = condition(where, dataset.schema)
     with lance_errors(access, "find rows", manifest.version):
-        found.add(dataset.scanner(columns=[], filter=sql, with_row_address=True, batch_size=_BATCH).to_table().column(ADDRESS))
+        scanner = dataset.scanner(columns=[], filter=sql, with_row_address=True, batch_size=_BATCH, strict_batch_size=True)
+        for batch in scanner.to_batches():
+            found.add(batch.column(ADDRESS))
     return found.by_fragment()
 
 

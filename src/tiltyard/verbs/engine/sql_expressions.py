@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
@@ -30,6 +31,8 @@ _NO_MEMBER: Final = re.compile(r"Invalid user input: Error during planning: Fiel
 _MOST_PREFIXES: Final = 100
 """Beginnings of a text that are tried to find out how far it can be understood."""
 _REASON: Final = 110
+_WIDE: Final = 100
+"""Columns that an expression is planned over without asking which it mentions."""
 
 
 def bracketed(text: str, argument: str) -> str:
@@ -59,16 +62,24 @@ def condition(text: str, schema: pa.Schema, argument: str = "where") -> str:
 
 def checked(text: str, schema: pa.Schema, argument: str = "where") -> None:
     """Refuses what is no condition over these columns; raises what ``condition`` raises."""
-    _try(text, _bytes(schema), argument, True)
+    _tried(text, schema, argument, is_condition=True)
 
 
 def expressions(columns: Mapping[str, str], schema: pa.Schema, argument: str = "columns") -> dict[str, str]:
     """Expressions by name, as pylance is to be given them. Raises what ``condition`` raises."""
-    encoded = _bytes(schema)
     for name, text in columns.items():
         check_text(name, "The name of a column", argument)
-        _try(text, encoded, argument, False)
+        _tried(text, schema, argument, is_condition=False)
     return {name: bracketed(text, argument) for name, text in columns.items()}
+
+
+def _tried(text: str, schema: pa.Schema, argument: str, *, is_condition: bool) -> None:
+    """Refuses an expression. Of very many columns only those that it may mention are tried first: to plan over all takes long."""
+    if len(schema) > _WIDE:
+        mentioned = pa.schema([field for field in schema if field.name.lower() in text.lower()] or [schema.field(0)])
+        with suppress(InvalidInput):
+            return _try(text, _bytes(mentioned), argument, is_condition)
+    return _try(text, _bytes(schema), argument, is_condition)
 
 
 def _bytes(schema: pa.Schema) -> bytes:

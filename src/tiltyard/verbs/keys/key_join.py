@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from tiltyard.errors import InvalidInput, UnsupportedFeature
+from tiltyard.format.manifest import Manifest
 from tiltyard.format.schema import is_legacy_blob
+from tiltyard.transaction.apply.next_manifest import has_stable_row_ids
 from tiltyard.verbs.engine.access import TableAccess
 from tiltyard.verbs.engine.blobs import has_blobs
 from tiltyard.verbs.engine.pylance import lance_errors
@@ -24,6 +26,9 @@ if TYPE_CHECKING:
 
 Addresses64 = npt.NDArray[np.uint64]
 
+_SMALL_BATCH: Final = 1 << 10
+_AT_ONCE: Final = 1 << 13
+"""Rows of the table that are looked up together, at least."""
 CHUNK: Final = 1 << 16
 """Pairs whose columns are in memory at a time."""
 
@@ -65,11 +70,17 @@ class Matched:
     """Without rows of the source: their numbers say nothing."""
 
 
-def match_rows(access: TableAccess, dataset: LanceDataset, key: Key, known: KnownKeys, *, stable: bool, others: bool) -> Matched:
+def match_rows(access: TableAccess, dataset: LanceDataset, key: Key, known: KnownKeys, manifest: Manifest, *, others: bool) -> Matched:
     """Finds the rows of a version that have keys of the source."""
+    stable = has_stable_row_ids(manifest)
+    options: dict[str, Any] = {"with_row_address": True, "with_row_id": stable}
+    count = len(manifest.fragments)
+    if count >= _SMALL_BATCH and manifest.fragments.live_rows() <= count * _SMALL_BATCH:
+        # pylance joins the rows of small fragments, since each batch costs the same; the quicker, the fewer rows it is to join.
+        options |= {"batch_size": _SMALL_BATCH, "strict_batch_size": True}
     pairs, rest = _Found(stable), _Found(stable)
     seen = 0
-    for piece in key_batches(access, dataset, key, at_once=known.at_once, with_row_address=True, with_row_id=stable):
+    for piece in key_batches(access, dataset, key, at_once=max(known.at_once, _AT_ONCE), **options):
         both, found = known.matches(piece.select(range(len(key.paths))))
         pairs.add(piece, both, found, seen)
         if others:

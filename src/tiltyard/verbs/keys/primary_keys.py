@@ -7,6 +7,7 @@ key.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
@@ -43,6 +44,7 @@ AT_ONCE: Final = 1 << 18
 """Rows looked up at a time, or as many as there are keys, where each time a table of our keys is built anew."""
 _BATCH: Final = 1 << 16
 _SHOWN: Final = 40
+_PLAIN_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _FLOATS: Final = frozenset({"halffloat", "float", "double"})
 
 
@@ -71,8 +73,10 @@ class Key:
         return list(dict.fromkeys(path[0] for path in self.paths))
 
     @property
-    def expressions(self) -> dict[str, str]:
-        """What pylance has to be asked for, by name."""
+    def expressions(self) -> dict[str, str] | list[str]:
+        """What pylance has to be asked for: expressions by name, or where they will do, the names, which cost less for each batch."""
+        if all(len(path) == 1 and _PLAIN_NAME.fullmatch(path[0]) for path in self.paths):
+            return [path[0] for path in self.paths]
         return {format_path(path): ".".join(f"`{part.replace('`', '``')}`" for part in path) for path in self.paths}
 
     def of(self, rows: pa.RecordBatch | pa.Table) -> pa.Table:
@@ -285,7 +289,7 @@ def key_batches(
     with lance_errors(access, "read keys", dataset.version):
         if fragments is not None:
             more["fragments"] = [dataset.get_fragment(number) for number in fragments]
-        batches = iter(dataset.scanner(columns=key.expressions, batch_size=_BATCH, **more).to_batches())
+        batches = iter(dataset.scanner(columns=key.expressions, **{"batch_size": _BATCH, **more}).to_batches())
         while pieces := _next_rows(batches, at_once):
             yield pa.Table.from_batches(pieces)
 
