@@ -141,6 +141,8 @@ def _prepared(access: TableAccess, manifest: Manifest, plan: MergePlan, source: 
         if clause.values:
             sides.check_values(clause.values, *which)
     for clause in plan.orphans:
+        if clause.condition is not None:
+            sides.check_own(clause.condition)
         if clause.values:
             sides.check_values(clause.values)
     return _Merge(access, manifest, plan, key, key == primary, known, sides, find_base(access, manifest, plan.files.base))

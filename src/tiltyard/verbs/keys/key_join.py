@@ -183,6 +183,10 @@ class Sides:
             names = " and ".join(f"{side}.NAME" for side in fields)
             raise error.advised(f"Write {names}; columns are {known}.") from error
 
+    def check_own(self, condition: str) -> None:
+        """Refuses a condition that is not one expression over the table's columns by their names, whether or not any row is asked about."""
+        checked(condition, pa.schema([_bare(item) for item in self.schema if self._can_be_named(item.name)]), "where")
+
     def check_values(self, values: Mapping[str, str], *sides: str) -> None:
         """Refuses values that are no expressions over columns of some sides; of none, over the table's columns by their names."""
         both = {"source": self.source.schema, "target": self.schema}
