@@ -1,4 +1,4 @@
-"""Outcomes of a transaction whose commit ended in ``OutcomeUnknown``, and what a version says of those committed with it."""
+"""Outcomes of a transaction whose commit ended in ``OutcomeUnknown``; members of a group commit."""
 
 from __future__ import annotations
 
