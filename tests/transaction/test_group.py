@@ -162,6 +162,15 @@ def test_the_first_version_that_is_known_says_what_it_stands_on() -> None:
     assert _since(recent, stranger, history[4]) is None
 
 
+def test_a_version_may_be_noted_more_than_once() -> None:
+    history = _history(3)
+    recent = _noted(history)
+    recent.note(history[3], history[2].file)
+    assert _since(recent, history[0], history[3]) == [2, 3, 4]
+    recent.note(history[3], None)
+    assert _since(recent, history[0], history[3]) == [2, 3, 4]
+
+
 def test_a_gap_or_another_history_starts_a_new_run() -> None:
     history, other = _history(5), _history(5)
     recent = _noted(history[:3])

@@ -10,11 +10,13 @@ import pytest
 from tests.support.commits import append, fragment, memory_table, plant
 from tiltyard import ops
 from tiltyard.errors import CorruptTable, NotFound, UnsupportedFeature
+from tiltyard.format import lance_pb2
 from tiltyard.format.manifest_file import encode_manifest_file
 from tiltyard.format.names import Scheme
 from tiltyard.storage.memory import MemoryStore
 from tiltyard.testing import CountingStore
 from tiltyard.transaction.log import VersionLog
+from tiltyard.transaction.transaction import CommitMarks, Heading, Transaction
 
 APPEND = ops.Append((fragment("more"),))
 
@@ -140,3 +142,40 @@ def test_a_version_that_was_not_looked_at_takes_the_place_of_nothing_better() ->
     assert later.manifest.fragments.checked
     log.remember(later)
     assert log._last is later
+
+
+def test_the_version_read_last() -> None:
+    store = MemoryStore()
+    table = memory_table(store)
+    table.commit(append("f"))
+    log = VersionLog(store)
+    assert log.last_read(2) is None
+    file = log.load(2, table._scheme)
+    assert log.last_read(2) is file
+    assert log.last_read(1) is None
+
+
+def test_headings_of_transactions() -> None:
+    store = MemoryStore()
+    table = memory_table(store)
+    table.commit(append("f"), message="said")
+    log = VersionLog(store)
+    file = log.load(2, table._scheme)
+    transaction = log.transaction_of(file)
+    for found in (log.heading_of(file), log.heading_of(replace(file, transaction=None))):
+        assert (found.uuid, found.properties["__lance_commit_message"]) == (transaction.uuid, "said")
+    with pytest.raises(CorruptTable, match="cannot be a transaction id"):
+        Heading.from_bytes(lance_pb2.Transaction(uuid="../x").SerializeToString(), "here")
+    with pytest.raises(CorruptTable):
+        Heading.from_bytes(b"\xff", "here")
+
+
+def test_marks_of_a_writer() -> None:
+    marks = CommitMarks({"lake": "x"}, "own", {"made": "here"})
+    made = marks(Transaction(0, "abc", ops.Overwrite()))
+    assert dict(made.properties) == {"lake": "x", "own": "abc"}
+    assert isinstance(made.operation, ops.Overwrite)
+    assert made.operation.config_upsert_values == {"made": "here"}
+    later = Transaction(1, "abc", ops.Overwrite(), {"lake": "another", "mine": "1"})
+    assert dict(marks(later).properties) == {"lake": "x", "own": "abc", "mine": "1"}
+    assert marks(later).operation == later.operation

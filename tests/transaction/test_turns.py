@@ -171,6 +171,39 @@ def test_an_answer_that_names_the_wrong_version_is_not_believed(store: MemorySto
     assert (result.version, [winner.version for winner in result.rebased_over]) == (3, [2])
 
 
+def test_who_was_committed_by_a_leader_gets_its_own_result(store: MemoryStore) -> None:
+    mine, theirs = ScriptedPlace(), ScriptedPlace()
+    leader = _queued(store, theirs)
+
+    def led() -> int:
+        """Somebody else comes first, and a leader takes ours along."""
+        plant(store, append("before"))
+        data = mine.joined[0][1]
+        theirs.offered = [Offer(Transaction.from_bytes(data).uuid, data)]
+        version = _commit(leader, append("leader")).version
+        mine.note = theirs.note
+        return version
+
+    mine.answers = [led]
+    table = _queued(store, mine)
+    result = _commit(table)
+    assert (result.version, result.attempts, result.read_version) == (3, 1, 1)
+    assert [winner.version for winner in result.rebased_over] == [2]
+    made = table._access.log.committed(3, table._scheme)
+    assert result.transaction_id in [member.transaction_id for member in members_of(made.transaction)]
+    assert not any(result.transaction_id in name for name in store.names("_transactions/"))
+
+
+def test_offers_that_are_no_use_are_refused(store: MemoryStore) -> None:
+    good = _member(store, 1, "good")
+    other = _member(store, 1, "other")
+    stranger = replace(_member(store, 1, "stranger"), properties={PARENT: "nobody"})
+    offered = [Offer("rubbish", b"\xff\xff"), Offer("name", other.to_bytes()), *_offers([stranger, good])]
+    place = ScriptedPlace(offered=offered)
+    assert _commit(_queued(store, place)).version == 2
+    assert place.answered == {"rubbish": NOT_TAKEN, "name": NOT_TAKEN, "stranger": NOT_TAKEN, "good": 2}
+
+
 def test_who_is_refused_waits_for_its_turn(store: MemoryStore) -> None:
     place = ScriptedPlace(answers=[NOT_TAKEN, None])
     assert _commit(_queued(store, place)).version == 2
