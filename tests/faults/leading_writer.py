@@ -51,7 +51,9 @@ def _wait_for(uri: str, followers: int) -> None:
     def offers(self: LocalPlace, most: int) -> Any:
         print("leading", flush=True)
         pause = threading.Event()
-        while len(list((Path(uri) / QUEUE).glob(".tmp.q*"))) < followers:
+        for _ in range(60_000):  # who gives up waiting is not there any more, and must not be waited for
+            if len(list((Path(uri) / QUEUE).glob(".tmp.q*"))) >= followers:
+                break
             pause.wait(0.001)
         LocalPlace.offers = real  # type: ignore[method-assign]
         return self.offers(most)

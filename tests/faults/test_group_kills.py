@@ -56,8 +56,9 @@ def _check(uri: str, results: list[ty.CommitResult], leader_may_be_there: bool |
 
 @pytest.mark.parametrize("turn", range(pick(1, 17)))
 @pytest.mark.parametrize("point", POINTS)
-def test_a_leader_is_killed(uri: str, point: str, turn: int) -> None:
+def test_a_leader_is_killed(uri: str, point: str, turn: int, monkeypatch: pytest.MonkeyPatch) -> None:
     del turn
+    monkeypatch.setattr(turns, "PATIENCE", LONG)
     with _leader(uri, point, signal.SIGKILL) as leader, ThreadPoolExecutor(FOLLOWERS) as pool:
         assert _said(leader) == "leading"
         tables = [ty.Table.open(uri) for _ in range(FOLLOWERS)]
@@ -70,7 +71,7 @@ def test_a_leader_is_killed(uri: str, point: str, turn: int) -> None:
 @pytest.mark.parametrize("point", POINTS)
 def test_a_leader_is_stopped_and_goes_on_later(uri: str, point: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """By then those who waited have gone on without it; what it took from them must not come a second time."""
-    monkeypatch.setattr(turns, "PATIENCE", 1.0)  # long enough for the leader to see them
+    monkeypatch.setattr(turns, "PATIENCE", 3.0)  # long enough for the leader to see them
     with _leader(uri, point, signal.SIGSTOP) as leader, ThreadPoolExecutor(FOLLOWERS) as pool:
         try:
             assert _said(leader) == "leading"
