@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
 PATIENCE: Final = 2.0
 """Seconds to wait for a turn before going on without."""
-NO_PATIENCE: Final = 0.01
-"""The same, where somebody waited in vain of late."""
+NO_PATIENCE: Final = 0.2
+"""The same, where somebody waited in vain of late; longer than a turn takes in a crowded queue, so that who gave up once gets one again."""
 NOBODY_KNOWS: Final = 2**62
 """Stands for the version that a leader may try to create, where no listing tells which that can be."""
 
