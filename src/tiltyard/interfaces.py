@@ -141,6 +141,9 @@ class QueuePlace(Protocol):
     def leave(self) -> None:
         """Gives up the lead, or the wait."""
 
+    def gather(self) -> None:
+        """For a leader: gives those who were committed with the last version a moment to come back. Without any, it waits for nobody."""
+
     def offers(self, most: int) -> list[Offer]:
         """For a leader: what waits to be committed."""
 

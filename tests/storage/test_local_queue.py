@@ -7,7 +7,10 @@ import signal
 import subprocess
 import sys
 import threading
+import time
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -237,3 +240,83 @@ def test_the_dead_hold_up_nobody(root: Path, how: str) -> None:
     assert mine.offers(9) == []
     assert [name for name in _entries(root) if ".q" in name] == []
     mine.leave()
+
+
+# ---- those who are about to come back ------------------------------------------------------------------------------------------------
+
+
+class Hands:
+    """A clock that goes on by each sleep alone, and lets writers in at given times."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, arrivals: Mapping[float, Callable[[], object]]) -> None:
+        self.now = 0.0
+        self.slept = 0
+        self._arrivals = dict(arrivals)
+        monkeypatch.setattr(time, "monotonic", lambda: self.now)
+        monkeypatch.setattr(time, "sleep", self.sleep)
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+        self.slept += 1
+        for moment in [moment for moment in self._arrivals if moment <= self.now]:
+            self._arrivals.pop(moment)()
+
+
+def _crowd(root: Path, company: int) -> LocalPlace:
+    leader = _place(root, "leader")
+    leader.queue.company = company
+    assert leader.lead()
+    return leader
+
+
+def test_whoever_is_alone_waits_for_nobody(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    leader, hands = _crowd(root, 0), Hands(monkeypatch, {})
+    leader.gather()
+    assert hands.slept == 0
+    leader.leave()
+
+
+def test_a_leader_waits_for_those_of_the_last_version_and_no_longer(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    leader = _crowd(root, 2)
+    places: list[LocalPlace] = []
+    arrivals = {0.001: lambda: places.append(_joined(root, "a")), 0.0025: lambda: places.append(_joined(root, "b"))}
+    hands = Hands(monkeypatch, arrivals)
+    leader.gather()
+    assert 0.0025 <= hands.now < 0.003, "the second came within the time that is given for one, and with it all are there"
+    assert [offer.transaction_id for offer in leader.offers(9)] == ["a", "b"]
+    leader.leave()
+    for place in places:
+        place.leave()
+
+
+def test_a_leader_does_not_wait_for_who_does_not_come_back(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    leader, hands = _crowd(root, 5), Hands(monkeypatch, {})
+    leader.gather()
+    assert 0.002 <= hands.now < 0.003
+    assert leader.offers(9) == []
+    leader.gather()
+    assert hands.now < 0.003, "nor does the next"
+    leader.leave()
+
+
+def test_those_who_trickle_in_do_not_hold_a_leader_for_long(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    leader = _crowd(root, 200)
+    places: list[LocalPlace] = []
+    arrivals = {0.0015 * number: partial(lambda name: places.append(_joined(root, name)), f"w{number:03}") for number in range(1, 40)}
+    hands = Hands(monkeypatch, arrivals)
+    leader.gather()
+    assert 0.02 <= hands.now < 0.021
+    leader.leave()
+    for place in places:
+        place.leave()
+
+
+def test_all_of_a_version_know_how_many_they_were(root: Path) -> None:
+    leader = _crowd(root, 0)
+    members = [_joined(root, name) for name in ("a", "b", "c")]
+    for offer in leader.offers(9):
+        leader.answer(offer.transaction_id, 7)
+    assert [member.wait(LONG) for member in members] == [7, 7, 7]
+    assert [place.queue.company for place in (leader, *members)] == [3, 3, 3, 3]
+    for place in (leader, *members):
+        place.leave()

@@ -41,6 +41,7 @@ class ScriptedPlace:
     joined: list[tuple[str, bytes]] = field(default_factory=list)
     answered: dict[str, int] = field(default_factory=dict)
     waited: list[float] = field(default_factory=list)
+    gathered: int = 0
 
     def lead(self) -> bool:
         self.leads = not self.answers
@@ -59,6 +60,9 @@ class ScriptedPlace:
 
     def leave(self) -> None:
         self.leads = False
+
+    def gather(self) -> None:
+        self.gathered += 1
 
     def offers(self, most: int) -> list[Offer]:
         return self.offered[:most]

@@ -39,6 +39,23 @@ class ManifestFile:
     message: Message
     transaction_at: int | None = None
     """Where the inline transaction begins in the file, its length before it."""
+    partial: bool = False
+    """Whether nobody read more of it than its transaction; see ``known_by_transaction``."""
+
+
+def known_by_transaction(below: ManifestFile, version: int, transaction: bytes, at: int) -> ManifestFile:
+    """A version of which only the transaction was read: new rows on top of ``below``, from which all is taken that new rows leave alone.
+
+    That is enough to add rows to it. Whoever reads it, or builds the next version, has to read it first: its fragments are not known.
+    """
+    fragments = FragmentList()
+    fragments.check_later(_refuse_unread)
+    manifest = replace(below.manifest, version=version, fragments=fragments)
+    return ManifestFile(manifest, transaction, Message(b"", b"", extendable=False), at, partial=True)
+
+
+def _refuse_unread() -> None:
+    raise AssertionError("This version was not read: only its transaction is known.")
 
 
 def decode_manifest_file(

@@ -56,10 +56,33 @@ class Handle:
     # Whoever uses the table gets at it through one of the five below, and inside a transaction that is noted. ``_data`` and ``_blind`` are
     # for those who need less than all of it.
 
-    def _hand_out(self, level: ReadLevel) -> tuple[TableAccess, ManifestFile]:
+    def _hand_out(self, level: ReadLevel, *, partial: bool = False) -> tuple[TableAccess, ManifestFile]:
+        """The table; ``partial`` where one will do that this handle moved to and has not read."""
         if self._scope is not None:
             self._scope.use(level)
-        return self._known
+        known = self._known
+        while known[1].partial and not partial:
+            self._read_version(*known)
+            known = self._known
+        return known
+
+    def _read_version(self, access: TableAccess, file: ManifestFile) -> None:
+        """Reads the version this handle is at, where it came there by new rows alone.
+
+        Raises:
+            HistoryUnavailable: it is gone.
+        """
+        version = file.manifest.version
+        whole: ManifestFile | None
+        try:
+            whole = access.load(version, self._scheme, lazily=True)
+        except NotFound:
+            whole = None
+        if whole is None or whole.transaction != file.transaction:
+            raise self._cleaned_up(file) or _gone(access, version, None)
+        with self._moving:
+            if self._known[1] is file:
+                self._known = (access, whole)
 
     @property
     def _access(self) -> TableAccess:
@@ -82,21 +105,25 @@ class Handle:
         """The table for a write that neither depends on what is there nor tells the caller of it."""
         return self._hand_out("nothing")
 
+    def _to_append(self) -> tuple[TableAccess, ManifestFile]:
+        """The table for new rows, which do not ask what is there: it may be partial."""
+        return self._hand_out("nothing", partial=True)
+
     @property
     def uri(self) -> str:
         """Where the table is."""
-        self._hand_out("nothing")  # it stays the same as long as the table has its id, and that is read with its name
+        self._to_append()  # it stays the same as long as the table has its id, and that is read with its name
         return self._known_main.uri
 
     @property
     def version(self) -> int:
         """The version this handle is at."""
-        return self._file.manifest.version
+        return self._hand_out("table", partial=True)[1].manifest.version
 
     @property
     def branch(self) -> str | None:
         """The branch this handle is on; None on main."""
-        return self._access.branch
+        return self._hand_out("table", partial=True)[0].branch
 
     @property
     def schema(self) -> pa.Schema:
@@ -111,14 +138,15 @@ class Handle:
 
     def __repr__(self) -> str:
         branch = f", branch={self.branch!r}" if self.branch else ""
-        return f"Table({self._main.store.uri!r}, version={self.version}{branch})"
+        return f"Table({self._known_main.store.uri!r}, version={self.version}{branch})"
 
     def refresh(self) -> Self:
         """Moves this handle to the latest version.
 
         If the table was dropped and created again, that is a version of the new one."""
-        version, scheme = self._access.head()
-        newest, mine = self._access.load(version, scheme), self._file
+        access, mine = self._hand_out("table", partial=True)
+        version, scheme = access.head()
+        newest = access.load(version, scheme)
         if version > mine.manifest.version:
             self._move(newest, scheme)
         elif not self._is_there(mine, scheme):
@@ -128,15 +156,17 @@ class Handle:
     def _is_there(self, file: ManifestFile, scheme: Scheme) -> bool:
         """Whether a version is still the one we know. Its number does not tell: a table that is made again counts from 1 as well."""
         try:
-            there = self._access.log.load(file.manifest.version, scheme)
+            there = self._known[0].log.load(file.manifest.version, scheme)
         except NotFound:
             return False
+        if file.partial:
+            return there.transaction == file.transaction
         return there.message.joined() == file.message.joined()
 
     def _move(self, file: ManifestFile, scheme: Scheme | None = None) -> None:
         """Forward only: of two commits at a time the earlier may come to its end last."""
         with self._moving:
-            access, mine = self._hand_out("nothing")
+            access, mine = self._known
             if file.manifest.version > mine.manifest.version:
                 self._known = (access, file)
             self._scheme = scheme or self._scheme
@@ -148,7 +178,7 @@ class Handle:
             self._appends.clear()
 
     def _commit(self, work: Callable[[], tuple[CommitResult, ManifestFile]]) -> CommitResult:
-        access, read = self._blind()
+        access, read = self._to_append()
         try:
             result, file = work()
         except TiltyardError as error:
@@ -163,7 +193,7 @@ class Handle:
             if self._scope is not None:
                 self._scope.note("rows")  # nothing was written that would be compared with what others did
         elif self._cleans_up and file.manifest.config:
-            clean_up_when_due(self._access, self._main, file.manifest.config, result.version)
+            clean_up_when_due(access, self._known_main, file.manifest.config, result.version)
         return result
 
     def _keep(self, error: TiltyardError, access: TableAccess, read: ManifestFile) -> None:
@@ -175,12 +205,16 @@ class Handle:
 
     def _cleaned_up(self, file: ManifestFile) -> HistoryUnavailable | None:
         """The error for a verb that needs rows of a version which is gone; None where it is still there, or no table is."""
-        found = self._access.log.head()
+        access = self._known[0]
+        found = access.log.head()
         if found is None or self._is_there(file, found[1]):
             return None
-        version = file.manifest.version
-        what = f"Version {version} of {self._access.store.uri}, which this handle is at, was cleaned up."
-        return HistoryUnavailable(what, read_version=version, missing=[version], head=found[0])
+        return _gone(access, file.manifest.version, found[0])
+
+
+def _gone(access: TableAccess, version: int, head: int | None) -> HistoryUnavailable:
+    what = f"Version {version} of {access.store.uri}, which this handle is at, was cleaned up."
+    return HistoryUnavailable(what, read_version=version, missing=[version], head=head)
 
 
 def shorthand(part: str, verb: Callable[Concatenate[Part, P], R]) -> Callable[Concatenate[Handle, P], R]:

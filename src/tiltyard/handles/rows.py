@@ -50,7 +50,7 @@ class RowVerbs(Handle):
         """
         how = Writing(files or FileLimits(), on_duplicate)
         described, policy = commit_terms(commit, message)
-        access, read = self._blind()
+        access, read = self._to_append() if how.limits.base is None else self._blind()
         return self._commit(lambda: append_rows(access, read, self._scheme, data, self._appends, described, how, policy))
 
     def overwrite(

@@ -32,6 +32,11 @@ _ENTRY: Final = f"{TEMPORARY_PREFIX}.q"
 _NOTE: Final = f"{TEMPORARY_PREFIX}.note"
 _LOOK_EVERY: Final = 0.02
 """Seconds between two looks for the lead while nobody says anything."""
+_NEXT_COMES: Final = 0.002
+"""Seconds that a leader waits for one more of those who were here with the last version, counted from the one before."""
+_GATHERED: Final = 0.02
+"""Seconds after which it waits for nobody."""
+_PAUSE: Final = 0.0003
 _LONGEST_MESSAGE: Final = 128
 _MOST_BYTES: Final = 2**20
 """No offer is larger; whoever brings more commits it alone."""
@@ -55,6 +60,8 @@ class LocalQueue:
         self._root = root
         self.hangs = False
         """Whether the last who waited here gave up: then nobody waits long until somebody leads again."""
+        self.company = 0
+        """How many others were committed with the last version that we know of."""
 
     def place(self, transaction_id: str, since: float) -> LocalPlace:
         return LocalPlace(self, self._root, transaction_id, since)
@@ -188,8 +195,12 @@ class LocalPlace:
         """What a message says to this transaction; one that is merely a wake-up, or meant for another, says nothing."""
         assert self._socket is not None
         message = self._socket.recv(_LONGEST_MESSAGE).decode("ascii", "replace")
-        transaction_id, _, version = message.partition(" ")
-        return int(version) if transaction_id == self.transaction_id and version.isdecimal() and len(version) < 20 else None
+        transaction_id, _, told = message.partition(" ")
+        version, _, company = told.partition(" ")
+        if transaction_id != self.transaction_id or not version.isdecimal() or len(version) >= 20:
+            return None
+        self.queue.company = int(company) if company.isdecimal() and len(company) < 4 else 0
+        return int(version)
 
     def _drop_entry(self) -> None:
         if self._entry:
@@ -201,10 +212,21 @@ class LocalPlace:
 
     # ---- leading ---------------------------------------------------------------------------------------------------------------
 
+    def gather(self) -> None:
+        """Waits for those who were here with the last version: writers in a loop are about to come back, and one version does for all."""
+        now = time.monotonic()
+        end, next_comes, seen = now + _GATHERED, now + _NEXT_COMES, 0
+        while (there := len(self._entries())) < self.queue.company and now < min(end, next_comes):
+            if there > seen:
+                seen, next_comes = there, now + _NEXT_COMES
+            time.sleep(_PAUSE)
+            now = time.monotonic()
+
     def offers(self, most: int) -> list[Offer]:
         """What waits to be committed, those first who wait longest; entries of the dead go."""
         found: list[Offer] = []
         self._drop_entry()
+        self.queue.company = 0
         for name in self._entries():
             transaction_id = name.split(".")[3]
             data = self._read_entry(name)
@@ -256,8 +278,10 @@ class LocalPlace:
         """Tells one who waits which version has its transaction; without one, that it has to commit by itself."""
         name = self._offers.pop(transaction_id, None)
         if name is not None:
+            if version != NOT_TAKEN:
+                self.queue.company += 1
             _unlink(f"{self.root}/{QUEUE}/{name}")
-            _send(name, f"{transaction_id} {version}".encode())
+            _send(name, f"{transaction_id} {version} {len(self._offers) + self.queue.company}".encode())
 
 
 def _address(token: str) -> str:

@@ -41,14 +41,14 @@ from tiltyard.transaction.key_filter import WrittenKeys
 from tiltyard.transaction.log import TRANSACTIONS, CreatedVersion, Landing, VersionLog
 from tiltyard.transaction.new_files import LOOK_AFTER, NO_DIGESTS, Digests, Taken, check_there, new_files
 from tiltyard.transaction.operations import Append, KeyExistenceFilter, Overwrite, Restore
-from tiltyard.transaction.race import CommitResult, Race
+from tiltyard.transaction.race import CommitResult, NextVersion, Race
 from tiltyard.transaction.rebaser import Rebaser
 from tiltyard.transaction.recent import RecentVersions
 from tiltyard.transaction.resolve import Window, unreadable
 from tiltyard.transaction.system_indices import stamped_reuse
 from tiltyard.transaction.transaction import Transaction
 from tiltyard.transaction.turns import Turns, answer, in_doubt
-from tiltyard.transaction.verify import check_field_ids, check_not_done, fits, marks_in, meet_schema, to_be_sealed, with_parent
+from tiltyard.transaction.verify import check_field_ids, check_not_done, fits, marks_in, meet_schema, to_be_sealed
 
 TICK_NS: Final = 1_000
 """What a Python datetime can tell apart."""
@@ -175,12 +175,11 @@ class Committer:
                 with suppress(StorageError):
                     self.log.store.delete(path)
 
-    def run_race(self, race: Race, policy: RetryPolicy) -> tuple[CommitResult, ManifestFile]:
+    def run_race(
+        self, race: Race, policy: RetryPolicy, attempt: Callable[[Race], ManifestFile | None] | None = None
+    ) -> tuple[CommitResult, ManifestFile]:
         """Tries until the version is ours, or it is certain that it will not be."""
-        return self._run(race, policy, self._attempt)
-
-    def _run(self, race: Race, policy: RetryPolicy, attempt: Callable[[Race], ManifestFile | None]) -> tuple[CommitResult, ManifestFile]:
-        clock = self.runtime.clock
+        clock, attempt = self.runtime.clock, attempt or self._attempt
         attempt_seconds = LONGEST_WAIT
         failures = 0
         while True:
@@ -209,8 +208,10 @@ class Committer:
         carrier = race.carrier
         assert carrier is not None
         self.sync_files(race)
-        if race.place is not None and race.waited and self.queue is not None and carrier.keys is None:
+        if race.place is not None and (race.waited or race.head.partial) and self.queue is not None and carrier.keys is None:
             Turns(self, self.queue).skip_ahead(race, race.place)
+        if race.head.partial:
+            race.head = self._in_window(race.head.manifest.version, self._newest(race), race).file
         mine = self._catch_up(race, carrier)
         if mine is not None:
             self.remove_announced(race, kept=mine.manifest.transaction_file)
@@ -220,21 +221,21 @@ class Committer:
         check_carried_over(base)
         check_field_ids(race.transaction, base, race.rebased_over)
         check_not_done(race.transaction.properties, base.config)
-        restored = self._restored(race)
-        transaction = carrier.settled(base)
+        restored, transaction = self._restored(race), carrier.settled(base)
         if race.taken is not None:
             transaction = race.taken.added_to(transaction, base)
         members = self._members(race, transaction)
         try:
             folded = fold(transaction, members) if members else transaction
-            transaction, manifest, inline = self._prepared(race, folded, restored, members)
+            next_version = self._prepared(race, folded, restored, members)
         except TiltyardError:
             if not members:
                 raise
             self._answer(race, members)
             members = []
-            transaction, manifest, inline = self._prepared(race, transaction, restored)
-        data, made = encode_manifest_file(manifest, inline, race.head)
+            next_version = self._prepared(race, transaction, restored)
+        transaction, manifest = next_version.transaction, next_version.manifest
+        data, made = encode_manifest_file(manifest, next_version.inline, race.head)
         self._look_for_files(race)
         created = self.landing.create(transaction, manifest.version, race.scheme, data)
         if created.winner is not None:
@@ -245,7 +246,7 @@ class Committer:
         self.lateness.check_in_time(transaction, base, manifest, race.scheme, again=created.doubtful)
         self.lateness.leave_hint(manifest.version)
         if self.queue is not None:
-            self.recent.note(CreatedVersion(created.file or made, with_parent(transaction, race.head)), race.head)
+            self.recent.note(CreatedVersion(created.file or made, next_version.as_told), race.head)
         self._answer(race, members, manifest.version)
         self.remove_announced(race, kept=manifest.transaction_file)
         self._remove(carrier.garbage(transaction))
@@ -253,15 +254,16 @@ class Committer:
 
     def _prepared(
         self, race: Race, transaction: Transaction, restored: Manifest | None, members: Sequence[Transaction] = ()
-    ) -> tuple[Transaction, Manifest, bytes]:
+    ) -> NextVersion:
         """The next version, announced: all that can be done before its name is created."""
         base, reuse = race.head.manifest, race.carrier.reuse if race.carrier is not None else None
         reuse = None if reuse is None else stamped_reuse(reuse, base.version)
         manifest = apply(transaction.operation, base, self._stamp(transaction, base), restored=restored, reuse=reuse)
-        inline = to_be_sealed(with_parent(transaction, race.head)).to_bytes()
+        as_told = to_be_sealed(transaction, race.head)
+        inline = as_told.to_bytes()
         self._announce(race, manifest, transaction, inline)
         self.lateness.check_ground(transaction, race.scheme, oldest=min((member.read_version for member in members), default=None))
-        return transaction, manifest, inline
+        return NextVersion(transaction, manifest, as_told, inline)
 
     def _members(self, race: Race, mine: Transaction) -> list[Transaction]:
         if race.place is None or self.queue is None or not isinstance(mine.operation, Append):
@@ -295,8 +297,8 @@ class Committer:
 
     def _look_for_files(self, race: Race) -> None:
         """Makes sure that our new files are there, right before a version names them."""
-        ask = self.runtime.clock.monotonic() - race.begun >= LOOK_AFTER
-        check_there(self.log.store, race.files or [], race.transaction.operation.name, ask=ask)
+        since = self.runtime.clock.monotonic() - race.begun
+        check_there(self.log.store, race.files or [], race.transaction.operation.name, ask=since >= LOOK_AFTER)
 
     def _catch_up(self, race: Race, carrier: Rebaser) -> ManifestFile | None:
         """Goes over all versions since the one last checked. Gives our own where it turns out to be among them already.
@@ -422,7 +424,7 @@ class Committer:
             return created.file or made
 
         with self._withdrawing(race):
-            return self._run(race, RetryPolicy(), attempt)
+            return self.run_race(race, RetryPolicy(), attempt)
 
     def _check_alone(self, version: int, scheme: Scheme) -> None:
         """Two creators that name their manifests differently do not meet at one name; the one who sees both gives way."""

@@ -9,13 +9,15 @@ from typing import Final
 from tiltyard.errors import AlreadyExists, CorruptTable, NotFound, OutcomeUnknown, StorageError, TiltyardError, Winner
 from tiltyard.format.flags import check_consistent
 from tiltyard.format.manifest import Manifest
-from tiltyard.format.manifest_file import ManifestFile, decode_manifest_file, is_intact
+from tiltyard.format.manifest_file import LENGTH, MAX_SECTION, ManifestFile, decode_manifest_file, is_intact, known_by_transaction
 from tiltyard.format.names import Scheme, VersionName, all_versions, latest_version, manifest_name, parse_transaction_name
 from tiltyard.interfaces import CommitHandler, ObjectStore
 from tiltyard.transaction.transaction import Heading, Transaction
 
 VERSIONS = "_versions/"
 TRANSACTIONS = "_transactions/"
+_FIRST_READ: Final = 8192
+"""Bytes; most transactions are shorter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +106,7 @@ class VersionLog:
     def remember(self, file: ManifestFile) -> None:
         """Tells of a version that was just written or read, so that the next need not be checked from scratch."""
         # One whose fragments nobody looked at takes the place of nothing better.
-        if file.manifest.fragments.checked or self._last is None or not self._last.manifest.fragments.checked:
+        if not file.partial and (file.manifest.fragments.checked or self._last is None or not self._last.manifest.fragments.checked):
             self._last = file
 
     def transaction_of(self, file: ManifestFile) -> Transaction:
@@ -123,6 +125,25 @@ class VersionLog:
         if name.startswith(".") or any(mark in name for mark in "/\\\0"):
             raise CorruptTable(f"version {manifest.version}", f"its transaction file is called {name[:60]!r}")
         return Transaction.from_bytes(self.store.get(TRANSACTIONS + name), TRANSACTIONS + name)
+
+    def after_append(self, version: int, scheme: Scheme, below: ManifestFile) -> tuple[ManifestFile, Heading]:
+        """A version made by new rows on top of ``below``, of which no more is read than its transaction.
+
+        That stands where it stood in ``below``, as new rows leave what comes before it alone. Where it does not, what is read is no
+        transaction or not the one that the caller looks for.
+
+        Raises:
+            NotFound: there is no such version.
+            CorruptTable: there is no transaction in that place.
+        """
+        path, start = self.path(version, scheme), below.transaction_at or 0
+        data = self.store.get_range(path, start, _FIRST_READ)
+        end = LENGTH.size + int.from_bytes(data[: LENGTH.size], "little")
+        if end > _FIRST_READ:
+            data = self.store.get_range(path, start, min(end, MAX_SECTION))
+        transaction = data[LENGTH.size : end]
+        heading = Heading.from_bytes(transaction, f"the transaction inside version {version}")
+        return known_by_transaction(below, version, transaction, start), heading
 
     def heading_of(self, file: ManifestFile) -> Heading:
         """The heading of the transaction that made a version. Raises what ``transaction_of`` raises."""

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from tiltyard.errors import ContentionError, Winner
+from tiltyard.format.manifest import Manifest
 from tiltyard.format.manifest_file import ManifestFile
 from tiltyard.format.names import Scheme
 from tiltyard.interfaces import QueuePlace
@@ -39,6 +40,23 @@ class CommitResult:
     seconds: float = 0.0
     rows: Mapping[str, int] = field(default_factory=dict)
     executions: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class NextVersion:
+    """A version that is about to be created.
+
+    Attributes:
+        transaction: who makes it.
+        manifest: what it says.
+        as_told: the transaction as the version tells of it: with the one below it, and room for a digest.
+        inline: the same in bytes.
+    """
+
+    transaction: Transaction
+    manifest: Manifest
+    as_told: Transaction
+    inline: bytes
 
 
 @dataclass(slots=True)

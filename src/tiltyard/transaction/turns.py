@@ -12,13 +12,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from tiltyard.errors import AlreadyCommitted, ConflictError, OutcomeUnknown, StorageError, TiltyardError
+from tiltyard.errors import AlreadyCommitted, ConflictError, CorruptTable, OutcomeUnknown, StorageError, TiltyardError
 from tiltyard.format.flags import Feature
 from tiltyard.format.manifest_file import ManifestFile
 from tiltyard.interfaces import NOT_TAKEN, CommitQueue, Offer, QueuePlace, SeesFiles
 from tiltyard.transaction import observers
 from tiltyard.transaction.backoff import RetryPolicy
-from tiltyard.transaction.group import can_be_taken_along, made_by
+from tiltyard.transaction.group import can_be_taken_along, is_made_by, made_by
 from tiltyard.transaction.new_files import new_files
 from tiltyard.transaction.race import CommitResult, Race
 from tiltyard.transaction.recent import AlreadyThereError, Seen, judge
@@ -54,6 +54,8 @@ class Turns:
                 if done is not None:
                     return done
             race.place = place if place.leads else None
+            if place.leads and not alone:
+                place.gather()
             return self.committer.run_race(race, policy)
         finally:
             race.place = None
@@ -112,19 +114,28 @@ class Turns:
         """The result of a commit that somebody else made for us; None if the version is not that one."""
         committer = self.committer
         try:
-            created = committer.log.committed(version, race.scheme, lazily=True)
-            if race.transaction.uuid not in made_by(created.transaction):
-                return None
-            committer.vet(created.file)
+            file, maker = self._found_in(version, race)
         except TiltyardError:
             return None  # our own commit will find it, or say what is wrong
+        if file is None:
+            return None
         committer.recent.learn(place.told())
-        committer.recent.note(created, None)
         race.attempts = 1
-        window = committer.recent.since(race.head.manifest.version, transaction_id(race.head), version, created.transaction.uuid)
+        window = committer.recent.since(race.head.manifest.version, transaction_id(race.head), version, maker)
         _rebased_over(race, window[:-1] if window else ())
         committer.remove_announced(race)
-        return committer.result(race, created.file)
+        return committer.result(race, file)
+
+    def _found_in(self, version: int, race: Race) -> tuple[ManifestFile | None, str]:
+        """A version that has our transaction, and whose it is; None if it has not."""
+        log, mine = self.committer.log, race.transaction.uuid
+        with suppress(CorruptTable):  # a new index has the transaction lie elsewhere
+            file, heading = log.after_append(version, race.scheme, race.head)
+            if is_made_by(heading, mine):
+                return file, heading.uuid
+        created = log.committed(version, race.scheme, lazily=True)
+        self.committer.vet(created.file)
+        return created.file if mine in made_by(created.transaction) else None, created.transaction.uuid
 
     def skip_ahead(self, race: Race, place: QueuePlace) -> None:
         """Goes over versions by what the last leader left of them, where new rows can go over all. The loop does the rest, if any."""
@@ -134,7 +145,7 @@ class Turns:
         recent = committer.recent
         recent.learn(place.told())
         head = recent.newest()
-        if head is None or head.version <= below.manifest.version + 1:
+        if head is None or head.version < below.manifest.version + (0 if below.partial else 2):
             return
         window = recent.since(below.manifest.version, transaction_id(below), head.version, head.made_by[0])
         with suppress(TiltyardError, AlreadyThereError):

@@ -130,9 +130,10 @@ def with_parent(transaction: Transaction, base: ManifestFile) -> Transaction:
     return replace(transaction, properties={**transaction.properties, PARENT: parent}) if parent else transaction
 
 
-def to_be_sealed(transaction: Transaction) -> Transaction:
-    """The transaction with room for the digest of the version file that it is put into."""
-    return replace(transaction, properties={**transaction.properties, SEAL: UNSEALED})
+def to_be_sealed(transaction: Transaction, base: ManifestFile | None = None) -> Transaction:
+    """The transaction as a version tells of it: with room for the digest of its file, and the one that made the version below."""
+    parent = transaction_id(base) if base is not None else ""
+    return replace(transaction, properties={**transaction.properties, **({PARENT: parent} if parent else {}), SEAL: UNSEALED})
 
 
 def without_marks(transaction: Transaction) -> Transaction:

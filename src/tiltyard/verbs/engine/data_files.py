@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote
 from uuid import UUID
 
 import pyarrow as pa
@@ -98,10 +99,16 @@ def _write_small(
         access.digests.note(f"data/{name}", data)
         size = len(data)
     else:
-        size = write(f"{access.lance_uri}/data/{name}" if target is None else target.uri_of(name), access.lance_options())
+        uri = f"{access.lance_uri}/data/{name}" if target is None else target.uri_of(name)
+        size = write(in_one_piece(uri), access.lance_options())
     file = DataFile(name, ids, tuple(range(len(ids))), major, minor, size)
     made = (DataFragment(id=0, files=(file,), physical_rows=rows.num_rows),)
     return made if target is None else target.placed(made)
+
+
+def in_one_piece(uri: str) -> str:
+    """The same place as pylance writes to it with fewer hand-overs between threads: a small file costs half of what it does else."""
+    return f"file-object-store://{quote(uri)}" if uri.startswith("/") else uri
 
 
 def data_file_name(random: Randomness) -> str:
