@@ -62,7 +62,7 @@ def test_a_handle_never_goes_back(tmp_path: Path) -> None:
 def test_what_one_thread_matched_is_not_taken_for_another(tmp_path: Path) -> None:
     """While one thread matches its schema, another puts its own match in the place where both keep theirs."""
     fields = ty.Table.create(tmp_path / "t", {"a": [1], "b": [2]})._file.manifest.fields
-    appending = Appending(fields)
+    appending = Appending(fields, "2.1")
     narrow, wide = pa.schema({"a": pa.int64()}), pa.schema({"a": pa.int64(), "b": pa.int64()})
     kept: Any = vars(Appending)["matched"]
 
@@ -72,7 +72,7 @@ def test_what_one_thread_matched_is_not_taken_for_another(tmp_path: Path) -> Non
             if name == "matched" and value is not None:
                 kept.__set__(self, (wide, match_schema(fields, wide)))
 
-    assert Overtaken(fields).match(narrow).schema.names == ["a"]
+    assert Overtaken(fields, "2.1").match(narrow).schema.names == ["a"]
     assert appending.match(wide).schema.names == ["a", "b"]
 
 

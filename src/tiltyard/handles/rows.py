@@ -16,7 +16,7 @@ from tiltyard.verbs.merge import merge_rows
 from tiltyard.verbs.merge_plan import MergeBuilder, MergePlan, merge_on
 from tiltyard.verbs.restore import restore_version, version_of
 from tiltyard.verbs.update import Assignment, Mode, update_rows
-from tiltyard.verbs.write import Writing, append_rows, overwrite_rows
+from tiltyard.verbs.write import USUAL, Writing, append_rows, overwrite_rows
 
 
 class RowVerbs(Handle):
@@ -48,7 +48,7 @@ class RowVerbs(Handle):
             IncompatibleConflict: the table was replaced or restored meanwhile.
             ContentionError, HistoryUnavailable, OutcomeUnknown: see ``tiltyard.errors``.
         """
-        how = Writing(files or FileLimits(), on_duplicate)
+        how = USUAL if files is None and on_duplicate == "error" else Writing(files or FileLimits(), on_duplicate)
         described, policy = commit_terms(commit, message)
         access, read = self._to_append() if how.limits.base is None else self._blind()
         return self._commit(lambda: append_rows(access, read, self._scheme, data, self._appends, described, how, policy))

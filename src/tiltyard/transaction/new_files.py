@@ -170,7 +170,7 @@ def _changed(operation: Operation) -> list[DataFragment]:
 
 
 def _of_changed(fragments: list[DataFragment], base: Manifest | None) -> Iterator[str]:
-    known = fragments_of(base, {fragment.id for fragment in fragments}) if base is not None else {}
+    known = fragments_of(base, {fragment.id for fragment in fragments}) if base is not None and fragments else {}
     for fragment in fragments:
         before = known.get(fragment.id)
         # By name: of a file that stays, an operation may well say other things than before.

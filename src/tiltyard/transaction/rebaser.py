@@ -41,7 +41,7 @@ from tiltyard.transaction.footprint import (
 )
 from tiltyard.transaction.key_filter import WrittenKeys, unsettled
 from tiltyard.transaction.log import CreatedVersion
-from tiltyard.transaction.operations import CreateIndex, KeyExistenceFilter, Rewrite
+from tiltyard.transaction.operations import Append, CreateIndex, KeyExistenceFilter, Rewrite
 from tiltyard.transaction.resolve import Compatible, Incompatible, Rebase, Verdict, conflict, resolve
 from tiltyard.transaction.system_indices import merged_singleton, singleton
 from tiltyard.transaction.transaction import Transaction
@@ -82,7 +82,7 @@ class Rebaser:
 
     def __post_init__(self) -> None:
         operation = self.transaction.operation
-        self.base = found(self.read, touched_fragments(operation), operation.name)
+        self.base = found(self.read, touched_fragments(operation), operation.name) if not isinstance(operation, Append) else {}
 
     # ---- meeting a commit ------------------------------------------------------------------------------------------------------
 

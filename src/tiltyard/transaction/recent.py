@@ -14,6 +14,7 @@ import xxhash
 
 from tiltyard.errors import Winner
 from tiltyard.format.manifest_file import ManifestFile
+from tiltyard.format.values import WriterVersion
 from tiltyard.transaction.group import LONGEST_WINDOW, made_by
 from tiltyard.transaction.log import CreatedVersion
 from tiltyard.transaction.operations import Append
@@ -58,7 +59,7 @@ class Seen:
         # Who has keys commits alone, so rules about keys are nobody's concern here.
         calm = noted.same_fields and all(rule.when in ABOUT_KEYS for rule in rules_for(Append.name, transaction.operation.name))
         parent = transaction.properties.get(PARENT, "")
-        told = transaction.operation.name, noted.writer, transaction.message
+        told = transaction.operation.name, str(noted.writer or ""), transaction.message
         return _seen(noted.version, made_by(transaction), parent, calm, *told)
 
     def follows(self, below: Seen) -> bool:
@@ -71,15 +72,15 @@ class NotedVersion:
 
     version: int
     transaction: Transaction
-    writer: str
+    writer: WriterVersion | None
     same_fields: bool
     below: ManifestFile | None = None
 
     @classmethod
     def of(cls, created: CreatedVersion, below: ManifestFile | None) -> NotedVersion:
-        manifest = created.manifest
+        manifest = created.file.manifest
         same = below is not None and below.manifest.fields == manifest.fields
-        return cls(manifest.version, created.transaction, str(manifest.writer or ""), same, below)
+        return cls(manifest.version, created.transaction, manifest.writer, same, below)
 
 
 class RecentVersions:

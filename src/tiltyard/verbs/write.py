@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
@@ -87,6 +87,9 @@ class Writing:
             raise InvalidInput(f"on_duplicate is 'error' or 'allow', not {self.on_duplicate!r}.", argument="on_duplicate")
 
 
+USUAL: Final = Writing()
+
+
 def create_table(access: TableAccess, data: Any, new: NewTable, properties: Mapping[str, str], how: Writing) -> Committed:
     """Makes a table of these rows, or an empty one of a schema."""
     if access.log.head() is not None:
@@ -154,16 +157,20 @@ def inserted(fragments: Sequence[DataFragment]) -> dict[str, int]:
 
 @dataclass(slots=True)
 class Appending:
-    """What one append can leave for the next while the table's fields stay the same."""
+    """What one append can leave for the next while the table's fields and data format stay the same: all that depends on them alone."""
 
     fields: tuple[Field, ...]
+    data_version: str
+    key: Key | None = None
     dataset: LanceDataset | None = None
     matched: tuple[pa.Schema, SchemaMatch] | None = None
 
     def match(self, schema: pa.Schema) -> SchemaMatch:
         found = self.matched  # read once: other threads may put theirs in its place at any time
         if found is None or not found[0].equals(schema, check_metadata=True):
-            found = self.matched = (schema, match_schema(self.fields, schema))
+            match = match_schema(self.fields, schema)
+            check_encodable(match.fields, file_version(self.data_version))
+            found = self.matched = (schema, match)
         return found[1]
 
     def dataset_at(self, access: TableAccess, version: int) -> LanceDataset:
@@ -175,15 +182,16 @@ class Appending:
 
 
 class AppendCache:
-    """What the last append of a handle left for its next; dropped when the table's fields change."""
+    """What the last append of a handle left for its next; dropped when the table's fields or data format change."""
 
     def __init__(self) -> None:
         self._last: Appending | None = None
 
     def at(self, read: ManifestFile) -> Appending:
-        found = self._last  # read once: other threads may put theirs in its place at any time
-        if found is None or found.fields != read.manifest.fields:
-            found = self._last = Appending(read.manifest.fields)
+        found, manifest = self._last, read.manifest  # read once: other threads may put theirs in its place at any time
+        data_version = manifest.data_format.version if manifest.data_format else "0.1"  # the first, which did not say so
+        if found is None or found.fields != manifest.fields or found.data_version != data_version:
+            found = self._last = Appending(manifest.fields, data_version, primary_key_of(manifest))
         return found
 
     def clear(self) -> None:
@@ -201,14 +209,12 @@ def append_rows(
     def execute(run: Execution) -> Committed:
         manifest = run.read.manifest
         appending = cache.at(run.read)
-        key = primary_key_of(manifest)
+        key, data_version = appending.key, appending.data_version
         checked = check_comparable(manifest, key) if key is not None and how.on_duplicate == "error" else None
-        target = find_base(access, manifest, how.limits.base)
+        target = find_base(access, manifest, how.limits.base) if how.limits.base is not None else None
         check_writable(manifest.reader_flags, manifest.writer_flags)
         access.ensure_safe()
         match = appending.match(source.rows.schema)
-        data_version = manifest.data_format.version if manifest.data_format else "0.1"  # the first, which did not say so
-        check_encodable(match.fields, file_version(data_version))
 
         def write() -> tuple[DataFragment, ...]:
             rows = conformed(source.rows, match.schema, match.check_not_null)

@@ -88,7 +88,7 @@ class TableAccess:
         """The store of another place that holds files of this table."""
         return open_store(base.path, storage_options=self.storage_options, durability=self.durability)
 
-    @property
+    @cached_property
     def lance_uri(self) -> str:
         """What pylance calls this place."""
         return lance_uri(self.uri)
@@ -102,6 +102,10 @@ class TableAccess:
 
     def ensure_safe(self) -> None:
         """Refuses a store that overwrites where it should create, unless the handler needs no such promise."""
+        _ = self._found_usable
+
+    @cached_property
+    def _found_usable(self) -> None:
         ensure_usable(self.handler, self.store, self.runtime)
 
     def on_branch(self, branch: str | None) -> TableAccess:

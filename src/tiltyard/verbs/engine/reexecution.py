@@ -54,12 +54,18 @@ class ReexecutionPolicy:
     deadline: float | None = None
 
 
+USUAL: Final = ReexecutionPolicy()
+"""That of ``CommitOptions()``."""
+
+
 def commit_terms(commit: CommitOptions | None, message: str | None) -> tuple[dict[str, str], ReexecutionPolicy]:
     """What a verb's commit says in the history, and how often it may be retried.
 
     Raises:
         InvalidInput: naming the argument.
     """
+    if commit is None and message is None:
+        return {}, USUAL
     options = CommitOptions() if commit is None else commit
     if not isinstance(options, CommitOptions):
         raise InvalidInput(f"commit is a ty.CommitOptions, not a {type(commit).__name__}.", argument="commit")
