@@ -11,7 +11,7 @@ export PYTHONDONTWRITEBYTECODE :=
 QUICK := not (spark or server or process or fuzz or slow)
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo check test lint format types proto proto-check docs wheel-test lock bench bench-verbs bench-writers bench-cliffs bench-lake bench-spark cluster-test prove prove-tests prove-lakes prove-runs coverage mutants clean
+.PHONY: help venv demo check test lint format types proto proto-check docs wheel-test lock bench bench-verbs bench-writers bench-peers bench-cliffs bench-lake bench-spark cluster-test prove prove-tests prove-lakes prove-runs coverage mutants clean
 
 help: ## Show this help
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -79,6 +79,9 @@ bench-verbs: $(STAMP) ## Measure the verbs against pylance: time, processor and 
 
 bench-writers: $(STAMP) ## Measure many writers of one table, ours and pylance's in turn
 	$(BIN)/python -m bench.writers $(ARGS)
+
+bench-peers: $(STAMP) ## Measure Tiltyard beside pylance, delta-rs, pyiceberg and DuckLake, each in an environment of its own
+	$(BIN)/python -m bench.peers $(ARGS)
 
 bench-cliffs: $(STAMP) ## Measure verbs on very large tables against pylance: time and memory in fresh processes
 	$(BIN)/python -m bench.cliffs $(ARGS)

@@ -1,0 +1,263 @@
+"""One process of the benchmark of peers. It runs in the environment of its peer, so it needs no more than that and pyarrow.
+
+It is told by a line of JSON what to do, says ``ready``, waits for a line, does it, and tells what came of it in a line of JSON.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+SCHEMA = pa.schema({"id": pa.int64(), "value": pa.int64()})
+
+
+def rows(first: int, count: int = 1) -> pa.Table:
+    ids = pa.array(range(first, first + count), pa.int64())
+    return pa.table({"id": ids, "value": ids}, SCHEMA)
+
+
+class Peer(Protocol):
+    """A table of one of the systems that are compared."""
+
+    def create(self, first: pa.Table) -> None: ...
+
+    def open(self) -> None:
+        """Looks up the latest version, as a new reader does."""
+
+    def append(self, more: pa.Table) -> None: ...
+
+    def upsert(self, changed: pa.Table) -> None: ...
+
+    def count(self) -> int: ...
+
+
+class Tiltyard:
+    """Ours, flushing no more than the others do."""
+
+    def __init__(self, directory: str, address: str) -> None:
+        import tiltyard as ty
+
+        self._ty, self._path = ty, directory
+        self._table: Any = None
+
+    def create(self, first: pa.Table) -> None:
+        self._table = self._ty.Table.create(self._path, first, durability="os")
+
+    def open(self) -> None:
+        self._table = self._ty.Table.open(self._path, durability="os")
+
+    def append(self, more: pa.Table) -> None:
+        self._table.append(more)
+
+    def upsert(self, changed: pa.Table) -> None:
+        self._table.merge(changed, on="id").when_matched_update_all().when_not_matched_insert_all().execute()
+
+    def count(self) -> int:
+        return int(self._table.refresh().count_rows())
+
+
+class Pylance:
+    def __init__(self, directory: str, address: str) -> None:
+        import lance
+
+        self._lance, self._path = lance, directory
+
+    def create(self, first: pa.Table) -> None:
+        self._lance.write_dataset(first, self._path)
+
+    def open(self) -> None:
+        self._lance.dataset(self._path)
+
+    def append(self, more: pa.Table) -> None:
+        self._lance.write_dataset(more, self._path, mode="append")
+
+    def upsert(self, changed: pa.Table) -> None:
+        self._lance.dataset(self._path).merge_insert("id").when_matched_update_all().when_not_matched_insert_all().execute(changed)
+
+    def count(self) -> int:
+        return int(self._lance.dataset(self._path).count_rows())
+
+
+class Delta:
+    """delta-rs through its Python package."""
+
+    def __init__(self, directory: str, address: str) -> None:
+        self._delta, self._path = import_module("deltalake"), directory
+
+    def create(self, first: pa.Table) -> None:
+        self._delta.write_deltalake(self._path, first)
+
+    def open(self) -> None:
+        self._delta.DeltaTable(self._path)
+
+    def append(self, more: pa.Table) -> None:
+        self._delta.write_deltalake(self._path, more, mode="append")
+
+    def upsert(self, changed: pa.Table) -> None:
+        merge = self._delta.DeltaTable(self._path).merge(changed, "t.id = s.id", source_alias="s", target_alias="t")
+        merge.when_matched_update_all().when_not_matched_insert_all().execute()
+
+    def count(self) -> int:
+        return int(self._delta.DeltaTable(self._path).count())
+
+
+class Iceberg:
+    """pyiceberg with a catalog in SQLite or PostgreSQL."""
+
+    def __init__(self, directory: str, address: str) -> None:
+        Path(directory).mkdir(parents=True, exist_ok=True)
+        uri = address or f"sqlite:///{directory}/catalog.db"
+        self._catalog = import_module("pyiceberg.catalog.sql").SqlCatalog("bench", uri=uri, warehouse=f"file://{directory}")
+        self._table: Any = None
+
+    def create(self, first: pa.Table) -> None:
+        self._catalog.create_namespace_if_not_exists("bench")
+        self._table = self._catalog.create_table("bench.events", SCHEMA)
+        self._table.append(first)
+
+    def open(self) -> None:
+        self._table = self._catalog.load_table("bench.events")
+
+    def append(self, more: pa.Table) -> None:
+        self._table.append(more)
+
+    def upsert(self, changed: pa.Table) -> None:
+        self._table.upsert(changed, join_cols=["id"])
+
+    def count(self) -> int:
+        self.open()
+        return int(self._table.scan().count())
+
+
+class DuckLake:
+    """DuckDB's lake with its metadata in SQLite or PostgreSQL. The extensions are files of wheels: nothing is fetched at run time."""
+
+    def __init__(self, directory: str, address: str) -> None:
+        Path(directory).mkdir(parents=True, exist_ok=True)
+        self._connection = import_module("duckdb").connect(config={"allow_unsigned_extensions": "true"})
+        for name in ("sqlite_scanner", "postgres_scanner", "ducklake"):
+            self._connection.execute(f"LOAD '{_extension(name)}'")
+        where = f"postgres:{address}" if address else f"sqlite:{directory}/catalog.db"
+        self._connection.execute(f"ATTACH 'ducklake:{where}' AS lake (DATA_PATH '{directory}/data')")
+
+    def create(self, first: pa.Table) -> None:
+        self._connection.execute("CREATE TABLE lake.events (id BIGINT, value BIGINT)")
+        self.append(first)
+
+    def open(self) -> None:
+        self._connection.execute("SELECT * FROM lake.events LIMIT 0")
+
+    def append(self, more: pa.Table) -> None:
+        with self._given(more):
+            self._connection.execute("INSERT INTO lake.events SELECT * FROM given")
+
+    def upsert(self, changed: pa.Table) -> None:
+        with self._given(changed):
+            self._connection.execute(
+                "MERGE INTO lake.events t USING given s ON t.id = s.id "
+                "WHEN MATCHED THEN UPDATE SET value = s.value WHEN NOT MATCHED THEN INSERT VALUES (s.id, s.value)"
+            )
+
+    def count(self) -> int:
+        return int(self._connection.execute("SELECT count(*) FROM lake.events").fetchall()[0][0])
+
+    @contextmanager
+    def _given(self, table: pa.Table) -> Iterator[None]:
+        self._connection.register("given", table)
+        try:
+            yield
+        finally:
+            self._connection.unregister("given")
+
+
+def _extension(name: str) -> Path:
+    found = importlib.util.find_spec(f"duckdb_extension_{name}")
+    if found is None or found.submodule_search_locations is None:
+        raise SystemExit(f"the wheel of the extension {name} is not installed")
+    return next(Path(next(iter(found.submodule_search_locations))).rglob("*.duckdb_extension"))
+
+
+PEERS: dict[str, Callable[[str, str], Peer]] = {
+    "tiltyard": Tiltyard,
+    "pylance": Pylance,
+    "delta": Delta,
+    "iceberg": Iceberg,
+    "ducklake": DuckLake,
+}
+
+
+def _serial(peer: Peer, job: dict[str, Any]) -> dict[str, Any]:
+    """Appends one after the other: the seconds of each."""
+    peer.create(rows(0))
+    return {"seconds": [_timed(lambda number=number: peer.append(rows(number))) for number in range(1, job["commits"] + 1)]}  # type: ignore[misc]
+
+
+def _loop(peer: Peer, job: dict[str, Any]) -> dict[str, Any]:
+    """Appends for some seconds: those of each that was acknowledged, and how many were not."""
+    taken: list[float] = []
+    failed = 0
+    end = time.perf_counter() + job["seconds"]
+    while time.perf_counter() < end:
+        begun = time.perf_counter()
+        try:
+            peer.append(rows(job["writer"]))
+        except Exception:  # noqa: BLE001
+            failed += 1  # every system has errors of its own
+        else:
+            taken.append(time.perf_counter() - begun)
+    return {"seconds": taken, "failed": failed}
+
+
+def _open(peer: Peer, job: dict[str, Any]) -> dict[str, Any]:
+    return {"seconds": [_timed(peer.open) for _ in range(job["times"])]}
+
+
+def _upsert(peer: Peer, job: dict[str, Any]) -> dict[str, Any]:
+    there, changed = job["rows"], job["changed"]
+    peer.create(rows(0, there))
+    taken = _timed(lambda: peer.upsert(rows(there - changed // 2, changed)))
+    assert peer.count() == there + changed - changed // 2, "an upsert made too many rows, or too few"
+    return {"seconds": [taken]}
+
+
+def _count(peer: Peer, job: dict[str, Any]) -> dict[str, Any]:
+    return {"rows": peer.count()}
+
+
+def _create(peer: Peer, job: dict[str, Any]) -> dict[str, Any]:
+    peer.create(rows(0))
+    return {}
+
+
+JOBS = {"serial": _serial, "loop": _loop, "open": _open, "upsert": _upsert, "count": _count, "create": _create}
+OPENED = {"loop", "count", "open"}
+"""Jobs on a table that is there."""
+
+
+def _timed(work: Callable[[], object]) -> float:
+    begun = time.perf_counter()
+    work()
+    return time.perf_counter() - begun
+
+
+def main() -> None:
+    job = json.loads(sys.stdin.readline())
+    peer = PEERS[job["peer"]](job["directory"], job["address"])
+    if job["work"] in OPENED:
+        peer.open()
+    print("ready", flush=True)
+    sys.stdin.readline()
+    print(json.dumps(JOBS[job["work"]](peer, job)), flush=True)
+
+
+if __name__ == "__main__":
+    main()
