@@ -162,7 +162,7 @@ class TableIndices(IndexReader):
             NotFound: there is no index of one of these names.
         """
         if isinstance(names, str):
-            raise InvalidInput("names are several; for one index use t.indices.extend.", argument="names")
+            raise InvalidInput("names is a list of index names; for one index use t.indices.extend.", argument="names")
         table = self._table
         chosen = names_of(table._file.manifest) if names is None else [*names]
         for name in chosen:

@@ -213,7 +213,9 @@ class LakeTransaction(StagedTransaction, TransactionDoor, NewTables[TransactionT
         """Throws everything away. Nothing of it was ever visible."""
         if self._scope.state == "in doubt":
             raise InvalidInput(
-                f"Whether {self.id} was committed is not known, so nothing of it can be thrown away.", argument="transaction"
+                f"Whether {self.id} was committed is not known, so it cannot be rolled back.",
+                advice="Call commit() again, or lake.outcome(id).",
+                argument="transaction",
             )
         self._scope.check_open()
         self._scope.state = "rolled back"

@@ -41,10 +41,12 @@ class SparkReader:
 
     @property
     def version(self) -> int:
+        """The version this handle is at."""
         return self.table.version
 
     @property
     def schema(self) -> pa.Schema:
+        """The Arrow schema of this version."""
         return self.table.schema
 
     def refresh(self) -> Self:
@@ -72,7 +74,7 @@ class SparkReader:
         return data_frame(self.session, self.table, version=version, timestamp=timestamp, options=options)
 
     def history(self, limit: int | None = None) -> DataFrame:
-        """Who committed what, newest first, as a data frame."""
+        """Who committed what, latest first, as a data frame."""
         from tiltyard.spark.read.reading_tables import history_frame
 
         return history_frame(self.session, self.table.refresh(), limit)
