@@ -8,6 +8,8 @@ from collections.abc import Iterator
 import hypothesis
 import pytest
 
+from tests.support.children import hide_pandas
+
 pytest_plugins = (
     "tests.support.lanes",
     "tests.support.proving",
@@ -19,6 +21,8 @@ pytest_plugins = (
 # The public conformance suites assert like tests; registered here, before any test module imports them.
 SUITES = ("conformance", "record_conformance", "record_process_conformance")
 pytest.register_assert_rewrite(*(f"tiltyard.testing.{suite}" for suite in SUITES))
+
+hide_pandas()
 
 # How long an example takes says something of the machine, nothing of the code.
 hypothesis.settings.register_profile("untimed", deadline=None)

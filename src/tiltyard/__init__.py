@@ -42,7 +42,18 @@ from tiltyard.lakes.recovery.backup import LakeBackup
 from tiltyard.lakes.recovery.repairing import LakeRepairReport
 from tiltyard.lakes.recovery.restoring import LakeRecoveryReport
 from tiltyard.lakes.recovery.upgrade import LakeUpgradeReport
-from tiltyard.options import Backfill, CommitOptions, FileLimits, LakeRetention, Storage, TableOptions, WalSharding
+from tiltyard.options import (
+    Backfill,
+    CloneOptions,
+    CommitOptions,
+    FileLimits,
+    IndexSpec,
+    LakeRetention,
+    RecoveryOptions,
+    Storage,
+    TableOptions,
+    WalSharding,
+)
 from tiltyard.table import Table, TableReader, TableWriter
 from tiltyard.transaction.race import CommitResult
 from tiltyard.transaction.transaction import Transaction
@@ -64,6 +75,7 @@ __all__ = [
     "CheckReport",
     "CleanedFile",
     "CleanupReport",
+    "CloneOptions",
     "CommitOptions",
     "CommitResult",
     "ConflictError",
@@ -77,6 +89,7 @@ __all__ = [
     "HistoryUnavailable",
     "IncompatibleConflict",
     "IndexInfo",
+    "IndexSpec",
     "InvalidInput",
     "KeyConflict",
     "Lake",
@@ -101,6 +114,7 @@ __all__ = [
     "OwnershipError",
     "Problem",
     "ReadLimits",
+    "RecoveryOptions",
     "RetryableConflict",
     "Storage",
     "StorageError",

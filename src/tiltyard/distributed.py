@@ -25,7 +25,6 @@ from tiltyard.catalog.commit_store import decided_outside as _decided_outside
 from tiltyard.format.names import Scheme as _Scheme
 from tiltyard.options import CommitOptions as _CommitOptions
 from tiltyard.options import Durability as _Durability
-from tiltyard.options import OnDuplicate as _OnDuplicate
 from tiltyard.options import Storage as _Storage
 from tiltyard.options import TableOptions as _TableOptions
 from tiltyard.options import storage_of as _storage_of
@@ -47,7 +46,6 @@ from tiltyard.verbs.engine.reexecution import commit_terms as _commit_terms
 from tiltyard.verbs.engine.sql_expressions import condition as _condition
 from tiltyard.verbs.indices.build_index import IndexTask
 from tiltyard.verbs.indices.mem_wal import compacted as _compacted
-from tiltyard.verbs.write import Writing as _Writing
 
 __all__ = [
     "ColumnTask",
@@ -117,7 +115,6 @@ def create_table(
     pieces: _Iterable[Piece | None],
     *,
     storage: _Storage | None = None,
-    on_duplicate: _OnDuplicate = "error",
     leftovers: bool = False,
     message: str | None = None,
     commit: _CommitOptions | None = None,
@@ -128,20 +125,18 @@ def create_table(
         task: made by ``new_table``, which says where, and what the table is like.
         pieces: what ``task.write`` returned; none for an empty table.
         storage: how the store is reached, and who decides about versions; by default as the task reaches it.
-        on_duplicate: what to do, with a primary key, about duplicate keys.
         leftovers: as for ``t.distributed.append``.
         message: a sentence for the history.
         commit: properties for it; nothing else of it applies.
 
     Raises:
         AlreadyExists: there is a table.
-        KeyConflict: a duplicate key; nothing was made.
+        KeyConflict: a duplicate key, unless the task's options allow them; nothing was made.
     """
-    _Writing(on_duplicate=on_duplicate)
     there = _Storage(task.storage_options, task.durability) if storage is None else storage
     access = _decided_outside(_open_access(task.uri, there), there.commit_store)
     described, _ = _commit_terms(commit, message)
-    _, file = _create_from_pieces(access, task, pieces, on_duplicate, described, leftovers=leftovers)
+    _, file = _create_from_pieces(access, task, pieces, described, leftovers=leftovers)
     return _Table(access, file, task.new.scheme if task.new is not None else _Scheme.V2)
 
 

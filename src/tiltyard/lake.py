@@ -15,7 +15,7 @@ from tiltyard.catalog.ledger import adopt, decided_in_lake
 from tiltyard.catalog.marks import Marks, branch_id_of
 from tiltyard.catalog.publishing import COMMITTED, IN_DOUBT
 from tiltyard.catalog.records import Records
-from tiltyard.errors import AlreadyExists, ExpectedVersionMismatch, InvalidInput, NotFound, TiltyardError
+from tiltyard.errors import InvalidInput, NotFound, TiltyardError
 from tiltyard.format.names import Scheme
 from tiltyard.format.safe_text import check_text
 from tiltyard.interfaces import Runtime, system_runtime
@@ -34,7 +34,7 @@ from tiltyard.lakes.registering import register
 from tiltyard.lakes.running import run
 from tiltyard.lakes.spark_door import LakeDoor
 from tiltyard.lakes.table_names import full_name, shown
-from tiltyard.options import CommitOptions, Durability, Storage, TableOptions
+from tiltyard.options import CommitOptions, Durability, Storage
 from tiltyard.verbs.engine.access import TableAccess, open_access
 from tiltyard.verbs.outcome import Committed, NotCommitted, Outcome, Unknown
 from tiltyard.verbs.table_history import parse_moment
@@ -153,34 +153,6 @@ class Lake(Keeping, Recoverable, LakePieces, LakeDoor):
         opened = LakeTable(access, access.load(head.version, scheme, lazily=True), scheme)
         opened.name = shown(head.name)
         return opened
-
-    def create_table(
-        self,
-        name: str,
-        data_or_schema: Any,
-        *,
-        primary_key: Sequence[str] | None = None,
-        stable_row_ids: bool = False,
-        options: TableOptions | None = None,
-    ) -> LakeTable:
-        """Makes a table.
-
-        Args:
-            name: what it is called, with dots between namespaces.
-            data_or_schema: rows, or a ``pyarrow.Schema`` for an empty table.
-            primary_key: columns that identify a row, in this order; they are stored as not null.
-            stable_row_ids: rows keep their id when they are moved.
-            options: what else is decided now: config, file format, the message of the first version.
-
-        Raises:
-            AlreadyExists: the name is taken.
-        """
-        try:
-            with self.transaction() as tx:
-                tx.create_table(name, data_or_schema, primary_key=primary_key, stable_row_ids=stable_row_ids, options=options)
-        except ExpectedVersionMismatch as error:  # another writer took the name between our look and our commit
-            raise AlreadyExists(f"There is a table {name!r} in the lake already.", name=name) from error
-        return self.table(name)
 
     def drop_table(self, name: str) -> None:
         """Drops a table. Earlier snapshots still show it; a cleanup of the lake removes its files."""

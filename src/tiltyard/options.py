@@ -6,7 +6,7 @@ Each value is frozen and checks itself when it is made, so that a verb never has
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal
@@ -186,6 +186,61 @@ class Backfill:
     batch_size: int | None = None
     progress: Callable[[int, int], object] | None = None
     checkpoint: str | os.PathLike[str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class IndexSpec:
+    """An index type with what it takes; verbs that create an index take it in place of the bare name.
+
+    Attributes:
+        type: such as ``"BTREE"`` or ``"IVF_PQ"``.
+        options: what pylance knows of this type, such as ``num_partitions``, ``metric`` or ``with_position``.
+        progress: called with the stage of the work, how much of it is done, and of how much or None.
+        runner: builds segments in other processes: is given a task and returns what ``task.segment(fragments)`` made, over all
+            fragments, each once. A vector index is built in this process all the same.
+    """
+
+    type: str
+    options: Mapping[str, Any] | None = None
+    progress: Callable[[str, int, int | None], object] | None = None
+    runner: Callable[[Any], Iterable[Any]] | None = None
+
+    def __post_init__(self) -> None:
+        _mapping(self.options, "options")
+
+
+@dataclass(frozen=True, slots=True)
+class CloneOptions:
+    """How a table is cloned.
+
+    Attributes:
+        workers: how many files are copied at a time.
+        progress: called with how many of how many bytes are copied.
+        properties: text by key, kept in the history of the new table beside the message.
+    """
+
+    workers: int = 8
+    progress: Callable[[int, int], object] | None = None
+    properties: Mapping[str, str] | None = None
+
+    def __post_init__(self) -> None:
+        _count(self.workers, "workers", 1)
+        _mapping(self.properties, "properties")
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveryOptions:
+    """How a lake gets its catalog back.
+
+    Attributes:
+        replace: whether a catalog that is there may be replaced.
+        author: who recovers it, for the history; user and machine by default.
+        progress: called with how many of how many tables were read.
+    """
+
+    replace: bool = False
+    author: str | None = None
+    progress: Callable[[int, int], object] | None = None
 
 
 @dataclass(frozen=True, slots=True)

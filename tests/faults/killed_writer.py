@@ -1,17 +1,16 @@
-"""A process that makes a table and writes to it until it is killed at a store call; it says what was acknowledged.
-
-Run as ``python -m tests.faults.killed_writer ROOT HANDLER``; ``TILTYARD_KILL_AT`` and ``TILTYARD_KILL_WHEN`` say where it dies.
-"""
+"""A process that makes a table and writes to it until it is killed at a store call; it says what was acknowledged."""
 
 from __future__ import annotations
 
-import sys
+from contextlib import redirect_stdout
+from pathlib import Path
 
 import tiltyard as ty
 from tests.support.commits import rows
 from tiltyard.interfaces import ObjectStore
 from tiltyard.storage.local import LocalStore
 from tiltyard.testing import KillPoint
+from tiltyard.testing.faults import When
 from tiltyard.verbs.engine.access import open_access
 
 STEPS = ("create", "append", "overwrite", "append")
@@ -27,5 +26,7 @@ def write(store: ObjectStore, root: str, handler: str) -> None:
         print(result.version, flush=True)
 
 
-if __name__ == "__main__":
-    write(KillPoint.from_environment(LocalStore(sys.argv[1])), sys.argv[1], sys.argv[2])
+def write_and_die(root: str, handler: str, at: int, when: When, said: Path) -> None:
+    """What a child does: the call ``at`` is its last. What was acknowledged is in a file."""
+    with said.open("w") as out, redirect_stdout(out):
+        write(KillPoint(LocalStore(root), at, when=when, really=True), root, handler)

@@ -32,14 +32,13 @@ EVERY = [(verb, handler, mode, fault) for verb in VERBS for handler in HANDLERS 
 
 
 def _is_short(verb: Verb, handler: str, mode: Mode, fault: Fault) -> bool:
-    """For each verb and fault: the first handler in a race and in one of the other two modes, and one of the other handlers in a race.
+    """For each verb and fault: the first handler in a race, and in turn that one in another mode or another one in a race.
 
     Handlers differ in how a version is created, and so where two race for it.
     """
-    turn = (VERBS.index(verb) + list(all_faults()).index(fault)) % 2
-    if handler == HANDLERS[0]:
-        return mode in ("racing", MODES[turn])
-    return mode == "racing" and handler == HANDLERS[1 + turn]
+    others = ((HANDLERS[0], MODES[0]), (HANDLERS[1], "racing"), (HANDLERS[0], MODES[1]), (HANDLERS[2], "racing"))
+    turn = (VERBS.index(verb) + list(all_faults()).index(fault)) % len(others)
+    return (handler, mode) in ((HANDLERS[0], "racing"), others[turn])
 
 
 SWEEPS = [sweep for sweep in EVERY if PROVING or _is_short(*sweep)]

@@ -2,45 +2,33 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import subprocess
-import sys
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 import tiltyard as ty
-from tests.faults.killed_writer import STEPS, write
+from tests.faults.killed_writer import STEPS, write, write_and_die
 from tests.support.commits import files_below, has_table, ids_of, rows
+from tests.support.lake_killed import child
 from tests.support.proving import pick, sample
 from tiltyard.format.names import HINT_PATH
 from tiltyard.storage.local import LocalStore
 from tiltyard.testing import CountingStore
-from tiltyard.testing.faults import KILL_AT, KILL_WHEN
+from tiltyard.testing.faults import When
 from tiltyard.testing.stores import WRITES
 
-REPOSITORY = Path(__file__).resolve().parents[2]
-AT_ONCE = 2
-DEATHS = [("conditional-put", "before"), ("conditional-put", "after"), ("rename", "after"), ("rename", "before")]
+DEATHS: list[tuple[str, When]] = [("conditional-put", "before"), ("conditional-put", "after"), ("rename", "after"), ("rename", "before")]
 MODEL = ([0], [0, 1], [2], [2, 3])
 """The rows after each step."""
 
 
-def _killed(root: Path, handler: str, at: int, when: str) -> list[int]:
+def _killed(root: Path, handler: str, at: int, when: When) -> list[int]:
     """Runs the writer until it dies at the call ``at``; returns the versions it was told were committed."""
-    environment = {**os.environ, KILL_AT: str(at), KILL_WHEN: when, "PYTHONPATH": os.pathsep.join(["src", "."])}
-    child = subprocess.run(
-        [sys.executable, "-m", "tests.faults.killed_writer", str(root), handler],
-        cwd=REPOSITORY,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert child.returncode == -signal.SIGKILL, f"{child.returncode}: {child.stderr}"
-    return [int(line) for line in child.stdout.split()]
+    said = root.with_suffix(".said")
+    code = child(str(root), handler, at, when, said, target=write_and_die)
+    assert code == -signal.SIGKILL, f"it ended with {code} instead of dying {when} call {at}"
+    return [int(line) for line in said.read_text().split()]
 
 
 def _judge(root: Path, acknowledged: list[int]) -> int:
@@ -68,7 +56,7 @@ def _writes_version(method: str, path: str) -> bool:
 
 
 @pytest.mark.parametrize(("handler", "when"), pick(DEATHS[:3], DEATHS))
-def test_every_call(tmp_path: Path, handler: str, when: str, capfd: pytest.CaptureFixture[str]) -> None:
+def test_every_call(tmp_path: Path, handler: str, when: When, capfd: pytest.CaptureFixture[str]) -> None:
     counting = CountingStore(LocalStore(tmp_path / "whole"))
     write(counting, str(tmp_path / "whole"), handler)
     capfd.readouterr()
@@ -82,8 +70,7 @@ def test_every_call(tmp_path: Path, handler: str, when: str, capfd: pytest.Captu
         root = tmp_path / str(at)
         return _judge(root, _killed(root, handler, at, when))
 
-    with ThreadPoolExecutor(AT_ONCE) as pool:
-        made = list(pool.map(one, chosen))
+    made = [one(at) for at in chosen]  # one by one: of two threads that wait for children, either may take the other's answer
     assert made == sorted(made)
     # After the last version is created a commit only looks once more, and that every call counts for the first handler alone.
     assert set(made) == set(range(len(STEPS) + (when == "after" or handler == "conditional-put")))

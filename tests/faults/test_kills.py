@@ -176,7 +176,7 @@ def _judge_clone(root: Path, verb: str) -> None:
     if not has_table(target):
         with pytest.raises(NotFound):
             ty.Table.open(target)
-        table.clone(target, shallow="shallow" in verb, workers=1)
+        table.clone(target, shallow="shallow" in verb, options=ty.CloneOptions(workers=1))
     cloned = _opened(target)
     assert sorted_rows(cloned.to_arrow()) == sorted_rows(table.to_arrow())
     assert sorted_rows(open_stock(str(target)).to_table()) == sorted_rows(table.to_arrow())

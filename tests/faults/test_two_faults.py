@@ -21,7 +21,7 @@ MOST_CALLS = 40
 SILENT = (Fault.STALE_READ,)
 """A commit reads nothing that it replaced, so this one has nothing to hit."""
 
-SECOND = 4
+SECOND = 3
 """Of the faults, in the short form, each after every first one."""
 
 FAULTS = [fault for fault in all_faults() if fault not in SILENT]

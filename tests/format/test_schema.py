@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.support.arrow_types import STORABLE, UNSTORABLE
+from tests.support.proving import pick
 from tests.support.stock import stock_manifest
 from tiltyard.errors import CorruptTable, InvalidInput
 from tiltyard.format import lance_pb2 as pb
@@ -184,7 +185,7 @@ def some_schema(draw: st.DrawFn) -> pa.Schema:
 SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
 
 
-@settings(max_examples=400, deadline=None, derandomize=True, suppress_health_check=SLOW)
+@settings(max_examples=pick(200, 400), deadline=None, derandomize=True, suppress_health_check=SLOW)
 @given(some_schema())
 def test_random_schemas_come_back_the_same_ever_after(schema: pa.Schema) -> None:
     fields, metadata = fields_from_arrow(schema)
@@ -377,7 +378,7 @@ CHANGES: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=1500, deadline=None, derandomize=True, suppress_health_check=SLOW)
+@settings(max_examples=pick(500, 1500), deadline=None, derandomize=True, suppress_health_check=SLOW)
 @given(st.data())
 def test_mutated_fields_are_corrupt_or_a_schema(data: st.DataObject) -> None:
     schema = pa.schema(

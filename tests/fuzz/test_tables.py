@@ -28,6 +28,7 @@ import pyarrow as pa
 import pytest
 
 import tiltyard as ty
+from tests.support.children import path_of_the_tree
 from tests.support.corpus import message_of, with_message
 from tests.support.hostile import damaged
 from tests.support.proving import pick
@@ -106,7 +107,7 @@ def _use(uris: list[Path]) -> list[dict[str, Any]]:
         capture_output=True,
         text=True,
         cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)]), "RUST_BACKTRACE": "0", "RUST_LOG": "off"},
+        env={**os.environ, "PYTHONPATH": path_of_the_tree(), "RUST_BACKTRACE": "0", "RUST_LOG": "off"},
         check=False,
         timeout=300,
     )

@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import tiltyard as ty
+from tests.support.proving import pick
 from tests.support.samples import table_of
 from tests.support.tables import Chronicle, manifest_path, open_stock
 from tiltyard.format.manifest_file import decode_manifest_file, encode_manifest_file
@@ -33,7 +34,7 @@ def from_scratch(uri: str, version: int) -> bytes:
     return encode_manifest_file(file.manifest, file.transaction)[0]
 
 
-@settings(max_examples=25, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=pick(12, 25), deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 @given(
     stable=st.booleans(),
     naming=st.sampled_from(["v1", "v2"]),

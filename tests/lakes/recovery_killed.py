@@ -16,7 +16,7 @@ import tiltyard.lakes.opening as opening
 import tiltyard.lakes.recovery.backup as backups
 import tiltyard.verbs.engine.access as places
 from tests.support.lake_killed import SteppingRecords, SteppingStore, Steps
-from tests.support.lakes import Site, stored
+from tests.support.lakes import Site, recovering
 from tests.support.lost_catalogs import lose_catalog
 from tiltyard.catalog.open_records import open_records
 from tiltyard.catalog.records import Writes
@@ -27,9 +27,9 @@ from tiltyard.storage import open_store
 def command(name: str, uri: str, arguments: dict[str, Any], file: Path) -> None:
     """Runs one of the commands to its end."""
     if name == "restore":
-        Lake.restore(uri, file, **stored(arguments))
+        Lake.restore(uri, file, **recovering(arguments))
     elif name == "rebuild":
-        Lake.rebuild(uri, **stored(arguments))
+        Lake.rebuild(uri, **recovering(arguments))
     else:
         with Lake.open(uri, **arguments) as lake:
             _ = lake.backup(file) if name == "backup" else lake.upgrade()

@@ -14,7 +14,7 @@ from tests.support.lost_catalogs import all_contents, commits, contents, lose_ca
 from tiltyard.errors import AlreadyExists, CorruptTable, InvalidInput, NotFound, OwnershipError, UnsupportedFeature
 from tiltyard.lake import Lake
 from tiltyard.lakes.recovery.backup import read_backup
-from tiltyard.options import Storage
+from tiltyard.options import RecoveryOptions, Storage
 
 
 def test_a_backup_is_restored_as_it_was(site: Site, lake: Lake, tmp_path: Path) -> None:
@@ -128,7 +128,7 @@ def test_a_damaged_backup_changes_nothing(how: str, tmp_path: Path) -> None:
     file.write_bytes(damaged(file.read_bytes())[how])
     before = whole(lake)
     with pytest.raises(CorruptTable, match="backup"):
-        Lake.restore(tmp_path / "lake", file, replace=True, storage=Storage(durability="os"))
+        Lake.restore(tmp_path / "lake", file, options=RecoveryOptions(replace=True), storage=Storage(durability="os"))
     assert whole(lake) == before
     lake.close()
     with pytest.raises(CorruptTable):
@@ -143,7 +143,7 @@ def test_a_backup_of_a_newer_release_is_refused(tmp_path: Path) -> None:
     lines[0] = json.dumps({**json.loads(lines[0]), "format": 99}).encode()
     (tmp_path / "backup").write_bytes(gzip.compress(b"\n".join(lines)))
     with pytest.raises(UnsupportedFeature, match="format 99"):
-        Lake.restore(tmp_path / "lake", tmp_path / "backup", replace=True)
+        Lake.restore(tmp_path / "lake", tmp_path / "backup", options=RecoveryOptions(replace=True))
 
 
 def test_what_is_there_is_replaced_only_when_asked(site: Site, lake: Lake, tmp_path: Path) -> None:

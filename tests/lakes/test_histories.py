@@ -18,8 +18,8 @@ from tiltyard.lake import Lake
 from tiltyard_proofs.histories import Anomaly, Define, History, Isolation, Listing, NameStep, Recorder, check, load
 
 PROCESSES = 4
-TRANSACTIONS = pick(240, 2500)
-OF_NAMES = pick(1000, 2000)
+TRANSACTIONS = pick(200, 2500)
+OF_NAMES = pick(600, 2000)
 SEED = 20_261
 
 

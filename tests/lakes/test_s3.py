@@ -76,7 +76,7 @@ def timed(site: Site) -> Any:
     return test_snapshots.timed_lake(site)
 
 
-@pytest.mark.parametrize("case", sample(CASES, 10), ids=lambda case: case.__name__.removeprefix("test_"))
+@pytest.mark.parametrize("case", sample(CASES, 7), ids=lambda case: case.__name__.removeprefix("test_"))
 def test_through_s3(request: pytest.FixtureRequest, case: Callable[..., None]) -> None:
     case(**{name: request.getfixturevalue(name) for name in inspect.signature(case).parameters})
 

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pytest
 
 import tiltyard as ty
+from tests.support.children import path_with
 from tests.support.rot import files, ids
 from tiltyard.errors import CorruptTable, InvalidInput, StorageError, UnsupportedFeature
 from tiltyard.verbs.engine import isolated
@@ -164,7 +165,7 @@ finally:
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
 def test_the_child_ends_with_its_parent(root: Path, how: signal.Signals) -> None:
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    environment = {**os.environ, "PYTHONPATH": path_with(*filter(None, sys.path))}
     pipe = subprocess.PIPE
     command = [sys.executable, "-c", _PARENT, str(root)]
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, env=environment) as parent:

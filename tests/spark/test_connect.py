@@ -8,12 +8,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.support.children import path_of_the_tree, with_pandas
 
 
 def test_a_connect_session(tmp_path: Path) -> None:
-    paths = [str(ROOT / "src"), str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable}
+    paths = {"PYTHONPATH": path_of_the_tree(), "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable}
+    environment = with_pandas({**os.environ, **paths})  # which a Connect client cannot do without
     child = [sys.executable, "-m", "tests.spark.spark_connect_child", str(tmp_path)]
     done = subprocess.run(child, capture_output=True, text=True, timeout=500, check=False, cwd=tmp_path, env=environment)
     lines = [line for line in done.stdout.splitlines() if line.startswith("SEEN ")]

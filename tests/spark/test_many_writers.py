@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 import tiltyard as ty
+from tests.support.children import path_of_the_tree
 from tests.support.proving import pick
 from tests.support.spark_jobs import batch_write, start
 from tests.support.spark_killed import KilledSource
@@ -18,15 +19,14 @@ from tests.support.spark_killed import KilledSource
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-COMMITS = pick(4, 20)
+COMMITS = pick(3, 20)
 ROWS = 50
 
 
 def _beside(*arguments: object, **pipes: Any) -> subprocess.Popen[bytes]:
     root = Path(__file__).parents[2]
-    paths = os.pathsep.join([str(root / "src"), str(root)])
     command = [sys.executable, "-m", "tests.spark.spark_beside", *map(str, arguments)]
-    return subprocess.Popen(command, env={**os.environ, "PYTHONPATH": paths}, cwd=root, **pipes)
+    return subprocess.Popen(command, env={**os.environ, "PYTHONPATH": path_of_the_tree()}, cwd=root, **pipes)
 
 
 def test_the_ledger_of_four_writers_balances(spark: SparkSession, tmp_path: Path) -> None:

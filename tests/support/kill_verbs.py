@@ -148,11 +148,13 @@ TRIALS: dict[str, Trial] = {
     "make a branch": Trial(lambda t, r: t.branches.create("side", 2), 14),
     "remove a branch": Trial(lambda t, r: t.branches.delete("side"), 10, (lambda t: t.branches.create("side"),)),
     "clone, shallow": Trial(lambda t, r: t.clone(clone_root(t.uri)), 10),
-    "clone, deep": Trial(lambda t, r: t.clone(clone_root(t.uri), shallow=False, workers=1, progress=told(r, "copying")), 16, (_indexed,)),
+    "clone, deep": Trial(
+        lambda t, r: t.clone(clone_root(t.uri), shallow=False, options=ty.CloneOptions(1, told(r, "copying"))), 16, (_indexed,)
+    ),
     "compact": Trial(lambda t, r: t.compact(progress=told(r, "compaction")), 16, (_indexed, _grown)),
     "compact, stable row ids": Trial(lambda t, r: t.compact(progress=told(r, "compaction")), 14, (_indexed, _grown), stable=True),
-    "create an index": Trial(lambda t, r: t.indices.create("v", "BTREE", progress=told(r, "indexing")), 14),
-    "create a full-text index": Trial(lambda t, r: t.indices.create("s", "INVERTED", progress=told(r, "indexing")), 10),
+    "create an index": Trial(lambda t, r: t.indices.create("v", ty.IndexSpec("BTREE", progress=told(r, "indexing"))), 14),
+    "create a full-text index": Trial(lambda t, r: t.indices.create("s", ty.IndexSpec("INVERTED", progress=told(r, "indexing"))), 10),
     "extend an index": Trial(lambda t, r: t.indices.optimize(), 12, (_indexed, _grown)),
     "drop an index": Trial(lambda t, r: t.drop_index("v_idx"), 8, (_indexed,)),
     "set up a log": Trial(lambda t, r: t.indices.mem_wal.initialize(), 8),

@@ -20,7 +20,7 @@ from tiltyard.interfaces import ObjectStore, Runtime, SystemRandomness
 from tiltyard.lake import Lake
 from tiltyard.lakes.lake_snapshot import LakeSnapshot
 from tiltyard.lakes.lake_transaction import LakeTransaction
-from tiltyard.options import Storage
+from tiltyard.options import RecoveryOptions, Storage
 from tiltyard.testing import ManualClock
 from tiltyard.verbs.engine.access import TableAccess
 
@@ -32,6 +32,13 @@ def stored(arguments: Mapping[str, Any]) -> dict[str, Any]:
     given = dict(arguments)
     storage = Storage(given.pop("storage_options", None), given.pop("durability", "os"), runtime=given.pop("runtime", None))
     return {**given, "storage": storage}
+
+
+def recovering(arguments: Mapping[str, Any], **how: Any) -> dict[str, Any]:
+    """The same for a lake that gets its catalog back."""
+    given = dict(arguments)
+    author = given.pop("author", None)
+    return {**stored(given), "options": RecoveryOptions(author=author, **how)}
 
 
 @dataclass

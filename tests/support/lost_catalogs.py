@@ -13,7 +13,7 @@ import pytest
 import tiltyard.lakes.branches.lake_refs
 import tiltyard.lakes.cleanup.pins
 import tiltyard.lakes.lake_transaction
-from tests.support.lakes import Site, ids, stored
+from tests.support.lakes import Site, ids, recovering
 from tiltyard.catalog.marks import Marks
 from tiltyard.catalog.records import Writes
 from tiltyard.lake import Lake
@@ -35,11 +35,11 @@ def lose_catalog(site: Site) -> None:
 
 
 def restore(site: Site, backup: Any, **more: Any) -> LakeRecoveryReport:
-    return Lake.restore(site.uri, backup, **stored({**site.arguments, **more}))
+    return Lake.restore(site.uri, backup, **recovering(site.arguments, **more))
 
 
 def rebuild(site: Site, **more: Any) -> LakeRecoveryReport:
-    return Lake.rebuild(site.uri, **stored({**site.arguments, **more}))
+    return Lake.rebuild(site.uri, **recovering(site.arguments, **more))
 
 
 def contents(lake: Lake, at: Any = None) -> dict[str, list[int]]:

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.support.children import path_of_the_tree
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -25,6 +27,9 @@ SETTINGS = {
     "spark.python.worker.faulthandler.enabled": "true",
     "spark.sql.execution.pyspark.udf.faulthandler.enabled": "true",
     "spark.ui.showConsoleProgress": "false",
+    # Over so few rows, compiling each query takes longer than it saves. Pipelines and the demo start Spark as it is, and compile.
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
 }
 
 QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
@@ -36,9 +41,7 @@ def start_spark(scratch: Path, master: str = "local[2]", **more: str) -> SparkSe
     """A session whose every file is under ``scratch``; workers see what this process can import."""
     from pyspark.sql import SparkSession  # heavy, and most test processes never ask
 
-    source = str(Path(__file__).parents[2] / "src")
-    paths = [source, str(Path(__file__).parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])]
-    os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(os.pathsep.join(paths).split(os.pathsep)))
+    os.environ["PYTHONPATH"] = path_of_the_tree()
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     builder = SparkSession.builder.master(master).appName("tiltyard tests")

@@ -9,6 +9,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tests.support.children import path_of_the_tree
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -39,10 +41,11 @@ def start(scratch: Path, job: dict[str, Any]) -> subprocess.Popen[bytes]:
     told = scratch / "job.json"
     told.write_text(json.dumps(job))
     root = Path(__file__).parents[2]
-    paths = os.pathsep.join([str(root / "src"), str(root)])
     command = [sys.executable, "-m", "tests.support.spark_jobs", str(scratch), str(told)]
     with (scratch / "log.txt").open("wb") as log:
-        return subprocess.Popen(command, stdout=log, stderr=log, env={**os.environ, "PYTHONPATH": paths}, cwd=root, start_new_session=True)
+        return subprocess.Popen(
+            command, stdout=log, stderr=log, env={**os.environ, "PYTHONPATH": path_of_the_tree()}, cwd=root, start_new_session=True
+        )
 
 
 def main(scratch: str, told: str) -> None:

@@ -174,7 +174,7 @@ def test_half_a_clone_is_not_seen_and_the_next_one_goes_on(tmp_path: Path, room:
     kept = {name: (tmp_path / "c" / name).stat().st_ino for name in _files(tmp_path / "c")} if room else {}
     assert len(kept) == room
     seen: list[tuple[int, int]] = []
-    table.clone(tmp_path / "c", shallow=False, progress=lambda done, of: seen.append((done, of)))
+    table.clone(tmp_path / "c", shallow=False, options=ty.CloneOptions(progress=lambda done, of: seen.append((done, of))))
     _sound(tmp_path / "c", LIVE)
     assert all((tmp_path / "c" / name).stat().st_ino == number for name, number in kept.items())
     assert seen == sorted(seen)

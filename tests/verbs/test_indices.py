@@ -110,7 +110,7 @@ def test_vectors(tmp_path: Path, kind: str, options: dict[str, Any]) -> None:
     root = tmp_path / "t"
     table = _make(root)
     stages: set[str] = set()
-    table.indices.create("v", kind, name="near", progress=lambda stage, done, of: stages.add(stage), options=options)
+    table.indices.create("v", ty.IndexSpec(kind, options, lambda stage, done, of: stages.add(stage)), "near")
     assert "train_ivf" in stages
     assert _only(_sound(root)).type == kind
     before = open_stock(str(root)).describe_indices()[0].details
@@ -148,7 +148,7 @@ def test_names_replacement_and_dropping(tmp_path: Path) -> None:
     first = _only(table).segments
     table.create_index("id", "BTREE", replace=True)
     assert _only(_sound(root)).segments != first
-    table.create_index("id", "ZONEMAP", options={"rows_per_zone": 10})
+    table.create_index("id", ty.IndexSpec("ZONEMAP", {"rows_per_zone": 10}))
     assert [(one.name, one.type) for one in table.indices.list()] == [("id_idx", "BTREE"), ("id_idx_2", "ZONEMAP")]
     result = table.drop_index("id_idx")
     assert (result.operation, _only(_sound(root)).name) == ("CreateIndex", "id_idx_2")
@@ -171,7 +171,7 @@ def test_names_replacement_and_dropping(tmp_path: Path) -> None:
 def test_what_cannot_be_indexed_is_refused(tmp_path: Path, column: str, kind: str, options: dict[str, Any]) -> None:
     table = _make(tmp_path / "t")
     with pytest.raises(InvalidInput):
-        table.create_index(column, kind, options=options)
+        table.create_index(column, ty.IndexSpec(kind, options))
     with pytest.raises(InvalidInput):
         table.create_index("id", "BTREE", name=FRAGMENT_REUSE)
     assert table.layout.latest_version() == 1
@@ -230,7 +230,7 @@ def test_indices_follow_a_compaction(tmp_path: Path, column: str, kind: str) -> 
     options: dict[str, Any] = {"num_partitions": 2} if column == "v" else {}
     if kind == "IVF_PQ":
         options["num_sub_vectors"] = 2
-    table.create_index(column, kind, options=options)
+    table.create_index(column, ty.IndexSpec(kind, options))
     table.append(_rows(COUNT, 30))
     if "HNSW" not in kind:
         table.delete("id in (7, 107)")
@@ -250,7 +250,7 @@ def test_a_graph_stays_readable_when_fragments_with_deletions_are_compacted(tmp_
     """pylance opens no graph whose rows are gone from a fragment that was rewritten before the index followed."""
     root = tmp_path / "t"
     table = _make(root, stable)
-    table.create_index("v", "IVF_HNSW_SQ", options={"num_partitions": 1})
+    table.create_index("v", ty.IndexSpec("IVF_HNSW_SQ", {"num_partitions": 1}))
     table.delete("id in (7, 107, 207)")
     table.compact(target_rows=1000, deletions=0.0)
     _sound(root)
@@ -269,7 +269,7 @@ def test_what_one_index_still_needs_is_kept(tmp_path: Path, column: str, kind: s
     table = _make(root)
     table.create_index("id", "BTREE", name="first")
     options: dict[str, Any] = {"num_partitions": 2} if column == "v" else {}
-    table.create_index(column, kind, name="second", options=options)
+    table.create_index(column, ty.IndexSpec(kind, options), name="second")
     table.compact(target_rows=1000)
     table.indices.optimize(["first"])
     assert len(reuse_versions(table._file.manifest)) == 1
@@ -339,10 +339,10 @@ def test_a_graph_that_meets_a_compaction_is_built_anew(tmp_path: Path, late: str
             other.delete("id in (5, 250)")
             other.compact(target_rows=1000, deletions=0.0)
 
-        result = _racing(root, compacted).create_index("v", "IVF_HNSW_SQ", options={"num_partitions": 1})
+        result = _racing(root, compacted).create_index("v", ty.IndexSpec("IVF_HNSW_SQ", {"num_partitions": 1}))
     else:
         ty.Table.open(root).delete("id in (5, 250)")
-        racing = _racing(root, lambda: early.create_index("v", "IVF_HNSW_SQ", options={"num_partitions": 1}))
+        racing = _racing(root, lambda: early.create_index("v", ty.IndexSpec("IVF_HNSW_SQ", {"num_partitions": 1})))
         result = racing.compact(target_rows=1000, deletions=0.0)
     assert {"CreateIndex", "Rewrite"} <= {result.operation, *(one.operation for one in result.rebased_over)}
     table = _sound(root)

@@ -148,7 +148,7 @@ def test_compaction_index_and_columns_from_parts(tmp_path: Path, stable: bool) -
     assert {row["id"]: row["twice"] for row in made.to_arrow().to_pylist()} == {
         number: None if number in firsts else number * 2 for number in range(40) if number % 9 != 4
     }
-    made.distributed.create_index(lambda task: [sent(sent(task).segment(group)) for group in ((0, 2), (1, 3))], "id", "btree")
+    made.indices.create("id", ty.IndexSpec("btree", runner=lambda task: [sent(sent(task).segment(group)) for group in ((0, 2), (1, 3))]))
     [index] = made.indices.list()
     assert (index.name, len(index.segments), index.rows) == ("id_idx", 1, 36)
     assert made.distributed.compact(lambda tasks: [sent(one).run() for one in tasks], target_rows=100).operation == "Rewrite"

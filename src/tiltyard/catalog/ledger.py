@@ -96,7 +96,11 @@ class LakeLedger:
         except StaleError as stale:
             raise self._refused(claim, stale.moved[0]) from None
         except AbortedError:
-            raise StorageError(f"The commit of {claim.path} was given up by a cleanup of the lake.", name=claim.path) from None
+            raise StorageError(
+                f"The commit of {claim.path} was given up by a cleanup of the lake.",
+                advice="Nothing was committed. Run it again; give cleanups a longer grace.",
+                name=claim.path,
+            ) from None
         if done.replayed:
             raise AlreadyExists(f"{claim.path!r} was claimed before.", name=claim.path)
         self.known[claim.version] = Pending(
@@ -234,7 +238,12 @@ def adopt(catalog: Catalog, store: ObjectStore, head: TableHead, lake_branch: st
             continue  # whoever adopts them anew finds out whether they are adopted
         newest = max((step.version for step in steps if step.content), default=0)
         return replace(head, version=found[0], data_version=max(head.data_version, newest), transaction=steps[-1].transaction)
-    raise StorageError(f"{head.name}: others commit faster than their versions can be adopted.", name=head.name, transient=True)
+    raise StorageError(
+        f"{head.name}: others commit faster than their versions can be adopted.",
+        advice="Have them commit through the lake, or try again later.",
+        name=head.name,
+        transient=True,
+    )
 
 
 def _foreign_steps(log: VersionLog, head: TableHead, newest: int, scheme: Scheme) -> tuple[tuple[VersionStep, ...], str]:

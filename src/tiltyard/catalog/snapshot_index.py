@@ -32,6 +32,7 @@ from tiltyard.errors import NotFound, StorageError
 
 TRIES: Final = 5
 """How often the past is read again because a cleanup was at work on it."""
+_GAPS: Final = "Run `tiltyard lake check`, then restore the catalog from a backup, or rebuild it."
 
 Heads = dict[str, TableHead]
 """Tables by id."""
@@ -110,7 +111,9 @@ def cut_at(records: Records, snapshot: int, branch: str) -> Cut:
         cut = _cut_at(records, snapshot, branch)
         if cut is not None:
             return cut
-    raise StorageError(f"The history of branch {branch!r} at {records.url} has gaps before {snapshot}.", name=branch, transient=True)
+    raise StorageError(
+        f"The history of branch {branch!r} at {records.url} has gaps before {snapshot}.", advice=_GAPS, name=branch, transient=True
+    )
 
 
 def _cut_at(records: Records, snapshot: int, branch: str) -> Cut | None:
@@ -239,7 +242,7 @@ def read_line(records: Records, branch: str) -> BranchHistory:
         line = _read_line(records, branch)
         if [step.id for step in line.steps] == list(range(line.begin + 1, line.begin + 1 + len(line.steps))):
             return line
-    raise StorageError(f"The history of branch {branch!r} at {records.url} has gaps.", name=branch)
+    raise StorageError(f"The history of branch {branch!r} at {records.url} has gaps.", advice=_GAPS, name=branch)
 
 
 def _read_line(records: Records, branch: str) -> BranchHistory:

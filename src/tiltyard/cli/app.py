@@ -54,7 +54,7 @@ def log(
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="How many versions.")] = 20,
     everything: Annotated[bool, typer.Option("--all", help="All versions.")] = False,
 ) -> None:
-    """What happened to a table, newest first."""
+    """What happened to a table, latest first."""
     session.output.log(log_of(session.open(), session.shown_uri, None if everything else limit))
 
 

@@ -63,7 +63,8 @@ def clone(
     """Make a new table with the content of a version. A shallow one needs --allow-base to be opened."""
     table = session.open()
     with session.output.progress("copying", in_bytes=True) as progress:
-        result = table.clone(target, not deep, version_or_tag(version, tag), progress=progress, workers=workers, message=message)
+        how = ty.CloneOptions(workers, progress)
+        result = table.clone(target, not deep, version_or_tag(version, tag), options=how, message=message)
     shown = redact(target)
     told = commit_told(
         shown, None, result, f"a {'deep' if deep else 'shallow'} clone of {session.shown_uri}", source=session.shown_uri, deep=deep

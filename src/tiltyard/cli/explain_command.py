@@ -101,7 +101,7 @@ def _failed(lines: list[ty.Table], begins: str) -> tuple[ty.Table, str] | None:
 
 
 def _ambiguous(which: str) -> ty.InvalidInput:
-    return ty.InvalidInput(f"Several transactions begin so, {which}.", argument="transaction", advice="Give more of the id.")
+    return ty.InvalidInput(f"Several transaction ids begin with that, {which}.", argument="transaction", advice="Give more of the id.")
 
 
 def _whole(transaction: str) -> str:

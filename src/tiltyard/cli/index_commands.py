@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+import tiltyard as ty
 from tiltyard.cli.command_session import Session, table_command
 from tiltyard.cli.messages import CommandMessage, Grid, commit_told, count, size
 from tiltyard.cli.option_types import Message, Tag, Version, pairs
@@ -64,7 +65,8 @@ def create(
     options = {key: _value(text) for key, text in pairs(option or [], "option").items()}
     table = session.open()
     with session.output.progress(f"indexing {column}") as progress:
-        result = table.indices.create(column, kind, name, replace=replace, options=options, progress=_staged(progress), message=message)
+        spec = ty.IndexSpec(kind, options, _staged(progress))
+        result = table.indices.create(column, spec, name, replace=replace, message=message)
     session.output.told(commit_told(session.shown_uri, table.branch, result))
 
 

@@ -149,7 +149,7 @@ def log(
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="How many snapshots.")] = 20,
     everything: Annotated[bool, typer.Option("--all", help="All snapshots.")] = False,
 ) -> None:
-    """Who changed which tables together, newest first."""
+    """Who changed which tables together, latest first."""
     with session.opened() as lake:
         found = lake.history(None if everything else limit)
     rows = [

@@ -34,7 +34,7 @@ def restore(session: LakeSession, file: File, replace: Replace = False) -> None:
     Exit code 0: done, also where something could not be known, which is said; 2: an error, and nothing was changed.
     """
     with session.output.progress("reading tables") as progress:
-        report = ty.Lake.restore(session.session.uri, file, replace=replace, progress=progress, **_where(session))
+        report = ty.Lake.restore(session.session.uri, file, options=ty.RecoveryOptions(replace, progress=progress), **_where(session))
     session.output.told(_recovered(report, session.shown_uri, "restored"))
 
 
@@ -42,7 +42,7 @@ def restore(session: LakeSession, file: File, replace: Replace = False) -> None:
 def rebuild(session: LakeSession, replace: Replace = False) -> None:
     """Make a new catalog for a lake whose catalog is lost, from what its files say of themselves: for when there is no backup."""
     with session.output.progress("reading tables") as progress:
-        report = ty.Lake.rebuild(session.session.uri, replace=replace, progress=progress, **_where(session))
+        report = ty.Lake.rebuild(session.session.uri, options=ty.RecoveryOptions(replace, progress=progress), **_where(session))
     session.output.told(_recovered(report, session.shown_uri, "rebuilt"))
 
 

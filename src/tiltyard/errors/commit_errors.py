@@ -134,7 +134,9 @@ class ContentionError(TiltyardError):
     """
 
     kind = "contention"
-    default_advice = "Nothing was committed. Batch small commits, or allow more retries."
+    default_advice = (
+        "Nothing was committed. Try again when fewer writers are at work, batch small commits, or raise the limits in ty.CommitOptions."
+    )
     retryable = True
 
     def __init__(

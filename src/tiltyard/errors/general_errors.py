@@ -135,7 +135,7 @@ class UnsafeStore(TiltyardError):
     """The store overwrites existing objects although told to create only: two writers could both win."""
 
     kind = "unsafe-store"
-    default_advice = "Nothing was committed. Use handler=ty.locks.LockHandler(ty.locks.PostgresLock(...)), or another store."
+    default_advice = "Nothing was committed. Use ty.Storage(handler=ty.locks.LockHandler(ty.locks.PostgresLock(...))), or another store."
 
     def __init__(self, what: str, *, store: str = "", advice: str | None = None) -> None:
         super().__init__(what, advice=advice)

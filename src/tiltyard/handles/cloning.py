@@ -8,12 +8,12 @@ from tiltyard.catalog.commit_store import decided_outside
 from tiltyard.errors import InvalidInput
 from tiltyard.handles.base import Handle
 from tiltyard.handles.history import Uri
-from tiltyard.options import CommitOptions, Storage, storage_of
+from tiltyard.options import CloneOptions, Storage, storage_of
 from tiltyard.transaction.race import CommitResult
-from tiltyard.verbs.clone import Cloning, Progress, clone_table
+from tiltyard.verbs.clone import Cloning, clone_table
 from tiltyard.verbs.engine.access import open_access
 from tiltyard.verbs.engine.arguments import version_number
-from tiltyard.verbs.engine.reexecution import commit_terms
+from tiltyard.verbs.engine.data_files import properties_with_message
 from tiltyard.verbs.table_refs import Branches, Tags
 
 
@@ -37,10 +37,8 @@ class CloneVerb(Handle):
         version: int | str | None = None,
         *,
         storage: Storage | None = None,
-        progress: Progress | None = None,
-        workers: int = 8,
+        options: CloneOptions | None = None,
         message: str | None = None,
-        commit: CommitOptions | None = None,
     ) -> CommitResult:
         """Creates a new table with the content of a version. Its first version has the same number.
 
@@ -53,10 +51,8 @@ class CloneVerb(Handle):
             shallow: whether to refer to files instead of copying them.
             version: the version to clone, by its number or a tag; by default this handle's.
             storage: of the target; by default that of this table.
-            progress: called with how many of how many bytes are copied.
-            workers: how many files are copied at a time.
-            message: a sentence for the history of the new table.
-            commit: properties for it; nothing else of it applies.
+            options: how files are copied, and properties for the history of the new table.
+            message: a sentence for that history.
 
         Raises:
             AlreadyExists: there is a table at the target.
@@ -73,5 +69,6 @@ class CloneVerb(Handle):
         if there.allowed_bases:
             raise InvalidInput("A clone says by itself where its files lie.", argument="storage", advice="Leave allowed_bases out.")
         target = decided_outside(open_access(target_uri, there), there.commit_store)
-        described, _ = commit_terms(commit, message)
-        return clone_table(access, file, target, Cloning(bool(shallow), workers, progress), described)
+        how = options or CloneOptions()
+        described = properties_with_message(how.properties, message)
+        return clone_table(access, file, target, Cloning(bool(shallow), how.workers, how.progress), described)

@@ -102,5 +102,5 @@ def backfill_of(backfill: Backfill | None, read_columns: Sequence[str] | None) -
     if read_columns is None:
         return backfill
     if backfill.read_columns is not None:
-        raise InvalidInput("Give read_columns= once.", argument="read_columns")
+        raise InvalidInput("read_columns is given twice: by itself and in backfill.", argument="read_columns")
     return Backfill(read_columns, backfill.schema, backfill.batch_size, backfill.progress, backfill.checkpoint)

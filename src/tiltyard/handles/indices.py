@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace as with_changes
 from functools import partial
-from typing import Any
 from uuid import UUID
 
 from tiltyard.errors import InvalidInput, NotFound
@@ -13,7 +12,7 @@ from tiltyard.format.manifest import decode_indices
 from tiltyard.format.manifest_file import ManifestFile
 from tiltyard.format.values import IndexMetadata
 from tiltyard.handles.base import Handle, shorthand
-from tiltyard.options import CommitOptions, WalSharding
+from tiltyard.options import CommitOptions, IndexSpec, WalSharding
 from tiltyard.transaction.race import CommitResult
 from tiltyard.verbs.engine.reexecution import ReexecutionPolicy, commit_terms
 from tiltyard.verbs.engine.row_deletion import dataset_at
@@ -47,12 +46,10 @@ class TableIndices(IndexReader):
     def create(
         self,
         column: str,
-        index_type: str,
+        index_type: str | IndexSpec,
         name: str | None = None,
         *,
         replace: bool = False,
-        options: Mapping[str, Any] | None = None,
-        progress: Progress | None = None,
         message: str | None = None,
         commit: CommitOptions | None = None,
     ) -> CommitResult:
@@ -64,11 +61,9 @@ class TableIndices(IndexReader):
             column: the column, ``"s.x"`` for a member of a struct.
             index_type: ``BTREE``, ``BITMAP``, ``LABEL_LIST``, ``NGRAM``, ``ZONEMAP``, ``BLOOMFILTER`` or ``RTREE``; ``INVERTED`` for
                 full text; ``IVF_FLAT``, ``IVF_PQ``, ``IVF_SQ``, ``IVF_RQ``, ``IVF_HNSW_FLAT``, ``IVF_HNSW_PQ`` or ``IVF_HNSW_SQ`` for
-                vectors.
+                vectors. An ``IndexSpec`` adds options, progress, and how to build it in other processes.
             name: what to call it; by default the column with ``_idx``, and a number where an index of another type has that name.
             replace: whether it may take the place of one with that name.
-            options: what pylance knows of this type, such as ``num_partitions``, ``metric`` or ``with_position``.
-            progress: called with the stage of the work, how much of it is done, and of how much or None.
             message: a sentence for the history.
             commit: properties, retries and deadline.
 
@@ -80,12 +75,14 @@ class TableIndices(IndexReader):
             InvalidInput: there is no such type or option, or the column cannot be indexed that way.
             RetryableConflict: its fragments were rewritten or its name was taken meanwhile, again and again.
         """
-        new = NewIndex(build_of(column, index_type, options, progress), name, replace)
+        spec = index_type if isinstance(index_type, IndexSpec) else IndexSpec(index_type)
+        kind = spec.type.upper() if isinstance(spec.type, str) else spec.type
+        new = NewIndex(Build(column, kind, dict(spec.options or {}), spec.progress), name, replace)
         described, policy = commit_terms(commit, message)
         table = self._table
 
         def work() -> tuple[CommitResult, ManifestFile]:
-            done = create_index(table._access, table._file, table._scheme, new, described, policy)
+            done = create_index(table._access, table._file, table._scheme, new, described, policy, spec.runner)
             return mended(table._access, done, table._scheme, described, policy)
 
         return table._commit(work)
@@ -165,7 +162,7 @@ class TableIndices(IndexReader):
             NotFound: there is no index of one of these names.
         """
         if isinstance(names, str):
-            raise InvalidInput("names are several; for one index use t.indices.extend.", argument="names")
+            raise InvalidInput("names is a list of index names; for one index use t.indices.extend.", argument="names")
         table = self._table
         chosen = names_of(table._file.manifest) if names is None else [*names]
         for name in chosen:
@@ -206,18 +203,6 @@ class IndexVerbs(Handle):
 
     create_index = shorthand("indices", TableIndices.create)
     drop_index = shorthand("indices", TableIndices.drop)
-
-
-def build_of(column: str, index_type: str, options: Mapping[str, Any] | None, progress: Progress | None = None) -> Build:
-    """What is to be built, as a caller says it.
-
-    Raises:
-        InvalidInput: options are no mapping.
-    """
-    if options is not None and not isinstance(options, Mapping):
-        raise InvalidInput(f"options is a mapping, not a {type(options).__name__}.", argument="options")
-    kind = index_type.upper() if isinstance(index_type, str) else index_type
-    return Build(column, kind, dict(options or {}), progress)
 
 
 def _last(results: list[CommitResult]) -> CommitResult:

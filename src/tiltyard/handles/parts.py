@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
 
 from tiltyard.errors import InvalidInput
-from tiltyard.format.manifest_file import ManifestFile
 from tiltyard.handles.base import Handle
-from tiltyard.handles.indices import build_of
 from tiltyard.handles.pieces import PieceVerbs
 from tiltyard.options import Backfill, CommitOptions
 from tiltyard.transaction.race import CommitResult
@@ -20,8 +18,6 @@ from tiltyard.verbs.distributed.column_tasks import ColumnWorker, add_columns_of
 from tiltyard.verbs.distributed.compact_tasks import CompactRunner
 from tiltyard.verbs.distributed.row_tasks import RowPlan, Worker, change_rows
 from tiltyard.verbs.engine.reexecution import commit_terms
-from tiltyard.verbs.indices.build_index import IndexRunner, NewIndex, create_index
-from tiltyard.verbs.indices.optimize_indices import mended
 
 
 class DistributedVerbs(PieceVerbs):
@@ -72,42 +68,6 @@ class DistributedVerbs(PieceVerbs):
         described, policy = commit_terms(commit, message)
         table = self._table
         return table._commit(lambda: compact_table(table._access, table._file, table._scheme, compaction, described, policy, runner))
-
-    def create_index(
-        self,
-        runner: IndexRunner,
-        column: str,
-        index_type: str,
-        name: str | None = None,
-        *,
-        replace: bool = False,
-        options: Mapping[str, Any] | None = None,
-        message: str | None = None,
-        commit: CommitOptions | None = None,
-    ) -> CommitResult:
-        """``t.indices.create``, with segments built elsewhere, each over some fragments.
-
-        A vector index is built in this process all the same.
-
-        Args:
-            runner: is given a task and returns the segments that ``task.segment(fragments)`` made, over all fragments, each once.
-            column: the column to index.
-            index_type: such as ``"BTREE"``, ``"BITMAP"`` or ``"INVERTED"``.
-            name: what it is called; the column's name with ``_idx`` by default.
-            replace: whether it may take the place of an index of that name.
-            options: what else this type of index takes.
-            message: a sentence for the history.
-            commit: properties, retries and deadline.
-        """
-        new = NewIndex(build_of(column, index_type, options), name, replace)
-        described, policy = commit_terms(commit, message)
-        table = self._table
-
-        def work() -> tuple[CommitResult, ManifestFile]:
-            done = create_index(table._access, table._file, table._scheme, new, described, policy, runner)
-            return mended(table._access, done, table._scheme, described, policy)
-
-        return table._commit(work)
 
     def add_columns(
         self, columns: pa.Schema, worker: ColumnWorker, *, message: str | None = None, commit: CommitOptions | None = None

@@ -100,7 +100,12 @@ class TableMaintenance(Upkeep):
         """Renames manifests from V1 to V2 names; returns how many. Only while nothing else uses the table."""
         table = self._table
         if table.branch is not None:
-            raise UnsupportedFeature("Names are migrated from the main branch.", feature="migration", writing=True)
+            raise UnsupportedFeature(
+                "The names of manifests are migrated on the main branch only.",
+                advice="Open the table without branch=.",
+                feature="migration",
+                writing=True,
+            )
         count = migrate_names(table._access)
         table._move(table._file, Scheme.V2)
         table._lance = None  # pylance knows the version by its old name

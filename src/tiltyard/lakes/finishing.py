@@ -42,7 +42,11 @@ def is_certain(lake: LakeBase, transaction: str) -> bool:
     if _waits(lake, transaction):
         recover(lake)
         if _waits(lake, transaction):
-            raise StorageError(f"Transaction {transaction} is in the catalog, but the store does not let it be finished.", transient=True)
+            raise StorageError(
+                f"Transaction {transaction} is in the catalog, but the store does not let it be finished.",
+                advice="Ask again once the store takes writes.",
+                transient=True,
+            )
     return lake.catalog.transaction(transaction) is not None
 
 

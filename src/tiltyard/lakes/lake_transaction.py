@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
-from functools import partial
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 from tiltyard.catalog.lake_values import Cut, Publication, TableHead
 from tiltyard.catalog.marks import remove_owner, write_owner
@@ -22,19 +21,15 @@ from tiltyard.lakes.branches.table_branches import forked
 from tiltyard.lakes.commit_transaction import StagedTable, StagedTransaction
 from tiltyard.lakes.finishing import finish_before
 from tiltyard.lakes.lake_tables import TransactionTable
+from tiltyard.lakes.new_tables import NewTables
 from tiltyard.lakes.spark_door import TransactionDoor
 from tiltyard.lakes.table_names import directory_of, full_name, shown
-from tiltyard.options import CommitOptions, OnDuplicate, TableOptions
 from tiltyard.transaction.verify import transaction_id
-from tiltyard.verbs.distributed.commit_files import create_from_pieces
-from tiltyard.verbs.distributed.write_tasks import Piece, WriteTask
-from tiltyard.verbs.engine.data_files import properties_with_message
-from tiltyard.verbs.engine.reexecution import Committed, commit_terms
+from tiltyard.verbs.engine.reexecution import Committed
 from tiltyard.verbs.engine.staged_access import StagedAccess, staged_access
-from tiltyard.verbs.write import NewTable, Writing, create_table
 
 
-class LakeTransaction(StagedTransaction, TransactionDoor):
+class LakeTransaction(StagedTransaction, TransactionDoor, NewTables[TransactionTable]):
     """A transaction over any number of tables. ``Lake.transaction`` begins it.
 
     Attributes:
@@ -93,60 +88,6 @@ class LakeTransaction(StagedTransaction, TransactionDoor):
         touched.access = staged
         touched.scope = TableScope(self._scope, touched.id, shown(touched.name))
         touched.handle = TransactionTable(touched.scope, staged, touched.file, scheme)
-
-    def create_table(
-        self,
-        name: str,
-        data_or_schema: Any,
-        *,
-        primary_key: Sequence[str] | None = None,
-        stable_row_ids: bool = False,
-        options: TableOptions | None = None,
-    ) -> TransactionTable:
-        """Creates a table with the commit; arguments are those of ``Lake.create_table``.
-
-        Raises:
-            AlreadyExists: the name is taken.
-            InvalidInput: the options ask for V1 names of manifests, which a lake does not have.
-        """
-        given = options or TableOptions()
-        new = NewTable.of(primary_key, stable_row_ids, given)
-        if new.scheme is not Scheme.V2:
-            raise InvalidInput("Tables of a lake have V2 names of manifests.", argument="manifest_naming")
-        described = properties_with_message(given.properties, given.message)
-        how = Writing(given.files, given.on_duplicate)
-        return self._make_table(name, "", lambda access: create_table(access, data_or_schema, new, described, how))
-
-    def create_table_from_pieces(
-        self,
-        name: str,
-        task: WriteTask,
-        pieces: Iterable[Piece | None],
-        *,
-        on_duplicate: OnDuplicate = "error",
-        leftovers: bool = False,
-        message: str | None = None,
-        commit: CommitOptions | None = None,
-    ) -> TransactionTable:
-        """Creates a table with the commit, from files that other processes wrote.
-
-        Args:
-            name: what it is called.
-            task: made by ``Lake.new_table_task``, which says where, and what the table is like.
-            pieces: what ``task.write`` returned.
-            on_duplicate: what to do, with a primary key, about duplicate keys.
-            leftovers: as for ``t.distributed.append``.
-            message: a sentence for the history.
-            commit: properties for it; nothing else of it applies.
-
-        Raises:
-            AlreadyExists: the name is taken.
-        """
-        if not isinstance(task, WriteTask) or not task.table_id:
-            raise InvalidInput("The task was not made for a new table of a lake.", argument="task", advice="Use lake.new_table_task().")
-        described, _ = commit_terms(commit, message)
-        make = partial(create_from_pieces, task=task, pieces=pieces, on_duplicate=on_duplicate, properties=described, leftovers=leftovers)
-        return self._make_table(name, task.table_id, make)
 
     def _make_table(self, name: str, table_id: str, make: Callable[[StagedAccess], Committed]) -> TransactionTable:
         full = full_name(name)
@@ -272,7 +213,9 @@ class LakeTransaction(StagedTransaction, TransactionDoor):
         """Throws everything away. Nothing of it was ever visible."""
         if self._scope.state == "in doubt":
             raise InvalidInput(
-                f"Whether {self.id} was committed is not known, so nothing of it can be thrown away.", argument="transaction"
+                f"Whether {self.id} was committed is not known, so it cannot be rolled back.",
+                advice="Call commit() again, or lake.outcome(id).",
+                argument="transaction",
             )
         self._scope.check_open()
         self._scope.state = "rolled back"

@@ -1,27 +1,115 @@
-"""New tables of a lake whose rows other processes write."""
+"""New tables of a lake: from rows, or from files that other processes wrote."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, cast
+from functools import partial
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 import pyarrow as pa
 
 from tiltyard.catalog.lake_values import TableHead
 from tiltyard.catalog.marks import write_owner
-from tiltyard.errors import AlreadyExists, InvalidInput
+from tiltyard.errors import AlreadyExists, ExpectedVersionMismatch, InvalidInput
+from tiltyard.format.names import Scheme
 from tiltyard.lakes.table_names import directory_of, full_name, shown
-from tiltyard.options import CommitOptions, OnDuplicate, TableOptions
+from tiltyard.options import CommitOptions, TableOptions
+from tiltyard.verbs.distributed.commit_files import create_from_pieces
 from tiltyard.verbs.distributed.write_tasks import Piece, WriteTask, new_task
+from tiltyard.verbs.engine.data_files import properties_with_message
+from tiltyard.verbs.engine.reexecution import Committed, commit_terms
+from tiltyard.verbs.engine.staged_access import StagedAccess
+from tiltyard.verbs.write import NewTable, Writing, create_table
 
 if TYPE_CHECKING:
     from tiltyard.lake import Lake
     from tiltyard.lakes.lake_tables import LakeTable
 
 
-class LakePieces:
-    """A lake, as far as others write for it. For tables that are there see ``t.distributed.write_task``."""
+Made_co = TypeVar("Made_co", covariant=True)
+
+
+class NewTables(ABC, Generic[Made_co]):
+    """Makes tables: in a transaction, when it is committed; as a verb of the lake, at once."""
+
+    @abstractmethod
+    def _make_table(self, name: str, table_id: str, make: Callable[[StagedAccess], Committed]) -> Made_co:
+        """Gives a new table its name and its first version; with an id, the directory that pieces were written to."""
+
+    def create_table(
+        self,
+        name: str,
+        data_or_schema: Any,
+        *,
+        primary_key: Sequence[str] | None = None,
+        stable_row_ids: bool = False,
+        options: TableOptions | None = None,
+    ) -> Made_co:
+        """Makes a table. In a transaction it appears with the commit.
+
+        Args:
+            name: what it is called, with dots between namespaces.
+            data_or_schema: rows, or a ``pyarrow.Schema`` for an empty table.
+            primary_key: columns that identify a row, in this order; they are stored as not null.
+            stable_row_ids: rows keep their id when they are moved.
+            options: what else is decided now: config, file format, the message of the first version.
+
+        Raises:
+            AlreadyExists: the name is taken.
+            InvalidInput: the options ask for V1 names of manifests, which a lake does not have.
+        """
+        given = options or TableOptions()
+        new = NewTable.of(primary_key, stable_row_ids, given)
+        if new.scheme is not Scheme.V2:
+            raise InvalidInput("Tables of a lake have V2 names of manifests.", argument="manifest_naming")
+        described = properties_with_message(given.properties, given.message)
+        how = Writing(given.files, given.on_duplicate)
+        return self._make_table(name, "", lambda access: create_table(access, data_or_schema, new, described, how))
+
+    def create_table_from_pieces(
+        self,
+        name: str,
+        task: WriteTask,
+        pieces: Iterable[Piece | None],
+        *,
+        leftovers: bool = False,
+        message: str | None = None,
+        commit: CommitOptions | None = None,
+    ) -> Made_co:
+        """Makes a table from files that other processes wrote. In a transaction it appears with the commit.
+
+        Args:
+            name: what it is called.
+            task: made by ``Lake.new_table_task``, which says where, and what the table is like.
+            pieces: what ``task.write`` returned.
+            leftovers: as for ``t.distributed.append``.
+            message: a sentence for the history.
+            commit: properties for it; nothing else of it applies.
+
+        Raises:
+            AlreadyExists: the name is taken.
+            KeyConflict: a duplicate key, unless the task's options allow them; nothing was made.
+        """
+        if not isinstance(task, WriteTask) or not task.table_id:
+            raise InvalidInput("The task was not made for a new table of a lake.", argument="task", advice="Use lake.new_table_task().")
+        described, _ = commit_terms(commit, message)
+        make = partial(create_from_pieces, task=task, pieces=pieces, properties=described, leftovers=leftovers)
+        return self._make_table(name, task.table_id, make)
+
+
+class LakePieces(NewTables["LakeTable"]):
+    """A lake, as far as tables are made in it. For tables that are there see ``t.distributed.write_task``."""
+
+    def _make_table(self, name: str, table_id: str, make: Callable[[StagedAccess], Committed]) -> LakeTable:
+        lake = cast("Lake", self)
+        try:
+            with lake.transaction() as tx:
+                tx._make_table(name, table_id, make)
+        except ExpectedVersionMismatch as error:  # another writer took the name between our look and our commit
+            raise AlreadyExists(f"There is a table {name!r} in the lake already.", name=name) from error
+        return lake.table(name)
 
     def new_table_task(
         self,
@@ -48,28 +136,3 @@ class LakePieces:
         task = new_task(access, schema, primary_key, stable_row_ids, options)
         write_owner(access, lake.marks_of(head, lake.branch, cut.snapshot), cut.line)
         return replace(task, table_id=identity)
-
-    def create_table_from_pieces(
-        self,
-        name: str,
-        task: WriteTask,
-        pieces: Iterable[Piece | None],
-        *,
-        on_duplicate: OnDuplicate = "error",
-        leftovers: bool = False,
-        message: str | None = None,
-        commit: CommitOptions | None = None,
-    ) -> LakeTable:
-        """Creates a table from files that other processes wrote, in a transaction of its own.
-
-        Arguments are those of ``LakeTransaction.create_table_from_pieces``.
-
-        Raises:
-            AlreadyExists: the name is taken.
-        """
-        lake = cast("Lake", self)
-        if not isinstance(task, WriteTask):
-            raise InvalidInput(f"A {type(task).__name__} is no task.", argument="task", advice="Use lake.new_table_task().")
-        with lake.transaction() as tx:
-            tx.create_table_from_pieces(name, task, pieces, on_duplicate=on_duplicate, leftovers=leftovers, message=message, commit=commit)
-        return lake.table(name)

@@ -303,7 +303,7 @@ def _checked_root(where: LakeLocation, catalog: Catalog, facts: Body) -> LakeLoc
             root=str(known),
             lake=str(facts["id"]),
             catalog=str(where.catalog),
-            advice="Leave root= away.",
+            advice="Leave root= out.",
         )
     catalog.amend({"root": where.root})  # all of it was moved: its claim came with it, and is gone from where it was
     return where

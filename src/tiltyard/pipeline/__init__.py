@@ -142,7 +142,7 @@ class Pipeline:
         return Runner(self.spec, lake, Spark(spark, self.spec.name, self.spec.spark), observer)
 
     def runs(self, *, lake: Lake | str | None = None, limit: int | None = None) -> Sequence[dict[str, Any]]:
-        """Reports of earlier runs, newest first."""
+        """Reports of earlier runs, latest first."""
         with _Opened(self.spec, lake, create=False) as opened:
             return runs(opened, self.spec.name, limit)
 

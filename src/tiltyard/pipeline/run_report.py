@@ -210,7 +210,7 @@ def store_again(lake: ty.Lake, report: RunReport) -> None:
 
 
 def runs(lake: ty.Lake, pipeline: str | None = None, limit: int | None = None) -> Sequence[dict[str, Any]]:
-    """Reports of earlier runs, newest first."""
+    """Reports of earlier runs, latest first."""
     if RUNS not in lake.tables():
         return []
     rows = lake.table(RUNS).to_arrow(filter=None if pipeline is None else f"pipeline = {quoted(pipeline)}")

@@ -41,10 +41,12 @@ class SparkReader:
 
     @property
     def version(self) -> int:
+        """The version this handle is at."""
         return self.table.version
 
     @property
     def schema(self) -> pa.Schema:
+        """The Arrow schema of this version."""
         return self.table.schema
 
     def refresh(self) -> Self:
@@ -72,7 +74,7 @@ class SparkReader:
         return data_frame(self.session, self.table, version=version, timestamp=timestamp, options=options)
 
     def history(self, limit: int | None = None) -> DataFrame:
-        """Who committed what, newest first, as a data frame."""
+        """Who committed what, latest first, as a data frame."""
         from tiltyard.spark.read.reading_tables import history_frame
 
         return history_frame(self.session, self.table.refresh(), limit)
@@ -350,12 +352,12 @@ class SparkTable(SparkReader):
     def create_index(
         self,
         column: str,
-        index_type: str,
+        index_type: str | ty.IndexSpec,
         name: str | None = None,
         *,
         replace: bool = False,
-        options: Mapping[str, Any] | None = None,
         message: str | None = None,
+        commit: ty.CommitOptions | None = None,
     ) -> ty.CommitResult:
         """Builds an index, in segments of some fragments each, while others write.
 
@@ -363,14 +365,15 @@ class SparkTable(SparkReader):
 
         Args:
             column: the column to index.
-            index_type: such as ``"BTREE"``, ``"BITMAP"``, ``"INVERTED"`` or ``"IVF_PQ"``.
+            index_type: such as ``"BTREE"``, ``"BITMAP"``, ``"INVERTED"`` or ``"IVF_PQ"``; a ``ty.IndexSpec`` adds options.
             name: what to call it; by default the column with ``_idx``.
             replace: whether it may take the place of one with that name.
-            options: what pylance knows of this type, such as ``num_partitions``.
             message: a sentence for the history.
+            commit: properties, retries and deadline.
         """
-        how = {"name": name, "replace": replace, "options": options, "message": message}
-        return create_index(self.session, self.table.refresh(), column, index_type, how, self.work)
+        spec = index_type if isinstance(index_type, ty.IndexSpec) else ty.IndexSpec(index_type)
+        how = {"name": name, "replace": replace, "message": message, "commit": commit}
+        return create_index(self.session, self.table.refresh(), column, spec, how, self.work)
 
 
 class _Overwriting(NamedTuple):

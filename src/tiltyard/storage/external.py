@@ -213,7 +213,7 @@ class ExternalHandler:
                 return self._ledger.claim(claim, data)
             except UnfinishedError:
                 store.finish()
-        raise StorageError(f"A version below {claim.path} is never finished.", name=claim.path, transient=True)
+        raise StorageError(f"{claim.path} waits for an earlier version that does not get finished.", name=claim.path, transient=True)
 
 
 def finalize(store: ObjectStore, claim: VersionClaim, conditional: bool) -> bool | None:

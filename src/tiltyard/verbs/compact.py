@@ -166,7 +166,7 @@ def _written_elsewhere(access: TableAccess, manifest: Manifest, compaction: Comp
         tasks = _planned(dataset_at(access, manifest), manifest, compaction)
     groups = [_group(task, manifest) for task in run_tasks(scan_task(access, manifest), tasks, runner)] if tasks else []
     if len(groups) < len(tasks):
-        raise InvalidInput(f"Of {len(tasks)} groups {len(groups)} were rewritten.", argument="runner")
+        raise InvalidInput(f"The runner returned {len(groups)} results for {len(tasks)} tasks.", argument="runner")
     return groups
 
 

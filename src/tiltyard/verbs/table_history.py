@@ -82,7 +82,7 @@ def describe(log: VersionLog, version: int, scheme: Scheme) -> HistoryEntry:
 
 
 def history(access: TableAccess, limit: int | None = None) -> Iterator[HistoryEntry]:
-    """Entries, newest first."""
+    """Entries, latest first."""
     found = sorted(access.log.versions(), key=lambda name: -name.version)
     for name in found if limit is None else found[: max(limit, 0)]:
         yield describe(access.log, name.version, name.scheme)

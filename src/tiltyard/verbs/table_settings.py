@@ -42,7 +42,7 @@ def changes(values: object, replace: bool, argument: str) -> UpdateMap:
             raise InvalidInput(f"Settings are texts by key, not {key!r}: {value!r}.", argument=argument)
         check_encodes(check_text(key, "The name of a setting", argument) + (value or ""), "A setting", argument)
         if replace and value is None:
-            raise InvalidInput(f"{key!r} is None: what is not named goes anyway.", argument=argument)
+            raise InvalidInput(f"{key!r} is None, but replace=True removes every key that is not named.", argument=argument)
     if not values and not replace:
         raise InvalidInput("There is no setting to change.", argument=argument)
     return UpdateMap(tuple(values.items()), replace)

@@ -10,7 +10,7 @@ from tests.proofs.lakewalk.acting import Walk, deed, told
 from tests.proofs.lakewalk.catalog_deeds import cast_shadow
 from tests.proofs.lakewalk.model import MAIN, Line, State, Tab, Tag
 from tests.proofs.lakewalk.world import DONE, Broken, Site, pick, rows_of
-from tests.support.lakes import stored
+from tests.support.lakes import recovering
 from tiltyard.errors import AlreadyExists, TiltyardError
 from tiltyard.lake import Lake
 
@@ -43,11 +43,11 @@ def recover_catalog(walk: Walk, random: Random) -> str:
         return "not now"
     site.forget_handles()
     cast_shadow(site, "it was live when the catalog was recovered")
-    arguments = stored({"runtime": walk.world.runtime, **site.shelf.arguments})
+    given = {"runtime": walk.world.runtime, **site.shelf.arguments}
     call: Any = (
-        (lambda **more: Lake.rebuild(site.shelf.uri, **arguments, **more))
+        (lambda **more: Lake.rebuild(site.shelf.uri, **recovering(given, **more)))
         if rebuild
-        else (lambda **more: Lake.restore(site.shelf.uri, backup, **arguments, **more))
+        else (lambda **more: Lake.restore(site.shelf.uri, backup, **recovering(given, **more)))
     )
     there = not site.lost
     end, report = walk.world.perform(site, lambda state: state, lambda: call(replace=there), plan)

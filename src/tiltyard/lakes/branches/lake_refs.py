@@ -203,7 +203,7 @@ class LakeBranches:
         """
         check_ref(name, "branch")
         if name == MAIN:
-            raise InvalidInput("main is the line of history that is there from the beginning.", argument="name")
+            raise InvalidInput("The branch main exists from the beginning.", argument="name")
         shot = self._lake.snapshot(at)
         now = self._lake.catalog.runtime.clock.now().isoformat()
         key, tip = BRANCHES + name, tip_key(name)
@@ -242,7 +242,7 @@ class LakeBranches:
             ContentionError: others write to it all the time.
         """
         if name == MAIN:
-            raise InvalidInput("main is the line of history that is there from the beginning; it stays.", argument="name")
+            raise InvalidInput("The branch main cannot be deleted.", argument="name")
         for _ in range(_TRIES):
             gone = self[name]
             if self._delete(name, gone):

@@ -7,10 +7,13 @@ import os
 import socket
 from typing import Literal, cast
 
+from tiltyard.errors import InvalidInput
 from tiltyard.lakes.opening import lake_storage
-from tiltyard.lakes.recovery.reconstruct import Progress
 from tiltyard.lakes.recovery.restoring import LakeRecoveryReport, Make, RestoreTarget, rebuild_lake, restore_lake
-from tiltyard.options import Storage
+from tiltyard.options import RecoveryOptions, Storage
+
+Uri = str | os.PathLike[str]
+CatalogKind = Literal["sqlite", "manifest"]
 
 
 class Recoverable:
@@ -19,15 +22,13 @@ class Recoverable:
     @classmethod
     def restore(
         cls,
-        uri: str | os.PathLike[str],
-        backup: str | os.PathLike[str],
+        uri: Uri,
+        backup: Uri,
         *,
-        root: str | os.PathLike[str] | None = None,
-        catalog: Literal["sqlite", "manifest"] | None = None,
-        replace: bool = False,
+        root: Uri | None = None,
+        catalog: CatalogKind | None = None,
         storage: Storage | None = None,
-        author: str | None = None,
-        progress: Progress | None = None,
+        options: RecoveryOptions | None = None,
     ) -> LakeRecoveryReport:
         """Restores a lake's catalog from a backup, and adopts what its tables got since.
 
@@ -39,31 +40,22 @@ class Recoverable:
             backup: a file that ``Lake.backup`` wrote.
             root: where the tables live; where the backup says they do by default.
             catalog: as for ``open``.
-            replace: whether a catalog that is there may be replaced.
             storage: as for ``open``.
-            author: who restores it.
-            progress: called with how many of how many tables were read.
+            options: whether a catalog that is there may be replaced, who does it, and whom to tell how far it is.
 
         Raises:
             CorruptTable: the backup is cut short or changed. Nothing was changed.
             AlreadyExists: there is a catalog, and ``replace`` is false.
             OwnershipError: the root, or the catalog, belongs to another lake.
         """
-        target = RestoreTarget(uri, root, catalog, lake_storage(storage), author or somebody(), replace)
-        return restore_lake(target, backup, cast("Make", cls), progress or _quiet)
+        how = options or RecoveryOptions()
+        return restore_lake(_target(uri, root, catalog, storage, how), backup, cast("Make", cls), how.progress or _quiet)
 
     @classmethod
     def rebuild(
-        cls,
-        uri: str | os.PathLike[str],
-        *,
-        root: str | os.PathLike[str] | None = None,
-        catalog: Literal["sqlite", "manifest"] | None = None,
-        replace: bool = False,
-        storage: Storage | None = None,
-        author: str | None = None,
-        progress: Progress | None = None,
-    ) -> LakeRecoveryReport:
+        cls, uri: Uri, *, root: Uri | None = None, catalog: CatalogKind | None = None, storage: Storage | None = None,
+        options: RecoveryOptions | None = None,
+    ) -> LakeRecoveryReport:  # fmt: skip
         """Makes a new catalog for a lake from what its files say; for when there is no backup.
 
         Tables that carry the marks of this lake are taken in with their names, snapshots, tags and branches as far as these are known;
@@ -75,8 +67,14 @@ class Recoverable:
             OwnershipError: no lake has claimed the root, or the catalog belongs to another lake.
             AlreadyExists: there is a catalog, and ``replace`` is false.
         """
-        target = RestoreTarget(uri, root, catalog, lake_storage(storage), author or somebody(), replace)
-        return rebuild_lake(target, cast("Make", cls), progress or _quiet)
+        how = options or RecoveryOptions()
+        return rebuild_lake(_target(uri, root, catalog, storage, how), cast("Make", cls), how.progress or _quiet)
+
+
+def _target(uri: Uri, root: Uri | None, catalog: CatalogKind | None, storage: Storage | None, how: RecoveryOptions) -> RestoreTarget:
+    if not isinstance(how, RecoveryOptions):
+        raise InvalidInput(f"options is a ty.RecoveryOptions, not a {type(how).__name__}.", argument="options")
+    return RestoreTarget(uri, root, catalog, lake_storage(storage), how.author or somebody(), bool(how.replace))
 
 
 def _quiet(done: int, total: int) -> None:

@@ -200,7 +200,7 @@ def _refuse_taken(where: LakeLocation, records: Records, lake: str, source: str,
         raise AlreadyExists(
             f"There is a catalog of this lake at {records.url}.",
             name=records.url,
-            advice="Pass replace=True (--replace) to put another one in its place.",
+            advice="Pass options=ty.RecoveryOptions(replace=True), or --replace, to put another one in its place.",
         )
 
 

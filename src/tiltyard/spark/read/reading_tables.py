@@ -52,7 +52,7 @@ def _options(table: ty.TableReader) -> dict[str, str] | None:
 
 
 def history_frame(spark: SparkSession, table: ty.TableReader, limit: int | None) -> DataFrame:
-    """The history, newest first."""
+    """The history, latest first."""
     columns = "version bigint, timestamp timestamp, operation string, message string, writer string, transaction_id string, rows bigint"
     rows = [
         (entry.version, entry.timestamp, entry.operation, entry.message, entry.writer, entry.transaction_id, entry.rows)

@@ -238,7 +238,11 @@ def _put_together(pinned: ty.distributed.Pinned, outcomes: Sequence[TaskResult])
         distinct = _check_source(pinned, outcomes)
         _refuse_failing(pinned, outcomes)
         if any(outcome.doubled for outcome in outcomes):
-            raise ty.InvalidInput("A row of the table matches several rows of the source.", argument="source")
+            raise ty.InvalidInput(
+                "A row of the table matches several rows of the source.",
+                argument="source",
+                advice="Keep one row for each key in the source.",
+            )
         taken = join_rows(outcome.taken for outcome in outcomes)
     except ty.TiltyardError:
         if pieces:

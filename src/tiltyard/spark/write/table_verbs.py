@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -133,12 +134,12 @@ def compact(spark: SparkSession, table: ty.TableWriter, how: Mapping[str, Any], 
 
 
 def create_index(
-    spark: SparkSession, table: ty.TableWriter, column: str, index_type: str, how: Mapping[str, Any], work: Work
+    spark: SparkSession, table: ty.TableWriter, column: str, spec: ty.IndexSpec, how: Mapping[str, Any], work: Work
 ) -> ty.CommitResult:
     """Creates an index. Small tables and vector indices, whose parts learn from all rows, are done by the driver."""
     if table.count_rows() <= work.driver_rows and work.driver_bytes:
         work.begin("indexing on the driver")
-        return table.indices.create(column, index_type, **how)
+        return table.indices.create(column, spec, **how)
 
     def runner(task: IndexTask) -> list[Any]:
         groups = task.scan.groups(work.tasks(spark))
@@ -151,4 +152,4 @@ def create_index(
         work.begin("committing")
         return made
 
-    return table.distributed.create_index(runner, column, index_type, **how)
+    return table.indices.create(column, replace(spec, runner=runner), **how)

@@ -179,7 +179,7 @@ def commit_pieces(
         ConflictError: what the rules say.
     """
     commit = how.commit(how.numbered(epoch))
-    told: dict[str, Any] = {"message": how.message, "commit": commit, "on_duplicate": how.on_duplicate, "leftovers": True}
+    told: dict[str, Any] = {"message": how.message, "commit": commit, "leftovers": True}
     if task.kind == "create":
         try:
             _create(target, task, pieces, told)
@@ -187,6 +187,7 @@ def commit_pieces(
         except AlreadyExists:  # somebody made it meanwhile; whether that is a table for these rows has to be seen
             task = _for_the_one_there(target.open_latest(), task, overwrite=overwrite)
     table = target.open_latest()
+    told["on_duplicate"] = how.on_duplicate
     if task.kind == "overwrite":
         table.distributed.overwrite(task, pieces, **told)
     else:

@@ -129,7 +129,7 @@ def fitting_batch(batch: object, schema: pa.Schema, rows: int, argument: str) ->
     if not isinstance(batch, pa.RecordBatch):
         raise InvalidInput(f"The function must return a RecordBatch, not {type(batch).__name__}.", argument=argument)
     if batch.num_rows != rows:
-        raise InvalidInput(f"The function made {batch.num_rows} rows of {rows}.", argument=argument)
+        raise InvalidInput(f"The function returned {batch.num_rows} rows for a batch of {rows}.", argument=argument)
     if sorted(batch.schema.names) != sorted(schema.names):
         made, wanted = ", ".join(batch.schema.names)[:80], ", ".join(schema.names)[:80]
         raise InvalidInput(f"The columns are {made}, not {wanted}.", argument=argument)

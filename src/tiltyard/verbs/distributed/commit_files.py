@@ -145,10 +145,9 @@ def overwrite_pieces(
 
 
 def create_from_pieces(
-    access: TableAccess, task: WriteTask, pieces: Iterable[Piece | None], on_duplicate: OnDuplicate, properties: Mapping[str, str],
-    *, leftovers: bool,
-) -> Committed:  # fmt: skip
-    """Makes a table of pieces."""
+    access: TableAccess, task: WriteTask, pieces: Iterable[Piece | None], properties: Mapping[str, str], *, leftovers: bool
+) -> Committed:
+    """Makes a table of pieces. Whether their keys must differ was said when the task was made."""
     _check_kind(task, "create")
     work = settled(pieces)
     _check_own(task, work)
@@ -158,7 +157,7 @@ def create_from_pieces(
     if access.log.head() is not None:
         raise AlreadyExists.table(access.store.uri)
     access.ensure_safe()
-    if on_duplicate == "error":
+    if task.key is not None:
         _check_distinct(access, task, work)
     operation = Overwrite(
         fragments=work.fragments, schema=task.fields, schema_metadata=dict(task.metadata), config_upsert_values=new.config

@@ -190,7 +190,9 @@ def pack_rows(addresses: Any) -> dict[int, bytes]:
     found.add(addresses if isinstance(addresses, pa.Array | pa.ChunkedArray) else pa.array(addresses, pa.uint64()))
     packed = found.by_fragment()
     if sum(map(len, packed.values())) < len(found):
-        raise InvalidInput("A row of the table matches several rows of the source.", argument="source")
+        raise InvalidInput(
+            "A row of the table matches several rows of the source.", argument="source", advice="Keep one row for each key in the source."
+        )
     return {number: encode_roaring(rows) for number, rows in packed.items()}
 
 
@@ -205,7 +207,11 @@ def join_rows(parts: Iterable[Mapping[int, bytes]]) -> dict[int, bytes]:
         for number, packed in part.items():
             rows, known = BitMap.deserialize(packed), found.get(number)
             if known is not None and known & rows:
-                raise InvalidInput("A row of the table matches several rows of the source.", argument="source")
+                raise InvalidInput(
+                    "A row of the table matches several rows of the source.",
+                    argument="source",
+                    advice="Keep one row for each key in the source.",
+                )
             found[number] = rows if known is None else known | rows
     return {number: encode_roaring(rows) for number, rows in found.items()}
 

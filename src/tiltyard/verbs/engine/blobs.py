@@ -17,8 +17,11 @@ from tiltyard.interfaces import ObjectStore
 from tiltyard.verbs.engine.access import TableAccess
 from tiltyard.verbs.engine.pylance import lance_errors, open_dataset
 
-_BESIDE: Final = pa.array([1, 2], pa.uint8())
-"""Kinds of blobs that lie in a file beside: several in one, or one alone. The others are inside the data file, or anywhere by URI."""
+_BESIDE: Final = (1, 2)
+"""Kinds of blobs that lie in a file beside: several in one, or one alone. The others are inside the data file, or anywhere by URI.
+
+No Arrow array: making one imports pandas, where it is installed, and this module is imported with the package.
+"""
 
 _BLOB_BATCH: Final = 64
 """Rows that are in memory at a time while blobs are read as bytes."""
@@ -94,7 +97,7 @@ def _beside(access: TableAccess, version: int, column: str) -> set[tuple[int, in
         for batch in open_dataset(access, version).scanner(columns=[column], with_row_address=True).to_batches():
             described = batch.column(column)
             kinds, numbers = (pc.struct_field(described, name) for name in ("kind", "blob_id"))
-            aside = pc.is_in(kinds, value_set=_BESIDE)
+            aside = pc.is_in(kinds, value_set=pa.array(_BESIDE, pa.uint8()))
             fragments = pc.shift_right(batch.column("_rowaddr"), pa.scalar(32, pa.uint64()))
             found.update(zip(fragments.filter(aside).to_pylist(), numbers.filter(aside).to_pylist(), strict=True))
     return found
