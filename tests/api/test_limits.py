@@ -20,7 +20,7 @@ MOST_TO_MAKE: Final = 8
 MAKING: Final = {
     "create", "open", "clone", "create_index", "create_table", "create_table_from_pieces", "new_table", "restore", "rebuild",
 }  # fmt: skip
-MEMBERS: Final = 33
+MEMBERS: Final = 34
 """Members of a table, beside the shorthands."""
 SHORTHANDS: Final = (
     "check", "cleanup", "compact", "config", "create_index", "drop_index", "list_indices", "scan_task", "update_config",
