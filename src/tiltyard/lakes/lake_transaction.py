@@ -22,8 +22,21 @@ from tiltyard.lakes.branches.table_branches import forked
 from tiltyard.lakes.commit_transaction import StagedTable, StagedTransaction
 from tiltyard.lakes.finishing import finish_before
 from tiltyard.lakes.lake_tables import TransactionTable
+from tiltyard.lakes.sharded.shard_definitions import create_sharded
+from tiltyard.lakes.sharded.sharded_tables import ShardedTransactionTable
+from tiltyard.lakes.sharded.sharding import DEFINITION, Sharding
 from tiltyard.lakes.spark_door import TransactionDoor
-from tiltyard.lakes.table_names import directory_of, full_name, shown
+from tiltyard.lakes.table_names import (
+    SHARD_PREFIX,
+    directory_of,
+    full_name,
+    refuse_reserved,
+    refuse_shard,
+    shard_name,
+    shard_names,
+    shown,
+    without_shards,
+)
 from tiltyard.options import CommitOptions, OnDuplicate, TableOptions
 from tiltyard.transaction.verify import transaction_id
 from tiltyard.verbs.distributed.commit_files import create_from_pieces
@@ -52,21 +65,53 @@ class LakeTransaction(StagedTransaction, TransactionDoor):
         """Names of all tables as this transaction sees them."""
         self._scope.check_open()
         with self._lock:
-            return sorted(shown(name) for name in self._names.list(self._by_name))
+            there = self._names.list(self._by_name)
+            return sorted(map(shown, without_shards(there, [*there])))
 
     def table(self, name: str) -> TransactionTable:
         """A table as this transaction sees it; the same handle however often it is asked for.
 
+        A sharded one is a ``ShardedTransactionTable``.
+
         Raises:
             NotFound: there is none of that name.
         """
-        touched = self._touch(full_name(name))
+        full = full_name(name)
+        opened = self.physical(refuse_shard(name, self._is_there) if SHARD_PREFIX in full else full)
+        if DEFINITION not in (config := opened._known[1].manifest.config):
+            return opened
+        sharding = Sharding.of(config, name)
+        assert sharding is not None
+        return self._sharded.setdefault(opened._scope.table, ShardedTransactionTable(self, opened, sharding))
+
+    def physical(self, full: str) -> TransactionTable:
+        """A table by its full name in the catalog, be it a shard or the anchor of some."""
+        touched = self._touch(full)
         with touched.lock:
             self._scope.check_open()
             if touched.handle is None:
                 self._open(touched)
             assert touched.handle is not None
             return touched.handle
+
+    def _is_there(self, full: str) -> bool:
+        with self._lock:
+            return self._names.find(full, self._by_name) is not None
+
+    def name_of(self, table_id: str) -> str | None:
+        """What a table is called here, by its id; None where it is not there."""
+        with self._lock:
+            found = next((table for table in self._by_name.values() if table.id == table_id), None) or self._cut.by_id(table_id)
+        return None if found is None or (isinstance(found, StagedTable) and found.dropped) else shown(found.name)
+
+    def wrote(self, full: str) -> bool:
+        """Whether it has written to a table."""
+        with self._lock:
+            return full in self._by_name and self._by_name[full].wrote
+
+    def new_id(self) -> str:
+        """An id for something that the transaction makes."""
+        return self._catalog.runtime.random.uuid()
 
     def _touch(self, full: str) -> StagedTable:
         with self._lock:
@@ -102,20 +147,33 @@ class LakeTransaction(StagedTransaction, TransactionDoor):
         primary_key: Sequence[str] | None = None,
         stable_row_ids: bool = False,
         options: TableOptions | None = None,
+        shard_by: str | Sequence[str] | None = None,
+        shards: int | None = None,
     ) -> TransactionTable:
         """Creates a table with the commit; arguments are those of ``Lake.create_table``.
 
         Raises:
             AlreadyExists: the name is taken.
-            InvalidInput: the options ask for V1 names of manifests, which a lake does not have.
+            InvalidInput: the options ask for V1 names of manifests, which a lake does not have, or the shards cannot hold keys.
         """
-        given = options or TableOptions()
+        given, full = options or TableOptions(), refuse_reserved(name)
+        if shard_by is None and shards is None:
+            return self.create_physical(full, data_or_schema, primary_key=primary_key, stable_row_ids=stable_row_ids, options=given)
+        if shard_by is None or shards is None:
+            raise InvalidInput("A sharded table needs shard_by and shards.", argument="shards" if shards is None else "shard_by")
+        return create_sharded(self, name, data_or_schema, shard_by, shards, primary_key, stable_row_ids=stable_row_ids, options=given)
+
+    def create_physical(
+        self, full: str, data_or_schema: Any, *, primary_key: Sequence[str] | None, stable_row_ids: bool, options: TableOptions
+    ) -> TransactionTable:
+        """Creates a table under a full name of the catalog."""
+        given = options
         new = NewTable.of(primary_key, stable_row_ids, given)
         if new.scheme is not Scheme.V2:
             raise InvalidInput("Tables of a lake have V2 names of manifests.", argument="manifest_naming")
         described = properties_with_message(given.properties, given.message)
         how = Writing(given.files, given.on_duplicate)
-        return self._make_table(name, "", lambda access: create_table(access, data_or_schema, new, described, how))
+        return self._make_table(full, "", lambda access: create_table(access, data_or_schema, new, described, how))
 
     def create_table_from_pieces(
         self,
@@ -146,10 +204,9 @@ class LakeTransaction(StagedTransaction, TransactionDoor):
             raise InvalidInput("The task was not made for a new table of a lake.", argument="task", advice="Use lake.new_table_task().")
         described, _ = commit_terms(commit, message)
         make = partial(create_from_pieces, task=task, pieces=pieces, on_duplicate=on_duplicate, properties=described, leftovers=leftovers)
-        return self._make_table(name, task.table_id, make)
+        return self._make_table(refuse_reserved(name), task.table_id, make)
 
-    def _make_table(self, name: str, table_id: str, make: Callable[[StagedAccess], Committed]) -> TransactionTable:
-        full = full_name(name)
+    def _make_table(self, full: str, table_id: str, make: Callable[[StagedAccess], Committed]) -> TransactionTable:
         with self._lock:
             self._scope.check_open()
             if self._names.find(full, self._by_name) is not None:
@@ -186,7 +243,14 @@ class LakeTransaction(StagedTransaction, TransactionDoor):
         Raises:
             NotFound: there is none of that name.
         """
-        touched = self._touch(full_name(name))
+        full = refuse_shard(name, self._is_there)
+        for shard in shard_names(full, self._is_there):
+            self.drop_physical(shard)
+        self.drop_physical(full)
+
+    def drop_physical(self, full: str) -> None:
+        """Drops a table by its full name in the catalog."""
+        touched = self._touch(full)
         with touched.lock, self._lock:
             self._scope.check_open()
             touched.dropped = True
@@ -204,7 +268,13 @@ class LakeTransaction(StagedTransaction, TransactionDoor):
             NotFound: there is none of that name.
             AlreadyExists: the new name is taken.
         """
-        old, new = full_name(name), full_name(to)
+        old, new = refuse_shard(name, self._is_there), refuse_reserved(to)
+        shards = shard_names(old, self._is_there)
+        self._rename(old, new)
+        for number, shard in enumerate(shards):
+            self._rename(shard, shard_name(new, number))
+
+    def _rename(self, old: str, new: str) -> None:
         touched = self._touch(old)
         with touched.lock, self._lock:
             if self._names.find(new, self._by_name) is not None:

@@ -11,7 +11,7 @@ import pyarrow as pa
 from tiltyard.catalog.lake_values import TableHead
 from tiltyard.catalog.marks import write_owner
 from tiltyard.errors import AlreadyExists, InvalidInput
-from tiltyard.lakes.table_names import directory_of, full_name, shown
+from tiltyard.lakes.table_names import directory_of, refuse_reserved, shown
 from tiltyard.options import CommitOptions, OnDuplicate, TableOptions
 from tiltyard.verbs.distributed.write_tasks import Piece, WriteTask, new_task
 
@@ -38,7 +38,7 @@ class LakePieces:
             AlreadyExists: the name is taken.
         """
         lake = cast("Lake", self)
-        full = full_name(name)
+        full = refuse_reserved(name)
         cut = lake.catalog.cut(lake.branch)
         if full in cut.tables:
             raise AlreadyExists(f"There is a table {shown(full)!r} in the lake already.", name=shown(full))
