@@ -9,6 +9,7 @@ from importlib.metadata import version as _version
 from typing import Any as _Any
 
 from tiltyard import conflicts, distributed, errors, locks, metrics, ops, outcomes, telemetry
+from tiltyard.batching.batch_writer import BatchWriter, Receipt
 from tiltyard.errors import (
     AlreadyCommitted,
     AlreadyExists,
@@ -29,6 +30,7 @@ from tiltyard.errors import (
     UnsafeStore,
     UnsupportedFeature,
     Winner,
+    WriterTimeout,
 )
 from tiltyard.lake import Lake
 from tiltyard.lakes.branches.lake_refs import LakeBranch, LakeTag
@@ -72,6 +74,7 @@ __all__ = [
     "AlreadyCommitted",
     "AlreadyExists",
     "Backfill",
+    "BatchWriter",
     "CheckReport",
     "CleanedFile",
     "CleanupReport",
@@ -114,6 +117,7 @@ __all__ = [
     "OwnershipError",
     "Problem",
     "ReadLimits",
+    "Receipt",
     "RecoveryOptions",
     "RetryableConflict",
     "Storage",
@@ -129,6 +133,7 @@ __all__ = [
     "UnsupportedFeature",
     "WalSharding",
     "Winner",
+    "WriterTimeout",
     "__version__",
     "conflicts",
     "distributed",

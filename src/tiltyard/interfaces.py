@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
@@ -171,6 +172,14 @@ class Clock(Protocol):
     def monotonic(self) -> float: ...
 
     def sleep(self, seconds: float) -> None: ...
+
+
+@runtime_checkable
+class OwnsWaits(Protocol):
+    """A clock that also decides how long a thread waits for another, such as one that a test moves."""
+
+    def wait(self, condition: threading.Condition, until: float | None) -> None:
+        """Waits, with the condition's lock, until it is notified or ``monotonic`` says so late; it may return earlier."""
 
 
 class Randomness(Protocol):

@@ -32,8 +32,9 @@ from tiltyard.lakes.opening import LakeLocation, lake_storage, open_where, settl
 from tiltyard.lakes.recovery.recovery_verbs import Recoverable, somebody
 from tiltyard.lakes.registering import register
 from tiltyard.lakes.running import run
+from tiltyard.lakes.sharded.sharded_tables import opened_table
 from tiltyard.lakes.spark_door import LakeDoor
-from tiltyard.lakes.table_names import full_name, shown
+from tiltyard.lakes.table_names import full_name, refuse_reserved, refuse_shard, shown, without_shards
 from tiltyard.options import CommitOptions, Durability, Storage
 from tiltyard.verbs.engine.access import TableAccess, open_access
 from tiltyard.verbs.outcome import Committed, NotCommitted, Outcome, Unknown
@@ -134,16 +135,24 @@ class Lake(Keeping, Recoverable, LakePieces, LakeDoor):
 
     def tables(self) -> list[str]:
         """The names of all tables."""
-        return sorted(map(shown, self.catalog.cut(self.branch).tables))
+        there = self.catalog.cut(self.branch).tables
+        return sorted(map(shown, without_shards(there, [*there])))
 
     def table(self, name: str) -> LakeTable:
         """A table at its latest version. Each verb commits at once; ``transaction`` commits several tables.
+
+        A sharded one is a ``ShardedTable``.
 
         Raises:
             NotFound: there is none of that name.
         """
         cut = self.catalog.cut(self.branch)
-        head = self._head(cut, name)
+        return opened_table(self, self.physical_table(refuse_shard(name, cut.tables.__contains__), cut))
+
+    def physical_table(self, full: str, cut: Cut | None = None) -> LakeTable:
+        """A table by its full name in the catalog, be it a shard or the anchor of some."""
+        cut = cut or self.catalog.cut(self.branch)
+        head = self._head(cut, shown(full))
         finish_before(self, cut, head, self.branch)
         origin, head = head, forked(self, head, self.branch, cut.line)
         access = self.access_of(head, self.branch, origin, cut.snapshot)
@@ -172,7 +181,7 @@ class Lake(Keeping, Recoverable, LakePieces, LakeDoor):
             AlreadyExists: the name is taken, or the directory is a table of this lake already, under whatever spelling.
             InvalidInput: it lies in a table of this lake, or the other way round.
         """
-        register(self, name, uri)
+        register(self, shown(refuse_reserved(name)), uri)
         return self.table(name)
 
     def _head(self, cut: Cut, name: str) -> TableHead:

@@ -8,6 +8,7 @@ from typing import Any
 
 from tiltyard.catalog.commit_store import decided_outside
 from tiltyard.errors import InvalidInput
+from tiltyard.handles.batches import WriterVerb
 from tiltyard.handles.cloning import CloneVerb
 from tiltyard.handles.columns import ColumnVerbs
 from tiltyard.handles.history import CommitVerb, History, Uri
@@ -84,7 +85,7 @@ class TableWriter(RowVerbs, PartVerbs, ColumnVerbs, SettingVerbs, IndexVerbs, Up
     """
 
 
-class Table(Cleaning, CloneVerb, TableWriter):
+class Table(Cleaning, CloneVerb, WriterVerb, TableWriter):
     """A table by its URI. Reads see one version; a verb commits and moves the handle to its version.
 
     Examples:

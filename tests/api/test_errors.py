@@ -42,6 +42,7 @@ TREE = {
     "AlreadyCommitted": (("TiltyardError",), "already-committed"),
     "InvalidInput": (("TiltyardError", "ValueError"), "invalid-input"),
     "StorageError": (("TiltyardError", "OSError"), "storage-error"),
+    "WriterTimeout": (("TiltyardError", "TimeoutError"), "writer-timeout"),
 }
 
 LONG = "a very long name " * 1000
@@ -85,6 +86,7 @@ MAKERS: dict[str, Callable[[str], TiltyardError]] = {
     "AlreadyCommitted": lambda text: errors.AlreadyCommitted(text, source=text, number=7, last=8),
     "InvalidInput": lambda text: errors.InvalidInput(text, argument=text),
     "StorageError": lambda text: errors.StorageError(text, name=text, maybe_applied=True, transient=True, unsynced=True),
+    "WriterTimeout": lambda text: errors.WriterTimeout(text, seconds=1.5, appends=3, bytes=4096, advice="Append again later."),
 }
 
 COMMIT = {"operation", "read_version", "winners", "fragments", "sample", "transaction_id"}
@@ -107,6 +109,7 @@ ATTRIBUTES = {
     "AlreadyExists": {"name"},
     "InvalidInput": {"argument"},
     "StorageError": {"name", "maybe_applied", "transient", "unsynced"},
+    "WriterTimeout": {"seconds", "appends", "bytes"},
 }
 
 

@@ -17,8 +17,8 @@ MOST: Final = 6
 """Parameters that a verb takes."""
 MOST_TO_MAKE: Final = 8
 """Parameters of what creates or opens a table or a lake: beside what is made, these say where."""
-MAKING: Final = {"create", "open", "new_table"}
-MEMBERS: Final = 33
+MAKING: Final = {"create", "open", "create_table", "new_table"}
+MEMBERS: Final = 34
 """Members of a table, beside the shorthands."""
 SHORTHANDS: Final = (
     "check", "cleanup", "compact", "config", "create_index", "drop_index", "list_indices", "scan_task", "update_config",

@@ -306,3 +306,15 @@ def test_threads_write_after_they_enabled_the_session(spark: SparkSession, tmp_p
     with ThreadPoolExecutor(3) as pool:
         list(pool.map(write, range(3)))
     assert ty.Table.open(tmp_path / "t").count_rows() == 30
+
+
+def test_small_appends_of_the_driver_are_committed_together(spark: SparkSession, tmp_path: Path) -> None:
+    table = ty.spark.SparkTable(spark, ty.Table.create(tmp_path / "t", pa.table({"id": [0]})))
+    with table.writer(max_delay=1e6) as writer:
+        receipts = [writer.append({"id": [number]}) for number in range(1, 5)]
+    assert {receipt.result(0).version for receipt in receipts} == {2}
+    assert sorted(row.id for row in table.to_df().collect()) == [0, 1, 2, 3, 4]
+    lake = ty.Lake.open(tmp_path / "lake", durability="os")
+    lake.create_table("t", pa.table({"id": [0]}))
+    with lake.transaction() as tx, pytest.raises(ty.InvalidInput, match="in a transaction has no writer"):
+        tx.spark(spark).table("t").writer()

@@ -55,6 +55,8 @@ BY_PATH: Final[dict[str, tuple[str, ...]]] = {
         "tests/cli/test_verb_process.py",
         "tests/docs/test_demo.py",
         "tests/docs/test_examples.py",
+        "tests/batching/test_forks.py",
+        "tests/faults/test_batch_writer_kills.py",
         "tests/faults/test_group_kills.py",
         "tests/faults/test_kill.py",
         "tests/faults/test_kills.py",

@@ -18,6 +18,7 @@
     +-- AlreadyCommitted             nothing to do: this idempotency key was committed before
     +-- InvalidInput                 (also ValueError) correct the argument
     +-- StorageError                 (also OSError) the store failed; ``maybe_applied`` says whether the request may have succeeded
+    +-- WriterTimeout                (also TimeoutError) a batching writer's buffer stays full; append again later
 
 ``commit_errors`` holds those of a commit, ``general_errors`` all others.
 
@@ -49,6 +50,7 @@ from tiltyard.errors.general_errors import (
     UnsafeStore,
     UnsupportedFeature,
     Winner,
+    WriterTimeout,
     fit,
 )
 
@@ -73,6 +75,7 @@ __all__ = [
     "UnsafeStore",
     "UnsupportedFeature",
     "Winner",
+    "WriterTimeout",
     "complete",
     "fit",
 ]

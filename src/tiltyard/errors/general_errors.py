@@ -214,6 +214,25 @@ class InvalidInput(TiltyardError, ValueError):
         self.argument = argument
 
 
+class WriterTimeout(TiltyardError, TimeoutError):
+    """A batching writer did not get as far as its caller wanted within the time it was given.
+
+    Attributes:
+        seconds: how long it had.
+        appends: how many appends wait for their commit.
+        bytes: how much memory their rows take.
+    """
+
+    kind = "writer-timeout"
+    retryable = True
+
+    def __init__(self, what: str, *, seconds: float = 0.0, appends: int = 0, bytes: int = 0, advice: str | None = None) -> None:
+        super().__init__(what, advice=advice)
+        self.seconds = seconds
+        self.appends = appends
+        self.bytes = bytes
+
+
 class StorageError(TiltyardError, OSError):
     """A request to the store failed.
 

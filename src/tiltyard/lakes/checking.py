@@ -27,6 +27,8 @@ from tiltyard.lakes.check_catalog import (
     shared_tables,
 )
 from tiltyard.lakes.finishing import finish_before, recover
+from tiltyard.lakes.lake_snapshot import LakeSnapshot
+from tiltyard.lakes.sharded.shard_check import INVARIANT, lake_problems
 from tiltyard.lakes.table_names import shown
 from tiltyard.transaction.head import read_floor
 from tiltyard.transaction.log import VersionLog
@@ -167,6 +169,10 @@ def _tables(lake: Lake, lines: list[BranchHistory], stores: _Stores, findings: L
             except TiltyardError as error:
                 findings.add("I10", str(error), head.name)
         progress(done, len(work))
+    if deep:
+        for branch, cut in cuts.items():
+            for table, text in lake_problems(LakeSnapshot(lake.on_branch(branch), cut)):
+                findings.add(INVARIANT, text, table)
 
 
 def _table(lake: Lake, branch: str, head: TableHead, name: str, stores: _Stores, findings: LakeFindings, deep: bool) -> None:

@@ -194,6 +194,8 @@ class StagedTransaction:
         self._names = TransactionNames(self._cut, self._scope.reads)
         self._lock = threading.RLock()
         self._by_name: dict[str, StagedTable] = {}
+        self._sharded: dict[str, TransactionTable] = {}
+        """Handles on sharded tables, by the ids of their anchors."""
         self._rebased: dict[str, tuple[int, ...]] = {}
         self._attempts = 0
         self._doubted = False

@@ -8,7 +8,8 @@ from tiltyard.catalog.lake_values import Cut
 from tiltyard.format.names import Scheme
 from tiltyard.lakes.finishing import finish_before
 from tiltyard.lakes.lake_tables import LakeReader
-from tiltyard.lakes.table_names import shown
+from tiltyard.lakes.sharded.sharded_reader import reader_of
+from tiltyard.lakes.table_names import refuse_shard, shown, without_shards
 
 if TYPE_CHECKING:
     from tiltyard.lake import Lake
@@ -32,10 +33,10 @@ class LakeSnapshot:
         return f"LakeSnapshot({self.id}, tables={len(self._cut.tables)})"
 
     def tables(self) -> list[str]:
-        return sorted(map(shown, self._cut.tables))
+        return sorted(map(shown, without_shards(self._cut.tables, [*self._cut.tables])))
 
     def versions(self) -> dict[str, int]:
-        """The version of each table."""
+        """The version of each table, those of shards included."""
         return {shown(name): head.version for name, head in sorted(self._cut.tables.items())}
 
     @property
@@ -44,12 +45,16 @@ class LakeSnapshot:
         return self._cut
 
     def table(self, name: str) -> LakeReader:
-        """A table as it was then; it only reads.
+        """A table as it was then; it only reads. A sharded one is a ``ShardedReader``.
 
         Raises:
             NotFound: there was none of that name.
         """
-        head = self._lake._head(self._cut, name)
+        return reader_of(self, self.physical(refuse_shard(name, self._cut.tables.__contains__)))
+
+    def physical(self, full: str) -> LakeReader:
+        """A table by its full name in the catalog, be it a shard or the anchor of some."""
+        head = self._lake._head(self._cut, shown(full))
         finish_before(self._lake, self._cut, head, self.branch)
         access = self._lake.access_of(head, self.branch)
         scheme = Scheme(head.naming)

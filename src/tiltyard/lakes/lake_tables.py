@@ -5,12 +5,13 @@ from __future__ import annotations
 from tiltyard.catalog.read_set import TableScope
 from tiltyard.format.manifest_file import ManifestFile
 from tiltyard.format.names import Scheme
+from tiltyard.handles.batches import WriterVerb
 from tiltyard.handles.cloning import CloneVerb
 from tiltyard.table import TableReader, TableWriter
 from tiltyard.verbs.engine.staged_access import StagedAccess
 
 
-class LakeTable(CloneVerb, TableWriter):
+class LakeTable(CloneVerb, WriterVerb, TableWriter):
     """A table of a lake. Each verb is a transaction of its own, decided in the lake's catalog.
 
     It is opened by ``lake.table`` and made by ``lake.create_table``. It has no ``cleanup``: snapshots of the lake may need what this table

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from tiltyard.catalog.lake_values import Cut, Publication, TableHead
 from tiltyard.catalog.marks import remove_owner, write_owner
@@ -21,9 +21,22 @@ from tiltyard.lakes.branches.table_branches import forked
 from tiltyard.lakes.commit_transaction import StagedTable, StagedTransaction
 from tiltyard.lakes.finishing import finish_before
 from tiltyard.lakes.lake_tables import TransactionTable
-from tiltyard.lakes.new_tables import NewTables
+from tiltyard.lakes.new_tables import NewTables, first_version
+from tiltyard.lakes.sharded.sharded_tables import ShardedTransactionTable
+from tiltyard.lakes.sharded.sharding import DEFINITION, Sharding
 from tiltyard.lakes.spark_door import TransactionDoor
-from tiltyard.lakes.table_names import directory_of, full_name, shown
+from tiltyard.lakes.table_names import (
+    SHARD_PREFIX,
+    directory_of,
+    full_name,
+    refuse_reserved,
+    refuse_shard,
+    shard_name,
+    shard_names,
+    shown,
+    without_shards,
+)
+from tiltyard.options import TableOptions
 from tiltyard.transaction.verify import transaction_id
 from tiltyard.verbs.engine.reexecution import Committed
 from tiltyard.verbs.engine.staged_access import StagedAccess, staged_access
@@ -47,21 +60,53 @@ class LakeTransaction(StagedTransaction, TransactionDoor, NewTables[TransactionT
         """Names of all tables as this transaction sees them."""
         self._scope.check_open()
         with self._lock:
-            return sorted(shown(name) for name in self._names.list(self._by_name))
+            there = self._names.list(self._by_name)
+            return sorted(map(shown, without_shards(there, [*there])))
 
     def table(self, name: str) -> TransactionTable:
         """A table as this transaction sees it; the same handle however often it is asked for.
 
+        A sharded one is a ``ShardedTransactionTable``.
+
         Raises:
             NotFound: there is none of that name.
         """
-        touched = self._touch(full_name(name))
+        full = full_name(name)
+        opened = self.physical(refuse_shard(name, self._is_there) if SHARD_PREFIX in full else full)
+        if DEFINITION not in (config := opened._known[1].manifest.config):
+            return opened
+        sharding = Sharding.of(config, name)
+        assert sharding is not None
+        return self._sharded.setdefault(opened._scope.table, ShardedTransactionTable(self, opened, sharding))
+
+    def physical(self, full: str) -> TransactionTable:
+        """A table by its full name in the catalog, be it a shard or the anchor of some."""
+        touched = self._touch(full)
         with touched.lock:
             self._scope.check_open()
             if touched.handle is None:
                 self._open(touched)
             assert touched.handle is not None
             return touched.handle
+
+    def _is_there(self, full: str) -> bool:
+        with self._lock:
+            return self._names.find(full, self._by_name) is not None
+
+    def name_of(self, table_id: str) -> str | None:
+        """What a table is called here, by its id; None where it is not there."""
+        with self._lock:
+            found = next((table for table in self._by_name.values() if table.id == table_id), None) or self._cut.by_id(table_id)
+        return None if found is None or (isinstance(found, StagedTable) and found.dropped) else shown(found.name)
+
+    def wrote(self, full: str) -> bool:
+        """Whether it has written to a table."""
+        with self._lock:
+            return full in self._by_name and self._by_name[full].wrote
+
+    def new_id(self) -> str:
+        """An id for something that the transaction makes."""
+        return self._catalog.runtime.random.uuid()
 
     def _touch(self, full: str) -> StagedTable:
         with self._lock:
@@ -89,8 +134,17 @@ class LakeTransaction(StagedTransaction, TransactionDoor, NewTables[TransactionT
         touched.scope = TableScope(self._scope, touched.id, shown(touched.name))
         touched.handle = TransactionTable(touched.scope, staged, touched.file, scheme)
 
-    def _make_table(self, name: str, table_id: str, make: Callable[[StagedAccess], Committed]) -> TransactionTable:
-        full = full_name(name)
+    def _within(self, name: str, work: Callable[[LakeTransaction], TransactionTable]) -> TransactionTable:
+        return work(self)
+
+    def create_physical(
+        self, full: str, data_or_schema: Any, *, primary_key: Sequence[str] | None, stable_row_ids: bool, options: TableOptions
+    ) -> TransactionTable:
+        """Creates a table under a full name of the catalog."""
+        return self._make_table(full, "", first_version(data_or_schema, primary_key, stable_row_ids, options))
+
+    def _make_table(self, full: str, table_id: str, make: Callable[[StagedAccess], Committed]) -> TransactionTable:
+        """Gives a new table its name and its first version; with an id, the directory that pieces were written to."""
         with self._lock:
             self._scope.check_open()
             if self._names.find(full, self._by_name) is not None:
@@ -127,7 +181,14 @@ class LakeTransaction(StagedTransaction, TransactionDoor, NewTables[TransactionT
         Raises:
             NotFound: there is none of that name.
         """
-        touched = self._touch(full_name(name))
+        full = refuse_shard(name, self._is_there)
+        for shard in shard_names(full, self._is_there):
+            self.drop_physical(shard)
+        self.drop_physical(full)
+
+    def drop_physical(self, full: str) -> None:
+        """Drops a table by its full name in the catalog."""
+        touched = self._touch(full)
         with touched.lock, self._lock:
             self._scope.check_open()
             touched.dropped = True
@@ -145,7 +206,13 @@ class LakeTransaction(StagedTransaction, TransactionDoor, NewTables[TransactionT
             NotFound: there is none of that name.
             AlreadyExists: the new name is taken.
         """
-        old, new = full_name(name), full_name(to)
+        old, new = refuse_shard(name, self._is_there), refuse_reserved(to)
+        shards = shard_names(old, self._is_there)
+        self._rename(old, new)
+        for number, shard in enumerate(shards):
+            self._rename(shard, shard_name(new, number))
+
+    def _rename(self, old: str, new: str) -> None:
         touched = self._touch(old)
         with touched.lock, self._lock:
             if self._names.find(new, self._by_name) is not None:

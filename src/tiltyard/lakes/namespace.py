@@ -47,7 +47,7 @@ from tiltyard.catalog.lake_values import MAIN
 from tiltyard.errors import AlreadyExists, CorruptTable, ExpectedVersionMismatch, HistoryUnavailable, NotFound, StorageError
 from tiltyard.format.manifest_file import decode_manifest_file
 from tiltyard.format.names import Scheme
-from tiltyard.lakes.table_names import JOINT
+from tiltyard.lakes.table_names import JOINT, shard_name, shown
 from tiltyard.transaction.log import VERSIONS
 
 if TYPE_CHECKING:
@@ -151,7 +151,7 @@ class LakeNamespace(LanceNamespace):
 
     def table_exists(self, request: TableExistsRequest) -> TableExistsResponse:
         request = _typed(TableExistsRequest, request)
-        self._head(request.id)
+        self._head(request.id, whole=False)
         return TableExistsResponse()
 
     def describe_table(self, request: DescribeTableRequest) -> DescribeTableResponse:
@@ -210,12 +210,15 @@ class LakeNamespace(LanceNamespace):
             access.store.delete(staged)
         return CreateTableVersionResponse(version=self._version(head, request.version, scheme))
 
-    def _head(self, given: Sequence[str] | None) -> TableHead:
+    def _head(self, given: Sequence[str] | None, *, whole: bool = True) -> TableHead:
+        """A table; ``whole`` where it is to be opened, which one that is sharded cannot be as one dataset."""
         full = JOINT.join(given or ())
-        head = self._cut().tables.get(full)
-        if head is None:
+        there = self._cut().tables
+        if full not in there:
             raise TableNotFoundError(f"There is no table {'.'.join(given or ())!r} in the lake.")
-        return head
+        if whole and shard_name(full, 0) in there:
+            raise UnsupportedOperationError(f"{shown(full)} is sharded. Open its shards, from {shown(shard_name(full, 0))} on.")
+        return there[full]
 
     def _version(self, head: TableHead, version: int, scheme: Scheme) -> TableVersion:
         access = self._lake.access_of(head, self._cut().branch)

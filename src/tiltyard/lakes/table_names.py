@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import posixpath
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
@@ -84,6 +84,63 @@ def _size(text: str) -> int:
 def directory_of(full: str, table: str) -> str:
     """Where a new table lives below the root: told apart by its id, so that a name can be used again."""
     return f"{table.replace('-', '')[:12]}_{full.replace(JOINT, '_')}.lance"
+
+
+SHARD_PREFIX: Final = "__shard_"
+"""What the last part of a shard's name begins with."""
+_SHARD: Final = re.compile(rf"(?P<table>.+){re.escape(JOINT)}{SHARD_PREFIX}(0|[1-9][0-9]*)", re.ASCII)
+
+
+def shard_name(full: str, number: int) -> str:
+    """The full name of a shard of a table, from the table's full name."""
+    return f"{full}{JOINT}{SHARD_PREFIX}{number}"
+
+
+def logical_name(full: str) -> str | None:
+    """The full name of the table that a shard belongs to by its name; None for any other name."""
+    found = _SHARD.fullmatch(full)
+    return None if found is None else found["table"]
+
+
+def shard_names(full: str, there: Callable[[str], bool]) -> list[str]:
+    """The shards that a table has by their names; none for one that is not sharded."""
+    names: list[str] = []
+    while there(name := shard_name(full, len(names))):
+        names.append(name)
+    return names
+
+
+def without_shards(names: Container[str], listed: Sequence[str]) -> list[str]:
+    """Of full names those that people work with: no shards, unless their table is gone."""
+    return [name for name in listed if (logical := logical_name(name)) is None or logical not in names]
+
+
+def refuse_shard(name: str, there: Callable[[str], bool]) -> str:
+    """A table's full name, unless it is that of a shard.
+
+    Raises:
+        InvalidInput: it is.
+    """
+    full = full_name(name)
+    if SHARD_PREFIX in full and (logical := logical_name(full)) is not None and there(logical):
+        raise InvalidInput(
+            f"{name} is a shard of {shown(logical)}.",
+            argument="name",
+            advice=f"Use {shown(logical)}, or lake.table({shown(logical)!r}).shard(number) to look into it.",
+        )
+    return full
+
+
+def refuse_reserved(name: str) -> str:
+    """A table's full name, unless it is one that only a shard may have.
+
+    Raises:
+        InvalidInput: it is.
+    """
+    full = full_name(name)
+    if logical_name(full) is not None:
+        raise InvalidInput(f"{name} is a name for shards.", argument="name", advice=f"Do not begin the last part with {SHARD_PREFIX}.")
+    return full
 
 
 _OWN_HOSTS = ("s3", "gs", "memory")

@@ -179,6 +179,36 @@ class SparkTable(SparkReader):
         with self._written(df, task, wanted) as pieces:
             return self.table.distributed.append(pieces, on_duplicate=on_duplicate, leftovers=True, message=message, commit=commit)
 
+    def writer(
+        self,
+        *,
+        max_delay: float = 1.0,
+        max_rows: int = 1024 * 1024,
+        max_bytes: int = 64 * 1024 * 1024,
+        buffer_bytes: int | None = None,
+        on_duplicate: OnDuplicate = "error",
+        commit: ty.CommitOptions | None = None,
+    ) -> ty.BatchWriter:
+        """A writer that commits small appends of the driver's threads together.
+
+        Arguments and use are those of ``Table.writer``. It takes rows that the driver has: Arrow, a pandas frame, dicts, no Spark data
+        frames.
+
+        Raises:
+            InvalidInput: the table is in a transaction, which commits at its end, and nothing before.
+        """
+        table = self.table.refresh()
+        if not isinstance(table, ty.Table | ty.LakeTable):
+            raise InvalidInput("A table in a transaction has no writer.", argument="table", advice="Open it outside the transaction.")
+        return table.writer(
+            max_delay=max_delay,
+            max_rows=max_rows,
+            max_bytes=max_bytes,
+            buffer_bytes=buffer_bytes,
+            on_duplicate=on_duplicate,
+            commit=commit,
+        )
+
     def overwrite(
         self,
         df: DataFrame,

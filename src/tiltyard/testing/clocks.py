@@ -6,6 +6,7 @@ import threading
 import uuid
 from datetime import UTC, datetime, timedelta
 from random import Random
+from weakref import WeakSet
 
 from tiltyard.interfaces import Runtime
 
@@ -24,6 +25,7 @@ class ManualClock:
         self._monotonic = 0.0
         self._lock = threading.Lock()
         self.slept: list[float] = []
+        self._waiting: WeakSet[threading.Condition] = WeakSet()
 
     def now(self) -> datetime:
         with self._lock:
@@ -43,6 +45,18 @@ class ManualClock:
         with self._lock:
             self._now += timedelta(seconds=seconds)
             self._monotonic += seconds
+            waiting = list(self._waiting)
+        for condition in waiting:
+            with condition:
+                condition.notify_all()
+
+    def wait(self, condition: threading.Condition, until: float | None) -> None:
+        """Waits, with the condition's lock, until it is notified or this clock was moved."""
+        with self._lock:
+            self._waiting.add(condition)  # before the look at the time: a move in between notifies
+            late = until is not None and self._monotonic >= until
+        if not late:
+            condition.wait()
 
     def jump(self, seconds: float) -> None:
         """The fault: an administrator sets the wall clock, forward or back, and no time passes."""

@@ -202,6 +202,11 @@ class KnownKeys:
         several = counts.field("values").filter(pc.greater(counts.field("counts"), 1))
         return self.keys.take(pc.index_in(several, value_set=codes))
 
+    def codes(self) -> Numbers:
+        """A number for each key, the same for equal ones; -1 for one with a null in it, which equals none."""
+        found: Numbers = self._numbers().find(self._columns).fill_null(-1).to_numpy().astype(np.int64)
+        return found
+
     def matches(self, keys: pa.Table) -> tuple[Numbers, Numbers]:
         """Which of these keys we have, in order, and in which row each. Only where no key is repeated."""
         columns = [
