@@ -23,6 +23,7 @@ from tiltyard.lakes.branches.lake_refs import LakeBranches, LakeTags
 from tiltyard.lakes.branches.table_branches import forked
 from tiltyard.lakes.cleanup.orphans import find_again
 from tiltyard.lakes.finishing import finish_before, is_certain, recover
+from tiltyard.lakes.hot_tables import HotTables
 from tiltyard.lakes.lake_maintenance import Keeping
 from tiltyard.lakes.lake_snapshot import LakeSnapshot
 from tiltyard.lakes.lake_tables import LakeTable
@@ -68,6 +69,7 @@ class Lake(Keeping, Recoverable, LakePieces, LakeDoor):
         self.author = author
         self.branch = branch
         self.url = records.url
+        self.hot = HotTables(runtime.clock)
         self._opened: dict[str, TableAccess] = {}
 
     def __repr__(self) -> str:
@@ -423,7 +425,7 @@ class Lake(Keeping, Recoverable, LakePieces, LakeDoor):
         if branch != MAIN:
             self.branches[branch]
         other = Lake(self._where, self.catalog.records, self.catalog.runtime, self.author, branch)
-        other._opened = self._opened
+        other._opened, other.hot = self._opened, self.hot
         return other
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final, TypeVar
 
-from tiltyard.catalog.lake_values import MAIN, Cut, Publication, Snapshot
+from tiltyard.catalog.lake_values import MAIN, Cut, Publication, Snapshot, TableHead
 from tiltyard.catalog.line_identity import is_line, line_in, new_line
 from tiltyard.catalog.publishing import ABORTED, COMMITTED, IN_DOUBT, Published, decide, locks, names_of
 from tiltyard.catalog.records import Body, Decide, Found, Records, Writes
@@ -131,6 +131,11 @@ class Catalog:
         heads = [head_from_body(body) for key, body in found.items() if key.startswith(prefix)]
         line = line_in(tip, self.records, branch)
         return Cut(branch, int(tip["snapshot"]), {head.name: head for head in heads}, _unfinished(found), line, names_of(tip))
+
+    def heads(self, tables: Iterable[str], branch: str = MAIN) -> list[TableHead]:
+        """Some tables as they are now, by id; those that are there."""
+        found = self.records.get([table_key(branch, table) for table in tables])
+        return [head_from_body(body) for body in found.values()]
 
     def cut_at(self, snapshot: int, branch: str = MAIN) -> Cut:
         """All tables as they were right after a snapshot.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Protocol, cast
 
@@ -77,13 +77,20 @@ def _head_of(lake: LakeBase, pending: Pending) -> TableHead | None:
     return None if head is None else replace(head, branch=pending.branch)
 
 
-def finish(catalog: Catalog, work: Sequence[tuple[Sequence[Pending], ExternalStore]], *, alone: bool = False) -> list[Pending]:
+def finish(
+    catalog: Catalog,
+    work: Sequence[tuple[Sequence[Pending], ExternalStore]],
+    *,
+    alone: bool = False,
+    named: Callable[[], None] = lambda: None,
+) -> list[Pending]:
     """Finishes versions of several tables, with one word to the catalog for all of them.
 
     Args:
         catalog: of the lake.
         work: versions of a table, and its store.
         alone: whether there is nothing else in the snapshot, so that it can be given up if somebody took the number.
+        named: called when all versions have their names, before the catalog knows.
 
     Returns:
         Versions that had to be given up to a writer that does not know the catalog.
@@ -107,6 +114,7 @@ def finish(catalog: Catalog, work: Sequence[tuple[Sequence[Pending], ExternalSto
                 apart.append((version, store))
             elif alone and catalog.transaction(version.transaction) is None:
                 voided.append(version)  # somebody else saw that the number was taken, and gave it up
+    named()
     if _settled(catalog, [pending for pending, _ in done]):
         for pending, store in done:
             discard(store.inner, claim_of(pending))

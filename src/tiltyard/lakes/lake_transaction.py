@@ -19,10 +19,11 @@ from tiltyard.errors import (
 )
 from tiltyard.format.names import Scheme
 from tiltyard.lakes.branches.table_branches import forked
-from tiltyard.lakes.commit_transaction import StagedTable, StagedTransaction
+from tiltyard.lakes.commit_transaction import StagedTransaction
 from tiltyard.lakes.finishing import finish_before
 from tiltyard.lakes.lake_tables import TransactionTable
 from tiltyard.lakes.spark_door import TransactionDoor
+from tiltyard.lakes.staged_table import StagedTable
 from tiltyard.lakes.table_names import directory_of, full_name, shown
 from tiltyard.options import CommitOptions, OnDuplicate, TableOptions
 from tiltyard.transaction.verify import transaction_id

@@ -16,7 +16,7 @@ from tiltyard.redact import redact
 from tiltyard.storage import lance_uri
 
 if TYPE_CHECKING:
-    from tiltyard.lakes.commit_transaction import StagedTable
+    from tiltyard.lakes.staged_table import StagedTable
 
 JOINT: Final = "$"
 """Between the parts of a full name as the catalog keeps it; people write a dot."""

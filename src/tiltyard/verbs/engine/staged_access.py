@@ -126,8 +126,10 @@ class StagedAccess(TableAccess):
                 staging.detached[own.staged] = path
             return number
 
-    def replay(self, base: ManifestFile, head: int) -> None:
+    def replay(self, head: int) -> None:
         """Makes the transaction's commits again on a newer version, by the rules for one table. Data files are used as they are.
+
+        Each goes on from the version that it stands on by now: what it was rebased over before is not looked at again.
 
         Raises:
             ConflictError: the rules do not allow it.
@@ -137,7 +139,8 @@ class StagedAccess(TableAccess):
         self.store.move_to(head, manifest_name(head, recorded[0].scheme))
         try:
             for commit in recorded:
-                read = base if isinstance(commit.operation, Append) else commit.read
+                # Of several appends the first stands on a version of the table, the others on ours, which are no more.
+                read = recorded[0].read if isinstance(commit.operation, Append) else commit.read
                 again = replace(commit.transaction, read_version=read.manifest.version)
                 self.committer.commit(again, read, commit.scheme, RetryPolicy(), keys=commit.keys, reuse=commit.reuse)
         except TiltyardError:
