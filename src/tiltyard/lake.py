@@ -8,6 +8,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final, Literal, TypeVar
 
+from tiltyard.catalog.base_view import BaseView, UsedTables
 from tiltyard.catalog.catalog import Catalog
 from tiltyard.catalog.expiry import expired_among
 from tiltyard.catalog.lake_values import MAIN, Cut, Isolation, Snapshot, TableHead
@@ -22,7 +23,7 @@ from tiltyard.interfaces import Runtime, system_runtime
 from tiltyard.lakes.branches.lake_refs import LakeBranches, LakeTags
 from tiltyard.lakes.branches.table_branches import forked
 from tiltyard.lakes.cleanup.orphans import find_again
-from tiltyard.lakes.finishing import finish_before, is_certain, recover
+from tiltyard.lakes.finishing import is_certain, load_head, recover
 from tiltyard.lakes.hot_tables import HotTables
 from tiltyard.lakes.lake_maintenance import Keeping
 from tiltyard.lakes.lake_snapshot import LakeSnapshot
@@ -69,7 +70,7 @@ class Lake(Keeping, Recoverable, LakePieces, LakeDoor):
         self.author = author
         self.branch = branch
         self.url = records.url
-        self.hot = HotTables(runtime.clock)
+        self.hot, self.used = HotTables(runtime.clock), UsedTables()
         self._opened: dict[str, TableAccess] = {}
 
     def __repr__(self) -> str:
@@ -144,15 +145,16 @@ class Lake(Keeping, Recoverable, LakePieces, LakeDoor):
         Raises:
             NotFound: there is none of that name.
         """
-        cut = self.catalog.cut(self.branch)
-        head = self._head(cut, name)
-        finish_before(self, cut, head, self.branch)
-        origin, head = head, forked(self, head, self.branch, cut.line)
-        access = self.access_of(head, self.branch, origin, cut.snapshot)
-        if not head.quarantine:
-            head = adopt(self.catalog, access.store, head, self.branch, cut.line, origin)
-        scheme = Scheme(head.naming)
-        opened = LakeTable(access, access.load(head.version, scheme, lazily=True), scheme)
+        base = self.view()
+        origin = self._head(base, name)
+        head = forked(self, origin, self.branch, base.line)
+        access = self.access_of(head, self.branch, origin, base.snapshot)
+        if head.quarantine:
+            file = load_head(access, head)
+        else:
+            head = adopt(self.catalog, access.store, head, self.branch, base.line, origin)
+            file = access.load(head.version, Scheme(head.naming), lazily=True)
+        opened = LakeTable(access, file, Scheme(head.naming))
         opened.name = shown(head.name)
         return opened
 
@@ -205,8 +207,12 @@ class Lake(Keeping, Recoverable, LakePieces, LakeDoor):
         register(self, name, uri)
         return self.table(name)
 
-    def _head(self, cut: Cut, name: str) -> TableHead:
-        head = cut.tables.get(full_name(name))
+    def view(self) -> BaseView:
+        """The lake as it is now, read table by table."""
+        return BaseView(self.catalog, self.branch, self.used)
+
+    def _head(self, base: BaseView | Cut, name: str) -> TableHead:
+        head = base.find(full_name(name))
         if head is None:
             raise NotFound(f"There is no table {name!r} in the lake.", name=name, advice="See lake.tables().")
         return head
@@ -379,7 +385,7 @@ class Lake(Keeping, Recoverable, LakePieces, LakeDoor):
             NotFound: there is no such snapshot or tag.
         """
         if at is None:
-            return LakeSnapshot(self, self.catalog.cut(self.branch))
+            return LakeSnapshot(self, self.view())
         number, branch = self._number_of(at)
         return LakeSnapshot(self, self.catalog.cut_at(number, branch))
 
@@ -425,7 +431,7 @@ class Lake(Keeping, Recoverable, LakePieces, LakeDoor):
         if branch != MAIN:
             self.branches[branch]
         other = Lake(self._where, self.catalog.records, self.catalog.runtime, self.author, branch)
-        other._opened, other.hot = self._opened, self.hot
+        other._opened, other.hot, other.used = self._opened, self.hot, self.used
         return other
 
 

@@ -279,7 +279,8 @@ class Catalog:
         def decide(found: Found) -> Writes[None]:
             if any(key not in found for key in gone) or found[pending.key]["staged"] != pending.staged:
                 return Writes(None)
-            put = {key: {**found[key], "transaction": maker} for key in heads if key in found and _names(found[key], pending)}
+            theirs = {"transaction": maker, "appends_since": pending.version}
+            put = {key: {**found[key], **theirs} for key in heads if key in found and _names(found[key], pending)}
             if at in found and found[at]["transaction"] == pending.transaction:
                 put[at] = snapshot_to_body(replace(snapshot_from_body(found[at]), voided=True))
             return Writes(None, put, gone)  # where the snapshot is gone, so is the line that it was on

@@ -14,6 +14,7 @@ from tiltyard.catalog.lake_values import Change, Moved, Publication, Snapshot, T
 from tiltyard.catalog.line_identity import differs, is_line, moved_line
 from tiltyard.catalog.records import Body, Found, Writes
 from tiltyard.catalog.value_codec import (
+    BEFORE,
     gone_key,
     head_from_body,
     head_to_body,
@@ -27,6 +28,7 @@ from tiltyard.catalog.value_codec import (
     transaction_key,
 )
 from tiltyard.errors import CorruptTable, HistoryUnavailable, NotFound
+from tiltyard.transaction.operations import Append
 
 COMMITTED = "committed"
 ABORTED = "aborted"
@@ -126,16 +128,17 @@ def decide(publication: Publication, found: Found, now: datetime) -> Writes[Publ
     done: dict[str, Any] = {"state": COMMITTED, "snapshot": snapshot.id, "branch": publication.branch, "line": line, "at": at}
     if publication.key is not None:
         done["key"] = publication.key
+    replaced = {change.table: found[key] for change in publication.changes if (key := table_key(publication.branch, change.table)) in found}
     put: dict[str, Any] = {
         tip_key(publication.branch): {**tip, "snapshot": snapshot.id, "at": at, "line": line, "names": names},
         transaction_key(publication.transaction): done,
-        snapshot_key(publication.branch, snapshot.id): snapshot_to_body(snapshot),
+        snapshot_key(publication.branch, snapshot.id): {**snapshot_to_body(snapshot), BEFORE: replaced},
     }
     if publication.key is not None:
         put[idempotency_key(publication.key)] = {"transaction": publication.transaction, "snapshot": snapshot.id}
     delete: list[str] = []
     for change in publication.changes:
-        _apply(change, replace(publication, line=line), found, put, delete)
+        _apply(change, replace(publication, line=line), snapshot.id, found, put, delete)
     return Writes(Published(snapshot.id, publication.transaction), put, [key for key in delete if key not in put])
 
 
@@ -232,8 +235,8 @@ def _named_as_now(change: Change, branch: str, found: Found) -> Change:
     return change if body is None or change.former else replace(change, name=str(body["name"]))
 
 
-def new_head(change: Change, branch: str, line: str) -> TableHead:
-    """The head that the creation of a table leaves behind."""
+def new_head(change: Change, branch: str, line: str, snapshot: int) -> TableHead:
+    """The head that the creation of a table leaves behind in a snapshot."""
     content = max((step.version for step in change.steps if step.content), default=0)
     return TableHead(
         id=change.table,
@@ -246,11 +249,13 @@ def new_head(change: Change, branch: str, line: str) -> TableHead:
         home=branch,
         transaction=change.steps[-1].transaction if change.steps else change.base_transaction,
         owner=change.owner or line,
+        changed=snapshot,
+        appends_since=change.version,
     )
 
 
-def next_head(change: Change, before: TableHead, line: str) -> TableHead:
-    """The head that a change leaves behind of a table that was there."""
+def next_head(change: Change, before: TableHead, line: str, snapshot: int) -> TableHead:
+    """The head that a change leaves behind in a snapshot of a table that was there."""
     content = max((step.version for step in change.steps if step.content), default=0)
     return replace(
         before,
@@ -260,21 +265,28 @@ def next_head(change: Change, before: TableHead, line: str) -> TableHead:
         branch=change.branch or before.branch,
         transaction=change.steps[-1].transaction if change.steps else before.transaction,
         owner=line if change.steps and line else before.owner,
+        changed=snapshot,
+        appends_since=_appends_since(change, before),
     )
 
 
-def _apply(change: Change, publication: Publication, found: Found, put: dict[str, Any], delete: list[str]) -> None:
-    """The head, the name and the unfinished versions that one change leaves behind."""
+def _appends_since(change: Change, before: TableHead) -> int:
+    known = before.version if before.appends_since < 0 else before.appends_since
+    return max((step.version for step in change.steps if step.operation != Append.name), default=known)
+
+
+def _apply(change: Change, publication: Publication, snapshot: int, found: Found, put: dict[str, Any], delete: list[str]) -> None:
+    """The head, the name and the unfinished versions that one change leaves behind in a snapshot."""
     branch = publication.branch
     key = table_key(branch, change.table)
     if change.kind == "drop":
         delete += [key, name_key(branch, str(found[key]["name"]))]
         return
     if change.kind in ("create", "register"):
-        head = new_head(change, branch, publication.line)
+        head = new_head(change, branch, publication.line, snapshot)
     else:
         before = head_from_body(found[key])
-        head = next_head(change if change.former else replace(change, name=before.name), before, publication.line)
+        head = next_head(change if change.former else replace(change, name=before.name), before, publication.line, snapshot)
     put[key] = head_to_body(head)
     if change.former:
         delete.append(name_key(branch, change.former))

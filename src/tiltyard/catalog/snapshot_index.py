@@ -181,9 +181,9 @@ def follow(step: Snapshot, heads: Heads) -> None:
         if change.kind == "drop":
             heads.pop(change.table, None)
         elif before is None:
-            heads[change.table] = new_head(change, step.branch, step.line)
+            heads[change.table] = new_head(change, step.branch, step.line, step.id)
         else:
-            heads[change.table] = next_head(change, before, step.line)
+            heads[change.table] = next_head(change, before, step.line, step.id)
 
 
 # ---- a whole line of history -------------------------------------------------------------------------------------------------------

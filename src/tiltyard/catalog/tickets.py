@@ -31,8 +31,8 @@ except ImportError:  # pragma: no cover - a system without it has no tickets
 
 QUEUE: Final = "_tiltyard/queue"
 """Where tickets lie, below the directory of the catalog. Their names are temporary ones, which no listing shows."""
-_LOOK_EVERY: Final = 0.02
-"""Seconds between two looks at who is ahead, while nobody says anything."""
+_LOOK_EVERY: Final = 0.1
+"""Seconds between two looks at who is ahead, while nobody says anything: for how long one who died holds up the others."""
 _HUNG_AFTER: Final = 3.0
 """Seconds after which nobody waits any longer for one whose turn it is: it may be stopped."""
 _TOKEN_BYTES: Final = 8

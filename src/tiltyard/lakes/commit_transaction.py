@@ -11,8 +11,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
+from tiltyard.catalog.base_view import BaseView
 from tiltyard.catalog.catalog import Catalog
-from tiltyard.catalog.lake_values import Cut, Isolation, Moved, Publication
+from tiltyard.catalog.lake_values import Isolation, Moved, Publication
 from tiltyard.catalog.ledger import adopt
 from tiltyard.catalog.marks import Says
 from tiltyard.catalog.publishing import COMMITTED, AbortedError, ExpiredError, Published, StaleError, is_alone
@@ -96,10 +97,10 @@ class StagedTransaction:
         self._key = check_idempotency_key(key)
         self._properties = properties_with_message(properties, None)
         self._branch = branch
-        self._cut: Cut = lake.catalog.cut(branch)
+        self._view = BaseView(lake.catalog, branch, lake.used)
         self.id = lake.catalog.runtime.random.uuid()
-        self._scope = TransactionScope(self.id, self._cut)
-        self._names = TransactionNames(self._cut, self._scope.reads)
+        self._scope = TransactionScope(self.id, self._view.names)
+        self._names = TransactionNames(self._view, self._scope.reads)
         self._lock = threading.RLock()
         self._by_name: dict[str, StagedTable] = {}
         self._rebased: dict[str, tuple[int, ...]] = {}
@@ -111,7 +112,7 @@ class StagedTransaction:
 
     @property
     def base(self) -> int:
-        return self._cut.snapshot
+        return self._view.snapshot
 
     @property
     def _says(self) -> str:
@@ -243,7 +244,7 @@ class StagedTransaction:
         changes = tuple(change for touched in self._by_name.values() if (change := touched.change()) is not None)
         publication = Publication(
             self.id, changes, self._branch, (), self._key, self._lake.author, self._message, self._properties,
-            self._isolation, self.base, self._cut.line,
+            self._isolation, self.base, self._view.line,
         )  # fmt: skip
         if self._isolation != "serializable" or not changes:
             return publication  # a cut is consistent by itself: a transaction that only reads has its place right after its base
@@ -264,7 +265,7 @@ class StagedTransaction:
             head = next(iter(self._catalog.heads([touched.id], self._branch)), None)
             # A version that the catalog knows is nobody's but a rival's. One that is forked for this line may have nothing committed yet.
             if head is not None and head.version < touched.steps[0].version:
-                adopt(self._catalog, store, replace(head, branch=touched.head.branch), self._branch, self._cut.line, head)
+                adopt(self._catalog, store, replace(head, branch=touched.head.branch), self._branch, self._view.line, head)
 
     def _look_for_files(self) -> None:
         """A cleanup whose clock is days ahead may have taken what we wrote for orphans."""
@@ -321,7 +322,7 @@ class StagedTransaction:
             assert touched.access is not None
             assert moved.head is not None
             try:
-                touched.access.replay(moved.head.version)
+                touched.access.replay(moved.head.version, only_appended=moved.head.only_appended)
             except ConflictError as error:
                 raise name_table(error, self._catalog, self._branch, self.base, moved) from None
             first = touched.head.version if touched.head is not None else 0
@@ -358,6 +359,8 @@ class StagedTransaction:
             seconds=self._catalog.runtime.clock.monotonic() - started,
         )
         self._scope.state = "committed"
+        for table in written:
+            self._lake.used.note(self._branch, table.name, table.id)
         if ours and any(table.defines for table in self._by_name.values()):
             note_names(self._lake, self._branch, done.snapshot, self.id, self._says)
         if ours:

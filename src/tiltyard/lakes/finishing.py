@@ -12,7 +12,10 @@ from tiltyard.catalog.catalog import Catalog, Pending
 from tiltyard.catalog.lake_values import Cut, TableHead
 from tiltyard.catalog.ledger import LakeLedger, foreign_maker
 from tiltyard.errors import ContentionError, CorruptTable, NotFound, StorageError
+from tiltyard.format.manifest_file import ManifestFile
+from tiltyard.format.names import Scheme
 from tiltyard.storage.external import ExternalStore, VersionClaim, discard, finalize
+from tiltyard.transaction.verify import transaction_id
 from tiltyard.verbs.engine.access import TableAccess
 
 _log = logging.getLogger("tiltyard.lake")
@@ -157,6 +160,28 @@ def finish_before(lake: LakeBase, cut: Cut, head: TableHead, branch: str) -> Non
     """
     if cut.is_unfinished(head):
         cast(ExternalStore, lake.access_of(head, branch).store).finish()
+
+
+def load_head(access: TableAccess, head: TableHead) -> ManifestFile:
+    """The version that a head names, which is certain to be the one that was committed, before anybody reads it.
+
+    The version says itself which transaction made it. Where that is another one than the catalog knows, ours has not got its name yet.
+
+    Args:
+        access: the table, with its versions decided in the catalog.
+        head: what the catalog says.
+
+    Raises:
+        CorruptTable: somebody else has the name.
+    """
+    scheme = Scheme(head.naming)
+    file = access.load(head.version, scheme, lazily=True)
+    if head.transaction and transaction_id(file) == head.transaction:
+        return file
+    store: object = access.store
+    while not isinstance(store, ExternalStore):  # a transaction's own is around it
+        store = store.inner  # type: ignore[attr-defined]
+    return access.load(head.version, scheme, lazily=True) if store.finish() else file
 
 
 def claim_of(pending: Pending) -> VersionClaim:

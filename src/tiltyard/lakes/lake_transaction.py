@@ -20,7 +20,7 @@ from tiltyard.errors import (
 from tiltyard.format.names import Scheme
 from tiltyard.lakes.branches.table_branches import forked
 from tiltyard.lakes.commit_transaction import StagedTransaction
-from tiltyard.lakes.finishing import finish_before
+from tiltyard.lakes.finishing import load_head
 from tiltyard.lakes.lake_tables import TransactionTable
 from tiltyard.lakes.spark_door import TransactionDoor
 from tiltyard.lakes.staged_table import StagedTable
@@ -82,12 +82,12 @@ class LakeTransaction(StagedTransaction, TransactionDoor):
 
     def _open(self, touched: StagedTable) -> None:
         assert touched.head is not None
-        finish_before(self._lake, self._cut, touched.head, self._branch)
-        head = touched.head = forked(self._lake, touched.head, self._branch, self._cut.line)
+        origin = touched.head
+        head = touched.head = forked(self._lake, origin, self._branch, self._view.line)
         access = self._lake.access_of(head, self._branch, touched.ground, self.base, self.id, self._says)
         scheme = Scheme(head.naming)
         staged = staged_access(access, self.id, head.version, scheme)
-        touched.file = staged.load(head.version, scheme, lazily=True)
+        touched.file = load_head(staged, head) if head.branch == origin.branch else staged.load(head.version, scheme, lazily=True)
         if touched.ground is not None and touched.ground.branch == head.branch:
             # Finishing it may have given the number to a foreign writer's version: what was read is what counts.
             touched.ground = replace(touched.ground, transaction=transaction_id(touched.file))
@@ -166,7 +166,7 @@ class LakeTransaction(StagedTransaction, TransactionDoor):
             access = self._lake.access_of(head, self._branch, None, self.base, self.id, self._says)
             staged = staged_access(access, self.id, 0, Scheme.V2)
             try:
-                write_owner(staged, self._lake.marks_of(head, self._branch, self.base, self.id), self._cut.line)
+                write_owner(staged, self._lake.marks_of(head, self._branch, self.base, self.id), self._view.line)
                 _, file = make(staged)
             except BaseException:
                 remove_owner(staged)
@@ -226,8 +226,9 @@ class LakeTransaction(StagedTransaction, TransactionDoor):
     @property
     def cut(self) -> Cut:
         """All tables at the transaction's base. Using it counts as reading the names and versions of all."""
-        self._scope.reads.note_everything()
-        return self._cut
+        cut = self._view.cut()
+        self._scope.reads.note_everything(cut.tables.values())
+        return cut
 
     def staged(self, name: str) -> StagedAccess:
         """Where a table's versions of this transaction are made."""
@@ -249,7 +250,7 @@ class LakeTransaction(StagedTransaction, TransactionDoor):
             dropped: ids of tables that go.
             taken_in: tables that are there already, on another branch of the lake; the owner of each is who may write to it afterwards.
         """
-        heads = {head.id: head for head in self._cut.tables.values()}
+        heads = {head.id: head for head in self._view.cut().tables.values()}
         with self._lock:
             for table in (*names, *dropped):
                 self._touch(heads[table].name)
