@@ -25,6 +25,7 @@ from tiltyard.lakes.branches.table_branches import forked
 from tiltyard.lakes.cleanup.orphans import find_again
 from tiltyard.lakes.finishing import is_certain, load_head, recover
 from tiltyard.lakes.hot_tables import HotTables
+from tiltyard.lakes.lake_history import LakeHistory
 from tiltyard.lakes.lake_maintenance import Keeping
 from tiltyard.lakes.lake_snapshot import LakeSnapshot
 from tiltyard.lakes.lake_tables import LakeTable
@@ -404,11 +405,19 @@ class Lake(Keeping, Recoverable, LakePieces, LakeDoor):
             raise NotFound(f"There is no tag {at!r} in the lake, and it is no moment either.", name=str(at)) from None
         return self.catalog.snapshot_before(moment, self.branch), self.branch
 
-    def history(self, limit: int | None = None) -> Sequence[Snapshot]:
-        """The snapshots with who changed which tables, latest first."""
-        if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int)):
-            raise InvalidInput(f"limit is a number, not {limit!r}.", argument="limit")
-        return [_shown(snapshot) for snapshot in self.catalog.history(self.branch, limit)]
+    def history(self, limit: int | None = None, *, before: int | None = None) -> Sequence[Snapshot]:
+        """The snapshots with who changed which tables, latest first.
+
+        They are read as they are looked at: the first of a long history costs no more than that of a short one.
+
+        Args:
+            limit: at most so many.
+            before: only those before this snapshot, for the next page.
+        """
+        for name, value in (("limit", limit), ("before", before)):
+            if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
+                raise InvalidInput(f"{name} is a number, not {value!r}.", argument=name)
+        return LakeHistory(lambda limit, before: self.catalog.history(self.branch, limit, before), limit, before)
 
     @property
     def tags(self) -> LakeTags:
@@ -433,9 +442,3 @@ class Lake(Keeping, Recoverable, LakePieces, LakeDoor):
         other = Lake(self._where, self.catalog.records, self.catalog.runtime, self.author, branch)
         other._opened, other.hot, other.used = self._opened, self.hot, self.used
         return other
-
-
-def _shown(snapshot: Snapshot) -> Snapshot:
-    return replace(
-        snapshot, changes=tuple(replace(change, name=shown(change.name), former=shown(change.former)) for change in snapshot.changes)
-    )

@@ -15,6 +15,7 @@ from tiltyard.catalog.line_identity import differs, is_line, moved_line
 from tiltyard.catalog.records import Body, Found, Writes
 from tiltyard.catalog.value_codec import (
     BEFORE,
+    TABLE_COUNT,
     gone_key,
     head_from_body,
     head_to_body,
@@ -54,11 +55,12 @@ class AbortedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """What a publication came to: its snapshot, and whether that was there before."""
+    """What a publication came to: its snapshot, whether that was there before, and how many tables there are; None where nobody counts."""
 
     snapshot: int
     transaction: str
     replayed: bool = False
+    tables: int | None = None
 
 
 def is_alone(publication: Publication) -> bool:
@@ -129,8 +131,10 @@ def decide(publication: Publication, found: Found, now: datetime) -> Writes[Publ
     if publication.key is not None:
         done["key"] = publication.key
     replaced = {change.table: found[key] for change in publication.changes if (key := table_key(publication.branch, change.table)) in found}
+    tables = _tables_after(publication, tip)
+    counted = {} if tables is None else {TABLE_COUNT: tables}
     put: dict[str, Any] = {
-        tip_key(publication.branch): {**tip, "snapshot": snapshot.id, "at": at, "line": line, "names": names},
+        tip_key(publication.branch): {**tip, "snapshot": snapshot.id, "at": at, "line": line, "names": names, **counted},
         transaction_key(publication.transaction): done,
         snapshot_key(publication.branch, snapshot.id): {**snapshot_to_body(snapshot), BEFORE: replaced},
     }
@@ -139,7 +143,7 @@ def decide(publication: Publication, found: Found, now: datetime) -> Writes[Publ
     delete: list[str] = []
     for change in publication.changes:
         _apply(change, replace(publication, line=line), snapshot.id, found, put, delete)
-    return Writes(Published(snapshot.id, publication.transaction), put, [key for key in delete if key not in put])
+    return Writes(Published(snapshot.id, publication.transaction, tables=tables), put, [key for key in delete if key not in put])
 
 
 def _tells_by_itself(publication: Publication) -> bool:
@@ -222,6 +226,14 @@ def changes_names(change: Change) -> bool:
 
 def _names_after(publication: Publication, tip: Body, snapshot: int) -> int:
     return snapshot if any(map(changes_names, publication.changes)) else names_of(tip)
+
+
+def _tables_after(publication: Publication, tip: Body) -> int | None:
+    """How many tables there are afterwards; None where the tip does not say how many there were."""
+    before = tip.get(TABLE_COUNT)
+    kinds = [change.kind for change in publication.changes]
+    new = sum(kind in ("create", "register") for kind in kinds)
+    return None if before is None else int(before) + new - kinds.count("drop")
 
 
 def names_of(tip: Body) -> int:

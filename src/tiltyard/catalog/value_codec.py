@@ -26,6 +26,8 @@ PLACES: Final = "place/"
 PINS: Final = "pin/"
 EXPIRED: Final = "expired/"
 
+TABLE_COUNT: Final = "tables"
+"""In the record of a tip: how many tables there are. Missing in records of earlier releases."""
 BEFORE: Final = "before"
 """In the record of a snapshot: the heads that it replaced, by table. Missing in records of earlier releases, and of repaired ones."""
 
