@@ -1,20 +1,15 @@
-"""A writer of a lake at a table that others want as well, in a process that may kill itself while it is its turn.
-
-python -m tests.lakes.hot_killed SETTINGS    (JSON: uri, arguments, table, first, point)
-
-It tells each number on its output once the transaction that wrote it is acknowledged, and goes on until its input is closed or it dies.
-"""
+"""A writer of a lake at a table that others want as well, in a process that may kill itself while it is its turn."""
 
 from __future__ import annotations
 
-import json
+import multiprocessing
 import os
-import select
 import signal
-import subprocess
-import sys
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
 from typing import Any, Final, TypeVar
 
 from tests.support.lakes import numbers
@@ -86,32 +81,58 @@ def deadly(point: str, lake: Lake) -> None:
         setattr(owner, name, value)
 
 
-def main(settings: str) -> None:
-    given = json.loads(settings)
-    with Lake.open(given["uri"], **{"durability": "os", **given["arguments"]}) as lake:
-        if given["point"]:
-            deadly(given["point"], lake)
-        number = given["first"]
-        while not select.select([sys.stdin], [], [], 0)[0]:
+def work(uri: str, arguments: dict[str, Any], table: str, first: int, point: str, told: Connection, over: Connection) -> None:
+    """Writes numbers until ``over`` is closed, and tells each once the transaction that wrote it is acknowledged."""
+    with Lake.open(uri, **{"durability": "os", **arguments}) as lake:
+        if point:
+            deadly(point, lake)
+        number = first
+        while not over.poll():
             with lake.transaction() as tx:
-                tx.table(given["table"]).append(numbers(number))
+                tx.table(table).append(numbers(number))
                 tx.table("hot").append(numbers(number))
-            print(number, flush=True)
+            told.send(number)
             number += 1
 
 
-@contextmanager
-def writer(uri: str, arguments: dict[str, Any], table: str, first: int, point: str = "") -> Any:
-    """Such a process; without a point it goes on until its input is closed."""
-    settings = {"uri": uri, "arguments": {key: str(value) for key, value in arguments.items()}, "table": table, "first": first}
-    command = [sys.executable, "-m", "tests.lakes.hot_killed", json.dumps({**settings, "point": point})]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+@dataclass
+class Writer:
+    """Such a process, from outside."""
+
+    process: BaseProcess
+    told: Connection
+    over: Connection
+
+    def next(self) -> int:
+        """Waits for the next number that it tells: it goes on."""
+        assert self.told.poll(60), "a writer hangs, or is dead"
+        return int(self.told.recv())
+
+    def rest(self) -> set[int]:
+        """All numbers that it tells until it ends."""
+        found = set[int]()
         try:
-            yield process
-        finally:
-            if process.poll() is None:
-                process.kill()
+            while self.told.poll(60):
+                found.add(int(self.told.recv()))
+        except EOFError:
+            return found
+        raise AssertionError("a writer hangs")
 
 
-if __name__ == "__main__":
-    main(sys.argv[1])
+@contextmanager
+def writer(uri: str, arguments: dict[str, Any], table: str, first: int, point: str = "") -> Iterator[Writer]:
+    """Starts a writer. All come from a process that has loaded what they need, and nothing else."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([__name__])
+    told, tells = context.Pipe(duplex=False)
+    heard, over = context.Pipe(duplex=False)
+    process = context.Process(target=work, args=(uri, arguments, table, first, point, tells, heard))
+    process.start()
+    tells.close()
+    heard.close()
+    try:
+        yield Writer(process, told, over)
+    finally:
+        if process.is_alive():
+            process.kill()
+        process.join()

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import signal
-import subprocess
 from contextlib import ExitStack
+from itertools import cycle, islice
 
 import pytest
 
@@ -19,39 +19,25 @@ SPAN = 1_000_000
 KILLS = pick(len(POINTS), 100)
 
 
-def _told(process: subprocess.Popen[str], count: int) -> set[int]:
-    """The next so many numbers that a writer tells: it goes on."""
-    assert process.stdout is not None
-    lines = [process.stdout.readline() for _ in range(count)]
-    assert all(lines), f"the writer ended ({process.poll()})"
-    return {int(line) for line in lines}
-
-
-def _rest(process: subprocess.Popen[str]) -> set[int]:
-    assert process.stdout is not None
-    return {int(line) for line in process.stdout}
-
-
 @pytest.mark.parametrize("site", ["sqlite", "postgres", *(["manifest"] if PROVING else [])], indirect=True)
 def test_the_others_go_on_when_one_dies_whose_turn_it_is(site: Site) -> None:
     lake = site.open()
     for name in ("hot", "victim", *(f"own{number}" for number in range(WRITERS))):
         lake.create_table(name, numbers(0))
     acknowledged: set[int] = set()
-    kills = POINTS if not PROVING else [POINTS[number % len(POINTS)] for number in range(KILLS)]
     with ExitStack() as stack:
         others = [stack.enter_context(writer(site.uri, site.arguments, f"own{number}", (number + 1) * SPAN)) for number in range(WRITERS)]
-        for number, point in enumerate(kills):
+        for number, point in enumerate(islice(cycle(POINTS), KILLS)):
             with writer(site.uri, site.arguments, "victim", (WRITERS + 1 + number) * SPAN, point) as victim:
-                acknowledged |= _rest(victim)
-                assert victim.wait(60) == -signal.SIGKILL, point
-            for other in others:
-                acknowledged |= _told(other, 2)
+                acknowledged |= victim.rest()
+                victim.process.join(60)
+                assert victim.process.exitcode == -signal.SIGKILL, point
+            acknowledged |= {other.next() for other in others}
         for other in others:
-            assert other.stdin is not None
-            other.stdin.close()
-            acknowledged |= _rest(other)
-            assert other.wait(60) == 0
+            other.over.close()
+            acknowledged |= other.rest()
+            other.process.join(60)
+            assert other.process.exitcode == 0
     _check(site.open(), acknowledged)
 
 
