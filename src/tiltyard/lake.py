@@ -8,6 +8,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final, Literal, TypeVar
 
+from tiltyard.catalog.base_view import BaseView, UsedTables
 from tiltyard.catalog.catalog import Catalog
 from tiltyard.catalog.expiry import expired_among
 from tiltyard.catalog.lake_values import MAIN, Cut, Isolation, Snapshot, TableHead
@@ -22,7 +23,9 @@ from tiltyard.interfaces import Runtime, system_runtime
 from tiltyard.lakes.branches.lake_refs import LakeBranches, LakeTags
 from tiltyard.lakes.branches.table_branches import forked
 from tiltyard.lakes.cleanup.orphans import find_again
-from tiltyard.lakes.finishing import finish_before, is_certain, recover
+from tiltyard.lakes.finishing import is_certain, load_head, recover
+from tiltyard.lakes.hot_tables import HotTables
+from tiltyard.lakes.lake_history import LakeHistory
 from tiltyard.lakes.lake_maintenance import Keeping
 from tiltyard.lakes.lake_snapshot import LakeSnapshot
 from tiltyard.lakes.lake_tables import LakeTable
@@ -69,6 +72,7 @@ class Lake(Keeping, Recoverable, LakePieces, LakeDoor):
         self.author = author
         self.branch = branch
         self.url = records.url
+        self.hot, self.used = HotTables(runtime.clock), UsedTables()
         self._opened: dict[str, TableAccess] = {}
 
     def __repr__(self) -> str:
@@ -146,20 +150,21 @@ class Lake(Keeping, Recoverable, LakePieces, LakeDoor):
         Raises:
             NotFound: there is none of that name.
         """
-        cut = self.catalog.cut(self.branch)
-        return opened_table(self, self.physical_table(refuse_shard(name, cut.tables.__contains__), cut))
+        base = self.view()
+        return opened_table(self, self.physical_table(refuse_shard(name, lambda full: base.find(full) is not None), base))
 
-    def physical_table(self, full: str, cut: Cut | None = None) -> LakeTable:
+    def physical_table(self, full: str, base: BaseView | None = None) -> LakeTable:
         """A table by its full name in the catalog, be it a shard or the anchor of some."""
-        cut = cut or self.catalog.cut(self.branch)
-        head = self._head(cut, shown(full))
-        finish_before(self, cut, head, self.branch)
-        origin, head = head, forked(self, head, self.branch, cut.line)
-        access = self.access_of(head, self.branch, origin, cut.snapshot)
-        if not head.quarantine:
-            head = adopt(self.catalog, access.store, head, self.branch, cut.line, origin)
-        scheme = Scheme(head.naming)
-        opened = LakeTable(access, access.load(head.version, scheme, lazily=True), scheme)
+        base = base or self.view()
+        origin = self._head(base, shown(full))
+        head = forked(self, origin, self.branch, base.line)
+        access = self.access_of(head, self.branch, origin, base.snapshot)
+        if head.quarantine:
+            file = load_head(access, head)
+        else:
+            head = adopt(self.catalog, access.store, head, self.branch, base.line, origin)
+            file = access.load(head.version, Scheme(head.naming), lazily=True)
+        opened = LakeTable(access, file, Scheme(head.naming))
         opened.name = shown(head.name)
         return opened
 
@@ -184,8 +189,12 @@ class Lake(Keeping, Recoverable, LakePieces, LakeDoor):
         register(self, shown(refuse_reserved(name)), uri)
         return self.table(name)
 
-    def _head(self, cut: Cut, name: str) -> TableHead:
-        head = cut.tables.get(full_name(name))
+    def view(self) -> BaseView:
+        """The lake as it is now, read table by table."""
+        return BaseView(self.catalog, self.branch, self.used)
+
+    def _head(self, base: BaseView | Cut, name: str) -> TableHead:
+        head = base.find(full_name(name))
         if head is None:
             raise NotFound(f"There is no table {name!r} in the lake.", name=name, advice="See lake.tables().")
         return head
@@ -358,7 +367,7 @@ class Lake(Keeping, Recoverable, LakePieces, LakeDoor):
             NotFound: there is no such snapshot or tag.
         """
         if at is None:
-            return LakeSnapshot(self, self.catalog.cut(self.branch))
+            return LakeSnapshot(self, self.view())
         number, branch = self._number_of(at)
         return LakeSnapshot(self, self.catalog.cut_at(number, branch))
 
@@ -377,11 +386,19 @@ class Lake(Keeping, Recoverable, LakePieces, LakeDoor):
             raise NotFound(f"There is no tag {at!r} in the lake, and it is no moment either.", name=str(at)) from None
         return self.catalog.snapshot_before(moment, self.branch), self.branch
 
-    def history(self, limit: int | None = None) -> Sequence[Snapshot]:
-        """The snapshots with who changed which tables, latest first."""
-        if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int)):
-            raise InvalidInput(f"limit is a number, not {limit!r}.", argument="limit")
-        return [_shown(snapshot) for snapshot in self.catalog.history(self.branch, limit)]
+    def history(self, limit: int | None = None, *, before: int | None = None) -> Sequence[Snapshot]:
+        """The snapshots with who changed which tables, latest first.
+
+        They are read as they are looked at: the first of a long history costs no more than that of a short one.
+
+        Args:
+            limit: at most so many.
+            before: only those before this snapshot, for the next page.
+        """
+        for name, value in (("limit", limit), ("before", before)):
+            if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
+                raise InvalidInput(f"{name} is a number, not {value!r}.", argument=name)
+        return LakeHistory(lambda limit, before: self.catalog.history(self.branch, limit, before), limit, before)
 
     @property
     def tags(self) -> LakeTags:
@@ -404,11 +421,5 @@ class Lake(Keeping, Recoverable, LakePieces, LakeDoor):
         if branch != MAIN:
             self.branches[branch]
         other = Lake(self._where, self.catalog.records, self.catalog.runtime, self.author, branch)
-        other._opened = self._opened
+        other._opened, other.hot, other.used = self._opened, self.hot, self.used
         return other
-
-
-def _shown(snapshot: Snapshot) -> Snapshot:
-    return replace(
-        snapshot, changes=tuple(replace(change, name=shown(change.name), former=shown(change.former)) for change in snapshot.changes)
-    )

@@ -14,6 +14,7 @@ import tiltyard.lake
 from tests.support.lakes import InterposedRecords, Site, add_to_both, both, ids, numbers, stores_through, through, together, two_tables
 from tests.support.proving import pick
 from tiltyard.catalog.value_codec import BUCKET
+from tiltyard.errors import NotFound
 from tiltyard.interfaces import ObjectStore, Runtime
 from tiltyard.lake import Lake
 from tiltyard.options import Storage
@@ -62,6 +63,7 @@ def counted(lake: Lake) -> Iterator[Counts]:
 def cost_of_two(lake: Lake, number: int) -> tuple[tuple[int, int], Counter[str]]:
     if (lake.snapshot().id + 2) % BUCKET == 0:
         lake.table("b").append(numbers(number))  # not the one commit in so many that keeps a cut
+    both(lake)  # tables that were used last are read with the tip
     with counted(lake) as counts, lake.transaction() as tx:
         add_to_both(tx, number)
         assert both(tx)[0][-1] == number
@@ -96,6 +98,38 @@ def test_the_costs_do_not_grow_with_the_number_of_tables(site: Site) -> None:
     (catalog, store), *others = found.values()
     assert catalog == (1, 2)
     assert all(one == (catalog, store) for one in others), found
+
+
+def test_a_table_that_was_not_used_lately_costs_two_reads_of_a_few_records(site: Site) -> None:
+    lake = two_tables(site.open())
+    with lake.transaction() as tx:
+        for number in range(50):
+            tx.create_table(f"t{number}", pa.schema([("id", pa.int64())]))
+    with counted(lake) as counts, lake.transaction() as tx:
+        tx.table("a").append(numbers(2))
+    assert counts.catalog == (3, 2)
+    assert counts.records.found == (2 * 8 + 1) + 2 + 3 + 2 + 1, "used last and tip; name and tip; with the head; decided on; finished"
+    with counted(lake) as again, lake.transaction() as tx:
+        tx.table("a").append(numbers(3))
+    assert again.catalog == (1, 2)
+
+
+def test_a_table_that_moved_since_the_base_is_read_as_it_was(site: Site) -> None:
+    lake, other = two_tables(site.open()), site.open()
+    fresh = site.open()
+    with counted(fresh) as counts, fresh.transaction() as tx:
+        with other.transaction() as theirs:
+            add_to_both(theirs, 7)
+            theirs.create_table("c", numbers(1))
+            theirs.rename_table("b", "d")
+        assert ids(tx.table("a")) == [1]
+        assert ids(tx.table("b")) == [1], "it had that name then"
+        for name in ("c", "d"):
+            with pytest.raises(NotFound):
+                tx.table(name)
+        assert counts.records.scans == 1, "what the snapshot in between replaced"
+        assert tx.tables() == ["a", "b"]
+    assert ids(lake.table("d")) == [1, 7]
 
 
 def test_the_store_of_a_table_is_opened_once_for_all_transactions(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -66,6 +66,7 @@ BY_PATH: Final[dict[str, tuple[str, ...]]] = {
         "tests/lakes/test_branch_kills.py",
         "tests/lakes/test_catalog_faults.py",
         "tests/lakes/test_histories.py",
+        "tests/lakes/test_hot_kills.py",
         "tests/lakes/test_kills.py",
         "tests/lakes/test_lost_catalogs.py",
         "tests/lakes/test_recovery_kills.py",

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
+from itertools import islice
 from typing import Any, Final, TypeVar
 
-from tiltyard.catalog.lake_values import MAIN, Cut, Publication, Snapshot
+from tiltyard.catalog.lake_values import MAIN, Cut, Publication, Snapshot, TableHead
 from tiltyard.catalog.line_identity import is_line, line_in, new_line
 from tiltyard.catalog.publishing import ABORTED, COMMITTED, IN_DOUBT, Published, decide, locks, names_of
 from tiltyard.catalog.records import Body, Decide, Found, Records, Writes
-from tiltyard.catalog.snapshot_index import SnapshotFloor, cut_at, floor_from, floor_key
+from tiltyard.catalog.snapshot_index import SnapshotFloor, cut_at, cut_stride, floor_from, floor_key, snapshots_down_from
 from tiltyard.catalog.value_codec import (
     BRANCHES,
     BUCKET,
     LAKE,
     PENDING,
+    TABLE_COUNT,
     TABLES,
     cut_key,
     head_from_body,
@@ -28,7 +30,6 @@ from tiltyard.catalog.value_codec import (
     snapshot_from_body,
     snapshot_key,
     snapshot_to_body,
-    snapshots_prefix,
     table_key,
     tip_key,
     transaction_key,
@@ -95,7 +96,7 @@ class Catalog:
             if LAKE in found:
                 return Writes(found[LAKE])
             body = {"format": FORMAT, "id": self.runtime.random.uuid(), "created": now, **facts}
-            return Writes(body, {LAKE: body, tip_key(MAIN): {"snapshot": 0, "at": now, "line": new_line(body["id"])}})
+            return Writes(body, {LAKE: body, tip_key(MAIN): {"snapshot": 0, "at": now, "line": new_line(body["id"]), TABLE_COUNT: 0}})
 
         known = self.records.get([LAKE]).get(LAKE) or self.records.transact([LAKE, tip_key(MAIN)], [], make)
         return check_format(known, self.records.url)
@@ -132,6 +133,11 @@ class Catalog:
         line = line_in(tip, self.records, branch)
         return Cut(branch, int(tip["snapshot"]), {head.name: head for head in heads}, _unfinished(found), line, names_of(tip))
 
+    def heads(self, tables: Iterable[str], branch: str = MAIN) -> list[TableHead]:
+        """Some tables as they are now, by id; those that are there."""
+        found = self.records.get([table_key(branch, table) for table in tables])
+        return [head_from_body(body) for body in found.values()]
+
     def cut_at(self, snapshot: int, branch: str = MAIN) -> Cut:
         """All tables as they were right after a snapshot.
 
@@ -142,30 +148,42 @@ class Catalog:
         # Looked at last: a version that is not among these by now has its name for good.
         return replace(cut, unfinished=_unfinished(dict(self.records.scan([PENDING]))))
 
-    def keep_cut(self, branch: str, snapshot: int, line: str) -> None:
-        """Writes a cut down at the end of each bucket, so that later ones need not be put together from the beginning. Advice only.
+    def keep_cut(self, branch: str, snapshot: int, line: str, tables: int | None) -> None:
+        """Writes a cut down now and then, so that later ones need not be put together from the beginning. Advice only.
 
-        Nothing is written where the branch is another line of history by then.
+        With many tables that is done less often: it costs as much as there are tables. Nothing is written where the branch is another line
+        of history by then.
         """
-        bucket = (snapshot + 1) // BUCKET
-        if (snapshot + 1) % BUCKET:
+        bucket, rest = divmod(snapshot + 1, BUCKET)
+        if rest or bucket % cut_stride(tables):
             return
         with suppress(TiltyardError):  # whatever goes wrong here, the snapshot is committed
-            tables = [head_to_body(head) for head in self.cut_at(snapshot, branch).tables.values()]
-            key, begin = cut_key(branch, bucket), BRANCHES + branch
+            now = self.cut(branch)
+            heads = (now if now.snapshot == snapshot else self.cut_at(snapshot, branch)).tables.values()
+            key, begin, tip = cut_key(branch, bucket), BRANCHES + branch, tip_key(branch)
 
             def decide(found: Found) -> Writes[None]:
                 other = branch != MAIN and str(found.get(begin, {}).get("id")) != line
-                return Writes(None, {} if key in found or other else {key: {"tables": tables}})
+                if key in found or other:
+                    return Writes(None)
+                put: dict[str, Body] = {key: {"tables": [head_to_body(head) for head in heads]}}
+                if tip in found and int(found[tip]["snapshot"]) == snapshot and TABLE_COUNT not in found[tip]:
+                    put[tip] = {**found[tip], TABLE_COUNT: len(heads)}
+                return Writes(None, put)
 
-            self.records.transact([key], [] if branch == MAIN else [begin], decide)
+            self.records.transact([key, *([tip] if tables is None else [])], [] if branch == MAIN else [begin], decide)
 
     # ---- history ---------------------------------------------------------------------------------------------------------------
 
-    def history(self, branch: str = MAIN, limit: int | None = None) -> list[Snapshot]:
-        """Snapshots, latest first."""
-        found = self.records.scan([snapshots_prefix(branch)], limit=limit, descending=True)
-        return [snapshot_from_body(body) for _, body in found]
+    def history(self, branch: str = MAIN, limit: int | None = None, before: int | None = None) -> Iterator[Snapshot]:
+        """Snapshots, latest first, read as far as they are asked for: those before one, at most so many."""
+        if limit is not None and limit <= 0:
+            return
+        tip = self.records.get([tip_key(branch)]).get(tip_key(branch), {})
+        newest = int(tip.get("snapshot", 0))
+        top = newest if before is None else min(newest, before - 1)
+        read = snapshots_down_from(self.records, branch, top, self._begun(branch))
+        yield from read if limit is None else islice(read, limit)
 
     def snapshot(self, snapshot: int, branch: str = MAIN) -> Snapshot:
         key = snapshot_key(branch, snapshot)
@@ -213,7 +231,7 @@ class Catalog:
         now = self.runtime.clock.now()
         done = self.records.transact(exclusive, shared, lambda found: decide(publication, found, now))
         if not done.replayed:
-            self.keep_cut(publication.branch, done.snapshot, publication.line)
+            self.keep_cut(publication.branch, done.snapshot, publication.line, done.tables)
         return done
 
     def transaction(self, transaction: str) -> Body | None:
@@ -274,7 +292,8 @@ class Catalog:
         def decide(found: Found) -> Writes[None]:
             if any(key not in found for key in gone) or found[pending.key]["staged"] != pending.staged:
                 return Writes(None)
-            put = {key: {**found[key], "transaction": maker} for key in heads if key in found and _names(found[key], pending)}
+            theirs = {"transaction": maker, "appends_since": pending.version}
+            put = {key: {**found[key], **theirs} for key in heads if key in found and _names(found[key], pending)}
             if at in found and found[at]["transaction"] == pending.transaction:
                 put[at] = snapshot_to_body(replace(snapshot_from_body(found[at]), voided=True))
             return Writes(None, put, gone)  # where the snapshot is gone, so is the line that it was on

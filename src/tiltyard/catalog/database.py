@@ -11,6 +11,7 @@ from typing import Any, Protocol
 from sqlalchemy import ColumnElement, Connection, Engine
 
 from tiltyard.catalog.process_queue import Patience
+from tiltyard.catalog.records import Ticket
 
 
 class Trouble(Enum):
@@ -82,6 +83,9 @@ class Database(Protocol):
 
     def delete(self, connection: Connection, keys: Collection[str]) -> None:
         """Removes records, whether or not they are there."""
+
+    def ticket(self, engine: Engine, names: Collection[str], longest: float) -> Ticket:
+        """See ``GivesTickets.ticket``."""
 
     def holder(self, engine: Engine) -> str:
         """Who has held the catalog's locks for longest, and what to do about it, in a sentence; empty where that cannot be told."""

@@ -18,6 +18,7 @@ from tiltyard.catalog.records import Body, Found, Writes
 from tiltyard.catalog.value_codec import (
     BRANCHES,
     BUCKET,
+    TABLE_COUNT,
     TABLES,
     cut_key,
     cuts_prefix,
@@ -102,7 +103,7 @@ def forward(catalog: Catalog, plan: Forward, publication: Publication | None) ->
         except _AgainError:
             continue
         if publication is not None and not done.replayed:
-            catalog.keep_cut(MAIN, done.snapshot, publication.line)
+            catalog.keep_cut(MAIN, done.snapshot, publication.line, done.tables)
         return done
     raise ContentionError(f"Others commit to main faster than branch {plan.branch!r} can be brought there.", attempts=TRIES)
 
@@ -119,7 +120,7 @@ def _begin_anew(plan: Forward, found: Found, published: Writes[Published], now: 
     begin = {**found[BRANCHES + name], "origin": MAIN, "origin_line": line, "snapshot": snapshot, "id": plan.fresh}
     put: dict[str, Body] = {
         BRANCHES + name: begin,
-        tip_key(name): {"snapshot": snapshot, "at": now, "line": plan.fresh},
+        tip_key(name): {"snapshot": snapshot, "at": now, "line": plan.fresh, TABLE_COUNT: len(heads)},
         **line_records(name, snapshot, heads),
         root_key(name): root_body(plan.fresh, [*heads]),
         ended_key(name, plan.line): {"at": now},

@@ -35,6 +35,8 @@ class TableHead:
         quarantine: why nobody may write to it; empty most of the time.
         transaction: id of the table's own transaction that made the version; empty where nobody noted it.
         owner: id of the line of history that may write to this branch of the table; empty in records of earlier releases.
+        changed: the snapshot that made it what it is; 0 in records of earlier releases.
+        appends_since: all versions above this one only added rows; -1 where nobody noted that.
     """
 
     id: str
@@ -49,6 +51,12 @@ class TableHead:
     quarantine: str = ""
     transaction: str = ""
     owner: str = ""
+    changed: int = 0
+    appends_since: int = -1
+
+    def only_appended(self, version: int) -> bool:
+        """Whether all versions above an earlier one are known to have added rows and changed nothing else."""
+        return 0 <= self.appends_since <= version
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +83,13 @@ class Cut:
         """Whether what stands under the name of this version may still be somebody else's."""
         first = self.unfinished.get((head.id, head.branch))
         return first is not None and first <= head.version
+
+    def find(self, name: str) -> TableHead | None:
+        return self.tables.get(name)
+
+    def cut(self) -> Cut:
+        """Itself: for whoever may have a view that is read table by table instead."""
+        return self
 
     def by_id(self, table: str) -> TableHead | None:
         return next((head for head in self.tables.values() if head.id == table), None)

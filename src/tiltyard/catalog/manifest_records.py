@@ -1,6 +1,6 @@
 """Records in a Lance table, ``__manifest``, in the lake's root: a catalog that needs nothing but the object store.
 
-Whoever writes reads one version of the table, decides, and publishes by a merge on ``object_id``. A row that every publish rewrites makes
+Whoever writes reads one version of the table, decides, and publishes rows in the place of others. A row that every publish rewrites makes
 any two of them conflict, so what was looked at cannot have changed when a publish lands. A compaction in between changes no record, and
 a publish goes over it.
 """
@@ -10,28 +10,19 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from datetime import timedelta
+from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from tiltyard.catalog.manifest_rows import (
-    COLUMNS,
-    GONE,
-    HEAD,
-    Row,
-    access_of,
-    by_key,
-    head_row,
-    row_of,
-    rows_of,
-    table_of,
-    with_ids,
-    with_prefixes,
-)
+from tiltyard.catalog.manifest_mirror import RowMirror
+from tiltyard.catalog.manifest_publish import publish_rows
+from tiltyard.catalog.manifest_rows import GONE, HEAD, Row, access_of, by_key, head_row, row_of, table_of
 from tiltyard.catalog.process_queue import Patience
 from tiltyard.catalog.record_codec import check_keys
-from tiltyard.catalog.records import Body, Decide, Found, Writes
+from tiltyard.catalog.records import Body, Decide, Found, Ticket, Writes
+from tiltyard.catalog.tickets import FileTickets, NoTicket
 from tiltyard.errors import (
     AlreadyExists,
     ConflictError,
@@ -44,15 +35,14 @@ from tiltyard.errors import (
     TiltyardError,
     fit,
 )
+from tiltyard.format.manifest_file import ManifestFile
+from tiltyard.format.names import Scheme
 from tiltyard.interfaces import ObjectStore, Runtime
 from tiltyard.options import CommitOptions, Storage
-from tiltyard.storage.local import Durability
+from tiltyard.storage.local import Durability, LocalStore
 from tiltyard.table import Table
-from tiltyard.transaction.backoff import RetryPolicy
+from tiltyard.transaction.head import HeadCheck
 from tiltyard.verbs.engine.access import open_access
-from tiltyard.verbs.engine.reexecution import ReexecutionPolicy
-from tiltyard.verbs.merge import merge_rows
-from tiltyard.verbs.merge_plan import Clause, MergePlan
 from tiltyard.verbs.write import NewTable, Writing, create_table
 
 T = TypeVar("T")
@@ -60,12 +50,7 @@ T = TypeVar("T")
 NAME: Final = "__manifest"
 _log = logging.getLogger("tiltyard.lake")
 
-_ONCE: Final = ReexecutionPolicy(RetryPolicy(max_retries=0), reexecutions=0)
-"""A publish that meets another one fails, and what to write is decided anew: carried over it would be an answer to another question."""
-
-_MOST_IDS: Final = 1000
-"""With more than so many ids it is quicker to read all rows than to understand the question."""
-
+_CLEAN_EVERY: Final = 8
 _SMALLEST_FRAGMENT: Final = 4096
 _KEPT_VERSIONS: Final = 32
 _GRACE: Final = timedelta(hours=1)
@@ -82,7 +67,8 @@ class ManifestRecords:
         storage_options: as for pylance.
         durability: as for a table.
         attempts: how often a publish is tried while others are faster.
-        upkeep: after how many publishes the table is compacted and old versions of it are removed, by whoever made the last of them.
+        upkeep: after how many publishes the table is compacted, by whoever made the last of them; after eight times as many, which takes
+            longer, old versions of it are removed.
         kept: how long old versions are kept for those who are reading them.
         store: in place of the usual one below the root, for tests.
     """
@@ -95,7 +81,7 @@ class ManifestRecords:
         durability: Durability = "fsync",
         runtime: Runtime | None = None,
         attempts: int = 5,
-        upkeep: int = 32,
+        upkeep: int = 128,
         kept: timedelta = timedelta(minutes=1),
         store: ObjectStore | None = None,
     ) -> None:
@@ -103,8 +89,11 @@ class ManifestRecords:
         self._access = open_access(uri, Storage(storage_options, durability), runtime=runtime, store=store)
         self._patience = Patience(first=0.1, longest=2.0, attempts=attempts, seconds=600.0)
         self._upkeep, self._kept = upkeep, kept
-        self._publishing = threading.Lock()
-        self._last: Table | None = None
+        self._publishing, self._reading = threading.Lock(), threading.Lock()
+        self._mirror = RowMirror(self._access)
+        self._check = HeadCheck(self._access.log, self._access.runtime)
+        self._scheme = Scheme.V2
+        self._tickets = FileTickets(Path(self._access.store.uri)) if type(self._access.store) is LocalStore else None
         self.url = self._access.store.uri
         self._create()
 
@@ -119,52 +108,61 @@ class ManifestRecords:
         return _bodies(rows, keys, self.url)
 
     def scan(self, prefixes: Sequence[str], *, limit: int | None = None, descending: bool = False) -> Sequence[tuple[str, Body]]:
-        wanted = tuple(prefixes)
-        if not wanted:
+        if not prefixes:
             return []
-        rows = self._persist(lambda: self._scanned(wanted, limit, descending))
-        return [(key, row.body(self.url)) for key, row in rows]
+        rows = self._persist(lambda: self._scanned(self._newest(), prefixes))
+        chosen = (rows[::-1] if descending else rows)[:limit]
+        return [(key, row.body(self.url)) for key, row in chosen]
 
     def transact(self, exclusive: Collection[str], shared: Collection[str], decide: Decide[T]) -> T:
         check_keys((*exclusive, *shared))
-        # Threads of one process wait for each other here instead of losing to each other.
-        with self._publishing:
+        # Threads of one process, and processes of one machine, wait for each other here instead of losing to each other.
+        with self._publishing, self._in_line():
             result, publishes = self._persist(lambda: self._attempt({*exclusive, *shared}, decide))
-            if publishes and publishes % self._upkeep == 0:
-                self._keep_compact()
+        if publishes and publishes % self._upkeep == 0:
+            self._keep_compact(clean=publishes % (_CLEAN_EVERY * self._upkeep) == 0)
         return result
 
+    def ticket(self, names: Collection[str], longest: float) -> Ticket:
+        return NoTicket() if self._tickets is None else self._tickets.take(names, longest)
+
     def close(self) -> None:
-        self._last = None
+        self._mirror = RowMirror(self._access)
+
+    @contextmanager
+    def _in_line(self) -> Iterator[None]:
+        ticket = self.ticket([NAME], self._patience.longest)
+        try:
+            yield
+        finally:
+            ticket.give_back()
 
     # one try
 
     def _attempt(self, wanted: set[str], decide: Decide[T]) -> tuple[T, int]:
         """Reads, decides and publishes, all on one version. Gives the number of the publish; 0 if there was nothing to write."""
-        table = self._newest()
-        rows = self._rows(table, wanted)
+        file = self._newest()
+        rows = self._rows(file, wanted)
         while True:
             writes = decide(_bodies(rows, wanted, self.url))
             if not writes.put and not writes.delete:
                 return writes.result, 0
             check_keys((*writes.put, *writes.delete))
             unseen = {*writes.put, *writes.delete} - wanted
-            rows = {**rows, **self._rows(table, unseen)} if unseen else rows
+            rows = {**rows, **self._rows(file, unseen)} if unseen else rows
             taken = {key for key in unseen if key in writes.put and access_of(key)[1] in rows and rows[access_of(key)[1]].key() == key}
             if not taken:
-                return writes.result, self._publish(table, rows, writes)
+                return writes.result, self._publish(file, rows, writes)
             wanted |= taken
 
-    def _publish(self, table: Table, rows: Mapping[str, Row], writes: Writes[T]) -> int:
+    def _publish(self, read: ManifestFile, rows: Mapping[str, Row], writes: Writes[T]) -> int:
         publishes = (rows[HEAD].publishes() if HEAD in rows else 0) + 1
-        changed = _changed(rows, writes)
-        source = table_of([*changed, head_row(publishes, self._access.runtime.random.uuid())])
-        plan = MergePlan(on=("object_id",), matched=(Clause("update"),), inserts=(Clause("insert"),))
-        if any(row.object_type == GONE for row in changed):
-            plan = replace(plan, matched=(Clause("delete", f"source.object_type = '{GONE}'"), *plan.matched))
+        changed = [*_changed(rows, writes), head_row(publishes, self._access.runtime.random.uuid())]
+        with self._reading:
+            self._follow(read)
+            places = self._mirror.places(row.object_id for row in changed)
         try:
-            # The version that was read, whatever became of the table since: not through a handle, which others may move.
-            _, file = merge_rows(self._access, table._file, table._scheme, source, plan, {}, _ONCE)
+            file, made = publish_rows(self._access, read, self._scheme, changed, places, rows.keys())
         except (ConflictError, ContentionError, HistoryUnavailable) as error:
             raise _Again(str(error)) from error
         except OutcomeUnknown as error:
@@ -181,46 +179,42 @@ class ManifestRecords:
                     fit(str(error), limit=250), name=self.url, transient=error.transient, advice="Nothing was written."
                 ) from error
             raise
-        self._last = Table(self._access, self._access.trusted(file), table._scheme)
+        with self._reading, suppress(TiltyardError):  # it is published; whoever asks next reads it
+            self._mirror.follow(self._access.trusted(file), made)
         return publishes
 
     # reading
 
-    def _newest(self) -> Table:
-        """A handle on the newest version, which nobody moves."""
-        version, scheme = self._access.head()
-        file = self._access.load(version, scheme)
-        last = self._last
-        if last is None or last._file.message.joined() != file.message.joined():
-            last = self._last = Table(self._access, file, scheme)
-        return last
+    def _newest(self) -> ManifestFile:
+        """The newest version. Mostly that is the one we know, which takes a few small questions to find out."""
+        last, scheme = self._mirror.file, self._scheme
+        if last is not None and self._check.is_newest(last.manifest.version, scheme):
+            with suppress(HistoryUnavailable):
+                self._check.confirm(last, scheme, last.manifest.version, last.manifest.version)
+                return last
+        version, self._scheme = self._access.head()
+        return self._access.load(version, self._scheme)
 
-    def _rows(self, table: Table, keys: Collection[str]) -> dict[str, Row]:
-        """The rows in the places of these records, by id, and the one that every publish touches."""
-        ids = {HEAD, *(access_of(key)[1] for key in keys)}
-        found = self._read(table, with_ids(ids) if len(ids) <= _MOST_IDS else None)
-        return {row.object_id: row for row in found if row.object_id in ids}
-
-    def _scanned(self, prefixes: tuple[str, ...], limit: int | None, descending: bool) -> list[tuple[str, Row]]:
-        table = self._newest()
-        condition = with_prefixes(prefixes)
-        if limit is None:
-            found = {key: row for key, row in by_key(self._read(table, condition)).items() if key.startswith(prefixes)}
-            return sorted(found.items(), reverse=descending)
-        # Keys first: there may be many, and their bodies are the larger part.
-        every = by_key(self._read(table, condition, COLUMNS[:2]))
-        keys = sorted((key for key in every if key.startswith(prefixes)), reverse=descending)[:limit]
-        bodies = by_key(self._rows(table, keys).values()) if keys else {}
-        return [(key, bodies[key]) for key in keys]
-
-    def _read(self, table: Table, condition: str | None, columns: Sequence[str] = COLUMNS) -> list[Row]:
+    def _follow(self, file: ManifestFile) -> None:
+        """Makes the mirror show a version."""
         try:
-            return rows_of(table.to_arrow(columns, condition))
+            self._mirror.follow(file)
         except (NotFound, CorruptTable, HistoryUnavailable) as error:
-            if self._access.head()[0] > table.version:
+            if self._access.head()[0] > file.manifest.version:
                 # Old versions are removed now and then, and this reader took its time.
                 raise _Again("the version that was read is gone") from error
             raise
+
+    def _rows(self, file: ManifestFile, keys: Collection[str]) -> dict[str, Row]:
+        """The rows in the places of these records, by id, and the one that every publish touches."""
+        with self._reading:
+            self._follow(file)
+            return self._mirror.rows({HEAD, *(access_of(key)[1] for key in keys)})
+
+    def _scanned(self, file: ManifestFile, prefixes: Sequence[str]) -> list[tuple[str, Row]]:
+        with self._reading:
+            self._follow(file)
+            return self._mirror.scan(prefixes)
 
     # trying again, and keeping the table in shape
 
@@ -247,12 +241,13 @@ class ManifestRecords:
         except AlreadyExists:
             pass  # somebody else was faster, and made the same
 
-    def _keep_compact(self) -> None:
+    def _keep_compact(self, *, clean: bool) -> None:
         """Keeps what a publish costs from growing with the number of those before. No part of it: if it fails, the next one does it."""
         try:
             table = Table._open(self._access)
             table.compact(target_rows=_SMALLEST_FRAGMENT, commit=CommitOptions(race_retries=3, reexecutions=1))
-            table.cleanup(older_than=self._kept, keep_versions=_KEPT_VERSIONS, grace=_GRACE)
+            if clean:
+                table.cleanup(older_than=self._kept, keep_versions=_KEPT_VERSIONS, grace=_GRACE)
         except TiltyardError as error:
             _log.info("upkeep of %s failed, which does no harm: %s", self.url, error)
 

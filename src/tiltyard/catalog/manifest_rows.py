@@ -6,13 +6,13 @@ The names of tables and namespaces are rows that other clients look for; all oth
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 import pyarrow as pa
 
-from tiltyard.catalog.record_codec import after_prefix, decode, encode
+from tiltyard.catalog.record_codec import decode, encode
 from tiltyard.catalog.records import Body
 
 HEAD: Final = "tiltyard/head"
@@ -103,40 +103,6 @@ def head_row(publishes: int, last: str) -> Row:
 def table_of(rows: Iterable[Row]) -> pa.Table:
     values = [{name: getattr(row, name) for name in COLUMNS} for row in rows]
     return pa.Table.from_pylist(values, SCHEMA)
-
-
-def rows_of(table: pa.Table) -> list[Row]:
-    return [Row(**values) for values in table.to_pylist()]
-
-
-def with_ids(ids: Collection[str]) -> str:
-    """The SQL condition for rows with these ids."""
-    return f"object_id IN ({', '.join(_quoted(name) for name in sorted(ids))})"
-
-
-def with_prefixes(prefixes: Iterable[str]) -> str:
-    """The SQL condition for all rows whose record may have a key with one of the prefixes; some others meet it too."""
-    found = {condition for prefix in prefixes for condition in _conditions(prefix)}
-    return " OR ".join(f"({condition})" for condition in sorted(found))
-
-
-def _conditions(prefix: str) -> Iterable[str]:
-    yield _beginning(prefix)
-    yield _beginning(f"/{prefix}")
-    for kind, names in _DISCOVERED.items():
-        if names.startswith(prefix):
-            yield f"object_type = '{kind}'"
-        elif prefix.startswith(names):
-            yield f"object_type = '{kind}' AND {_beginning(prefix.removeprefix(names))}"
-
-
-def _beginning(prefix: str) -> str:
-    end = after_prefix(prefix)
-    return f"object_id >= {_quoted(prefix)}" + ("" if end is None else f" AND object_id < {_quoted(end)}")
-
-
-def _quoted(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"
 
 
 def by_key(rows: Iterable[Row]) -> Mapping[str, Row]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,8 @@ from sqlalchemy.exc import SQLAlchemyError
 from tiltyard.catalog.database import Failure, Trouble
 from tiltyard.catalog.migrations import RECORDS
 from tiltyard.catalog.process_queue import Patience
+from tiltyard.catalog.records import Ticket
+from tiltyard.catalog.tickets import NoTicket, ticket_number
 from tiltyard.errors import InvalidInput, UnsupportedFeature
 from tiltyard.storage.local import Durability
 
@@ -56,7 +59,35 @@ WHERE l.relation = to_regclass('tiltyard_records') AND l.granted AND l.mode <> '
 ORDER BY a.xact_start LIMIT 1
 """)
 
+# Locks of a transaction that does nothing else. The server grants each in the order in which it was asked for, and takes them from a client
+# that is gone, or silent for longer than any rebase takes.
+_TICKET = "BEGIN; SET LOCAL lock_timeout = {wait}; SET LOCAL idle_in_transaction_session_timeout = '10s'"
+_TRY_TICKET = text("SELECT coalesce(bool_and(pg_try_advisory_xact_lock(name)), true) FROM unnest(CAST(:names AS bigint[])) AS name")
+_AWAIT_TICKET = text("SELECT count(pg_advisory_xact_lock(name)) FROM unnest(CAST(:names AS bigint[])) AS name")
+
 _CATALOG_LOCK = 0x74696C7479617264  # "tiltyard"
+
+
+@dataclass(slots=True)
+class PostgresTicket:
+    """Advisory locks that an open transaction holds."""
+
+    waited: bool
+    _connection: Connection | None
+
+    def give_back(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            _end(connection)
+
+
+def _end(connection: Connection) -> None:
+    """Ends a transaction that wrote nothing. Where even that fails, the connection is thrown away, and the server ends it."""
+    try:
+        connection.exec_driver_sql("ROLLBACK")
+    except SQLAlchemyError:
+        connection.invalidate()
+    connection.close()
 
 
 class Postgres:
@@ -113,6 +144,26 @@ class Postgres:
 
     def delete(self, connection: Connection, keys: Collection[str]) -> None:
         connection.execute(_DELETE, self.keys(keys))
+
+    def ticket(self, engine: Engine, names: Collection[str], longest: float) -> Ticket:
+        numbers = {"names": sorted(map(ticket_number, set(names)))}
+        waited, connection = False, None
+        try:
+            connection = engine.connect()
+            begin = _TICKET.format(wait=max(int(longest * 1000), 1))
+            connection.exec_driver_sql(begin, execution_options={"no_parameters": True})
+            waited = not connection.execute(_TRY_TICKET, numbers).scalar()
+            if waited:
+                connection.execute(_AWAIT_TICKET, numbers)
+        except SQLAlchemyError:
+            if connection is not None:
+                _end(connection)
+            return NoTicket(waited)
+        except BaseException:
+            if connection is not None:
+                _end(connection)
+            raise
+        return PostgresTicket(waited, connection)
 
     def holder(self, engine: Engine) -> str:
         try:

@@ -14,6 +14,8 @@ from tiltyard.catalog.lake_values import Change, Moved, Publication, Snapshot, T
 from tiltyard.catalog.line_identity import differs, is_line, moved_line
 from tiltyard.catalog.records import Body, Found, Writes
 from tiltyard.catalog.value_codec import (
+    BEFORE,
+    TABLE_COUNT,
     gone_key,
     head_from_body,
     head_to_body,
@@ -27,6 +29,7 @@ from tiltyard.catalog.value_codec import (
     transaction_key,
 )
 from tiltyard.errors import CorruptTable, HistoryUnavailable, NotFound
+from tiltyard.transaction.operations import Append
 
 COMMITTED = "committed"
 ABORTED = "aborted"
@@ -52,11 +55,12 @@ class AbortedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """What a publication came to: its snapshot, and whether that was there before."""
+    """What a publication came to: its snapshot, whether that was there before, and how many tables there are; None where nobody counts."""
 
     snapshot: int
     transaction: str
     replayed: bool = False
+    tables: int | None = None
 
 
 def is_alone(publication: Publication) -> bool:
@@ -126,17 +130,20 @@ def decide(publication: Publication, found: Found, now: datetime) -> Writes[Publ
     done: dict[str, Any] = {"state": COMMITTED, "snapshot": snapshot.id, "branch": publication.branch, "line": line, "at": at}
     if publication.key is not None:
         done["key"] = publication.key
+    replaced = {change.table: found[key] for change in publication.changes if (key := table_key(publication.branch, change.table)) in found}
+    tables = _tables_after(publication, tip)
+    counted = {} if tables is None else {TABLE_COUNT: tables}
     put: dict[str, Any] = {
-        tip_key(publication.branch): {**tip, "snapshot": snapshot.id, "at": at, "line": line, "names": names},
+        tip_key(publication.branch): {**tip, "snapshot": snapshot.id, "at": at, "line": line, "names": names, **counted},
         transaction_key(publication.transaction): done,
-        snapshot_key(publication.branch, snapshot.id): snapshot_to_body(snapshot),
+        snapshot_key(publication.branch, snapshot.id): {**snapshot_to_body(snapshot), BEFORE: replaced},
     }
     if publication.key is not None:
         put[idempotency_key(publication.key)] = {"transaction": publication.transaction, "snapshot": snapshot.id}
     delete: list[str] = []
     for change in publication.changes:
-        _apply(change, replace(publication, line=line), found, put, delete)
-    return Writes(Published(snapshot.id, publication.transaction), put, [key for key in delete if key not in put])
+        _apply(change, replace(publication, line=line), snapshot.id, found, put, delete)
+    return Writes(Published(snapshot.id, publication.transaction, tables=tables), put, [key for key in delete if key not in put])
 
 
 def _tells_by_itself(publication: Publication) -> bool:
@@ -221,6 +228,14 @@ def _names_after(publication: Publication, tip: Body, snapshot: int) -> int:
     return snapshot if any(map(changes_names, publication.changes)) else names_of(tip)
 
 
+def _tables_after(publication: Publication, tip: Body) -> int | None:
+    """How many tables there are afterwards; None where the tip does not say how many there were."""
+    before = tip.get(TABLE_COUNT)
+    kinds = [change.kind for change in publication.changes]
+    new = sum(kind in ("create", "register") for kind in kinds)
+    return None if before is None else int(before) + new - kinds.count("drop")
+
+
 def names_of(tip: Body) -> int:
     """The snapshot that last changed a name. Where a tip does not say, each step to it may have been one."""
     return int(tip.get("names", tip["snapshot"]))
@@ -232,8 +247,8 @@ def _named_as_now(change: Change, branch: str, found: Found) -> Change:
     return change if body is None or change.former else replace(change, name=str(body["name"]))
 
 
-def new_head(change: Change, branch: str, line: str) -> TableHead:
-    """The head that the creation of a table leaves behind."""
+def new_head(change: Change, branch: str, line: str, snapshot: int) -> TableHead:
+    """The head that the creation of a table leaves behind in a snapshot."""
     content = max((step.version for step in change.steps if step.content), default=0)
     return TableHead(
         id=change.table,
@@ -246,11 +261,13 @@ def new_head(change: Change, branch: str, line: str) -> TableHead:
         home=branch,
         transaction=change.steps[-1].transaction if change.steps else change.base_transaction,
         owner=change.owner or line,
+        changed=snapshot,
+        appends_since=change.version,
     )
 
 
-def next_head(change: Change, before: TableHead, line: str) -> TableHead:
-    """The head that a change leaves behind of a table that was there."""
+def next_head(change: Change, before: TableHead, line: str, snapshot: int) -> TableHead:
+    """The head that a change leaves behind in a snapshot of a table that was there."""
     content = max((step.version for step in change.steps if step.content), default=0)
     return replace(
         before,
@@ -260,21 +277,28 @@ def next_head(change: Change, before: TableHead, line: str) -> TableHead:
         branch=change.branch or before.branch,
         transaction=change.steps[-1].transaction if change.steps else before.transaction,
         owner=line if change.steps and line else before.owner,
+        changed=snapshot,
+        appends_since=_appends_since(change, before),
     )
 
 
-def _apply(change: Change, publication: Publication, found: Found, put: dict[str, Any], delete: list[str]) -> None:
-    """The head, the name and the unfinished versions that one change leaves behind."""
+def _appends_since(change: Change, before: TableHead) -> int:
+    known = before.version if before.appends_since < 0 else before.appends_since
+    return max((step.version for step in change.steps if step.operation != Append.name), default=known)
+
+
+def _apply(change: Change, publication: Publication, snapshot: int, found: Found, put: dict[str, Any], delete: list[str]) -> None:
+    """The head, the name and the unfinished versions that one change leaves behind in a snapshot."""
     branch = publication.branch
     key = table_key(branch, change.table)
     if change.kind == "drop":
         delete += [key, name_key(branch, str(found[key]["name"]))]
         return
     if change.kind in ("create", "register"):
-        head = new_head(change, branch, publication.line)
+        head = new_head(change, branch, publication.line, snapshot)
     else:
         before = head_from_body(found[key])
-        head = next_head(change if change.former else replace(change, name=before.name), before, publication.line)
+        head = next_head(change if change.former else replace(change, name=before.name), before, publication.line, snapshot)
     put[key] = head_to_body(head)
     if change.former:
         delete.append(name_key(branch, change.former))

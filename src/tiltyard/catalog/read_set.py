@@ -15,10 +15,11 @@ and ``handles/base`` manifests. Under serializable isolation ``publishing.decide
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from tiltyard.catalog.lake_values import READ_LEVELS, Cut, ExpectedHead, ReadLevel
+from tiltyard.catalog.lake_values import READ_LEVELS, ExpectedHead, ReadLevel, TableHead
 from tiltyard.errors import InvalidInput, NotFound
 
 TransactionState = Literal["open", "committing", "in doubt", "committed", "rolled back"]
@@ -27,13 +28,18 @@ TransactionState = Literal["open", "committing", "in doubt", "committed", "rolle
 class ReadSet:
     """What one transaction has read of its base. May be added to by many threads."""
 
-    def __init__(self, cut: Cut) -> None:
-        self._by_id = {head.id: head for head in cut.tables.values()}
+    def __init__(self, names: int) -> None:
+        self._by_id: dict[str, TableHead] = {}
         self._lock = threading.Lock()
         self._levels: dict[str, ReadLevel] = {}
         self._absent: dict[str, None] = {}
         self._names: int | None = None
-        self._snapshot_of_names = cut.names
+        self._snapshot_of_names = names
+
+    def meet(self, head: TableHead) -> None:
+        """Notes that the base has a table, which does not say yet that it was looked at."""
+        with self._lock:
+            self._by_id.setdefault(head.id, head)
 
     def note(self, table: str, level: ReadLevel) -> None:
         """Notes that a table was read. One that the base does not have is the transaction's own."""
@@ -51,11 +57,12 @@ class ReadSet:
         with self._lock:
             self._names = self._snapshot_of_names
 
-    def note_everything(self) -> None:
+    def note_everything(self, heads: Iterable[TableHead]) -> None:
         """Notes that the names and versions of all tables were read."""
         self.note_list()
-        for table in self._by_id:
-            self.note(table, "table")
+        for head in heads:
+            self.meet(head)
+            self.note(head.id, "table")
 
     def level(self, table: str) -> ReadLevel:
         """How closely a table was looked at."""
@@ -89,10 +96,10 @@ class TransactionScope:
     rolled back            also from committing, if the decision was no
     """
 
-    def __init__(self, transaction: str, cut: Cut) -> None:
+    def __init__(self, transaction: str, names: int) -> None:
         self.id = transaction
         self.state: TransactionState = "open"
-        self.reads = ReadSet(cut)
+        self.reads = ReadSet(names)
 
     def check_open(self) -> None:
         """Raises for a transaction that is used up: nothing it would say holds any more."""

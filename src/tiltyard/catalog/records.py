@@ -81,6 +81,28 @@ class GivesSpaceBack(Protocol):
         """Makes the file as small as its records are, if that is worth it; how many bytes smaller it is. Others wait meanwhile."""
 
 
+class Ticket(Protocol):
+    """A place before some tables that others want as well; see ``catalog/tickets``."""
+
+    @property
+    def waited(self) -> bool:
+        """Whether somebody was ahead."""
+
+    def give_back(self) -> None:
+        """Lets the next one go on. Giving it back twice does no harm."""
+
+
+@runtime_checkable
+class GivesTickets(Protocol):
+    """Records whose users can wait for each other, in the order in which they came."""
+
+    def ticket(self, names: Collection[str], longest: float) -> Ticket:
+        """Waits until everybody who came before us with one of these names is done or dead, so many seconds at most.
+
+        Never fails: who cannot have a ticket goes on without.
+        """
+
+
 def in_order(exclusive: Iterable[str], shared: Iterable[str]) -> list[tuple[str, bool]]:
     """Every key once with whether it is locked exclusively, in the one order in which everybody locks, so that nobody waits in a circle."""
     strongest = dict.fromkeys(shared, False) | dict.fromkeys(exclusive, True)

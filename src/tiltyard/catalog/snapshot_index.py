@@ -137,12 +137,8 @@ def _cut_at(records: Records, snapshot: int, branch: str) -> Cut | None:
         what = f"What snapshot {snapshot} of branch {branch!r} was is not known: the catalog that had it was lost."
         raise NotFound(what, name=str(snapshot), advice="See lake.history() for what was found again.")
     after, heads = _nearest(records, found, branch, bucket, begun, floor)
-    steps = [
-        step
-        for number in range((after + 1) // BUCKET, bucket + 1)
-        for step in map(snapshot_from_body, _bodies(records, bucket_prefix(branch, number)))
-        if after < step.id <= snapshot
-    ]
+    found_steps = map(snapshot_from_body, _bodies(records, branch, (after + 1) // BUCKET, bucket))
+    steps = [step for step in found_steps if after < step.id <= snapshot]
     if [step.id for step in steps] != list(range(after + 1, snapshot + 1)):
         return None  # a cleanup took away what stood on, after we had read where to begin
     if any(step.line and step.line != line for step in steps):
@@ -159,18 +155,53 @@ def _kept_keys(branch: str, snapshot: int) -> tuple[str, str]:
 
 def _nearest(records: Records, found: Found, branch: str, bucket: int, begun: int, floor: SnapshotFloor) -> tuple[int, Heads]:
     """A snapshot at or before the beginning of a bucket whose cut is known, and that cut."""
-    below = found.get(cut_key(branch, bucket))
-    while below is None and bucket * BUCKET > max(floor.snapshot, begun):
-        bucket -= 1
-        below = records.get([cut_key(branch, bucket)]).get(cut_key(branch, bucket))
+    below, lowest = found.get(cut_key(branch, bucket)), max(floor.snapshot, begun)
+    for at in _aligned(bucket, lowest // BUCKET):
+        if below is not None:
+            break
+        bucket, below = at, records.get([cut_key(branch, at)]).get(cut_key(branch, at))
     after = max(bucket * BUCKET - 1, begun)  # the cut that a branch begins with stands in the bucket of its beginning
     if floor.heads is not None and (below is None or after < floor.snapshot):
         return floor.snapshot, dict(floor.heads)
     return (begun, {}) if below is None else (after, _heads(below))
 
 
-def _bodies(records: Records, prefix: str) -> Iterator[Body]:
-    return (body for _, body in records.scan([prefix]))
+def cut_stride(tables: int | None) -> int:
+    """After how many buckets a cut is written down: a power of two, so that a later one knows where to look."""
+    return 1 if tables is None else 1 << max(-(-tables // BUCKET) - 1, 0).bit_length()
+
+
+def _aligned(bucket: int, lowest: int) -> Iterator[int]:
+    """The buckets below one at which a cut may have been written down, nearest first, and last the lowest at which there can be one."""
+    seen = bucket
+    for power in range(bucket.bit_length() + 1):
+        at = (bucket >> power) << power
+        if lowest < at < seen:
+            seen = at
+            yield at
+    if bucket > lowest:
+        yield lowest
+
+
+_AT_ONCE: Final = 16
+"""Buckets that are read in one request."""
+
+
+def _bodies(records: Records, branch: str, first: int, last: int) -> Iterator[Body]:
+    """The records of snapshots in a run of buckets, oldest first."""
+    for begin in range(first, last + 1, _AT_ONCE):
+        numbers = range(begin, min(begin + _AT_ONCE, last + 1))
+        yield from (body for _, body in records.scan([bucket_prefix(branch, number) for number in numbers]))
+
+
+def snapshots_down_from(records: Records, branch: str, newest: int, begun: int) -> Iterator[Snapshot]:
+    """Snapshots from one down to where a branch begins, newest first; of more than a few, more and more are read in one request."""
+    last, many = newest // BUCKET, 1
+    while last >= begun // BUCKET:
+        first = max(last - many + 1, begun // BUCKET)
+        found = records.scan([bucket_prefix(branch, number) for number in range(first, last + 1)], descending=True)
+        yield from (step for _, body in found if (step := snapshot_from_body(body)).id <= newest)
+        last, many = first - 1, min(2 * many, _AT_ONCE)
 
 
 def _heads(body: Body) -> Heads:
@@ -184,9 +215,9 @@ def follow(step: Snapshot, heads: Heads) -> None:
         if change.kind == "drop":
             heads.pop(change.table, None)
         elif before is None:
-            heads[change.table] = new_head(change, step.branch, step.line)
+            heads[change.table] = new_head(change, step.branch, step.line, step.id)
         else:
-            heads[change.table] = next_head(change, before, step.line)
+            heads[change.table] = next_head(change, before, step.line, step.id)
 
 
 # ---- a whole line of history -------------------------------------------------------------------------------------------------------

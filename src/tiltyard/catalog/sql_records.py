@@ -17,7 +17,7 @@ from tiltyard.catalog.database import Database, Failure, Trouble
 from tiltyard.catalog.migrations import RECORDS, is_current, migrate
 from tiltyard.catalog.process_queue import ProcessQueue
 from tiltyard.catalog.record_codec import check_keys, decode_all, encode_all, prefix_ranges
-from tiltyard.catalog.records import Body, Decide, Found, Writes, in_order
+from tiltyard.catalog.records import Body, Decide, Found, Ticket, Writes, in_order
 from tiltyard.errors import ContentionError, StorageError
 from tiltyard.interfaces import Runtime, system_runtime
 
@@ -111,6 +111,9 @@ class SqlRecords:
                 raise
 
         return self._transaction(attempt)
+
+    def ticket(self, names: Collection[str], longest: float) -> Ticket:
+        return self._database.ticket(self._here().engine, names, longest)
 
     def give_space_back(self) -> int:
         """For a database that keeps the room of deleted records to itself."""

@@ -15,6 +15,8 @@ from sqlalchemy.pool import QueuePool
 from tiltyard.catalog.database import Failure, Trouble
 from tiltyard.catalog.migrations import RECORDS
 from tiltyard.catalog.process_queue import Patience
+from tiltyard.catalog.records import Ticket
+from tiltyard.catalog.tickets import FileTickets
 from tiltyard.errors import InvalidInput, StorageError
 from tiltyard.storage.files import storage_error, sync_parent
 from tiltyard.storage.local import Durability
@@ -63,6 +65,7 @@ class Sqlite:
         self.shown = f"sqlite:///{self.path}"
         self.queue: Path | None = self.path.parent
         self._durability = durability
+        self._tickets = FileTickets(self.path.parent)
 
     def engine(self) -> Engine:
         self._make_directory()
@@ -90,6 +93,9 @@ class Sqlite:
 
     def delete(self, connection: Connection, keys: Collection[str]) -> None:
         _driver(connection).executemany(_DELETE, [(key,) for key in sorted(keys)])
+
+    def ticket(self, engine: Engine, names: Collection[str], longest: float) -> Ticket:
+        return self._tickets.take(names, longest)
 
     def holder(self, engine: Engine) -> str:
         return writer_of(self.path)

@@ -26,6 +26,11 @@ PLACES: Final = "place/"
 PINS: Final = "pin/"
 EXPIRED: Final = "expired/"
 
+TABLE_COUNT: Final = "tables"
+"""In the record of a tip: how many tables there are. Missing in records of earlier releases."""
+BEFORE: Final = "before"
+"""In the record of a snapshot: the heads that it replaced, by table. Missing in records of earlier releases, and of repaired ones."""
+
 
 def tip_key(branch: str) -> str:
     return f"tip/{branch}"
@@ -114,7 +119,8 @@ def snapshot_to_body(snapshot: Snapshot) -> dict[str, Any]:
 def snapshot_from_body(body: Mapping[str, Any]) -> Snapshot:
     try:
         changes = tuple(change_from_body(item) for item in body["changes"])
-        return Snapshot(**{**body, "at": datetime.fromisoformat(body["at"]), "changes": changes})
+        facts = {name: value for name, value in body.items() if name != BEFORE}
+        return Snapshot(**{**facts, "at": datetime.fromisoformat(body["at"]), "changes": changes})
     except (TypeError, KeyError, ValueError) as error:
         raise CorruptTable("the catalog", f"a snapshot's record has other members than it must ({error})") from error
 

@@ -7,17 +7,17 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final
 
-from tiltyard.catalog.catalog import Catalog, Pending
-from tiltyard.catalog.lake_values import Change, Cut, Isolation, Moved, Publication, TableHead, VersionStep
+from tiltyard.catalog.base_view import BaseView
+from tiltyard.catalog.catalog import Catalog
+from tiltyard.catalog.lake_values import Isolation, Moved, Publication
 from tiltyard.catalog.ledger import adopt
-from tiltyard.catalog.marks import Says, remove_owner
+from tiltyard.catalog.marks import Says
 from tiltyard.catalog.publishing import COMMITTED, AbortedError, ExpiredError, Published, StaleError, is_alone
-from tiltyard.catalog.read_set import TableScope, TransactionScope
+from tiltyard.catalog.read_set import TransactionScope
 from tiltyard.errors import (
     ConflictError,
     ContentionError,
@@ -29,119 +29,29 @@ from tiltyard.errors import (
     StorageError,
     TiltyardError,
 )
-from tiltyard.format.manifest_file import ManifestFile
-from tiltyard.format.names import Scheme
 from tiltyard.lakes.conflict_report import mismatch, name_table
 from tiltyard.lakes.finishing import finish, is_certain
-from tiltyard.lakes.lake_tables import TransactionTable
+from tiltyard.lakes.hot_tables import Turn
 from tiltyard.lakes.recovery.journal import note_names
+from tiltyard.lakes.staged_table import StagedTable
 from tiltyard.lakes.table_names import TransactionNames, check_idempotency_key, shown
-from tiltyard.storage.external import ExternalStore
 from tiltyard.transaction.backoff import wait_before
-from tiltyard.transaction.operations import MAINTENANCE
 from tiltyard.transaction.transaction import MESSAGE_PROPERTY
 from tiltyard.verbs.engine.data_files import properties_with_message
-from tiltyard.verbs.engine.staged_access import StagedAccess
 
 if TYPE_CHECKING:
     from tiltyard.lake import Lake
+    from tiltyard.lakes.lake_tables import TransactionTable
 
 TRIES: Final = 16
-"""How often a publication is tried before the lake is said to be too busy."""
+LONGEST_RACE: Final = 60.0
+"""How often a publication is tried at least, and for how many seconds, before the lake is said to be too busy."""
 WAIT_UNIT: Final = 0.025
 """Seconds; the first wait between two tries is at most twice as long, the next four times, and so on."""
 LOOKS: Final = 5
 """How often the catalog is asked what became of a publication whose answer was lost."""
 
 _log = logging.getLogger("tiltyard.lake")
-
-
-@dataclass(eq=False, slots=True)
-class StagedTable:
-    """A table the transaction has opened, made, renamed or dropped."""
-
-    id: str
-    name: str
-    lock: threading.RLock = field(default_factory=threading.RLock)
-    head: TableHead | None = None
-    """As the base has it; None for one that this transaction makes."""
-    location: str = ""
-    access: StagedAccess | None = None
-    handle: TransactionTable | None = None
-    scope: TableScope | None = None
-    file: ManifestFile | None = None
-    """The base version."""
-    base: int = 0
-    """Where its writes stand now: the base, or what they were carried over to."""
-    ground: TableHead | None = None
-    """The head that is: as the catalog had it, before the table was forked for this line of history."""
-    former: str = ""
-    dropped: bool = False
-    steps: tuple[VersionStep, ...] = ()
-    """The versions that are to be published, as of the last publication."""
-    taken_in: TableHead | None = None
-    """A table that is there already, on another branch of the lake; its owner is who may write to it afterwards."""
-
-    @property
-    def wrote(self) -> bool:
-        return self.access is not None and bool(self.access.store.private)
-
-    @property
-    def defines(self) -> bool:
-        """Whether the transaction makes, takes in, renames or drops it."""
-        return self.head is None or self.dropped or bool(self.former)
-
-    @property
-    def store(self) -> ExternalStore:
-        assert self.access is not None
-        return cast(ExternalStore, self.access.store.inner)
-
-    def _steps(self) -> tuple[VersionStep, ...]:
-        """Its versions, lowest first, with the commits that made them."""
-        if self.access is None:
-            return ()
-        made = [(own, commit.transaction) for own, commit in zip(self.access.store.own(), self.access.committer.recorded, strict=True)]
-        return tuple(
-            VersionStep(own.version, own.path, own.staged, by.uuid, by.operation.name, not isinstance(by.operation, MAINTENANCE))
-            for own, by in made
-        )
-
-    def withdraw(self) -> None:
-        """Removes what was written to it, and, if it was to be made, the word on whose it is."""
-        if self.access is not None:
-            self.access.throw_away()
-            if not self.access.store.base:
-                remove_owner(self.access)
-
-    def pending(self, transaction: str, lake_branch: str) -> list[Pending]:
-        """Its versions as the catalog has them now."""
-        branch = self.head.branch if self.head is not None else None
-        line = self.head.owner if self.head is not None else ""
-        return [
-            Pending(self.id, lake_branch, branch, step.version, step.path, step.staged or "", transaction, False, line)
-            for step in self.steps
-        ]
-
-    def change(self) -> Change | None:
-        """What the transaction does to the table, now that all is staged; None where it only reads it."""
-        steps = self.steps = self._steps()
-        head = self.head
-        if head is None and self.taken_in is not None:
-            new = self.taken_in
-            return Change(
-                new.id, "register", self.name, new.version, new.version, (), new.location, new.naming, new.branch,
-                base_transaction=new.transaction, owner=new.owner,
-            )  # fmt: skip
-        if head is None:
-            return Change(self.id, "create", self.name, 0, 0, steps, self.location, Scheme.V2.value)
-        ground = self.ground or head
-        built = partial(Change, self.id, base_branch=ground.branch or "", base_transaction=ground.transaction)
-        if self.dropped:
-            return built(kind="drop", name=head.name, base=self.base, read=head.version)
-        branch = head.branch if steps else None
-        if self.former:
-            return built(kind="rename", name=self.name, base=self.base, read=head.version, steps=steps, branch=branch, former=self.former)
-        return built(kind="write", name=self.name, base=self.base, read=head.version, steps=steps, branch=branch) if steps else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,10 +98,10 @@ class StagedTransaction:
         self._key = check_idempotency_key(key)
         self._properties = properties_with_message(properties, None)
         self._branch = branch
-        self._cut: Cut = lake.catalog.cut(branch)
+        self._view = BaseView(lake.catalog, branch, lake.used)
         self.id = lake.catalog.runtime.random.uuid()
-        self._scope = TransactionScope(self.id, self._cut)
-        self._names = TransactionNames(self._cut, self._scope.reads)
+        self._scope = TransactionScope(self.id, self._view.names)
+        self._names = TransactionNames(self._view, self._scope.reads)
         self._lock = threading.RLock()
         self._by_name: dict[str, StagedTable] = {}
         self._sharded: dict[str, TransactionTable] = {}
@@ -205,7 +115,7 @@ class StagedTransaction:
 
     @property
     def base(self) -> int:
-        return self._cut.snapshot
+        return self._view.snapshot
 
     @property
     def _says(self) -> str:
@@ -234,9 +144,11 @@ class StagedTransaction:
         self._doubted |= self._scope.state == "in doubt"
         self._scope.state = "committing"
         started = self._catalog.runtime.clock.monotonic()
+        written = [table.id for table in self._by_name.values() if table.wrote and table.head is not None]
+        turn = Turn(self._catalog, self._lake.hot, self._branch, written)
         try:
-            done = self._publish()
-            return self._finished(done, started)
+            done = self._publish(turn, started)
+            return self._finished(done, started, turn)
         except OutcomeUnknown:
             self._scope.state = "in doubt"
             raise
@@ -248,8 +160,12 @@ class StagedTransaction:
         except BaseException:
             self._scope.state = "in doubt"  # interrupted: perhaps after the catalog had it
             raise
+        finally:
+            turn.leave()
 
-    def _publish(self) -> Published:
+    def _publish(self, turn: Turn, started: float) -> Published:
+        if self._isolation == "snapshot" and self._publish_by is None and not self._doubted and turn.take():
+            self._carry_over(self._moved_by_now())
         while True:
             publication = self._publication()
             self._alone = is_alone(publication)
@@ -266,7 +182,7 @@ class StagedTransaction:
             except StaleError as stale:
                 # The record of this very transaction was looked at before its tables: an earlier try, of which no answer came, failed too.
                 self._doubted = False
-                self._carry_over(stale)
+                self._lost_to(stale, turn)
             except AbortedError:
                 raise ConflictError(
                     f"Transaction {self.id} was taken for dead and its files are gone.", operation="transaction", retryable=True,
@@ -282,12 +198,18 @@ class StagedTransaction:
                     return known
                 if self._attempts >= TRIES:
                     raise self._unknown(error) from error
-            if self._attempts >= TRIES:
-                raise ContentionError(
-                    f"Transaction {self.id} found tables moved by others {self._attempts} times.", operation="transaction",
-                    attempts=self._attempts,
-                )  # fmt: skip
-            self._catalog.runtime.clock.sleep(wait_before(self._attempts - 1, WAIT_UNIT, self._catalog.runtime))
+            self._pause(turn, started)
+
+    def _pause(self, turn: Turn, started: float) -> None:
+        """Waits before another try. Whoever has the turn need not."""
+        runtime = self._catalog.runtime
+        if self._attempts >= TRIES and runtime.clock.monotonic() - started >= LONGEST_RACE:
+            raise ContentionError(
+                f"Transaction {self.id} found tables moved by others {self._attempts} times.", operation="transaction",
+                attempts=self._attempts,
+            )  # fmt: skip
+        if not turn.taken:
+            runtime.clock.sleep(wait_before(self._attempts - 1, WAIT_UNIT, runtime))
 
     def _ask(self, error: TiltyardError) -> Published | None:
         """What became of a publication whose answer was lost; None where the catalog does not know of it, so that trying again tells."""
@@ -325,7 +247,7 @@ class StagedTransaction:
         changes = tuple(change for touched in self._by_name.values() if (change := touched.change()) is not None)
         publication = Publication(
             self.id, changes, self._branch, (), self._key, self._lake.author, self._message, self._properties,
-            self._isolation, self.base, self._cut.line,
+            self._isolation, self.base, self._view.line,
         )  # fmt: skip
         if self._isolation != "serializable" or not changes:
             return publication  # a cut is consistent by itself: a transaction that only reads has its place right after its base
@@ -343,11 +265,10 @@ class StagedTransaction:
                 store.inner.head(touched.steps[0].path)
             except NotFound:
                 continue
-            cut = self._catalog.cut(self._branch)
-            head = cut.by_id(touched.id)
-            if head is not None and cut.line == self._cut.line:
-                there = replace(head, branch=touched.head.branch)  # it may be forked for this line and nothing committed there yet
-                adopt(self._catalog, store, there, self._branch, cut.line, head)
+            head = next(iter(self._catalog.heads([touched.id], self._branch)), None)
+            # A version that the catalog knows is nobody's but a rival's. One that is forked for this line may have nothing committed yet.
+            if head is not None and head.version < touched.steps[0].version:
+                adopt(self._catalog, store, replace(head, branch=touched.head.branch), self._branch, self._view.line, head)
 
     def _look_for_files(self) -> None:
         """A cleanup whose clock is days ahead may have taken what we wrote for orphans."""
@@ -363,21 +284,48 @@ class StagedTransaction:
 
     # ---- when others were faster -----------------------------------------------------------------------------------------------
 
-    def _carry_over(self, stale: StaleError) -> None:
-        """Makes our writes again on tables that others moved, where the rules allow it; only on those."""
+    def _lost_to(self, stale: StaleError, turn: Turn) -> None:
+        """Makes our writes again on tables that others moved, when it is our turn.
+
+        Raises:
+            ConflictError: the rules do not allow it.
+        """
         for moved in stale.moved:
-            touched = next((table for table in self._by_name.values() if table.id == moved.table), None)
             _log.warning(
-                "conflict in the catalog: %s is at %s, expected %s (try %s of %s)",
-                shown(moved.name), moved.actual, moved.expected, self._attempts, TRIES,
+                "conflict in the catalog: %s is at %s, expected %s (try %s)",
+                shown(moved.name), moved.actual, moved.expected, self._attempts,
                 extra={"table": shown(moved.name), "expected": moved.expected, "actual": moved.actual, "transaction": self.id},
             )  # fmt: skip
-            if moved.kind != "write" or touched is None or moved.head is None or not self._can_follow(touched, moved):
-                raise self._mismatch(moved)
+            self._followable(moved)
+        # What was read is compared before what is written: only the decision may say which tables to look at again.
+        waited = turn.take(lost=True) and self._isolation == "snapshot"
+        self._carry_over(self._moved_by_now() if waited else stale.moved)
+
+    def _moved_by_now(self) -> list[Moved]:
+        """The tables that we write and others moved, as far as that can be followed; whatever else happened to one, the decision tells."""
+        written = {table.id: table for table in self._by_name.values() if table.wrote and table.head is not None}
+        heads = self._catalog.heads(written, self._branch)
+        return [
+            moved
+            for head in heads
+            if head.version > written[head.id].base
+            if self._can_follow(written[head.id], moved := Moved(head.id, head.name, "write", written[head.id].base, head.version, head))
+        ]
+
+    def _followable(self, moved: Moved) -> StagedTable:
+        touched = next((table for table in self._by_name.values() if table.id == moved.table), None)
+        if moved.kind != "write" or touched is None or moved.head is None or not self._can_follow(touched, moved):
+            raise self._mismatch(moved)
+        return touched
+
+    def _carry_over(self, several: Iterable[Moved]) -> None:
+        """Makes our writes again on tables that others moved, where the rules allow it; only on those."""
+        for moved in several:
+            touched = self._followable(moved)
             assert touched.access is not None
-            assert touched.file is not None
+            assert moved.head is not None
             try:
-                touched.access.replay(touched.file, moved.head.version)
+                touched.access.replay(moved.head.version, only_appended=moved.head.only_appended)
             except ConflictError as error:
                 raise name_table(error, self._catalog, self._branch, self.base, moved) from None
             first = touched.head.version if touched.head is not None else 0
@@ -401,7 +349,7 @@ class StagedTransaction:
 
     # ---- when it is done -------------------------------------------------------------------------------------------------------
 
-    def _finished(self, done: Published, started: float) -> LakeCommit:
+    def _finished(self, done: Published, started: float, turn: Turn) -> LakeCommit:
         ours = done.transaction == self.id
         written = [table for table in self._by_name.values() if table.wrote and not table.dropped]
         result = LakeCommit(
@@ -414,20 +362,22 @@ class StagedTransaction:
             seconds=self._catalog.runtime.clock.monotonic() - started,
         )
         self._scope.state = "committed"
+        for table in written:
+            self._lake.used.note(self._branch, table.name, table.id)
         if ours and any(table.defines for table in self._by_name.values()):
             note_names(self._lake, self._branch, done.snapshot, self.id, self._says)
         if ours:
-            self._give_names(written)
+            self._give_names(written, turn)
         else:
             self._throw_away()
         self.result = result
         return result
 
-    def _give_names(self, written: list[StagedTable]) -> None:
+    def _give_names(self, written: list[StagedTable], turn: Turn) -> None:
         """Brings what was committed to its final place. If the store fails, whoever reads next does it."""
         items = [(table.pending(self.id, self._branch), table.store) for table in written]
         try:
-            voided = finish(self._catalog, items, alone=self._alone)
+            voided = finish(self._catalog, items, alone=self._alone, named=turn.leave)
         except (StorageError, ContentionError) as error:
             if self._alone:  # somebody who does not know the catalog may still take the number, and then it is not committed
                 raise self._unknown(error) from error

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Protocol, cast
 
@@ -12,7 +12,10 @@ from tiltyard.catalog.catalog import Catalog, Pending
 from tiltyard.catalog.lake_values import Cut, TableHead
 from tiltyard.catalog.ledger import LakeLedger, foreign_maker
 from tiltyard.errors import ContentionError, CorruptTable, NotFound, StorageError
+from tiltyard.format.manifest_file import ManifestFile
+from tiltyard.format.names import Scheme
 from tiltyard.storage.external import ExternalStore, VersionClaim, discard, finalize
+from tiltyard.transaction.verify import transaction_id
 from tiltyard.verbs.engine.access import TableAccess
 
 _log = logging.getLogger("tiltyard.lake")
@@ -81,13 +84,20 @@ def _head_of(lake: LakeBase, pending: Pending) -> TableHead | None:
     return None if head is None else replace(head, branch=pending.branch)
 
 
-def finish(catalog: Catalog, work: Sequence[tuple[Sequence[Pending], ExternalStore]], *, alone: bool = False) -> list[Pending]:
+def finish(
+    catalog: Catalog,
+    work: Sequence[tuple[Sequence[Pending], ExternalStore]],
+    *,
+    alone: bool = False,
+    named: Callable[[], None] = lambda: None,
+) -> list[Pending]:
     """Finishes versions of several tables, with one word to the catalog for all of them.
 
     Args:
         catalog: of the lake.
         work: versions of a table, and its store.
         alone: whether there is nothing else in the snapshot, so that it can be given up if somebody took the number.
+        named: called when all versions have their names, before the catalog knows.
 
     Returns:
         Versions that had to be given up to a writer that does not know the catalog.
@@ -111,6 +121,7 @@ def finish(catalog: Catalog, work: Sequence[tuple[Sequence[Pending], ExternalSto
                 apart.append((version, store))
             elif alone and catalog.transaction(version.transaction) is None:
                 voided.append(version)  # somebody else saw that the number was taken, and gave it up
+    named()
     if _settled(catalog, [pending for pending, _ in done]):
         for pending, store in done:
             discard(store.inner, claim_of(pending))
@@ -153,6 +164,28 @@ def finish_before(lake: LakeBase, cut: Cut, head: TableHead, branch: str) -> Non
     """
     if cut.is_unfinished(head):
         cast(ExternalStore, lake.access_of(head, branch).store).finish()
+
+
+def load_head(access: TableAccess, head: TableHead) -> ManifestFile:
+    """The version that a head names, which is certain to be the one that was committed, before anybody reads it.
+
+    The version says itself which transaction made it. Where that is another one than the catalog knows, ours has not got its name yet.
+
+    Args:
+        access: the table, with its versions decided in the catalog.
+        head: what the catalog says.
+
+    Raises:
+        CorruptTable: somebody else has the name.
+    """
+    scheme = Scheme(head.naming)
+    file = access.load(head.version, scheme, lazily=True)
+    if head.transaction and transaction_id(file) == head.transaction:
+        return file
+    store: object = access.store
+    while not isinstance(store, ExternalStore):  # a transaction's own is around it
+        store = store.inner  # type: ignore[attr-defined]
+    return access.load(head.version, scheme, lazily=True) if store.finish() else file
 
 
 def claim_of(pending: Pending) -> VersionClaim:

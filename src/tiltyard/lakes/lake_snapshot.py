@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tiltyard.catalog.base_view import BaseView
 from tiltyard.catalog.lake_values import Cut
 from tiltyard.format.names import Scheme
-from tiltyard.lakes.finishing import finish_before
+from tiltyard.lakes.finishing import load_head
 from tiltyard.lakes.lake_tables import LakeReader
 from tiltyard.lakes.sharded.sharded_reader import reader_of
 from tiltyard.lakes.table_names import refuse_shard, shown, without_shards
@@ -23,26 +24,27 @@ class LakeSnapshot:
         branch: the line of history it is on.
     """
 
-    def __init__(self, lake: Lake, cut: Cut) -> None:
+    def __init__(self, lake: Lake, base: Cut | BaseView) -> None:
         self._lake = lake
-        self._cut = cut
-        self.id = cut.snapshot
-        self.branch = cut.branch
+        self._base = base
+        self.id = base.snapshot
+        self.branch = base.branch
 
     def __repr__(self) -> str:
-        return f"LakeSnapshot({self.id}, tables={len(self._cut.tables)})"
+        return f"LakeSnapshot({self.id}, tables={len(self.cut.tables)})"
 
     def tables(self) -> list[str]:
-        return sorted(map(shown, without_shards(self._cut.tables, [*self._cut.tables])))
+        tables = self.cut.tables
+        return sorted(map(shown, without_shards(tables, [*tables])))
 
     def versions(self) -> dict[str, int]:
         """The version of each table, those of shards included."""
-        return {shown(name): head.version for name, head in sorted(self._cut.tables.items())}
+        return {shown(name): head.version for name, head in sorted(self.cut.tables.items())}
 
     @property
     def cut(self) -> Cut:
         """What it is made of."""
-        return self._cut
+        return self._base.cut()
 
     def table(self, name: str) -> LakeReader:
         """A table as it was then; it only reads. A sharded one is a ``ShardedReader``.
@@ -50,14 +52,12 @@ class LakeSnapshot:
         Raises:
             NotFound: there was none of that name.
         """
-        return reader_of(self, self.physical(refuse_shard(name, self._cut.tables.__contains__)))
+        return reader_of(self, self.physical(refuse_shard(name, lambda full: self._base.find(full) is not None)))
 
     def physical(self, full: str) -> LakeReader:
         """A table by its full name in the catalog, be it a shard or the anchor of some."""
-        head = self._lake._head(self._cut, shown(full))
-        finish_before(self._lake, self._cut, head, self.branch)
+        head = self._lake._head(self._base, shown(full))
         access = self._lake.access_of(head, self.branch)
-        scheme = Scheme(head.naming)
-        opened = LakeReader(access, access.load(head.version, scheme, lazily=True), scheme)
+        opened = LakeReader(access, load_head(access, head), Scheme(head.naming))
         opened.name = shown(head.name)
         return opened

@@ -18,13 +18,14 @@ from tiltyard.errors import (
 )
 from tiltyard.format.names import Scheme
 from tiltyard.lakes.branches.table_branches import forked
-from tiltyard.lakes.commit_transaction import StagedTable, StagedTransaction
-from tiltyard.lakes.finishing import finish_before
+from tiltyard.lakes.commit_transaction import StagedTransaction
+from tiltyard.lakes.finishing import load_head
 from tiltyard.lakes.lake_tables import TransactionTable
 from tiltyard.lakes.new_tables import NewTables, first_version
 from tiltyard.lakes.sharded.sharded_tables import ShardedTransactionTable
 from tiltyard.lakes.sharded.sharding import DEFINITION, Sharding
 from tiltyard.lakes.spark_door import TransactionDoor
+from tiltyard.lakes.staged_table import StagedTable
 from tiltyard.lakes.table_names import (
     SHARD_PREFIX,
     directory_of,
@@ -93,11 +94,16 @@ class LakeTransaction(StagedTransaction, TransactionDoor, NewTables[TransactionT
         with self._lock:
             return self._names.find(full, self._by_name) is not None
 
-    def name_of(self, table_id: str) -> str | None:
-        """What a table is called here, by its id; None where it is not there."""
+    def name_of(self, table_id: str, probably: str = "") -> str | None:
+        """What a table is called here, by its id; None where it is not there. The name it had last spares a look at all tables."""
         with self._lock:
-            found = next((table for table in self._by_name.values() if table.id == table_id), None) or self._cut.by_id(table_id)
-        return None if found is None or (isinstance(found, StagedTable) and found.dropped) else shown(found.name)
+            touched = next((table for table in self._by_name.values() if table.id == table_id), None)
+            if touched is not None:
+                return None if touched.dropped else shown(touched.name)
+            head = self._view.find(full_name(probably)) if probably else None
+            if head is None or head.id != table_id:
+                head = self._view.cut().by_id(table_id)
+        return None if head is None else shown(head.name)
 
     def wrote(self, full: str) -> bool:
         """Whether it has written to a table."""
@@ -121,12 +127,12 @@ class LakeTransaction(StagedTransaction, TransactionDoor, NewTables[TransactionT
 
     def _open(self, touched: StagedTable) -> None:
         assert touched.head is not None
-        finish_before(self._lake, self._cut, touched.head, self._branch)
-        head = touched.head = forked(self._lake, touched.head, self._branch, self._cut.line)
+        origin = touched.head
+        head = touched.head = forked(self._lake, origin, self._branch, self._view.line)
         access = self._lake.access_of(head, self._branch, touched.ground, self.base, self.id, self._says)
         scheme = Scheme(head.naming)
         staged = staged_access(access, self.id, head.version, scheme)
-        touched.file = staged.load(head.version, scheme, lazily=True)
+        touched.file = load_head(staged, head) if head.branch == origin.branch else staged.load(head.version, scheme, lazily=True)
         if touched.ground is not None and touched.ground.branch == head.branch:
             # Finishing it may have given the number to a foreign writer's version: what was read is what counts.
             touched.ground = replace(touched.ground, transaction=transaction_id(touched.file))
@@ -160,7 +166,7 @@ class LakeTransaction(StagedTransaction, TransactionDoor, NewTables[TransactionT
             access = self._lake.access_of(head, self._branch, None, self.base, self.id, self._says)
             staged = staged_access(access, self.id, 0, Scheme.V2)
             try:
-                write_owner(staged, self._lake.marks_of(head, self._branch, self.base, self.id), self._cut.line)
+                write_owner(staged, self._lake.marks_of(head, self._branch, self.base, self.id), self._view.line)
                 _, file = make(staged)
             except BaseException:
                 remove_owner(staged)
@@ -233,8 +239,9 @@ class LakeTransaction(StagedTransaction, TransactionDoor, NewTables[TransactionT
     @property
     def cut(self) -> Cut:
         """All tables at the transaction's base. Using it counts as reading the names and versions of all."""
-        self._scope.reads.note_everything()
-        return self._cut
+        cut = self._view.cut()
+        self._scope.reads.note_everything(cut.tables.values())
+        return cut
 
     def staged(self, name: str) -> StagedAccess:
         """Where a table's versions of this transaction are made."""
@@ -256,7 +263,7 @@ class LakeTransaction(StagedTransaction, TransactionDoor, NewTables[TransactionT
             dropped: ids of tables that go.
             taken_in: tables that are there already, on another branch of the lake; the owner of each is who may write to it afterwards.
         """
-        heads = {head.id: head for head in self._cut.tables.values()}
+        heads = {head.id: head for head in self._view.cut().tables.values()}
         with self._lock:
             for table in (*names, *dropped):
                 self._touch(heads[table].name)

@@ -9,14 +9,15 @@ from collections.abc import Callable, Collection, Container, Iterable, Mapping, 
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
-from tiltyard.catalog.lake_values import Cut, TableHead
+from tiltyard.catalog.base_view import BaseView
+from tiltyard.catalog.lake_values import TableHead
 from tiltyard.catalog.read_set import ReadSet
 from tiltyard.errors import InvalidInput
 from tiltyard.redact import redact
 from tiltyard.storage import lance_uri
 
 if TYPE_CHECKING:
-    from tiltyard.lakes.commit_transaction import StagedTable
+    from tiltyard.lakes.staged_table import StagedTable
 
 JOINT: Final = "$"
 """Between the parts of a full name as the catalog keeps it; people write a dot."""
@@ -207,14 +208,14 @@ def shown_database(url: str) -> str:
 class TransactionNames:
     """The names of a transaction's tables: those of its base, and what it made of them. Whatever it hands out is noted."""
 
-    def __init__(self, cut: Cut, reads: ReadSet) -> None:
-        self._base: Mapping[str, TableHead] = cut.tables
+    def __init__(self, base: BaseView, reads: ReadSet) -> None:
+        self._base = base
         self._reads = reads
 
     def list(self, touched: Mapping[str, StagedTable]) -> set[str]:
         """All names."""
         self._reads.note_list()
-        return {name for name in {*self._base, *touched} if self._stands(name, touched)}
+        return {name for name in {*self._base.cut().tables, *touched} if self._stands(name, touched)}
 
     def find(self, name: str, touched: Mapping[str, StagedTable]) -> TableHead | StagedTable | None:
         """What a name stands for: one of the base, or one the transaction has touched."""
@@ -222,20 +223,21 @@ class TransactionNames:
         if not self._stands(name, touched):
             return None
         found = touched.get(name)
-        return self._base[name] if found is None else found
+        return self._base.find(name) if found is None else found
 
     def _note(self, name: str) -> None:
-        head = self._base.get(name)
+        head = self._base.find(name)
         if head is None:
             self._reads.note_absent(name)
         else:
+            self._reads.meet(head)
             self._reads.note(head.id, "name")
 
     def _stands(self, name: str, touched: Mapping[str, StagedTable]) -> bool:
         found = touched.get(name)
         if found is not None:
             return not found.dropped
-        return name in self._base and name not in left_by(touched.values())
+        return name not in left_by(touched.values()) and self._base.find(name) is not None
 
 
 def left_by(touched: Iterable[StagedTable]) -> Collection[str]:

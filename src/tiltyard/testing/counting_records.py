@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Sequence, Sized
 from typing import TypeVar
 
 from tiltyard.catalog.records import Body, Decide, Found, Records, Writes
 
 T = TypeVar("T")
+S = TypeVar("S", bound=Sized)
 
 
 class CountingRecords:
@@ -18,6 +19,7 @@ class CountingRecords:
     Attributes:
         calls: how often ``get``, ``scan`` and ``transact`` were called, and how often a ``decide`` was asked.
         log: (method, keys or prefixes) of every call, in order.
+        found: how many records were read.
     """
 
     def __init__(self, inner: Records) -> None:
@@ -32,6 +34,7 @@ class CountingRecords:
     def reset(self) -> None:
         self.calls: Counter[str] = Counter()
         self.log: list[tuple[str, tuple[str, ...]]] = []
+        self.found = 0
 
     @property
     def gets(self) -> int:
@@ -51,23 +54,28 @@ class CountingRecords:
 
     def get(self, keys: Collection[str]) -> Found:
         self._count("get", keys)
-        return self.inner.get(keys)
+        return self._read(self.inner.get(keys))
 
     def scan(self, prefixes: Sequence[str], *, limit: int | None = None, descending: bool = False) -> Sequence[tuple[str, Body]]:
         self._count("scan", prefixes)
-        return self.inner.scan(prefixes, limit=limit, descending=descending)
+        return self._read(self.inner.scan(prefixes, limit=limit, descending=descending))
 
     def transact(self, exclusive: Collection[str], shared: Collection[str], decide: Decide[T]) -> T:
         self._count("transact", (*exclusive, *shared))
 
         def counted(found: Found) -> Writes[T]:
             self._count("decide", found)
-            return decide(found)
+            return decide(self._read(found))
 
         return self.inner.transact(exclusive, shared, counted)
 
     def close(self) -> None:
         self.inner.close()
+
+    def _read(self, found: S) -> S:
+        with self._lock:
+            self.found += len(found)
+        return found
 
     def _count(self, method: str, keys: Collection[str]) -> None:
         with self._lock:

@@ -15,6 +15,7 @@ from tiltyard.catalog.records import Body, Found, Writes
 from tiltyard.catalog.snapshot_index import check_not_forgotten, floor_key
 from tiltyard.catalog.value_codec import (
     BRANCHES,
+    TABLE_COUNT,
     TAGS,
     ended_key,
     head_to_body,
@@ -214,7 +215,7 @@ class LakeBranches:
             left_main = [head_to_body(head) for head in root_of(self._lake, self[shot.branch]).values()]
         put: dict[str, Body] = {
             key: body,
-            tip: {"snapshot": shot.id, "at": now, "line": line},
+            tip: {"snapshot": shot.id, "at": now, "line": line, TABLE_COUNT: len(heads)},
             root_key(name): root_body(line, left_main),
             **line_records(name, shot.id, heads),
         }

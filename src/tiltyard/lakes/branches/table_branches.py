@@ -9,6 +9,7 @@ from tiltyard.catalog.lake_values import TableHead
 from tiltyard.catalog.line_identity import owned, owns, table_branch
 from tiltyard.errors import AlreadyExists, NotFound, StorageError
 from tiltyard.format.names import Scheme
+from tiltyard.lakes.finishing import load_head
 from tiltyard.verbs.engine.access import TableAccess
 from tiltyard.verbs.table_refs import Branches, make_branch
 
@@ -31,7 +32,7 @@ def forked(lake: Lake, head: TableHead, branch: str, line: str) -> TableHead:
     if owns(head, branch, line):
         return owned(head, line)
     main = lake.plain_access_of(head)
-    lake.access_of(head, branch).load(head.version, Scheme(head.naming), lazily=True)  # finished, if it was not yet
+    load_head(lake.access_of(head, branch), head)  # finished, if it was not yet
     number = 1
     for _ in range(_TRIES):
         name = table_branch(branch, line, number)

@@ -220,7 +220,7 @@ class ShardedTable(ShardedVerbs, LakeTable):
 
     def _in(self, tx: LakeTransaction) -> ShardedTransactionTable:
         """This very table in a transaction, whatever it is called there."""
-        name = tx.name_of(self._table_id)
+        name = tx.name_of(self._table_id, self.name)
         if name is None:
             raise NotFound(f"The sharded table {self.name!r} was dropped.", name=self.name)
         opened = tx.table(name)

@@ -13,7 +13,7 @@ For pylance to read one's own writes there are detached versions, which have num
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -126,18 +126,29 @@ class StagedAccess(TableAccess):
                 staging.detached[own.staged] = path
             return number
 
-    def replay(self, base: ManifestFile, head: int) -> None:
+    def replay(self, head: int, *, only_appended: Callable[[int], bool] = lambda _: False) -> None:
         """Makes the transaction's commits again on a newer version, by the rules for one table. Data files are used as they are.
+
+        Each goes on from the version that it stands on by now: what it was rebased over before is not looked at again.
+
+        Args:
+            head: that version.
+            only_appended: whether all versions above a given one are known to have added rows, and no more.
 
         Raises:
             ConflictError: the rules do not allow it.
         """
         recorded = list(self.committer.recorded)
         self.committer.recorded.clear()
+        first = recorded[0].read
         self.store.move_to(head, manifest_name(head, recorded[0].scheme))
         try:
+            if only_appended(first.manifest.version) and all(_adds_rows(commit) for commit in recorded):
+                there = self.load(head, recorded[0].scheme)
+                first = there if there.manifest.fields == first.manifest.fields else first
             for commit in recorded:
-                read = base if isinstance(commit.operation, Append) else commit.read
+                # Of several appends the first stands on a version of the table, the others on ours, which are no more.
+                read = first if isinstance(commit.operation, Append) else commit.read
                 again = replace(commit.transaction, read_version=read.manifest.version)
                 self.committer.commit(again, read, commit.scheme, RetryPolicy(), keys=commit.keys, reuse=commit.reuse)
         except TiltyardError:
@@ -174,6 +185,11 @@ class StagedAccess(TableAccess):
         """Removes everything the transaction wrote, after it was certain that it is not committed."""
         remove(self.store.inner, self.new_files())
         self.store.clear(published=False)
+
+
+def _adds_rows(commit: RecordedCommit) -> bool:
+    """Whether it goes together with any commit that adds rows, by the table of rules: what only keys could tell has none here."""
+    return isinstance(commit.operation, Append) and commit.keys is None
 
 
 def detached_number(staged: str) -> int:

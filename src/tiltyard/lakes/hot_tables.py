@@ -1,0 +1,72 @@
+"""Hot tables: where transactions lost to others of late, they wait for their turn before they publish.
+
+Most tables have one writer at a time, and a transaction over these asks for nothing beforehand. One that finds a table moved takes a ticket
+of the catalog for all tables it writes, and keeps it until it is through. From then on this process takes a ticket first, for as long as
+others want the table, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Final
+
+from tiltyard.catalog.catalog import Catalog
+from tiltyard.catalog.records import GivesTickets, Ticket
+from tiltyard.catalog.value_codec import table_key
+from tiltyard.interfaces import Clock
+
+HOT_FOR: Final = 10.0
+"""Seconds for which a table is called hot after the last sign of somebody else."""
+LONGEST_WAIT: Final = 60.0
+"""Seconds after which a transaction goes on without a turn."""
+_MOST: Final = 1024
+"""Tables to remember."""
+
+
+class HotTables:
+    """The tables at which this process met others of late. Threads may share it."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._met: dict[str, float] = {}
+
+    def note(self, tables: Collection[str]) -> None:
+        """Notes that somebody else writes to tables as well."""
+        if len(self._met) > _MOST:
+            self._met = {}
+        self._met.update(dict.fromkeys(tables, self._clock.monotonic()))
+
+    def any_of(self, tables: Collection[str]) -> bool:
+        since = self._clock.monotonic() - HOT_FOR
+        return any(self._met.get(table, since) > since for table in tables)
+
+
+class Turn:
+    """A transaction's turn at the tables it writes."""
+
+    def __init__(self, catalog: Catalog, hot: HotTables, branch: str, tables: Collection[str]) -> None:
+        self._catalog, self._hot = catalog, hot
+        self._branch, self._tables = branch, tables
+        self._ticket: Ticket | None = None
+
+    @property
+    def taken(self) -> bool:
+        return self._ticket is not None
+
+    def take(self, *, lost: bool = False) -> bool:
+        """Waits for the turn, if a table is hot or was just lost to others. Whether we waited just now: tables may have moved since."""
+        if lost:
+            self._hot.note(self._tables)
+        records = self._catalog.records
+        if self._ticket is not None or not isinstance(records, GivesTickets) or not self._hot.any_of(self._tables):
+            return False
+        self._ticket = records.ticket([table_key(self._branch, table) for table in self._tables], LONGEST_WAIT)
+        if self._ticket.waited:
+            self._hot.note(self._tables)
+        return True
+
+    def leave(self) -> None:
+        """Lets the next one go on. Leaving twice does no harm."""
+        ticket, self._ticket = self._ticket, None
+        if ticket is not None:
+            ticket.give_back()
