@@ -44,6 +44,8 @@ from tiltyard.lakes.recovery.backup import LakeBackup
 from tiltyard.lakes.recovery.repairing import LakeRepairReport
 from tiltyard.lakes.recovery.restoring import LakeRecoveryReport
 from tiltyard.lakes.recovery.upgrade import LakeUpgradeReport
+from tiltyard.lakes.sharded.sharded_reader import ShardedReader
+from tiltyard.lakes.sharded.sharded_tables import ShardedTable, ShardedTransactionTable
 from tiltyard.options import Backfill, CommitOptions, FileLimits, LakeRetention, Storage, TableOptions, WalSharding
 from tiltyard.table import Table, TableReader, TableWriter
 from tiltyard.transaction.race import CommitResult
@@ -106,6 +108,9 @@ __all__ = [
     "ReadLimits",
     "Receipt",
     "RetryableConflict",
+    "ShardedReader",
+    "ShardedTable",
+    "ShardedTransactionTable",
     "Storage",
     "StorageError",
     "Table",
