@@ -42,7 +42,8 @@ def spark_table(session: SparkSession, table: ty.TableWriter, work: Work | None,
 class SparkShardedTable(SparkTable):
     """A sharded table in a Spark session.
 
-    It is read, and rows are appended, merged, overwritten, deleted and updated, over all shards. Each verb is one lake transaction. What it does not have is refused by name.
+    It is read, and rows are appended, merged, overwritten, deleted and updated, over all shards. Each verb is one lake transaction. What it
+    does not have is refused by name.
     """
 
     table: Sharded
