@@ -44,6 +44,8 @@ from tiltyard.lakes.recovery.backup import LakeBackup
 from tiltyard.lakes.recovery.repairing import LakeRepairReport
 from tiltyard.lakes.recovery.restoring import LakeRecoveryReport
 from tiltyard.lakes.recovery.upgrade import LakeUpgradeReport
+from tiltyard.lakes.sharded.sharded_reader import ShardedReader
+from tiltyard.lakes.sharded.sharded_tables import ShardedTable, ShardedTransactionTable
 from tiltyard.options import (
     Backfill,
     CloneOptions,
@@ -120,6 +122,9 @@ __all__ = [
     "Receipt",
     "RecoveryOptions",
     "RetryableConflict",
+    "ShardedReader",
+    "ShardedTable",
+    "ShardedTransactionTable",
     "Storage",
     "StorageError",
     "Table",

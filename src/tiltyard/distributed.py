@@ -23,6 +23,7 @@ import pyarrow as _pa
 
 from tiltyard.catalog.commit_store import decided_outside as _decided_outside
 from tiltyard.format.names import Scheme as _Scheme
+from tiltyard.lakes.sharded.shard_hash import shard_numbers as _shard_numbers
 from tiltyard.options import CommitOptions as _CommitOptions
 from tiltyard.options import Durability as _Durability
 from tiltyard.options import Storage as _Storage
@@ -67,6 +68,7 @@ __all__ = [
     "once",
     "pack_rows",
     "reading_errors",
+    "shard_numbers",
     "whole_condition",
 ]
 
@@ -152,6 +154,19 @@ def once(source: str, number: int) -> dict[str, str]:
         number: from 0 on, rising.
     """
     return _mark(source, number)
+
+
+def shard_numbers(rows: _pa.Table | _pa.RecordBatch, columns: _Sequence[str], shards: int) -> _Any:
+    """The shard of each row of a sharded table, as an array of numbers.
+
+    The guide on sharded tables has the hash.
+
+    Args:
+        rows: at least the shard columns, with the types that the table has.
+        columns: the table's ``shard_by``.
+        shards: how many shards it has.
+    """
+    return _shard_numbers(rows, columns, shards)
 
 
 def last_done(table: _TableReader, source: str) -> int | None:

@@ -28,7 +28,8 @@ SHORTHANDS: Final = (
 
 HANDLES: Final = (
     ty.Table, ty.TableReader, ty.TableWriter, ty.LakeTable, ty.LakeReader, ty.TransactionTable, ty.Lake, ty.LakeSnapshot,
-    ty.LakeTransaction, ty.MergeBuilder, SparkReader, SparkTable, SparkMerge, LakeSpark, TransactionSpark,
+    ty.LakeTransaction, ty.MergeBuilder, ty.BatchWriter, ty.ShardedTable, ty.ShardedTransactionTable, ty.ShardedReader,
+    SparkReader, SparkTable, SparkMerge, LakeSpark, TransactionSpark,
 )  # fmt: skip
 SHELVES: Final = ("tiltyard", "tiltyard.conflicts", "tiltyard.distributed", "tiltyard.outcomes", "tiltyard.ops", "tiltyard.locks",
                   "tiltyard.metrics", "tiltyard.spark")  # fmt: skip

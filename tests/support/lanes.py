@@ -106,6 +106,7 @@ BY_PATH: Final[dict[str, tuple[str, ...]]] = {
         "tests/lakes/test_ownership.py",
         "tests/lakes/test_read_set.py",
         "tests/lakes/test_repair.py",
+        "tests/lakes/test_sharded_model.py",
         "tests/lakes/test_snapshots.py",
         "tests/lakes/test_upgrade.py",
         "tests/matrix/",

@@ -7,6 +7,7 @@ Stands on the public names of Tiltyard alone. Executors read and write files by 
     ``enabling``            ``enable``: the source, the optimizer rule and views for a session
     ``spark_table``         ``SparkReader``, ``SparkTable``: one table and its verbs
     ``spark_lake``          ``LakeSpark``, ``TransactionSpark``: tables by name
+    ``sharded_spark``       ``SparkShardedTable``: a sharded table of a lake; rows are assigned to shards by executors
     ``jobs``                runs a function in each worker; ``placement`` decides between driver and executors
     ``convert``             batches of one Arrow schema as another; ``spark_types`` types of Arrow and Spark
     ``spark_expressions``   expressions that callers give

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 import tiltyard as ty
 from tiltyard.errors import InvalidInput, NotFound
 from tiltyard.spark.placement import Work
+from tiltyard.spark.sharded_spark import spark_table
 from tiltyard.spark.spark_table import SparkTable
 from tiltyard.spark.spark_types import arrow_schema
 from tiltyard.spark.write.merging import SparkMerge
@@ -102,7 +103,7 @@ class LakeSpark(NamedTables):
         Raises:
             NotFound: there is none of that name.
         """
-        return SparkTable(self.session, self.lake.table(name), self.work)
+        return spark_table(self.session, self.lake.table(name), self.work, self.lake)
 
     def _create(self, df: DataFrame, name: str, primary_key: Sequence[str] | None, message: str | None) -> ty.CommitResult:
         with self.lake.transaction(message=message) as tx:
@@ -131,7 +132,7 @@ class TransactionSpark(NamedTables):
         Raises:
             NotFound: there is none of that name.
         """
-        return SparkTable(self.session, self.transaction.table(name), self.work)
+        return spark_table(self.session, self.transaction.table(name), self.work)
 
     def _create(self, df: DataFrame, name: str, primary_key: Sequence[str] | None, message: str | None) -> ty.CommitResult:
         self.transaction.create_table(name, arrow_schema(df.schema), primary_key=primary_key)

@@ -68,7 +68,9 @@ class ShardedSettings(TableSettings):
     def update_config(
         self, values: Values, *, replace: bool = False, message: str | None = None, commit: CommitOptions | None = None
     ) -> CommitResult:
-        """Changes the config of all shards; arguments are those of ``TableSettings.update_config``, without ``replace``."""
+        """Changes the config of all shards.
+
+        Arguments are those of ``TableSettings.update_config``, without ``replace``."""
         shard_verbs.refuse_own_keys(values)
         if replace:
             raise UnsupportedFeature(
@@ -85,13 +87,17 @@ class ShardedSettings(TableSettings):
     def update_schema_metadata(
         self, values: Values, *, replace: bool = False, message: str | None = None, commit: CommitOptions | None = None
     ) -> CommitResult:
-        """Changes the schema metadata of all shards; arguments are those of ``TableSettings.update_schema_metadata``."""
+        """Changes the schema metadata of all shards.
+
+        Arguments are those of ``TableSettings.update_schema_metadata``."""
         return self._each_and_anchor("update_schema_metadata", values, replace=replace, message=message, commit=commit)
 
     def update_field_metadata(
         self, path: str, values: Values, *, replace: bool = False, message: str | None = None, commit: CommitOptions | None = None
     ) -> CommitResult:
-        """Changes the metadata of a column in all shards; arguments are those of ``TableSettings.update_field_metadata``."""
+        """Changes the metadata of a column in all shards.
+
+        Arguments are those of ``TableSettings.update_field_metadata``."""
         return self._each_and_anchor("update_field_metadata", path, values, replace=replace, message=message, commit=commit)
 
     def _each_and_anchor(self, verb: str, *given: Any, **named: Any) -> CommitResult:
@@ -128,7 +134,9 @@ class ShardedUpkeep(Upkeep):
         message: str | None = None,
         commit: CommitOptions | None = None,
     ) -> CommitResult:
-        """Rewrites small fragments of each shard into fewer ones, each shard by itself; arguments are those of ``t.compact``."""
+        """Rewrites small fragments of each shard into fewer ones, each shard by itself.
+
+        Arguments are those of ``t.compact``."""
         how = {"target_rows": target_rows, "max_bytes": max_bytes, "deletions": deletions, "progress": progress}
         return self._table._compact({**how, "message": message, "commit": commit})
 

@@ -28,7 +28,7 @@ INSTEAD: Final = {
     "commit": "Use the verbs of the table.",
     "distributed": "In Spark use lake.spark(session).table(name).",
     "history": "See lake.history(), or t.shard(number).history().",
-    "lance": "Open a shard: t.shard(number).lance.",
+    "lance": "In Spark use lake.spark(session).table(name); else open a shard: t.shard(number).lance.",
     "layout": "Look at a shard: t.shard(number).layout.",
     "restore": "Read an earlier state with lake.snapshot(number).table(name).",
     "scan_task": "In Spark use lake.spark(session).table(name).",
@@ -44,7 +44,7 @@ class _Refused:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.__doc__ = f"Refused: a sharded table has no ``{name}``. {INSTEAD[name]}"
+        self.__doc__ = f"Refused: a sharded table has no ``{name}``.\n\n{INSTEAD[name]}"
 
     def __get__(self, instance: object, owner: type) -> Any:
         if instance is None:
@@ -73,7 +73,9 @@ class Refusals:
 
 
 class ShardedReading(Refusals, TableReader):
-    """A sharded table, as far as it is read. The handle itself is on the anchor, which has the columns and no rows."""
+    """A sharded table, as far as it is read.
+
+    The handle itself is on the anchor, which has the columns and no rows."""
 
     @property
     def sharding(self) -> Sharding:
@@ -123,7 +125,9 @@ class ShardedReading(Refusals, TableReader):
         offset: int | None = None,
         options: Mapping[str, Any] | None = None,
     ) -> pa.RecordBatchReader:
-        """The rows as a stream of batches, one shard after the other; arguments are those of ``TableReader.to_arrow``.
+        """The rows as a stream of batches, one shard after the other.
+
+        Arguments are those of ``TableReader.to_arrow``.
 
         Of the options only those are taken that mean the same for several tables; ``nearest`` and ``full_text_query`` rank the rows of
         all shards, the latter by scores that each shard computes for itself.

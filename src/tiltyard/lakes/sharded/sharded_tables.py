@@ -111,7 +111,7 @@ class ShardedTransactionTable(ShardedVerbs, TransactionTable):
 
 
 class ShardedTable(ShardedVerbs, LakeTable):
-    """A sharded table of a lake: one logical table whose rows are in several, by the hash of their key.
+    """A sharded table of a lake: one logical table whose rows are in several, by their key's hash.
 
     It is made by ``lake.create_table(..., shard_by=..., shards=...)`` and opened by ``lake.table``. Each verb is one transaction of the
     lake, over the shards it concerns: commits to different shards never conflict. Its versions are the lake's snapshots.
@@ -191,7 +191,9 @@ class ShardedTable(ShardedVerbs, LakeTable):
     def check(
         self, *, versions: Iterable[int] | None = None, data: bool = False, progress: Callable[[int, int], object] | None = None
     ) -> CheckReport:
-        """Checks all shards as they are now, and that each row is in the right one; ``versions`` does not apply."""
+        """Checks all shards as they are now, and that each row is in the right one.
+
+        ``versions`` does not apply."""
         self.refresh()
         return super().check(versions=versions, data=data, progress=progress)
 
@@ -246,7 +248,9 @@ class ShardedTable(ShardedVerbs, LakeTable):
         on_duplicate: OnDuplicate = "error",
         commit: CommitOptions | None = None,
     ) -> BatchWriter:
-        """A writer that commits appends of many threads together; see ``Table.writer``. Each batch is one transaction."""
+        """A writer that commits appends of many threads together.
+
+        See ``Table.writer``. Each batch is one transaction."""
         limits = BatchLimits(max_delay, max_rows, max_bytes, buffer_bytes)
         target = _ShardedTarget(self, FileLimits(max_rows, max_bytes), on_duplicate, commit)
         return BatchWriter(target, limits, None if commit is None else commit.deadline)

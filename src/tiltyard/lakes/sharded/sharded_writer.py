@@ -33,6 +33,26 @@ class ShardedVerbs(ShardedReading, TableWriter):
         """Does something in a transaction; ``once`` for what cannot be re-executed."""
         raise NotImplementedError
 
+    def in_transaction(
+        self,
+        work: Callable[[ShardedTransactionTable], Sequence[CommitResult]],
+        operation: str,
+        *,
+        message: str | None = None,
+        commit: CommitOptions | None = None,
+    ) -> CommitResult:
+        """Runs a function on the shards inside one transaction, again after a retryable conflict.
+
+        The sum of what it returns.
+
+        Args:
+            work: is given this table in the transaction; ``physical(number)`` is a shard with its verbs.
+            operation: what the result calls it.
+            message: a sentence for the history.
+            commit: properties, re-executions and deadline.
+        """
+        return self._transact(lambda table: shard_verbs.summed(work(table), operation, table.version), Describes(message, commit))
+
     def _compact(self, how: Mapping[str, Any]) -> CommitResult:
         raise NotImplementedError
 
@@ -75,7 +95,9 @@ class ShardedVerbs(ShardedReading, TableWriter):
         commit: CommitOptions | None = None,
         files: FileLimits | None = None,
     ) -> CommitResult:
-        """Replaces all rows and columns, the shard columns excepted; arguments are those of ``TableWriter.overwrite``."""
+        """Replaces all rows and columns, the shard columns excepted.
+
+        Arguments are those of ``TableWriter.overwrite``."""
         rows, says = as_rows(data), Describes(message, commit)
         once = not isinstance(rows, pa.Table)
         return self._transact(lambda table: shard_verbs.overwrite(table, rows, primary_key, on_duplicate, says, files), says, once=once)
@@ -100,7 +122,9 @@ class ShardedVerbs(ShardedReading, TableWriter):
         commit: CommitOptions | None = None,
         files: FileLimits | None = None,
     ) -> CommitResult:
-        """Gives columns new values in the rows that a condition holds for; arguments are those of ``TableWriter.update``."""
+        """Gives columns new values in the rows that a condition holds for.
+
+        Arguments are those of ``TableWriter.update``."""
         shard_verbs.refuse_shard_columns(self.sharding, values, "updated", "values")
         return self._transact(
             lambda table: shard_verbs.change(
@@ -117,7 +141,9 @@ class ShardedVerbs(ShardedReading, TableWriter):
         allow_duplicates: bool = False,
         files: FileLimits | None = None,
     ) -> MergeBuilder:
-        """Merges rows by key; arguments are those of ``TableWriter.merge``, and ``on`` holds the shard columns."""
+        """Merges rows by key.
+
+        Arguments are those of ``TableWriter.merge``, and ``on`` holds the shard columns."""
         rows = as_rows(source)
         whole = rows if isinstance(rows, pa.Table) else rows.read_all()
 
@@ -150,7 +176,9 @@ class ShardedVerbs(ShardedReading, TableWriter):
         return self._change_columns(lambda shard: shard.drop_columns(columns, message=message, commit=commit), Describes(message, commit))
 
     def alter_columns(self, *changes: Mapping[str, Any], message: str | None = None, commit: CommitOptions | None = None) -> CommitResult:
-        """Renames or casts columns of all shards, but for the shard columns; arguments are those of ``TableWriter.alter_columns``."""
+        """Renames or casts columns of all shards, but for the shard columns.
+
+        Arguments are those of ``TableWriter.alter_columns``."""
         paths = [str(change["path"]) for change in changes if isinstance(change, Mapping) and "path" in change]
         shard_verbs.refuse_shard_columns(self.sharding, paths, "altered", "changes")
         return self._change_columns(lambda shard: shard.alter_columns(*changes, message=message, commit=commit), Describes(message, commit))

@@ -1,0 +1,292 @@
+"""A sharded table of a lake in a Spark session: executors assign rows to shards, and one lake transaction commits all of them.
+
+Rows are assigned once: the data frame with its shard numbers is materialized by a local checkpoint, since a data frame that is evaluated
+again for each shard may give other rows each time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from functools import reduce
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+import pyarrow as pa
+
+import tiltyard as ty
+from tiltyard.distributed import shard_numbers
+from tiltyard.errors import InvalidInput, UnsupportedFeature
+from tiltyard.options import OnDuplicate
+from tiltyard.spark.placement import Work, small_rows
+from tiltyard.spark.spark_table import SparkTable
+from tiltyard.spark.spark_types import arrow_schema
+from tiltyard.spark.write.merging import SparkMergePlan
+from tiltyard.spark.write.upserting import merge
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+SHARD: Final = "__tiltyard_shard"
+"""The column that says, while rows are written, which shard each is for."""
+
+Sharded = ty.ShardedTable | ty.ShardedTransactionTable
+
+
+def spark_table(session: SparkSession, table: ty.TableWriter, work: Work | None, lake: ty.Lake | None = None) -> SparkTable:
+    """A table of a lake in a session, be it sharded or not."""
+    if isinstance(table, ty.ShardedTable | ty.ShardedTransactionTable):
+        return SparkShardedTable(session, table, work, lake)
+    return SparkTable(session, table, work)
+
+
+class SparkShardedTable(SparkTable):
+    """A sharded table in a Spark session.
+
+    It is read, and rows are appended, merged, overwritten, deleted and updated, over all shards. Each verb is one lake transaction. What it
+    does not have is refused by name.
+    """
+
+    table: Sharded
+
+    def __init__(self, session: SparkSession, table: Sharded, work: Work | None = None, lake: ty.Lake | None = None) -> None:
+        super().__init__(session, table, work)
+        self._lake = lake
+
+    def to_df(
+        self,
+        version: int | str | None = None,
+        *,
+        timestamp: datetime | str | None = None,
+        options: Mapping[str, Any] | None = None,
+    ) -> DataFrame:
+        """The rows of all shards as a data frame, pinned at one snapshot: the latest one now, or another.
+
+        Args:
+            version: a snapshot of the lake, or a lake-wide tag.
+            timestamp: the state at that time.
+            options: further options of the data source, such as ``columns``.
+        """
+        from pyspark.sql import DataFrame
+
+        from tiltyard.spark.read.reading_tables import data_frame
+
+        frames = [data_frame(self.session, shard, options=options) for shard in self._shards(version, timestamp)]
+        return reduce(DataFrame.unionByName, frames)
+
+    def _shards(self, version: int | str | None, timestamp: datetime | str | None) -> Iterable[ty.TableReader]:
+        table = self.table.refresh()
+        at = version if version is not None else timestamp
+        if isinstance(table, ty.ShardedTransactionTable):
+            if at is not None:
+                raise UnsupportedFeature("Inside a transaction a table has one version.", feature="versions in a transaction")
+            return [table.physical(number) for number in range(table.shards)]
+        shown: Any = table
+        if at is not None:
+            if self._lake is None:
+                raise InvalidInput("Open the table with lake.spark(session).table(name) to read an earlier state.", argument="version")
+            shown = self._lake.snapshot(at).table(table.name)
+        return [shown.shard(number) for number in range(shown.shards)]
+
+    # ---- rows that come ------------------------------------------------------------------------------------------------------------
+
+    def append(
+        self,
+        df: DataFrame,
+        *,
+        on_duplicate: OnDuplicate = "error",
+        message: str | None = None,
+        commit: ty.CommitOptions | None = None,
+        files: ty.FileLimits | None = None,
+    ) -> ty.CommitResult:
+        """Adds the rows of a data frame, each to its shard; arguments are those of ``SparkTable.append``."""
+        table = self.table.refresh()
+        rows = small_rows(df, self.work, table.schema)
+        if rows is not None:
+            return table.append(rows, on_duplicate=on_duplicate, message=message, commit=commit, files=files)
+        parts = self._assigned(df)
+
+        def work(inside: ty.ShardedTransactionTable) -> list[ty.CommitResult]:
+            return [shard.append(part, on_duplicate=on_duplicate, message=message, files=files) for shard, part in parts(inside)]
+
+        return table.in_transaction(work, "Append", message=message, commit=commit)
+
+    def overwrite(
+        self,
+        df: DataFrame,
+        *,
+        primary_key: Sequence[str] | None = None,
+        on_duplicate: OnDuplicate = "error",
+        message: str | None = None,
+        commit: ty.CommitOptions | None = None,
+        files: ty.FileLimits | None = None,
+    ) -> ty.CommitResult:
+        """Replaces all rows and columns; arguments are those of ``SparkTable.overwrite``."""
+        wanted = arrow_schema(df.schema)
+        parts = self._assigned(df, wanted)
+
+        def work(inside: ty.ShardedTransactionTable) -> list[ty.CommitResult]:
+            inside.overwrite(wanted, primary_key=primary_key, message=message)
+            return [shard.append(part, on_duplicate=on_duplicate, message=message, files=files) for shard, part in parts(inside)]
+
+        return self.table.in_transaction(work, "Overwrite", message=message, commit=commit)
+
+    def _assigned(
+        self, df: DataFrame, schema: pa.Schema | None = None
+    ) -> Callable[[ty.ShardedTransactionTable], Iterator[tuple[SparkTable, DataFrame]]]:
+        """The rows by shard.
+
+        They are assigned again only if the table has other shards by the time they are written."""
+        known: dict[tuple[tuple[str, ...], int], DataFrame] = {}
+
+        def parts(inside: ty.ShardedTransactionTable) -> Iterator[tuple[SparkTable, DataFrame]]:
+            definition = (inside.shard_by, inside.shards)
+            if definition not in known:
+                known[definition] = _marked(df, schema or inside.schema, *definition)
+            marked = known[definition]
+            numbers = sorted(row[0] for row in marked.select(SHARD).distinct().collect())
+            for number in numbers:
+                part = marked.where(marked[SHARD] == number).drop(SHARD)
+                yield SparkTable(self.session, inside.physical(number), self.work), part
+
+        return parts
+
+    # ---- rows that are there -------------------------------------------------------------------------------------------------------
+
+    def _merge(self, df: DataFrame, plan: SparkMergePlan, how: Mapping[str, Any]) -> ty.CommitResult:
+        table = self.table.refresh()
+        on = table.primary_key if plan.on is None else plan.on
+        if plan.condition is not None or not set(table.shard_by) <= set(on):
+            raise InvalidInput(
+                f"A merge of this sharded table is on {', '.join(table.shard_by)} at least, by name.",
+                argument="on",
+                advice="Merge on the primary key.",
+            )
+        self._refuse_shard_columns(name for clause in plan.clauses if clause.kind == "update" for name in clause.values or ())
+        parts = self._assigned(df)
+
+        def work(inside: ty.ShardedTransactionTable) -> list[ty.CommitResult]:
+            found = {shard.table.uri: (shard, part) for shard, part in parts(inside)}
+            if plan.target_only:
+                for number in range(inside.shards):
+                    empty = SparkTable(self.session, inside.physical(number), self.work)
+                    found.setdefault(empty.table.uri, (empty, df.limit(0)))
+            return [merge(self.session, shard.table, part, plan, how, self.work) for shard, part in found.values()]
+
+        return table.in_transaction(work, "Merge", message=how["message"], commit=how["commit"])
+
+    def delete(self, where: str | Column, *, message: str | None = None, commit: ty.CommitOptions | None = None) -> ty.CommitResult:
+        """Deletes the rows that a condition of Spark holds for, in all shards."""
+        return self._each(lambda shard: shard.delete(where, message=message), "Delete", message, commit)
+
+    def update(
+        self,
+        values: Mapping[str, str | Column],
+        where: str | Column | None = None,
+        *,
+        message: str | None = None,
+        commit: ty.CommitOptions | None = None,
+    ) -> ty.CommitResult:
+        """Gives columns new values in rows of all shards; the shard columns excepted."""
+        self._refuse_shard_columns(values)
+        return self._each(lambda shard: shard.update(values, where, message=message), "Update", message, commit)
+
+    def _refuse_shard_columns(self, names: Iterable[str]) -> None:
+        if mine := sorted({name.lower() for name in names} & {name.lower() for name in self.table.shard_by}):
+            raise InvalidInput(f"{', '.join(mine)} says which shard a row is in and cannot be updated.", argument="values")
+
+    def _each(
+        self, work: Callable[[SparkTable], ty.CommitResult], operation: str, message: str | None, commit: ty.CommitOptions | None
+    ) -> ty.CommitResult:
+        def all_shards(inside: ty.ShardedTransactionTable) -> list[ty.CommitResult]:
+            return [work(SparkTable(self.session, inside.physical(number), self.work)) for number in range(inside.shards)]
+
+        return self.table.in_transaction(all_shards, operation, message=message, commit=commit)
+
+    # ---- shape ---------------------------------------------------------------------------------------------------------------------
+
+    def create_index(
+        self,
+        column: str,
+        index_type: str,
+        name: str | None = None,
+        *,
+        replace: bool = False,
+        options: Mapping[str, Any] | None = None,
+        message: str | None = None,
+    ) -> ty.CommitResult:
+        """Builds an index of each shard; arguments are those of ``SparkTable.create_index``."""
+
+        def work(shard: SparkTable) -> ty.CommitResult:
+            return shard.create_index(column, index_type, name, replace=replace, options=options, message=message)
+
+        return self._each(work, "CreateIndex", message, None)
+
+    def compact(
+        self,
+        *,
+        target_rows: int = 1024 * 1024,
+        max_bytes: int | None = None,
+        deletions: float | None = 0.1,
+        message: str | None = None,
+        commit: ty.CommitOptions | None = None,
+    ) -> ty.CommitResult:
+        """Rewrites small fragments of each shard, by the driver.
+
+        Arguments are those of ``SparkTable.compact``."""
+        return self.table.compact(target_rows=target_rows, max_bytes=max_bytes, deletions=deletions, message=message, commit=commit)
+
+    def replace_rows(
+        self,
+        df: DataFrame,
+        *,
+        on_duplicate: OnDuplicate = "error",
+        message: str | None = None,
+        commit: ty.CommitOptions | None = None,
+        files: ty.FileLimits | None = None,
+    ) -> NoReturn:
+        """Refused: use ``overwrite``."""
+        raise _refused("replace_rows", "Use overwrite, with all columns.")
+
+    def add_columns(self, columns: Any, *, message: str | None = None, commit: ty.CommitOptions | None = None) -> NoReturn:
+        """Refused: use ``lake.table(name).add_columns``."""
+        raise _refused("add_columns", "Use lake.table(name).add_columns, without Spark.")
+
+    def history(self, limit: int | None = None) -> NoReturn:
+        """Refused: its versions are the lake's snapshots."""
+        raise _refused("history", "See lake.history().")
+
+    def changes(self, since: int, until: int | None = None, *, old_values: bool = False) -> NoReturn:
+        """Refused: a change feed is each shard's own."""
+        raise _refused("changes", "Read the changes of each shard: lake.table(name).shard(number).changes(...).")
+
+
+def _refused(what: str, advice: str) -> UnsupportedFeature:
+    return UnsupportedFeature(f"A sharded table has no {what} in Spark.", feature=f"{what} of sharded tables", advice=advice)
+
+
+def _found(column: str, names: Sequence[str]) -> str:
+    """What rows call a column of the table: exactly that, or the same but for upper and lower case."""
+    near = [column] if column in names else [name for name in names if name.lower() == column.lower()]
+    if len(near) != 1:
+        raise InvalidInput(f"The rows have no column {column!r}, which says their shard.", argument="df")
+    return near[0]
+
+
+def _marked(df: DataFrame, table: pa.Schema, columns: Sequence[str], shards: int) -> DataFrame:
+    """The rows with the number of their shard, evaluated once.
+
+    Raises:
+        InvalidInput: a shard column is missing.
+    """
+    from pyspark.sql import types as st
+
+    kinds = {column: (_found(column, df.columns), table.field(column).type) for column in columns}
+
+    def mark(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            keys = pa.table({column: batch.column(name).cast(kind) for column, (name, kind) in kinds.items()})
+            numbers = pa.array(shard_numbers(keys, columns, shards), pa.int32())
+            yield pa.RecordBatch.from_arrays([*batch.columns, numbers], names=[*batch.schema.names, SHARD])
+
+    schema = st.StructType([*df.schema.fields, st.StructField(SHARD, st.IntegerType())])
+    return df.mapInArrow(mark, schema).localCheckpoint()
