@@ -6,15 +6,29 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import pyarrow as pa
 import pytest
 
 import tiltyard.lake
-from tests.support.lakes import InterposedRecords, Site, add_to_both, both, ids, numbers, stores_through, through, together, two_tables
+from tests.support.lakes import (
+    InterposedRecords,
+    LosingRecords,
+    Site,
+    add_to_both,
+    both,
+    ids,
+    numbers,
+    stores_through,
+    through,
+    together,
+    two_tables,
+)
 from tests.support.proving import pick
+from tiltyard.catalog.snapshot_index import cut_stride
 from tiltyard.catalog.value_codec import BUCKET
-from tiltyard.errors import NotFound
+from tiltyard.errors import InvalidInput, NotFound, StorageError
 from tiltyard.interfaces import ObjectStore, Runtime
 from tiltyard.lake import Lake
 from tiltyard.options import Storage
@@ -199,6 +213,105 @@ def test_a_retry_costs_no_data_and_only_the_tables_that_lost(site: Site, lake: L
     assert counts.records.transacts == 4 + 1
     assert len(site.files("/data/") - data) == 3 * losers, "theirs"
     assert both(lake) == ([1, 2, 7, 7, 7], [1, 2, 7, 7, 7] if losers == 2 else [1, 2])
+
+
+def test_a_rebase_over_many_appends_reads_one_version(site: Site, lake: Lake) -> None:
+    other = site.open().table("a")
+    with counted(lake) as counts:
+        tx = add_to_both(lake.transaction(), 2)
+        before = len(counts.versions_read)
+        for _ in range(20):
+            other.append(numbers(7))
+        assert before
+        assert tx.commit().rebased == {"a": tuple(range(2, 22))}
+    assert len(set(counts.versions_read[before:])) == 1, "the latest"
+    assert both(lake) == ([1, 2, *[7] * 20], [1, 2])
+
+
+def test_a_second_rebase_goes_on_from_where_the_first_ended(site: Site, lake: Lake) -> None:
+    other = site.open().table("a")
+
+    def faster(times: int) -> None:
+        for _ in range(times):
+            other.append(numbers(7))
+            other.delete("id = 7")
+
+    read: list[int] = []
+    with counted(lake) as counts:
+        tx = lake.transaction()
+        tx.table("a").update({"id": "id + 1"}, where="id = 1")
+        faster(5)
+
+        def again() -> None:
+            faster(1)
+            read.append(len(counts.versions_read))
+
+        lake.catalog.records = InterposedRecords(lake.catalog.records, again, times=3)
+        assert tx.commit().attempts == 4
+    read.append(len(counts.versions_read))
+    first, *later = (after - before for before, after in pairwise(read))
+    assert first >= 12, "all that came before the first try"
+    assert max(later) <= 6, "then what came since the last, and no more"
+    assert ids(lake.table("a")) == [2]
+
+
+@pytest.mark.parametrize("site", ["sqlite"], indirect=True)
+def test_the_first_of_a_long_history_costs_what_that_of_a_short_one_does(site: Site, lake: Lake) -> None:
+    a, depth = lake.table("a"), 2 * BUCKET - 1
+    while lake.snapshot().id < depth:
+        a.append(numbers(7))
+    every = [snapshot.id for snapshot in lake.history()]
+    assert every == list(range(depth, 0, -1))
+    with counted(lake) as counts:
+        history = lake.history()
+        assert counts.records.found == 0
+        assert history[0].id == depth
+        assert counts.records.found <= 2 + BUCKET
+        assert [snapshot.id for snapshot in history[:3]] == every[:3]
+        assert counts.records.found <= 2 + BUCKET
+        assert len(history) == len(every)
+        assert history[-1].id == 1
+    page = lake.history(limit=5, before=every[10])
+    assert [snapshot.id for snapshot in page] == every[11:16]
+    assert lake.history(limit=2) == list(lake.history())[:2]
+    assert list(lake.history(limit=0)) == []
+    for wrong in ({"limit": "2"}, {"before": True}):
+        with pytest.raises(InvalidInput):
+            lake.history(**wrong)
+
+
+@pytest.mark.parametrize("site", ["sqlite"], indirect=True)
+def test_a_history_that_fails_halfway_goes_on_from_there(site: Site, lake: Lake) -> None:
+    a = lake.table("a")
+    while lake.snapshot().id < BUCKET + 3:
+        a.append(numbers(7))
+    records = through(lake, LosingRecords)
+    history = lake.history()
+    assert history[0].id == BUCKET + 3
+    records.down = True
+    with pytest.raises(StorageError):
+        len(history)
+    records.down = False
+    assert [snapshot.id for snapshot in history] == list(range(BUCKET + 3, 0, -1))
+
+
+@pytest.mark.parametrize("site", ["sqlite"], indirect=True)
+def test_cuts_of_a_lake_with_many_tables_are_kept_less_often_and_none_is_lost(site: Site) -> None:
+    lake = site.open()
+    for tables, stride in ((None, 1), (1, 1), (BUCKET, 1), (BUCKET + 1, 2), (4 * BUCKET, 4), (10_000, 256)):
+        assert cut_stride(tables) == stride
+    with lake.transaction() as tx:
+        for number in range(BUCKET + 1):
+            tx.create_table(f"t{number}", numbers(1))
+    first = lake.table("t0")
+    seen = {}
+    while (now := lake.snapshot()).id < 4 * BUCKET + 3:
+        seen[now.id] = now.versions()["t0"]
+        first.append(numbers(7))
+    kept = sorted(key for key, _ in lake.catalog.records.scan(["cut/main/"]))
+    assert kept == [f"cut/main/{bucket:016d}" for bucket in (2, 4)]
+    for snapshot in (1, BUCKET, 2 * BUCKET - 1, 2 * BUCKET, 3 * BUCKET + 5, 4 * BUCKET + 2):
+        assert lake.snapshot(snapshot).versions()["t0"] == seen[snapshot]
 
 
 def test_handles_asked_for_by_eight_threads_at_once_open_each_table_once(lake: Lake) -> None:

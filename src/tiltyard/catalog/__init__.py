@@ -7,12 +7,15 @@ Records
     ``records``            the protocol: ``get``, ``scan``, ``transact``
     ``open_records``       from an address to records, and records in memory
     ``sql_records``        records in a SQL database: ``sqlite``, ``postgres``; ``database`` what differs, ``migrations`` their tables
-    ``manifest_records``   records in a ``__manifest`` table; ``manifest_rows`` its rows
+    ``manifest_records``   records in a ``__manifest`` table; ``manifest_rows`` its rows, ``manifest_mirror`` all of them in memory,
+                           ``manifest_publish`` puts some in the place of others
     ``record_codec``       keys and bodies of records
     ``process_queue``      processes of one machine that wait for the same lock
+    ``tickets``            the order in which transactions that want the same tables go on
 Lake
     ``catalog``            ``Catalog``: heads, snapshots, transactions
     ``lake_values``        ``TableHead``, ``Cut``, ``Snapshot``, ``Publication``; ``value_codec`` as records
+    ``base_view``          a snapshot, read table by table
     ``publishing``         the decision: ``decide``
     ``read_set``           where a transaction stands and what it read, for serializable isolation
     ``snapshot_index``     snapshots of the past

@@ -5,8 +5,9 @@ of them in one step of the catalog, and ``finishing`` gives the versions their f
 finish what a dead writer committed.
 
     ``lake_transaction``   ``LakeTransaction``
-    ``commit_transaction`` ``StagedTable``, one table in a transaction; how all of them are published
-    ``lake_snapshot``      ``LakeSnapshot``
+    ``commit_transaction`` how all tables of a transaction are published; ``staged_table`` one of them
+    ``hot_tables``        turns at tables that many transactions write to
+    ``lake_snapshot``      ``LakeSnapshot``; ``lake_history`` the history, read as it is looked at
     ``running``           ``Lake.run``: re-executes a function after a conflict
     ``conflict_report``   the error that says which table moved, and who moved it
     ``finishing``         final names for versions that are committed

@@ -95,7 +95,10 @@ class LakeTransaction(StagedTransaction, TransactionDoor, NewTables[TransactionT
             return self._names.find(full, self._by_name) is not None
 
     def name_of(self, table_id: str, probably: str = "") -> str | None:
-        """What a table is called here, by its id; None where it is not there. The name it had last spares a look at all tables."""
+        """What a table is called here, by its id; None where it is not there.
+
+        The name it had last spares a look at all tables.
+        """
         with self._lock:
             touched = next((table for table in self._by_name.values() if table.id == table_id), None)
             if touched is not None:

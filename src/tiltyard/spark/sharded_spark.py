@@ -207,17 +207,16 @@ class SparkShardedTable(SparkTable):
     def create_index(
         self,
         column: str,
-        index_type: str,
+        index_type: str | ty.IndexSpec,
         name: str | None = None,
         *,
         replace: bool = False,
-        options: Mapping[str, Any] | None = None,
         message: str | None = None,
     ) -> ty.CommitResult:
         """Builds an index of each shard; arguments are those of ``SparkTable.create_index``."""
 
         def work(shard: SparkTable) -> ty.CommitResult:
-            return shard.create_index(column, index_type, name, replace=replace, options=options, message=message)
+            return shard.create_index(column, index_type, name, replace=replace, message=message)
 
         return self._each(work, "CreateIndex", message, None)
 
