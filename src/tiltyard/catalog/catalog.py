@@ -163,7 +163,7 @@ class Catalog:
     # ---- history ---------------------------------------------------------------------------------------------------------------
 
     def history(self, branch: str = MAIN, limit: int | None = None) -> list[Snapshot]:
-        """Snapshots, latest first."""
+        """Snapshots, newest first."""
         found = self.records.scan([snapshots_prefix(branch)], limit=limit, descending=True)
         return [snapshot_from_body(body) for _, body in found]
 
