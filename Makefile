@@ -104,10 +104,10 @@ prove-lakes: $(STAMP) ## Walk a million steps over lakes: catalogs lost and rest
 prove-runs: $(STAMP) ## Run the simulator over a million seeds; ARGS="--count 20000" for fewer
 	$(BIN)/python -m tools.prove $(ARGS)
 
-prove: ## All three: the long form of each proof, with figures
-	$(MAKE) --no-print-directory prove-tests ARGS=
-	$(MAKE) --no-print-directory prove-lakes ARGS=
-	$(MAKE) --no-print-directory prove-runs ARGS=
+prove: ## All three, each to its end, whatever became of the others: the long form of each proof, with figures
+	@failed=; for step in prove-tests prove-lakes prove-runs; do \
+		$(MAKE) --no-print-directory $$step ARGS= || failed="$$failed $$step"; \
+	done; if [ -n "$$failed" ]; then echo "failed:$$failed"; exit 1; fi
 
 clean: ## Remove .venv and caches
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

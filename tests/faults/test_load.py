@@ -6,7 +6,6 @@ Afterwards the table must be what the ledgers say, to the last amount; and nobod
 from __future__ import annotations
 
 import json
-import multiprocessing
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -18,11 +17,12 @@ import pytest
 
 import tiltyard as ty
 from tests.faults.load_writer import HOT, INDEX, NOW, OWN, PATIENCE, ROUND, SHARED, WRITERS, kept, table_of, write, write_with_pylance
+from tests.support.children import fork_server
 from tests.support.kill_walk import unreachable
 from tests.support.proving import pick
 from tests.support.tables import open_stock
 
-_spawn = multiprocessing.get_context("spawn")
+_server = fork_server()
 
 FAIR, STARVED = 0.5, 0.25
 """Least to most commits of equal writers: what is promised; and what is asked beside a stranger who looks at no key."""
@@ -58,10 +58,10 @@ def _one_by_pylance(number: int) -> Callable[..., None]:
 
 def _run(root: Path, goal: int, work_of: Callable[[int], Callable[..., None]]) -> Books:
     """Lets all processes work together until they have made enough commits, and reads their ledgers."""
-    done, start, turns = _spawn.Value("i", 0), _spawn.Barrier(WRITERS), _spawn.Semaphore(0)
+    done, start, turns = _server.Value("i", 0), _server.Barrier(WRITERS), _server.Semaphore(0)
     ledgers = {number: root.parent / f"{number}.ledger" for number in range(WRITERS)}
     running = [
-        _spawn.Process(target=work_of(number), args=(number, str(root), str(ledger), goal, done, start, turns))
+        _server.Process(target=work_of(number), args=(number, str(root), str(ledger), goal, done, start, turns))
         for number, ledger in ledgers.items()
     ]
     for one in running:

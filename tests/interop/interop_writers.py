@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
@@ -12,12 +11,14 @@ from typing import Literal
 
 import pyarrow as pa
 
+from tests.support.children import fork_server
+
 PATIENCE = 240.0
 """Seconds after which something that should have happened is called a failure."""
 
 SCHEMA = pa.schema([pa.field("writer", pa.string(), nullable=False), pa.field("sequence", pa.int64(), nullable=False)])
 
-_spawn = multiprocessing.get_context("spawn")
+_server = fork_server()
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,12 +77,12 @@ def create_with_us(uri: str, writer: str, _commits: int, durability: Literal["fs
 
 def run_together(uri: Path, jobs: Sequence[tuple[str, Job]], commits: int, durability: Literal["fsync", "os"]) -> list[Report]:
     """One process for each job, let loose at the same moment."""
-    start = _spawn.Barrier(len(jobs))
+    start = _server.Barrier(len(jobs))
     ends = []
     try:
         for writer, job in jobs:
-            ours, theirs = _spawn.Pipe(duplex=False)
-            process = _spawn.Process(target=_run, args=(theirs, job, str(uri), writer, commits, durability, start), daemon=True)
+            ours, theirs = _server.Pipe(duplex=False)
+            process = _server.Process(target=_run, args=(theirs, job, str(uri), writer, commits, durability, start), daemon=True)
             process.start()
             theirs.close()
             ends.append((process, ours))

@@ -1,14 +1,11 @@
 """A process that makes, drops, renames, looks up and lists the tables of a lake, and writes down what it saw, while its catalog fails.
 
-    python -m tests.lakes.name_workload ADDRESS ROOT FILE NAME SEED ISOLATION COUNT
-
 What each transaction does next depends on what it was told of names: that is how skews come about. Each says in its message who it is, so
 that the lake's history tells in which order names changed.
 """
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -185,7 +182,3 @@ def main(address: str, root: str, file: str, name: str, seed: str, isolation: st
             outcome, doing = run_one(lake, isolation, f"{name}/{index}", kind, random, own)
             seen = doing.seen if doing is not None else []
             recorder.end(index, outcome, seen, base=doing.tx.base if doing is not None else None)
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
+import os
 import sys
+from collections.abc import Sequence
+from importlib import import_module
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from types import ModuleType
 
@@ -12,6 +15,7 @@ import pytest
 from tests.lakes import name_workload
 from tests.lakes.name_workload import make_rows, read_rows, steps_of
 from tests.support import lake_workload
+from tests.support.children import fork_server
 from tests.support.lake_workload import make_tables, read_all
 from tests.support.proving import pick
 from tiltyard.lake import Lake
@@ -21,6 +25,16 @@ PROCESSES = 4
 TRANSACTIONS = pick(200, 2500)
 OF_NAMES = pick(600, 2000)
 SEED = 20_261
+
+
+_server = fork_server()
+
+
+def _work(workload: str, arguments: Sequence[str], log: Path) -> None:
+    """What a child does; what it complains of is in a file."""
+    with log.open("wb") as file:
+        os.dup2(file.fileno(), sys.stderr.fileno())
+    import_module(workload).main(*arguments)
 
 
 def run_processes(
@@ -37,19 +51,21 @@ def run_processes(
     files: list[Path] = []
     deaths = 0
 
-    def start(count: int) -> tuple[subprocess.Popen[bytes], Path, int]:
+    def start(count: int) -> tuple[ForkServerProcess, Path, int]:
         name = f"p{len(files)}"
         file = directory / f"{name}.jsonl"
         file.touch()
         files.append(file)
-        command = [sys.executable, "-m", workload.__name__, address, str(root), str(file), name, str(SEED)]
-        with file.with_suffix(".log").open("wb") as log:
-            return subprocess.Popen([*command, isolation, str(count)], stderr=log), file, count
+        arguments = (address, str(root), str(file), name, str(SEED), isolation, str(count))
+        process = _server.Process(target=_work, args=(workload.__name__, arguments, file.with_suffix(".log")))
+        process.start()
+        return process, file, count
 
     running = [start(transactions // PROCESSES) for _ in range(PROCESSES)]
     while running:
         process, file, count = running.pop(0)
-        code = process.wait()
+        process.join()
+        code = process.exitcode
         if code == 0:
             continue
         assert code == -9, f"a process ended with {code}: {file.with_suffix('.log').read_text()[-3000:]}"

@@ -143,7 +143,7 @@ def test_beside_a_writer(session: SparkSession, tmp_path: Path) -> None:
 
     assert sorted(row.id for row in frame.mapInArrow(slow, "id long").collect()) == list(range(90))
     assert frame.count() == 90
-    assert table.layout.latest_version() == 4
+    assert table.refresh().count_rows() == 93  # in how many versions is up to the writers: who leads commits for who waits
 
 
 def test_found_without_being_enabled(spark: SparkSession, tmp_path: Path) -> None:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import sys
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from multiprocessing.context import ForkServerContext
 
 ROOT: Final = Path(__file__).parents[2]
 WITHOUT_PANDAS: Final = str(Path(__file__).parent / "without_pandas")
@@ -26,6 +30,13 @@ def path_with(*first: str | Path) -> str:
 def path_of_the_tree() -> str:
     """``PYTHONPATH`` for a process that imports the package and the tests from this tree."""
     return path_with(ROOT / "src", ROOT)
+
+
+def fork_server() -> ForkServerContext:
+    """Starts processes that have the package imported already. Not pylance, which must not be forked: each imports it by itself."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["tiltyard", "tiltyard.testing"])
+    return context
 
 
 def with_pandas(environment: dict[str, str]) -> dict[str, str]:

@@ -1,7 +1,5 @@
 """A process that runs transactions over the tables of a lake and writes down what it saw, while its catalog fails and kills it.
 
-    python -m tests.support.lake_workload ADDRESS ROOT FILE NAME SEED ISOLATION COUNT
-
 Lists are rows: the elements of a key stand in one text, and appending is an update of that row.
 """
 
@@ -9,7 +7,6 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 import time
 from collections.abc import Collection, Sequence
 from pathlib import Path
@@ -132,7 +129,3 @@ def main(address: str, root: str, file: str, name: str, seed: str, isolation: st
             except ty.errors.StorageError:
                 outcome, seen = "failed", list(ops)  # it could not even begin
             recorder.end(index, outcome, seen)
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import contextmanager
 from multiprocessing.connection import Connection
-from multiprocessing.context import SpawnProcess
+from multiprocessing.context import ForkServerProcess
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
 
+from tests.support.children import fork_server
 from tiltyard.errors import AlreadyExists
 from tiltyard.interfaces import CommitHandler, ObjectStore
 from tiltyard.storage.handlers import CommitLock
@@ -22,7 +22,7 @@ WRITERS = 8
 PATIENCE = 300.0
 """Seconds after which something that should have happened is called a failure, however busy the machine is."""
 
-_spawn = multiprocessing.get_context("spawn")
+_server = fork_server()
 _start: Barrier | None = None
 
 
@@ -87,8 +87,8 @@ def check_race(store: ObjectStore, won: list[list[int]], versions: int) -> None:
 @contextmanager
 def process_pool() -> Iterator[ProcessPoolExecutor]:
     """As many processes as writers, which start each race together."""
-    barrier = _spawn.Barrier(WRITERS)
-    with ProcessPoolExecutor(WRITERS, mp_context=_spawn, initializer=_remember, initargs=(barrier,)) as pool:
+    barrier = _server.Barrier(WRITERS)
+    with ProcessPoolExecutor(WRITERS, mp_context=_server, initializer=_remember, initargs=(barrier,)) as pool:
         yield pool
 
 
@@ -105,10 +105,10 @@ def _claim_together(store: ObjectStore, handler: CommitHandler, writer: int, ver
 
 
 @contextmanager
-def holder(lock: CommitLock) -> Iterator[SpawnProcess]:
+def holder(lock: CommitLock) -> Iterator[ForkServerProcess]:
     """Another process that is inside the lock, for certain, and stays there until it is killed."""
-    ours, theirs = _spawn.Pipe()
-    process = _spawn.Process(target=_hold, args=(lock, theirs))
+    ours, theirs = _server.Pipe()
+    process = _server.Process(target=_hold, args=(lock, theirs))
     process.start()
     try:
         theirs.close()

@@ -176,7 +176,7 @@ class Catalog:
     # ---- history ---------------------------------------------------------------------------------------------------------------
 
     def history(self, branch: str = MAIN, limit: int | None = None, before: int | None = None) -> Iterator[Snapshot]:
-        """Snapshots, latest first, read as far as they are asked for: those before one, at most so many."""
+        """Snapshots, newest first, read as far as they are asked for: those before one, at most so many."""
         if limit is not None and limit <= 0:
             return
         tip = self.records.get([tip_key(branch)]).get(tip_key(branch), {})

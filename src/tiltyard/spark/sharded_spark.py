@@ -212,13 +212,14 @@ class SparkShardedTable(SparkTable):
         *,
         replace: bool = False,
         message: str | None = None,
+        commit: ty.CommitOptions | None = None,
     ) -> ty.CommitResult:
         """Builds an index of each shard; arguments are those of ``SparkTable.create_index``."""
 
         def work(shard: SparkTable) -> ty.CommitResult:
             return shard.create_index(column, index_type, name, replace=replace, message=message)
 
-        return self._each(work, "CreateIndex", message, None)
+        return self._each(work, "CreateIndex", message, commit)
 
     def compact(
         self,
