@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import lance
@@ -11,6 +12,7 @@ import pytest
 
 import tiltyard as ty
 from tests.support.lakes import InterposedRecords, Site, stock, through, together
+from tests.support.lost_catalogs import lose_catalog, rebuild, restore
 from tiltyard.lakes.sharded.shard_hash import shard_numbers
 from tiltyard.lakes.sharded.sharded_reader import INSTEAD, ShardedReader
 from tiltyard.lakes.sharded.sharded_tables import ShardedTable, ShardedTransactionTable
@@ -556,23 +558,34 @@ def test_other_clients_are_sent_to_the_shards(lake: ty.Lake) -> None:
 # ---- recovery ----------------------------------------------------------------------------------------------------------------------
 
 
-def test_a_rebuilt_catalog_knows_the_shards(site: Site) -> None:
-    if site.kind != "sqlite":
-        pytest.skip("removes the catalog's file")
-    lake = site.open()
-    table = lake.create_table("t", rows(*range(20)), primary_key=["id"], shard_by="id", shards=SHARDS)
+def test_a_rebuilt_catalog_knows_the_shards(site: Site, lake: ty.Lake, table: ShardedTable) -> None:
     table.append(rows(*range(100, 120)))
-    table.reshard(6)  # type: ignore[attr-defined]
-    site.close()
-    for file in site.directory.glob("catalog.db*"):
-        file.unlink()
-    ty.Lake.rebuild(site.uri)
-    again = site.open()
-    found = again.table("t")
+    table.reshard(6)
+    table.append(rows(200))
+    lose_catalog(site)
+    rebuild(site)
+    found = site.open().table("t")
     assert isinstance(found, ShardedTable)
-    assert (found.shards, ids(found)) == (6, [*range(20), *range(100, 120)])
+    assert (found.shards, ids(found)) == (6, [*range(20), *range(100, 120), 200])
     assert found.check().ok
     found.append(rows(300))
+    assert site.open().check().ok
+
+
+def test_a_copy_of_the_catalog_is_brought_up_to_date(site: Site, lake: ty.Lake, table: ShardedTable, tmp_path: Path) -> None:
+    table.append(rows(100, 101, 102))
+    lake.backup(tmp_path / "backup")
+    table.append(rows(*range(103, 110)))
+    table.delete("id < 5")
+    table.reshard(3)
+    table.append(rows(200))
+    lose_catalog(site)
+    restore(site, tmp_path / "backup")
+    found = site.open().table("t")
+    assert isinstance(found, ShardedTable)
+    assert (found.shards, ids(found)) == (3, [*range(5, 20), *range(100, 110), 200])
+    assert found.check().ok
+    assert site.open().check().ok
 
 
 def test_cleanup_keeps_what_is_needed(lake: ty.Lake, table: ShardedTable) -> None:

@@ -61,6 +61,7 @@ BY_PATH: Final[dict[str, tuple[str, ...]]] = {
         "tests/faults/test_kill.py",
         "tests/faults/test_kills.py",
         "tests/faults/test_load.py",
+        "tests/faults/test_sharded_kills.py",
         "tests/house/test_limits.py::test_no_call",
         "tests/interop/test_processes.py",
         "tests/lakes/test_branch_kills.py",
