@@ -52,6 +52,6 @@ class LakeSnapshot:
         """
         head = self._lake._head(self._base, name)
         access = self._lake.access_of(head, self.branch)
-        opened = LakeReader(access, load_head(access, head), Scheme(head.naming))
+        opened = LakeReader(access, load_head(access, head)[0], Scheme(head.naming))
         opened.name = shown(head.name)
         return opened

@@ -21,12 +21,10 @@ from tiltyard.format.names import Scheme
 from tiltyard.lakes.branches.table_branches import forked
 from tiltyard.lakes.commit_transaction import StagedTransaction
 from tiltyard.lakes.finishing import load_head
-from tiltyard.lakes.lake_tables import TransactionTable
+from tiltyard.lakes.lake_tables import StagedTable, TransactionTable
 from tiltyard.lakes.spark_door import TransactionDoor
-from tiltyard.lakes.staged_table import StagedTable
 from tiltyard.lakes.table_names import directory_of, full_name, shown
 from tiltyard.options import CommitOptions, OnDuplicate, TableOptions
-from tiltyard.transaction.verify import transaction_id
 from tiltyard.verbs.distributed.commit_files import create_from_pieces
 from tiltyard.verbs.distributed.write_tasks import Piece, WriteTask
 from tiltyard.verbs.engine.data_files import properties_with_message
@@ -87,10 +85,12 @@ class LakeTransaction(StagedTransaction, TransactionDoor):
         access = self._lake.access_of(head, self._branch, touched.ground, self.base, self.id, self._says)
         scheme = Scheme(head.naming)
         staged = staged_access(access, self.id, head.version, scheme)
-        touched.file = load_head(staged, head) if head.branch == origin.branch else staged.load(head.version, scheme, lazily=True)
-        if touched.ground is not None and touched.ground.branch == head.branch:
+        if head.branch == origin.branch:
             # Finishing it may have given the number to a foreign writer's version: what was read is what counts.
-            touched.ground = replace(touched.ground, transaction=transaction_id(touched.file))
+            touched.file, maker = load_head(staged, head)
+            touched.ground = replace(touched.ground or origin, transaction=maker)
+        else:
+            touched.file = staged.load(head.version, scheme, lazily=True)
         touched.access = staged
         touched.scope = TableScope(self._scope, touched.id, shown(touched.name))
         touched.handle = TransactionTable(touched.scope, staged, touched.file, scheme)
