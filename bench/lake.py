@@ -2,6 +2,8 @@
 
     make bench-lake                             SQLite and PostgreSQL, about two minutes
     make bench-lake ARGS="--catalog sqlite --commits 50"   less; --json for figures, --check to fail when a target is missed
+    make bench-lake ARGS="hot"                  many writers that meet at one table; see lake_hot
+    make bench-lake ARGS="growth"               a small lake against a large one; see lake_growth
 
 Writers are processes, started together. In one arrangement their tables are in one lake, in the other each has a lake of its own; the two
 take turns, so that a noisy machine hits both alike.
@@ -25,6 +27,7 @@ from typing import Any
 import pyarrow as pa
 
 import tiltyard as ty
+from bench import lake_growth, lake_hot
 from bench.commit import Figure, in_turn
 from bench.lake_sites import Catalogs, postgres
 
@@ -107,6 +110,9 @@ def writers(catalogs: Catalogs, commits: int, rounds: int) -> Figure:
 
 
 def main() -> None:
+    others = {"hot": lake_hot.main, "growth": lake_growth.main}
+    if len(sys.argv) > 1 and sys.argv[1] in others:
+        sys.exit(others[sys.argv[1]](sys.argv[2:]))
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
     parser.add_argument("--catalog", choices=["sqlite", "postgresql", "both"], default="both")
     parser.add_argument("--commits", type=int, default=60, help="by each writer")

@@ -160,7 +160,7 @@ class Lake(Keeping, Recoverable, LakePieces, LakeDoor):
         head = forked(self, origin, self.branch, base.line)
         access = self.access_of(head, self.branch, origin, base.snapshot)
         if head.quarantine:
-            file = load_head(access, head)
+            file, _ = load_head(access, head)
         else:
             head = adopt(self.catalog, access.store, head, self.branch, base.line, origin)
             file = access.load(head.version, Scheme(head.naming), lazily=True)

@@ -17,8 +17,8 @@ from tiltyard.catalog import forwarding, publishing
 from tiltyard.catalog.lake_values import TableHead
 from tiltyard.errors import AlreadyExists
 from tiltyard.lakes.branches import fast_forward
+from tiltyard.lakes.lake_tables import StagedTable
 from tiltyard.lakes.lake_transaction import LakeTransaction
-from tiltyard.lakes.staged_table import StagedTable
 from tiltyard.lakes.table_names import shown
 
 STEPS = pick(70, 400)

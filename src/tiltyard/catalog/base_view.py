@@ -59,9 +59,8 @@ class BaseView:
     def __init__(self, catalog: Catalog, branch: str, used: UsedTables) -> None:
         self._catalog, self._used = catalog, used
         self._lock = threading.RLock()
-        known = used.of(branch)
-        keys = [key for name, table in known.items() for key in (name_key(branch, name), table_key(branch, table))]
-        found = catalog.records.get([tip_key(branch), *keys])
+        known = [(name, table, name_key(branch, name), table_key(branch, table)) for name, table in used.of(branch).items()]
+        found = catalog.records.get([tip_key(branch), *(key for *_, of_name, of_table in known for key in (of_name, of_table))])
         self.branch = branch
         tip = self._tip(found)
         self.snapshot, self.names = int(tip["snapshot"]), names_of(tip)
@@ -70,9 +69,9 @@ class BaseView:
         self._cut: Cut | None = None
         self._replaced: dict[str, TableHead | None] = {}
         self._followed = self.snapshot
-        for name, table in known.items():
-            if found.get(name_key(branch, name), {}).get("table") == table and table_key(branch, table) in found:
-                self._heads[name] = head_from_body(found[table_key(branch, table)])
+        for name, table, of_name, of_table in known:
+            if found.get(of_name, {}).get("table") == table and of_table in found:
+                self._heads[name] = head_from_body(found[of_table])
 
     def find(self, name: str) -> TableHead | None:
         """The table of that full name; None where the base has none.

@@ -130,7 +130,7 @@ def decide(publication: Publication, found: Found, now: datetime) -> Writes[Publ
     done: dict[str, Any] = {"state": COMMITTED, "snapshot": snapshot.id, "branch": publication.branch, "line": line, "at": at}
     if publication.key is not None:
         done["key"] = publication.key
-    replaced = {change.table: found[key] for change in publication.changes if (key := table_key(publication.branch, change.table)) in found}
+    replaced: dict[str, Body] = {}
     tables = _tables_after(publication, tip)
     counted = {} if tables is None else {TABLE_COUNT: tables}
     put: dict[str, Any] = {
@@ -142,7 +142,9 @@ def decide(publication: Publication, found: Found, now: datetime) -> Writes[Publ
         put[idempotency_key(publication.key)] = {"transaction": publication.transaction, "snapshot": snapshot.id}
     delete: list[str] = []
     for change in publication.changes:
-        _apply(change, replace(publication, line=line), snapshot.id, found, put, delete)
+        was = _apply(change, replace(publication, line=line), snapshot.id, found, put, delete)
+        if was is not None:
+            replaced[change.table] = was
     return Writes(Published(snapshot.id, publication.transaction, tables=tables), put, [key for key in delete if key not in put])
 
 
@@ -287,13 +289,13 @@ def _appends_since(change: Change, before: TableHead) -> int:
     return max((step.version for step in change.steps if step.operation != Append.name), default=known)
 
 
-def _apply(change: Change, publication: Publication, snapshot: int, found: Found, put: dict[str, Any], delete: list[str]) -> None:
-    """The head, the name and the unfinished versions that one change leaves behind in a snapshot."""
+def _apply(change: Change, publication: Publication, snapshot: int, found: Found, put: dict[str, Any], delete: list[str]) -> Body | None:
+    """The head, the name and the unfinished versions that one change leaves behind in a snapshot; gives the head that was there."""
     branch = publication.branch
     key = table_key(branch, change.table)
     if change.kind == "drop":
         delete += [key, name_key(branch, str(found[key]["name"]))]
-        return
+        return found[key]
     if change.kind in ("create", "register"):
         head = new_head(change, branch, publication.line, snapshot)
     else:
@@ -318,3 +320,4 @@ def _apply(change: Change, publication: Publication, snapshot: int, found: Found
                 "line": publication.line,
                 "location": head.location,
             }
+    return found.get(key)

@@ -41,6 +41,11 @@ class ReadSet:
         with self._lock:
             self._by_id.setdefault(head.id, head)
 
+    def note_name(self, head: TableHead) -> None:
+        """Notes that the base has a table of that name."""
+        self.meet(head)
+        self.note(head.id, "name")
+
     def note(self, table: str, level: ReadLevel) -> None:
         """Notes that a table was read. One that the base does not have is the transaction's own."""
         with self._lock:

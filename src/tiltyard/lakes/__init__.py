@@ -5,13 +5,13 @@ of them in one step of the catalog, and ``finishing`` gives the versions their f
 finish what a dead writer committed.
 
     ``lake_transaction``   ``LakeTransaction``
-    ``commit_transaction`` how all tables of a transaction are published; ``staged_table`` one of them
+    ``commit_transaction`` how all tables of a transaction are published
     ``hot_tables``        turns at tables that many transactions write to
     ``lake_snapshot``      ``LakeSnapshot``; ``lake_history`` the history, read as it is looked at
     ``running``           ``Lake.run``: re-executes a function after a conflict
     ``conflict_report``   the error that says which table moved, and who moved it
     ``finishing``         final names for versions that are committed
-    ``lake_tables``       ``LakeTable``, ``TransactionTable``, ``LakeReader``
+    ``lake_tables``       ``LakeTable``, ``TransactionTable``, ``LakeReader``; ``StagedTable``, one table in a transaction
     ``table_names``       names of tables, tags and branches; the names that a transaction sees
     ``new_tables``        tables whose rows other processes write
     ``registering``       existing tables, registered once

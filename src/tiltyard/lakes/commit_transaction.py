@@ -32,8 +32,8 @@ from tiltyard.errors import (
 from tiltyard.lakes.conflict_report import mismatch, name_table
 from tiltyard.lakes.finishing import finish, is_certain
 from tiltyard.lakes.hot_tables import Turn
+from tiltyard.lakes.lake_tables import StagedTable
 from tiltyard.lakes.recovery.journal import note_names
-from tiltyard.lakes.staged_table import StagedTable
 from tiltyard.lakes.table_names import TransactionNames, check_idempotency_key, shown
 from tiltyard.transaction.backoff import wait_before
 from tiltyard.transaction.transaction import MESSAGE_PROPERTY
@@ -106,6 +106,8 @@ class StagedTransaction:
         self._by_name: dict[str, StagedTable] = {}
         self._sharded: dict[str, TransactionTable] = {}
         """Handles on sharded tables, by the ids of their anchors."""
+        self._written: list[StagedTable] = []
+        """Those that it writes to, once it commits."""
         self._rebased: dict[str, tuple[int, ...]] = {}
         self._attempts = 0
         self._doubted = False
@@ -144,8 +146,8 @@ class StagedTransaction:
         self._doubted |= self._scope.state == "in doubt"
         self._scope.state = "committing"
         started = self._catalog.runtime.clock.monotonic()
-        written = [table.id for table in self._by_name.values() if table.wrote and table.head is not None]
-        turn = Turn(self._catalog, self._lake.hot, self._branch, written)
+        self._written = [table for table in self._by_name.values() if table.wrote and not table.dropped]
+        turn = Turn(self._catalog, self._lake.hot, self._branch, [table.id for table in self._written if table.head is not None])
         try:
             done = self._publish(turn, started)
             return self._finished(done, started, turn)
@@ -256,8 +258,8 @@ class StagedTransaction:
 
     def _look_for_foreign(self) -> None:
         """Adopts versions of writers that do not know the catalog, so that ours are not given numbers that are taken."""
-        for touched in self._by_name.values():
-            if touched.head is None or touched.access is None or not touched.wrote:
+        for touched in self._written:
+            if touched.head is None:
                 continue
             store = touched.store
             try:
@@ -272,8 +274,8 @@ class StagedTransaction:
 
     def _look_for_files(self) -> None:
         """A cleanup whose clock is days ahead may have taken what we wrote for orphans."""
-        for touched in self._by_name.values():
-            if touched.access is not None and touched.wrote and not touched.dropped:
+        for touched in self._written:
+            if touched.access is not None:
                 try:
                     touched.access.check_files()
                 except StorageError:
@@ -303,7 +305,7 @@ class StagedTransaction:
 
     def _moved_by_now(self) -> list[Moved]:
         """The tables that we write and others moved, as far as that can be followed; whatever else happened to one, the decision tells."""
-        written = {table.id: table for table in self._by_name.values() if table.wrote and table.head is not None}
+        written = {table.id: table for table in self._written if table.head is not None}
         heads = self._catalog.heads(written, self._branch)
         return [
             moved
@@ -351,7 +353,7 @@ class StagedTransaction:
 
     def _finished(self, done: Published, started: float, turn: Turn) -> LakeCommit:
         ours = done.transaction == self.id
-        written = [table for table in self._by_name.values() if table.wrote and not table.dropped]
+        written = self._written
         result = LakeCommit(
             done.snapshot,
             done.transaction,
@@ -363,7 +365,8 @@ class StagedTransaction:
         )
         self._scope.state = "committed"
         for table in written:
-            self._lake.used.note(self._branch, table.name, table.id)
+            if table.head is None:
+                self._lake.used.note(self._branch, table.name, table.id)
         if ours and any(table.defines for table in self._by_name.values()):
             note_names(self._lake, self._branch, done.snapshot, self.id, self._says)
         if ours:

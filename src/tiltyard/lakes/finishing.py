@@ -166,8 +166,8 @@ def finish_before(lake: LakeBase, cut: Cut, head: TableHead, branch: str) -> Non
         cast(ExternalStore, lake.access_of(head, branch).store).finish()
 
 
-def load_head(access: TableAccess, head: TableHead) -> ManifestFile:
-    """The version that a head names, which is certain to be the one that was committed, before anybody reads it.
+def load_head(access: TableAccess, head: TableHead) -> tuple[ManifestFile, str]:
+    """The version that a head names, which is certain to be the one that was committed, before anybody reads it; and who made it.
 
     The version says itself which transaction made it. Where that is another one than the catalog knows, ours has not got its name yet.
 
@@ -180,12 +180,15 @@ def load_head(access: TableAccess, head: TableHead) -> ManifestFile:
     """
     scheme = Scheme(head.naming)
     file = access.load(head.version, scheme, lazily=True)
-    if head.transaction and transaction_id(file) == head.transaction:
-        return file
+    maker = transaction_id(file)
+    if head.transaction and maker == head.transaction:
+        return file, maker
     store: object = access.store
     while not isinstance(store, ExternalStore):  # a transaction's own is around it
         store = store.inner  # type: ignore[attr-defined]
-    return access.load(head.version, scheme, lazily=True) if store.finish() else file
+    if store.finish():
+        file = access.load(head.version, scheme, lazily=True)
+    return file, transaction_id(file)
 
 
 def claim_of(pending: Pending) -> VersionClaim:

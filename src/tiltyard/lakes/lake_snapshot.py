@@ -58,6 +58,6 @@ class LakeSnapshot:
         """A table by its full name in the catalog, be it a shard or the anchor of some."""
         head = self._lake._head(self._base, shown(full))
         access = self._lake.access_of(head, self.branch)
-        opened = LakeReader(access, load_head(access, head), Scheme(head.naming))
+        opened = LakeReader(access, load_head(access, head)[0], Scheme(head.naming))
         opened.name = shown(head.name)
         return opened

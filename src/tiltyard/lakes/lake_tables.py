@@ -1,13 +1,23 @@
-"""Handles on tables of a lake: one that commits at once, one inside a transaction, one that only reads."""
+"""Handles on tables of a lake: one that commits at once, one inside a transaction and what it staged, one that only reads."""
 
 from __future__ import annotations
 
+import threading
+from dataclasses import dataclass, field
+from functools import partial
+from typing import cast
+
+from tiltyard.catalog.catalog import Pending
+from tiltyard.catalog.lake_values import Change, TableHead, VersionStep
+from tiltyard.catalog.marks import remove_owner
 from tiltyard.catalog.read_set import TableScope
 from tiltyard.format.manifest_file import ManifestFile
 from tiltyard.format.names import Scheme
 from tiltyard.handles.batches import WriterVerb
 from tiltyard.handles.cloning import CloneVerb
+from tiltyard.storage.external import ExternalStore
 from tiltyard.table import TableReader, TableWriter
+from tiltyard.transaction.operations import MAINTENANCE
 from tiltyard.verbs.engine.staged_access import StagedAccess
 
 
@@ -52,3 +62,91 @@ class LakeReader(TableReader):
     def refresh(self) -> LakeReader:
         """Stays where it is: a snapshot does not move."""
         return self
+
+
+@dataclass(eq=False, slots=True)
+class StagedTable:
+    """A table the transaction has opened, made, renamed or dropped."""
+
+    id: str
+    name: str
+    lock: threading.RLock = field(default_factory=threading.RLock)
+    head: TableHead | None = None
+    """As the base has it; None for one that this transaction makes."""
+    location: str = ""
+    access: StagedAccess | None = None
+    handle: TransactionTable | None = None
+    scope: TableScope | None = None
+    file: ManifestFile | None = None
+    """The base version."""
+    base: int = 0
+    """Where its writes stand now: the base, or what they were carried over to."""
+    ground: TableHead | None = None
+    """The head that is: as the catalog had it, before the table was forked for this line of history."""
+    former: str = ""
+    dropped: bool = False
+    steps: tuple[VersionStep, ...] = ()
+    """The versions that are to be published, as of the last publication."""
+    taken_in: TableHead | None = None
+    """A table that is there already, on another branch of the lake; its owner is who may write to it afterwards."""
+
+    @property
+    def wrote(self) -> bool:
+        return self.access is not None and bool(self.access.store.private)
+
+    @property
+    def defines(self) -> bool:
+        """Whether the transaction makes, takes in, renames or drops it."""
+        return self.head is None or self.dropped or bool(self.former)
+
+    @property
+    def store(self) -> ExternalStore:
+        assert self.access is not None
+        return cast(ExternalStore, self.access.store.inner)
+
+    def _steps(self) -> tuple[VersionStep, ...]:
+        """Its versions, lowest first, with the commits that made them."""
+        if self.access is None:
+            return ()
+        made = [(own, commit.transaction) for own, commit in zip(self.access.store.own(), self.access.committer.recorded, strict=True)]
+        return tuple(
+            VersionStep(own.version, own.path, own.staged, by.uuid, by.operation.name, not isinstance(by.operation, MAINTENANCE))
+            for own, by in made
+        )
+
+    def withdraw(self) -> None:
+        """Removes what was written to it, and, if it was to be made, the word on whose it is."""
+        if self.access is not None:
+            self.access.throw_away()
+            if not self.access.store.base:
+                remove_owner(self.access)
+
+    def pending(self, transaction: str, lake_branch: str) -> list[Pending]:
+        """Its versions as the catalog has them now."""
+        branch = self.head.branch if self.head is not None else None
+        line = self.head.owner if self.head is not None else ""
+        return [
+            Pending(self.id, lake_branch, branch, step.version, step.path, step.staged or "", transaction, False, line)
+            for step in self.steps
+        ]
+
+    def change(self) -> Change | None:
+        """What the transaction does to the table, now that all is staged; None where it only reads it."""
+        steps = self.steps = self._steps()
+        head = self.head
+        if head is None and self.taken_in is not None:
+            new = self.taken_in
+            return Change(
+                new.id, "register", self.name, new.version, new.version, (), new.location, new.naming, new.branch,
+                base_transaction=new.transaction, owner=new.owner,
+            )  # fmt: skip
+        if head is None:
+            return Change(self.id, "create", self.name, 0, 0, steps, self.location, Scheme.V2.value)
+        ground = self.ground or head
+        built = partial(Change, self.id, base_branch=ground.branch or "", base_transaction=ground.transaction)
+        if self.dropped:
+            return built(kind="drop", name=head.name, base=self.base, read=head.version)
+        branch = head.branch if steps else None
+        if self.former:
+            return built(kind="rename", name=self.name, base=self.base, read=head.version, steps=steps, branch=branch, former=self.former)
+        return built(kind="write", name=self.name, base=self.base, read=head.version, steps=steps, branch=branch) if steps else None

@@ -20,12 +20,11 @@ from tiltyard.format.names import Scheme
 from tiltyard.lakes.branches.table_branches import forked
 from tiltyard.lakes.commit_transaction import StagedTransaction
 from tiltyard.lakes.finishing import load_head
-from tiltyard.lakes.lake_tables import TransactionTable
+from tiltyard.lakes.lake_tables import StagedTable, TransactionTable
 from tiltyard.lakes.new_tables import NewTables, first_version
 from tiltyard.lakes.sharded.sharded_tables import ShardedTransactionTable
 from tiltyard.lakes.sharded.sharding import DEFINITION, Sharding
 from tiltyard.lakes.spark_door import TransactionDoor
-from tiltyard.lakes.staged_table import StagedTable
 from tiltyard.lakes.table_names import (
     SHARD_PREFIX,
     directory_of,
@@ -38,7 +37,6 @@ from tiltyard.lakes.table_names import (
     without_shards,
 )
 from tiltyard.options import TableOptions
-from tiltyard.transaction.verify import transaction_id
 from tiltyard.verbs.engine.reexecution import Committed
 from tiltyard.verbs.engine.staged_access import StagedAccess, staged_access
 
@@ -135,10 +133,12 @@ class LakeTransaction(StagedTransaction, TransactionDoor, NewTables[TransactionT
         access = self._lake.access_of(head, self._branch, touched.ground, self.base, self.id, self._says)
         scheme = Scheme(head.naming)
         staged = staged_access(access, self.id, head.version, scheme)
-        touched.file = load_head(staged, head) if head.branch == origin.branch else staged.load(head.version, scheme, lazily=True)
-        if touched.ground is not None and touched.ground.branch == head.branch:
+        if head.branch == origin.branch:
             # Finishing it may have given the number to a foreign writer's version: what was read is what counts.
-            touched.ground = replace(touched.ground, transaction=transaction_id(touched.file))
+            touched.file, maker = load_head(staged, head)
+            touched.ground = replace(touched.ground or origin, transaction=maker)
+        else:
+            touched.file = staged.load(head.version, scheme, lazily=True)
         touched.access = staged
         touched.scope = TableScope(self._scope, touched.id, shown(touched.name))
         touched.handle = TransactionTable(touched.scope, staged, touched.file, scheme)

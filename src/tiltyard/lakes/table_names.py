@@ -17,7 +17,7 @@ from tiltyard.redact import redact
 from tiltyard.storage import lance_uri
 
 if TYPE_CHECKING:
-    from tiltyard.lakes.staged_table import StagedTable
+    from tiltyard.lakes.lake_tables import StagedTable
 
 JOINT: Final = "$"
 """Between the parts of a full name as the catalog keeps it; people write a dot."""
@@ -215,29 +215,20 @@ class TransactionNames:
     def list(self, touched: Mapping[str, StagedTable]) -> set[str]:
         """All names."""
         self._reads.note_list()
-        return {name for name in {*self._base.cut().tables, *touched} if self._stands(name, touched)}
+        left = left_by(touched.values())
+        standing = {name for name in self._base.cut().tables if name not in left and name not in touched}
+        return standing | {name for name, table in touched.items() if not table.dropped}
 
     def find(self, name: str, touched: Mapping[str, StagedTable]) -> TableHead | StagedTable | None:
         """What a name stands for: one of the base, or one the transaction has touched."""
-        self._note(name)
-        if not self._stands(name, touched):
-            return None
-        found = touched.get(name)
-        return self._base.find(name) if found is None else found
-
-    def _note(self, name: str) -> None:
         head = self._base.find(name)
         if head is None:
             self._reads.note_absent(name)
         else:
-            self._reads.meet(head)
-            self._reads.note(head.id, "name")
-
-    def _stands(self, name: str, touched: Mapping[str, StagedTable]) -> bool:
-        found = touched.get(name)
-        if found is not None:
-            return not found.dropped
-        return name not in left_by(touched.values()) and self._base.find(name) is not None
+            self._reads.note_name(head)
+        if (found := touched.get(name)) is not None:
+            return None if found.dropped else found
+        return None if name in left_by(touched.values()) else head
 
 
 def left_by(touched: Iterable[StagedTable]) -> Collection[str]:
