@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from random import SystemRandom
-from typing import Final, Protocol, runtime_checkable
+from typing import Any, Final, Protocol, runtime_checkable
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +91,23 @@ class SeesFiles(Protocol):
 
     def missing(self, paths: Iterable[str]) -> Sequence[str] | None:
         """Those of the files that are certainly not there; None where asking would cost requests."""
+
+
+@runtime_checkable
+class SendsAtOnce(Protocol):
+    """A store to which several requests can be under way at a time, because each takes a round trip.
+
+    ``look_seconds``: for so long a commit may rely on its last look at the table, and cleanups wait for longer than this. Stores without
+    the attribute are looked at in each commit.
+    """
+
+    look_seconds: float
+
+    def put_later(self, path: str, data: bytes) -> None:
+        """Begins a ``put``, which ``sync`` of this path waits for. If it failed, ``sync`` says so, and sends it again the next time."""
+
+    def at_once(self, calls: Sequence[Callable[[], Any]]) -> list[Any]:
+        """The answers to several questions, asked at the same time; all are waited for, then the first failure is raised."""
 
 
 class CommitHandler(Protocol):

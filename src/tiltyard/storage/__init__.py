@@ -6,7 +6,7 @@ protocols are in ``interfaces``. The commit loop and the verbs call them, nothin
 Stores
     ``open_store``      from a URI and its options to a store
     ``local``           ``LocalStore``: a directory; ``files`` has its steps on a POSIX file system
-    ``cloud``           ``CloudStore``: S3, Google Cloud Storage, Azure through obstore
+    ``cloud``           ``CloudStore``: S3, Google Cloud Storage, Azure through obstore; ``uploads`` has several requests under way
     ``memory``          ``MemoryStore``: this process only
     ``wrapper``         a store around a store
     ``paths``           what a path may be
