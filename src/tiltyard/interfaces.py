@@ -179,6 +179,14 @@ class CommitQueue(Protocol):
         """A place for one commit; among those who wait, the smallest ``since`` goes first."""
 
 
+@runtime_checkable
+class SharesMemory(Protocol):
+    """A queue of one process: those in it leave objects for each other, by name. ``slowness`` says by how much more patience it takes."""
+
+    slowness: float
+    shared: dict[str, Any]
+
+
 class Clock(Protocol):
     def now(self) -> datetime: ...
 

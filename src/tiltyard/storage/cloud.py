@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -82,6 +82,11 @@ class CloudStore:
 
     def __repr__(self) -> str:
         return f"CloudStore({self.uri!r})"
+
+    @property
+    def identity(self) -> Hashable:
+        """The same for stores that hold the same objects and are used with the same rights."""
+        return self.location, self.uri, self._secrets
 
     def get(self, path: str) -> bytes:
         check_path(path)

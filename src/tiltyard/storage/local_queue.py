@@ -21,9 +21,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
-from tiltyard.interfaces import NOT_TAKEN, CommitQueue, ObjectStore, Offer
+from tiltyard.interfaces import NOT_TAKEN, Offer
 from tiltyard.storage.files import overwrite, temporary_name
-from tiltyard.storage.local import LocalStore
 from tiltyard.storage.paths import TEMPORARY_PREFIX
 
 QUEUE: Final = "_tiltyard/queue"
@@ -280,8 +279,3 @@ def _unlink(path: str) -> None:
         os.unlink(path)
     except OSError:
         return
-
-
-def queue_of(store: ObjectStore) -> CommitQueue | None:
-    """The queue of writers before a table; None where its store has none."""
-    return LocalQueue(store.uri) if type(store) is LocalStore else None

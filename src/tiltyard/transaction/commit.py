@@ -80,8 +80,8 @@ class Committer:
     looks: Looks = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "recent", RecentVersions())
-        object.__setattr__(self, "looks", Looks(self.look_seconds))
+        object.__setattr__(self, "recent", RecentVersions.of(self.queue))
+        object.__setattr__(self, "looks", Looks.of(self.queue, self.look_seconds))
 
     @property
     def landing(self) -> Landing:
@@ -215,12 +215,12 @@ class Committer:
         """One try: catch up with the head, build on it, create. None when somebody else took the version."""
         carrier = race.carrier
         assert carrier is not None
+        if race.place is not None and (race.waited or self.recent.keeps) and self.queue is not None and carrier.keys is None:
+            Turns(self, self.queue).skip_ahead(race, race.place)
         if not self.look_seconds:
             self.sync_files(race)
         elif not self._relies_on_look(race):
             self._send_ahead(race, carrier)
-        if race.place is not None and race.waited and self.queue is not None and carrier.keys is None:
-            Turns(self, self.queue).skip_ahead(race, race.place)
         mine = self._catch_up(race, carrier)
         if mine is not None:
             self.remove_announced(race, kept=mine.manifest.transaction_file)
@@ -359,15 +359,16 @@ class Committer:
 
     def _relies_on_look(self, race: Race) -> bool:
         """Whether the last look is good enough to go without another."""
-        return race.look is not None and self.looks.is_good(race.look, self.runtime.clock, race.head.manifest.config)
+        return race.look is not None and self.looks.is_good(race.look, race.head.manifest.config)
 
     def _look(self, race: Race) -> tuple[int, Scheme] | None:
         """Looks at the table, by several questions at once; the latest version, if there is a table."""
         clock = self.runtime.clock
         ticks, when = clock.monotonic(), clock.now()
         found, there, floor = self.lateness.look(race.head, race.scheme)
-        race.look = Look(race.head, floor, ticks, when)
+        race.look = Look(race.head, floor, clock, ticks, when)
         race.confirmed = there and found is not None and found[1] is race.scheme
+        race.newest = max(race.newest, found[0] if found else 0)  # who relies on the look goes over all that it saw
         return found
 
     def _send_ahead(self, race: Race, carrier: Rebaser) -> None:

@@ -14,7 +14,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from tiltyard.format.manifest_file import ManifestFile
-from tiltyard.interfaces import Clock, ObjectStore, SendsAtOnce
+from tiltyard.interfaces import Clock, CommitQueue, ObjectStore, SendsAtOnce, SharesMemory
 from tiltyard.transaction.verify import transaction_id
 
 if TYPE_CHECKING:
@@ -32,6 +32,11 @@ def look_seconds(store: ObjectStore) -> float:
     return float(getattr(store, "look_seconds", 0.0))
 
 
+def shared_in(queue: object) -> dict[str, Any] | None:
+    """What all share who are in a queue of this process."""
+    return queue.shared if isinstance(queue, SharesMemory) else None
+
+
 def ask_at_once(store: ObjectStore, calls: Sequence[Callable[[], Any]]) -> list[Any]:
     """The answers to several questions, asked at the same time where the store can do that."""
     return store.at_once(calls) if isinstance(store, SendsAtOnce) else [call() for call in calls]
@@ -44,17 +49,19 @@ class Look:
     Attributes:
         head: the version that was the latest, or one that was put on it since, as we know by having made or read each.
         floor: what cleanups had recorded.
-        ticks, when: the time right before it, by both clocks.
+        clock, ticks, when: the time right before it, by both of the runtime's clocks.
     """
 
     head: ManifestFile
     floor: Floor
+    clock: Clock
     ticks: float
     when: datetime
 
-    def age(self, clock: Clock) -> float:
+    @property
+    def age(self) -> float:
         """Seconds since, by the clock that says more: one of the two stands still while a machine sleeps, the other may be set back."""
-        return max(clock.monotonic() - self.ticks, (clock.now() - self.when).total_seconds())
+        return max(self.clock.monotonic() - self.ticks, (self.clock.now() - self.when).total_seconds())
 
 
 class Looks:
@@ -63,6 +70,12 @@ class Looks:
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
         self._last: Look | None = None
+
+    @classmethod
+    def of(cls, queue: CommitQueue | None, seconds: float) -> Looks:
+        """Those that all share who are in a queue of this process; else new ones."""
+        shared = shared_in(queue)
+        return cls(seconds) if shared is None else shared.setdefault("looks", cls(seconds))
 
     def at(self, head: ManifestFile) -> Look | None:
         """The last look, if a version is the one where it, and what came since, has led."""
@@ -77,5 +90,5 @@ class Looks:
         """Remembers a look, and the version that was put on what it saw."""
         self._last = replace(look, head=head)
 
-    def is_good(self, look: Look | None, clock: Clock, config: Mapping[str, str]) -> bool:
-        return look is not None and look.age(clock) <= self.seconds and config.get(LOOKS) != ALWAYS
+    def is_good(self, look: Look, config: Mapping[str, str]) -> bool:
+        return look.age <= self.seconds and config.get(LOOKS) != ALWAYS

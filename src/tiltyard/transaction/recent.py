@@ -14,8 +14,10 @@ import xxhash
 
 from tiltyard.errors import Winner
 from tiltyard.format.manifest_file import ManifestFile
+from tiltyard.interfaces import CommitQueue
 from tiltyard.transaction.group import LONGEST_WINDOW, made_by
 from tiltyard.transaction.log import CreatedVersion
+from tiltyard.transaction.looks import shared_in
 from tiltyard.transaction.operations import Append
 from tiltyard.transaction.resolve import rules_for
 from tiltyard.transaction.rules import ABOUT_KEYS
@@ -23,6 +25,8 @@ from tiltyard.transaction.transaction import Transaction
 from tiltyard.transaction.verify import PARENT, check_not_done, marks_in, transaction_id
 
 _CHECK_LENGTH: Final = 16
+MOST_KEPT: Final = 3
+"""Versions that are kept whole: each names all fragments."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,15 +89,30 @@ class NotedVersion:
 class RecentVersions:
     """A run of versions without a gap, the newest last. Threads may share one: a new run takes the place of the old.
 
-    Most commits are made by a writer who is alone, and nobody asks. So what is noted is looked at when somebody does.
+    Most commits are made by a writer who is alone, and nobody asks. So what is noted is looked at when somebody does. With ``keeps`` the
+    last of them are kept whole, for others in this process.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, keeps: bool = False) -> None:
         self._seen: tuple[Seen, ...] = ()
         self._noted: tuple[NotedVersion, ...] = ()
+        self.keeps = keeps
+        self._kept: tuple[CreatedVersion, ...] = ()
+
+    @classmethod
+    def of(cls, queue: CommitQueue | None) -> RecentVersions:
+        """Those that all share who are in a queue of this process; else new ones."""
+        shared = shared_in(queue)
+        return cls() if shared is None else shared.setdefault("recent", cls(keeps=True))
+
+    def kept(self, version: int) -> CreatedVersion | None:
+        """A version that somebody in this process made or read a moment ago."""
+        return next((created for created in self._kept if created.manifest.version == version), None)
 
     def note(self, created: CreatedVersion, below: ManifestFile | None) -> None:
         """Adds a version that was read or made. Where it does not go on from the last, those may be of a table that is no more."""
+        if self.keeps:
+            self._kept = (created, *self._kept[: MOST_KEPT - 1])
         noted, before = NotedVersion.of(created, below), self._noted[-LONGEST_WINDOW:]
         # A version may be large: of those it was put on, only the first of a run is needed.
         self._noted = (*before, replace(noted, below=None) if before and before[-1].version == noted.version - 1 else noted)

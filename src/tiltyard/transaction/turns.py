@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from tiltyard.errors import AlreadyCommitted, ConflictError, OutcomeUnknown, StorageError, TiltyardError
 from tiltyard.format.flags import Feature
 from tiltyard.format.manifest_file import ManifestFile
-from tiltyard.interfaces import NOT_TAKEN, CommitQueue, Offer, QueuePlace, SeesFiles
+from tiltyard.interfaces import NOT_TAKEN, CommitQueue, Offer, QueuePlace, SeesFiles, SharesMemory
 from tiltyard.transaction import observers
 from tiltyard.transaction.backoff import RetryPolicy
 from tiltyard.transaction.group import can_be_taken_along, made_by
@@ -67,7 +67,8 @@ class Turns:
         if not place.join(name, data):
             return None
         clock = self.committer.runtime.clock
-        until = clock.monotonic() + (NO_PATIENCE if place.hangs else PATIENCE)
+        slowness = self.queue.slowness if isinstance(self.queue, SharesMemory) else 1.0
+        until = clock.monotonic() + slowness * (NO_PATIENCE if place.hangs else PATIENCE)
         if policy.deadline is not None:
             until = min(until, race.started + policy.deadline)
         while True:
@@ -98,7 +99,8 @@ class Turns:
             return "", b""  # met again, and told of, when we commit it ourselves
         assert race.taken is not None  # who brings files of others commits alone
         transaction = race.taken.added_to(transaction, race.head.manifest)
-        race.announced[transaction.file_name] = None
+        if not self.committer.recent.keeps:  # else it is the leader who announces it
+            race.announced[transaction.file_name] = None
         return transaction.file_name, with_parent(transaction, race.head).to_bytes()
 
     def _next_version(self) -> int:
@@ -112,15 +114,17 @@ class Turns:
         """The result of a commit that somebody else made for us; None if the version is not that one."""
         committer = self.committer
         try:
-            created = committer.log.committed(version, race.scheme, lazily=True)
+            kept = committer.recent.kept(version)
+            created = committer.log.committed(version, race.scheme, lazily=True) if kept is None else kept
             if race.transaction.uuid not in made_by(created.transaction):
                 return None
             committer.vet(created.file)
         except TiltyardError:
             return None  # our own commit will find it, or say what is wrong
-        committer.recent.learn(place.told())
-        committer.recent.note(created, None)
-        race.attempts = 1
+        if kept is None:
+            committer.recent.learn(place.told())
+            committer.recent.note(created, None)
+        race.attempts, race.look = 1, None  # whoever made the version has a later one
         window = committer.recent.since(race.head.manifest.version, transaction_id(race.head), version, created.transaction.uuid)
         _rebased_over(race, window[:-1] if window else ())
         committer.remove_announced(race)
@@ -134,16 +138,17 @@ class Turns:
         recent = committer.recent
         recent.learn(place.told())
         head = recent.newest()
-        if head is None or head.version <= below.manifest.version + 1:
+        kept = None if head is None else recent.kept(head.version)
+        if head is None or head.version <= below.manifest.version + (kept is None):
             return
         window = recent.since(below.manifest.version, transaction_id(below), head.version, head.made_by[0])
         with suppress(TiltyardError, AlreadyThereError):
             if window is None or not judge(race.transaction, window, {}, {}):
                 return
-            there = committer.log.committed(head.version, race.scheme)
+            there = committer.log.committed(head.version, race.scheme) if kept is None else kept
             if there.transaction.uuid == head.made_by[0] and there.manifest.fields == below.manifest.fields:
                 committer.vet(there.file)
-                race.head, race.confirmed = there.file, True
+                race.head, race.confirmed, race.look = there.file, True, committer.looks.at(there.file)
                 _rebased_over(race, window)
 
     # ---- leading ---------------------------------------------------------------------------------------------------------------

@@ -55,6 +55,8 @@ class Scenario:
     seed: int = 0
     retries: int = RETRIES
     executions: int = 3
+    look_seconds: float = 0.0
+    """For so long writers rely on a look; needs ``shared_time``, and a cleaner that lets longer than this go by."""
 
 
 @dataclass(slots=True)
@@ -134,7 +136,8 @@ def _means(base: Template, world: World, turns: Turns, actor: Actor, scenario: S
     handler: CommitHandler = ConditionalPutHandler()
     if scenario.handler == RenameHandler.name:
         handler = RenameHandler(SeededRandomness(f"{scenario.seed} {actor.number} rename"))
-    return Means(base.head, world, actor, store, runtime, handler, make_committer, scenario.retries, scenario.executions)
+    means = (base.head, world, actor, store, runtime, handler, make_committer, scenario.retries, scenario.executions)
+    return Means(*means, look_seconds=scenario.look_seconds)
 
 
 def _body(part: Part, means: Means, readings: list[Reading]) -> Callable[[], None]:
