@@ -110,6 +110,11 @@ class SendsAtOnce(Protocol):
         """The answers to several questions, asked at the same time; all are waited for, then the first failure is raised."""
 
 
+def ask_at_once(store: ObjectStore, calls: Sequence[Callable[[], Any]]) -> list[Any]:
+    """The answers to several questions, asked at the same time where the store can do that."""
+    return store.at_once(calls) if isinstance(store, SendsAtOnce) else [call() for call in calls]
+
+
 class CommitHandler(Protocol):
     """Who may create a version: creates ``path`` for at most one of any number of callers.
 
@@ -169,6 +174,17 @@ class QueuePlace(Protocol):
 
     def answer(self, transaction_id: str, version: int = NOT_TAKEN) -> None:
         """For a leader: what became of one of them. It is offered no more."""
+
+
+@runtime_checkable
+class CarriesVersions(Protocol):
+    """A place in a queue of one machine, where to read from the store takes longer than to hand something over."""
+
+    def carry(self, path: str, data: bytes) -> None:
+        """For a leader: leaves what it wrote to the store, in place of what was left before."""
+
+    def carried(self, path: str) -> bytes:
+        """What the last leader wrote, if it was this; else nothing."""
 
 
 class CommitQueue(Protocol):

@@ -17,7 +17,8 @@ Handlers and locks
     ``staged``          ``StagedStore``: versions that only an open transaction sees
     ``file_lock``       ``FileLock``; ``postgres_lock`` ``PostgresLock``
     ``local_queue``     ``LocalQueue``: writers of a table wait for each other, and commit for each other
-    ``thread_queue``    ``ThreadQueue``: the same for the threads of a process, on object stores; ``queue_of`` chooses
+    ``machine_queue``   ``MachineQueue``: the same for the writers on one machine, before a table of an object store
+    ``thread_queue``    ``ThreadQueue``: the same for the threads of one process; ``queue_of`` chooses
     ``probe``           whether a store keeps the promise: ``ensure_safe``
 
 Fails with ``AlreadyExists`` (another writer has the name), ``NotFound``, ``UnsafeStore``, ``InvalidInput`` (a URI or option) or

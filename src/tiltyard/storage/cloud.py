@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -84,9 +84,9 @@ class CloudStore:
         return f"CloudStore({self.uri!r})"
 
     @property
-    def identity(self) -> Hashable:
-        """The same for stores that hold the same objects and are used with the same rights."""
-        return self.location, self.uri, self._secrets
+    def identity(self) -> str:
+        """The same for stores that hold the same objects."""
+        return f"{self.location} {self.uri}"
 
     def get(self, path: str) -> bytes:
         check_path(path)

@@ -29,8 +29,6 @@ QUEUE: Final = "_tiltyard/queue"
 """Its entries have temporary names: no listing shows them, and a cleanup takes those of the dead."""
 _ENTRY: Final = f"{TEMPORARY_PREFIX}.q"
 _NOTE: Final = f"{TEMPORARY_PREFIX}.note"
-_LOOK_EVERY: Final = 0.02
-"""Seconds between two looks for the lead while nobody says anything."""
 _LONGEST_MESSAGE: Final = 128
 _MOST_BYTES: Final = 2**20
 """No offer is larger; whoever brings more commits it alone."""
@@ -49,6 +47,9 @@ def _led_here() -> set[str]:
 
 class LocalQueue:
     """The queue of one table. Threads may share it: each commit takes a place of its own."""
+
+    look_every = 0.02
+    """Seconds between two looks for the lead while nobody says anything."""
 
     def __init__(self, root: str) -> None:
         self._root = root
@@ -178,7 +179,7 @@ class LocalPlace:
                 continue
             if self.lead():
                 return None
-            pause = min(until - time.monotonic(), _LOOK_EVERY)
+            pause = min(until - time.monotonic(), self.queue.look_every)
             if pause <= 0:
                 self.queue.hangs = True
                 return None

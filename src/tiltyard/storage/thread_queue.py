@@ -10,7 +10,6 @@ import os
 import threading
 import time
 from bisect import insort
-from collections.abc import Hashable
 from typing import Any, Final
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
@@ -18,6 +17,7 @@ from tiltyard.interfaces import NOT_TAKEN, CommitQueue, ObjectStore, Offer
 from tiltyard.storage.cloud import CloudStore
 from tiltyard.storage.local import LocalStore
 from tiltyard.storage.local_queue import LocalQueue
+from tiltyard.storage.machine_queue import MachineQueue, machine_queue
 from tiltyard.storage.memory import MemoryStore
 
 _MOST_BYTES: Final = 2**20
@@ -167,7 +167,7 @@ class ThreadPlace:
 
 
 _by_store: Final[WeakKeyDictionary[ObjectStore, ThreadQueue]] = WeakKeyDictionary()
-_by_place: Final[WeakValueDictionary[Hashable, ThreadQueue]] = WeakValueDictionary()
+_by_place: Final[WeakValueDictionary[str, ThreadQueue | MachineQueue]] = WeakValueDictionary()
 _queues_lock: Final = threading.Lock()
 
 
@@ -179,7 +179,7 @@ def queue_of(store: ObjectStore) -> CommitQueue | None:
         if type(store) is CloudStore:
             found = _by_place.get(store.identity)
             if found is None:
-                found = _by_place[store.identity] = ThreadQueue()
+                found = _by_place[store.identity] = machine_queue(store.identity) or ThreadQueue()
             return found
         if type(store) is MemoryStore:
             return _by_store.setdefault(store, ThreadQueue())

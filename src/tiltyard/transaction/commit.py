@@ -28,7 +28,7 @@ from tiltyard.format.manifest import Manifest, check_carried_over
 from tiltyard.format.manifest_file import ManifestFile, encode_manifest_file
 from tiltyard.format.names import Scheme
 from tiltyard.format.values import BasePath, IndexMetadata, WriterVersion
-from tiltyard.interfaces import NOT_TAKEN, CommitHandler, CommitQueue, ObjectStore, Runtime, SendsAtOnce
+from tiltyard.interfaces import CommitHandler, CommitQueue, ObjectStore, Runtime, SendsAtOnce
 from tiltyard.transaction import observers
 from tiltyard.transaction.apply.next_manifest import Creation, Stamp, apply
 from tiltyard.transaction.backoff import LONGEST_WAIT, RetryPolicy, wait_before
@@ -209,7 +209,8 @@ class Committer:
             if policy.gives_up(race.attempts, failures) or (policy.deadline is not None and elapsed >= policy.deadline):
                 raise failure or race.contention(self.log.store.uri, elapsed)
             pace = elapsed / (len(race.rebased_over) or 1)  # of the others: whoever is slower than they are must not wait for longer, too
-            clock.sleep(wait_before(race.attempts - 1, min(attempt_seconds, pace), self.runtime))
+            if failure is not None or not self.look_seconds:  # else others go on at the pace of round trips: to wait is to fall behind
+                clock.sleep(wait_before(race.attempts - 1, min(attempt_seconds, pace), self.runtime))
 
     def _attempt(self, race: Race) -> ManifestFile | None:
         """One try: catch up with the head, build on it, create. None when somebody else took the version."""
@@ -241,16 +242,16 @@ class Committer:
         except TiltyardError:
             if not members:
                 raise
-            self._answer(race, members)
+            answer(race, self.recent, members)
             members = []
             transaction, manifest, inline = self._prepared(race, transaction, restored)
         data, made = encode_manifest_file(manifest, inline, race.head)
         self.sync_files(race)
         self.sync_announced(race, manifest.transaction_file)
         self.look_for_files(race)
-        created = self.landing.create(transaction, manifest.version, race.scheme, data)
+        created = self.landing.create(transaction, manifest.version, race.scheme, data, ahead=min(len(race.lost_to), 2))
         if created.winner is not None:
-            race.newest = manifest.version
+            race.newest = max(manifest.version, self.log.newest_ahead)
             race.lost_to.append(created.winner)
             observers.lost_race(race.transaction, attempts=race.attempts, version=manifest.version, theirs=created.winner)
             return None
@@ -259,7 +260,7 @@ class Committer:
         self.lateness.leave_hint(manifest.version)
         if self.queue is not None:
             self.recent.note(CreatedVersion(created.file or made, with_parent(transaction, race.head)), race.head)
-        self._answer(race, members, manifest.version)
+        answer(race, self.recent, members, manifest.version, (self.log.path(manifest.version, race.scheme), data))
         self.remove_announced(race, kept=manifest.transaction_file)
         self._remove(carrier.garbage(transaction))
         return created.file or made
@@ -281,13 +282,10 @@ class Committer:
     def _members(self, race: Race, mine: Transaction) -> list[Transaction]:
         if race.place is None or self.queue is None or not isinstance(mine.operation, Append):
             return []
+        if self.look_seconds and (newest := self.recent.newest()) is not None and len(newest.made_by) > 1:
+            self.sync_files(race)  # there were others a moment ago: they come while our file is on its way
         offers = race.place.offers(MOST_MEMBERS)
         return Turns(self, self.queue).members(race, race.place, mine, offers) if offers else []
-
-    def _answer(self, race: Race, members: Sequence[Transaction], version: int = NOT_TAKEN) -> None:
-        if race.place is not None and members:
-            race.place.tell(self.recent.encoded())
-            answer(race.place, members, version)
 
     def _restored(self, race: Race) -> Manifest | None:
         """The version that a Restore goes back to."""
@@ -396,8 +394,8 @@ class Committer:
 
     def _in_window(self, version: int, head: int, race: Race) -> CreatedVersion:
         try:
-            read = self.log.last_read(version) if self.look_seconds and version == race.newest else None
-            theirs = self.log.committed(version, race.scheme) if read is None else CreatedVersion(read, self.log.transaction_of(read))
+            read = self.log.last_read(version) if self.look_seconds and race.lost_to else None
+            theirs = self.log.committed(version, race.scheme, last=head) if read is None else self.log.with_transaction(read)
         except (NotFound, CorruptTable) as error:
             raise race.unreadable(version, head, str(error)) from error
         except StorageError as error:

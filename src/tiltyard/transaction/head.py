@@ -18,10 +18,9 @@ from tiltyard.errors import CorruptTable, HistoryUnavailable, NotFound, OutcomeU
 from tiltyard.format.manifest import Manifest
 from tiltyard.format.manifest_file import ManifestFile
 from tiltyard.format.names import HINT_PATH, Scheme, decode_hint, encode_hint
-from tiltyard.interfaces import ObjectStore, Runtime
+from tiltyard.interfaces import ObjectStore, Runtime, ask_at_once
 from tiltyard.transaction.backoff import wait_before
 from tiltyard.transaction.log import CreatedVersion, VersionLog
-from tiltyard.transaction.looks import ask_at_once
 from tiltyard.transaction.new_files import new_files
 from tiltyard.transaction.operations import Restore
 from tiltyard.transaction.transaction import Transaction

@@ -8,17 +8,18 @@ was free all the time. See docs/design/018.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from tiltyard.format.manifest_file import ManifestFile
-from tiltyard.interfaces import Clock, CommitQueue, ObjectStore, SendsAtOnce, SharesMemory
+from tiltyard.interfaces import Clock, CommitQueue, ObjectStore, SharesMemory
 from tiltyard.transaction.verify import transaction_id
 
 if TYPE_CHECKING:
     from tiltyard.transaction.head import Floor
+    from tiltyard.transaction.recent import RecentVersions
 
 LOOKS: Final = "tiltyard.looks"
 """A setting of a table. ``always`` has every commit look: for tables that others clean up by the second."""
@@ -35,11 +36,6 @@ def look_seconds(store: ObjectStore) -> float:
 def shared_in(queue: object) -> dict[str, Any] | None:
     """What all share who are in a queue of this process."""
     return queue.shared if isinstance(queue, SharesMemory) else None
-
-
-def ask_at_once(store: ObjectStore, calls: Sequence[Callable[[], Any]]) -> list[Any]:
-    """The answers to several questions, asked at the same time where the store can do that."""
-    return store.at_once(calls) if isinstance(store, SendsAtOnce) else [call() for call in calls]
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +81,15 @@ class Looks:
         if look.head.manifest.version != head.manifest.version or transaction_id(look.head) != transaction_id(head):
             return None
         return look
+
+    def along(self, recent: RecentVersions, head: ManifestFile) -> Look | None:
+        """The last look, if versions are known that lead from what it saw to this one without a gap."""
+        look = self._last
+        if look is None:
+            return None
+        seen, now = look.head.manifest.version, head.manifest.version
+        known = recent.since(seen, transaction_id(look.head), now, transaction_id(head))
+        return None if known is None else replace(look, head=head)
 
     def keep(self, look: Look, head: ManifestFile) -> None:
         """Remembers a look, and the version that was put on what it saw."""

@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING, Final
 from tiltyard.errors import AlreadyCommitted, ConflictError, OutcomeUnknown, StorageError, TiltyardError
 from tiltyard.format.flags import Feature
 from tiltyard.format.manifest_file import ManifestFile
-from tiltyard.interfaces import NOT_TAKEN, CommitQueue, Offer, QueuePlace, SeesFiles, SharesMemory
+from tiltyard.interfaces import NOT_TAKEN, CarriesVersions, CommitQueue, Offer, QueuePlace, SeesFiles, SharesMemory
 from tiltyard.transaction import observers
 from tiltyard.transaction.backoff import RetryPolicy
 from tiltyard.transaction.group import can_be_taken_along, made_by
+from tiltyard.transaction.log import CreatedVersion
 from tiltyard.transaction.new_files import new_files
 from tiltyard.transaction.race import CommitResult, Race
-from tiltyard.transaction.recent import AlreadyThereError, Seen, judge
+from tiltyard.transaction.recent import AlreadyThereError, RecentVersions, Seen, judge
 from tiltyard.transaction.rules import Outcome
 from tiltyard.transaction.transaction import Transaction
 from tiltyard.transaction.verify import PARENT, marks_in, transaction_id, with_parent
@@ -115,7 +116,7 @@ class Turns:
         committer = self.committer
         try:
             kept = committer.recent.kept(version)
-            created = committer.log.committed(version, race.scheme, lazily=True) if kept is None else kept
+            created = self._read(race, place, version, lazily=True) if kept is None else kept
             if race.transaction.uuid not in made_by(created.transaction):
                 return None
             committer.vet(created.file)
@@ -130,6 +131,13 @@ class Turns:
         committer.remove_announced(race)
         return committer.result(race, created.file)
 
+    def _read(self, race: Race, place: QueuePlace, version: int, *, lazily: bool = False) -> CreatedVersion:
+        """A version, if it can be from what its maker left on this machine."""
+        log = self.committer.log
+        if isinstance(place, CarriesVersions) and (data := place.carried(log.path(version, race.scheme))):
+            log.take(version, race.scheme, data)
+        return log.committed(version, race.scheme, lazily=lazily)
+
     def skip_ahead(self, race: Race, place: QueuePlace) -> None:
         """Goes over versions by what the last leader left of them, where new rows can go over all. The loop does the rest, if any."""
         committer, below = self.committer, race.head
@@ -138,17 +146,22 @@ class Turns:
         recent = committer.recent
         recent.learn(place.told())
         head = recent.newest()
-        kept = None if head is None else recent.kept(head.version)
-        if head is None or head.version <= below.manifest.version + (kept is None):
+        if head is None:
+            return
+        if race.look is None:
+            race.look = committer.looks.along(recent, below)
+        kept = recent.kept(head.version)
+        at_hand = kept is not None or isinstance(place, CarriesVersions)
+        if head.version <= below.manifest.version + (not at_hand):
             return
         window = recent.since(below.manifest.version, transaction_id(below), head.version, head.made_by[0])
         with suppress(TiltyardError, AlreadyThereError):
             if window is None or not judge(race.transaction, window, {}, {}):
                 return
-            there = committer.log.committed(head.version, race.scheme) if kept is None else kept
+            there = self._read(race, place, head.version) if kept is None else kept
             if there.transaction.uuid == head.made_by[0] and there.manifest.fields == below.manifest.fields:
                 committer.vet(there.file)
-                race.head, race.confirmed, race.look = there.file, True, committer.looks.at(there.file)
+                race.head, race.confirmed, race.look = there.file, True, committer.looks.along(recent, there.file)
                 _rebased_over(race, window)
 
     # ---- leading ---------------------------------------------------------------------------------------------------------------
@@ -190,7 +203,17 @@ def _rebased_over(race: Race, window: Sequence[Seen]) -> None:
         observers.rebased(race.transaction, attempts=race.attempts, theirs=seen.winner, verdict=Outcome.COMPATIBLE)
 
 
-def answer(place: QueuePlace, members: Sequence[Transaction], version: int = NOT_TAKEN) -> None:
+def answer(
+    race: Race, recent: RecentVersions, members: Sequence[Transaction], version: int = NOT_TAKEN, made: tuple[str, bytes] | None = None
+) -> None:
+    """Tells members what became of them, and whoever leads next where things stand; ``made`` is the version as a path and its bytes."""
+    place = race.place
+    if place is None:
+        return
+    if made is not None and isinstance(place, CarriesVersions):
+        place.carry(*made)
+    if members or recent.keeps:
+        place.tell(recent.encoded())
     for member in members:
         place.answer(member.uuid, version)
 
