@@ -6,6 +6,7 @@ A leader leaves it beside the queue for the next one. It is advice: whoever find
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -96,6 +97,7 @@ class RecentVersions:
     def __init__(self, *, keeps: bool = False) -> None:
         self._seen: tuple[Seen, ...] = ()
         self._noted: tuple[NotedVersion, ...] = ()
+        self._lock = threading.RLock()
         self.keeps = keeps
         self._kept: tuple[CreatedVersion, ...] = ()
 
@@ -111,18 +113,21 @@ class RecentVersions:
 
     def note(self, created: CreatedVersion, below: ManifestFile | None) -> None:
         """Adds a version that was read or made. Where it does not go on from the last, those may be of a table that is no more."""
-        if self.keeps:
-            self._kept = (created, *self._kept[: MOST_KEPT - 1])
-        noted, before = NotedVersion.of(created, below), self._noted[-LONGEST_WINDOW:]
-        # A version may be large: of those it was put on, only the first of a run is needed.
-        self._noted = (*before, replace(noted, below=None) if before and before[-1].version == noted.version - 1 else noted)
+        noted = NotedVersion.of(created, below)
+        with self._lock:
+            if self.keeps:
+                self._kept = (created, *self._kept[: MOST_KEPT - 1])
+            before = self._noted[-LONGEST_WINDOW:]
+            # A version may be large: of those it was put on, only the first of a run is needed.
+            self._noted = (*before, replace(noted, below=None) if before and before[-1].version == noted.version - 1 else noted)
 
     @property
     def _run(self) -> tuple[Seen, ...]:
-        pending, self._noted = self._noted, ()
-        for noted in pending:
-            self._add(noted)
-        return self._seen
+        with self._lock:
+            pending, self._noted = self._noted, ()
+            for noted in pending:
+                self._add(noted)
+            return self._seen
 
     @_run.setter
     def _run(self, run: tuple[Seen, ...]) -> None:
@@ -132,6 +137,8 @@ class RecentVersions:
         known = next((seen for seen in self._seen if seen.version == noted.version), None)
         if known is not None and known.made_by[0] == noted.transaction.uuid:
             return
+        if known is None and self._seen and noted.version < self._seen[0].version and self.keeps:
+            return  # from somebody in this process who is slow
         seen, below = Seen.of(noted), noted.below
         run = self._seen if self._seen and seen.follows(self._seen[-1]) else ()
         if not run and below is not None and (maker := transaction_id(below)):
@@ -141,8 +148,11 @@ class RecentVersions:
     def learn(self, data: bytes) -> None:
         """Takes over what a leader left, if it goes further than what is known here."""
         check, body = data[:_CHECK_LENGTH], data[_CHECK_LENGTH:]
-        if not body or xxhash.xxh3_64_hexdigest(body).encode() != check:
-            return
+        if body and xxhash.xxh3_64_hexdigest(body).encode() == check:
+            with self._lock:
+                self._learn(body)
+
+    def _learn(self, body: bytes) -> None:
         run, told = self._run, list[Seen]()
         for line in reversed(body.split(b"\n")):
             seen = _decode(line)

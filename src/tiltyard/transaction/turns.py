@@ -124,7 +124,8 @@ class Turns:
             return None  # our own commit will find it, or say what is wrong
         if kept is None:
             committer.recent.learn(place.told())
-            committer.recent.note(created, None)
+            if not committer.recent.keeps:  # others would take it for one that new rows cannot go over, since nobody looked
+                committer.recent.note(created, None)
         race.attempts, race.look = 1, None  # whoever made the version has a later one
         window = committer.recent.since(race.head.manifest.version, transaction_id(race.head), version, created.transaction.uuid)
         _rebased_over(race, window[:-1] if window else ())
@@ -148,7 +149,7 @@ class Turns:
         head = recent.newest()
         if head is None:
             return
-        if race.look is None:
+        if race.look is None and head.version == below.manifest.version:
             race.look = committer.looks.along(recent, below)
         kept = recent.kept(head.version)
         at_hand = kept is not None or isinstance(place, CarriesVersions)
