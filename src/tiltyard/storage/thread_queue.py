@@ -120,7 +120,7 @@ class ThreadPlace:
 
     def wait(self, seconds: float) -> int | None:
         """Waits for an answer: the version that we were committed with, ``NOT_TAKEN``, or None when the lead is ours or time is up."""
-        until = time.monotonic() + seconds
+        until = self._now() + seconds
         while True:
             with self.queue.lock:
                 answer, self._answer = self._answer, None
@@ -132,11 +132,14 @@ class ThreadPlace:
                 if self.queue.leader is self:
                     return None
                 self._called.clear()
-            if not self._pause(until - time.monotonic()):
+            if not self._pause(until - self._now()):
                 with self.queue.lock:
                     if self._answer is None and self.queue.leader is not self:
                         self.queue.hangs = True
                         return None
+
+    def _now(self) -> float:
+        return time.monotonic()
 
     def _pause(self, seconds: float) -> bool:
         """Sleeps until somebody calls us; whether somebody did before time was up."""

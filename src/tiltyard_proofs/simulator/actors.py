@@ -19,7 +19,7 @@ from tiltyard.errors import (
 from tiltyard.format.manifest import Manifest, decode_indices
 from tiltyard.format.manifest_file import ManifestFile
 from tiltyard.format.names import Scheme, all_versions
-from tiltyard.interfaces import CommitHandler, Runtime
+from tiltyard.interfaces import CommitHandler, CommitQueue, Runtime
 from tiltyard.testing.faults import Fault
 from tiltyard.transaction.backoff import RetryPolicy
 from tiltyard.transaction.commit import Committer
@@ -71,21 +71,22 @@ class Means:
     runtime: Runtime
     handler: CommitHandler
     make_committer: MakeCommitter = real_committer
-    retries: int = RETRIES
+    retries: int | None = RETRIES
     executions: int = 3
     """How often an intention is worked out anew after a conflict that allows it."""
     made: ManifestFile | None = None
     """The version committed last."""
     look_seconds: float = 0.0
+    queue: CommitQueue | None = None
     _warm: Committer | None = field(default=None, repr=False)
 
     def committer(self) -> Committer:
-        """A new one; where looks are good for a while, the same as before, which remembers the last."""
+        """A new one; where looks are good for a while or there is a queue, the same as before, which remembers things."""
         if self._warm is None:
             made = self.make_committer(_SharedLog(self.store, self.world), self.handler, self.runtime)
-            if not self.look_seconds:
+            if not self.look_seconds and self.queue is None:
                 return made
-            self._warm = replace(made, look_seconds=self.look_seconds)
+            self._warm = replace(made, look_seconds=self.look_seconds, queue=self.queue)
         return self._warm
 
 

@@ -79,7 +79,26 @@ def scenario_of(seed: int) -> Scenario:
         jumps={random.randrange(100): random.choice(JUMPS)} if random.random() < 0.15 else {},
         seed=seed,
     )
-    return _with_looks(scenario, Random(f"looks {seed}"))
+    return _queued(_with_looks(scenario, Random(f"looks {seed}")), writers, Random(f"queue {seed}"))
+
+
+def _queued(scenario: Scenario, writers: int, random: Random) -> Scenario:
+    """In a third of the runs two or more writers are one process; in a third of these, they do not wait for each other for long."""
+    if random.random() >= 1 / 3:
+        return scenario
+    together = random.sample(range(writers), random.choice((2, 3, writers)))
+    parts = tuple(_appending(part, number, random) if number in together else part for number, part in enumerate(scenario.parts))
+    impatient = frozenset(together) if random.random() < 1 / 3 else frozenset()
+    return replace(scenario, parts=parts, queued=frozenset(together), impatient=impatient)
+
+
+def _appending(part: Part, number: int, random: Random) -> Part:
+    """Half of what a writer in a queue wants is to add rows, which others can commit for him."""
+    wanted = tuple(
+        Intention("append", (300 + 10 * number + place,)) if random.random() < 0.5 else intention
+        for place, intention in enumerate(part.intentions)
+    )
+    return replace(part, intentions=wanted)
 
 
 def _with_looks(scenario: Scenario, random: Random) -> Scenario:
