@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 from pyroaring import BitMap
 
@@ -30,7 +30,7 @@ from tiltyard.format.names import Scheme
 from tiltyard.format.values import BasePath, IndexMetadata, WriterVersion
 from tiltyard.interfaces import CommitHandler, CommitQueue, ObjectStore, Runtime, SendsAtOnce
 from tiltyard.transaction import observers
-from tiltyard.transaction.apply.next_manifest import Creation, Stamp, apply
+from tiltyard.transaction.apply.next_manifest import Stamp, apply
 from tiltyard.transaction.backoff import LONGEST_WAIT, RetryPolicy, wait_before
 from tiltyard.transaction.deletion_vectors import DeletionVectors, base_out_of_reach
 from tiltyard.transaction.first_version import create_first
@@ -52,6 +52,7 @@ from tiltyard.transaction.verify import check_field_ids, check_not_done, fits, m
 
 TICK_NS: Final = 1_000
 """What a Python datetime can tell apart."""
+NO_LOOKS: Final = Looks(0.0)
 LOOKS: Final = 10
 """How often an attempt looks for versions that came while it went over those before."""
 
@@ -80,8 +81,10 @@ class Committer:
     looks: Looks = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "recent", RecentVersions.of(self.queue))
-        object.__setattr__(self, "looks", Looks.of(self.queue, self.look_seconds))
+        shared: dict[str, Any] = getattr(self.queue, "shared", {})  # by all who are in a queue of this process
+        object.__setattr__(self, "recent", shared.get("recent") or RecentVersions(keeps=hasattr(self.queue, "shared")))
+        object.__setattr__(self, "looks", shared.get("looks") or (Looks(self.look_seconds) if self.look_seconds else NO_LOOKS))
+        shared.update(recent=self.recent, looks=self.looks)
 
     @property
     def landing(self) -> Landing:
@@ -128,7 +131,7 @@ class Committer:
             transaction = self.stamp(transaction)
         started = self.runtime.clock.monotonic()
         race = Race(transaction, read, scheme, started, counts=counts or {}, begun=started if policy.begun is None else policy.begun)
-        race.look = self.looks.at(read)
+        race.look = self.looks.at(read) if self.look_seconds else None
         with self.withdrawing(race):
             vectors = DeletionVectors(self.log.store, self.runtime.random, self.open_base, self.digests.note)
             race.taken = None if unverified else Taken(self.digests)
@@ -232,9 +235,8 @@ class Committer:
         check_field_ids(race.transaction, base, race.rebased_over)
         check_not_done(race.transaction.properties, base.config)
         restored = self._restored(race)
-        transaction = carrier.settled(base)
-        if race.taken is not None:
-            transaction = race.taken.added_to(transaction, base)
+        settled = carrier.settled(base)
+        transaction = race.taken.added_to(settled, base) if race.taken is not None else settled
         members = self._members(race, transaction)
         try:
             folded = fold(transaction, members) if members else transaction
@@ -245,9 +247,16 @@ class Committer:
             answer(race, self.recent, members)
             members = []
             transaction, manifest, inline = self._prepared(race, transaction, restored)
+        return self._create(race, transaction, manifest, inline, members)
+
+    def _create(
+        self, race: Race, transaction: Transaction, manifest: Manifest, inline: bytes, members: Sequence[Transaction]
+    ) -> ManifestFile | None:
+        """The step that decides, and what follows from it."""
         data, made = encode_manifest_file(manifest, inline, race.head)
-        self.sync_files(race)
-        self.sync_announced(race, manifest.transaction_file)
+        if self.look_seconds:
+            self.sync_files(race)
+            self.sync_announced(manifest.transaction_file)
         self.look_for_files(race)
         created = self.landing.create(transaction, manifest.version, race.scheme, data, ahead=min(len(race.lost_to), 2))
         if created.winner is not None:
@@ -256,13 +265,14 @@ class Committer:
             observers.lost_race(race.transaction, attempts=race.attempts, version=manifest.version, theirs=created.winner)
             return None
         if created.doubtful or not self._relies_on_look(race):
-            self.lateness.check_in_time(transaction, base, manifest, race.scheme, again=created.doubtful)
+            self.lateness.check_in_time(transaction, race.head.manifest, manifest, race.scheme, again=created.doubtful)
         self.lateness.leave_hint(manifest.version)
         if self.queue is not None:
             self.recent.note(CreatedVersion(created.file or made, with_parent(transaction, race.head)), race.head)
-        answer(race, self.recent, members, manifest.version, (self.log.path(manifest.version, race.scheme), data))
+        if members or self.recent.keeps:
+            answer(race, self.recent, members, manifest.version, (self.log.path(manifest.version, race.scheme), data))
         self.remove_announced(race, kept=manifest.transaction_file)
-        self._remove(carrier.garbage(transaction))
+        self._remove(race.carrier.garbage(transaction) if race.carrier else ())
         return created.file or made
 
     def _prepared(
@@ -330,9 +340,13 @@ class Committer:
         return None
 
     def _compare_keys(self, race: Race, carrier: Rebaser) -> bool:
+        if carrier.keys is None:
+            return False
         version = race.head.manifest.version
-        with race.reading(version, version):
+        try:
             return carrier.compare_keys(race.head.manifest)
+        except (NotFound, CorruptTable) as error:
+            raise race.unreadable(version, version, str(error)) from error
 
     def _newest(self, race: Race) -> int:
         """The newest version there is; the one we go on from is still there, for certain."""
@@ -396,10 +410,8 @@ class Committer:
         try:
             read = self.log.last_read(version) if self.look_seconds and race.lost_to else None
             theirs = self.log.committed(version, race.scheme, last=head) if read is None else self.log.with_transaction(read)
-        except (NotFound, CorruptTable) as error:
-            raise race.unreadable(version, head, str(error)) from error
-        except StorageError as error:
-            if error.transient:
+        except (NotFound, CorruptTable, StorageError) as error:
+            if isinstance(error, StorageError) and error.transient:
                 raise
             raise race.unreadable(version, head, str(error)) from error
         self.vet(theirs.file)
@@ -422,7 +434,7 @@ class Committer:
             (store.put_later if isinstance(store, SendsAtOnce) else store.put)(TRANSACTIONS + name, inline)
             race.announced[name] = transaction
 
-    def sync_announced(self, race: Race, name: str) -> None:
+    def sync_announced(self, name: str) -> None:
         """Waits for a transaction file that is still on its way."""
         if isinstance(self.log.store, SendsAtOnce) and name:
             self.log.store.sync([TRANSACTIONS + name])
@@ -435,14 +447,4 @@ class Committer:
         observers.committed(race.transaction, attempts=race.attempts, version=result.version, seconds=result.seconds)
         return result, made
 
-    def create_table(
-        self, transaction: Transaction, creation: Creation, scheme: Scheme, *, begun: float | None = None
-    ) -> tuple[CommitResult, ManifestFile]:
-        """Commits the first version of a table; ``begun`` as in a policy.
-
-        Raises:
-            AlreadyExists: there is a table, or somebody was faster.
-            StorageError: the store failed, or files of ours are gone, before anything was committed.
-            OutcomeUnknown: the store left open whether the table was made.
-        """
-        return create_first(self, transaction, creation, scheme, begun=begun)
+    create_table = create_first

@@ -22,7 +22,13 @@ if TYPE_CHECKING:
 def create_first(
     committer: Committer, transaction: Transaction, creation: Creation, scheme: Scheme, *, begun: float | None = None
 ) -> tuple[CommitResult, ManifestFile]:
-    """Commits the first version of a table; see ``Committer.create_table``."""
+    """Commits the first version of a table; ``begun`` as in a policy.
+
+    Raises:
+        AlreadyExists: there is a table, or somebody was faster.
+        StorageError: the store failed, or files of ours are gone, before anything was committed.
+        OutcomeUnknown: the store left open whether the table was made.
+    """
     if committer.stamp is not None:
         transaction = committer.stamp(transaction)
     operation = transaction.operation
@@ -40,7 +46,7 @@ def create_first(
             raise AlreadyExists.table(log.store.uri)
         committer.sync_files(race)
         committer.announce(race, manifest.transaction_file, transaction, inline)
-        committer.sync_announced(race, manifest.transaction_file)
+        committer.sync_announced(manifest.transaction_file)
         committer.look_for_files(race)
         created = committer.landing.create(transaction, manifest.version, scheme, data)
         if created.winner is not None:

@@ -95,9 +95,12 @@ class VersionLog:
     def read_ahead(self, first: int, last: int, scheme: Scheme) -> None:
         """Reads several versions at once, as far as they are there, for those who will ask for them one after the other."""
         paths = {self.path(version, scheme): version for version in range(first, min(last, first + MOST_AHEAD) + 1)}
-        if len(paths) <= 1 or not isinstance(self.store, SendsAtOnce) or next(iter(paths)) in self._ahead:
+        if next(iter(paths)) in self._ahead:
             return
         self._ahead.clear()
+        self.newest_ahead = 0
+        if len(paths) == 1 or not isinstance(self.store, SendsAtOnce):
+            return
         for path, data in zip(paths, ask_at_once(self.store, list(map(self._asking, paths))), strict=True):
             if data is None:
                 return
@@ -163,7 +166,8 @@ class VersionLog:
 
     def committed(self, version: int, scheme: Scheme, *, lazily: bool = False, last: int = 0) -> CreatedVersion:
         """A version and its transaction; with ``last``, those up to that one will be asked for as well."""
-        self.read_ahead(version, last, scheme)
+        if last > version:
+            self.read_ahead(version, last, scheme)
         return self.with_transaction(self.load(version, scheme, lazily=lazily))
 
     def with_transaction(self, file: ManifestFile) -> CreatedVersion:

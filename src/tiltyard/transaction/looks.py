@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from tiltyard.format.manifest_file import ManifestFile
-from tiltyard.interfaces import Clock, CommitQueue, ObjectStore, SharesMemory
+from tiltyard.interfaces import Clock, ObjectStore
 from tiltyard.transaction.verify import transaction_id
 
 if TYPE_CHECKING:
@@ -31,11 +31,6 @@ LONGER: Final = 1.2
 def look_seconds(store: ObjectStore) -> float:
     """For how long a look at a table in this store is good; 0 where looking costs nothing."""
     return float(getattr(store, "look_seconds", 0.0))
-
-
-def shared_in(queue: object) -> dict[str, Any] | None:
-    """What all share who are in a queue of this process."""
-    return queue.shared if isinstance(queue, SharesMemory) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,12 +61,6 @@ class Looks:
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
         self._last: Look | None = None
-
-    @classmethod
-    def of(cls, queue: CommitQueue | None, seconds: float) -> Looks:
-        """Those that all share who are in a queue of this process; else new ones."""
-        shared = shared_in(queue)
-        return cls(seconds) if shared is None else shared.setdefault("looks", cls(seconds))
 
     def at(self, head: ManifestFile) -> Look | None:
         """The last look, if a version is the one where it, and what came since, has led."""

@@ -15,10 +15,8 @@ import xxhash
 
 from tiltyard.errors import Winner
 from tiltyard.format.manifest_file import ManifestFile
-from tiltyard.interfaces import CommitQueue
 from tiltyard.transaction.group import LONGEST_WINDOW, made_by
 from tiltyard.transaction.log import CreatedVersion
-from tiltyard.transaction.looks import shared_in
 from tiltyard.transaction.operations import Append
 from tiltyard.transaction.resolve import rules_for
 from tiltyard.transaction.rules import ABOUT_KEYS
@@ -100,12 +98,6 @@ class RecentVersions:
         self._lock = threading.RLock()
         self.keeps = keeps
         self._kept: tuple[CreatedVersion, ...] = ()
-
-    @classmethod
-    def of(cls, queue: CommitQueue | None) -> RecentVersions:
-        """Those that all share who are in a queue of this process; else new ones."""
-        shared = shared_in(queue)
-        return cls() if shared is None else shared.setdefault("recent", cls(keeps=True))
 
     def kept(self, version: int) -> CreatedVersion | None:
         """A version that somebody in this process made or read a moment ago."""

@@ -67,9 +67,8 @@ class TableAccess:
 
     @cached_property
     def committer(self) -> Committer:
-        queue, seconds = (None, 0.0) if self.outside is not None else (queue_of(self.store), look_seconds(self.store))
         made = (self.log, self.handler, self.runtime, WRITER, self.trusted, self.open_base, self.stamp, self.digests)
-        return Committer(*made, queue, seconds)
+        return Committer(*made) if self.outside is not None else Committer(*made, queue_of(self.store), look_seconds(self.store))
 
     @cached_property
     def verified(self) -> set[str]:
