@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import count, pairwise
 
 import lance
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -170,6 +171,22 @@ def test_writers_of_one_process_share_versions_and_requests(proxy: DelayingProxy
     assert table.version - 4 < 40, "some versions have the rows of several"
     assert kinds["CREATE"] < 40
     assert table.check().problems == ()
+
+
+def test_a_large_append_is_sent_and_read_back_in_parts_at_the_same_time(proxy: DelayingProxy, table: ty.Table) -> None:
+    """Too large to pass through us: pylance uploads it, and its digest is taken of what is there."""
+    rows = pa.table({name: pa.array(np.random.default_rng(1).integers(0, 1 << 62, 2_600_000)) for name in ("id", "v")})
+    kinds, seen = requests_of(proxy, lambda: table.append(rows))
+    parts = [request for request in seen if "partNumber" in request.query]
+    assert len(parts) > 3
+    assert any(later.begun < earlier.ended for earlier, later in pairwise(parts))
+    read = [request for request in seen if request.method == "GET" and "/data/" in request.path]
+    assert len(read) == 3, "parts of 16 MB"
+    assert all(later.begun < earlier.ended for earlier, later in pairwise(read))
+    assert kinds["CREATE"] == 1
+    assert table.count_rows() == 4 + rows.num_rows
+    report = table.check(data=True)
+    assert (report.problems, report.unverified) == ((), 0)
 
 
 def test_a_large_object_is_sent_in_parts_at_the_same_time(proxy: DelayingProxy, table: ty.Table) -> None:
