@@ -13,20 +13,24 @@ import tiltyard as ty
 from tests.support.commits import FIELDS, append, memory_table, noted_runtime, overwrite, plant, reopened, version_count
 from tiltyard import ops
 from tiltyard.errors import HistoryUnavailable, NotFound, StorageError
+from tiltyard.format.digests import digest
 from tiltyard.format.manifest_file import ManifestFile
-from tiltyard.interfaces import NOT_TAKEN, Runtime
+from tiltyard.interfaces import Runtime
 from tiltyard.storage.memory import MemoryStore
 from tiltyard.storage.thread_queue import ThreadQueue
 from tiltyard.testing import CountingStore, ManualClock
 from tiltyard.testing.stores import Request, T
+from tiltyard.transaction import new_files
 from tiltyard.transaction.backoff import RetryPolicy
 from tiltyard.transaction.commit import Committer
 from tiltyard.transaction.head import FLOORS, Floor, FloorRecord
 from tiltyard.transaction.log import VersionLog
 from tiltyard.transaction.looks import ALWAYS, LOOKS, Looks
 from tiltyard.transaction.operations import Operation
+from tiltyard.transaction.rebaser import Rebaser
 from tiltyard.transaction.recent import RecentVersions
 from tiltyard.transaction.transaction import Transaction
+from tiltyard.verbs.keys.primary_keys import AnyKeys
 
 GOOD_FOR = 5.0
 
@@ -46,10 +50,14 @@ class Remote(CountingStore):
         self.before: dict[str, Callable[[], object]] = {}
         self.unsent: dict[str, bytes] = {}
         self.failures = 0
+        self.failing: dict[str, int] = {}
 
     def _call(self, method: str, path: str, request: Request[T], *, data: bytes | None = None) -> T:
         if method != "sync":
             self.clock.advance(self.takes)
+        if self.failing.get(path):
+            self.failing[path] -= 1
+            raise StorageError("no answer", name=path, transient=True)
         action = self.before.pop(method, None)
         if action is not None:
             action()
@@ -218,18 +226,21 @@ def test_a_failure_on_the_way_does_not_hide_what_the_look_saw(site: Site) -> Non
     """The simulator found this: the second try took the version it had come to for the latest, as the look was still good."""
     for _ in range(2):
         plant(site.memory, append("theirs"))
-    planted: list[str] = []
-
-    def fail() -> None:
-        planted.append("once")
-        raise StorageError("no answer", transient=True)
-
-    site.store.at_once = lambda calls: [call() for call in calls][:3]  # type: ignore[method-assign]
-    site.committer.log._ahead["unused"] = b""
-    site.store.before["get"] = fail
+    third = site.table._access.log.path(3, site.table._scheme)
+    site.store.failing = {third: 2}  # when it is read ahead, and when it is asked for by itself
     assert site.commit().version == 4
-    assert planted == ["once"]
-    assert site.store.calls["put_if_absent"] == 1
+    assert site.store.failing == {third: 0}
+    assert site.store.calls["put_if_absent"] == 1, "nobody tried to make version 3"
+
+
+def test_keys_that_cannot_be_compared_are_an_unreadable_history(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    def gone(self: Rebaser, at: object) -> bool:
+        raise NotFound("a file of the rows that came is gone", name="data")
+
+    monkeypatch.setattr(Rebaser, "compare_keys", gone)
+    transaction = Transaction(1, site.committer.runtime.random.uuid(), append("mine"))
+    with pytest.raises(HistoryUnavailable):
+        site.committer.commit(transaction, site.file, site.table._scheme, RetryPolicy(), keys=AnyKeys())
 
 
 def test_a_replaced_table_is_noticed_by_the_next_look(site: Site) -> None:
@@ -284,6 +295,19 @@ def test_handles_of_one_process_share_what_they_know(site: Site) -> None:
         assert site.store.asked == (WARM if number else FIRST)
 
 
+def test_a_digest_is_taken_of_parts_that_are_read_at_once(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(new_files, "_REMOTE_PART", 10)
+    data = bytes(range(95))
+    site.memory.put("data/large", data)
+    site.memory.put("data/empty", b"")
+    at_once: list[int] = []
+    plain = site.store.at_once
+    site.store.at_once = lambda calls: at_once.append(len(calls)) or plain(calls)  # type: ignore[func-returns-value, method-assign]
+    assert new_files.digest_of(site.store, "data/large") == digest(data)
+    assert new_files.digest_of(site.store, "data/empty") == digest(b"")
+    assert at_once == [4, 4, 2]
+
+
 class TestLooks:
     def test_nothing_seen_yet(self, site: Site) -> None:
         looks = Looks(GOOD_FOR)
@@ -322,4 +346,3 @@ class TestReadingAhead:
 def test_nobody_keeps_versions_for_others_without_a_queue_of_the_process(site: Site) -> None:
     site.commit()
     assert site.committer.recent.kept(2) is None
-    assert NOT_TAKEN == 0

@@ -210,11 +210,10 @@ def answer(
     """Tells members what became of them, and whoever leads next where things stand; ``made`` is the version as a path and its bytes."""
     place = race.place
     if place is None:
-        return
+        return  # went on alone
     if made is not None and isinstance(place, CarriesVersions):
         place.carry(*made)
-    if members or recent.keeps:
-        place.tell(recent.encoded())
+    place.tell(recent.encoded())
     for member in members:
         place.answer(member.uuid, version)
 
