@@ -11,7 +11,7 @@ export PYTHONDONTWRITEBYTECODE :=
 QUICK := not (spark or server or process or fuzz or slow)
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo check test lint format types proto proto-check docs wheel-test lock bench bench-verbs bench-writers bench-peers bench-cliffs bench-lake bench-spark cluster-test prove prove-tests prove-lakes prove-runs coverage mutants clean
+.PHONY: help venv demo check test lint format types proto proto-check docs wheel-test lock bench bench-verbs bench-writers bench-peers bench-cliffs bench-lake bench-object-store bench-spark cluster-test prove prove-tests prove-lakes prove-runs coverage mutants clean
 
 help: ## Show this help
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -88,6 +88,9 @@ bench-cliffs: $(STAMP) ## Measure verbs on very large tables against pylance: ti
 
 bench-lake: $(STAMP) ## Measure what the catalog of a lake costs
 	$(BIN)/python -m bench.lake $(ARGS)
+
+bench-object-store: $(STAMP) ## Measure appends on an S3-like store behind a delaying proxy, ours and pylance's in turn
+	$(BIN)/python -m bench.object_store $(ARGS)
 
 bench-spark: $(STAMP) ## Measure Spark on Lance tables against Spark on Parquet
 	$(BIN)/python -m bench.spark $(ARGS)

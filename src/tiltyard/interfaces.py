@@ -5,11 +5,11 @@ from __future__ import annotations
 import threading
 import time
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from random import SystemRandom
-from typing import Final, Protocol, runtime_checkable
+from typing import Any, Final, Protocol, runtime_checkable
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +94,28 @@ class SeesFiles(Protocol):
         """Those of the files that are certainly not there; None where asking would cost requests."""
 
 
+@runtime_checkable
+class SendsAtOnce(Protocol):
+    """A store to which several requests can be under way at a time, because each takes a round trip.
+
+    ``look_seconds``: for so long a commit may rely on its last look at the table, and cleanups wait for longer than this. Stores without
+    the attribute are looked at in each commit.
+    """
+
+    look_seconds: float
+
+    def put_later(self, path: str, data: bytes) -> None:
+        """Begins a ``put``, which ``sync`` of this path waits for. If it failed, ``sync`` says so, and sends it again the next time."""
+
+    def at_once(self, calls: Sequence[Callable[[], Any]]) -> list[Any]:
+        """The answers to several questions, asked at the same time; all are waited for, then the first failure is raised."""
+
+
+def ask_at_once(store: ObjectStore, calls: Sequence[Callable[[], Any]]) -> list[Any]:
+    """The answers to several questions, asked at the same time where the store can do that."""
+    return store.at_once(calls) if isinstance(store, SendsAtOnce) else [call() for call in calls]
+
+
 class CommitHandler(Protocol):
     """Who may create a version: creates ``path`` for at most one of any number of callers.
 
@@ -158,12 +180,31 @@ class QueuePlace(Protocol):
         """For a leader: what became of one of them. It is offered no more."""
 
 
+@runtime_checkable
+class CarriesVersions(Protocol):
+    """A place in a queue of one machine, where to read from the store takes longer than to hand something over."""
+
+    def carry(self, path: str, data: bytes) -> None:
+        """For a leader: leaves what it wrote to the store, in place of what was left before."""
+
+    def carried(self, path: str) -> bytes:
+        """What the last leader wrote, if it was this; else nothing."""
+
+
 class CommitQueue(Protocol):
     """Puts the writers of a table in order. It keeps nothing right, the creation of a version's name does: who cannot have a place in it,
     or waits too long, goes on without."""
 
     def place(self, transaction_id: str, since: float) -> QueuePlace:
         """A place for one commit; among those who wait, the smallest ``since`` goes first."""
+
+
+@runtime_checkable
+class SharesMemory(Protocol):
+    """A queue of one process: those in it leave objects for each other, by name. ``slowness`` says by how much more patience it takes."""
+
+    slowness: float
+    shared: dict[str, Any]
 
 
 class Clock(Protocol):

@@ -19,7 +19,6 @@ from tiltyard.interfaces import NOT_TAKEN
 from tiltyard.storage import queue_of
 from tiltyard.storage.local import LocalStore
 from tiltyard.storage.local_queue import QUEUE, LocalPlace, LocalQueue
-from tiltyard.storage.memory import MemoryStore
 
 SOON = 0.05
 LONG = 30.0
@@ -215,7 +214,6 @@ def test_what_is_too_large_or_named_already_is_not_offered(root: Path) -> None:
 
 def test_only_a_local_directory_has_such_a_queue(tmp_path: Path) -> None:
     assert queue_of(LocalStore(tmp_path)) is not None
-    assert queue_of(MemoryStore()) is None
 
 
 @pytest.mark.parametrize("how", ["lead", "wait"])

@@ -35,7 +35,12 @@ BY_PARAMETER: Final = {"postgres": "server", "s3": "server"}
 BY_SUITE: Final = {"tiltyard.testing.record_process_conformance": "process"}
 BY_PATH: Final[dict[str, tuple[str, ...]]] = {
     "fuzz": ("tests/fuzz/",),
-    "server": ("tests/catalog/test_records_manifest.py::TestOnS3", "tests/lakes/test_s3.py", "tests/storage/test_servers.py"),
+    "server": (
+        "tests/catalog/test_records_manifest.py::TestOnS3",
+        "tests/lakes/test_s3.py",
+        "tests/storage/test_servers.py",
+        "tests/api/test_bench_object_store.py",
+    ),
     "spark": (
         "tests/spark/test_connect.py",
         "tests/spark/test_many_writers.py",

@@ -296,7 +296,7 @@ def test_a_cleanup_that_counts_on_a_member_not_to_come(store: MemoryStore, monke
     """What members were built on may be gone, and the leader's own not: then it commits alone."""
     plant(store, append("others"))
 
-    def check(self: HeadCheck, transaction: Any, scheme: Any, *, oldest: int | None = None) -> None:
+    def check(self: HeadCheck, transaction: Any, scheme: Any, *, oldest: int | None = None, floor: Any = None) -> None:
         if oldest is not None:
             raise ty.HistoryUnavailable("gone", missing=[oldest])
 

@@ -15,7 +15,7 @@ import tiltyard as ty
 from tests.support.commits import ids_of, rows
 from tests.support.in_line import LONG, in_line
 from tiltyard.errors import HistoryUnavailable
-from tiltyard.storage import local_queue
+from tiltyard.storage.local_queue import LocalQueue
 from tiltyard.transaction import turns
 from tiltyard.transaction.log import VersionLog
 
@@ -24,7 +24,7 @@ from tiltyard.transaction.log import VersionLog
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """Those who wait do so until they are told: else one might lead after all, and read the version by itself."""
     monkeypatch.setattr(turns, "PATIENCE", LONG)
-    monkeypatch.setattr(local_queue, "_LOOK_EVERY", LONG)
+    monkeypatch.setattr(LocalQueue, "look_every", LONG)
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ protocols are in ``interfaces``. The commit loop and the verbs call them, nothin
 Stores
     ``open_store``      from a URI and its options to a store
     ``local``           ``LocalStore``: a directory; ``files`` has its steps on a POSIX file system
-    ``cloud``           ``CloudStore``: S3, Google Cloud Storage, Azure through obstore
+    ``cloud``           ``CloudStore``: S3, Google Cloud Storage, Azure through obstore; ``uploads`` has several requests under way
     ``memory``          ``MemoryStore``: this process only
     ``wrapper``         a store around a store
     ``paths``           what a path may be
@@ -16,7 +16,9 @@ Handlers and locks
     ``external``        ``ExternalHandler``: a ledger outside the store decides (commit stores, lakes)
     ``staged``          ``StagedStore``: versions that only an open transaction sees
     ``file_lock``       ``FileLock``; ``postgres_lock`` ``PostgresLock``
-    ``local_queue``     ``LocalQueue``: writers of a table wait for each other, and commit for each other; ``queue_of`` chooses
+    ``local_queue``     ``LocalQueue``: writers of a table wait for each other, and commit for each other
+    ``machine_queue``   ``MachineQueue``: the same for the writers on one machine, before a table of an object store
+    ``thread_queue``    ``ThreadQueue``: the same for the threads of one process; ``queue_of`` chooses
     ``probe``           whether a store keeps the promise: ``ensure_safe``
 
 Fails with ``AlreadyExists`` (another writer has the name), ``NotFound``, ``UnsafeStore``, ``InvalidInput`` (a URI or option) or
@@ -25,11 +27,11 @@ Fails with ``AlreadyExists`` (another writer has the name), ``NotFound``, ``Unsa
 
 from tiltyard.storage.cloud import CloudStore
 from tiltyard.storage.local import Durability, LocalStore
-from tiltyard.storage.local_queue import queue_of
 from tiltyard.storage.memory import MemoryStore
 from tiltyard.storage.open_store import StorageOptions, address_of, lance_uri, local_path, open_store, refuse_file
 from tiltyard.storage.paths import check_path, check_prefix, is_temporary
 from tiltyard.storage.probe import ensure_safe
+from tiltyard.storage.thread_queue import queue_of
 
 __all__ = [
     "CloudStore",

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import obstore
 from obstore.exceptions import (
@@ -21,6 +21,7 @@ from tiltyard.errors import AlreadyExists, NotFound, StorageError, TiltyardError
 from tiltyard.interfaces import ObjectInfo
 from tiltyard.redact import redact
 from tiltyard.storage.paths import check_path, check_prefix, check_range, is_temporary, is_visible
+from tiltyard.storage.uploads import Uploads, ask_together
 
 if TYPE_CHECKING:
     from obstore import ObjectMeta
@@ -67,6 +68,9 @@ class CloudStore:
     conditional_put_known = False
     """Servers that ignore the precondition exist: see ``ensure_safe``."""
 
+    look_seconds = 5.0
+    """For so long a commit may rely on its last look at the table, since each costs requests; cleanups wait for longer than this."""
+
     def __init__(self, client: Client, place: BucketPath, *, secrets: Iterable[str] = ()) -> None:
         self.uri = place.uri
         self.location = place.location
@@ -74,17 +78,25 @@ class CloudStore:
         self._offset_exact = place.offset_exact
         self._client = client
         self._secrets = tuple(secrets)
+        self._uploads = Uploads(self.put)
 
     def __repr__(self) -> str:
         return f"CloudStore({self.uri!r})"
 
+    @property
+    def identity(self) -> str:
+        """The same for stores that hold the same objects."""
+        return f"{self.location} {self.uri}"
+
     def get(self, path: str) -> bytes:
         check_path(path)
+        self._uploads.settle(path)
         return self._ask("read", path, lambda: bytes(obstore.get(self._client, path).bytes()))
 
     def get_range(self, path: str, start: int, length: int) -> bytes:
         check_path(path)
         check_range(path, length)
+        self._uploads.settle(path)
         if length and start >= 0:
             return self._range(path, start, length)
         if length:
@@ -115,6 +127,15 @@ class CloudStore:
         check_path(path)
         self._ask("write", path, lambda: obstore.put(self._client, path, data), writing=True)
 
+    def put_later(self, path: str, data: bytes) -> None:
+        """Begins a ``put``; ``sync`` waits for it, and raises what it raised."""
+        check_path(path)
+        self._uploads.begin(path, data)
+
+    def at_once(self, calls: Sequence[Callable[[], Any]]) -> list[Any]:
+        """The answers to several questions, asked at the same time."""
+        return ask_together(calls)
+
     def put_parts(self, path: str, parts: Iterable[bytes]) -> None:
         """As ``put``, of an object that need not fit into memory."""
         check_path(path)
@@ -138,6 +159,7 @@ class CloudStore:
 
     def head(self, path: str) -> ObjectInfo:
         check_path(path)
+        self._uploads.settle(path)
         return _info(self._ask("look at", path, lambda: obstore.head(self._client, path)))
 
     def list(self, prefix: str, *, offset: str | None = None) -> Iterator[ObjectInfo]:
@@ -179,13 +201,15 @@ class CloudStore:
 
     def delete(self, path: str) -> None:
         check_path(path)
+        self._uploads.forget(path)  # else it might come back
         try:
             self._ask("delete", path, lambda: obstore.delete(self._client, path), writing=True)
         except NotFound:
             return
 
     def sync(self, paths: Iterable[str]) -> None:
-        """Nothing to do: what a cloud store acknowledged is durable."""
+        """Waits for those that are still on their way; what a cloud store acknowledged is durable."""
+        self._uploads.finish(paths)
 
     def _ask(self, action: str, path: str, request: Callable[[], T], *, writing: bool = False) -> T:
         try:

@@ -21,17 +21,14 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
-from tiltyard.interfaces import NOT_TAKEN, CommitQueue, ObjectStore, Offer
+from tiltyard.interfaces import NOT_TAKEN, Offer
 from tiltyard.storage.files import overwrite, temporary_name
-from tiltyard.storage.local import LocalStore
 from tiltyard.storage.paths import TEMPORARY_PREFIX
 
 QUEUE: Final = "_tiltyard/queue"
 """Its entries have temporary names: no listing shows them, and a cleanup takes those of the dead."""
 _ENTRY: Final = f"{TEMPORARY_PREFIX}.q"
 _NOTE: Final = f"{TEMPORARY_PREFIX}.note"
-_LOOK_EVERY: Final = 0.02
-"""Seconds between two looks for the lead while nobody says anything."""
 _NEXT_COMES: Final = 0.002
 """Seconds that a leader waits for one more of those who were here with the last version, counted from the one before."""
 _GATHERED: Final = 0.02
@@ -55,6 +52,9 @@ def _led_here() -> set[str]:
 
 class LocalQueue:
     """The queue of one table. Threads may share it: each commit takes a place of its own."""
+
+    look_every = 0.02
+    """Seconds between two looks for the lead while nobody says anything."""
 
     def __init__(self, root: str) -> None:
         self._root = root
@@ -186,7 +186,7 @@ class LocalPlace:
                 continue
             if self.lead():
                 return None
-            pause = min(until - time.monotonic(), _LOOK_EVERY)
+            pause = min(until - time.monotonic(), self.queue.look_every)
             if pause <= 0:
                 self.queue.hangs = True
                 return None
@@ -304,8 +304,3 @@ def _unlink(path: str) -> None:
         os.unlink(path)
     except OSError:
         return
-
-
-def queue_of(store: ObjectStore) -> CommitQueue | None:
-    """The queue of writers before a table; None where its store has none."""
-    return LocalQueue(store.uri) if type(store) is LocalStore else None

@@ -29,6 +29,10 @@ class ForwardingStore:
     def location(self) -> str:
         return str(getattr(self.inner, "location", self.inner.uri))
 
+    @property
+    def look_seconds(self) -> float:
+        return float(getattr(self.inner, "look_seconds", 0.0))
+
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.inner!r})"
 

@@ -23,7 +23,9 @@ Commit
     ``commit``             the commit loop: ``Committer``
     ``rebaser``            ``Rebaser``: rebases our operation over each later commit
     ``log``                ``VersionLog``: the versions in a store; ``Landing``: creating one
+    ``first_version``      ``create_first``: the commit that makes a table
     ``head``               which version is the latest, and whether ours came in time
+    ``looks``              how long a look at a table is good where each costs requests: ``Look``
     ``verify``             checks against the version below: idempotency keys, field ids, parents
     ``turns``              whose turn it is: lead, wait, or be committed by whoever leads
     ``group``              several writers' transactions in one version; ``recent`` the last versions in short, from leader to leader

@@ -10,14 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 from pyroaring import BitMap
 
 from tiltyard.errors import (
-    AlreadyExists,
     CorruptTable,
-    HistoryUnavailable,
     NotFound,
     OutcomeUnknown,
     RetryableConflict,
@@ -30,21 +28,23 @@ from tiltyard.format.manifest import Manifest, check_carried_over
 from tiltyard.format.manifest_file import ManifestFile, encode_manifest_file
 from tiltyard.format.names import Scheme
 from tiltyard.format.values import BasePath, IndexMetadata, WriterVersion
-from tiltyard.interfaces import NOT_TAKEN, CommitHandler, CommitQueue, ObjectStore, Runtime
+from tiltyard.interfaces import CommitHandler, CommitQueue, ObjectStore, Runtime, SendsAtOnce
 from tiltyard.transaction import observers
-from tiltyard.transaction.apply.next_manifest import Creation, Stamp, apply, create
+from tiltyard.transaction.apply.next_manifest import Stamp, apply
 from tiltyard.transaction.backoff import LONGEST_WAIT, RetryPolicy, wait_before
 from tiltyard.transaction.deletion_vectors import DeletionVectors, base_out_of_reach
+from tiltyard.transaction.first_version import create_first
 from tiltyard.transaction.group import MOST_MEMBERS, fold, made_by
 from tiltyard.transaction.head import HeadCheck
 from tiltyard.transaction.key_filter import WrittenKeys
 from tiltyard.transaction.log import TRANSACTIONS, CreatedVersion, Landing, VersionLog
+from tiltyard.transaction.looks import Look, Looks
 from tiltyard.transaction.new_files import LOOK_AFTER, NO_DIGESTS, Digests, Taken, check_there, new_files
-from tiltyard.transaction.operations import Append, KeyExistenceFilter, Overwrite, Restore
+from tiltyard.transaction.operations import Append, KeyExistenceFilter, Restore
 from tiltyard.transaction.race import CommitResult, NextVersion, Race
 from tiltyard.transaction.rebaser import Rebaser
 from tiltyard.transaction.recent import RecentVersions
-from tiltyard.transaction.resolve import Window, unreadable
+from tiltyard.transaction.resolve import Window
 from tiltyard.transaction.system_indices import stamped_reuse
 from tiltyard.transaction.transaction import Transaction
 from tiltyard.transaction.turns import Turns, answer, in_doubt
@@ -52,6 +52,7 @@ from tiltyard.transaction.verify import check_field_ids, check_not_done, fits, m
 
 TICK_NS: Final = 1_000
 """What a Python datetime can tell apart."""
+NO_LOOKS: Final = Looks(0.0)
 LOOKS: Final = 10
 """How often an attempt looks for versions that came while it went over those before."""
 
@@ -74,10 +75,16 @@ class Committer:
     """Takes the digests of new files, which the transaction keeps."""
     queue: CommitQueue | None = None
     """Where writers of this table wait for their turn."""
+    look_seconds: float = 0.0
+    """For so long a look at the table is good; 0 for a look in each commit."""
     recent: RecentVersions = field(init=False)
+    looks: Looks = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "recent", RecentVersions())
+        shared: dict[str, Any] = getattr(self.queue, "shared", {})  # by all who are in a queue of this process
+        object.__setattr__(self, "recent", shared.get("recent") or RecentVersions(keeps=hasattr(self.queue, "shared")))
+        object.__setattr__(self, "looks", shared.get("looks") or (Looks(self.look_seconds) if self.look_seconds else NO_LOOKS))
+        shared.update(recent=self.recent, looks=self.looks)
 
     @property
     def landing(self) -> Landing:
@@ -124,7 +131,8 @@ class Committer:
             transaction = self.stamp(transaction)
         started = self.runtime.clock.monotonic()
         race = Race(transaction, read, scheme, started, counts=counts or {}, begun=started if policy.begun is None else policy.begun)
-        with self._withdrawing(race):
+        race.look = self.looks.at(read) if self.look_seconds else None
+        with self.withdrawing(race):
             vectors = DeletionVectors(self.log.store, self.runtime.random, self.open_base, self.digests.note)
             race.taken = None if unverified else Taken(self.digests)
             race.carrier = Rebaser(transaction, read.manifest, vectors, keys, reuse, _rows=dict(rows or {}))
@@ -142,7 +150,7 @@ class Committer:
                 raise
 
     @contextmanager
-    def _withdrawing(self, race: Race) -> Iterator[None]:
+    def withdrawing(self, race: Race) -> Iterator[None]:
         """After a failure that leaves no doubt, removes what we wrote. If that fails too, cleanup finds it."""
         try:
             yield
@@ -201,17 +209,22 @@ class Committer:
             if policy.gives_up(race.attempts, failures) or (policy.deadline is not None and elapsed >= policy.deadline):
                 raise failure or race.contention(self.log.store.uri, elapsed)
             pace = elapsed / (len(race.rebased_over) or 1)  # of the others: whoever is slower than they are must not wait for longer, too
-            clock.sleep(wait_before(race.attempts - 1, min(attempt_seconds, pace), self.runtime))
+            if failure is not None or not self.look_seconds:  # else others go on at the pace of round trips: to wait is to fall behind
+                clock.sleep(wait_before(race.attempts - 1, min(attempt_seconds, pace), self.runtime))
 
     def _attempt(self, race: Race) -> ManifestFile | None:
         """One try: catch up with the head, build on it, create. None when somebody else took the version."""
         carrier = race.carrier
         assert carrier is not None
-        self.sync_files(race)
-        if race.place is not None and (race.waited or race.head.partial) and self.queue is not None and carrier.keys is None:
+        partial = race.head.partial
+        if race.place is not None and (race.waited or partial or self.recent.keeps) and self.queue is not None and carrier.keys is None:
             Turns(self, self.queue).skip_ahead(race, race.place)
         if race.head.partial:
             race.head = self._in_window(race.head.manifest.version, self._newest(race), race).file
+        if not self.look_seconds:
+            self.sync_files(race)
+        elif not self._relies_on_look(race):
+            self._send_ahead(race, carrier)
         mine = self._catch_up(race, carrier)
         if mine is not None:
             self.remove_announced(race, kept=mine.manifest.transaction_file)
@@ -221,9 +234,8 @@ class Committer:
         check_carried_over(base)
         check_field_ids(race.transaction, base, race.rebased_over)
         check_not_done(race.transaction.properties, base.config)
-        restored, transaction = self._restored(race), carrier.settled(base)
-        if race.taken is not None:
-            transaction = race.taken.added_to(transaction, base)
+        restored, settled = self._restored(race), carrier.settled(base)
+        transaction = race.taken.added_to(settled, base) if race.taken is not None else settled
         members = self._members(race, transaction)
         try:
             folded = fold(transaction, members) if members else transaction
@@ -231,25 +243,34 @@ class Committer:
         except TiltyardError:
             if not members:
                 raise
-            self._answer(race, members)
+            answer(race, self.recent, members)
             members = []
             next_version = self._prepared(race, transaction, restored)
+        return self._create(race, next_version, members)
+
+    def _create(self, race: Race, next_version: NextVersion, members: Sequence[Transaction]) -> ManifestFile | None:
+        """The step that decides, and what follows from it."""
         transaction, manifest = next_version.transaction, next_version.manifest
         data, made = encode_manifest_file(manifest, next_version.inline, race.head)
-        self._look_for_files(race)
-        created = self.landing.create(transaction, manifest.version, race.scheme, data)
+        if self.look_seconds:
+            self.sync_files(race)
+            self.sync_announced(manifest.transaction_file)
+        self.look_for_files(race)
+        created = self.landing.create(transaction, manifest.version, race.scheme, data, ahead=min(len(race.lost_to), 2))
         if created.winner is not None:
-            race.newest = manifest.version
+            race.newest = max(manifest.version, self.log.newest_ahead)
             race.lost_to.append(created.winner)
             observers.lost_race(race.transaction, attempts=race.attempts, version=manifest.version, theirs=created.winner)
             return None
-        self.lateness.check_in_time(transaction, base, manifest, race.scheme, again=created.doubtful)
+        if created.doubtful or not self._relies_on_look(race):
+            self.lateness.check_in_time(transaction, race.head.manifest, manifest, race.scheme, again=created.doubtful)
         self.lateness.leave_hint(manifest.version)
         if self.queue is not None:
             self.recent.note(CreatedVersion(created.file or made, next_version.as_told), race.head)
-        self._answer(race, members, manifest.version)
+        if members or self.recent.keeps:
+            answer(race, self.recent, members, manifest.version, (self.log.path(manifest.version, race.scheme), data))
         self.remove_announced(race, kept=manifest.transaction_file)
-        self._remove(carrier.garbage(transaction))
+        self._remove(race.carrier.garbage(transaction) if race.carrier else ())
         return created.file or made
 
     def _prepared(
@@ -258,23 +279,22 @@ class Committer:
         """The next version, announced: all that can be done before its name is created."""
         base, reuse = race.head.manifest, race.carrier.reuse if race.carrier is not None else None
         reuse = None if reuse is None else stamped_reuse(reuse, base.version)
-        manifest = apply(transaction.operation, base, self._stamp(transaction, base), restored=restored, reuse=reuse)
+        manifest = apply(transaction.operation, base, self.stamped(transaction, base), restored=restored, reuse=reuse)
         as_told = to_be_sealed(transaction, race.head)
         inline = as_told.to_bytes()
-        self._announce(race, manifest, transaction, inline)
-        self.lateness.check_ground(transaction, race.scheme, oldest=min((member.read_version for member in members), default=None))
+        self.announce(race, manifest.transaction_file, transaction, inline)
+        floor = race.look.floor if race.look is not None and self._relies_on_look(race) else None
+        oldest = min((member.read_version for member in members), default=None)
+        self.lateness.check_ground(transaction, race.scheme, oldest=oldest, floor=floor)
         return NextVersion(transaction, manifest, as_told, inline)
 
     def _members(self, race: Race, mine: Transaction) -> list[Transaction]:
         if race.place is None or self.queue is None or not isinstance(mine.operation, Append):
             return []
+        if self.look_seconds and (newest := self.recent.newest()) is not None and len(newest.made_by) > 1:
+            self.sync_files(race)  # there were others a moment ago: they come while our file is on its way
         offers = race.place.offers(MOST_MEMBERS)
         return Turns(self, self.queue).members(race, race.place, mine, offers) if offers else []
-
-    def _answer(self, race: Race, members: Sequence[Transaction], version: int = NOT_TAKEN) -> None:
-        if race.place is not None and members:
-            race.place.tell(self.recent.encoded())
-            answer(race.place, members, version)
 
     def _restored(self, race: Race) -> Manifest | None:
         """The version that a Restore goes back to."""
@@ -295,7 +315,7 @@ class Committer:
             store.sync(files)
             race.files = files
 
-    def _look_for_files(self, race: Race) -> None:
+    def look_for_files(self, race: Race) -> None:
         """Makes sure that our new files are there, right before a version names them."""
         since = self.runtime.clock.monotonic() - race.begun
         check_there(self.log.store, race.files or [], race.transaction.operation.name, ask=since >= LOOK_AFTER)
@@ -319,16 +339,25 @@ class Committer:
         return None
 
     def _compare_keys(self, race: Race, carrier: Rebaser) -> bool:
+        if carrier.keys is None:
+            return False
         version = race.head.manifest.version
-        with _read_for(race, version, version):
+        try:
             return carrier.compare_keys(race.head.manifest)
+        except (NotFound, CorruptTable) as error:
+            raise race.unreadable(version, version, str(error)) from error
 
     def _newest(self, race: Race) -> int:
         """The newest version there is; the one we go on from is still there, for certain."""
         checked = race.head.manifest.version
+        if self._relies_on_look(race):
+            race.seen = max(checked, race.newest)
+            return race.seen
         race.looked = self.runtime.clock.monotonic()
-        if not race.newest and self.lateness.is_newest(checked, race.scheme):
-            found: tuple[int, Scheme] | None = (checked, race.scheme)
+        if self.look_seconds:
+            found = self._look(race)
+        elif not race.newest and self.lateness.is_newest(checked, race.scheme):
+            found = (checked, race.scheme)
         else:
             found = self.log.head()
         if found is not None:
@@ -339,12 +368,34 @@ class Committer:
             race.confirmed = True
         return head
 
+    def _relies_on_look(self, race: Race) -> bool:
+        """Whether the last look is good enough to go without another."""
+        return race.look is not None and self.looks.is_good(race.look, race.head.manifest.config)
+
+    def _look(self, race: Race) -> tuple[int, Scheme] | None:
+        """Looks at the table, by several questions at once; the latest version, if there is a table."""
+        clock = self.runtime.clock
+        ticks, when = clock.monotonic(), clock.now()
+        found, there, floor = self.lateness.look(race.head, race.scheme)
+        race.look = Look(race.head, floor, clock, ticks, when)
+        race.confirmed = there and found is not None and found[1] is race.scheme
+        race.newest = max(race.newest, found[0] if found else 0)  # who relies on the look goes over all that it saw
+        return found
+
+    def _send_ahead(self, race: Race, carrier: Rebaser) -> None:
+        """Sends the transaction file together with the look that is due, which finds nothing new as a rule."""
+        if isinstance(race.transaction.operation, Append) and race.taken is not None and not race.announced:
+            base = race.head.manifest
+            transaction = race.taken.added_to(carrier.settled(base), base)
+            inline = to_be_sealed(transaction, race.head).to_bytes()
+            self.announce(race, self.stamped(transaction, base).transaction_file, transaction, inline)
+
     def _go_over(self, theirs: CreatedVersion, head: int, race: Race, carrier: Rebaser) -> None:
         before = race.head.manifest
         if not fits(theirs, race.head):
             # A late writer put another version under that number: what was there is not to be known any more.
-            raise _unreadable(before.version, head, race, f"version {theirs.manifest.version} was made from another one")
-        with _read_for(race, theirs.manifest.version, head):
+            raise race.unreadable(before.version, head, f"version {theirs.manifest.version} was made from another one")
+        with race.reading(theirs.manifest.version, head):
             verdict = carrier.meet(theirs, before)
         race.dropped_fields |= meet_schema(race.transaction, before.fields, theirs, race.dropped_fields)
         if self.queue is not None:
@@ -356,17 +407,16 @@ class Committer:
 
     def _in_window(self, version: int, head: int, race: Race) -> CreatedVersion:
         try:
-            theirs = self.log.committed(version, race.scheme)
-        except (NotFound, CorruptTable) as error:
-            raise _unreadable(version, head, race, str(error)) from error
-        except StorageError as error:
-            if error.transient:
+            read = self.log.last_read(version) if self.look_seconds and race.lost_to else None
+            theirs = self.log.committed(version, race.scheme, last=head) if read is None else self.log.with_transaction(read)
+        except (NotFound, CorruptTable, StorageError) as error:
+            if isinstance(error, StorageError) and error.transient:
                 raise
-            raise _unreadable(version, head, race, str(error)) from error
+            raise race.unreadable(version, head, str(error)) from error
         self.vet(theirs.file)
         return theirs
 
-    def _stamp(self, transaction: Transaction, base: Manifest | None) -> Stamp:
+    def stamped(self, transaction: Transaction, base: Manifest | None) -> Stamp:
         now = self.runtime.clock.now()
         nanos = int(now.timestamp()) * 1_000_000_000 + now.microsecond * 1_000
         if base is not None:
@@ -375,76 +425,25 @@ class Committer:
         inline_only = base is not None and base.writer_flags & Feature.NO_TRANSACTION_FILE
         return Stamp(nanos, self.writer, "" if inline_only else transaction.file_name, marks_in(transaction.properties))
 
-    def _announce(self, race: Race, manifest: Manifest, transaction: Transaction, inline: bytes) -> None:
+    def announce(self, race: Race, name: str, transaction: Transaction, inline: bytes) -> None:
         """Writes the transaction file, once however often the race is run, unless a rebase changed what is in it."""
-        name = manifest.transaction_file
+        store = self.log.store
         if name and race.announced.get(name) != transaction:
             race.announced[name] = None
-            self.log.store.put(TRANSACTIONS + name, inline)
+            (store.put_later if isinstance(store, SendsAtOnce) else store.put)(TRANSACTIONS + name, inline)
             race.announced[name] = transaction
+
+    def sync_announced(self, name: str) -> None:
+        """Waits for a transaction file that is still on its way."""
+        if isinstance(self.log.store, SendsAtOnce) and name:
+            self.log.store.sync([TRANSACTIONS + name])
 
     def result(self, race: Race, made: ManifestFile) -> tuple[CommitResult, ManifestFile]:
         self.log.remember(made)
+        if race.look is not None:
+            self.looks.keep(race.look, made)
         result = race.result(made.manifest.version, self.runtime.clock.monotonic() - race.started)
         observers.committed(race.transaction, attempts=race.attempts, version=result.version, seconds=result.seconds)
         return result, made
 
-    def create_table(
-        self, transaction: Transaction, creation: Creation, scheme: Scheme, *, begun: float | None = None
-    ) -> tuple[CommitResult, ManifestFile]:
-        """Commits the first version of a table; ``begun`` as in a policy.
-
-        Raises:
-            AlreadyExists: there is a table, or somebody was faster.
-            StorageError: the store failed, or files of ours are gone, before anything was committed.
-            OutcomeUnknown: the store left open whether the table was made.
-        """
-        if self.stamp is not None:
-            transaction = self.stamp(transaction)
-        operation = transaction.operation
-        assert isinstance(operation, Overwrite)
-        transaction = Taken(self.digests).added_to(transaction, None)
-        manifest = create(operation, creation, self._stamp(transaction, None))
-        inline = to_be_sealed(transaction).to_bytes()
-        data, made = encode_manifest_file(manifest, inline)
-        started = self.runtime.clock.monotonic()
-        race = Race(transaction, made, scheme, started, begun=started if begun is None else begun)
-
-        def attempt(race: Race) -> ManifestFile:
-            if self.log.head() is not None:
-                raise AlreadyExists.table(self.log.store.uri)
-            self.sync_files(race)
-            self._announce(race, manifest, transaction, inline)
-            self._look_for_files(race)
-            created = self.landing.create(transaction, manifest.version, scheme, data)
-            if created.winner is not None:
-                raise AlreadyExists.table(self.log.store.uri)
-            self._check_alone(manifest.version, scheme)
-            self.lateness.leave_hint(manifest.version)
-            return created.file or made
-
-        with self._withdrawing(race):
-            return self.run_race(race, RetryPolicy(), attempt)
-
-    def _check_alone(self, version: int, scheme: Scheme) -> None:
-        """Two creators that name their manifests differently do not meet at one name; the one who sees both gives way."""
-        try:
-            self.log.head()
-        except StorageError:
-            return  # the table is there; only this second look failed
-        except CorruptTable:
-            self.log.store.delete(self.log.path(version, scheme))
-            raise AlreadyExists.table(self.log.store.uri) from None
-
-
-@contextmanager
-def _read_for(race: Race, version: int, head: int) -> Iterator[None]:
-    """What a version in between names must be there and sound as well."""
-    try:
-        yield
-    except (NotFound, CorruptTable) as error:
-        raise _unreadable(version, head, race, str(error)) from error
-
-
-def _unreadable(version: int, head: int, race: Race, why: str) -> HistoryUnavailable:
-    return unreadable(version, head, race.transaction.read_version, why)
+    create_table = create_first

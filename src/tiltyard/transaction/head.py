@@ -18,7 +18,7 @@ from tiltyard.errors import CorruptTable, HistoryUnavailable, NotFound, OutcomeU
 from tiltyard.format.manifest import Manifest
 from tiltyard.format.manifest_file import ManifestFile
 from tiltyard.format.names import HINT_PATH, Scheme, decode_hint, encode_hint
-from tiltyard.interfaces import ObjectStore, Runtime
+from tiltyard.interfaces import ObjectStore, Runtime, ask_at_once
 from tiltyard.transaction.backoff import wait_before
 from tiltyard.transaction.log import CreatedVersion, VersionLog
 from tiltyard.transaction.new_files import new_files
@@ -62,6 +62,19 @@ class HeadCheck:
             return False
         return False
 
+    def look(self, file: ManifestFile, scheme: Scheme) -> tuple[tuple[int, Scheme] | None, bool, Floor]:
+        """The latest version, whether the one we go on from is there, and the floor: asked at once."""
+        path = self.log.path(file.manifest.version, scheme)
+
+        def is_there() -> bool:
+            try:
+                return self._is_there(file, path)
+            except NotFound:
+                return False
+
+        found, there, floor = ask_at_once(self.log.store, (self.log.head, is_there, lambda: read_floor(self.log.store)))
+        return found, there, floor
+
     def confirm(self, file: ManifestFile, scheme: Scheme, head: int, read_version: int) -> None:
         """Makes sure that the version we go on from is the one that is there.
 
@@ -92,16 +105,17 @@ class HeadCheck:
         start = file.transaction_at + SECTION_LENGTH_BYTES
         return self.log.store.get_range(path, start, len(file.transaction)) == file.transaction
 
-    def check_ground(self, transaction: Transaction, scheme: Scheme, *, oldest: int | None = None) -> None:
+    def check_ground(self, transaction: Transaction, scheme: Scheme, *, oldest: int | None = None, floor: Floor | None = None) -> None:
         """Makes sure, right before the create, that no cleanup has counted on this transaction not to be committed.
 
         A cleanup that finds the transaction file holds what it needs; one that came before has left its mark. So this has to come after
-        the file was written. ``oldest`` is the version that the first of its members was built on.
+        the file was written, unless a look a moment ago told the ``floor``. ``oldest`` is the version that the first of its members was
+        built on.
 
         Raises:
             HistoryUnavailable: what it was built on has long been cleaned up, or the version it restores is gone.
         """
-        refused = read_floor(self.log.store).refused
+        refused = (read_floor(self.log.store) if floor is None else floor).refused
         read_version = transaction.read_version if oldest is None else min(transaction.read_version, oldest)
         if refused > read_version:
             head = self.log.head()

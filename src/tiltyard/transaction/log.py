@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -11,13 +11,15 @@ from tiltyard.format.flags import check_consistent
 from tiltyard.format.manifest import Manifest
 from tiltyard.format.manifest_file import LENGTH, MAX_SECTION, ManifestFile, decode_manifest_file, is_intact, known_by_transaction
 from tiltyard.format.names import Scheme, VersionName, all_versions, latest_version, manifest_name, parse_transaction_name
-from tiltyard.interfaces import CommitHandler, ObjectStore
+from tiltyard.interfaces import CommitHandler, ObjectStore, SendsAtOnce, ask_at_once
 from tiltyard.transaction.transaction import Heading, Transaction
 
 VERSIONS = "_versions/"
 TRANSACTIONS = "_transactions/"
 _FIRST_READ: Final = 8192
 """Bytes; most transactions are shorter."""
+MOST_AHEAD: Final = 15
+"""Versions that are read at once beside the first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +54,9 @@ class VersionLog:
         self.store = store
         self._verify = verify
         self._last: ManifestFile | None = None
+        self._ahead: dict[str, bytes] = {}
+        self.newest_ahead = 0
+        """The highest version that was read ahead."""
 
     def head(self) -> tuple[int, Scheme] | None:
         """The latest version and how its manifests are named, or None where there is no table."""
@@ -89,9 +94,37 @@ class VersionLog:
         """
         return self._read(version, scheme, check=False)
 
+    def read_ahead(self, first: int, last: int, scheme: Scheme) -> None:
+        """Reads several versions at once, as far as they are there, for those who will ask for them one after the other."""
+        paths = {self.path(version, scheme): version for version in range(first, min(last, first + MOST_AHEAD) + 1)}
+        if next(iter(paths)) in self._ahead:
+            return
+        self._ahead.clear()
+        self.newest_ahead = 0
+        if len(paths) == 1 or not isinstance(self.store, SendsAtOnce):
+            return
+        for path, data in zip(paths, ask_at_once(self.store, list(map(self._asking, paths))), strict=True):
+            if data is None:
+                return
+            self._ahead[path] = data
+            self.newest_ahead = paths[path]
+
+    def take(self, version: int, scheme: Scheme, data: bytes) -> None:
+        """Takes over what somebody else has read or written, for who asks for it next; checked as if it came from the store."""
+        self._ahead[self.path(version, scheme)] = data
+
+    def _asking(self, path: str) -> Callable[[], bytes | None]:
+        def ask() -> bytes | None:
+            try:
+                return self.store.get(path)
+            except (NotFound, StorageError):
+                return None
+
+        return ask
+
     def _read(self, version: int, scheme: Scheme, *, check: bool, lazily: bool = False) -> ManifestFile:
         path = self.path(version, scheme)
-        data = self.store.get(path)
+        data = self._ahead.pop(path, None) or self.store.get(path)
         file = decode_manifest_file(data, source=path, version=version, known=self._last, check=check, lazily=lazily)
         if self._verify:
             is_intact(data, file, path)
@@ -152,8 +185,13 @@ class VersionLog:
         transaction = self.transaction_of(file)
         return Heading(transaction.uuid, transaction.properties)
 
-    def committed(self, version: int, scheme: Scheme, *, lazily: bool = False) -> CreatedVersion:
-        file = self.load(version, scheme, lazily=lazily)
+    def committed(self, version: int, scheme: Scheme, *, lazily: bool = False, last: int = 0) -> CreatedVersion:
+        """A version and its transaction; with ``last``, those up to that one will be asked for as well."""
+        if last > version:
+            self.read_ahead(version, last, scheme)
+        return self.with_transaction(self.load(version, scheme, lazily=lazily))
+
+    def with_transaction(self, file: ManifestFile) -> CreatedVersion:
         return CreatedVersion(file, self.transaction_of(file))
 
     def transactions(self, first: int, last: int, scheme: Scheme) -> Iterator[CreatedVersion]:
@@ -191,11 +229,11 @@ class Landing:
     log: VersionLog
     handler: CommitHandler
 
-    def create(self, transaction: Transaction, version: int, scheme: Scheme, data: bytes) -> Landed:
+    def create(self, transaction: Transaction, version: int, scheme: Scheme, data: bytes, *, ahead: int = 0) -> Landed:
         """Creates the version's file, or finds out who has it.
 
         A request that failed without saying whether it was applied is sent again as it was: under one name, the same bytes or
-        somebody else's can land, never both.
+        somebody else's can land, never both. Who was late before reads so many versions ``ahead`` of the one that somebody has.
         """
         path = self.log.path(version, scheme)
         doubt: TiltyardError | None = None
@@ -206,6 +244,7 @@ class Landing:
                 return Landed(doubtful=doubt is not None)
             except AlreadyExists as error:
                 doubt = error
+                self.log.read_ahead(version, version + ahead, scheme)
             except StorageError as error:
                 if not error.maybe_applied and doubt is None:
                     raise

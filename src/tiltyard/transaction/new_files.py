@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from typing import Final, Protocol, TypeVar
 
 import xxhash
@@ -19,7 +20,7 @@ from tiltyard.format.digests import DIGESTS, Digest, decode_digests, digest, enc
 from tiltyard.format.fields import is_blob_v2
 from tiltyard.format.manifest import Manifest
 from tiltyard.format.values import DataFile, DataFragment, IndexFile
-from tiltyard.interfaces import ObjectStore, SeesFiles
+from tiltyard.interfaces import ObjectStore, SeesFiles, SendsAtOnce, ask_at_once
 from tiltyard.transaction.footprint import fragments_of
 from tiltyard.transaction.operations import (
     Append,
@@ -220,6 +221,8 @@ _LOCAL_PART: Final = 1024**2
 """Fits the processor's cache, so that what was read is hashed from there."""
 _REMOTE_PART: Final = 16 * 1024**2
 """Where each request takes a while, fewer of them."""
+_PARTS_AT_ONCE: Final = 4
+"""Parts of one file that are read at a time."""
 
 
 def is_remote(store: ObjectStore) -> bool:
@@ -236,6 +239,13 @@ def digest_of(store: ObjectStore, path: str) -> Digest:
     """
     part = _REMOTE_PART if is_remote(store) else _LOCAL_PART
     found, size = xxhash.xxh3_128(), 0
+    if isinstance(store, SendsAtOnce):
+        size = store.head(path).size
+        starts = list(range(0, size, part))
+        for batch in (starts[place : place + _PARTS_AT_ONCE] for place in range(0, len(starts), _PARTS_AT_ONCE)):
+            for data in ask_at_once(store, [partial(store.get_range, path, start, part) for start in batch]):
+                found.update(data)
+        return Digest(size, found.hexdigest())
     while True:
         data = store.get_range(path, size, part)
         found.update(data)

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from tiltyard.errors import ContentionError, Winner
+from tiltyard.errors import ContentionError, CorruptTable, HistoryUnavailable, NotFound, Winner
 from tiltyard.format.manifest import Manifest
 from tiltyard.format.manifest_file import ManifestFile
 from tiltyard.format.names import Scheme
 from tiltyard.interfaces import QueuePlace
+from tiltyard.transaction.looks import Look
 from tiltyard.transaction.new_files import Taken
 from tiltyard.transaction.rebaser import Rebaser
+from tiltyard.transaction.resolve import unreadable
 from tiltyard.transaction.transaction import Transaction
 
 
@@ -74,6 +77,8 @@ class Race:
     attempts: int = 0
     confirmed: bool = False
     """Whether the version we read was found to be the one that is there."""
+    look: Look | None = None
+    """The last look that our version goes on from, where a look is good for a while."""
     seen: int = 0
     """The head when we last looked."""
     newest: int = 0
@@ -109,6 +114,17 @@ class Race:
             seconds=seconds,
             rows=self.counts,
         )
+
+    @contextmanager
+    def reading(self, version: int, head: int) -> Iterator[None]:
+        """What a version in between names must be there and sound as well."""
+        try:
+            yield
+        except (NotFound, CorruptTable) as error:
+            raise self.unreadable(version, head, str(error)) from error
+
+    def unreadable(self, version: int, head: int, why: str) -> HistoryUnavailable:
+        return unreadable(version, head, self.transaction.read_version, why)
 
     def contention(self, uri: str, seconds: float) -> ContentionError:
         """The error after the last attempt that the caller allowed."""

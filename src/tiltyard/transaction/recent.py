@@ -6,6 +6,7 @@ A leader leaves it beside the queue for the next one. It is advice: whoever find
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -24,6 +25,8 @@ from tiltyard.transaction.transaction import Transaction
 from tiltyard.transaction.verify import PARENT, check_not_done, marks_in, transaction_id
 
 _CHECK_LENGTH: Final = 16
+MOST_KEPT: Final = 3
+"""Versions that are kept whole: each names all fragments."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,25 +89,38 @@ class NotedVersion:
 class RecentVersions:
     """A run of versions without a gap, the newest last. Threads may share one: a new run takes the place of the old.
 
-    Most commits are made by a writer who is alone, and nobody asks. So what is noted is looked at when somebody does.
+    Most commits are made by a writer who is alone, and nobody asks. So what is noted is looked at when somebody does. With ``keeps`` the
+    last of them are kept whole, for others in this process.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, keeps: bool = False) -> None:
         self._seen: tuple[Seen, ...] = ()
         self._noted: tuple[NotedVersion, ...] = ()
+        self._lock = threading.RLock()
+        self.keeps = keeps
+        self._kept: tuple[CreatedVersion, ...] = ()
+
+    def kept(self, version: int) -> CreatedVersion | None:
+        """A version that somebody in this process made or read a moment ago."""
+        return next((created for created in self._kept if created.manifest.version == version), None)
 
     def note(self, created: CreatedVersion, below: ManifestFile | None) -> None:
         """Adds a version that was read or made. Where it does not go on from the last, those may be of a table that is no more."""
-        noted, before = NotedVersion.of(created, below), self._noted[-LONGEST_WINDOW:]
-        # A version may be large: of those it was put on, only the first of a run is needed.
-        self._noted = (*before, replace(noted, below=None) if before and before[-1].version == noted.version - 1 else noted)
+        noted = NotedVersion.of(created, below)
+        with self._lock:
+            if self.keeps:
+                self._kept = (created, *self._kept[: MOST_KEPT - 1])
+            before = self._noted[-LONGEST_WINDOW:]
+            # A version may be large: of those it was put on, only the first of a run is needed.
+            self._noted = (*before, replace(noted, below=None) if before and before[-1].version == noted.version - 1 else noted)
 
     @property
     def _run(self) -> tuple[Seen, ...]:
-        pending, self._noted = self._noted, ()
-        for noted in pending:
-            self._add(noted)
-        return self._seen
+        with self._lock:
+            pending, self._noted = self._noted, ()
+            for noted in pending:
+                self._add(noted)
+            return self._seen
 
     @_run.setter
     def _run(self, run: tuple[Seen, ...]) -> None:
@@ -114,6 +130,8 @@ class RecentVersions:
         known = next((seen for seen in self._seen if seen.version == noted.version), None)
         if known is not None and known.made_by[0] == noted.transaction.uuid:
             return
+        if known is None and self._seen and noted.version < self._seen[0].version and self.keeps:
+            return  # from somebody in this process who is slow
         seen, below = Seen.of(noted), noted.below
         run = self._seen if self._seen and seen.follows(self._seen[-1]) else ()
         if not run and below is not None and (maker := transaction_id(below)):
@@ -123,8 +141,11 @@ class RecentVersions:
     def learn(self, data: bytes) -> None:
         """Takes over what a leader left, if it goes further than what is known here."""
         check, body = data[:_CHECK_LENGTH], data[_CHECK_LENGTH:]
-        if not body or xxhash.xxh3_64_hexdigest(body).encode() != check:
-            return
+        if body and xxhash.xxh3_64_hexdigest(body).encode() == check:
+            with self._lock:
+                self._learn(body)
+
+    def _learn(self, body: bytes) -> None:
         run, told = self._run, list[Seen]()
         for line in reversed(body.split(b"\n")):
             seen = _decode(line)

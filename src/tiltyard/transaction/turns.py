@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING, Final
 from tiltyard.errors import AlreadyCommitted, ConflictError, CorruptTable, OutcomeUnknown, StorageError, TiltyardError
 from tiltyard.format.flags import Feature
 from tiltyard.format.manifest_file import ManifestFile
-from tiltyard.interfaces import NOT_TAKEN, CommitQueue, Offer, QueuePlace, SeesFiles
+from tiltyard.interfaces import NOT_TAKEN, CarriesVersions, CommitQueue, Offer, QueuePlace, SeesFiles, SharesMemory
 from tiltyard.transaction import observers
 from tiltyard.transaction.backoff import RetryPolicy
 from tiltyard.transaction.group import can_be_taken_along, is_made_by, made_by
+from tiltyard.transaction.log import CreatedVersion
 from tiltyard.transaction.new_files import new_files
 from tiltyard.transaction.race import CommitResult, Race
-from tiltyard.transaction.recent import AlreadyThereError, Seen, judge
+from tiltyard.transaction.recent import AlreadyThereError, RecentVersions, Seen, judge
 from tiltyard.transaction.rules import Outcome
 from tiltyard.transaction.transaction import Transaction
 from tiltyard.transaction.verify import PARENT, marks_in, transaction_id, with_parent
@@ -69,7 +70,8 @@ class Turns:
         if not place.join(name, data):
             return None
         clock = self.committer.runtime.clock
-        until = clock.monotonic() + (NO_PATIENCE if place.hangs else PATIENCE)
+        slowness = self.queue.slowness if isinstance(self.queue, SharesMemory) else 1.0
+        until = clock.monotonic() + slowness * (NO_PATIENCE if place.hangs else PATIENCE)
         if policy.deadline is not None:
             until = min(until, race.started + policy.deadline)
         while True:
@@ -100,7 +102,8 @@ class Turns:
             return "", b""  # met again, and told of, when we commit it ourselves
         assert race.taken is not None  # who brings files of others commits alone
         transaction = race.taken.added_to(transaction, race.head.manifest)
-        race.announced[transaction.file_name] = None
+        if not self.committer.recent.keeps:  # else it is the leader who announces it
+            race.announced[transaction.file_name] = None
         return transaction.file_name, with_parent(transaction, race.head).to_bytes()
 
     def _next_version(self) -> int:
@@ -114,28 +117,38 @@ class Turns:
         """The result of a commit that somebody else made for us; None if the version is not that one."""
         committer = self.committer
         try:
-            file, maker = self._found_in(version, race)
+            file, maker = self._found_in(version, race, place)
         except TiltyardError:
             return None  # our own commit will find it, or say what is wrong
         if file is None:
             return None
         committer.recent.learn(place.told())
-        race.attempts = 1
+        race.attempts, race.look = 1, None  # whoever made the version has a later one
         window = committer.recent.since(race.head.manifest.version, transaction_id(race.head), version, maker)
         _rebased_over(race, window[:-1] if window else ())
         committer.remove_announced(race)
         return committer.result(race, file)
 
-    def _found_in(self, version: int, race: Race) -> tuple[ManifestFile | None, str]:
+    def _found_in(self, version: int, race: Race, place: QueuePlace) -> tuple[ManifestFile | None, str]:
         """A version that has our transaction, and whose it is; None if it has not."""
         log, mine = self.committer.log, race.transaction.uuid
-        with suppress(CorruptTable):  # a new index has the transaction lie elsewhere
-            file, heading = log.after_append(version, race.scheme, race.head)
-            if is_made_by(heading, mine):
-                return file, heading.uuid
-        created = log.committed(version, race.scheme, lazily=True)
+        created = self.committer.recent.kept(version)
+        if created is None and not isinstance(place, CarriesVersions):
+            with suppress(CorruptTable):  # a new index has the transaction lie elsewhere
+                file, heading = log.after_append(version, race.scheme, race.head)
+                if is_made_by(heading, mine):
+                    return file, heading.uuid
+        if created is None:
+            created = self._read(race, place, version, lazily=True)
         self.committer.vet(created.file)
         return created.file if mine in made_by(created.transaction) else None, created.transaction.uuid
+
+    def _read(self, race: Race, place: QueuePlace, version: int, *, lazily: bool = False) -> CreatedVersion:
+        """A version, if it can be from what its maker left on this machine."""
+        log = self.committer.log
+        if isinstance(place, CarriesVersions) and (data := place.carried(log.path(version, race.scheme))):
+            log.take(version, race.scheme, data)
+        return log.committed(version, race.scheme, lazily=lazily)
 
     def skip_ahead(self, race: Race, place: QueuePlace) -> None:
         """Goes over versions by what the last leader left of them, where new rows can go over all. The loop does the rest, if any."""
@@ -145,16 +158,22 @@ class Turns:
         recent = committer.recent
         recent.learn(place.told())
         head = recent.newest()
-        if head is None or head.version < below.manifest.version + (0 if below.partial else 2):
+        if head is None:
+            return
+        if race.look is None and head.version == below.manifest.version and not below.partial:
+            race.look = committer.looks.along(recent, below)
+        kept = recent.kept(head.version)
+        at_hand = kept is not None or isinstance(place, CarriesVersions)
+        if head.version < below.manifest.version + (0 if below.partial else 2 - at_hand):
             return
         window = recent.since(below.manifest.version, transaction_id(below), head.version, head.made_by[0])
         with suppress(TiltyardError, AlreadyThereError):
             if window is None or not judge(race.transaction, window, {}, {}):
                 return
-            there = committer.log.committed(head.version, race.scheme)
+            there = self._read(race, place, head.version) if kept is None else kept
             if there.transaction.uuid == head.made_by[0] and there.manifest.fields == below.manifest.fields:
                 committer.vet(there.file)
-                race.head, race.confirmed = there.file, True
+                race.head, race.confirmed, race.look = there.file, True, committer.looks.along(recent, there.file)
                 _rebased_over(race, window)
 
     # ---- leading ---------------------------------------------------------------------------------------------------------------
@@ -196,7 +215,16 @@ def _rebased_over(race: Race, window: Sequence[Seen]) -> None:
         observers.rebased(race.transaction, attempts=race.attempts, theirs=seen.winner, verdict=Outcome.COMPATIBLE)
 
 
-def answer(place: QueuePlace, members: Sequence[Transaction], version: int = NOT_TAKEN) -> None:
+def answer(
+    race: Race, recent: RecentVersions, members: Sequence[Transaction], version: int = NOT_TAKEN, made: tuple[str, bytes] | None = None
+) -> None:
+    """Tells members what became of them, and whoever leads next where things stand; ``made`` is the version as a path and its bytes."""
+    place = race.place
+    if place is None:
+        return  # went on alone
+    if made is not None and isinstance(place, CarriesVersions):
+        place.carry(*made)
+    place.tell(recent.encoded())
     for member in members:
         place.answer(member.uuid, version)
 

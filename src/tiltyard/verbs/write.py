@@ -223,7 +223,8 @@ def append_rows(
                 rows = passing[0].noting(rows)
             # One that an earlier append left may not know the base yet.
             dataset = partial(appending.dataset_at, access) if target is None else partial(open_dataset, access)
-            return write_into(access, rows, match.fields, data_version, partial(dataset, manifest.version), how.limits, target)
+            version = partial(dataset, manifest.version)
+            return write_into(access, rows, match.fields, data_version, version, how.limits, target, later=True)
 
         keys: WrittenKeys | None = AnyKeys() if key is not None else None
         if checked is not None and isinstance(source.rows, pa.Table):  # before anything is written

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from tiltyard.errors import (
@@ -19,12 +19,13 @@ from tiltyard.errors import (
 from tiltyard.format.manifest import Manifest, decode_indices
 from tiltyard.format.manifest_file import ManifestFile
 from tiltyard.format.names import Scheme, all_versions
-from tiltyard.interfaces import CommitHandler, Runtime
+from tiltyard.interfaces import CommitHandler, CommitQueue, Runtime
 from tiltyard.testing.faults import Fault
 from tiltyard.transaction.backoff import RetryPolicy
 from tiltyard.transaction.commit import Committer
 from tiltyard.transaction.footprint import SINGLETONS
 from tiltyard.transaction.log import TRANSACTIONS, VERSIONS, VersionLog
+from tiltyard.transaction.looks import LONGER
 from tiltyard.transaction.operations import ReserveFragments
 from tiltyard.transaction.transaction import Transaction
 from tiltyard_proofs.simulator.index_intentions import build, index_path
@@ -70,32 +71,41 @@ class Means:
     runtime: Runtime
     handler: CommitHandler
     make_committer: MakeCommitter = real_committer
-    retries: int = RETRIES
+    retries: int | None = RETRIES
     executions: int = 3
     """How often an intention is worked out anew after a conflict that allows it."""
-    made: Manifest | None = None
+    made: ManifestFile | None = None
     """The version committed last."""
+    look_seconds: float = 0.0
+    queue: CommitQueue | None = None
+    _warm: Committer | None = field(default=None, repr=False)
 
     def committer(self) -> Committer:
-        return self.make_committer(_SharedLog(self.store, self.world), self.handler, self.runtime)
+        """A new one; where looks are good for a while or there is a queue, the same as before, which remembers things."""
+        if self._warm is None:
+            made = self.make_committer(_SharedLog(self.store, self.world), self.handler, self.runtime)
+            if not self.look_seconds and self.queue is None:
+                return made
+            self._warm = replace(made, look_seconds=self.look_seconds, queue=self.queue)
+        return self._warm
 
 
 # ---- writers ---------------------------------------------------------------------------------------------------------------
 
 
 def write(means: Means, intentions: Sequence[Intention]) -> None:
-    """Carries out one intention after the other, each on the newest version it can see."""
+    """Carries out one intention after the other, each on the newest version it can see, or first on the one it made."""
     for wanted in intentions:
-        for _ in range(means.executions):
-            if not _carry_out(means, wanted):
+        for execution in range(means.executions):
+            if not _carry_out(means, wanted, means.made if means.look_seconds and not execution else None):
                 break
 
 
-def _carry_out(means: Means, wanted: Intention) -> bool:
+def _carry_out(means: Means, wanted: Intention, known: ManifestFile | None) -> bool:
     """Whether to try again on a newer version."""
     committer = means.committer()
     try:
-        read = open_latest(means)
+        read = open_latest(means) if known is None else (known, SCHEME)
     except (StorageError, NotFound):
         return True
     if wanted.kind == "compact":
@@ -144,7 +154,7 @@ def commit(means: Means, committer: Committer, wanted: Intention, made: Built, r
         attempt.outcome, attempt.error = "refused", error.kind
         return "over"
     attempt.outcome, attempt.version = "committed", result.version
-    means.made = made_file.manifest
+    means.made = made_file
     means.world.acknowledged = max(means.world.acknowledged, result.version)
     return "done"
 
@@ -158,7 +168,7 @@ def compact(means: Means, committer: Committer, read: tuple[ManifestFile, Scheme
     said = commit(means, committer, Intention("reserve"), reserved, *read)
     if said != "done":
         return said == "again"
-    number = means.made.max_fragment_id if means.made is not None else None
+    number = means.made.manifest.max_fragment_id if means.made is not None else None
     assert number is not None
     made = build(view, replace(wanted, number=number))
     return made is not None and commit(means, means.committer(), wanted, made, *read) == "again"
@@ -181,15 +191,24 @@ def clean(means: Means, older_than: float) -> None:
 
 def _clean_once(means: Means, log: VersionLog, older_than: float) -> None:
     names = all_versions(means.store.names(VERSIONS))
+    seen = means.runtime.clock.monotonic()
     files = {one.version: _manifest(means, log.path(one.version, one.scheme)) for one in names}
     now, latest = means.runtime.clock.now().timestamp(), names[-1].version
     old = [one for one in names if one.version not in (latest, TAGGED) and now - _written(files[one.version].manifest) > older_than]
     gone = {one.version for one in old}
     kept = {path for version, file in files.items() if version not in gone for path in files_of(file.manifest)}
+    outlast_looks(means, seen)
     for one in old:
         means.store.delete(log.path(one.version, one.scheme))
     for path in sorted({path for version in gone for path in files_of(files[version].manifest)} - kept):
         means.store.delete(path)
+
+
+def outlast_looks(means: Means, seen: float) -> None:
+    """As a cleanup does: waits until nobody relies on a look from before the versions were seen."""
+    clock = means.runtime.clock
+    while clock.monotonic() < seen + LONGER * means.look_seconds:
+        clock.sleep(means.look_seconds / 4)
 
 
 def _manifest(means: Means, path: str) -> ManifestFile:

@@ -15,6 +15,7 @@ from tiltyard.interfaces import Runtime
 from tiltyard.storage.handlers import ConditionalPutHandler
 from tiltyard.testing.clocks import ManualClock, SeededRandomness
 from tiltyard.transaction.footprint import SINGLETONS
+from tiltyard.transaction.group import made_by
 from tiltyard.transaction.log import TRANSACTIONS, VERSIONS
 from tiltyard.transaction.transaction import Transaction
 from tiltyard.verbs.engine.access import TableAccess
@@ -104,7 +105,8 @@ def _check_late(world: World, landing: Landing, transaction: Transaction, remove
     versions themselves nothing can be done about that.
     """
     attempt = world.attempts.get(transaction.uuid)
-    if attempt is None or attempt.outcome == "committed":
+    told = [world.attempts[uuid].outcome for uuid in made_by(transaction) if uuid in world.attempts]
+    if attempt is None or "committed" in told:
         raise Violation(f"P1: version {landing.version} was acknowledged, but made when {landing.head} was the head already")
     if attempt.outcome == "refused" and removed_by is None and not attempt.troubled:
         raise Violation(f"P2: version {landing.version} was made when {landing.head} was the head, refused and left behind")
@@ -115,9 +117,10 @@ def _check_late(world: World, landing: Landing, transaction: Transaction, remove
 def _transactions(history: dict[int, tuple[Landing, ManifestFile, Transaction]]) -> dict[str, int]:
     landed: dict[str, int] = {}
     for version, (_, _, transaction) in history.items():
-        if transaction.uuid in landed:
-            raise Violation(f"I7: transaction {transaction.uuid} made versions {landed[transaction.uuid]} and {version}")
-        landed[transaction.uuid] = version
+        for uuid in made_by(transaction):
+            if uuid in landed:
+                raise Violation(f"I7: transaction {uuid} made versions {landed[uuid]} and {version}")
+            landed[uuid] = version
     return landed
 
 
@@ -145,11 +148,14 @@ def _check_versions(world: World, history: dict[int, tuple[Landing, ManifestFile
     states = dict(world.states)
     highest = -1
     for version, (_, file, transaction) in history.items():
-        attempt = world.attempts[transaction.uuid]
+        attempt, state = world.attempts[transaction.uuid], states[version - 1]
         try:
-            if transaction.operation.name != attempt.operation.name:
-                raise Violation(f"P4: it was committed as {transaction.operation.name}")
-            states[version] = attempt.effect.on(states[version - 1], states.__getitem__)
+            for uuid in made_by(transaction):
+                attempt = world.attempts[uuid]
+                if transaction.operation.name != attempt.operation.name:
+                    raise Violation(f"P4: it was committed as {transaction.operation.name}")
+                state = attempt.effect.on(state, states.__getitem__)
+            states[version] = state
             _compare(world, file.manifest, states[version])
             highest = max(highest, _check_fragments(file.manifest, highest))
             _check_indices(world, file.manifest)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations_with_replacement
 from typing import Final
 
@@ -30,6 +30,11 @@ KINDS_OF: Final[Mapping[str, tuple[str, ...]]] = {
     "UpdateBases": ("add-base",),
 }
 """The intentions that lead to each operation. Clone makes a new table and meets nobody."""
+
+LONG: Final = 1e6
+"""Seconds: nobody cleans up, so a look stays good."""
+
+_MEANS: Final = ("row addresses", "stable row ids", "renames, unordered listings", "relying on a look", "in one queue")
 
 _OPERATION_OF: Final = {kind: operation for operation, kinds in KINDS_OF.items() for kind in kinds}
 _WITH_ROWS: Final = frozenset({"delete", "update", "update-columns", "merge", "compact", "replace", "index"})
@@ -58,18 +63,19 @@ def pairs() -> Iterator[Pair]:
     """All pairs of the fourteen operations. Both orders are among the interleavings of a pair, so each pair stands here once."""
     for first, second in combinations_with_replacement(_OPERATION_OF, 2):
         for number, (words, one, two) in enumerate(_variants(first, second)):
-            for stable in (False, True):
-                yield _pair(first, second, words, one, two, stable, plain=True)
-            if number == 0:
-                yield _pair(first, second, words, one, two, False, plain=False)
+            for means in _MEANS if number == 0 else _MEANS[:2]:
+                yield _pair(first, second, words, one, two, means)
 
 
-def _pair(first: str, second: str, words: str, one: Intention, two: Intention, stable: bool, *, plain: bool) -> Pair:
-    kind = Kind(stable, "merge" in (first, second), True, bool({first, second} & _LOGGED))
+def _pair(first: str, second: str, words: str, one: Intention, two: Intention, means: str) -> Pair:
+    kind = Kind(means == "stable row ids", "merge" in (first, second), True, bool({first, second} & _LOGGED))
     parts = (Part("A", "pinned", (one,)), Part("B", "pinned", (two,)))
-    handler = ConditionalPutHandler.name if plain else RenameHandler.name
-    means = "stable row ids" if stable else "row addresses" if plain else "renames, unordered listings"
-    scenario = Scenario(kind, parts, handler, ordered=plain, shared_time=False)
+    plain = means != "renames, unordered listings"
+    scenario = Scenario(kind, parts, ConditionalPutHandler.name if plain else RenameHandler.name, ordered=plain, shared_time=False)
+    if means in ("relying on a look", "in one queue"):
+        scenario = replace(scenario, look_seconds=LONG)
+    if means == "in one queue":
+        scenario = replace(scenario, queued=frozenset({0, 1}))
     return Pair((_OPERATION_OF[first], _OPERATION_OF[second]), f"{first} and {second}: {words}; {means}", scenario)
 
 

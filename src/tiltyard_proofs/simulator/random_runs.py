@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from random import Random
 from typing import Final
 
@@ -34,6 +35,7 @@ LATEST_FAULT: Final = 24
 AROUND_THE_CREATE: Final = (5, 6, 7, 8)
 """Numbers of the calls that matter most in a commit nobody disturbs."""
 CLEANUP_AGES: Final = (0.0, 0.0, 0.005, 0.02, 0.05)
+LOOK_SECONDS: Final = (0.02, 0.05, 0.1)
 JUMPS: Final = (-3600.0, -1.0, 1.0, 3600.0)
 
 _WEIGHTS: Final = {
@@ -68,14 +70,46 @@ def scenario_of(seed: int) -> Scenario:
     parts.append(Part("compactor", "writer", (_compaction(random),)))
     parts.append(Part("cleaner", "cleaner", older_than=random.choice(CLEANUP_AGES)))
     parts.append(Part("reader", "reader"))
-    return Scenario(
+    together = tuple(_with_faults(random, parts))
+    scenario = Scenario(
         kind,
-        tuple(_with_faults(random, parts)),
+        together,
         RenameHandler.name if random.random() < 0.25 else ConditionalPutHandler.name,
         ordered=random.random() < 0.7,
         jumps={random.randrange(100): random.choice(JUMPS)} if random.random() < 0.15 else {},
         seed=seed,
     )
+    return _queued(_with_looks(scenario, Random(f"looks {seed}")), writers, Random(f"queue {seed}"))
+
+
+def _queued(scenario: Scenario, writers: int, random: Random) -> Scenario:
+    """In a third of the runs two or more writers are one process; in a third of these, they do not wait for each other for long."""
+    if random.random() >= 1 / 3:
+        return scenario
+    together = random.sample(range(writers), random.choice((2, 3, writers)))
+    parts = tuple(_appending(part, number, random) if number in together else part for number, part in enumerate(scenario.parts))
+    impatient = frozenset(together) if random.random() < 1 / 3 else frozenset()
+    return replace(scenario, parts=parts, queued=frozenset(together), impatient=impatient)
+
+
+def _appending(part: Part, number: int, random: Random) -> Part:
+    """Half of what a writer in a queue wants is to add rows, which others can commit for him."""
+    wanted = tuple(
+        Intention("append", (300 + 10 * number + place,)) if random.random() < 0.5 else intention
+        for place, intention in enumerate(part.intentions)
+    )
+    return replace(part, intentions=wanted)
+
+
+def _with_looks(scenario: Scenario, random: Random) -> Scenario:
+    """A third of the runs rely on looks. On the stores where that is done, no listing lags behind."""
+    if random.random() >= 1 / 3:
+        return scenario
+    parts = tuple(
+        replace(part, faults={place: fault for place, fault in part.faults.items() if fault is not Fault.STALE_LISTING})
+        for part in scenario.parts
+    )
+    return replace(scenario, parts=parts, ordered=True, look_seconds=random.choice(LOOK_SECONDS))
 
 
 def _compaction(random: Random) -> Intention:

@@ -9,12 +9,14 @@ from typing import Literal
 
 from tiltyard.interfaces import CommitHandler
 from tiltyard.storage.handlers import ConditionalPutHandler, RenameHandler
+from tiltyard.storage.thread_queue import ThreadQueue
 from tiltyard.testing.clocks import SeededRandomness
 from tiltyard.testing.faults import Fault
 from tiltyard_proofs.simulator.actors import RETRIES, MakeCommitter, Means, Reading, clean, read_twice, real_committer, write, write_pinned
 from tiltyard_proofs.simulator.checks import check_run
 from tiltyard_proofs.simulator.intentions import Intention
 from tiltyard_proofs.simulator.model import Violation
+from tiltyard_proofs.simulator.queueing import ActorQueue
 from tiltyard_proofs.simulator.stepping import Actor, Choose, Step, SteppedStore, Time, Turns, runtime_of
 from tiltyard_proofs.simulator.template import Kind, Template, template
 from tiltyard_proofs.simulator.world import Attempt, World
@@ -55,6 +57,12 @@ class Scenario:
     seed: int = 0
     retries: int = RETRIES
     executions: int = 3
+    look_seconds: float = 0.0
+    """For so long writers rely on a look; needs ``shared_time``, and a cleaner that lets longer than this go by."""
+    queued: frozenset[int] = frozenset()
+    """Numbers of the parts that are one process: its writers meet in a queue."""
+    impatient: frozenset[int] = frozenset()
+    """Those among them who may stop waiting at any time, as for a leader that hangs."""
 
 
 @dataclass(slots=True)
@@ -95,9 +103,10 @@ def run(scenario: Scenario, choose: Choose, make_committer: MakeCommitter = real
     time = Time()
     actors: list[Actor] = []
     cleaner = None
+    queue = ThreadQueue()
     for number, part in enumerate(scenario.parts):
         actor = Actor(number, part.name, lambda: None, time if scenario.shared_time else Time(), part.faults)
-        means = _means(base, world, turns, actor, scenario, make_committer)
+        means = _means(base, world, turns, actor, scenario, make_committer, queue)
         actor.body = _body(part, means, readings)
         actors.append(actor)
         cleaner = number if part.role == "cleaner" else cleaner
@@ -127,14 +136,21 @@ def _jumping(choose: Choose, turns: Turns, time: Time, jumps: Mapping[int, float
     return jumping
 
 
-def _means(base: Template, world: World, turns: Turns, actor: Actor, scenario: Scenario, make_committer: MakeCommitter) -> Means:
+def _means(
+    base: Template, world: World, turns: Turns, actor: Actor, scenario: Scenario, make_committer: MakeCommitter, queue: ThreadQueue
+) -> Means:
     store = SteppedStore(world.store, turns, actor, world.store.stale_names)
     store.ordered = scenario.ordered
     runtime = runtime_of(turns, actor, f"{scenario.seed} {actor.number}")
     handler: CommitHandler = ConditionalPutHandler()
     if scenario.handler == RenameHandler.name:
         handler = RenameHandler(SeededRandomness(f"{scenario.seed} {actor.number} rename"))
-    return Means(base.head, world, actor, store, runtime, handler, make_committer, scenario.retries, scenario.executions)
+    means = Means(base.head, world, actor, store, runtime, handler, make_committer, scenario.retries, scenario.executions)
+    means.look_seconds = scenario.look_seconds
+    if actor.number in scenario.queued:
+        means.retries, means.queue = None, ActorQueue(queue, turns, actor)  # who counts his retries commits alone
+        actor.impatient = actor.number in scenario.impatient
+    return means
 
 
 def _body(part: Part, means: Means, readings: list[Reading]) -> Callable[[], None]:

@@ -33,6 +33,8 @@ OUTAGES: Final = (3, 8)
 """For how many calls in a row a store is overloaded: one that the commit loop sits out, and one that it gives up on."""
 
 SLEEP: Final = "sleep"
+QUEUE: Final = "queue"
+"""What an actor does in the queue of its process, which all in it see at once and nobody else does."""
 SILENT: Final = frozenset({SLEEP, "sync"})
 """Calls whose effect nobody else can see."""
 
@@ -51,6 +53,8 @@ def commute(one: Call, two: Call) -> bool:
     """Whether two calls of different actors give the same answers and leave the same store in either order."""
     if one.method in SILENT or two.method in SILENT:
         return True
+    if QUEUE in (one.method, two.method):
+        return one.method != two.method
     first, second = one.method in WRITES, two.method in WRITES
     if not first and not second:
         return True
@@ -105,6 +109,9 @@ class Actor:
     """By the number of his call, counted from 0."""
     pending: Call = NO_CALL
     waiting: bool = False
+    blocked: Callable[[], bool] | None = None
+    """Whether he waits for somebody to call him; he is chosen all the same when all others wait, too, or when he is impatient."""
+    impatient: bool = False
     dead: bool = False
     calls: int = 0
     unavailable: int = 0
@@ -231,6 +238,7 @@ class Turns:
         waiting = [one for one in self.actors if one.waiting]
         if not waiting:
             return None
+        waiting = [one for one in waiting if one.blocked is None or one.impatient or not one.blocked()] or waiting
         chosen = None
         if not self.cut_short:
             self.endless = len(self.schedule) >= MOST_STEPS

@@ -6,11 +6,12 @@ from typing import Any
 import pytest
 
 from tiltyard.interfaces import CommitHandler, ObjectStore, Runtime
+from tiltyard.transaction import commit
 from tiltyard.transaction import rebaser as carrier
 from tiltyard.transaction.commit import Committer
 from tiltyard.transaction.log import VersionLog
 from tiltyard.transaction.resolve import Compatible, Incompatible, resolve
-from tiltyard_proofs.simulator import describe, run_seed, shrink
+from tiltyard_proofs.simulator import actors, describe, run_seed, shrink
 from tiltyard_proofs.simulator.actors import MakeCommitter, real_committer
 
 SEEDS = range(400)
@@ -68,6 +69,20 @@ def test_a_resolver_that_says_yes_to_everything(monkeypatch: pytest.MonkeyPatch)
 
 def test_a_resolver_that_never_says_incompatible(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(carrier, "resolve", _never_incompatible(resolve))
+    seed, words, _ = first_failure()
+    print(seed, words)
+    assert "BROKEN" in words
+
+
+def test_a_cleaner_that_does_not_wait_for_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(actors, "outlast_looks", lambda means, seen: None)
+    seed, words, _ = first_failure()
+    print(seed, words)
+    assert "was acknowledged, but made when" in words
+
+
+def test_a_leader_that_leaves_its_members_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(commit, "fold", lambda leader, members: leader)
     seed, words, _ = first_failure()
     print(seed, words)
     assert "BROKEN" in words

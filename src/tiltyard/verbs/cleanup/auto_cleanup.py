@@ -71,7 +71,8 @@ def clean_up_when_due(access: TableAccess, main: TableAccess, config: Mapping[st
         schedule = schedule_of(config)
         if schedule is None or not schedule.is_due(version):
             return
-        report = cleanup_table(access, main, version, Policy(schedule.older_than, schedule.retain_versions))
+        policy = Policy(schedule.older_than, schedule.retain_versions)
+        report = cleanup_table(access, main, version, policy, patient=False)  # nobody expects a commit to wait
     except TiltyardError as error:
         _log.warning("automatic cleanup of %s after version %s did not happen: %s", access.store.uri, version, error)
     else:

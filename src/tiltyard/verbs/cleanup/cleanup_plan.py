@@ -20,6 +20,7 @@ from tiltyard.format.fragments import files_named
 from tiltyard.format.manifest import Manifest, decode_indices
 from tiltyard.format.manifest_file import ManifestFile, decode_manifest_file
 from tiltyard.format.names import VersionName, parse_manifest_name, parse_transaction_name
+from tiltyard.interfaces import ObjectInfo
 from tiltyard.transaction.group import made_by
 from tiltyard.transaction.log import TRANSACTIONS, VERSIONS
 from tiltyard.transaction.new_files import new_files
@@ -115,8 +116,8 @@ class Survey:
 
     groups: dict[str, Group]
     versions: list[VersionName]
-    sizes: dict[str, int]
-    """Of manifests, by path."""
+    manifests: dict[str, ObjectInfo]
+    """Files of versions, by path."""
     now: datetime
 
     @property
@@ -152,8 +153,8 @@ class Claims:
 def take_survey(access: TableAccess) -> Survey:
     groups = _listed(access)
     access.head()
-    sizes = {info.path: info.size for info in access.store.list(VERSIONS)}
-    return Survey(groups, access.log.versions(), sizes, access.runtime.clock.now())
+    manifests = {info.path: info for info in access.store.list(VERSIONS)}
+    return Survey(groups, access.log.versions(), manifests, access.runtime.clock.now())
 
 
 def add_late_files(access: TableAccess, survey: Survey, names: Collection[str]) -> None:

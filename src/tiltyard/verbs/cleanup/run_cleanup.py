@@ -11,13 +11,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from tiltyard.errors import ContentionError, NotFound
 from tiltyard.format.names import VersionName
 from tiltyard.interfaces import HasDirectories, ObjectStore
 from tiltyard.transaction.log import TRANSACTIONS
+from tiltyard.transaction.looks import LONGER, look_seconds
 from tiltyard.transaction.operations import Restore
 from tiltyard.transaction.transaction import Heading
 from tiltyard.verbs.cleanup.abandoned_files import TREE, Leftover, leftovers
@@ -50,6 +51,11 @@ LOOKS: Final = 100
 
 AT_ONCE: Final = 16
 """Files that are deleted at a time: on an object store each takes a while."""
+
+YOUNG: Final = timedelta(minutes=1)
+"""Versions that the store made at least so long before the latest were seen by every writer who relies on a look."""
+CLOCKS_DIFFER: Final = timedelta(hours=1)
+"""No clock of a cleaner is further ahead of its store's."""
 
 EMPTIED: Final = ("_indices/", "_deletions/", "_refs/", "_tiltyard/", TREE)
 """Where directories come and go. Others every commit needs."""
@@ -117,7 +123,14 @@ def deletions(store: ObjectStore, paths: Sequence[str]) -> Iterator[None]:
 
 
 def cleanup_table(
-    access: TableAccess, main: TableAccess, own: int, policy: Policy, *, dry_run: bool = False, progress: Progress | None = None
+    access: TableAccess,
+    main: TableAccess,
+    own: int,
+    policy: Policy,
+    *,
+    dry_run: bool = False,
+    progress: Progress | None = None,
+    patient: bool = True,
 ) -> CleanupReport:
     """Cleans up one line of history.
 
@@ -128,8 +141,10 @@ def cleanup_table(
         policy: what may go.
         dry_run: only says what would go.
         progress: is told how far it is.
+        patient: whether to wait, on stores where writers rely on looks for a while, until nobody takes a number that goes for free; else
+            versions that are too young for that stay.
     """
-    work = _Work(access, main, own, policy)
+    work = _Work(access, main, own, policy, patient)
     if not dry_run:
         work.carry_out(progress or (lambda done, total: None))
     return work.report(dry_run)
@@ -141,7 +156,10 @@ class _Work:
     main: TableAccess
     own: int
     policy: Policy
+    patient: bool
     survey: Survey = field(init=False)
+    seen: float = field(init=False)
+    """When all versions of the survey were there, by the clock that nobody sets."""
     records: CleanupRecords = field(init=False)
     begin: int = field(init=False)
     kept: dict[int, list[str]] = field(init=False)
@@ -156,10 +174,13 @@ class _Work:
     def __post_init__(self) -> None:
         access, policy = self.access, self.policy
         self.survey = take_survey(access)
+        self.seen = access.runtime.clock.monotonic()
         self.attempts = list(old_attempts(access, self.survey.now, policy.grace if policy.older_than is None else policy.older_than))
         self.leftovers = list(leftovers(access, self.main, self.survey.now, policy.grace))
         self.records = CleanupRecords.of(access, self.survey.head)
         self.begin = line_begins(access, self.survey, policy, self.records.floor)
+        if not self.patient and self._look_seconds:
+            self.begin = min([self.begin, *(name.version for name in self.survey.versions if self._is_young(name))])
         self.kept = kept_versions(access, self.main, policy, self.own)
         self.going = {
             version.version: version
@@ -169,11 +190,35 @@ class _Work:
         self.claims = claims_of(access, self.main, self.survey, self.going, policy.ignored)
         self.claims.committed.update(self.records.committed)
         add_late_files(access, self.survey, self.claims.left)
-        drain = min(DRAIN, policy.grace)
-        refused = self.records.refused_for_long(self.survey.now, drain)
+        refused = self.records.refused_for_long(self.survey.now, self._drain)
         add_announced(access, self.survey, self.claims, policy, refused, groups_of(self.records.files))
         for version in self.claims.restoring:
             self._keep(version, "being restored")
+
+    # ---- looks of writers ----------------------------------------------------------------------------------------------------
+
+    @property
+    def _look_seconds(self) -> float:
+        """For so long a writer may go on without seeing what we do."""
+        return LONGER * look_seconds(self.access.store)
+
+    @property
+    def _drain(self) -> timedelta:
+        return max(min(DRAIN, self.policy.grace), timedelta(seconds=self._look_seconds))
+
+    def _is_young(self, name: VersionName) -> bool:
+        """Whether a writer may not have seen a version yet, for all that the store's clock and ours say."""
+        pair = (name, self.survey.versions[-1])
+        mine, head = (self.survey.manifests.get(self.access.log.path(version.version, version.scheme)) for version in pair)
+        if mine is None or head is None:
+            return True
+        return head.modified - mine.modified < YOUNG and self.survey.now - mine.modified < CLOCKS_DIFFER
+
+    def _outlast_looks(self) -> None:
+        """Waits until each writer who goes on has seen the versions that go: till then it would take one's number for free."""
+        left = self.seen + self._look_seconds - self.access.runtime.clock.monotonic()
+        if self._look_seconds and left > 0 and any(map(self._is_young, self.going.values())):
+            self.access.runtime.clock.sleep(left)
 
     # ---- deciding ------------------------------------------------------------------------------------------------------------
 
@@ -203,7 +248,8 @@ class _Work:
         manifests = []
         for version, name in sorted(self.going.items()):
             path = self.access.log.path(version, name.scheme)
-            manifests.append(CleanedFile(path, "versions", self.survey.sizes.get(path, 0), "cleaned up by the policy"))
+            size = self.survey.manifests[path].size if path in self.survey.manifests else 0
+            manifests.append(CleanedFile(path, "versions", size, "cleaned up by the policy"))
         kept: dict[int, tuple[str, ...]] = {}
         for name in self.survey.versions:
             if name.version not in self.going:
@@ -221,12 +267,13 @@ class _Work:
         planned = [file.path for file in removed]
         # What is waited for now can go later; by then nobody could tell any more that it belonged to a version that went.
         recorded = [*planned, *(file.path for file in held if groups_of([file.path]) <= self.claims.left)]
-        now, drain = self.survey.now, min(DRAIN, self.policy.grace)
+        now, drain = self.survey.now, self._drain
         floor = self.begin if self.going else self.records.floor
         record = self.records.merged(floor, self.claims.owners, recorded if self.going else (), now, drain)
         journal = None if self.records.says(record) else Journal(self.access, record, self.records)
         if journal is not None:
             journal.begin()
+        self._outlast_looks()
         self._keep_referred()
         self._meet_newcomers()
         self._keep_digests()

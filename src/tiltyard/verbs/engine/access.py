@@ -21,6 +21,7 @@ from tiltyard.storage import Durability, address_of, lance_uri, open_store, queu
 from tiltyard.storage.handlers import ensure_usable, handler_for
 from tiltyard.transaction.commit import Committer
 from tiltyard.transaction.log import VersionLog
+from tiltyard.transaction.looks import look_seconds
 from tiltyard.transaction.new_files import FileDigests
 from tiltyard.transaction.transaction import Transaction
 from tiltyard.verbs.engine.digest_history import DigestHistory
@@ -66,8 +67,8 @@ class TableAccess:
 
     @cached_property
     def committer(self) -> Committer:
-        queue = None if self.outside is not None else queue_of(self.store)
-        return Committer(self.log, self.handler, self.runtime, WRITER, self.trusted, self.open_base, self.stamp, self.digests, queue)
+        made = (self.log, self.handler, self.runtime, WRITER, self.trusted, self.open_base, self.stamp, self.digests)
+        return Committer(*made) if self.outside is not None else Committer(*made, queue_of(self.store), look_seconds(self.store))
 
     @cached_property
     def verified(self) -> set[str]:

@@ -18,7 +18,7 @@ from tiltyard.format.fields import leaf_ids
 from tiltyard.format.safe_text import check_encodes, check_text
 from tiltyard.format.schema import BLOB_KEY
 from tiltyard.format.values import DataFile, DataFragment, Field
-from tiltyard.interfaces import Randomness
+from tiltyard.interfaces import Randomness, SendsAtOnce
 from tiltyard.options import FileLimits
 from tiltyard.transaction.new_files import is_remote
 from tiltyard.transaction.transaction import MESSAGE_PROPERTY
@@ -48,7 +48,7 @@ def write_new(
 
 def write_into(
     access: TableAccess, rows: Rows, fields: Sequence[Field], data_version: str, dataset: Callable[[], LanceDataset], limits: FileLimits,
-    target: WriteBase | None = None,
+    target: WriteBase | None = None, *, later: bool = False,
 ) -> tuple[DataFragment, ...]:  # fmt: skip
     """Files for an existing table.
 
@@ -60,9 +60,10 @@ def write_into(
         dataset: pylance's handle on the table, asked for only if the rows are not small and plain.
         limits: when to begin a new file.
         target: the base to write to; the table's own directory without one.
+        later: whether a small file may still be on its way, since a commit of this store follows, which waits for it.
     """
     if isinstance(rows, pa.Table) and rows.nbytes <= SMALL_BYTES and rows.num_rows <= limits.rows and is_plain(fields, data_version):
-        return _write_small(access, rows, fields, data_version, target) if rows.num_rows else ()
+        return _write_small(access, rows, fields, data_version, target, later) if rows.num_rows else ()
     return _write(access, rows, dataset(), limits, target, mode="append")
 
 
@@ -74,7 +75,7 @@ def is_plain(fields: Sequence[Field], data_version: str) -> bool:
 
 
 def _write_small(
-    access: TableAccess, rows: pa.Table, fields: Sequence[Field], data_version: str, target: WriteBase | None
+    access: TableAccess, rows: pa.Table, fields: Sequence[Field], data_version: str, target: WriteBase | None, later: bool
 ) -> tuple[DataFragment, ...]:
     from lance.file import LanceFileWriter
 
@@ -95,7 +96,8 @@ def _write_small(
             staged = Path(directory) / name
             write(str(staged), None)
             data = staged.read_bytes()
-        access.store.put(f"data/{name}", data)
+        store = access.store
+        (store.put_later if later and isinstance(store, SendsAtOnce) else store.put)(f"data/{name}", data)
         access.digests.note(f"data/{name}", data)
         size = len(data)
     else:
