@@ -547,6 +547,38 @@ def test_a_newer_hash_is_refused(lake: ty.Lake, table: ShardedTable) -> None:
         lake.table("t")
 
 
+@pytest.mark.parametrize(
+    ("what", "why"),
+    [
+        ("no json", "not a definition of shards"),
+        ('{"hash":1,"id":"x","columns":["id"]}', "not a definition of shards"),
+        ('{"hash":1,"id":"x","columns":["id"],"shards":100000}', "not a definition of shards"),
+        ('{"hash":1,"id":"x","columns":["gone"],"shards":4}', "does not fit its columns"),
+        ('{"hash":1,"id":"x","columns":["v"],"shards":4}', "does not fit its columns"),
+        ('{"hash":1,"id":"x","columns":[],"shards":4}', "does not fit its columns"),
+    ],
+)
+def test_a_definition_is_not_trusted(lake: ty.Lake, what: str, why: str) -> None:
+    with lake.transaction() as tx:
+        tx.physical("t").update_config({"tiltyard.sharding": what})
+    for opened in (lambda: lake.table("t"), lambda: lake.snapshot().table("t"), lambda: lake.transaction().table("t")):
+        with pytest.raises(ty.CorruptTable, match=why):
+            opened()
+    assert any(problem.invariant == "S1" and why in problem.text for problem in lake.check().problems)
+    lake.drop_table("t")
+    assert lake.snapshot().versions() == {}
+
+
+def test_idempotency_keys_are_the_lakes(lake: ty.Lake, table: ShardedTable) -> None:
+    once = ty.CommitOptions(ty.distributed.once("me", 1))
+    for refused in (lambda: table.append(rows(100), commit=once), lambda: table.writer(commit=once)):
+        with pytest.raises(ty.InvalidInput, match="idempotency key"):
+            refused()
+    for _ in range(2):
+        lake.run(lambda tx: tx.table("t").append(rows(100)), idempotency_key="me 1")
+    assert table.refresh().count_rows("id = 100") == 1
+
+
 def test_other_clients_are_sent_to_the_shards(lake: ty.Lake) -> None:
     namespace = lake.namespace()
     with pytest.raises(Exception, match=r"is sharded\. Open its shards, from t\.__shard_0 on"):

@@ -78,9 +78,9 @@ class LakeTransaction(StagedTransaction, TransactionDoor):
         """
         full = full_name(name)
         opened = self.physical(refuse_shard(name, self._is_there) if SHARD_PREFIX in full else full)
-        if DEFINITION not in (config := opened._known[1].manifest.config):
+        if DEFINITION not in (manifest := opened._known[1].manifest).config:
             return opened
-        sharding = Sharding.of(config, name)
+        sharding = Sharding.of(manifest, name)
         assert sharding is not None
         return self._sharded.setdefault(opened._scope.table, ShardedTransactionTable(self, opened, sharding))
 

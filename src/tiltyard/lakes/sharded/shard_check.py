@@ -77,7 +77,7 @@ def lake_problems(snapshot: LakeSnapshot) -> Iterator[tuple[str, str]]:
         except TiltyardError:
             continue  # whoever looks at tables one by one finds that
         try:
-            sharding = Sharding.of(anchor._blind()[1].manifest.config, full)
+            sharding = Sharding.of(anchor._blind()[1].manifest, full)
         except TiltyardError as error:
             yield full, str(error)
             continue

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
 from tiltyard.errors import InvalidInput
 from tiltyard.lakes.sharded.shard_verbs import Describes, append, summed
-from tiltyard.lakes.sharded.sharding import Sharding
+from tiltyard.lakes.sharded.sharding import DEFINITION, MEMBERSHIP, Sharding
 from tiltyard.lakes.table_names import full_name, shard_name
 from tiltyard.options import TableOptions
 from tiltyard.transaction.apply.next_manifest import has_stable_row_ids
@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from tiltyard.lakes.lake_tables import TransactionTable
     from tiltyard.lakes.lake_transaction import LakeTransaction
     from tiltyard.lakes.sharded.sharded_tables import ShardedTransactionTable
+
+
+_STAMP: Final = "tiltyard.lake."
+"""What config begins with that the lake puts into each of its tables."""
 
 
 def create_sharded(
@@ -72,7 +76,8 @@ def reshard(table: ShardedTransactionTable, shards: int) -> CommitResult:
     full, old = full_name(table.name), table.every()
     first = old[0]
     manifest = first._file.manifest
-    config = {key: value for key, value in manifest.config.items() if not key.startswith("tiltyard.")}
+    own = (DEFINITION, MEMBERSHIP)
+    config = {key: value for key, value in manifest.config.items() if key not in own and not key.startswith(_STAMP)}
     options = TableOptions(config=config, data_format=manifest.data_format.version if manifest.data_format else "2.2")
     schema, key, stable = table.schema, table.primary_key, has_stable_row_ids(manifest)
     indices = [(index.name, index.type, index.columns) for index in table.indices.list()]

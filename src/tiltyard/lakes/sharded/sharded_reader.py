@@ -202,5 +202,5 @@ class OpenShards:
 
 def reader_of(snapshot: LakeSnapshot, opened: LakeReader) -> LakeReader:
     """The table that a name stands for: the one that was opened, or the sharded one whose anchor it is."""
-    sharding = Sharding.of(opened._blind()[1].manifest.config, opened.name)
+    sharding = Sharding.of(opened._blind()[1].manifest, opened.name)
     return opened if sharding is None else ShardedReader(snapshot, opened, sharding)

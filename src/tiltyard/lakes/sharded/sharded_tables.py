@@ -252,6 +252,7 @@ class ShardedTable(ShardedVerbs, LakeTable):
 
         See ``Table.writer``. Each batch is one transaction."""
         limits = BatchLimits(max_delay, max_rows, max_bytes, buffer_bytes)
+        Describes(None, commit)
         target = _ShardedTarget(self, FileLimits(max_rows, max_bytes), on_duplicate, commit)
         return BatchWriter(target, limits, None if commit is None else commit.deadline)
 
@@ -261,8 +262,7 @@ def opened_table(lake: Lake, opened: LakeTable) -> LakeTable:
 
     What foreign writers committed to its shards is adopted first, as for any table that is opened.
     """
-    config = opened._blind()[1].manifest.config
-    sharding = Sharding.of(config, opened.name)
+    sharding = Sharding.of(opened._blind()[1].manifest, opened.name)
     if sharding is None:
         return opened
     full = full_name(opened.name)
@@ -274,7 +274,7 @@ def opened_table(lake: Lake, opened: LakeTable) -> LakeTable:
     if head is None:
         raise NotFound(f"There is no table {opened.name!r} in the lake.", name=opened.name)
     anchor = snapshot.physical(full)
-    now = Sharding.of(anchor._blind()[1].manifest.config, opened.name)
+    now = Sharding.of(anchor._blind()[1].manifest, opened.name)
     return ShardedTable(lake, snapshot, anchor, head.id, now or sharding)
 
 
