@@ -147,9 +147,9 @@ class Lake(Keeping, Recoverable, LakePieces, LakeDoor):
             NotFound: there is none of that name.
         """
         cut = self.catalog.cut(self.branch)
-        return opened_table(self, self.physical_table(refuse_shard(name, cut.tables.__contains__), cut))
+        return opened_table(self, self._physical_table(refuse_shard(name, cut.tables.__contains__), cut))
 
-    def physical_table(self, full: str, cut: Cut | None = None) -> LakeTable:
+    def _physical_table(self, full: str, cut: Cut | None = None) -> LakeTable:
         """A table by its full name in the catalog, be it a shard or the anchor of some."""
         cut = cut or self.catalog.cut(self.branch)
         head = self._head(cut, shown(full))

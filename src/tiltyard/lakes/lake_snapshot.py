@@ -50,9 +50,9 @@ class LakeSnapshot:
         Raises:
             NotFound: there was none of that name.
         """
-        return reader_of(self, self.physical(refuse_shard(name, self._cut.tables.__contains__)))
+        return reader_of(self, self._physical(refuse_shard(name, self._cut.tables.__contains__)))
 
-    def physical(self, full: str) -> LakeReader:
+    def _physical(self, full: str) -> LakeReader:
         """A table by its full name in the catalog, be it a shard or the anchor of some."""
         head = self._lake._head(self._cut, shown(full))
         finish_before(self._lake, self._cut, head, self.branch)

@@ -224,6 +224,10 @@ class TransactionNames:
         found = touched.get(name)
         return self._base[name] if found is None else found
 
+    def has(self, name: str, touched: Mapping[str, StagedTable]) -> bool:
+        """Whether a name stands for a table, without counting as a look at it."""
+        return self._stands(name, touched)
+
     def _note(self, name: str) -> None:
         head = self._base.get(name)
         if head is None:

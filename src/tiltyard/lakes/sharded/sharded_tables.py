@@ -83,7 +83,7 @@ class ShardedTransactionTable(ShardedVerbs, TransactionTable):
         known = self._verified.get(number)
         if known is None:
             full = shard_name(full_name(self.name), number)
-            known = self._verified[number] = self.sharding.verified(number, full, lambda: self._transaction.physical(full))
+            known = self._verified[number] = self.sharding.verified(number, full, lambda: self._transaction._physical(full))
         return known
 
     def every(self) -> list[TransactionTable]:
@@ -222,7 +222,7 @@ class ShardedTable(ShardedVerbs, LakeTable):
 
     def _in(self, tx: LakeTransaction) -> ShardedTransactionTable:
         """This very table in a transaction, whatever it is called there."""
-        name = tx.name_of(self._table_id)
+        name = tx._name_of(self._table_id)
         if name is None:
             raise NotFound(f"The sharded table {self.name!r} was dropped.", name=self.name)
         opened = tx.table(name)
@@ -234,7 +234,7 @@ class ShardedTable(ShardedVerbs, LakeTable):
         results = []
         full = full_name(self._name_now())
         for number in range(self.sharding.shards):
-            results.append(self._lake.physical_table(shard_name(full, number)).compact(**how))
+            results.append(self._lake._physical_table(shard_name(full, number)).compact(**how))
         self.refresh()
         return replace(shard_verbs.summed(results, "Rewrite", self._made), transaction_id=results[-1].transaction_id)
 
@@ -268,12 +268,12 @@ def opened_table(lake: Lake, opened: LakeTable) -> LakeTable:
     full = full_name(opened.name)
     for number in range(sharding.shards):
         with suppress(TiltyardError):  # whoever needs that shard is told
-            lake.physical_table(shard_name(full, number))
+            lake._physical_table(shard_name(full, number))
     snapshot = lake.snapshot()
     head = snapshot.cut.tables.get(full)
     if head is None:
         raise NotFound(f"There is no table {opened.name!r} in the lake.", name=opened.name)
-    anchor = snapshot.physical(full)
+    anchor = snapshot._physical(full)
     now = Sharding.of(anchor._blind()[1].manifest, opened.name)
     return ShardedTable(lake, snapshot, anchor, head.id, now or sharding)
 
