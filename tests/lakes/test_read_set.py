@@ -90,7 +90,6 @@ TABLE: dict[str, Use] = {
     "indices.drop": lambda t: t.indices.drop("id_idx"),
     "distributed.compact": lambda t: t.distributed.compact(refused),
     "create_index": lambda t: t.create_index("id", "BTREE", name="other"),
-    "distributed.create_index": lambda t: t.distributed.create_index(refused, "id", "BTREE"),
     "layout.data_format": lambda t: t.layout.data_format,
     "transactions.describe": lambda t: t.transactions.describe(),
     "distributed.discard": lambda t: t.distributed.discard([]),
