@@ -151,9 +151,9 @@ class Lake(Keeping, Recoverable, LakePieces, LakeDoor):
             NotFound: there is none of that name.
         """
         base = self.view()
-        return opened_table(self, self.physical_table(refuse_shard(name, lambda full: base.find(full) is not None), base))
+        return opened_table(self, self._physical_table(refuse_shard(name, lambda full: base.find(full) is not None), base))
 
-    def physical_table(self, full: str, base: BaseView | None = None) -> LakeTable:
+    def _physical_table(self, full: str, base: BaseView | None = None) -> LakeTable:
         """A table by its full name in the catalog, be it a shard or the anchor of some."""
         base = base or self.view()
         origin = self._head(base, shown(full))

@@ -16,7 +16,6 @@ from tiltyard.errors import ExpectedVersionMismatch, NotFound, TiltyardError
 from tiltyard.lake import Lake
 from tiltyard.lakes.lake_tables import TransactionTable
 from tiltyard.lakes.lake_transaction import LakeTransaction
-from tiltyard.options import TableOptions
 
 Use = Callable[[TransactionTable], Any]
 
@@ -226,11 +225,8 @@ OF_A_TRANSACTION: dict[str, tuple[Callable[[LakeTransaction], Any], Noted]] = {
     "tables": (lambda tx: tx.tables(), ({}, (), True)),
     "create_table": (lambda tx: tx.create_table("c", numbers(1)), ({}, ("c",), False)),
     "create_table_from_pieces": (lambda tx: pieces_of_c(tx), ({}, ("c",), False)),
-    "drop_table": (lambda tx: tx.drop_table("a"), ({"a": "name"}, ("a$__shard_0",), False)),  # that it has no shards
-    "rename_table": (lambda tx: tx.rename_table("a", "c"), ({"a": "name"}, ("a$__shard_0", "c"), False)),
-    "physical": (lambda tx: tx.physical("a"), ({"a": "name"}, (), False)),
-    "create_physical": (lambda tx: physical_c(tx), ({}, ("c",), False)),
-    "drop_physical": (lambda tx: tx.drop_physical("a"), ({"a": "name"}, (), False)),
+    "drop_table": (lambda tx: tx.drop_table("a"), ({"a": "name"}, (), False)),
+    "rename_table": (lambda tx: tx.rename_table("a", "c"), ({"a": "name"}, ("c",), False)),
     "cut": (lambda tx: tx.cut, ({"a": "table", "b": "table"}, (), True)),
     "staged": (lambda tx: tx.staged("a"), ({"a": "table"}, (), False)),
 }
@@ -238,18 +234,11 @@ SAYS_NOTHING = {
     "base": "the number of its snapshot: where it stands, as a clock would say, not what is there",
     "commit": "the end of it: what it read is compared there",
     "in_doubt": "of itself",
-    "name_of": "for a sharded handle, which asks for the table of that name next",
-    "new_id": "a random number",
     "publish_through": "has a fast-forward decide",
     "rearrange": "for a fast-forward, which has read the cut; it returns nothing",
     "rollback": "the end of it",
     "spark": "makes a view whose every use goes through table and tables",
-    "wrote": "of itself",
 }
-
-
-def physical_c(tx: LakeTransaction) -> None:
-    tx.create_physical("c", numbers(1), primary_key=None, stable_row_ids=False, options=TableOptions())
 
 
 def pieces_of_c(tx: LakeTransaction) -> None:
@@ -277,7 +266,7 @@ def test_a_refused_creation_and_an_absent_table_are_reads(indexed_lake: Lake) ->
         tx.create_table("a", numbers(1))
     with pytest.raises(ty.AlreadyExists):
         tx.rename_table("a", "b")
-    assert noted(indexed_lake, tx) == ({"a": "name", "b": "name"}, ("nothing", "a$__shard_0"), False)
+    assert noted(indexed_lake, tx) == ({"a": "name", "b": "name"}, ("nothing",), False)
 
 
 # ---- what breaks a read --------------------------------------------------------------------------------------------------------------

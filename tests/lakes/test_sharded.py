@@ -507,7 +507,7 @@ def test_rows_in_the_anchor_are_found(lake: ty.Lake, table: ShardedTable) -> Non
 
 def test_a_shard_that_is_gone(lake: ty.Lake, table: ShardedTable) -> None:
     with lake.transaction() as tx:  # as an earlier release, which knows no shards, would do it
-        tx.drop_physical("t$__shard_1")
+        tx._drop_physical("t$__shard_1")
     table.refresh()
     with pytest.raises(ty.CorruptTable, match="shard 1 of 4 is gone"):
         table.count_rows()
@@ -522,8 +522,8 @@ def test_a_shard_that_is_gone(lake: ty.Lake, table: ShardedTable) -> None:
 
 def test_another_table_with_the_name_of_a_shard(lake: ty.Lake, table: ShardedTable) -> None:
     with lake.transaction() as tx:
-        tx.drop_physical("t$__shard_1")
-        tx.create_physical("t$__shard_1", rows(1), primary_key=["id"], stable_row_ids=False, options=ty.TableOptions())
+        tx._drop_physical("t$__shard_1")
+        tx._create_physical("t$__shard_1", rows(1), primary_key=["id"], stable_row_ids=False, options=ty.TableOptions())
     table.refresh()
     with pytest.raises(ty.CorruptTable, match="says nothing of shards"):
         table.count_rows()
@@ -532,7 +532,7 @@ def test_another_table_with_the_name_of_a_shard(lake: ty.Lake, table: ShardedTab
 
 def test_shards_without_their_table(lake: ty.Lake) -> None:
     with lake.transaction() as tx:
-        tx.drop_physical("t")
+        tx._drop_physical("t")
     assert lake.tables() == [f"t.__shard_{number}" for number in range(SHARDS)], "nothing is hidden that has no other name"
     assert {problem.invariant for problem in lake.check().problems} == {"S1"}
     lake.drop_table("t.__shard_0")
@@ -541,10 +541,42 @@ def test_shards_without_their_table(lake: ty.Lake) -> None:
 
 def test_a_newer_hash_is_refused(lake: ty.Lake, table: ShardedTable) -> None:
     with lake.transaction() as tx:
-        definition = tx.physical("t").config["tiltyard.sharding"].replace('"hash":1', '"hash":2')
-        tx.physical("t").update_config({"tiltyard.sharding": definition})
+        definition = tx._physical("t").config["tiltyard.sharding"].replace('"hash":1', '"hash":2')
+        tx._physical("t").update_config({"tiltyard.sharding": definition})
     with pytest.raises(ty.UnsupportedFeature, match="version 2 of the hash"):
         lake.table("t")
+
+
+@pytest.mark.parametrize(
+    ("what", "why"),
+    [
+        ("no json", "not a definition of shards"),
+        ('{"hash":1,"id":"x","columns":["id"]}', "not a definition of shards"),
+        ('{"hash":1,"id":"x","columns":["id"],"shards":100000}', "not a definition of shards"),
+        ('{"hash":1,"id":"x","columns":["gone"],"shards":4}', "does not fit its columns"),
+        ('{"hash":1,"id":"x","columns":["v"],"shards":4}', "does not fit its columns"),
+        ('{"hash":1,"id":"x","columns":[],"shards":4}', "does not fit its columns"),
+    ],
+)
+def test_a_definition_is_not_trusted(lake: ty.Lake, what: str, why: str) -> None:
+    with lake.transaction() as tx:
+        tx._physical("t").update_config({"tiltyard.sharding": what})
+    for opened in (lambda: lake.table("t"), lambda: lake.snapshot().table("t"), lambda: lake.transaction().table("t")):
+        with pytest.raises(ty.CorruptTable, match=why):
+            opened()
+    assert any(problem.invariant == "S1" and why in problem.text for problem in lake.check().problems)
+    lake.drop_table("t")
+    assert lake.snapshot().versions() == {}
+
+
+def test_idempotency_keys_are_the_lakes(lake: ty.Lake, table: ShardedTable) -> None:
+    once = ty.CommitOptions(ty.distributed.once("me", 1))
+    for refused in (lambda: table.append(rows(100), commit=once), lambda: table.writer(commit=once)):
+        with pytest.raises(ty.InvalidInput, match="idempotency key"):
+            refused()
+    for _ in range(2):
+        lake.run(lambda tx: tx.table("t").append(rows(100)), idempotency_key="me 1")
+    assert table.refresh().count_rows("id = 100") == 1
 
 
 def test_other_clients_are_sent_to_the_shards(lake: ty.Lake) -> None:

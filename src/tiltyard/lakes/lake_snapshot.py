@@ -52,9 +52,9 @@ class LakeSnapshot:
         Raises:
             NotFound: there was none of that name.
         """
-        return reader_of(self, self.physical(refuse_shard(name, lambda full: self._base.find(full) is not None)))
+        return reader_of(self, self._physical(refuse_shard(name, lambda full: self._base.find(full) is not None)))
 
-    def physical(self, full: str) -> LakeReader:
+    def _physical(self, full: str) -> LakeReader:
         """A table by its full name in the catalog, be it a shard or the anchor of some."""
         head = self._lake._head(self._base, shown(full))
         access = self._lake.access_of(head, self.branch)

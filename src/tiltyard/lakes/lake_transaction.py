@@ -71,14 +71,14 @@ class LakeTransaction(StagedTransaction, TransactionDoor, NewTables[TransactionT
             NotFound: there is none of that name.
         """
         full = full_name(name)
-        opened = self.physical(refuse_shard(name, self._is_there) if SHARD_PREFIX in full else full)
-        if DEFINITION not in (config := opened._known[1].manifest.config):
+        opened = self._physical(refuse_shard(name, self._is_there) if SHARD_PREFIX in full else full)
+        if DEFINITION not in (manifest := opened._known[1].manifest).config:
             return opened
-        sharding = Sharding.of(config, name)
+        sharding = Sharding.of(manifest, name)
         assert sharding is not None
         return self._sharded.setdefault(opened._scope.table, ShardedTransactionTable(self, opened, sharding))
 
-    def physical(self, full: str) -> TransactionTable:
+    def _physical(self, full: str) -> TransactionTable:
         """A table by its full name in the catalog, be it a shard or the anchor of some."""
         touched = self._touch(full)
         with touched.lock:
@@ -92,26 +92,28 @@ class LakeTransaction(StagedTransaction, TransactionDoor, NewTables[TransactionT
         with self._lock:
             return self._names.find(full, self._by_name) is not None
 
-    def name_of(self, table_id: str, probably: str = "") -> str | None:
-        """What a table is called here, by its id; None where it is not there.
+    def _has(self, full: str) -> bool:
+        """Whether there is a shard of that name: nothing that its table's name does not say, so it is no read of its own."""
+        with self._lock:
+            return self._names.has(full, self._by_name)
 
-        The name it had last spares a look at all tables.
-        """
+    def _name_of(self, table_id: str, probably: str) -> str | None:
+        """What a table is called here, by its id; None where it is not there. The name it had last spares a look at all tables."""
         with self._lock:
             touched = next((table for table in self._by_name.values() if table.id == table_id), None)
             if touched is not None:
                 return None if touched.dropped else shown(touched.name)
-            head = self._view.find(full_name(probably)) if probably else None
+            head = self._view.find(full_name(probably))
             if head is None or head.id != table_id:
                 head = self._view.cut().by_id(table_id)
         return None if head is None else shown(head.name)
 
-    def wrote(self, full: str) -> bool:
+    def _wrote(self, full: str) -> bool:
         """Whether it has written to a table."""
         with self._lock:
             return full in self._by_name and self._by_name[full].wrote
 
-    def new_id(self) -> str:
+    def _new_id(self) -> str:
         """An id for something that the transaction makes."""
         return self._catalog.runtime.random.uuid()
 
@@ -146,7 +148,7 @@ class LakeTransaction(StagedTransaction, TransactionDoor, NewTables[TransactionT
     def _within(self, name: str, work: Callable[[LakeTransaction], TransactionTable]) -> TransactionTable:
         return work(self)
 
-    def create_physical(
+    def _create_physical(
         self, full: str, data_or_schema: Any, *, primary_key: Sequence[str] | None, stable_row_ids: bool, options: TableOptions
     ) -> TransactionTable:
         """Creates a table under a full name of the catalog."""
@@ -191,11 +193,11 @@ class LakeTransaction(StagedTransaction, TransactionDoor, NewTables[TransactionT
             NotFound: there is none of that name.
         """
         full = refuse_shard(name, self._is_there)
-        for shard in shard_names(full, self._is_there):
-            self.drop_physical(shard)
-        self.drop_physical(full)
+        for shard in shard_names(full, self._has):
+            self._drop_physical(shard)
+        self._drop_physical(full)
 
-    def drop_physical(self, full: str) -> None:
+    def _drop_physical(self, full: str) -> None:
         """Drops a table by its full name in the catalog."""
         touched = self._touch(full)
         with touched.lock, self._lock:
@@ -216,7 +218,7 @@ class LakeTransaction(StagedTransaction, TransactionDoor, NewTables[TransactionT
             AlreadyExists: the new name is taken.
         """
         old, new = refuse_shard(name, self._is_there), refuse_reserved(to)
-        shards = shard_names(old, self._is_there)
+        shards = shard_names(old, self._has)
         self._rename(old, new)
         for number, shard in enumerate(shards):
             self._rename(shard, shard_name(new, number))

@@ -226,6 +226,14 @@ class TransactionNames:
             self._reads.note_absent(name)
         else:
             self._reads.note_name(head)
+        return self._standing(name, head, touched)
+
+    def has(self, name: str, touched: Mapping[str, StagedTable]) -> bool:
+        """Whether a name stands for a table, without counting as a look at it."""
+        return self._standing(name, self._base.find(name), touched) is not None
+
+    @staticmethod
+    def _standing(name: str, head: TableHead | None, touched: Mapping[str, StagedTable]) -> TableHead | StagedTable | None:
         if (found := touched.get(name)) is not None:
             return None if found.dropped else found
         return None if name in left_by(touched.values()) else head

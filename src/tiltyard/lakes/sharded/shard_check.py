@@ -73,11 +73,11 @@ def lake_problems(snapshot: LakeSnapshot) -> Iterator[tuple[str, str]]:
         if names[full].quarantine:
             continue
         try:
-            anchor = snapshot.physical(full)
+            anchor = snapshot._physical(full)
         except TiltyardError:
             continue  # whoever looks at tables one by one finds that
         try:
-            sharding = Sharding.of(anchor._blind()[1].manifest.config, full)
+            sharding = Sharding.of(anchor._blind()[1].manifest, full)
         except TiltyardError as error:
             yield full, str(error)
             continue
@@ -94,7 +94,7 @@ def _of_table(snapshot: LakeSnapshot, full: str, anchor: TableReader, sharding: 
     for number in range(sharding.shards):
         name = shard_name(full, number)
         try:
-            shard = sharding.verified(number, name, partial(snapshot.physical, name))
+            shard = sharding.verified(number, name, partial(snapshot._physical, name))
             for text in shard_problems(sharding, number, shard, anchor.schema):
                 yield name, text
         except TiltyardError as error:

@@ -15,6 +15,7 @@ from tiltyard.lakes.sharded.pruning import shards_of
 from tiltyard.lakes.sharded.sharding import DEFINITION, MEMBERSHIP, Sharding
 from tiltyard.options import Backfill, CommitOptions, FileLimits, OnDuplicate
 from tiltyard.transaction.race import CommitResult
+from tiltyard.transaction.verify import marks_in
 from tiltyard.verbs.engine.row_input import Rows, as_rows, conformed
 from tiltyard.verbs.merge import merge_rows
 from tiltyard.verbs.merge_plan import MergePlan
@@ -33,6 +34,14 @@ class Describes:
 
     message: str | None = None
     commit: CommitOptions | None = None
+
+    def __post_init__(self) -> None:
+        if self.commit is not None and marks_in(self.commit.properties or {}):
+            raise InvalidInput(
+                "An idempotency key of ty.distributed.once is kept in one table, not in several shards.",
+                argument="commit",
+                advice="Use lake.run(..., idempotency_key=...).",
+            )
 
 
 def summed(results: Iterable[CommitResult], operation: str, base: int, counts: Sequence[str] = ()) -> CommitResult:

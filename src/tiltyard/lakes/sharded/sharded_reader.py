@@ -100,11 +100,13 @@ class ShardedReading(Refusals, TableReader):
     @property
     def shards(self) -> int:
         """How many shards there are."""
+        self._data()
         return self.sharding.shards
 
     @property
     def shard_by(self) -> tuple[str, ...]:
         """The columns that say which shard a row is in."""
+        self._data()
         return self.sharding.columns
 
     @property
@@ -196,11 +198,11 @@ class OpenShards:
         known = self._opened.get(number)
         if known is None:
             full = shard_name(full_name(self._name), number)
-            known = self._opened[number] = self._sharding.verified(number, full, lambda: self.snapshot.physical(full))
+            known = self._opened[number] = self._sharding.verified(number, full, lambda: self.snapshot._physical(full))
         return known
 
 
 def reader_of(snapshot: LakeSnapshot, opened: LakeReader) -> LakeReader:
     """The table that a name stands for: the one that was opened, or the sharded one whose anchor it is."""
-    sharding = Sharding.of(opened._blind()[1].manifest.config, opened.name)
+    sharding = Sharding.of(opened._blind()[1].manifest, opened.name)
     return opened if sharding is None else ShardedReader(snapshot, opened, sharding)

@@ -83,7 +83,7 @@ class ShardedTransactionTable(ShardedVerbs, TransactionTable):
         known = self._verified.get(number)
         if known is None:
             full = shard_name(full_name(self.name), number)
-            known = self._verified[number] = self.sharding.verified(number, full, lambda: self._transaction.physical(full))
+            known = self._verified[number] = self.sharding.verified(number, full, lambda: self._transaction._physical(full))
         return known
 
     def every(self) -> list[TransactionTable]:
@@ -222,7 +222,7 @@ class ShardedTable(ShardedVerbs, LakeTable):
 
     def _in(self, tx: LakeTransaction) -> ShardedTransactionTable:
         """This very table in a transaction, whatever it is called there."""
-        name = tx.name_of(self._table_id, self.name)
+        name = tx._name_of(self._table_id, self.name)
         if name is None:
             raise NotFound(f"The sharded table {self.name!r} was dropped.", name=self.name)
         opened = tx.table(name)
@@ -234,7 +234,7 @@ class ShardedTable(ShardedVerbs, LakeTable):
         results = []
         full = full_name(self._name_now())
         for number in range(self.sharding.shards):
-            results.append(self._lake.physical_table(shard_name(full, number)).compact(**how))
+            results.append(self._lake._physical_table(shard_name(full, number)).compact(**how))
         self.refresh()
         return replace(shard_verbs.summed(results, "Rewrite", self._made), transaction_id=results[-1].transaction_id)
 
@@ -252,6 +252,7 @@ class ShardedTable(ShardedVerbs, LakeTable):
 
         See ``Table.writer``. Each batch is one transaction."""
         limits = BatchLimits(max_delay, max_rows, max_bytes, buffer_bytes)
+        Describes(None, commit)
         target = _ShardedTarget(self, FileLimits(max_rows, max_bytes), on_duplicate, commit)
         return BatchWriter(target, limits, None if commit is None else commit.deadline)
 
@@ -261,20 +262,19 @@ def opened_table(lake: Lake, opened: LakeTable) -> LakeTable:
 
     What foreign writers committed to its shards is adopted first, as for any table that is opened.
     """
-    config = opened._blind()[1].manifest.config
-    sharding = Sharding.of(config, opened.name)
+    sharding = Sharding.of(opened._blind()[1].manifest, opened.name)
     if sharding is None:
         return opened
     full = full_name(opened.name)
     for number in range(sharding.shards):
         with suppress(TiltyardError):  # whoever needs that shard is told
-            lake.physical_table(shard_name(full, number))
+            lake._physical_table(shard_name(full, number))
     snapshot = lake.snapshot()
     head = snapshot.cut.tables.get(full)
     if head is None:
         raise NotFound(f"There is no table {opened.name!r} in the lake.", name=opened.name)
-    anchor = snapshot.physical(full)
-    now = Sharding.of(anchor._blind()[1].manifest.config, opened.name)
+    anchor = snapshot._physical(full)
+    now = Sharding.of(anchor._blind()[1].manifest, opened.name)
     return ShardedTable(lake, snapshot, anchor, head.id, now or sharding)
 
 

@@ -16,6 +16,9 @@ import numpy as np
 import pyarrow as pa
 
 from tiltyard.errors import CorruptTable, InvalidInput, NotFound, UnsupportedFeature
+from tiltyard.format.keys import primary_key
+from tiltyard.format.manifest import Manifest
+from tiltyard.format.schema import arrow_from_fields
 from tiltyard.lakes.sharded.shard_hash import HASH_VERSION, check_hashable, shard_numbers
 from tiltyard.lakes.table_names import logical_name, shown
 from tiltyard.table import TableReader
@@ -72,14 +75,14 @@ class Sharding:
         return replace(self, id=identity, shards=_count(shards))
 
     @classmethod
-    def of(cls, config: Mapping[str, str], name: str) -> Sharding | None:
+    def of(cls, manifest: Manifest, name: str) -> Sharding | None:
         """The definition that an anchor has; None for a table that is not sharded.
 
         Raises:
-            CorruptTable: it cannot be understood.
+            CorruptTable: it cannot be understood, or names columns that cannot be it.
             UnsupportedFeature: a newer release made it.
         """
-        text = config.get(DEFINITION)
+        text = manifest.config.get(DEFINITION)
         if text is None:
             return None
         try:
@@ -89,6 +92,11 @@ class Sharding:
             raise CorruptTable(shown(name), f"its config {DEFINITION} is not a definition of shards") from error
         if version != HASH_VERSION:
             raise UnsupportedFeature(f"{shown(name)} is sharded by version {version} of the hash.", feature=f"shard hash {version}")
+        try:
+            check_hashable(arrow_from_fields(manifest.fields), made.columns)
+            made.check_key(primary_key(manifest.fields))
+        except (InvalidInput, UnsupportedFeature) as error:
+            raise CorruptTable(shown(name), f"its definition of shards does not fit its columns: {error}") from error
         return made
 
     def config(self) -> dict[str, str]:
