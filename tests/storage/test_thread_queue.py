@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import stat
 import tempfile
 import threading
@@ -207,3 +208,15 @@ def test_a_version_is_handed_over(here: Path) -> None:
     assert other.carried("_versions/2") == b""
     assert other.carried("_versions/1") == b"", "nor what it took the place of"
     leader.carry("_versions/3", bytes(5 * 2**20))
+
+
+def test_without_its_directory_everybody_goes_on_alone(here: Path) -> None:
+    queue = machine_queue("table")
+    assert queue is not None
+    shutil.rmtree(here)
+    place = queue.place("alone", 0.0)
+    assert not place.lead()
+    assert not place.join("", b"data")
+    place.carry("_versions/1", b"version")
+    place.leave()
+    assert not here.exists(), "nobody makes it anew with other rights"

@@ -5,7 +5,7 @@ wake a writer. Writers on other machines know nothing of it and race with whoeve
 """
 
 # System calls on strings, as in local_queue.
-# ruff: noqa: PTH103, PTH104, PTH108, PTH123
+# ruff: noqa: PTH104, PTH108, PTH123
 
 from __future__ import annotations
 
@@ -63,7 +63,6 @@ class MachinePlace(LocalPlace):
             if len(data) > _MOST_CARRIED:
                 os.unlink(kept)
                 return
-            os.makedirs(directory, exist_ok=True)
             os.rename(write_temporary(directory, path.encode() + b"\n" + data, durable=False), kept)
 
     def carried(self, path: str) -> bytes:
@@ -84,7 +83,8 @@ def machine_queue(identity: str) -> MachineQueue | None:
         found = own.lstat()
         if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or stat.S_IMODE(found.st_mode) & 0o077:
             return None
-        (root / "_versions").mkdir(_ONLY_OURS, parents=True, exist_ok=True)
+        for name in ("_versions", QUEUE):
+            (root / name).mkdir(_ONLY_OURS, parents=True, exist_ok=True)
     except OSError:
         return None
     return MachineQueue(str(root))

@@ -239,19 +239,24 @@ def digest_of(store: ObjectStore, path: str) -> Digest:
     """
     part = _REMOTE_PART if is_remote(store) else _LOCAL_PART
     found, size = xxhash.xxh3_128(), 0
-    if isinstance(store, SendsAtOnce):
-        size = store.head(path).size
-        starts = list(range(0, size, part))
-        for batch in (starts[place : place + _PARTS_AT_ONCE] for place in range(0, len(starts), _PARTS_AT_ONCE)):
-            for data in ask_at_once(store, [partial(store.get_range, path, start, part) for start in batch]):
-                found.update(data)
-        return Digest(size, found.hexdigest())
     while True:
         data = store.get_range(path, size, part)
         found.update(data)
         size += len(data)
         if len(data) < part:
             return Digest(size, found.hexdigest())
+        if isinstance(store, SendsAtOnce):  # a long one: the rest is worth a question for its size
+            return _digest_from(store, path, part, found)
+
+
+def _digest_from(store: ObjectStore, path: str, part: int, found: xxhash.xxh3_128) -> Digest:
+    """The digest of a file whose first part was read: the others several at a time."""
+    size = store.head(path).size
+    starts = range(part, size, part)
+    for batch in (starts[place : place + _PARTS_AT_ONCE] for place in range(0, len(starts), _PARTS_AT_ONCE)):
+        for data in ask_at_once(store, [partial(store.get_range, path, start, part) for start in batch]):
+            found.update(data)
+    return Digest(size, found.hexdigest())
 
 
 def at_once(work: Callable[[T], R], items: Sequence[T]) -> Iterator[R]:

@@ -178,7 +178,7 @@ def _at_random(random: Random, patience: float) -> Choose:
 
     def choose(waiting: Sequence[Actor]) -> Actor:
         nonlocal last
-        if last is None or not last.waiting or random.random() >= patience:
+        if last is None or last not in waiting or random.random() >= patience:
             last = waiting[int(random.random() * len(waiting))]
         return last
 
@@ -220,7 +220,7 @@ def scripted(schedule: Sequence[int]) -> Choose:
                 if one.number == wanted:
                     last = one
                     return one
-        if last is None or not last.waiting:
+        if last is None or last not in waiting:
             last = waiting[0]
         return last
 
