@@ -156,8 +156,6 @@ BOUNDS: Final = {
     "open + scan": Length(29, 110, 70, 0),
     "append": Length(41, 216, 142, 0),
     "merge": Length(60, 377, 292, 1),
-    "append": Length(41, 216, 142, 0),
-    "merge": Length(60, 377, 292, 1),
     "lake transaction": Length(73, 451, 655, 0),
     "spark write": Length(56, 296, 232, 0),
 }
