@@ -16,7 +16,9 @@ import pyarrow as pa
 import pytest
 
 import tiltyard as ty
+from tests.support.arrow_types import STORABLE
 from tests.support.commits import copy_of, handle, ids_of, make_template, noted_runtime, rows
+from tests.support.samples import table_of
 from tiltyard.handles.batches import HandleTarget
 from tiltyard.interfaces import Runtime
 from tiltyard.testing import ManualClock
@@ -446,3 +448,21 @@ def test_a_broken_thread_leaves_nobody_waiting(table: ty.Table, monkeypatch: pyt
 def test_a_transaction_has_no_writer() -> None:
     assert not hasattr(ty.TransactionTable, "writer")
     assert not hasattr(ty.LakeReader, "writer")
+
+
+@pytest.mark.parametrize("name", sorted(STORABLE))
+def test_every_type_goes_through_it_as_it_does_without(tmp_path: Path, name: str) -> None:
+    """Rows are copied and joined on the way: what the table holds is what plain appends leave."""
+    parts = [table_of(pa.schema({"c": STORABLE[name]}), 7, start) for start in (0, 7)]
+    try:
+        plain = ty.Table.create(tmp_path / "plain", parts[0].schema, durability="os")
+        for part in parts:
+            plain.append(part)
+    except (ty.InvalidInput, ty.UnsupportedFeature):
+        pytest.skip("not storable")
+    table = ty.Table.create(tmp_path / "t", parts[0].schema, durability="os")
+    with table.writer(max_delay=60) as writer:
+        for part in parts:
+            writer.append(part)
+    assert table.version == 2
+    assert table.to_arrow().combine_chunks().equals(plain.to_arrow().combine_chunks())

@@ -11,8 +11,10 @@ import pyarrow as pa
 import pytest
 
 import tiltyard as ty
+from tests.support.arrow_types import STORABLE
 from tests.support.lakes import InterposedRecords, Site, stock, through, together
 from tests.support.lost_catalogs import lose_catalog, rebuild, restore
+from tests.support.samples import table_of
 from tiltyard.lakes.sharded.shard_hash import shard_numbers
 from tiltyard.lakes.sharded.sharded_reader import INSTEAD, ShardedReader
 from tiltyard.lakes.sharded.sharded_tables import ShardedTable, ShardedTransactionTable
@@ -639,3 +641,29 @@ def test_a_writer_over_shards(lake: ty.Lake, table: ShardedTable) -> None:
         assert isinstance(bad.exception(0), ty.KeyConflict)
         assert all(receipt.exception(0) is None for receipt in receipts)
     assert ids(lake.table("t")) == [*range(20), *range(100, 130)]
+
+
+@pytest.mark.parametrize("name", sorted(STORABLE))
+def test_rows_of_every_type_reach_their_shards(tmp_path: Path, name: str) -> None:
+    schema = pa.schema({"id": pa.int64(), "c": STORABLE[name]})
+    parts = [table_of(pa.schema({"c": STORABLE[name]}), 9, start) for start in (0, 9)]
+    keyed = [
+        pa.Table.from_arrays([pa.array(range(9 * number, 9 * number + 9), pa.int64()), part["c"]], schema=schema)
+        for number, part in enumerate(parts)
+    ]
+    lake = ty.Lake.open(tmp_path / "lake", durability="os")
+    try:
+        plain = lake.create_table("plain", keyed[0], primary_key=["id"])
+        plain.append(keyed[1])
+    except (ty.InvalidInput, ty.UnsupportedFeature):
+        pytest.skip("not storable")
+    table = lake.create_table("t", keyed[0], primary_key=["id"], shard_by="id", shards=3)
+    table.append(keyed[1])
+    assert [row for _, row in _by_id(table)] == [row for _, row in _by_id(plain)]
+    table.reshard(2)  # type: ignore[attr-defined]
+    assert [row for _, row in _by_id(table)] == [row for _, row in _by_id(plain)]
+
+
+def _by_id(table: ty.TableReader) -> list[tuple[int, str]]:
+    rows = table.to_arrow()
+    return sorted((rows["id"][row].as_py(), repr(rows["c"][row])) for row in range(rows.num_rows))

@@ -123,7 +123,7 @@ class BatchCommit:
 
     def _append(self, part: Sequence[Entry]) -> CommitResult:
         """One commit of all rows, on the latest version if the handle's is too old to build on."""
-        rows = pa.concat_tables([entry.rows for entry in part])
+        rows = pa.concat_tables([entry.rows for entry in part]).combine_chunks()  # or each would be a batch of its own for the file
         for _ in range(MOST_RUNS - 1):
             try:
                 return self.target.append(rows)

@@ -142,9 +142,9 @@ class Sharding:
         present, counts = np.unique(numbers, return_counts=True)
         if len(present) <= 1:
             return {int(number): rows for number in present}
-        ordered = rows.take(pa.array(np.argsort(numbers, kind="stable")))
-        ends = np.cumsum(counts)
-        return {int(number): ordered.slice(end - count, count) for number, end, count in zip(present, ends, counts, strict=True)}
+        places = np.split(np.argsort(numbers, kind="stable"), np.cumsum(counts)[:-1])
+        # Taken, not sliced: pylance panics over slices of structs in structs.
+        return {int(number): rows.take(pa.array(mine)) for number, mine in zip(present, places, strict=True)}
 
 
 def _count(shards: object) -> int:
