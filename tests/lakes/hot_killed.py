@@ -35,9 +35,9 @@ def deadly(point: str, lake: Lake) -> None:
 
     take, leave, carry_over, transact = Turn.take, Turn.leave, StagedTransaction._carry_over, lake.catalog.records.transact
 
-    def taking(turn: Turn, *, lost: bool = False) -> bool:
+    def taking(turn: Turn, lost: Collection[str] = ()) -> bool:
         nonlocal waited
-        taken = take(turn, lost=lost)
+        taken = take(turn, lost)
         waited = turn._ticket is not None and turn._ticket.waited
         reached("turn taken")
         return taken
@@ -70,9 +70,9 @@ def deadly(point: str, lake: Lake) -> None:
         reached("publish: after")
         return result
 
-    always: Callable[[HotTables, Collection[str]], bool] = lambda _, tables: True  # noqa: E731
+    always: Callable[[HotTables, Collection[str]], list[str]] = lambda _, tables: list(tables)  # noqa: E731
     for owner, name, value in (
-        (HotTables, "any_of", always),
+        (HotTables, "among", always),
         (Turn, "take", taking),
         (Turn, "leave", leaving),
         (StagedTransaction, "_carry_over", carrying),

@@ -219,12 +219,13 @@ def test_a_rebase_over_many_appends_reads_one_version(site: Site, lake: Lake) ->
     other = site.open().table("a")
     with counted(lake) as counts:
         tx = add_to_both(lake.transaction(), 2)
-        before = len(counts.versions_read)
+        before, announced = len(counts.versions_read), counts.store["put _transactions"]
         for _ in range(20):
             other.append(numbers(7))
         assert before
         assert tx.commit().rebased == {"a": tuple(range(2, 22))}
     assert len(set(counts.versions_read[before:])) == 1, "the latest"
+    assert counts.store["put _transactions"] == announced == 2, "what was announced holds still"
     assert both(lake) == ([1, 2, *[7] * 20], [1, 2])
 
 

@@ -300,7 +300,7 @@ class StagedTransaction:
             )  # fmt: skip
             self._followable(moved)
         # What was read is compared before what is written: only the decision may say which tables to look at again.
-        waited = turn.take(lost=True) and self._isolation == "snapshot"
+        waited = turn.take(lost=[moved.table for moved in stale.moved]) and self._isolation == "snapshot"
         self._carry_over(self._moved_by_now() if waited else stale.moved)
 
     def _moved_by_now(self) -> list[Moved]:
@@ -378,9 +378,11 @@ class StagedTransaction:
 
     def _give_names(self, written: list[StagedTable], turn: Turn) -> None:
         """Brings what was committed to its final place. If the store fails, whoever reads next does it."""
+        written = sorted(written, key=lambda table: not turn.is_at(table.id))  # others wait for these
         items = [(table.pending(self.id, self._branch), table.store) for table in written]
+        awaited = sum(turn.is_at(table.id) for table in written)
         try:
-            voided = finish(self._catalog, items, alone=self._alone, named=turn.leave)
+            voided = finish(self._catalog, items, alone=self._alone, named=turn.leave, awaited=awaited)
         except (StorageError, ContentionError) as error:
             if self._alone:  # somebody who does not know the catalog may still take the number, and then it is not committed
                 raise self._unknown(error) from error

@@ -90,6 +90,7 @@ def finish(
     *,
     alone: bool = False,
     named: Callable[[], None] = lambda: None,
+    awaited: int = 0,
 ) -> list[Pending]:
     """Finishes versions of several tables, with one word to the catalog for all of them.
 
@@ -97,7 +98,8 @@ def finish(
         catalog: of the lake.
         work: versions of a table, and its store.
         alone: whether there is nothing else in the snapshot, so that it can be given up if somebody took the number.
-        named: called when all versions have their names, before the catalog knows.
+        named: called when the versions of the first so many tables have their names.
+        awaited: how many those are.
 
     Returns:
         Versions that had to be given up to a writer that does not know the catalog.
@@ -109,7 +111,9 @@ def finish(
     done: list[tuple[Pending, ExternalStore]] = []
     voided: list[Pending] = []
     apart: list[tuple[Pending, ExternalStore]] = []
-    for versions, store in work:
+    for number, (versions, store) in enumerate(work):
+        if number == awaited:
+            named()
         for version in versions:
             foreign = _finalize(catalog, version, store)
             if foreign is False:

@@ -1,7 +1,7 @@
 """Hot tables: where transactions lost to others of late, they wait for their turn before they publish.
 
 Most tables have one writer at a time, and a transaction over these asks for nothing beforehand. One that finds a table moved takes a ticket
-of the catalog for all tables it writes, and keeps it until it is through. From then on this process takes a ticket first, for as long as
+of the catalog for it, and keeps it until it is through. From then on this process takes a ticket first, for as long as
 others want the table, too.
 """
 
@@ -36,9 +36,10 @@ class HotTables:
             self._met = {}
         self._met.update(dict.fromkeys(tables, self._clock.monotonic()))
 
-    def any_of(self, tables: Collection[str]) -> bool:
+    def among(self, tables: Collection[str]) -> list[str]:
+        """Those that are hot."""
         since = self._clock.monotonic() - HOT_FOR
-        return any(self._met.get(table, since) > since for table in tables)
+        return [table for table in tables if self._met.get(table, since) > since]
 
 
 class Turn:
@@ -53,17 +54,21 @@ class Turn:
     def taken(self) -> bool:
         return self._ticket is not None
 
-    def take(self, *, lost: bool = False) -> bool:
+    def take(self, lost: Collection[str] = ()) -> bool:
         """Waits for the turn, if a table is hot or was just lost to others. Whether we waited just now: tables may have moved since."""
         if lost:
-            self._hot.note(self._tables)
-        records = self._catalog.records
-        if self._ticket is not None or not isinstance(records, GivesTickets) or not self._hot.any_of(self._tables):
+            self._hot.note(lost)
+        records, hot = self._catalog.records, self._hot.among(self._tables)
+        if self._ticket is not None or not hot or not isinstance(records, GivesTickets):
             return False
-        self._ticket = records.ticket([table_key(self._branch, table) for table in self._tables], LONGEST_WAIT)
+        self._ticket = records.ticket([table_key(self._branch, table) for table in hot], LONGEST_WAIT)
         if self._ticket.waited:
-            self._hot.note(self._tables)
+            self._hot.note(hot)
         return True
+
+    def is_at(self, table: str) -> bool:
+        """Whether others may wait for us at a table."""
+        return self._ticket is not None and bool(self._hot.among([table]))
 
     def leave(self) -> None:
         """Lets the next one go on. Leaving twice does no harm."""
