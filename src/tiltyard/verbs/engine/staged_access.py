@@ -101,12 +101,11 @@ class RecordingCommitter(Committer):
         Committer.sync_files(self, race)
         self.synced[race.transaction.uuid] = race.files or []
 
-    def _announce(self, race: Race, manifest: Manifest, transaction: Transaction, inline: bytes) -> None:
-        name = manifest.transaction_file
+    def announce(self, race: Race, name: str, transaction: Transaction, inline: bytes) -> None:
         if name and self.announced.get(name) == transaction:
             race.announced[name] = transaction
             return
-        Committer._announce(self, race, manifest, transaction, inline)
+        Committer.announce(self, race, name, transaction, inline)
         self.announced[name] = transaction
 
     def create_table(
