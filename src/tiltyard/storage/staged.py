@@ -21,6 +21,7 @@ from tiltyard.storage.local import ADVICE
 from tiltyard.storage.wrapper import ForwardingStore
 
 STAGED: Final = "_tiltyard/staged/"
+_TRANSACTIONS: Final = "_transactions/"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +57,9 @@ class StagedStore(ForwardingStore):
         self._count = 0
         self._base_name = base_name
         self._left: list[str] = []
+        # What is made again on another version says the same of itself, and its files are those that were flushed before.
+        self._announced: set[str] = set()
+        self._synced: set[str] = set()
         self.lock = threading.RLock()
         self.base = base
         self.private: dict[str, StagedVersion] = {}
@@ -78,8 +82,20 @@ class StagedStore(ForwardingStore):
                     yield name
 
     def put(self, path: str, data: bytes) -> None:
-        if path != ADVICE:  # nobody else may hear of a version that may never be
-            self.inner.put(path, data)
+        if path == ADVICE or path in self._announced:  # nobody else may hear of a version that may never be
+            return
+        self.inner.put(path, data)
+        if path.startswith(_TRANSACTIONS):
+            self._announced.add(path)
+
+    def delete(self, path: str) -> None:
+        self._announced.discard(path)
+        self.inner.delete(path)
+
+    def sync(self, paths: Iterable[str]) -> None:
+        new = [path for path in paths if path not in self._synced]
+        self.inner.sync(new)
+        self._synced.update(new)
 
     def get(self, path: str) -> bytes:
         own = self.private.get(path)

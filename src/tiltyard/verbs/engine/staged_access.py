@@ -30,7 +30,7 @@ from tiltyard.transaction.key_filter import WrittenKeys
 from tiltyard.transaction.log import TRANSACTIONS, VERSIONS
 from tiltyard.transaction.new_files import LOOK_AFTER, check_there, new_files
 from tiltyard.transaction.operations import Append, Operation
-from tiltyard.transaction.race import CommitResult, Race
+from tiltyard.transaction.race import CommitResult
 from tiltyard.transaction.transaction import Transaction
 from tiltyard.transaction.verify import without_marks
 from tiltyard.verbs.engine.access import WRITER, TableAccess
@@ -72,19 +72,11 @@ class RecordingCommitter(Committer):
     """A commit loop that remembers what it committed."""
 
     recorded: list[RecordedCommit] = field(default_factory=list)
-    announced: dict[str, Transaction] = field(default_factory=dict)
-    """Transaction files that are there, by name: what is made again on another version says the same mostly."""
-    synced: dict[str, list[str]] = field(default_factory=dict)
-    """Files of appends that have reached the disk, by transaction: these do not change."""
 
     def commit(
         self, transaction: Transaction, read: ManifestFile, scheme: Scheme, policy: RetryPolicy, **more: Any
     ) -> tuple[CommitResult, ManifestFile]:
-        try:
-            done, file = Committer.commit(self, transaction, read, scheme, policy, **more)
-        except BaseException:
-            self.announced.clear()  # a commit that failed removes what it announced
-            raise
+        done, file = Committer.commit(self, transaction, read, scheme, policy, **more)
         settled = self.log.transaction_of(file)
         # What it was rebased over is part of what it says now, and must not be taken for its own.
         below = file.manifest.version - 1
@@ -92,21 +84,6 @@ class RecordingCommitter(Committer):
         at = self.runtime.clock.monotonic()
         self.recorded.append(RecordedCommit(without_marks(settled), ground, scheme, at, more.get("keys"), more.get("reuse")))
         return done, file
-
-    def sync_files(self, race: Race) -> None:
-        known = self.synced.get(race.transaction.uuid)
-        if known is not None and race.files is None and isinstance(race.transaction.operation, Append):
-            race.files = known
-            return
-        Committer.sync_files(self, race)
-        self.synced[race.transaction.uuid] = race.files or []
-
-    def announce(self, race: Race, name: str, transaction: Transaction, inline: bytes) -> None:
-        if name and self.announced.get(name) == transaction:
-            race.announced[name] = transaction
-            return
-        Committer.announce(self, race, name, transaction, inline)
-        self.announced[name] = transaction
 
     def create_table(
         self, transaction: Transaction, creation: Any, scheme: Scheme, *, begun: float | None = None
