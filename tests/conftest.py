@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import hypothesis
 import pytest
 
-from tests.support.children import hide_pandas
+from tests.support.children import pandas_is
 
 pytest_plugins = (
     "tests.support.lanes",
@@ -22,11 +22,18 @@ pytest_plugins = (
 SUITES = ("conformance", "record_conformance", "record_process_conformance")
 pytest.register_assert_rewrite(*(f"tiltyard.testing.{suite}" for suite in SUITES))
 
-hide_pandas()
+NEED_PANDAS = ("tests/spark/", "tests/pipeline/", "tests/docs/")
+"""PySpark hands over no Arrow batches without it."""
 
 # How long an example takes says something of the machine, nothing of the code.
 hypothesis.settings.register_profile("untimed", deadline=None)
 hypothesis.settings.load_profile("untimed")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    # For each test anew: the processes of xdist, which are started before any test, must have it.
+    pandas_is(hidden=item.get_closest_marker("spark") is None and not item.nodeid.startswith(NEED_PANDAS))
 
 
 @pytest.fixture(autouse=True)

@@ -123,3 +123,11 @@ def test_every_room_opens_with_a_catalogue(room: Path) -> None:
     assert {path.parent.name for path in room.glob("*/__init__.py") if f"``{path.parent.name}/``" not in text} == set()
     entries = re.findall(r"^ {4}``([a-z_0-9]+)`` ", text, re.MULTILINE)
     assert [name for name in entries if name not in modules] == []
+
+
+def test_every_page_is_in_the_navigation() -> None:
+    """The site is built strictly: a page that it does not lead to fails it."""
+    root = Path(__file__).parents[2]
+    listed = (root / "mkdocs.yml").read_text()
+    pages = {path.relative_to(root / "docs").as_posix() for path in (root / "docs").rglob("*.md")}
+    assert {page for page in pages if page not in listed} == set()

@@ -3,7 +3,7 @@
 A look asks at once which version is the latest, whether the one we go on from is there, and what cleanups have recorded. A commit that is
 done within ``look_seconds`` of one needs no other, neither before its create nor after it: a cleanup lets longer than that go by between
 the moment it sees a version and the moment it sets its number free. So a number that was free when we looked, and is free when we take it,
-was free all the time. See docs/design/018.
+was free all the time. See docs/design/020.
 """
 
 from __future__ import annotations
