@@ -184,7 +184,7 @@ def test_a_large_append_is_sent_and_read_back_in_parts_at_the_same_time(proxy: D
     assert any(later.begun < earlier.ended for earlier, later in pairwise(parts))
     read = [request for request in seen if request.method == "GET" and "/data/" in request.path]
     assert len(read) == 3, "parts of 16 MB"
-    assert all(later.begun < earlier.ended for earlier, later in pairwise(read))
+    assert read[2].begun < read[1].ended, "the first by itself: most files have no more"
     assert kinds["CREATE"] == 1
     assert table.count_rows() == 4 + rows.num_rows
     report = table.check(data=True)

@@ -190,7 +190,7 @@ def test_columns_of_all_kinds(tmp_path: Path, kind: pa.DataType, value: Any, nul
 @pytest.mark.parametrize(
     ("made", "match"),
     [
-        (lambda batch: batch.slice(1), "rows of"),
+        (lambda batch: batch.slice(1), "rows for a batch of"),
         (lambda batch: {"y": 1}, "must return"),
         (lambda batch: pa.record_batch({"x": batch["id"]}), "already"),
         (lambda batch: pa.record_batch({"y": pa.nulls(batch.num_rows)}), "no type"),
