@@ -27,9 +27,6 @@ SETTINGS = {
     "spark.python.worker.faulthandler.enabled": "true",
     "spark.sql.execution.pyspark.udf.faulthandler.enabled": "true",
     "spark.ui.showConsoleProgress": "false",
-    # Over so few rows, compiling each query takes longer than it saves. Pipelines and the demo start Spark as it is, and compile.
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
 }
 
 QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
