@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import traceback
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -131,9 +131,20 @@ class TestLostConnections:
         assert "See that the server runs" in str(caught.value)
 
 
+class WaitingClock(ManualClock):
+    """Whoever sleeps by it wakes when somebody else has what was left to him: PostgreSQL lets the one who asks again first have it, too."""
+
+    before_it_goes_on: Future[Any] | None = None
+
+    def sleep(self, seconds: float) -> None:
+        super().sleep(seconds)
+        if self.before_it_goes_on is not None:
+            self.before_it_goes_on.result(PATIENCE)
+
+
 class TestLocks:
     def test_a_deadlock_with_somebody_else_is_tried_again(self, url: str, other: psycopg.Connection[Any]) -> None:
-        clock = ManualClock()
+        clock = WaitingClock()
         # With time enough for the circle to be closed, however slow the machine is.
         records = SqlRecords(Postgres(url, lock_timeout=PATIENCE), runtime=Runtime(clock, SeededRandomness(1)))
         write(records, {"a": {"n": 0}, "between": {}, "c": {"n": 0}})
@@ -152,7 +163,7 @@ class TestLocks:
                     gate.execute(lock, ["between"])
                     ours = pool.submit(records.transact, keys, [], lambda found: Writes(dict(found), put={"a": {"n": 1}}))
                     wait_until_blocked(watcher)
-                    theirs = pool.submit(other.execute, lock, ["a"])
+                    theirs = clock.before_it_goes_on = pool.submit(other.execute, lock, ["a"])
                     wait_until_blocked(watcher, 2)
                 theirs.result(PATIENCE)
             assert ours.result(PATIENCE) == {"a": {"n": 0}, "between": {}, "c": {"n": 0}}
