@@ -164,6 +164,9 @@ class QueuePlace(Protocol):
     def leave(self) -> None:
         """Gives up the lead, or the wait."""
 
+    def meet_strangers(self, share: float) -> None:
+        """For a leader: writers who know nothing of the queue made this share of the last versions; those in it are to leave them room."""
+
     def gather(self) -> None:
         """For a leader: gives those who were committed with the last version a moment to come back. Without any, it waits for nobody."""
 

@@ -267,6 +267,42 @@ def test_the_cost_of_reading_an_append_after_the_version_before_does_not_grow_ei
     assert costs[0] == costs[1]
 
 
+def _by_another_writer(file: ManifestFile, change: Callable[[pb.Manifest], object]) -> bytes:
+    """The version after it as others write it: the same fragments, and all around them written anew."""
+    foreign = pb.Manifest.FromString(appended(file)[1].message.joined())
+    foreign.transaction_section = 0
+    change(foreign)
+    return framed(foreign.SerializeToString(), section(TRANSACTION))
+
+
+def test_after_the_version_before_another_writers_append_is_checked_alone() -> None:
+    costs = []
+    for count in (100, 20_000):
+        file = table_of(count)
+        data = _by_another_writer(file, lambda _: None)
+        assert decode(data, known=file).message.tail == b"", "nothing of ours"
+        assert len(decode(data, known=file).manifest.fragments) == count + 1
+        costs.append(calls_of(lambda data=data, file=file: decode(data, known=file)))  # type: ignore[misc]
+    assert costs[0] == costs[1]
+
+
+@pytest.mark.parametrize("place", [0, 57, 99, 100])
+def test_what_another_writer_changed_is_checked_wherever_it_stands(place: int) -> None:
+    file = table_of(100)
+
+    def spoil(foreign: pb.Manifest) -> None:
+        foreign.fragments[place].files[0].path = "../elsewhere.lance"
+
+    with pytest.raises(CorruptTable):
+        decode(_by_another_writer(file, spoil), known=file)
+
+    def double(foreign: pb.Manifest) -> None:
+        foreign.fragments[place].id = foreign.fragments[place - 1].id
+
+    with pytest.raises(CorruptTable, match="twice"):
+        decode(_by_another_writer(file, double), known=file)
+
+
 def test_names_and_contents_agree_for_every_version() -> None:
     for version in (1, 2**40, 2**63 - 1):
         data, _ = encode_manifest_file(replace(FULL, version=version), TRANSACTION)

@@ -318,3 +318,71 @@ def test_all_of_a_version_know_how_many_they_were(root: Path) -> None:
     assert [place.queue.company for place in (leader, *members)] == [3, 3, 3, 3]
     for place in (leader, *members):
         place.leave()
+
+
+# ---- writers who know nothing of the queue ----------------------------------------------------------------------------------------
+
+
+def _rooms(leader: LocalPlace, hands: Hands, versions: int) -> dict[int, float]:
+    """The seconds that a leader let go by before each of so many versions, where it did."""
+    waits: dict[int, float] = {}
+    for version in range(1, versions + 1):
+        begun = hands.now
+        leader.gather()
+        if hands.now > begun:
+            waits[version] = hands.now - begun
+    return waits
+
+
+def test_a_leader_leaves_room_from_time_to_time(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    leader, hands = _crowd(root, 0), Hands(monkeypatch, {})
+    leader.queue.lasted = 0.01
+    waits = _rooms(leader, hands, 600)
+    assert list(waits) == [64, 320, 576]
+    assert all(0.03 <= wait < 0.031 for wait in waits.values()), "three times what its last version took"
+    leader.queue.company, leader.queue.until_room = 3, 256
+    crowded = {version: wait for version, wait in _rooms(leader, hands, 64).items() if wait > 0.01}
+    assert list(crowded) == [64], "of a crowd each version counts as often as it has rows of somebody"
+    leader.leave()
+
+
+def test_once_a_stranger_came_room_is_left_for_each_of_his_versions(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    leader, hands = _crowd(root, 0), Hands(monkeypatch, {})
+    leader.queue.lasted = 0.001
+    leader.meet_strangers(0.3)
+    waits = _rooms(leader, hands, 200)
+    assert list(waits) == [1, 3, 7, 15, 31, 63, 127], "ever less, as none comes"
+    assert 0.015 <= waits[1] < 0.016, "time enough for one"
+    leader.meet_strangers(0.3)
+    assert list(_rooms(leader, hands, 2)) == [1]
+    leader.meet_strangers(0.5)
+    assert list(_rooms(leader, hands, 2)) == [2], "those who have their share need no room before the next"
+    leader.leave()
+
+
+def test_the_room_ends_when_a_stranger_used_it(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    leader = _crowd(root, 0)
+    os.utime(root / "_versions", ns=(0, 0))
+    hands = Hands(monkeypatch, {0.004: (root / "_versions/2.manifest").touch})
+    leader.queue.lasted = 1.5
+    leader.meet_strangers(0.1)
+    leader.gather()
+    assert 0.004 <= hands.now < 0.005
+    hands.now = 10.0
+    leader.meet_strangers(0.1)
+    leader.gather()
+    assert 12.0 <= hands.now < 12.01, "the longest room there is"
+    (root / "_versions/2.manifest").unlink()
+    (root / "_versions").rmdir()
+    leader.queue.until_room = 1
+    leader.gather()
+    assert hands.now > 12.01, "a table that is gone has no strangers"
+    leader.leave()
+
+
+def test_a_leader_knows_how_long_its_version_took(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hands = Hands(monkeypatch, {})
+    leader = _crowd(root, 0)
+    hands.now += 0.25
+    leader.leave()
+    assert leader.queue.lasted == pytest.approx(0.25)

@@ -17,7 +17,7 @@ import pytest
 import tiltyard as ty
 from tests.support.proving import pick
 from tests.support.servers import S3Server
-from tiltyard.storage.machine_queue import MachinePlace
+from tiltyard.storage.machine_queue import MachinePlace, MachineQueue
 
 OURS = 4
 KILLS = pick(4, 100)
@@ -32,6 +32,7 @@ def _rows(number: int) -> pa.Table:
 
 def _write(uri: str, options: dict[str, str], writer: int, told: Path, over: Event, point: str) -> None:
     """Appends until it is over, and writes down each number before it is tried and after it was acknowledged."""
+    MachineQueue.seldom = 4  # so that room is left while the test runs
     if point:
         _die_at(point)
     table = ty.Table.open(uri, storage_options=options) if writer else None
@@ -120,7 +121,7 @@ def test_leaders_die_and_nothing_is_lost(table: ty.Table, seaweedfs_server: S3Se
         victim.join(PATIENCE)
         assert victim.exitcode == -signal.SIGKILL
         writers.wait_for(steady[kill % len(steady)][1], 2)
-    assert writers.numbers("tried", beside[1]), "one of pylance's tried all the while; beside busy writers of ours it may not win once"
+    writers.wait_for(beside[1], 1)  # one of pylance's, which knows of no queue, is left room among busy writers of ours
     writers.stop()
     found = Counter(table.refresh().to_arrow(["id"])["id"].to_pylist())
     assert max(found.values()) == 1

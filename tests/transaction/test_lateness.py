@@ -22,7 +22,7 @@ from tests.support.commits import (
 )
 from tiltyard import ops
 from tiltyard.errors import CorruptTable, HistoryUnavailable, OutcomeUnknown, StorageError
-from tiltyard.format.names import HINT_PATH, Scheme, decode_hint
+from tiltyard.format.names import HINT_PATH, Scheme, decode_hint, encode_hint
 from tiltyard.interfaces import ObjectStore
 from tiltyard.storage.memory import MemoryStore
 from tiltyard.testing import CountingStore, ManualClock, WrapperStore
@@ -99,6 +99,24 @@ def test_another_hint_proves_nothing(hint: bytes | None) -> None:
     else:
         store.put(HINT_PATH, hint)
     assert not _looks(store).is_newest(2, Scheme.V2)
+
+
+@pytest.mark.parametrize(("hint", "known"), [(3, True), (2, True), (1, False), (4, False)])
+def test_of_a_version_that_was_just_made_the_hint_may_not_tell_yet(hint: int, known: bool) -> None:
+    store = _hinted(MemoryStore(), 3)
+    store.put(HINT_PATH, encode_hint(hint))
+    assert _looks(store).is_newest(3, Scheme.V2, just_made=True) is known
+    assert _looks(store).is_newest(3, Scheme.V2) is (hint == 3)
+
+
+def test_who_lost_a_race_reads_the_winner_once_and_lists_nothing() -> None:
+    inner = MemoryStore()
+    store = _hinted(inner, 2)
+    counting = CountingStore(InterruptedStore(store, is_version, lambda: plant(inner, append("theirs"))))
+    result = _table(counting, reopened(store)).commit(append("ours"))
+    assert (result.version, result.attempts) == (4, 2)
+    assert counting.log.count(("get", _path(store, 3))) == 1
+    assert ("names", "_versions/") not in counting.log
 
 
 def test_a_later_version_a_tag_a_failure_or_an_order_ask_for_a_listing() -> None:

@@ -42,6 +42,7 @@ class ScriptedPlace:
     answered: dict[str, int] = field(default_factory=dict)
     waited: list[float] = field(default_factory=list)
     gathered: int = 0
+    strangers: list[float] = field(default_factory=list)
 
     def lead(self) -> bool:
         self.leads = not self.answers
@@ -60,6 +61,9 @@ class ScriptedPlace:
 
     def leave(self) -> None:
         self.leads = False
+
+    def meet_strangers(self, share: float) -> None:
+        self.strangers.append(share)
 
     def gather(self) -> None:
         self.gathered += 1
@@ -109,6 +113,22 @@ def test_whoever_leads_commits(store: MemoryStore) -> None:
     place = ScriptedPlace()
     assert _commit(_queued(store, place)).version == 2
     assert place.joined == []
+
+
+def test_a_leader_tells_of_writers_who_know_of_no_queue(store: MemoryStore) -> None:
+    place = ScriptedPlace()
+    table = _queued(store, place)
+    table.commit(append("one"))
+    assert place.strangers == []
+    for number in (3, 4):
+        plant(store, append(f"v{number}"))  # plant stands for other software: it signs with another name
+    reopened(store).commit(append("ours"))
+    table.commit(append("two"))
+    assert place.strangers == [2 / 4], "two of the four since version 2"
+    plant(store, append("v7"))
+    waiting = ScriptedPlace(answers=[None], hangs=True)
+    _commit(_queued(store, waiting))
+    assert waiting.strangers == [], "who does not lead has nobody to tell"
 
 
 def test_without_a_queue_to_join_it_goes_on_alone(store: MemoryStore) -> None:

@@ -190,9 +190,8 @@ def _check_fragments(
     base_ids = frozenset(base.id for base in manifest.base_paths)
     next_row_id = manifest.next_row_id if _stable_row_ids(manifest) else None
     version = manifest.version if manifest.version < DETACHED else None
-    if known is not None and _extends(manifest, message, *known):
-        # An append of ours: the old fragments stand where they stood when they were checked.
-        added = pb.ManifestHead.FromString(message[len(known[1].body) :]).fragments
+    added = _added(records, message, known[1]) if known is not None and _checked_alike(manifest, known[0]) else None
+    if added is not None and known is not None:
         try:
             check_fragments(
                 added,
@@ -212,12 +211,18 @@ def _check_fragments(
     check_fragments(records, source, highest=highest, base_ids=base_ids, next_row_id=next_row_id, version=version, counted=counted)
 
 
-def _extends(manifest: Manifest, message: bytes, before: Manifest, old: Message) -> bool:
-    """Whether the message begins with one read before, and all that its fragments were checked against holds as it did then."""
+def _added(records: Sequence[bytes], message: bytes, old: Message) -> Sequence[bytes] | None:
+    """The fragments after those of a message read before; None if these do not begin with those."""
+    if old.tail and message.startswith(old.body):  # an append of ours: the old fragments stand where they stood
+        return pb.ManifestHead.FromString(message[len(old.body) :]).fragments
+    before = pb.ManifestHead.FromString(old.body).fragments  # others write what is around them anew
+    return records[len(before) :] if records[: len(before)] == list(before) else None
+
+
+def _checked_alike(manifest: Manifest, before: Manifest) -> bool:
+    """Whether all that the fragments of one read before were checked against holds as it did then."""
     return (
-        bool(old.tail)
-        and message.startswith(old.body)
-        and before.base_paths == manifest.base_paths
+        before.base_paths == manifest.base_paths
         and before.max_fragment_id is not None
         and manifest.max_fragment_id is not None
         and before.max_fragment_id <= manifest.max_fragment_id

@@ -6,7 +6,7 @@ because everybody looks for the lead from time to time. Nothing here keeps the t
 name alone. So a queue that cannot be used, or a leader that hangs, slows writers down and does no more.
 """
 # System calls on strings, counted: see files.py.
-# ruff: noqa: PTH103, PTH104, PTH108, PTH123, PTH208
+# ruff: noqa: PTH103, PTH104, PTH108, PTH116, PTH123, PTH208
 
 from __future__ import annotations
 
@@ -34,6 +34,12 @@ _NEXT_COMES: Final = 0.002
 _GATHERED: Final = 0.02
 """Seconds after which it waits for nobody."""
 _PAUSE: Final = 0.0003
+_EVEN: Final = 0.5
+_ROOM: Final = 3.0
+"""The room that it leaves at most, in times that a version takes."""
+_ROOM_FOR_ONE: Final = 0.015
+"""Seconds that it leaves at least where a stranger is known to be there; room ends as soon as he used it."""
+_LONGEST_ROOM: Final = 2.0
 _LONGEST_MESSAGE: Final = 128
 _MOST_BYTES: Final = 2**20
 """No offer is larger; whoever brings more commits it alone."""
@@ -55,6 +61,8 @@ class LocalQueue:
 
     look_every = 0.02
     """Seconds between two looks for the lead while nobody says anything."""
+    seldom = 256
+    """After so many commits a leader leaves room for strangers, even if none came in the last room."""
 
     def __init__(self, root: str) -> None:
         self._root = root
@@ -62,6 +70,12 @@ class LocalQueue:
         """Whether the last who waited here gave up: then nobody waits long until somebody leads again."""
         self.company = 0
         """How many others were committed with the last version that we know of."""
+        self.room_every = self.seldom
+        """After how many commits that went through this process room is left for writers who know nothing of the queue."""
+        self.until_room = self.seldom // 4
+        """How many of them are left until then."""
+        self.lasted = 0.0
+        """Seconds that the last version of ours took."""
 
     def place(self, transaction_id: str, since: float) -> LocalPlace:
         return LocalPlace(self, self._root, transaction_id, since)
@@ -83,6 +97,8 @@ class LocalPlace:
     _socket: socket.socket | None = None
     _offers: dict[str, str] = field(default_factory=dict)
     """By transaction id the entries that were offered to us."""
+    _begun: float = 0.0
+    """When we began to commit, after all who were waited for had come."""
 
     @property
     def hangs(self) -> bool:
@@ -98,9 +114,13 @@ class LocalPlace:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             return False
-        self.leads, self.queue.hangs = True, False
+        self.leads, self.queue.hangs, self._begun = True, False, time.monotonic()
         _led_here().add(self.root)
         return True
+
+    def meet_strangers(self, share: float) -> None:
+        """While strangers commit too, each version of ours leaves room for one of theirs, unless they have their share without."""
+        self.queue.room_every, self.queue.until_room = 1, 1 if share < _EVEN else 2 + self.queue.company
 
     def leave(self) -> None:
         """Gives up the lead or the wait; the next in the queue learns of it."""
@@ -109,6 +129,7 @@ class LocalPlace:
             led, self.leads = self.leads, False
             lock, self._lock = self._lock, -1
             if led:
+                self.queue.lasted = time.monotonic() - self._begun
                 _led_here().discard(self.root)
                 waiting = self._entries()
                 fcntl.flock(lock, fcntl.LOCK_UN)  # said aloud: a child forked meanwhile may keep the same open file
@@ -214,6 +235,9 @@ class LocalPlace:
 
     def gather(self) -> None:
         """Waits for those who were here with the last version: writers in a loop are about to come back, and one version does for all."""
+        self.queue.until_room -= 1 + self.queue.company
+        if self.queue.until_room <= 0:
+            self._leave_room()
         now = time.monotonic()
         end, next_comes, seen = now + _GATHERED, now + _NEXT_COMES, 0
         while (there := len(self._entries())) < self.queue.company and now < min(end, next_comes):
@@ -221,6 +245,27 @@ class LocalPlace:
                 seen, next_comes = there, now + _NEXT_COMES
             time.sleep(_PAUSE)
             now = time.monotonic()
+        self._begun = now
+
+    def _leave_room(self) -> None:
+        """Lets a stranger commit first, if one is there; who needs longer than our leaders, and knows of no queue, would never win else.
+
+        Those of ours who come meanwhile join the queue, and are in the next version.
+        """
+        queue = self.queue
+        least = _ROOM_FOR_ONE if queue.room_every == 1 else 0.0
+        queue.until_room = queue.room_every = min(2 * queue.room_every, queue.seldom)
+        until = time.monotonic() + min(max(_ROOM * queue.lasted, least), _LONGEST_ROOM)
+        before = self._last_change()
+        while time.monotonic() < until and self._last_change() == before:
+            time.sleep(_PAUSE)
+
+    def _last_change(self) -> int:
+        """When somebody last created a file beside the versions: as long as we lead, no one of the queue does."""
+        try:
+            return os.stat(f"{self.root}/_versions").st_mtime_ns
+        except OSError:
+            return 0
 
     def offers(self, most: int) -> list[Offer]:
         """What waits to be committed, those first who wait longest; entries of the dead go."""

@@ -37,6 +37,7 @@ class MachineQueue(LocalQueue):
 
     slowness = 15.0
     look_every = 0.2
+    seldom = 128
 
     def __init__(self, root: str) -> None:
         super().__init__(root)

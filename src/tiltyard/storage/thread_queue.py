@@ -147,6 +147,9 @@ class ThreadPlace:
 
     # ---- leading ---------------------------------------------------------------------------------------------------------------
 
+    def meet_strangers(self, share: float) -> None:
+        """Nothing: a table in memory has none."""
+
     def gather(self) -> None:
         """Waits for nobody: those who come while a file is on its way are seen after it."""
 

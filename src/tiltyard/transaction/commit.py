@@ -209,7 +209,8 @@ class Committer:
             if policy.gives_up(race.attempts, failures) or (policy.deadline is not None and elapsed >= policy.deadline):
                 raise failure or race.contention(self.log.store.uri, elapsed)
             pace = elapsed / (len(race.rebased_over) or 1)  # of the others: whoever is slower than they are must not wait for longer, too
-            if failure is not None or not self.look_seconds:  # else others go on at the pace of round trips: to wait is to fall behind
+            # Who is beaten at the pace of round trips, or leads others, only falls behind by waiting.
+            if failure is not None or not (self.look_seconds or race.place):
                 clock.sleep(wait_before(race.attempts - 1, min(attempt_seconds, pace), self.runtime))
 
     def _attempt(self, race: Race) -> ManifestFile | None:
@@ -356,8 +357,8 @@ class Committer:
         race.looked = self.runtime.clock.monotonic()
         if self.look_seconds:
             found = self._look(race)
-        elif not race.newest and self.lateness.is_newest(checked, race.scheme):
-            found = (checked, race.scheme)
+        elif self.lateness.is_newest(max(checked, race.newest), race.scheme, just_made=race.newest > checked):
+            found = (max(checked, race.newest), race.scheme)
         else:
             found = self.log.head()
         if found is not None:
@@ -407,7 +408,7 @@ class Committer:
 
     def _in_window(self, version: int, head: int, race: Race) -> CreatedVersion:
         try:
-            read = self.log.last_read(version) if self.look_seconds and race.lost_to else None
+            read = self.log.last_read(version) if race.lost_to else None  # who beat us to a version was asked for it just now
             theirs = self.log.committed(version, race.scheme, last=head) if read is None else self.log.with_transaction(read)
         except (NotFound, CorruptTable, StorageError) as error:
             if isinstance(error, StorageError) and error.transient:

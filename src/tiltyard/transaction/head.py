@@ -45,15 +45,18 @@ class HeadCheck:
 
     # ---- before ----------------------------------------------------------------------------------------------------------------
 
-    def is_newest(self, version: int, scheme: Scheme) -> bool:
+    def is_newest(self, version: int, scheme: Scheme, *, just_made: bool = False) -> bool:
         """Whether a version that is there is the latest for certain, by a few small questions; if not, a listing has to tell.
 
         The next one may be missing below the head where a cleanup took it and left this one, or where somebody lost it. A tag or a branch
         can bring that about, or a clock that went backwards; then the hint, which every writer renews, names a later version; or a
-        cleanup of ours, which says so. Where names come in order a listing costs no more than this.
+        cleanup of ours, which says so. Where names come in order a listing costs no more than this. Of one that was ``just_made``, by
+        somebody who beat us to it, the hint may not tell yet.
         """
         try:
-            if self.log.store.ordered or self._hinted() != version or self._has_refs() or read_floor(self.log.store).version > version:
+            if self.log.store.ordered or not version - just_made <= self._hinted() <= version:
+                return False
+            if self._has_refs() or read_floor(self.log.store).version > version:
                 return False
             self.log.store.head(self.log.path(version + 1, scheme))
         except NotFound:

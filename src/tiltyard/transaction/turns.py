@@ -59,8 +59,16 @@ class Turns:
                 place.gather()
             return self.committer.run_race(race, policy)
         finally:
+            if place.leads and race.rebased_over and (share := self._share_of_strangers(race)):
+                place.meet_strangers(share)
             race.place = None
             place.leave()
+
+    def _share_of_strangers(self, race: Race) -> float:
+        """How many of the versions since the one we went on from, ours with them, were made by other software."""
+        ours = self.committer.writer.library
+        strangers = sum(bool(winner.writer) and not winner.writer.startswith(ours) for winner in race.rebased_over)
+        return strangers / (len(race.rebased_over) + 1)
 
     # ---- waiting ---------------------------------------------------------------------------------------------------------------
 
