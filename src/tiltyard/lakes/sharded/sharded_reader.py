@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -72,23 +73,23 @@ class Refusals:
     versions: Any = _Refused("versions")
 
 
-class ShardedReading(Refusals, TableReader):
+class ShardedReading(Refusals, TableReader, ABC):
     """A sharded table, as far as it is read.
 
     The handle itself is on the anchor, which has the columns and no rows."""
 
     @property
+    @abstractmethod
     def sharding(self) -> Sharding:
         """How its rows are assigned to shards."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _reader(self, number: int) -> TableReader:
         """A shard, if it is one.
 
         Raises:
             CorruptTable: it is gone, or another table has its name.
         """
-        raise NotImplementedError
 
     def _readers(self, filter: str | None) -> list[TableReader]:
         """The shards that rows of a condition can be in."""

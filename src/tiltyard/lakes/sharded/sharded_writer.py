@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -29,9 +30,9 @@ if TYPE_CHECKING:
 class ShardedVerbs(ShardedReading, TableWriter):
     """The verbs of a sharded table: each is one lake transaction over the shards it concerns."""
 
+    @abstractmethod
     def _transact(self, work: Callable[[ShardedTransactionTable], CommitResult], says: Describes, *, once: bool = False) -> CommitResult:
         """Does something in a transaction; ``once`` for what cannot be re-executed."""
-        raise NotImplementedError
 
     def in_transaction(
         self,
@@ -53,8 +54,9 @@ class ShardedVerbs(ShardedReading, TableWriter):
         """
         return self._transact(lambda table: shard_verbs.summed(work(table), operation, table.version), Describes(message, commit))
 
+    @abstractmethod
     def _compact(self, how: Mapping[str, Any]) -> CommitResult:
-        raise NotImplementedError
+        """Compacts the shards."""
 
     @property
     def indices(self) -> ShardedIndices:
