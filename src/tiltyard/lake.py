@@ -410,6 +410,16 @@ class Lake(Keeping, Recoverable, LakePieces, LakeDoor):
         """Lines of history beside the main one, each over all tables."""
         return LakeBranches(self)
 
+    def signed(self, author: str) -> Lake:
+        """The same lake with another author of what is committed through it.
+
+        Args:
+            author: who commits, for the history.
+        """
+        other = Lake(self._where, self.catalog.records, self.catalog.runtime, check_text(author, "The author", "author"), self.branch)
+        other._opened, other.hot, other.used = self._opened, self.hot, self.used
+        return other
+
     def on_branch(self, branch: str) -> Lake:
         """The same lake on one of its branches.
 

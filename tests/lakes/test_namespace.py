@@ -94,12 +94,17 @@ def test_pylance_opens_tables_at_the_catalogs_version(site: Site, lake: Lake) ->
         past.describe_table_version(DescribeTableVersionRequest(id=["a"], version=3))
 
 
-def test_a_commit_past_the_catalog_is_not_seen_before_it_is_adopted(site: Site, lake: Lake) -> None:
+def test_a_commit_past_the_catalog_is_adopted_when_a_client_looks(site: Site, lake: Lake) -> None:
+    """So a client whose engine commits to the store by itself reads its own writes."""
     there = site.open().namespace()
+    past = lake.namespace(lake.snapshot().id)
     foreign_append(uri_of(lake, "a"), 9)
-    assert ids(opened(there, "a")) == [1]
-    lake.table("a")
+    assert ids(opened(past, "a")) == [1]
     assert ids(opened(there, "a")) == [1, 9]
+    assert lake.history()[0].message == "adopted from a writer that does not know the catalog"
+    foreign_append(uri_of(lake, "a"), 10)
+    assert there.describe_table(DescribeTableRequest(id=["a"])).version == 3
+    assert ids(lake.table("a")) == [1, 9, 10]
 
 
 def test_branches(lake: Lake) -> None:

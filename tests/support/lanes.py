@@ -15,7 +15,7 @@ import pytest
 
 MARKERS: Final = {
     "spark": "needs a JVM",
-    "server": "needs a server: PostgreSQL or S3",
+    "server": "needs a server: PostgreSQL, S3 or our own",
     "process": "starts processes",
     "fuzz": "feeds random bytes or runs random programs, by the thousand",
     "slow": "needs none of these, and takes its time all the same",
@@ -36,6 +36,7 @@ BY_SUITE: Final = {"tiltyard.testing.record_process_conformance": "process"}
 BY_PATH: Final[dict[str, tuple[str, ...]]] = {
     "fuzz": ("tests/fuzz/",),
     "server": (
+        "tests/server/",
         "tests/catalog/test_records_manifest.py::TestOnS3",
         "tests/lakes/test_s3.py",
         "tests/storage/test_servers.py",

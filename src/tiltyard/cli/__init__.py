@@ -12,6 +12,7 @@ Commands
     ``conflict_commands``      the conflict table; ``explain_command`` the story of one transaction
     ``lake_commands``          lakes; ``lake_ref_commands`` their tags and branches; ``lake_recovery`` backup, restore, rebuild, upgrade
     ``pipeline_command``       pipelines
+    ``server_commands``        serve, and tokens
 What they share
     ``command_session``        ``Session``, exit codes
     ``option_types``           options that commands share

@@ -20,6 +20,7 @@ from tiltyard.cli import maintenance_commands as upkeep
 from tiltyard.cli import pipeline_command as run
 from tiltyard.cli import ref_commands as refs
 from tiltyard.cli import row_commands as rows
+from tiltyard.cli import server_commands as server
 from tiltyard.cli import setting_commands as settings
 from tiltyard.cli.command_session import DONE, FAILED, INTERRUPTED, PROBLEMS, Session, table_command
 from tiltyard.cli.facts import log_of, page, shown
@@ -100,7 +101,7 @@ def cat(
 
 
 _LISTS = (indices.app, refs.tags, refs.branches, columns.app, settings.app, bases.app, conflicts.app, lake_recovery.app)
-for part in (rows.app, upkeep.app, bases.clones, why.app, run.app, *_LISTS):
+for part in (rows.app, upkeep.app, bases.clones, why.app, run.app, server.serving, server.tokens, *_LISTS):
     app.add_typer(part)
 for part in (lake_refs.tags, lake_refs.branches):
     lake_recovery.app.add_typer(part)

@@ -1,0 +1,315 @@
+"""The application: from a request over HTTP to an operation of the namespace, and back.
+
+Each request passes the limits, says who asks, is read into a model, is held against the principal's roles, takes its turn if it writes to a
+table that others write to, and is done in a thread. What becomes of it is counted and written to the audit log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import secrets
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from lance_namespace import ConcurrentModificationError, LanceNamespaceError, PermissionDeniedError, UnauthenticatedError
+from starlette.applications import Starlette
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from tiltyard.errors import TiltyardError
+from tiltyard.lake import Lake
+from tiltyard.lakes.namespace import LakeNamespace
+from tiltyard.lakes.namespaces.namespace_base import told
+from tiltyard.lakes.table_names import JOINT
+from tiltyard.server.audit import AuditLine, AuditLog, Verdict
+from tiltyard.server.authentication import Authenticator, proof_in
+from tiltyard.server.principals import NOBODY, Principal
+from tiltyard.server.routes import ROUTES, Role, RouteSpec
+from tiltyard.server.server_metrics import CONTENT_TYPE, ServerMetrics
+from tiltyard.server.server_options import ServerOptions
+from tiltyard.server.table_turns import TableTurns
+from tiltyard.server.wire import WireRequest, answer, failed, failure, parsed, read_request
+
+_log = logging.getLogger("tiltyard.server")
+_RETRY: Final = {"retry-after": "1"}
+_UNAUTHENTICATED_BYTES: Final = 64 * 1024
+"""Of a body that is read before its sender is known, for the ``identity`` inside."""
+
+
+class TooLargeError(Exception):
+    """A body is larger than it may be."""
+
+
+@dataclass(slots=True)
+class Exchange:
+    """One request on its way through, for the audit log and the figures."""
+
+    spec: RouteSpec
+    request: Request
+    id: str = field(default_factory=lambda: secrets.token_hex(8))
+    principal: Principal = NOBODY
+    target: str = ""
+    transaction: str = ""
+    started: float = field(default_factory=time.monotonic)
+
+    @property
+    def peer(self) -> tuple[str, int]:
+        client = self.request.client
+        return (client.host, client.port) if client else ("", 0)
+
+
+class LakeServer:
+    """A lake behind HTTP.
+
+    Args:
+        lake: what is served. Whoever opened it closes it.
+        options: how.
+        authenticator: says who asks.
+        audit: where requests are written down.
+    """
+
+    def __init__(self, lake: Lake, options: ServerOptions, authenticator: Authenticator, audit: AuditLog) -> None:
+        self.lake, self.options, self._authenticator, self._audit = lake, options, authenticator, audit
+        self._pool = ThreadPoolExecutor(options.limits.threads, thread_name_prefix="tiltyard")
+        self.turns = TableTurns(options.limits.table_queue, time.monotonic)
+        self.metrics = ServerMetrics(lambda: sum(self.turns.lengths().values()), self._is_healthy)
+        self._in_flight = 0
+        self.is_stopping = False
+
+    def app(self) -> Starlette:
+        """The application for a server of ASGI."""
+        routes = [Route(spec.path, self._endpoint(spec), methods=[spec.method]) for spec in ROUTES]
+        more = [
+            Route("/healthz", self._healthz, methods=["GET"]),
+            Route("/readyz", self._readyz, methods=["GET"]),
+            Route("/metrics", self._metrics, methods=["GET"]),
+        ]
+        return Starlette(routes=[*routes, *more], exception_handlers={404: _no_route, 405: _no_route, Exception: _broken})
+
+    def close(self) -> None:
+        """Waits for all that is at work: a commit that was begun is finished."""
+        self.is_stopping = True
+        self._pool.shutdown(wait=True)
+
+    async def in_thread(self, work: Callable[[], Any]) -> Any:
+        """Does something that blocks."""
+        return await asyncio.get_running_loop().run_in_executor(self._pool, work)
+
+    # ---- health ----------------------------------------------------------------------------------------------------------------
+
+    async def _healthz(self, _: Request) -> Response:
+        return JSONResponse({"status": "ok"})
+
+    async def _readyz(self, _: Request) -> Response:
+        ready = not self.is_stopping and await self.in_thread(self._is_healthy)
+        return JSONResponse({"status": "ready" if ready else "not ready"}, 200 if ready else 503)
+
+    def _is_healthy(self) -> bool:
+        try:
+            return self.lake.catalog.describe() is not None
+        except TiltyardError:
+            return False
+
+    async def _metrics(self, request: Request) -> Response:
+        try:
+            principal = await self.in_thread(lambda: self._authenticator.principal(proof_in(request.headers)))
+            if not principal.may_list(()):
+                raise PermissionDeniedError("The figures are for principals with a role.")
+        except LanceNamespaceError as error:
+            return failed(error, "/metrics")
+        return Response(await self.in_thread(self.metrics.text), media_type=CONTENT_TYPE)
+
+    # ---- operations ------------------------------------------------------------------------------------------------------------
+
+    def _endpoint(self, spec: RouteSpec) -> Callable[[Request], Awaitable[Response]]:
+        async def endpoint(request: Request) -> Response:
+            exchange = Exchange(spec, request)
+            if self._in_flight >= self.options.limits.requests or self.is_stopping:
+                self.metrics.refused.labels("503").inc()
+                return self._done(
+                    exchange, failure(17, "The server is busy. Try again in a second.", exchange.id, headers=_RETRY), "failed"
+                )
+            self._in_flight += 1
+            self.metrics.in_flight.inc()
+            try:
+                return await self._answered(exchange)
+            finally:
+                self._in_flight -= 1
+                self.metrics.in_flight.dec()
+
+        return endpoint
+
+    async def _answered(self, exchange: Exchange) -> Response:
+        verdict: Verdict = "failed"
+        try:
+            response, verdict = await self._run(exchange), "allowed"
+        except TooLargeError:
+            self.metrics.refused.labels("413").inc()
+            closing = {"connection": "close"}
+            response, verdict = failure(13, "The body is too large.", exchange.id, status=413, headers=closing), verdict
+        except (TimeoutError, ClientDisconnect):
+            closing = {"connection": "close"}
+            response, verdict = failure(13, "The body did not come in time.", exchange.id, status=408, headers=closing), verdict
+        except (LanceNamespaceError, TiltyardError) as error:
+            theirs = told(error) if isinstance(error, TiltyardError) else error
+            response, verdict = self._refused(exchange, theirs)
+        return self._done(exchange, response, verdict)
+
+    def _refused(self, exchange: Exchange, error: LanceNamespaceError) -> tuple[Response, Verdict]:
+        response = failed(error, exchange.id)
+        if isinstance(error, UnauthenticatedError | PermissionDeniedError):
+            self.metrics.denied.labels(str(int(error.code))).inc()
+            if isinstance(error, UnauthenticatedError):
+                response.headers["www-authenticate"] = "Bearer"
+            return response, "denied"
+        if isinstance(error, ConcurrentModificationError):
+            self.metrics.conflicts.labels(exchange.spec.operation).inc()
+        if response.status_code in (429, 503):
+            response.headers.update(_RETRY)
+            self.metrics.refused.labels(str(response.status_code)).inc()
+        return response, "failed"
+
+    def _done(self, exchange: Exchange, response: Response, verdict: Verdict) -> Response:
+        seconds, operation = time.monotonic() - exchange.started, exchange.spec.operation
+        response.headers["x-request-id"] = exchange.id
+        self.metrics.requests.labels(operation, str(response.status_code)).inc()
+        self.metrics.seconds.labels(operation).observe(seconds)
+        if exchange.spec.commits and response.status_code == 200:
+            self.metrics.commits.labels(operation).inc()
+        who, (remote, _) = exchange.principal, exchange.peer
+        made = exchange.transaction
+        line = AuditLine(exchange.id, who.name, who.way, remote, operation, exchange.target, verdict, response.status_code, made, seconds)
+        self._audit.note(line)
+        return response
+
+    async def _run(self, exchange: Exchange) -> Response:
+        spec, request = exchange.spec, exchange.request
+        proof, body = proof_in(request.headers), None
+        if proof is None and self._authenticator.required and spec.body == "json":
+            body = await self._read(exchange, _UNAUTHENTICATED_BYTES)
+            proof = proof_in(request.headers, _identity(body))
+        exchange.principal = await self.in_thread(lambda: self._authenticator.principal(proof))
+        if body is None:
+            limits = self.options.limits
+            body = await self._read(exchange, limits.body_bytes if spec.body == "arrow" else limits.json_bytes)
+        given = WireRequest(spec, request.path_params, request.url.query, body)
+        model, parts = read_request(given)
+        exchange.target = ".".join(parts)
+        self._allow(exchange, model, parts)
+        self._bound_page(model)
+        result = await self._in_turn(exchange, model, parts, body)
+        exchange.transaction = str(getattr(result, "transaction_id", None) or "")
+        return answer(spec, result, {})
+
+    async def _in_turn(self, exchange: Exchange, model: Any, parts: Sequence[str], body: bytes) -> Any:
+        operation, name, peer = exchange.spec.operation, JOINT.join(parts), exchange.peer
+        if operation == "list_table_versions":
+            await self.turns.before_look(name, peer)
+        if operation != "create_table_version":
+            return await self.in_thread(lambda: self._operate(exchange, model, body))
+        await self.turns.before_create(name, peer)
+        lost = False
+        try:
+            return await self.in_thread(lambda: self._operate(exchange, model, body))
+        except ConcurrentModificationError:
+            lost = True
+            raise
+        finally:
+            self.turns.after_create(name, peer, lost=lost)
+
+    def _operate(self, exchange: Exchange, model: Any, body: bytes) -> Any:
+        principal, spec = exchange.principal, exchange.spec
+        namespace = LakeNamespace(self.lake.signed(principal.name))
+        parts = exchange.target.split(".") if exchange.target else []
+        vend_to = self.options.vend_to
+        if vend_to is None or not principal.may(vend_to, parts):
+            namespace.without_options()
+        namespace.only(principal.sees)
+        operation = inspect.unwrap(getattr(LakeNamespace, spec.operation))
+        return operation(namespace, model, body) if spec.body == "arrow" else operation(namespace, model)
+
+    # ---- what a request may do ---------------------------------------------------------------------------------------------------
+
+    def _allow(self, exchange: Exchange, model: Any, parts: Sequence[str]) -> None:
+        """Holds a request against the roles of its principal.
+
+        Raises:
+            PermissionDeniedError: they do not allow it.
+        """
+        spec, principal = exchange.spec, exchange.principal
+        if spec.scope == "list":
+            allowed = principal.may_list(parts)
+        elif spec.scope == "transaction":
+            allowed = principal.may_list(())
+        elif spec.scope == "batch":
+            allowed = all(principal.may(role, names) for role, names in _batched(model, spec))
+        else:
+            allowed = principal.may(spec.role, parts)
+        if spec.operation == "rename_table" and allowed:
+            target = model.new_namespace_id if model.new_namespace_id is not None else parts[:-1]
+            allowed = principal.may(spec.role, [*target, model.new_table_name])
+        if not allowed:
+            raise PermissionDeniedError(f"{spec.operation} on {exchange.target or 'the lake'} needs the role {spec.role.name.lower()}.")
+
+    def _bound_page(self, model: Any) -> None:
+        """Bounds a list to a page; a client that asks for more is given a token for the next one."""
+        if "limit" in type(model).model_fields and (model.limit is None or model.limit > self.options.limits.page):
+            model.limit = self.options.limits.page
+
+    async def _read(self, exchange: Exchange, most: int) -> bytes:
+        """The body, as long as it is small enough and comes in time."""
+        stated = exchange.request.headers.get("content-length", "0")
+        if stated.isdecimal() and int(stated) > most:
+            raise TooLargeError
+        chunks, size = [], 0
+        async with asyncio.timeout(self.options.limits.body_seconds):
+            async for chunk in exchange.request.stream():
+                size += len(chunk)
+                if size > most:
+                    raise TooLargeError
+                chunks.append(chunk)
+        return b"".join(chunks)
+
+
+def _identity(body: bytes) -> object:
+    """What a body says of its sender; read only where no header does."""
+    try:
+        found = parsed(body) if body.strip() else None
+    except LanceNamespaceError:
+        return None
+    return found.get("identity") if isinstance(found, dict) else None
+
+
+def _batched(model: Any, spec: RouteSpec) -> list[tuple[Role, list[str]]]:
+    """What the parts of a batch need, each for its own table."""
+    if spec.operation == "batch_create_table_versions":
+        return [(Role.WRITER, [part for part in entry.id if part]) for entry in model.entries]
+    needed: list[tuple[Role, list[str]]] = []
+    for entry in model.operations:
+        for name, role in (
+            ("declare_table", Role.WRITER),
+            ("create_table_version", Role.WRITER),
+            ("delete_table_versions", Role.MAINTAINER),
+            ("deregister_table", Role.MAINTAINER),
+        ):
+            part = getattr(entry, name)
+            if part is not None:
+                needed.append((role, [piece for piece in part.id or () if piece]))
+    return needed
+
+
+async def _no_route(request: Request, error: Exception) -> Response:
+    status = int(getattr(error, "status_code", 404))
+    return failure(0, "There is no such operation here.", "", status=status)
+
+
+async def _broken(request: Request, error: Exception) -> Response:
+    """Whatever nobody expected: told to the log, not to the client."""
+    _log.error("a request failed", exc_info=error, extra={"path": request.url.path[:200]})
+    return failure(18, "Something went wrong inside the server. Its log says what.", "")

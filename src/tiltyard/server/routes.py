@@ -1,0 +1,123 @@
+"""The routes of the Lance REST namespace: each path with its operation, the request it takes and the role it needs. Data, no logic."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any, Final, Literal
+
+import lance_namespace as models
+
+BodyKind = Literal["json", "arrow", "none", "metadata"]
+AnswerKind = Literal["json", "empty", "number", "arrow", "text", "metadata"]
+Scope = Literal["table", "namespace", "list", "batch", "transaction"]
+
+
+class Role(IntEnum):
+    """What a principal may do with the tables below a name; each role has all that the ones before it have."""
+
+    READER = 1
+    WRITER = 2
+    MAINTAINER = 3
+    ADMIN = 4
+
+
+@dataclass(frozen=True, slots=True)
+class RouteSpec:
+    """One operation over HTTP.
+
+    Attributes:
+        path: as Starlette writes it.
+        operation: the method of ``LakeNamespace``.
+        request: the model that the request is read into.
+        role: what the principal has to be.
+        scope: what the id names, which is what the role is asked for.
+        body: what the client sends.
+        answer: what it gets.
+        method: of HTTP.
+        commits: whether it changes the lake.
+    """
+
+    path: str
+    operation: str
+    request: Any
+    role: Role = Role.READER
+    scope: Scope = "table"
+    body: BodyKind = "json"
+    answer: AnswerKind = "json"
+    method: str = "POST"
+
+    @property
+    def commits(self) -> bool:
+        return self.role > Role.READER
+
+
+_T, _N = "/v1/table/{id}", "/v1/namespace/{id}"
+
+ROUTES: Final = (
+    # ---- namespaces; those without an id come first: DuckDB asks that way for the root
+    RouteSpec("/v1/namespace/table/list", "list_tables", models.ListTablesRequest, scope="list", body="none", method="GET"),
+    RouteSpec("/v1/namespace/list", "list_namespaces", models.ListNamespacesRequest, scope="list", body="none", method="GET"),
+    RouteSpec(f"{_N}/list", "list_namespaces", models.ListNamespacesRequest, scope="list", body="none", method="GET"),
+    RouteSpec(f"{_N}/table/list", "list_tables", models.ListTablesRequest, scope="list", body="none", method="GET"),
+    RouteSpec("/v1/table", "list_all_tables", models.ListTablesRequest, scope="list", body="none", method="GET"),
+    RouteSpec(f"{_N}/create", "create_namespace", models.CreateNamespaceRequest, Role.WRITER, "namespace"),
+    RouteSpec(f"{_N}/describe", "describe_namespace", models.DescribeNamespaceRequest, scope="list"),
+    RouteSpec(f"{_N}/exists", "namespace_exists", models.NamespaceExistsRequest, scope="list", answer="empty"),
+    RouteSpec(f"{_N}/drop", "drop_namespace", models.DropNamespaceRequest, Role.MAINTAINER, "namespace"),
+    # ---- several tables
+    RouteSpec(
+        "/v1/table/version/batch-create", "batch_create_table_versions", models.BatchCreateTableVersionsRequest, Role.WRITER, "batch"
+    ),
+    RouteSpec("/v1/table/batch-commit", "batch_commit_tables", models.BatchCommitTablesRequest, Role.WRITER, "batch"),
+    RouteSpec("/v1/transaction/{id}/describe", "describe_transaction", models.DescribeTransactionRequest, scope="transaction"),
+    # ---- versions
+    RouteSpec(f"{_T}/version/list", "list_table_versions", models.ListTableVersionsRequest),
+    RouteSpec(f"{_T}/version/describe", "describe_table_version", models.DescribeTableVersionRequest),
+    RouteSpec(f"{_T}/version/create", "create_table_version", models.CreateTableVersionRequest, Role.WRITER),
+    # ---- tables by name
+    RouteSpec(f"{_T}/describe", "describe_table", models.DescribeTableRequest),
+    RouteSpec(f"{_T}/exists", "table_exists", models.TableExistsRequest, answer="empty"),
+    RouteSpec(f"{_T}/declare", "declare_table", models.DeclareTableRequest, Role.WRITER),
+    RouteSpec(f"{_T}/drop", "drop_table", models.DropTableRequest, Role.MAINTAINER),
+    RouteSpec(f"{_T}/deregister", "deregister_table", models.DeregisterTableRequest, Role.MAINTAINER),
+    RouteSpec(f"{_T}/rename", "rename_table", models.RenameTableRequest, Role.MAINTAINER),
+    RouteSpec(f"{_T}/register", "register_table", models.RegisterTableRequest, Role.ADMIN),
+    RouteSpec(f"{_T}/restore", "restore_table", models.RestoreTableRequest, Role.MAINTAINER),
+    RouteSpec(f"{_T}/stats", "get_table_stats", models.GetTableStatsRequest),
+    # ---- tags, branches, indices
+    RouteSpec(f"{_T}/tags/list", "list_table_tags", models.ListTableTagsRequest),
+    RouteSpec(f"{_T}/tags/version", "get_table_tag_version", models.GetTableTagVersionRequest),
+    RouteSpec(f"{_T}/tags/create", "create_table_tag", models.CreateTableTagRequest, Role.WRITER),
+    RouteSpec(f"{_T}/tags/update", "update_table_tag", models.UpdateTableTagRequest, Role.MAINTAINER),
+    RouteSpec(f"{_T}/tags/delete", "delete_table_tag", models.DeleteTableTagRequest, Role.MAINTAINER),
+    RouteSpec(f"{_T}/branches/list", "list_table_branches", models.ListTableBranchesRequest),
+    RouteSpec(f"{_T}/branches/create", "create_table_branch", models.CreateTableBranchRequest, Role.WRITER),
+    RouteSpec(f"{_T}/branches/delete", "delete_table_branch", models.DeleteTableBranchRequest, Role.MAINTAINER),
+    RouteSpec(f"{_T}/index/list", "list_table_indices", models.ListTableIndicesRequest),
+    RouteSpec(f"{_T}/index/{{index_name}}/stats", "describe_table_index_stats", models.DescribeTableIndexStatsRequest),
+    RouteSpec(f"{_T}/index/{{index_name}}/drop", "drop_table_index", models.DropTableIndexRequest, Role.WRITER),
+    RouteSpec(f"{_T}/create_index", "create_table_index", models.CreateTableIndexRequest, Role.WRITER),
+    RouteSpec(f"{_T}/create_scalar_index", "create_table_scalar_index", models.CreateTableIndexRequest, Role.WRITER),
+    # ---- rows and columns
+    RouteSpec(f"{_T}/create", "create_table", models.CreateTableRequest, Role.WRITER, body="arrow"),
+    RouteSpec(f"{_T}/insert", "insert_into_table", models.InsertIntoTableRequest, Role.WRITER, body="arrow"),
+    RouteSpec(f"{_T}/merge_insert", "merge_insert_into_table", models.MergeInsertIntoTableRequest, Role.WRITER, body="arrow"),
+    RouteSpec(f"{_T}/update", "update_table", models.UpdateTableRequest, Role.WRITER),
+    RouteSpec(f"{_T}/delete", "delete_from_table", models.DeleteFromTableRequest, Role.WRITER),
+    RouteSpec(f"{_T}/query", "query_table", models.QueryTableRequest, answer="arrow"),
+    RouteSpec(f"{_T}/explain_plan", "explain_table_query_plan", models.ExplainTableQueryPlanRequest, answer="text"),
+    RouteSpec(f"{_T}/analyze_plan", "analyze_table_query_plan", models.AnalyzeTableQueryPlanRequest, answer="text"),
+    RouteSpec(f"{_T}/count_rows", "count_table_rows", models.CountTableRowsRequest, answer="number"),
+    RouteSpec(f"{_T}/add_columns", "alter_table_add_columns", models.AlterTableAddColumnsRequest, Role.WRITER),
+    RouteSpec(f"{_T}/alter_columns", "alter_table_alter_columns", models.AlterTableAlterColumnsRequest, Role.WRITER),
+    RouteSpec(f"{_T}/drop_columns", "alter_table_drop_columns", models.AlterTableDropColumnsRequest, Role.MAINTAINER),
+    RouteSpec(
+        f"{_T}/schema_metadata/update",
+        "update_table_schema_metadata",
+        models.UpdateTableSchemaMetadataRequest,
+        Role.WRITER,
+        body="metadata",
+        answer="metadata",
+    ),
+)
