@@ -32,13 +32,13 @@ PRICES: Final = {"PUT": 5.0, "create": 5.0, "LIST": 5.0, "GET": 0.4, "DELETE": 0
 """Dollars for a million requests: list prices of S3 Standard. A database is paid by the hour, not by the statement."""
 
 COMMITS: Final = {
-    DIRECT.name: (100, 200, 200, 60, 12),
+    DIRECT.name: (100, 200, 200, 60, 10),
     SHARDED.name: (100, 200, 300, 400, 160),
-    QUEUED.name: (100, 200, 300, 600, 200),
+    QUEUED.name: (100, 200, 300, 300, 250),
     HOT.name: (100, 100, 300, 600, 200),
-    SHARDS.name: (100, 100, 300, 2000, 1000),
+    SHARDS.name: (100, 100, 300, 1000, 300),
 }
-"""How many commits a run waits for, where two of each writer would take this machine too long: everybody tries again for each of them."""
+"""How many commits a run waits for, where three for two writers would take too long: everybody tries again for each of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ def figure(series: str, outcome: Outcome, size: int) -> ScaleFigure:
 
 def _commits(way: Way | LakeWay, writers: int) -> int:
     bounded = COMMITS.get(way.name)
-    return bounded[WRITERS.index(writers)] if bounded and writers in WRITERS else max(2 * writers, 100)
+    return bounded[WRITERS.index(writers)] if bounded and writers in WRITERS else max(int(1.5 * writers), 100)
 
 
 def by_writers(ways: list[Way | LakeWay], counts: list[int], seed: int) -> Iterator[ScaleFigure]:
@@ -106,6 +106,9 @@ def by_tables(sizes: tuple[int, ...], seed: int) -> Iterator[ScaleFigure]:
         yield figure("tables", LakeRun(OWN, 10, seed=seed, conditions=Conditions(), others=size).run(100, LONGEST), size)
 
 
+SIZES: Final = {"fragments": (by_fragments, (10, 1_000, 100_000, 1_000_000)), "tables": (by_tables, (10, 1_000, 100_000))}
+
+
 def _line(found: ScaleFigure) -> str:
     requests = "  ".join(f"{kind} {count:.2f}" for kind, count in found.requests.items())
     return (
@@ -119,7 +122,7 @@ def main(arguments: list[str] | None = None) -> int:
     names = {way.name: way for way in (*WAYS, *LAKE_WAYS)}
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="up to 100 writers, 1,000 fragments and tables")
-    parser.add_argument("--only", nargs="+", choices=list(names))
+    parser.add_argument("--only", nargs="+", choices=[*names, *SIZES], default=[*names, *SIZES])
     parser.add_argument("--writers", type=int, nargs="+")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--json", action="store_true")
@@ -127,11 +130,10 @@ def main(arguments: list[str] | None = None) -> int:
     logging.getLogger("tiltyard").setLevel(logging.ERROR)  # a lost race is no news here
     before = circumstances()
     counts = given.writers or [writers for writers in WRITERS if writers <= (100 if given.quick else WRITERS[-1])]
-    sizes = (10, 1000) if given.quick else (10, 1_000, 100_000)
     found: list[ScaleFigure] = []
-    runs = [by_writers([names[name] for name in given.only or names], counts, given.seed)]
-    if given.only is None:
-        runs += [by_fragments(sizes if given.quick else (*sizes, 1_000_000), given.seed), by_tables(sizes, given.seed)]
+    runs = [by_writers([names[name] for name in given.only if name in names], counts, given.seed)]
+    for name, (by_size, sizes) in SIZES.items():
+        runs += [by_size(sizes[:2] if given.quick else sizes, given.seed)] if name in given.only else []
     for series in runs:
         for one in series:
             found.append(one)
@@ -146,7 +148,7 @@ def main(arguments: list[str] | None = None) -> int:
     }
     if given.json:
         print(json.dumps(told, indent=1))
-    elif not given.quick and given.only is None and given.writers is None:
+    elif not given.quick and given.only == [*names, *SIZES] and given.writers is None:
         RESULTS.parent.mkdir(exist_ok=True)
         RESULTS.write_text(json.dumps(told, indent=1) + "\n")
     return 0
