@@ -11,7 +11,7 @@ export PYTHONDONTWRITEBYTECODE :=
 QUICK := not (spark or server or process or fuzz or slow)
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo check test lint format types proto proto-check docs wheel-test lock bench bench-verbs bench-writers bench-peers bench-cliffs bench-lake bench-object-store bench-spark cluster-test prove prove-tests prove-lakes prove-runs coverage mutants clean
+.PHONY: help venv demo check test lint format types proto proto-check docs wheel-test lock bench bench-commit bench-verbs bench-writers bench-cliffs bench-lake bench-object-store bench-spark bench-scale cluster-test prove prove-tests prove-lakes prove-runs coverage mutants clean
 
 help: ## Show this help
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -62,6 +62,7 @@ proto-check: $(STAMP) ## Fail if the generated protobuf code is not in step with
 
 docs: $(STAMP) ## Build the documentation as a site in site/; a dead link fails
 	$(BIN)/python -m bench.plots --check
+	$(BIN)/python -m bench.pages --check
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 wheel-test: $(STAMP) ## Build the wheel, install it in an empty environment without Spark and use it there
@@ -71,7 +72,11 @@ lock: ## Write requirements.lock anew from pyproject.toml
 	$(BIN)/uv pip compile pyproject.toml --all-extras --group dev --group docs --universal --python-version 3.11 --generate-hashes \
 		--no-emit-index-url --no-emit-find-links --no-annotate --no-header --quiet -o requirements.lock $(ARGS)
 
-bench: $(STAMP) ## Measure commits against pylance, interleaved in one run
+bench: $(STAMP) ## Measure Tiltyard beside pylance, delta-rs, pyiceberg and DuckLake, and write the page; ARGS="--quick" for a look
+	$(BIN)/python -m bench.peers $(ARGS)
+	$(BIN)/python -m bench.pages
+
+bench-commit: $(STAMP) ## Measure commits against pylance, interleaved in one run
 	$(BIN)/python -m bench.commit $(ARGS)
 
 bench-verbs: $(STAMP) ## Measure the verbs against pylance: time, processor and memory
@@ -79,9 +84,6 @@ bench-verbs: $(STAMP) ## Measure the verbs against pylance: time, processor and 
 
 bench-writers: $(STAMP) ## Measure many writers of one table, ours and pylance's in turn
 	$(BIN)/python -m bench.writers $(ARGS)
-
-bench-peers: $(STAMP) ## Measure Tiltyard beside pylance, delta-rs, pyiceberg and DuckLake, each in an environment of its own
-	$(BIN)/python -m bench.peers $(ARGS)
 
 bench-cliffs: $(STAMP) ## Measure verbs on very large tables against pylance: time and memory in fresh processes
 	$(BIN)/python -m bench.cliffs $(ARGS)
@@ -94,6 +96,10 @@ bench-object-store: $(STAMP) ## Measure appends on an S3-like store behind a del
 
 bench-spark: $(STAMP) ## Measure Spark on Lance tables against Spark on Parquet
 	$(BIN)/python -m bench.spark $(ARGS)
+
+bench-scale: $(STAMP) ## Simulate up to 10,000 writers: the real commit code in virtual time; ARGS="--quick" for half a minute
+	$(BIN)/python -m bench.scale $(ARGS)
+	$(BIN)/python -m bench.pages
 
 cluster-test: $(STAMP) ## Run the example pipeline and speculative tasks on a Spark cluster of two workers on this machine
 	$(BIN)/python -m tools.cluster_test $(ARGS)

@@ -1,7 +1,7 @@
 """What a commit costs, ours and pylance's measured in turn in one run, so that a noisy machine hits both alike.
 
-    make bench                      all of it, about a minute
-    make bench ARGS="--appends 200" fewer appends; --json for figures, --check to fail when a target is missed
+    make bench-commit                      all of it, about a minute
+    make bench-commit ARGS="--appends 200" fewer appends; --json for figures, --check to fail when a target is missed
 
 ``os`` is compared with pylance, which never flushes; ``fsync``, our default, is shown beside it.
 """

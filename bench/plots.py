@@ -16,7 +16,13 @@ from typing import Final
 
 PAGE: Final = Path(__file__).resolve().parent.parent / "docs" / "reference" / "benchmarks.md"
 PLOTS: Final = PAGE.parent / "plots"
-SECTIONS: Final = {"Figures": "commits", "The verbs": "verbs", "Large tables": "cliffs", "The lake": "lake", "Spark": "spark"}
+SECTIONS: Final = {
+    "Commits against pylance": "commits",
+    "The verbs": "verbs",
+    "Large tables": "cliffs",
+    "The lake": "lake",
+    "Spark": "spark",
+}
 """Headings of the page whose first table is drawn, and the name of the plot."""
 
 WIDTH: Final = 920

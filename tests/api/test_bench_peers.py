@@ -3,38 +3,48 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from bench import peers
+from bench import pages, peers
+from bench.limits import LIMITS
+from bench.peer_processes import Sites
+
+SMALL = "--commits 6 --writers 2 --seconds 0.5 --files 50 --rows 1000 --pairs 3 --json"
 
 
 def test_in_small(capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = ["--only", "tiltyard", "pylance", "--commits", "6", "--writers", "2", "--seconds", "0.5", "--rows", "1000", "--json"]
-    assert peers.main(arguments) == 0
-    figures = json.loads(capsys.readouterr().out)
-    cases = {(figure["case"], figure["peer"]) for figure in figures}
+    cases = [case for case in peers.CASES if case != "own"]  # runs what ``shared`` runs
+    assert peers.main(["--only", "tiltyard", "pylance", "--cases", *cases, *SMALL.split()]) == 0
+    told = json.loads(capsys.readouterr().out)
+    found = {(figure["case"], figure["peer"]): figure for figure in told["figures"]}
     for peer in ("tiltyard", "pylance"):
-        for case in (
-            "6 appends",
-            "open the latest of 6",
-            "2 writers, one table",
-            "2 writers, tables of their own",
-            "upsert 100 into 1,000",
-        ):
-            assert (case, peer) in cases
-    assert {case for case, peer in cases if peer == "limit"} == {"create + rename", "create + fsync", "SQLite commit"}
-    assert all(figure["p50_ms"] > 0 for figure in figures)
-    assert sum(figure["failed"] for figure in figures if figure["peer"] == "tiltyard") == 0
+        assert {case for case, name in found if name == peer} >= {"serial", "open", "shared", "wide", "upsert", "deletes"}
+    assert {peer for case, peer in found if case == "limits"} == set(LIMITS)
+    assert {peer for case, peer in found if case == "pairs"} == {"tiltyard", "tiltyard-postgres"}, "pylance has no such transactions"
+    assert all(figure["p50_ms"] > 0 for figure in told["figures"])
+    assert sum(figure["failed"] for figure in told["figures"] if figure["peer"] == "tiltyard") == 0
+    assert found["serial", "tiltyard"]["done"] == 6
+    assert told["circumstances"]["before"]["load"]
+    check_page(told)
 
 
-def test_rows_that_are_missing_are_noticed(monkeypatch: pytest.MonkeyPatch, tmp_path: object) -> None:
-    real = peers.run
+def check_page(told: dict[str, Any]) -> None:
+    blocks = pages.peer_blocks(told)
+    assert blocks["peers-serial"].count("\n") == 4, "a line for each, and two for the header"
+    assert "PostgreSQL commit" in blocks["peers-limits"]
+    assert ("not quiet" in blocks["peers-run"]) == (told["circumstances"]["before"]["load"][0] > 0.5)
 
-    def short(peer: str, work: str, *given: object, **job: object) -> dict[str, object]:
-        told = real(peer, work, *given, **job)  # type: ignore[arg-type]
+
+def test_rows_that_are_missing_are_noticed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    real = Sites.run
+
+    def short(self: Sites, peer: str, work: str, *given: Any, **job: Any) -> dict[str, Any]:
+        told = real(self, peer, work, *given, **job)
         return {"rows": told["rows"] - 1} if work == "count" else told
 
-    monkeypatch.setattr(peers, "run", short)
+    monkeypatch.setattr(Sites, "run", short)
     with pytest.raises(AssertionError, match="acknowledged"):
-        peers.writers("tiltyard", tmp_path, 1, 0.2, shared=True)  # type: ignore[arg-type]
+        peers.writers(Sites(""), "tiltyard", tmp_path, 1, 0.2, shared=True)

@@ -41,6 +41,7 @@ BY_PATH: Final[dict[str, tuple[str, ...]]] = {
         "tests/lakes/test_s3.py",
         "tests/storage/test_servers.py",
         "tests/api/test_bench_object_store.py",
+        "tests/api/test_bench_peers.py",
     ),
     "spark": (
         "tests/spark/test_connect.py",
@@ -51,7 +52,6 @@ BY_PATH: Final[dict[str, tuple[str, ...]]] = {
     "process": (
         "tests/api/test_bench_cliffs.py",
         "tests/api/test_bench_verbs.py",
-        "tests/api/test_bench_peers.py",
         "tests/api/test_bench_writers.py",
         "tests/api/test_errors.py::test_errors_reach_the_parent_process_whole",
         "tests/catalog/test_line.py",
