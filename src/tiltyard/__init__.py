@@ -8,7 +8,7 @@ from importlib import import_module as _import_module
 from importlib.metadata import version as _version
 from typing import Any as _Any
 
-from tiltyard import conflicts, distributed, errors, locks, metrics, ops, outcomes, telemetry
+from tiltyard import conflicts, distributed, errors, locks, merges, metrics, ops, outcomes, telemetry
 from tiltyard.batching.batch_writer import BatchWriter, Receipt
 from tiltyard.errors import (
     AlreadyCommitted,
@@ -144,6 +144,7 @@ __all__ = [
     "distributed",
     "errors",
     "locks",
+    "merges",
     "metrics",
     "ops",
     "outcomes",

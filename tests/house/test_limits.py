@@ -29,6 +29,7 @@ _VERB = "one file for each verb"
 SMALL_FILES: dict[str, str] = {
     "tiltyard.conflicts": _DOOR,
     "tiltyard.locks": _DOOR,
+    "tiltyard.merges": _DOOR,
     "tiltyard.metrics": _DOOR,
     "tiltyard.outcomes": _DOOR,
     "tiltyard.verbs.commit_operation": _VERB,
