@@ -3,5 +3,27 @@
 from __future__ import annotations
 
 from tiltyard.lakes.merging.lake_diff import LakeDiff, LakeRef, RowDifference, RowPage, TableDifference
+from tiltyard.lakes.merging.merge_values import (
+    ConflictingRow,
+    ConflictingStep,
+    MergeResult,
+    OnConflict,
+    Resolution,
+    TableConflict,
+    TableMerge,
+)
 
-__all__ = ["LakeDiff", "LakeRef", "RowDifference", "RowPage", "TableDifference"]
+__all__ = [
+    "ConflictingRow",
+    "ConflictingStep",
+    "LakeDiff",
+    "LakeRef",
+    "MergeResult",
+    "OnConflict",
+    "Resolution",
+    "RowDifference",
+    "RowPage",
+    "TableConflict",
+    "TableDifference",
+    "TableMerge",
+]

@@ -7,9 +7,11 @@ from typing import Annotated, Any
 import typer
 
 import tiltyard as ty
+from tiltyard.cli.command_session import PROBLEMS
 from tiltyard.cli.lake_commands import LakeSession, lake_command
 from tiltyard.cli.lake_recovery import app
 from tiltyard.cli.messages import Grid, count
+from tiltyard.cli.option_types import DryRun
 
 __all__ = ["app"]  # the same as in `lake`, with these commands added
 
@@ -66,3 +68,46 @@ def _tell_rows(session: LakeSession, table: str, page: ty.merges.RowPage) -> Non
 
 def _shown(row: dict[str, Any] | None) -> str:
     return "" if row is None else ", ".join(f"{name}={value!r}" for name, value in row.items())[:200]
+
+
+@lake_command(app)
+def merge(
+    session: LakeSession,
+    source: Annotated[str, typer.Argument(metavar="BRANCH", help="The branch to merge.")],
+    into: Annotated[str, typer.Option("--into", metavar="BRANCH", help="The branch that changes.")] = "main",
+    on_conflict: Annotated[
+        list[str] | None,
+        typer.Option("--on-conflict", metavar="WHO", help="ours or theirs; or TABLE=ours, TABLE=theirs, as often as needed."),
+    ] = None,
+    message: Annotated[str | None, typer.Option("--message", "-m", help="A sentence for the history.")] = None,
+    dry_run: DryRun = False,
+) -> None:
+    """Merge a branch into another, in one commit. Exit code 1: a dry run found conflicts."""
+    with session.opened() as lake:
+        done = lake.branches.merge(source, into, on_conflict=_answers(on_conflict or []), message=message, dry_run=dry_run)
+    grid = Grid(("table", "how", "added", "removed", "left out"), [_merged(table) for table in done.tables], frozenset({2, 3}))
+    notes = [f"conflict in {conflict.table} ({conflict.kind}): {conflict.detail}" for conflict in done.conflicts]
+    if done.up_to_date:
+        session.told(done.to_dict(), "up to date", f"{into} has all of {source}")
+        return
+    if dry_run:
+        word, line = "conflicts" if done.conflicts else "dry run", f"{count(len(done.tables), 'table')} of {into} would change"
+        session.told(done.to_dict(), word, line, grid=grid, notes=[*notes, "Nothing was changed."], warning=bool(done.conflicts))
+        if done.conflicts:
+            raise typer.Exit(PROBLEMS)
+        return
+    line = f"snapshot {done.snapshot} of {into}, with {count(len(done.tables), 'table')} of {source}"
+    session.told(done.to_dict(), "committed", line, [("transaction", done.transaction_id)], grid=grid)
+
+
+def _answers(given: list[str]) -> Any:
+    """What ``on_conflict`` takes, from the command line."""
+    if not given:
+        return "fail"
+    if len(given) == 1 and "=" not in given[0]:
+        return given[0]
+    return {table: use for table, _, use in (text.rpartition("=") for text in given)}
+
+
+def _merged(table: ty.merges.TableMerge) -> tuple[str, ...]:
+    return table.table, table.how, f"{table.added:,}", f"{table.removed:,}", ", ".join(table.left_out)

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from tiltyard.format.keys import primary_key_fields
 from tiltyard.format.manifest import Manifest
 from tiltyard.format.values import Field
+from tiltyard.lakes.merging.merge_values import ConflictKind
 from tiltyard.lakes.merging.table_state import PhysicalChange, TableState
 from tiltyard.transaction.operations import UpdateConfig, UpdateMap
 
@@ -19,7 +20,7 @@ V = TypeVar("V")
 class Clash:
     """Why two changes of a table's schema or settings do not go together: its kind, and a sentence."""
 
-    kind: str
+    kind: ConflictKind
     detail: str
 
 
@@ -106,18 +107,23 @@ def schema_clashes(merged: SchemaMerge, ours: TableState, theirs: TableState, mi
         *_unknown_columns(merged, ours, mine, {field.id for field in theirs.manifest.fields}),
         *_unknown_columns(merged, theirs, other, {field.id for field in ours.manifest.fields}),
     ]
-    own = {field.id for field in ours.manifest.fields} - {field.id for field in theirs.manifest.fields}
+    own = {field.id for field in merged.fields} - {field.id for field in theirs.manifest.fields}
     if mine.moved_rows and any(merged.added & theirs.backing(number).keys() for number in other.kept.values()):
         found.append(Clash("column", "the branch added a column with values, and rows were written again on the target"))
-    if other.moved_rows and any(own & ours.backing(number).keys() for number in mine.kept.values()) and _are_new(own, theirs):
+    if other.moved_rows and any(own & ours.backing(number).keys() for number in mine.kept.values()):
         found.append(Clash("column", "the target added a column with values, and rows were written again on the branch"))
-    return found
+    return [*found, *_new_keys(ours, theirs, mine, other)]
 
 
-def _are_new(fields: Iterable[int], theirs: TableState) -> bool:
-    """Whether these ids were given out after the other side's: a column that it dropped has an older one."""
-    highest = max((field.id for field in theirs.manifest.fields), default=-1)
-    return any(number > highest for number in fields)
+def _new_keys(ours: TableState, theirs: TableState, mine: PhysicalChange, other: PhysicalChange) -> list[Clash]:
+    """A primary key that only one side has: rows of the other were never compared with it."""
+    if (
+        _keys(_by_id(ours.manifest)) == _keys(_by_id(theirs.manifest))
+        or not (mine.came or mine.refiled)
+        or not (other.came or other.refiled)
+    ):
+        return []
+    return [Clash("setting", "the primary key was changed on one side, and both wrote rows")]
 
 
 def _unknown_columns(merged: SchemaMerge, side: TableState, change: PhysicalChange, of_other: set[int]) -> list[Clash]:

@@ -1,7 +1,8 @@
 """One table as a snapshot has it, and how two states of it differ: by the data files that they share, without reading a row.
 
-A data file never changes and has a name that no other has. So a row that two lines of history both show can be told by its file and its
-place there, whatever number the fragment has in either of them. Only rows that were written again, by an update or a compaction, cannot.
+A data file never changes and has a random name that no other has. So a row that two lines of history both show can be told by its file
+and its place there, whatever number the fragment has in either of them. Only rows that were written again, by an update or a compaction,
+cannot.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from tiltyard.catalog.lake_values import TableHead
 from tiltyard.errors import UnsupportedFeature
 from tiltyard.format.manifest import Manifest
 from tiltyard.format.manifest_file import ManifestFile
-from tiltyard.format.values import DataFile, DataFragment
+from tiltyard.format.values import DataFragment
 from tiltyard.lakes.finishing import load_head
 from tiltyard.lakes.table_names import shown
 from tiltyard.verbs.changed_rows import Places, Side
@@ -25,9 +26,6 @@ from tiltyard.verbs.engine.access import TableAccess
 
 if TYPE_CHECKING:
     from tiltyard.lake import Lake
-
-FileHome = tuple[str, str]
-"""The root that a data file lies below, and its path there."""
 
 
 @dataclass(frozen=True)
@@ -71,17 +69,13 @@ class TableState:
         return found
 
     @cached_property
-    def homes(self) -> dict[FileHome, int]:
-        """The fragment that each data file belongs to."""
-        return {self.home_of(file): number for number, fragment in self.fragments.items() for file in fragment.files}
+    def homes(self) -> dict[str, int]:
+        """The fragment that each data file belongs to. A copy in another directory, as a fast-forward makes it, is the same file."""
+        return {file.path: number for number, fragment in self.fragments.items() for file in fragment.files}
 
-    def home_of(self, file: DataFile) -> FileHome:
-        return self.roots[file.base_id], file.path
-
-    def backing(self, number: int) -> dict[int, FileHome]:
-        """Where the values of each field of a fragment lie."""
-        files = self.fragments[number].files
-        return {field: self.home_of(file) for file in files for field in file.fields if field >= 0}
+    def backing(self, number: int) -> dict[int, str]:
+        """The file that the values of each field of a fragment lie in."""
+        return {field: file.path for file in self.fragments[number].files for field in file.fields if field >= 0}
 
     def live(self, number: int) -> BitMap:
         return self.side.live(self.fragments[number])
@@ -93,7 +87,7 @@ class TableState:
         """For each fragment that another state has as well, what it is called there."""
         found = {}
         for number, fragment in self.fragments.items():
-            there = next((other.homes[home] for file in fragment.files if (home := self.home_of(file)) in other.homes), None)
+            there = next((other.homes[file.path] for file in fragment.files if file.path in other.homes), None)
             if there is not None and other.fragments[there].physical_rows == fragment.physical_rows:
                 found[number] = there
         return found
