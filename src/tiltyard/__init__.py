@@ -8,7 +8,7 @@ from importlib import import_module as _import_module
 from importlib.metadata import version as _version
 from typing import Any as _Any
 
-from tiltyard import conflicts, distributed, errors, locks, metrics, ops, outcomes, telemetry
+from tiltyard import conflicts, distributed, errors, locks, merges, metrics, ops, outcomes, telemetry
 from tiltyard.batching.batch_writer import BatchWriter, Receipt
 from tiltyard.errors import (
     AlreadyCommitted,
@@ -21,6 +21,7 @@ from tiltyard.errors import (
     IncompatibleConflict,
     InvalidInput,
     KeyConflict,
+    MergeConflict,
     NotFound,
     OutcomeUnknown,
     OwnershipError,
@@ -114,6 +115,7 @@ __all__ = [
     "LakeTransaction",
     "LakeUpgradeReport",
     "MergeBuilder",
+    "MergeConflict",
     "NotFound",
     "OutcomeUnknown",
     "OwnershipError",
@@ -144,6 +146,7 @@ __all__ = [
     "distributed",
     "errors",
     "locks",
+    "merges",
     "metrics",
     "ops",
     "outcomes",

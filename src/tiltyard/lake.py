@@ -30,6 +30,7 @@ from tiltyard.lakes.lake_maintenance import Keeping
 from tiltyard.lakes.lake_snapshot import LakeSnapshot
 from tiltyard.lakes.lake_tables import LakeTable
 from tiltyard.lakes.lake_transaction import LakeTransaction
+from tiltyard.lakes.merging.lake_diff import LakeDiff, LakeRef, diff
 from tiltyard.lakes.new_tables import LakePieces
 from tiltyard.lakes.opening import LakeLocation, lake_storage, open_where, settle_owner
 from tiltyard.lakes.recovery.recovery_verbs import Recoverable, somebody
@@ -399,6 +400,17 @@ class Lake(Keeping, Recoverable, LakePieces, LakeDoor):
             if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
                 raise InvalidInput(f"{name} is a number, not {value!r}.", argument=name)
         return LakeHistory(lambda limit, before: self.catalog.history(self.branch, limit, before), limit, before)
+
+    def diff(self, before: LakeRef, after: LakeRef) -> LakeDiff:
+        """Compares two snapshots: which tables, columns, settings and rows differ.
+
+        Args:
+            before, after: a branch, a tag, a snapshot's number on this branch, ``"branch@number"``, or a ``LakeSnapshot``.
+
+        Raises:
+            NotFound: there is no such snapshot.
+        """
+        return diff(self, before, after)
 
     @property
     def tags(self) -> LakeTags:

@@ -18,6 +18,7 @@ import pytest
 from tests.support.commits import InterruptedStore, append, fragment, is_version, memory_table, overwrite, plant, reopened
 from tiltyard import errors, ops
 from tiltyard.errors import TiltyardError, Winner
+from tiltyard.merges import TableConflict
 from tiltyard.options import CommitOptions
 from tiltyard.storage.memory import MemoryStore
 from tiltyard.testing import Fault, FaultStore
@@ -29,6 +30,7 @@ TREE = {
     "RetryableConflict": (("ConflictError",), "retryable-conflict"),
     "ExpectedVersionMismatch": (("RetryableConflict",), "expected-version-mismatch"),
     "KeyConflict": (("RetryableConflict",), "key-conflict"),
+    "MergeConflict": (("ConflictError",), "merge-conflict"),
     "IncompatibleConflict": (("ConflictError",), "incompatible-conflict"),
     "ContentionError": (("TiltyardError",), "contention"),
     "OutcomeUnknown": (("TiltyardError",), "outcome-unknown"),
@@ -67,6 +69,7 @@ MAKERS: dict[str, Callable[[str], TiltyardError]] = {
         **CONFLICT,  # type: ignore[arg-type]
     ),
     "KeyConflict": lambda text: errors.KeyConflict(text, **CONFLICT),  # type: ignore[arg-type]
+    "MergeConflict": lambda text: errors.MergeConflict(text, conflicts=[TableConflict("t", "rows", text)], **CONFLICT),
     "IncompatibleConflict": lambda text: errors.IncompatibleConflict(text, **CONFLICT),  # type: ignore[arg-type]
     "ContentionError": lambda text: errors.ContentionError(
         text, operation="Append", read_version=6, attempts=21, winners=WINNERS, seconds=1.5
@@ -96,6 +99,7 @@ ATTRIBUTES = {
     "ConflictError": {*COMMIT, "executions", "attempts"},
     "RetryableConflict": {*COMMIT, "executions", "attempts"},
     "KeyConflict": {*COMMIT, "executions", "attempts"},
+    "MergeConflict": {*COMMIT, "executions", "attempts", "conflicts"},
     "IncompatibleConflict": {*COMMIT, "executions", "attempts"},
     "ExpectedVersionMismatch": {*COMMIT, "executions", "attempts", "table", "expected", "actual", "cause", "by"},
     "ContentionError": {*COMMIT, "attempts", "seconds"},
@@ -156,7 +160,7 @@ def test_what_an_error_tells_of_a_commit(name: str) -> None:
     assert (error.operation, error.read_version, error.winners) == ("Append", 6, tuple(WINNERS))
     assert error.fragments == ((1, 2) if is_conflict else ())
     assert error.sample == (("k", b"\0", Decimal(1), datetime.max) if is_conflict else ())
-    assert error.retryable == (name not in ("ConflictError", "IncompatibleConflict", "OutcomeUnknown"))
+    assert error.retryable == (name not in ("ConflictError", "IncompatibleConflict", "MergeConflict", "OutcomeUnknown"))
     assert error.advice or name == "ConflictError"
     facts = json.loads(json.dumps(error.to_dict()))
     assert {fact: facts[fact] for fact in COMMIT | {"retryable"}} == {

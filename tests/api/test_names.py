@@ -19,6 +19,7 @@ SHELVES = (
     "tiltyard.distributed",
     "tiltyard.ops",
     "tiltyard.locks",
+    "tiltyard.merges",
     "tiltyard.outcomes",
     "tiltyard.metrics",
     "tiltyard.testing",

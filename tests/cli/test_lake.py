@@ -89,6 +89,22 @@ def test_tags(run: Run, told: Told, home: Path) -> None:
     assert "has no tags" in run("lake", "tag", "list", home, width=200).out
 
 
+def test_diff(run: Run, told: Told, home: Path) -> None:
+    told("branch", "create", home, "side")
+    with ty.Lake.open(home) as lake:
+        lake.on_branch("side").table("a").append(numbers(50, 51))
+    found = told("diff", home, "main", "side")
+    assert (found["before"], found["after"]) == ({"branch": "main", "snapshot": 3}, {"branch": "side", "snapshot": 4})
+    assert [(one["table"], one["change"], one["rows"]["added"]) for one in found["tables"]] == [("a", "changed", 2)]
+    page = told("diff", home, "main", "side", "--table", "a", "-n", "1")
+    assert (page["rows"], page["next"]) == ([{"change": "added", "before": None, "after": {"id": 50}}], 1)
+    assert told("diff", home, "main", "side", "--table", "a", "--after", "1")["next"] is None
+    assert "changed" in run("lake", "diff", home, "main", "side", width=200).out
+    assert "id=50" in run("lake", "diff", home, "main", "side", "--table", "a", width=200).out
+    assert "do not differ" in run("lake", "diff", home, "1", "main@1", width=200).out
+    assert run("lake", "diff", home, "main", "nope").code == 2
+
+
 def test_branches(run: Run, told: Told, home: Path) -> None:
     assert told("branch", "create", home, "side")["branch"]["snapshot"] == 3
     with ty.Lake.open(home) as lake:

@@ -30,6 +30,7 @@ SMALL_FILES: dict[str, str] = {
     "tiltyard.server.server_metrics": "the figures; the only module that needs Prometheus' package",
     "tiltyard.conflicts": _DOOR,
     "tiltyard.locks": _DOOR,
+    "tiltyard.merges": _DOOR,
     "tiltyard.metrics": _DOOR,
     "tiltyard.outcomes": _DOOR,
     "tiltyard.verbs.commit_operation": _VERB,

@@ -21,6 +21,7 @@ Lake
     ``snapshot_index``     snapshots of the past
     ``line_identity``      ids of branches whose names are reused
     ``forwarding``         fast-forward of a branch, in one step
+    ``merge_records``      which lines were merged into which, and the step that commits a merge
     ``expiry``             outcomes and idempotency keys that expire
 Versions
     ``ledger``             decides versions of a table in the catalog; adopts those of foreign writers

@@ -14,7 +14,7 @@ from tiltyard.cli import column_commands as columns
 from tiltyard.cli import conflict_commands as conflicts
 from tiltyard.cli import explain_command as why
 from tiltyard.cli import index_commands as indices
-from tiltyard.cli import lake_recovery
+from tiltyard.cli import lake_merge_commands as lake_merges
 from tiltyard.cli import lake_ref_commands as lake_refs
 from tiltyard.cli import maintenance_commands as upkeep
 from tiltyard.cli import pipeline_command as run
@@ -100,11 +100,11 @@ def cat(
     session.output.cat(page(session.open(version=version, tag=tag), session.shown_uri, wanted, condition, limit))
 
 
-_LISTS = (indices.app, refs.tags, refs.branches, columns.app, settings.app, bases.app, conflicts.app, lake_recovery.app)
+_LISTS = (indices.app, refs.tags, refs.branches, columns.app, settings.app, bases.app, conflicts.app, lake_merges.app)
 for part in (rows.app, upkeep.app, bases.clones, why.app, run.app, server.serving, server.tokens, *_LISTS):
     app.add_typer(part)
 for part in (lake_refs.tags, lake_refs.branches):
-    lake_recovery.app.add_typer(part)
+    lake_merges.app.add_typer(part)
 
 
 def _checked(session: Session, **how: Any) -> ty.CheckReport:

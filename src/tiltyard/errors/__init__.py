@@ -5,6 +5,7 @@
     |   +-- RetryableConflict        refresh and re-execute the operation on the latest version
     |   |   +-- ExpectedVersionMismatch
     |   |   +-- KeyConflict
+    |   +-- MergeConflict            two branches changed the same things; settle the conflicts, and merge again
     |   +-- IncompatibleConflict     a person decides: re-executing it may mean something else
     +-- ContentionError              too many lost races; wait, or send fewer commits
     +-- OutcomeUnknown               ask ``t.transactions.outcome(id)`` or ``ty.outcomes.outcome_at``; delete nothing
@@ -33,6 +34,7 @@ from tiltyard.errors.commit_errors import (
     HistoryUnavailable,
     IncompatibleConflict,
     KeyConflict,
+    MergeConflict,
     OutcomeUnknown,
     RetryableConflict,
     complete,
@@ -66,6 +68,7 @@ __all__ = [
     "IncompatibleConflict",
     "InvalidInput",
     "KeyConflict",
+    "MergeConflict",
     "NotFound",
     "OutcomeUnknown",
     "OwnershipError",

@@ -113,6 +113,21 @@ class KeyConflict(RetryableConflict):
     default_advice = "Use merge to update existing keys, or drop them from the input."
 
 
+class MergeConflict(ConflictError):
+    """Two branches of a lake changed the same things, or nothing tells whether they did.
+
+    Attributes:
+        conflicts: all that conflicts, table by table.
+    """
+
+    kind = "merge-conflict"
+    default_advice = "Nothing was committed. Settle the conflicts with on_conflict=, and merge again."
+
+    def __init__(self, what: str, *, conflicts: Sequence[Any] = (), **facts: Any) -> None:
+        super().__init__(what, **facts)
+        self.conflicts = tuple(conflicts)
+
+
 class IncompatibleConflict(ConflictError):
     """A later commit may have changed what the operation means, so it is not re-executed automatically."""
 

@@ -92,6 +92,8 @@ def _plain(value: Any) -> Any:
         return {str(name): _plain(item) for name, item in value.items()}
     if value is None or isinstance(value, str | int | float):
         return value
+    if callable(getattr(value, "to_dict", None)):
+        return _plain(value.to_dict())
     return str(value)  # keys and rows may hold any type: timestamps, bytes, decimals
 
 

@@ -22,8 +22,8 @@ finish what a dead writer committed.
     ``retention``         which snapshots stay, and which versions they need
     ``spark_door``        ``lake.spark``, loaded on first use
 
-Folders: ``branches/`` lake-wide tags and branches, ``cleanup/``, ``namespaces/`` the operations of ``LakeNamespace``,
-``recovery/`` of a lost catalog, ``sharded/`` tables over several.
+Folders: ``branches/`` lake-wide tags and branches, ``merging/`` comparing and merging them, ``cleanup/``, ``namespaces/`` the operations of
+``LakeNamespace``, ``recovery/`` of a lost catalog, ``sharded/`` tables over several.
 
 Fails with ``ExpectedVersionMismatch`` and the other conflicts (a table moved), ``OwnershipError`` (root or catalog of another lake),
 ``OutcomeUnknown`` (the catalog's answer was lost), ``StorageError`` (it cannot be reached).

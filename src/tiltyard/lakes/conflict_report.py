@@ -67,6 +67,12 @@ def moved_by(catalog: Catalog, branch: str, base: int, table: str) -> list[dict[
     ]
 
 
+def steps_of(catalog: Catalog, branch: str, base: int, table: str) -> list[tuple[Snapshot, list[str]]]:
+    """The latest snapshots of a branch after a base that changed a table, and what they did to it."""
+    later = [snapshot for snapshot in catalog.history(branch, limit=_LOOKED_AT) if snapshot.id > base]
+    return [(snapshot, done) for snapshot in later if (done := _done_to(snapshot, table))]
+
+
 def _another_line(transaction: str, moved: Moved) -> ExpectedVersionMismatch:
     return ExpectedVersionMismatch(
         f"Branch {moved.name!r} was fast-forwarded, or deleted and made again, since transaction {transaction} began on it.",

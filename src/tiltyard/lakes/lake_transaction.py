@@ -239,7 +239,7 @@ class LakeTransaction(StagedTransaction, TransactionDoor, NewTables[TransactionT
             if touched.scope is not None:
                 touched.scope.name = shown(new)
 
-    # ---- for fast-forward ------------------------------------------------------------------------------------------------------
+    # ---- for fast-forward and merge ------------------------------------------------------------------------------------------------------
 
     @property
     def cut(self) -> Cut:
@@ -250,8 +250,12 @@ class LakeTransaction(StagedTransaction, TransactionDoor, NewTables[TransactionT
 
     def staged(self, name: str) -> StagedAccess:
         """Where a table's versions of this transaction are made."""
-        self.table(name)
-        touched = self._touch(full_name(name))
+        return self.staged_physical(full_name(name))
+
+    def staged_physical(self, full: str) -> StagedAccess:
+        """The same for a table by its full name in the catalog, be it a shard or the anchor of some."""
+        self._physical(full)
+        touched = self._touch(full)
         self._scope.reads.note(touched.id, "table")
         assert touched.access is not None
         return touched.access

@@ -229,7 +229,7 @@ def _bring(lake: Lake, tx: LakeTransaction, branch: str, before: TableHead, head
     """Commits the versions of a line once more, on main, lowest first, from each branch of the table that they were made on."""
     now = next(table for table in tx.cut.tables.values() if table.id == head.id)
     staged, main = tx.staged(shown(now.name)), lake.plain_access_of(head)
-    segments = _segments(main, before, head)
+    segments = segments_of(main, before, head)
     homes = {main.on_branch(name).lance_uri.rstrip("/") for name, _, _ in segments}
     try:
         for name, first, last in segments:
@@ -244,7 +244,7 @@ def _bring(lake: Lake, tx: LakeTransaction, branch: str, before: TableHead, head
         ) from error
 
 
-def _segments(main: TableAccess, before: TableHead, head: TableHead) -> list[tuple[str, int, int]]:
+def segments_of(main: TableAccess, before: TableHead, head: TableHead) -> list[tuple[str, int, int]]:
     """The table's branches that a line went through since its root, each with the first and the last version made there."""
     branches, found = Branches(main), []
     name, last = head.branch, head.version
@@ -273,44 +273,44 @@ def _repeat(staged: StagedAccess, access: TableAccess, plain: TableAccess, homes
         operation = homeward(made.transaction.operation, _bases(made.file, below, homes, staged.lance_uri))
         properties = {name: value for name, value in made.transaction.properties.items() if name != PARENT}
         again = Transaction(below.manifest.version, staged.runtime.random.uuid(), operation, properties)
-        reuse = _added_reuse(theirs, made.file) if isinstance(operation, Rewrite) else None
+        reuse = added_reuse(theirs, made.file) if isinstance(operation, Rewrite) else None
         _, below = staged.committer.commit(again, below, scheme, RetryPolicy(0), reuse=reuse)
         theirs = made.file
 
 
-def _added_reuse(before: ManifestFile, after: ManifestFile) -> IndexMetadata | None:
+def added_reuse(before: ManifestFile, after: ManifestFile) -> IndexMetadata | None:
     """What a rewrite left for other indices to follow it by; that stands in the version, not in the transaction."""
     old, new = singleton(before.manifest, FRAGMENT_REUSE), singleton(after.manifest, FRAGMENT_REUSE)
     return new if old is None or new is None or old.uuid != new.uuid else None
 
 
-def _bases(theirs: ManifestFile, target: ManifestFile, homes: set[str], home: str) -> dict[int, int | None]:
+def _bases(theirs: ManifestFile, target: ManifestFile, homes: set[str], home: str) -> dict[int | None, int | None]:
     """What the bases of a branch's version are called where its operation is committed once more.
 
     Files of the branches that are brought were copied, and what lies in the target's own root needs no base there.
     """
     known = {base.path.rstrip("/"): base.id for base in target.manifest.base_paths}
     near = {*homes, home.rstrip("/")}
-    found: dict[int, int | None] = {}
+    found: dict[int | None, int | None] = {}
     for base in theirs.manifest.base_paths:
         path = base.path.rstrip("/")
         found[base.id] = None if path in near else known.get(path, base.id)
     return found
 
 
-def homeward(value: V, bases: Mapping[int, int | None]) -> V:
+def homeward(value: V, bases: Mapping[int | None, int | None]) -> V:
     """An operation of a branch as it would have been where it is brought, given what bases are called there."""
     if isinstance(value, tuple):
         return cast(V, tuple(homeward(item, bases) for item in value))
     if not is_dataclass(value) or isinstance(value, type):
         return value
     changed = {member.name: new for member, new in _members(value, bases)}
-    if isinstance(value, _BASED) and value.base_id is not None and value.base_id in bases:
+    if isinstance(value, _BASED) and value.base_id in bases:
         changed["base_id"] = bases[value.base_id]
     return replace(cast(Any, value), **changed) if changed else value
 
 
-def _members(value: Any, bases: Mapping[int, int | None]) -> Iterator[tuple[Any, Any]]:
+def _members(value: Any, bases: Mapping[int | None, int | None]) -> Iterator[tuple[Any, Any]]:
     for member in fields(value):
         if member.init:
             before = getattr(value, member.name)

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from tiltyard.catalog.expiry import condemn, expire, forget, give_up_below
 from tiltyard.catalog.lake_values import MAIN, TableHead
+from tiltyard.catalog.merge_records import LineGraph
 from tiltyard.catalog.records import GivesSpaceBack
 from tiltyard.catalog.snapshot_index import BranchHistory, read_line
 from tiltyard.errors import InvalidInput, TiltyardError
@@ -33,6 +34,7 @@ from tiltyard.lakes.cleanup.orphans import (
     own_lines,
 )
 from tiltyard.lakes.cleanup.pins import mend_pins, pin_kept
+from tiltyard.lakes.cleanup.references import References
 from tiltyard.lakes.cleanup.removal import check_asked, file_grace, proved, remove_directories
 from tiltyard.lakes.finishing import recover
 from tiltyard.lakes.recovery.journal import complete_journal
@@ -124,6 +126,10 @@ class CleanupRun:
     skipped: dict[str, str] = field(default_factory=dict)
     expired: int = 0
     freed: int = 0
+    references: References = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.references = References(self.lake)
 
     @property
     def needed_directories(self) -> set[str]:
@@ -196,6 +202,8 @@ def _named(lake: Lake) -> dict[str, dict[int, list[str]]]:
         found[tag.branch][tag.snapshot].append(f"tag {tag.name}")
     for branch in lake.branches.list():
         found[branch.origin][branch.snapshot].append(f"branch {branch.name}")
+    for source, snapshot, target in LineGraph.read(lake.catalog.records).kept():
+        found[source][snapshot].append(f"merge into {target}")
     return found
 
 
@@ -282,6 +290,7 @@ def _clean_table(work: CleanupRun, need: Need, name: str) -> CleanupReport:
         before=need.before,
         dead=frozenset(work.swept.dead[name]),
         ignored=going,
+        named=work.references.named(need.head),
     )
     if not work.dry_run:
         drop_detached(access.store, going)
@@ -306,6 +315,9 @@ def _drop_lines(work: CleanupRun, location: str) -> None:
         if orphan.path not in work.include:
             going.remove(name)
             work.orphans[orphan.path] = orphan
+    for name in [name for name in going if work.references.named(replace(head, branch=name))]:
+        going.remove(name)  # a later cleanup has another look: a compaction, or the end of old versions, frees it
+        work.skipped[f"{location} branch {name}"] = "it was merged, and versions that stay name files of it"
     parents = {name: branches[name].parent_branch for name in there}
     while going:
         used = {parent for name, parent in parents.items() if parent is not None}

@@ -73,6 +73,7 @@ class Policy:
         before: versions below this one; for a lake, which knows what its snapshots need.
         dead: transactions that will never be committed, for certain.
         ignored: staged versions that belong to these.
+        named: files, by the names that groups of them go by, that versions of another branch of the table name.
     """
 
     older_than: timedelta | None = None
@@ -82,6 +83,7 @@ class Policy:
     before: int | None = None
     dead: frozenset[str] = frozenset()
     ignored: frozenset[str] = frozenset()
+    named: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
         if self.older_than is not None and (not isinstance(self.older_than, timedelta) or self.older_than < timedelta(0)):

@@ -188,6 +188,7 @@ class _Work:
             if version.version < self.begin and version.version not in self.kept
         }
         self.claims = claims_of(access, self.main, self.survey, self.going, policy.ignored)
+        self.claims.named.update(policy.named)
         self.claims.committed.update(self.records.committed)
         add_late_files(access, self.survey, self.claims.left)
         refused = self.records.refused_for_long(self.survey.now, self._drain)

@@ -1,0 +1,185 @@
+"""Merges of branches as the catalog knows them: which snapshots of which lines another line has in it, and the step that adds one.
+
+A line keeps one record of all that was merged into it. It is written in the same step as the snapshot that the merge makes, under the
+locks of both lines: a branch that is deleted, or begins anew, meanwhile is not merged, and the same snapshot is not merged twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+from tiltyard.catalog.catalog import Catalog
+from tiltyard.catalog.lake_values import MAIN, Publication
+from tiltyard.catalog.line_identity import is_line, line_in, moved_line
+from tiltyard.catalog.publishing import Published, StaleError, decide, locks
+from tiltyard.catalog.records import Body, Found, Records, Writes
+from tiltyard.catalog.snapshot_index import floor_key
+from tiltyard.catalog.value_codec import BRANCHES, tip_key
+
+MERGED: Final = "merged/"
+
+
+@dataclass(frozen=True, slots=True)
+class MergedLine:
+    """A line that another one has in it.
+
+    Attributes:
+        line: its id.
+        branch: what it was called.
+        snapshot: up to where it is in.
+        at: the snapshot of the other line that the merge made.
+    """
+
+    line: str
+    branch: str
+    snapshot: int
+    at: int
+
+
+def merged_key(line: str) -> str:
+    """The record of all that was merged into a line."""
+    return MERGED + line
+
+
+def merged_into(body: Body | None) -> list[MergedLine]:
+    """Reads that record, oldest merge first."""
+    return [MergedLine(**item) for item in (body or {}).get("merges", ())]
+
+
+def with_merge(body: Body | None, merge: MergedLine) -> dict[str, Any]:
+    """The record with one merge more."""
+    return {"merges": [asdict(item) for item in (*merged_into(body), merge)]}
+
+
+@dataclass(frozen=True, slots=True)
+class MergeStep:
+    """A merge to be committed.
+
+    Attributes:
+        source, line, snapshot: the branch, which line of that name, and up to where it is merged.
+        target_line: the line that it is merged into.
+        seen: the record of what was merged there, as it was read when the merge was planned.
+        floor: the record of where the branch's past begins, as it was then: what a cleanup gave up since may be part of the merge.
+    """
+
+    source: str
+    line: str
+    snapshot: int
+    target_line: str
+    seen: Body | None
+    floor: Body | None
+
+
+def publish_merge(catalog: Catalog, step: MergeStep, publication: Publication) -> Published:
+    """Publishes a merge together with the record of it.
+
+    Raises:
+        StaleError: tables of the target are not where the publication expects them, the branch is another line by now, or somebody
+            merged it meanwhile.
+    """
+    exclusive, shared = locks(publication)
+    key, begin = merged_key(step.target_line), BRANCHES + step.source
+    beside = [tip_key(step.source), floor_key(step.source), *([] if step.source == MAIN else [begin])]
+    now = catalog.runtime.clock.now()
+
+    def decided(found: Found) -> Writes[Published]:
+        published = decide(publication, found, now)
+        if published.result.replayed:
+            return published
+        tip = found.get(tip_key(step.source))
+        if tip is None or not is_line(found, step.source, step.line):
+            raise StaleError([moved_line(step.source, step.snapshot, tip)])
+        if found.get(key) != step.seen or found.get(floor_key(step.source)) != step.floor:
+            raise StaleError([moved_line(publication.branch, publication.base, found.get(tip_key(publication.branch)))])
+        merge = MergedLine(step.line, step.source, step.snapshot, published.result.snapshot)
+        return Writes(published.result, {**published.put, key: with_merge(found.get(key), merge)}, published.delete)
+
+    done = catalog.records.transact([*exclusive, key], [name for name in (*shared, *beside) if name not in exclusive], decided)
+    if not done.replayed:
+        catalog.keep_cut(publication.branch, done.snapshot, publication.line, done.tables)
+    return done
+
+
+# ---- which lines have which in them ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class LineFacts:
+    """Where a line that is alive began: the line that it left, and its snapshot; empty and 0 for main."""
+
+    branch: str
+    origin: str
+    snapshot: int
+
+
+class LineGraph:
+    """All lines that are alive, where each left its parent, and what was merged into it."""
+
+    def __init__(self, lines: dict[str, LineFacts], merges: dict[str, list[MergedLine]]) -> None:
+        self.lines, self._merges = lines, merges
+
+    @classmethod
+    def read(cls, records: Records) -> LineGraph:
+        found = dict(records.scan([BRANCHES, MERGED, tip_key(MAIN)]))
+        main = line_in(found.get(tip_key(MAIN)), records, MAIN)
+        lines = {main: LineFacts(MAIN, "", 0)}
+        for key, body in found.items():
+            if key.startswith(BRANCHES):
+                origin = str(body.get("origin_line", "")) or (main if body["origin"] == MAIN else "")
+                lines[str(body["id"])] = LineFacts(key.removeprefix(BRANCHES), origin, int(body["snapshot"]))
+        merges = {key.removeprefix(MERGED): merged_into(body) for key, body in found.items() if key.startswith(MERGED)}
+        return cls(lines, merges)
+
+    def beginning(self, line: str, snapshot: int) -> tuple[str, int]:
+        """The same state of the lake on the line that it was made on: a line without a snapshot of its own is where it began."""
+        while line in self.lines and self.lines[line].origin and snapshot <= self.lines[line].snapshot:
+            line = self.lines[line].origin
+        return line, snapshot
+
+    def chain(self, line: str, snapshot: int) -> dict[str, int]:
+        """The line and those that it came from, each with its last snapshot that it has."""
+        found = {line: snapshot}
+        while line in self.lines and self.lines[line].origin:
+            line, snapshot = self.lines[line].origin, min(self.lines[line].snapshot, snapshot)
+            found[line] = snapshot
+        return found
+
+    def contained(self, line: str, snapshot: int) -> dict[str, int]:
+        """All lines that a snapshot has in it, by origin and by merges, each with its last snapshot."""
+        found: dict[str, int] = {}
+        left = [(line, snapshot)]
+        while left:
+            one, number = left.pop()
+            for part, last in self.chain(one, number).items():
+                if found.get(part, -1) >= last:
+                    continue
+                found[part] = last
+                left += [(merge.line, merge.snapshot) for merge in self._merges.get(part, ()) if merge.at <= last]
+        return found
+
+    def common(self, one: tuple[str, int], other: tuple[str, int]) -> list[tuple[str, int]]:
+        """The latest snapshots that both have in them; several where lines were merged crosswise."""
+        mine, theirs = self.contained(*one), self.contained(*other)
+        shared = {line: min(last, theirs[line]) for line, last in mine.items() if line in theirs}
+        return [
+            (line, last)
+            for line, last in shared.items()
+            if not any(self.contained(*rival).get(line, -1) >= last for rival in shared.items() if rival[0] != line)
+        ]
+
+    def kept(self) -> Iterable[tuple[str, int, str]]:
+        """Snapshots that later merges may need as a common ancestor: their branch, number, and the branch that they were merged into.
+
+        Of each line that is the one merged last; for branches that left the target before that, the last one they have in them.
+        """
+        for target, merges in self._merges.items():
+            if target not in self.lines:
+                continue
+            left = [facts.snapshot for facts in self.lines.values() if facts.origin == target]
+            for until in (*left, max(merge.at for merge in merges)):
+                latest = {merge.line: merge.snapshot for merge in merges if merge.at <= until}
+                for line, snapshot in latest.items():
+                    if line in self.lines:
+                        yield self.lines[line].branch, snapshot, self.lines[target].branch

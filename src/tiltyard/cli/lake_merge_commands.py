@@ -1,0 +1,113 @@
+"""The commands that compare branches of a lake and bring them together."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+import tiltyard as ty
+from tiltyard.cli.command_session import PROBLEMS
+from tiltyard.cli.lake_commands import LakeSession, lake_command
+from tiltyard.cli.lake_recovery import app
+from tiltyard.cli.messages import Grid, count
+from tiltyard.cli.option_types import DryRun
+
+__all__ = ["app"]  # the same as in `lake`, with these commands added
+
+Before = Annotated[str, typer.Argument(metavar="BEFORE", help="A branch, a tag, a snapshot's number, or BRANCH@NUMBER.")]
+After = Annotated[str, typer.Argument(metavar="AFTER", help="The snapshot to compare it with, written the same way.")]
+
+
+@lake_command(app, branched=True)
+def diff(
+    session: LakeSession,
+    before: Before,
+    after: After,
+    table: Annotated[str | None, typer.Option("--table", metavar="NAME", help="Show the rows of this table that differ.")] = None,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="How many rows.")] = 20,
+    begin: Annotated[int, typer.Option("--after", min=0, help="Where to go on: `next` of the page before.")] = 0,
+) -> None:
+    """What differs between two snapshots: tables, columns, settings, rows."""
+    with session.opened() as lake:
+        found = lake.diff(_ref(before), _ref(after))
+        if table is not None:
+            _tell_rows(session, table, found.rows(table, limit=limit, after=begin))
+            return
+        document = found.to_dict()
+    rows = [_line(part) for part in found.tables]
+    grid = Grid(("table", "change", "columns", "added", "removed", "changed"), rows, frozenset({3, 4, 5}))
+    notes = () if rows else (f"{before} and {after} do not differ.",)
+    session.told(document, grid=grid, notes=notes)
+
+
+def _ref(text: str) -> int | str:
+    return int(text) if text.isdecimal() else text
+
+
+def _line(part: ty.merges.TableDifference) -> tuple[str, ...]:
+    name = f"{part.table} (was {part.former})" if part.former else part.table
+    columns = ", ".join(
+        f"{'+' if before is None else '-' if after is None else '~'}{column}" for column, (before, after) in part.columns.items()
+    )
+    return name, part.change, columns, f"{part.added:,}", f"{part.removed:,}", f"{part.changed:,}"
+
+
+def _tell_rows(session: LakeSession, table: str, page: ty.merges.RowPage) -> None:
+    signs = {"added": "+", "removed": "-", "changed": "~"}
+    rows = [(signs[row.change], _shown(row.before), _shown(row.after)) for row in page.rows]
+    document: dict[str, Any] = {
+        "table": table,
+        "rows": [{"change": row.change, "before": row.before, "after": row.after} for row in page.rows],
+        "next": page.next,
+    }
+    more = (f"More rows: --after {page.next}",) if page.next is not None else ()
+    notes = more if rows else (f"No row of {table} differs.",)
+    session.told(document, line=count(len(rows), "row"), grid=Grid(("", "before", "after"), rows), notes=notes)
+
+
+def _shown(row: dict[str, Any] | None) -> str:
+    return "" if row is None else ", ".join(f"{name}={value!r}" for name, value in row.items())[:200]
+
+
+@lake_command(app)
+def merge(
+    session: LakeSession,
+    source: Annotated[str, typer.Argument(metavar="BRANCH", help="The branch to merge.")],
+    into: Annotated[str, typer.Option("--into", metavar="BRANCH", help="The branch that changes.")] = "main",
+    on_conflict: Annotated[
+        list[str] | None,
+        typer.Option("--on-conflict", metavar="WHO", help="ours or theirs; or TABLE=ours, TABLE=theirs, as often as needed."),
+    ] = None,
+    message: Annotated[str | None, typer.Option("--message", "-m", help="A sentence for the history.")] = None,
+    dry_run: DryRun = False,
+) -> None:
+    """Merge a branch into another, in one commit. Exit code 1: a dry run found conflicts."""
+    with session.opened() as lake:
+        done = lake.branches.merge(source, into, on_conflict=_answers(on_conflict or []), message=message, dry_run=dry_run)
+    grid = Grid(("table", "how", "added", "removed", "left out"), [_merged(table) for table in done.tables], frozenset({2, 3}))
+    notes = [f"conflict in {conflict.table} ({conflict.kind}): {conflict.detail}" for conflict in done.conflicts]
+    if done.up_to_date:
+        session.told(done.to_dict(), "up to date", f"{into} has all of {source}")
+        return
+    if dry_run:
+        word, line = "conflicts" if done.conflicts else "dry run", f"{count(len(done.tables), 'table')} of {into} would change"
+        session.told(done.to_dict(), word, line, grid=grid, notes=[*notes, "Nothing was changed."], warning=bool(done.conflicts))
+        if done.conflicts:
+            raise typer.Exit(PROBLEMS)
+        return
+    line = f"snapshot {done.snapshot} of {into}, with {count(len(done.tables), 'table')} of {source}"
+    session.told(done.to_dict(), "committed", line, [("transaction", done.transaction_id)], grid=grid)
+
+
+def _answers(given: list[str]) -> Any:
+    """What ``on_conflict`` takes, from the command line."""
+    if not given:
+        return "fail"
+    if len(given) == 1 and "=" not in given[0]:
+        return given[0]
+    return {table: use for table, _, use in (text.rpartition("=") for text in given)}
+
+
+def _merged(table: ty.merges.TableMerge) -> tuple[str, ...]:
+    return table.table, table.how, f"{table.added:,}", f"{table.removed:,}", ", ".join(table.left_out)

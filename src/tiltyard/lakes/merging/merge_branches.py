@@ -1,0 +1,237 @@
+"""Merges one branch of a lake into another: three snapshots are compared, and the difference is committed in one transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from tiltyard.catalog.lake_values import Cut, Isolation, TableHead
+from tiltyard.catalog.ledger import adopt
+from tiltyard.catalog.line_identity import owns
+from tiltyard.catalog.merge_records import LineGraph, MergeStep, merged_key, publish_merge
+from tiltyard.catalog.records import Body
+from tiltyard.catalog.snapshot_index import floor_key
+from tiltyard.errors import ContentionError, ExpectedVersionMismatch, HistoryUnavailable, InvalidInput, MergeConflict, NotFound
+from tiltyard.format.names import Scheme
+from tiltyard.lakes.conflict_report import steps_of
+from tiltyard.lakes.finishing import finish_before
+from tiltyard.lakes.merging.apply_merge import MergedTable, apply_plan, rows_in
+from tiltyard.lakes.merging.branch_plan import BranchPlan, MergeCuts, plan_merge
+from tiltyard.lakes.merging.merge_values import ConflictingStep, MergeResult, Settlement, TableConflict, TableMerge
+from tiltyard.lakes.merging.replay import replay
+from tiltyard.lakes.table_names import shown
+
+if TYPE_CHECKING:
+    from tiltyard.lake import Lake
+    from tiltyard.lakes.lake_transaction import LakeTransaction
+
+TRIES: Final = 16
+"""How often others may commit to the target while a merge is planned and written."""
+MERGED_FROM: Final = "merged-from"
+"""The property of a merge's snapshot that names the other parent: branch, snapshot and line."""
+
+
+@dataclass(frozen=True, slots=True)
+class MergeRequest:
+    """What a caller wants.
+
+    Attributes:
+        source, target: the branches.
+        settle: answers to conflicts.
+        message: for the history.
+        isolation: of the transaction on the target.
+        dry_run: whether nothing is to be changed.
+    """
+
+    source: str
+    target: str
+    settle: Settlement
+    message: str | None = None
+    isolation: Isolation = "snapshot"
+    dry_run: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Ground:
+    """What a merge is planned on."""
+
+    cuts: MergeCuts
+    up_to_date: bool
+    seen: Body | None
+    floor: Body | None
+
+
+def merge(lake: Lake, request: MergeRequest) -> MergeResult:
+    """See ``LakeBranches.merge``."""
+    last: ExpectedVersionMismatch | None = None
+    for _ in range(TRIES):
+        try:
+            return _merge(lake, request)
+        except ExpectedVersionMismatch as error:
+            last = error  # others committed to the target, or merged the branch: what is left is planned anew
+    raise ContentionError(
+        f"Others commit to {request.target!r} faster than {request.source!r} can be merged there.", attempts=TRIES, operation="merge"
+    ) from last
+
+
+def _merge(lake: Lake, request: MergeRequest) -> MergeResult:
+    if request.source == request.target:
+        there = lake.catalog.cut(request.source)
+        return MergeResult(
+            request.source, there.snapshot, request.target, request.source, there.snapshot, there.snapshot, up_to_date=True,
+            dry_run=request.dry_run,
+        )  # fmt: skip
+    for branch in (request.source, request.target):
+        adopt_foreign(lake, branch)
+    ground = _ground(lake, request)
+    cuts = ground.cuts
+    done = partial(
+        MergeResult, request.source, cuts.theirs.snapshot, request.target, cuts.base.branch, cuts.base.snapshot, dry_run=request.dry_run
+    )
+    if ground.up_to_date:
+        return done(cuts.ours.snapshot, up_to_date=True)
+    for head in cuts.theirs.tables.values():
+        finish_before(lake, cuts.theirs, head, request.source)
+    plan = plan_merge(lake, cuts, request.settle)
+    conflicts = tuple(_told(lake, cuts, plan))
+    if request.dry_run:
+        return done(cuts.ours.snapshot, tables=_foreseen(cuts, plan), conflicts=conflicts)
+    if conflicts:
+        raise _refused(request, conflicts)
+    return _commit(lake.on_branch(request.target), request, ground, plan, done)
+
+
+def adopt_foreign(lake: Lake, branch: str) -> None:
+    """Takes versions into the catalog that foreign writers made of the tables that a branch writes to."""
+    cut = lake.catalog.cut(branch)
+    for head in cut.tables.values():
+        if owns(head, branch, cut.line) and not head.quarantine:
+            adopt(lake.catalog, lake.access_of(head, branch).store, head, branch, cut.line, head)
+
+
+def _ground(lake: Lake, request: MergeRequest) -> _Ground:
+    records = lake.catalog.records
+    ours, theirs = lake.catalog.cut(request.target), lake.catalog.cut(request.source)
+    found = records.get([merged_key(ours.line), floor_key(request.source)])
+    graph = LineGraph.read(records)
+    mine, other = (graph.beginning(cut.line, cut.snapshot) for cut in (ours, theirs))
+    common = graph.common(other, mine)
+    if len(common) != 1 or common[0][0] not in graph.lines:
+        what = "were merged crosswise" if len(common) > 1 else "have no common ancestor that is still there"
+        raise InvalidInput(
+            f"{request.source!r} and {request.target!r} {what}.", argument="source",
+            advice="Make a new branch of the target, and bring the changes there.",
+        )  # fmt: skip
+    line, snapshot = common[0]
+    try:
+        base = lake.catalog.cut_at(snapshot, graph.lines[line].branch)
+    except NotFound as error:
+        raise HistoryUnavailable(
+            f"Snapshot {snapshot} of {graph.lines[line].branch!r}, where the branches parted, was cleaned up.", read_version=snapshot
+        ) from error
+    ids = [graph.chain(*side).get(line, -1) >= snapshot for side in (mine, other)]
+    cuts = MergeCuts(base, ours, theirs, ids[0], ids[1])
+    return _Ground(cuts, common[0] == other, found.get(merged_key(ours.line)), found.get(floor_key(request.source)))
+
+
+# ---- the commit ------------------------------------------------------------------------------------------------------------------
+
+
+def _commit(on_target: Lake, request: MergeRequest, ground: _Ground, plan: BranchPlan, done: partial[MergeResult]) -> MergeResult:
+    cuts = ground.cuts
+    step = MergeStep(request.source, cuts.theirs.line, cuts.theirs.snapshot, cuts.ours.line, ground.seen, ground.floor)
+    tx = on_target.transaction(
+        isolation=request.isolation,
+        message=request.message or f"merge branch {request.source}",
+        properties={MERGED_FROM: f"{request.source}@{cuts.theirs.snapshot} {cuts.theirs.line}"},
+    )
+    tx.publish_through(partial(publish_merge, on_target.catalog, step))
+    with tx:
+        now = tx.cut
+        if (now.line, now.snapshot) != (cuts.ours.line, cuts.ours.snapshot):
+            raise _moved(request, cuts.ours, now)
+        tables = [*_written(tx, cuts, plan), *_defined(cuts, plan)]
+        taken_in = [replace(head, owner=head.owner or cuts.theirs.line) for head in plan.taken_in.values()]
+        tx.rearrange(plan.renamed, plan.dropped, taken_in)
+    assert tx.result is not None
+    return done(tx.result.snapshot, tx.result.transaction_id, tuple(sorted(tables, key=lambda table: table.table)))
+
+
+def _moved(request: MergeRequest, before: Cut, now: Cut) -> ExpectedVersionMismatch:
+    return ExpectedVersionMismatch(
+        f"{request.target!r} was written to while {request.source!r} was being merged.", table="", expected=before.snapshot,
+        actual=now.snapshot, cause="line", operation="merge", retryable=True,
+    )  # fmt: skip
+
+
+def _written(tx: LakeTransaction, cuts: MergeCuts, plan: BranchPlan) -> Iterator[TableMerge]:
+    heads = {head.id: head for head in cuts.ours.tables.values()}
+    for table, versions in plan.replayed.items():
+        target = _target(tx, heads[table])
+        replay(target, versions)
+        yield _report(target, plan, heads[table], TableMerge("", "replayed"))
+    for table, made in plan.merged.items():
+        target = _target(tx, heads[table])
+        apply_plan(target, made)
+        rows = made.rows
+        came = sum(made.three.theirs.fragments[number].physical_rows - len(hidden) for number, hidden in rows.bring.items())
+        yield _report(target, plan, heads[table], TableMerge("", "merged", 0, came + rows_in(rows.copy), rows_in(rows.strike)))
+
+
+def _target(tx: LakeTransaction, head: TableHead) -> MergedTable:
+    access = tx.staged_physical(head.name)
+    return MergedTable(access, access.load(head.version, Scheme(head.naming)), Scheme(head.naming))
+
+
+def _report(target: MergedTable, plan: BranchPlan, head: TableHead, how: TableMerge) -> TableMerge:
+    return replace(
+        how, table=shown(plan.renamed.get(head.id, head.name)), operations=target.operations, referenced=target.referenced,
+        written=target.written, left_out=tuple(target.left_out),
+    )  # fmt: skip
+
+
+def _defined(cuts: MergeCuts, plan: BranchPlan) -> Iterator[TableMerge]:
+    """Tables that come, go or only get another name."""
+    yield from (TableMerge(shown(head.name), "created") for head in plan.taken_in.values())
+    yield from (TableMerge(shown(head.name), "dropped") for head in plan.dropped.values())
+    yield from (TableMerge(shown(name), "renamed") for table, name in plan.renamed.items() if table not in {**plan.replayed, **plan.merged})
+    yield from (TableMerge(name, "kept") for name in plan.kept)
+
+
+def _foreseen(cuts: MergeCuts, plan: BranchPlan) -> tuple[TableMerge, ...]:
+    heads = {head.id: head for head in cuts.ours.tables.values()}
+    written = [TableMerge(shown(heads[table].name), "replayed", len(versions)) for table, versions in plan.replayed.items()]
+    for table, made in plan.merged.items():
+        rows = made.rows
+        came = sum(made.three.theirs.fragments[number].physical_rows - len(hidden) for number, hidden in rows.bring.items())
+        written.append(TableMerge(shown(heads[table].name), "merged", 0, came + rows_in(rows.copy), rows_in(rows.strike)))
+    return tuple(sorted([*written, *_defined(cuts, plan)], key=lambda table: table.table))
+
+
+# ---- conflicts -------------------------------------------------------------------------------------------------------------------
+
+
+def _told(lake: Lake, cuts: MergeCuts, plan: BranchPlan) -> Iterator[TableConflict]:
+    """The conflicts with who did what on both sides."""
+    for conflict in plan.conflicts.found:
+        table = plan.tables[conflict.table]
+        sides = [
+            tuple(
+                ConflictingStep(side.branch, found.id, found.author, found.message, ", ".join(done))
+                for found, done in steps_of(lake.catalog, side.branch, cuts.base.snapshot if side.branch == cuts.base.branch else 0, table)
+            )
+            for side in (cuts.ours, cuts.theirs)
+        ]
+        yield replace(conflict, ours=sides[0], theirs=sides[1])
+
+
+def _refused(request: MergeRequest, conflicts: tuple[TableConflict, ...]) -> MergeConflict:
+    first = conflicts[0]
+    more = f" (and {len(conflicts) - 1} more)" if len(conflicts) > 1 else ""
+    return MergeConflict(
+        f"{request.source!r} cannot be merged into {request.target!r}: {first.table}: {first.detail}{more}.",
+        conflicts=conflicts,
+        operation="merge",
+    )

@@ -1,0 +1,268 @@
+"""Which rows of a branch come to the target, and which of the target go: decided by files, and by keys or row ids where both sides meet."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pyroaring import BitMap
+
+from tiltyard.lakes.merging.merge_values import SAMPLE, ConflictingRow, Settlement
+from tiltyard.lakes.merging.row_identity import (
+    Identity,
+    Place,
+    PlaceList,
+    Row,
+    common_columns,
+    content,
+    identities,
+    identity_of,
+    key_shown,
+    read_rows,
+)
+from tiltyard.lakes.merging.table_state import PhysicalChange, TableState
+from tiltyard.verbs.changed_rows import Places
+
+
+@dataclass(frozen=True, slots=True)
+class Three:
+    """One table at the common ancestor, on the target and on the branch.
+
+    Attributes:
+        ours_ids, theirs_ids: whether a row id of the base stands for the same row on that side.
+    """
+
+    base: TableState
+    ours: TableState
+    theirs: TableState
+    ours_ids: bool
+    theirs_ids: bool
+
+    @property
+    def same_ids(self) -> bool:
+        return self.ours_ids and self.theirs_ids
+
+
+@dataclass(slots=True)
+class RowMerge:
+    """What becomes of rows.
+
+    Attributes:
+        strike: rows of the target that go.
+        bring: fragments of the branch that come as they are, each with the rows of it that do not show.
+        copy: rows of the branch that have to be written again.
+        refile: fragments of the target whose columns are taken from a fragment of the branch.
+        conflicts: rows that both changed, and nobody settled.
+        by_key: how many of these are keys that both inserted.
+        untold: rows that went on both sides and that nothing tells apart.
+    """
+
+    strike: Places = field(default_factory=dict)
+    bring: Places = field(default_factory=dict)
+    copy: Places = field(default_factory=dict)
+    refile: dict[int, int] = field(default_factory=dict)
+    conflicts: list[ConflictingRow] = field(default_factory=list)
+    by_key: int = 0
+    untold: int = 0
+    moved: dict[Place, Place] = field(default_factory=dict)
+    """For rows of the base that both sides touched, and the branch is right about: where the target has them now."""
+    ids: dict[int, int] = field(default_factory=dict)
+    """For stable row ids that rows of the branch have which go on the target: what they are there."""
+
+    def __bool__(self) -> bool:
+        return bool(self.strike or self.bring or self.copy or self.refile)
+
+
+@dataclass(slots=True)
+class _Sides:
+    """The changes of both sides, with fragments that were written in place on one and touched on the other taken as written again."""
+
+    went_ours: Places
+    went_theirs: Places
+    came_ours: Places
+    came_theirs: Places
+    refile: dict[int, int]
+
+
+def plan_rows(three: Three, mine: PhysicalChange, other: PhysicalChange, settle: Settlement, table: str) -> RowMerge:
+    """Decides about all rows that the branch changed.
+
+    Args:
+        three: the table.
+        mine, other: what the target and the branch did since the base.
+        settle: answers to conflicts.
+        table: its name, for these.
+    """
+    sides = _taken_apart(three, mine, other)
+    plan = RowMerge(refile=sides.refile)
+    _join_common(plan, three, mine, other, sides)
+    both = {number: rows for number, gone in sides.went_theirs.items() if (rows := gone & sides.went_ours.get(number, BitMap()))}
+    for number, gone in sides.went_theirs.items():
+        if left := gone - both.get(number, BitMap()):
+            there = mine.kept[number]
+            plan.strike[there] = plan.strike.get(there, BitMap()) | left
+    hidden: dict[int, BitMap] = {}
+    plain = {number: gone - both.get(number, BitMap()) for number, gone in sides.went_theirs.items()}
+    identity = identity_of([three.base, three.ours, three.theirs], same_ids=three.same_ids)
+    if both and not identity:
+        _untold(plan, three, both)
+        return plan
+    if both or (identity.by == "key" and sides.came_ours and sides.came_theirs):
+        _settle_rows(plan, _Meeting(three, sides, both, identity), hidden, settle, table)
+    if three.theirs.side.stable and three.ours.side.stable and sides.came_theirs:
+        plan.ids = _ids_on_target(plan, three, mine, other, plain)
+    _place_new_rows(plan, three, other, sides.came_theirs, hidden)
+    return plan
+
+
+def _ids_on_target(plan: RowMerge, three: Three, mine: PhysicalChange, other: PhysicalChange, plain: Places) -> dict[int, int]:
+    """For rows of the base that the branch wrote again or deleted: their ids there, and on the target."""
+    pairs = [((number, offset), (mine.kept[number], offset)) for number, rows in plain.items() for offset in rows]
+    pairs += plan.moved.items()
+    found: dict[int, int] = {}
+    for (number, offset), (there, place) in pairs:
+        row = BitMap([offset])
+        if number in other.kept:
+            theirs = three.theirs.side.ids(other.kept[number], row)
+        elif three.theirs_ids:
+            theirs = three.base.side.ids(number, row)
+        else:
+            continue  # nobody can say which of the new rows it is: it gets an id of its own
+        found[int(theirs[0])] = int(three.ours.side.ids(there, BitMap([place]))[0])
+    return found
+
+
+def _taken_apart(three: Three, mine: PhysicalChange, other: PhysicalChange) -> _Sides:
+    base, ours, theirs = three.base, three.ours, three.theirs
+    sides = _Sides(dict(mine.went), dict(other.went), dict(mine.came), dict(other.came), {})
+    for number in mine.refiled | other.refiled:
+        here, there = number in mine.refiled, number in other.refiled
+        if there and not here and number not in mine.went:
+            sides.refile[mine.kept[number]] = other.kept[number]
+            continue
+        if here and not there and number not in other.went:
+            continue
+        if there:
+            sides.went_theirs[number] = base.live(number)
+            sides.came_theirs[other.kept[number]] = theirs.live(other.kept[number])
+        if here:
+            sides.went_ours[number] = base.live(number)
+            sides.came_ours[mine.kept[number]] = ours.live(mine.kept[number])
+    return sides
+
+
+def _join_common(plan: RowMerge, three: Three, mine: PhysicalChange, other: PhysicalChange, sides: _Sides) -> None:
+    """Fragments that both sides have and the base has not: they came to both from a third line. Who deleted rows of them since is right."""
+    ours, theirs = three.ours, three.theirs
+    old_here, old_there = set(mine.kept.values()), set(other.kept.values())
+    for there, here in theirs.found_in(ours).items():
+        if there in old_there or here in old_here:
+            continue
+        if gone := ours.live(here) - theirs.live(there):
+            plan.strike[here] = gone
+        sides.came_theirs.pop(there, None)
+        sides.came_ours.pop(here, None)
+
+
+def _untold(plan: RowMerge, three: Three, both: Places) -> None:
+    """Rows that went on both sides of a table without keys or row ids: whether both changed, deleted or only moved them nobody can say."""
+    plan.untold = sum(map(len, both.values()))
+    places = [place for _, place in zip(range(SAMPLE), PlaceList(both), strict=False)]
+    plan.conflicts = [ConflictingRow({}, row, None, None) for row in read_rows(three.base, places)]
+
+
+# ---- rows that both sides touched ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Meeting:
+    """Rows that both sides touched, by what makes them the same row."""
+
+    three: Three
+    sides: _Sides
+    both: Places
+    identity: Identity
+
+    def found(self) -> tuple[dict[Hashable, Place], dict[Hashable, Place], dict[Hashable, Place]]:
+        """Places of these rows in the base, on the target and on the branch."""
+        base = identities(self.three.base, self.both, self.identity)
+        ours = identities(self.three.ours, self.sides.came_ours, self.identity)
+        theirs = identities(self.three.theirs, self.sides.came_theirs, self.identity)
+        shared = {found for found in ours if found in theirs} if self.identity.by == "key" else set()
+        wanted = base.keys() | shared
+        return (
+            base,
+            {found: ours[found] for found in ours if found in wanted},
+            {found: theirs[found] for found in theirs if found in wanted},
+        )
+
+
+def _settle_rows(plan: RowMerge, meeting: _Meeting, hidden: dict[int, BitMap], settle: Settlement, table: str) -> None:
+    base, ours, theirs = meeting.found()
+    three = meeting.three
+    named = key_shown(three.base, meeting.identity)
+    values = _Values(three, (base, ours, theirs))
+    for found in {**base, **ours, **theirs}:
+        was, mine, other = values.of(found)
+        if mine == other or (other == was and values.comparable):
+            winner = "ours"
+        elif mine == was and values.comparable:
+            winner = "theirs"
+        else:
+            winner = settle.of_row(table, named(found)) or ""
+        if not winner:
+            plan.by_key += found not in base
+            if len(plan.conflicts) < SAMPLE:
+                plan.conflicts.append(ConflictingRow(named(found), *values.shown(found)))
+            plan.untold += 1
+        elif winner == "ours" and found in theirs:
+            number, offset = theirs[found]
+            hidden.setdefault(number, BitMap()).add(offset)
+        elif winner == "theirs" and found in ours:
+            number, offset = ours[found]
+            plan.strike.setdefault(number, BitMap()).add(offset)
+            if found in base:
+                plan.moved[base[found]] = ours[found]
+
+
+class _Values:
+    """Values of rows on three sides, read once, in the columns that all have."""
+
+    def __init__(self, three: Three, places: tuple[Mapping[Hashable, Place], ...]) -> None:
+        states = (three.base, three.ours, three.theirs)
+        names = common_columns(states)
+        self.comparable = names is not None
+        self._rows: list[dict[Hashable, Row]] = []
+        for number, (state, found) in enumerate(zip(states, places, strict=True)):
+            columns = None if names is None else {name[number]: name[1] for name in names}
+            self._rows.append(dict(zip(found, read_rows(state, list(found.values()), columns), strict=True)))
+
+    def shown(self, found: Hashable) -> tuple[Row | None, Row | None, Row | None]:
+        base, ours, theirs = (rows.get(found) for rows in self._rows)
+        return base, ours, theirs
+
+    def of(self, found: Hashable) -> tuple[Any, Any, Any]:
+        """The values on the three sides. Where columns cannot be compared, no two rows are alike, but no row is like no row."""
+        shown = self.shown(found)
+        if not self.comparable:
+            base, ours, theirs = (None if row is None else object() for row in shown)
+            return base, ours, theirs
+        return content(shown[0]), content(shown[1]), content(shown[2])
+
+
+# ---- rows that come --------------------------------------------------------------------------------------------------------------
+
+
+def _place_new_rows(plan: RowMerge, three: Three, other: PhysicalChange, came: Places, hidden: Mapping[int, BitMap]) -> None:
+    """New rows of the branch: whole fragments where they are, others written again."""
+    theirs, old = three.theirs, set(other.kept.values())
+    for number, rows in came.items():
+        left = rows - hidden.get(number, BitMap())
+        if not left:
+            continue
+        # A row that keeps its id must come first among the new ones, which only a new file can see to.
+        if number in old or (plan.ids and not plan.ids.keys().isdisjoint(theirs.side.ids(number, left).tolist())):
+            plan.copy[number] = left
+        else:
+            plan.bring[number] = BitMap(range(theirs.fragments[number].physical_rows)) - left

@@ -1,0 +1,177 @@
+"""Three-way comparison of a table's schema and settings: what one side changed is taken, what both changed alike is agreed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+from tiltyard.format.keys import primary_key_fields
+from tiltyard.format.manifest import Manifest
+from tiltyard.format.values import Field
+from tiltyard.lakes.merging.merge_values import ConflictKind
+from tiltyard.lakes.merging.table_state import PhysicalChange, TableState
+from tiltyard.transaction.operations import UpdateConfig, UpdateMap
+
+V = TypeVar("V")
+
+
+@dataclass(frozen=True, slots=True)
+class Clash:
+    """Why two changes of a table's schema or settings do not go together: its kind, and a sentence."""
+
+    kind: ConflictKind
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaMerge:
+    """The schema after a merge.
+
+    Attributes:
+        fields: all of them.
+        added: ids of those that only the branch has.
+        clashes: what does not go together.
+    """
+
+    fields: tuple[Field, ...]
+    added: frozenset[int]
+    clashes: tuple[Clash, ...]
+
+
+def merged_schema(base: TableState, ours: TableState, theirs: TableState) -> SchemaMerge:
+    """The fields of both sides, by their ids."""
+    was, mine, other = (_by_id(state.manifest) for state in (base, ours, theirs))
+    clashes: list[Clash] = []
+    result: dict[int, Field] = {}
+    for number, field in mine.items():
+        if number not in was:
+            if number in other and other[number] != field:
+                clashes.append(Clash("column", f"both sides added a column: {field.name} and {other[number].name}"))
+            result[number] = field
+        elif number in other:
+            result[number] = _field(was[number], field, other[number], clashes)
+        elif field != was[number]:
+            clashes.append(Clash("column", f"column {field.name} was changed on one side and dropped on the other"))
+    for number, field in was.items():
+        if number not in mine and number in other and other[number] != field:
+            clashes.append(Clash("column", f"column {field.name} was dropped on one side and changed on the other"))
+    added = [field for number, field in other.items() if number not in was and number not in mine]
+    result.update((field.id, field) for field in added)
+    _check_names(result.values(), clashes)
+    if _keys(was) not in (_keys(mine), _keys(other)) and _keys(mine) != _keys(other):
+        clashes.append(Clash("setting", "the primary key was changed on both sides"))
+    fields = _ordered(result, other if [*mine] == [*was] else mine, mine)
+    return SchemaMerge(fields, frozenset(field.id for field in added), tuple(clashes))
+
+
+def _by_id(manifest: Manifest) -> dict[int, Field]:
+    return {field.id: field for field in manifest.fields}
+
+
+def _keys(fields: Mapping[int, Field]) -> tuple[int, ...]:
+    return tuple(field.id for field in primary_key_fields(fields.values()))
+
+
+def _field(was: Field, mine: Field, other: Field, clashes: list[Clash]) -> Field:
+    """One field that all three have, member by member; its metadata key by key."""
+    changed: dict[str, Any] = {}
+    for member in Field.__slots__:
+        old, new, theirs = (getattr(field, member) for field in (was, mine, other))
+        if member == "metadata":
+            changed[member], bad = merged_map(old, new, theirs)
+            clashes.extend(Clash("setting", f"metadata {key} of column {mine.name} was changed on both sides") for key in bad)
+        elif new in (old, theirs):
+            changed[member] = theirs
+        elif theirs != old:
+            clashes.append(Clash("column", f"column {was.name} was changed on both sides"))
+    return replace(mine, **changed)
+
+
+def _check_names(fields: Iterable[Field], clashes: list[Clash]) -> None:
+    seen: dict[tuple[int, str], Field] = {}
+    for field in fields:
+        if seen.setdefault((field.parent_id, field.name), field) is not field:
+            clashes.append(Clash("column", f"both sides have a column {field.name}, and they are not the same"))
+
+
+def _ordered(fields: Mapping[int, Field], first: Iterable[int], second: Iterable[int]) -> tuple[Field, ...]:
+    """The fields in the order of the side that changed it, parents before children, new ones last."""
+    order = dict.fromkeys([*first, *second, *fields])
+    return tuple(fields[number] for number in order if number in fields)
+
+
+def schema_clashes(merged: SchemaMerge, ours: TableState, theirs: TableState, mine: PhysicalChange, other: PhysicalChange) -> list[Clash]:
+    """What a schema that fits both sides makes of rows that only one of them wrote."""
+    found = [
+        *_unknown_columns(merged, ours, mine, {field.id for field in theirs.manifest.fields}),
+        *_unknown_columns(merged, theirs, other, {field.id for field in ours.manifest.fields}),
+    ]
+    own = {field.id for field in merged.fields} - {field.id for field in theirs.manifest.fields}
+    if mine.moved_rows and any(merged.added & theirs.backing(number).keys() for number in other.kept.values()):
+        found.append(Clash("column", "the branch added a column with values, and rows were written again on the target"))
+    if other.moved_rows and any(own & ours.backing(number).keys() for number in mine.kept.values()):
+        found.append(Clash("column", "the target added a column with values, and rows were written again on the branch"))
+    return [*found, *_new_keys(ours, theirs, mine, other)]
+
+
+def _new_keys(ours: TableState, theirs: TableState, mine: PhysicalChange, other: PhysicalChange) -> list[Clash]:
+    """A primary key that only one side has: rows of the other were never compared with it."""
+    if (
+        _keys(_by_id(ours.manifest)) == _keys(_by_id(theirs.manifest))
+        or not (mine.came or mine.refiled)
+        or not (other.came or other.refiled)
+    ):
+        return []
+    return [Clash("setting", "the primary key was changed on one side, and both wrote rows")]
+
+
+def _unknown_columns(merged: SchemaMerge, side: TableState, change: PhysicalChange, of_other: set[int]) -> list[Clash]:
+    """Columns of the result that new rows of one side have no values for, although they may not be null, or had another type."""
+    if not change.came:
+        return []
+    known, names = {field.id for field in side.manifest.fields}, {field.name for field in side.manifest.fields}
+    missing = [field for field in merged.fields if field.id not in known and field.id in of_other]
+    return [
+        Clash("column", f"column {field.name} was added or replaced on one side, and rows were written on the other")
+        for field in missing
+        if not field.nullable or field.name in names
+    ]
+
+
+# ---- settings --------------------------------------------------------------------------------------------------------------------
+
+
+def merged_map(was: Mapping[str, V], mine: Mapping[str, V], other: Mapping[str, V]) -> tuple[dict[str, V], list[str]]:
+    """A map of settings with what either side changed, and the keys that both changed in other ways."""
+    result, bad = dict(mine), []
+    for key in {**was, **other}:
+        if other.get(key) == was.get(key) or other.get(key) == mine.get(key):
+            continue
+        if mine.get(key) != was.get(key):
+            bad.append(key)
+        elif key in other:
+            result[key] = other[key]
+        else:
+            del result[key]
+    return result, bad
+
+
+def merged_settings(base: Manifest, ours: Manifest, theirs: Manifest) -> tuple[UpdateConfig | None, list[Clash]]:
+    """The operation that gives the target the settings which the branch changed; None where there are none."""
+    clashes: list[Clash] = []
+    updates: dict[str, UpdateMap] = {}
+    for member, argument in (
+        ("config", "config_updates"), ("table_metadata", "table_metadata_updates"), ("schema_metadata", "schema_metadata_updates"),
+    ):  # fmt: skip
+        was, mine, other = (_texts(getattr(manifest, member)) for manifest in (base, ours, theirs))
+        result, bad = merged_map(was, mine, other)
+        clashes += [Clash("setting", f"{key} in {member} was changed on both sides") for key in bad]
+        entries = [(key, result.get(key)) for key in {**mine, **result} if result.get(key) != mine.get(key)]
+        if entries:
+            updates[argument] = UpdateMap(tuple(entries))
+    return (UpdateConfig(**updates) if updates else None), clashes  # type: ignore[arg-type]
+
+
+def _texts(values: Mapping[str, str | bytes]) -> dict[str, str]:
+    return {key: value.decode(errors="surrogateescape") if isinstance(value, bytes) else value for key, value in values.items()}
