@@ -18,6 +18,7 @@ from typing import Any, Final
 
 from lance_namespace import ConcurrentModificationError, LanceNamespaceError, PermissionDeniedError, UnauthenticatedError
 from starlette.applications import Starlette
+from starlette.middleware import Middleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
@@ -29,6 +30,7 @@ from tiltyard.lakes.namespaces.namespace_base import told
 from tiltyard.lakes.table_names import JOINT
 from tiltyard.server.audit import AuditLine, AuditLog, Verdict
 from tiltyard.server.authentication import Authenticator, proof_in
+from tiltyard.server.browser_guard import BrowserGuard
 from tiltyard.server.principals import NOBODY, Principal
 from tiltyard.server.routes import ROUTES, Role, RouteSpec
 from tiltyard.server.server_metrics import CONTENT_TYPE, ServerMetrics
@@ -90,7 +92,9 @@ class LakeServer:
             Route("/readyz", self._readyz, methods=["GET"]),
             Route("/metrics", self._metrics, methods=["GET"]),
         ]
-        return Starlette(routes=[*routes, *more], exception_handlers={404: _no_route, 405: _no_route, Exception: _broken})
+        guard = [] if self._authenticator.required else [Middleware(BrowserGuard, local=self.options.is_local)]
+        handlers = {404: _no_route, 405: _no_route, Exception: _broken}
+        return Starlette(routes=[*routes, *more], middleware=guard, exception_handlers=handlers)
 
     def close(self) -> None:
         """Waits for all that is at work: a commit that was begun is finished."""
