@@ -43,14 +43,14 @@ class Plant:
 
 
 PLANTS: Final = {
-    "lake-forward-under-a-transaction": Plant(_FORWARD, ("must have been refused", "on main holds"), 40, seeds=(27,)),
+    "lake-forward-under-a-transaction": Plant(_FORWARD, ("must have been refused", "on main holds"), 40, seeds=(28, 33)),
     "lake-branch-made-again": Plant(_AGAIN, ("must have been refused",), 40, seeds=(3,)),
     "lake-two-lakes-with-one-root": Plant(_DOORS, ("same root was not refused",)),
     "lake-restored-catalog-sweeps": Plant(_COPIES, ("which is gone",), 30, seeds=(3,)),
     "lake-registered-anew-is-swept": Plant(_ANEW, ("which is gone", "cannot be read"), 30),
     "lake-lost-catalog-is-an-empty-lake": Plant(_LOST, ("check says ok",)),
     "lake-second-catalog-hides-the-lake": Plant(_DOORS, ("second catalog was not refused",)),
-    "lake-forward-in-two-steps": Plant(_TORN, ("no state that it may be in", "false alarm", "cannot be read"), 40, seeds=(33,)),
+    "lake-forward-in-two-steps": Plant(_TORN, ("no state that it may be in", "false alarm", "cannot be read"), 40, seeds=(9,)),
     "lake-other-root": Plant(_DOORS, ("other root was not refused",), 30, seeds=(4,)),
 }
 
