@@ -155,12 +155,20 @@ def peer_blocks(told: Mapping[str, Any]) -> dict[str, str]:
     timed = ("", "p50", "p99")
     return {
         "peers-run": f"Run on {in_words(told['circumstances']['before'])} {extent['seconds']:g} s for each count of writers. "
-        f"Peers: {', '.join(packages)}; pylance is the one that Tiltyard uses.\n",
+        f"Peers: {', '.join(packages)}; pylance is the one that Tiltyard uses.\n"
+        + "".join(f"\nIt went wrong, and is left out: {problem}.\n" for problem in told["problems"]),
         "peers-limits": table(("", "rate", *timed[1:]), [(it["peer"], _rate(it), *_times(it)) for it in by_case["limits"]]),
         "peers-serial": table(
-            (f"{extent['commits']:,} appends", "rate", "p50", "p99", "the end by the beginning", "open the latest"),
+            (f"up to {extent['commits']:,}", "appends", "rate", "p50", "p99", "the end by the beginning", "open the latest"),
             [
-                (it["peer"], _rate(it), *_times(it), f"{it['course'][-1] / it['course'][0]:.2f}", _times(opened[it["peer"]])[0])
+                (
+                    it["peer"],
+                    f"{it['done']:,}",
+                    _rate(it),
+                    *_times(it),
+                    f"{it['course'][-1] / it['course'][0]:.2f}",
+                    _times(opened[it["peer"]])[0],
+                )
                 for it in by_case["serial"]
             ],
         ),
@@ -216,6 +224,23 @@ def peer_plots(told: Mapping[str, Any]) -> dict[str, str]:
 PAGES: Final = {"scale": (scale_blocks, scale_plots, "scale.md"), "peers": (peer_blocks, peer_plots, "benchmarks.md")}
 
 
+SHOWN: Final = {
+    "scale-rate": "Commits a second by the number of writers",
+    "scale-tail": "p99 of a commit by the number of writers",
+    "scale-money": "Dollars for the requests of a million commits",
+    "peers-serial": "An append by the number of versions there are",
+    "peers-shared": "Appends a second of all writers of one table",
+    "peers-own": "Appends a second of all writers, each on its own table",
+    "peers-wide": "One more file on very many",
+    "peers-deletes": "Deletes a second of different rows of one file",
+}
+"""Plots that stand before the table of the same name, and what they show."""
+
+
+def _with_plot(name: str, block: str) -> str:
+    return f"![{SHOWN[name]}](plots/{name}.svg)\n\n{block}" if name in SHOWN else block
+
+
 def written(page: str, blocks: Mapping[str, str]) -> str:
     """A page with what belongs between its markers.
 
@@ -235,7 +260,8 @@ def outputs() -> dict[Path, str]:
         results = RESULTS / f"{name}.json"
         if results.exists():
             told = json.loads(results.read_text())
-            found[REFERENCE / page] = written((REFERENCE / page).read_text(), blocks(told))
+            shown = {block: _with_plot(block, text) for block, text in blocks(told).items()}
+            found[REFERENCE / page] = written((REFERENCE / page).read_text(), shown)
             found |= {REFERENCE / "plots" / f"{plot}.svg": text for plot, text in plots(told).items()}
     return found
 

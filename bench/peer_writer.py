@@ -308,13 +308,24 @@ PAIRS: dict[str, Callable[[str, str], Pair]] = {"tiltyard": TiltyardLake, "duckl
 
 
 def _serial(peer: Peer, job: dict[str, Any]) -> dict[str, Any]:
-    """Appends one after the other: the seconds of each."""
+    """Appends one after the other, for so many seconds at most: the seconds of each."""
     peer.create(rows(0))
-    return {"seconds": [_timed(lambda number=number: peer.append(rows(number))) for number in range(1, job["commits"] + 1)]}  # type: ignore[misc]
+    taken: list[float] = []
+    end = time.perf_counter() + job.get("most_seconds", float("inf"))
+    while len(taken) < job["commits"] and time.perf_counter() < end:
+        taken.append(_timed(lambda: peer.append(rows(len(taken) + 1))))
+    return {"seconds": taken}
 
 
 def _loop(peer: Peer, job: dict[str, Any]) -> dict[str, Any]:
     return _for_seconds(job["seconds"], lambda _: peer.append(rows(job["writer"])), peer.open)
+
+
+def _own(peer: Peer, job: dict[str, Any]) -> dict[str, Any]:
+    """The same on a table that nobody else writes to, and how many rows it has then."""
+    told = _loop(peer, job)
+    peer.open()
+    return {**told, "rows": peer.count()}
 
 
 def _delete(peer: Peer, job: dict[str, Any]) -> dict[str, Any]:
@@ -331,7 +342,7 @@ def _for_seconds(seconds: float, work: Callable[[int], object], after_failure: C
         try:
             work(len(taken) + failed)
         except Exception as raised:  # noqa: BLE001 - every system has errors of its own
-            failed, error = failed + 1, error or f"{type(raised).__name__}: {raised}"[:200]
+            failed, error = failed + 1, error or " ".join(f"{type(raised).__name__}: {raised}".split())[:200]
             after_failure()
         else:
             taken.append(time.perf_counter() - begun)
@@ -378,6 +389,7 @@ def _create(peer: Peer, job: dict[str, Any]) -> dict[str, Any]:
 JOBS: dict[str, Callable[[Any, dict[str, Any]], dict[str, Any]]] = {
     "serial": _serial,
     "loop": _loop,
+    "own": _own,
     "open": _open,
     "upsert": _upsert,
     "delete": _delete,
@@ -401,6 +413,8 @@ def main() -> None:
     peer: Any = (PAIRS if job["work"] == "pairs" else PEERS)[job["peer"]](job["directory"], job["address"])
     if job["work"] in OPENED:
         peer.open()
+    elif job["work"] == "own":
+        peer.create(rows(0))
     print("ready", flush=True)
     sys.stdin.readline()
     print(json.dumps(JOBS[job["work"]](peer, job)), flush=True)

@@ -1,6 +1,6 @@
 """Tiltyard beside its peers: pylance, delta-rs, pyiceberg and DuckLake, each in an environment of its own.
 
-    make bench                                       all of it, about two hours on quiet cores; writes the page and its plots
+    make bench                                       all of it, about an hour on quiet cores; writes the page and its plots
     make bench ARGS="--quick"                        every case in small, some minutes, figures on the screen alone
     make bench ARGS="--only tiltyard delta --cases serial --commits 100"   less of it; --seconds, --json
 
@@ -17,23 +17,26 @@ import shutil
 import statistics
 import sys
 import tempfile
-import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 from bench.circumstances import circumstances
 from bench.lake_sites import postgres
 from bench.limits import timed_limits
-from bench.peer_processes import PACKAGES, POSTGRES, ProcessFailedError, Sites
+from bench.peer_processes import PACKAGES, POSTGRES, Process, ProcessFailedError, Sites
 
 RESULTS: Final = Path(__file__).resolve().parent / "results" / "peers.json"
 ALL: Final = ("tiltyard", "pylance", "delta", "iceberg", "iceberg-postgres", "ducklake", "ducklake-postgres")
 PAIRED: Final = ("tiltyard", "tiltyard-postgres", "ducklake", "ducklake-postgres")
 """Those that have transactions over two tables; pylance, delta-rs and pyiceberg have none."""
 HUNDRED: Final = 100
+LONGEST_SERIES: Final = 300.0
+"""Seconds after which appends one after the other end, however many were wanted: some get slower with each."""
+ROWS_OF_ONE_FILE: Final = 100_000
 CASES: Final = ("limits", "serial", "shared", "own", "wide", "upsert", "deletes", "pairs")
 
 
@@ -89,42 +92,113 @@ def _figure(case: str, peer: str, size: int, taken: Sequence[float], elapsed: fl
     return Figure(case, peer, size, rate, 1000 * middle, 1000 * last, done=len(taken), **more)
 
 
-# ---- cases -------------------------------------------------------------------------------------------------------------------------
+# ---- cases: steps that a run takes one after the other ------------------------------------------------------------------------------
+
+Step = Callable[[], Iterable[Figure]]
 
 
-def limits(sites: Sites, peers: Sequence[str], directory: Path, extent: Extent, server: str) -> Iterator[Figure]:
-    """How fast the parts are that every commit is made of."""
-    for name, taken in timed_limits(directory, server, 10 * extent.pairs):
-        yield _figure("limits", name, len(taken), taken, sum(taken))
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """What the steps of a case have at hand."""
+
+    sites: Sites
+    peers: Sequence[str]
+    directory: Path
+    extent: Extent
+    server: str
+
+    def limits(self) -> Iterator[Step]:
+        """How fast the parts are that every commit is made of."""
+
+        def step() -> Iterator[Figure]:
+            for name, taken in timed_limits(self.directory, self.server, 10 * self.extent.pairs):
+                yield _figure("limits", name, len(taken), taken, sum(taken))
+
+        yield step
+
+    def serial(self) -> Iterator[Step]:
+        """Small appends, one after the other, and what opening costs afterwards."""
+        commits = self.extent.commits
+
+        def step(peer: str) -> Iterator[Figure]:
+            told = self.sites.run(peer, "serial", self.directory / peer, commits=commits, most_seconds=LONGEST_SERIES)
+            seconds = told["seconds"]
+            few = min(HUNDRED, max(commits // 2, 1))
+            course = [1000 * statistics.median(seconds[first : first + few]) for first in range(0, len(seconds), few)]
+            yield _figure("serial", peer, commits, seconds, sum(seconds), course=tuple(course))
+            opened = self.sites.run(peer, "open", self.directory / peer, times=30)["seconds"]
+            yield _figure("open", peer, commits, opened, None)
+
+        return (partial(step, peer) for peer in self.peers)
+
+    def shared(self) -> Iterator[Step]:
+        return (partial(self.writers, peer, count, shared=True) for count in self.extent.writers for peer in self.peers)
+
+    def own(self) -> Iterator[Step]:
+        return (partial(self.writers, peer, count, shared=False) for count in self.extent.writers for peer in self.peers)
+
+    def writers(self, peer: str, count: int, *, shared: bool) -> list[Figure]:
+        """Writers in closed loops, on one table or each on its own.
+
+        Raises:
+            AssertionError: a row that was acknowledged is missing.
+        """
+        sites, seconds = self.sites, self.extent.seconds
+        if shared:
+            place = self.directory / f"{peer}-{count}"
+            sites.run(peer, "create", place)
+            told = _at_once([sites.start(peer, "loop", place, writer=number, seconds=seconds) for number in range(count)])
+            return [_together("shared", peer, count, seconds, told, sites.run(peer, "count", place)["rows"] - 1)]
+        places = [self.directory / f"{peer}-{count}-{number}" for number in range(count)]
+        told = _at_once([sites.start(peer, "own", place, writer=number, seconds=seconds) for number, place in enumerate(places)])
+        return [_together("own", peer, count, seconds, told, sum(writer["rows"] - 1 for writer in told))]
+
+    def wide(self) -> Iterator[Step]:
+        """One more file on a table of very many."""
+
+        def step(peer: str, files: int) -> list[Figure]:
+            seconds = self.sites.run(peer, "wide", self.directory / f"{peer}-{files}", files=files, times=10)["seconds"]
+            return [_figure("wide", peer, files, seconds, None)]
+
+        return (partial(step, peer, files) for files in self.extent.files for peer in self.peers)
+
+    def upsert(self) -> Iterator[Step]:
+        """A tenth of the rows, half of them new."""
+        rows = self.extent.rows
+
+        def step(peer: str) -> list[Figure]:
+            seconds = self.sites.run(peer, "upsert", self.directory / peer, rows=rows, changed=rows // 10)["seconds"]
+            return [_figure("upsert", peer, rows, seconds, None)]
+
+        return (partial(step, peer) for peer in self.peers)
+
+    def deletes(self) -> Iterator[Step]:
+        """Writers that delete different rows of one file at a time."""
+        sites, seconds = self.sites, self.extent.seconds
+
+        def step(peer: str, count: int) -> list[Figure]:
+            place = self.directory / f"{peer}-{count}"
+            sites.run(peer, "create", place, rows=ROWS_OF_ONE_FILE)
+            job = {"seconds": seconds, "writers": count}
+            told = _at_once([sites.start(peer, "delete", place, writer=number, **job) for number in range(count)])
+            gone = ROWS_OF_ONE_FILE - sites.run(peer, "count", place)["rows"]
+            return [_together("deletes", peer, count, seconds, told, gone)]
+
+        return (partial(step, peer, count) for count in self.extent.writers for peer in self.peers)
+
+    def pairs(self) -> Iterator[Step]:
+        """Transactions over two tables."""
+
+        def step(peer: str) -> list[Figure]:
+            seconds = self.sites.run(peer, "pairs", self.directory / peer, commits=self.extent.pairs)["seconds"]
+            return [_figure("pairs", peer, self.extent.pairs, seconds, sum(seconds))]
+
+        wanted = {peer.removesuffix(POSTGRES) for peer in self.peers}
+        return (partial(step, peer) for peer in PAIRED if peer.removesuffix(POSTGRES) in wanted)
 
 
-def serial(sites: Sites, peers: Sequence[str], directory: Path, extent: Extent, server: str) -> Iterator[Figure]:
-    """Small appends, one after the other, and what opening costs afterwards."""
-    for peer in peers:
-        place = directory / peer
-        seconds = sites.run(peer, "serial", place, commits=extent.commits)["seconds"]
-        few = min(HUNDRED, max(extent.commits // 2, 1))
-        course = [1000 * statistics.median(seconds[first : first + few]) for first in range(0, len(seconds), few)]
-        growth = f"the last {few} by the first: {course[-1] / course[0]:.2f}"
-        yield _figure("serial", peer, extent.commits, seconds, sum(seconds), course=tuple(course), note=growth)
-        yield _figure("open", peer, extent.commits, sites.run(peer, "open", place, times=30)["seconds"], None)
-
-
-def writers(sites: Sites, peer: str, directory: Path, count: int, seconds: float, *, shared: bool) -> Figure:
-    """Writers in closed loops, on one table or each on its own.
-
-    Raises:
-        AssertionError: a row that was acknowledged is missing.
-    """
-    case = "shared" if shared else "own"
-    places = [directory / f"{peer}-{case}-{count}-{0 if shared else number}" for number in range(count)]
-    different = list(dict.fromkeys(places))
-    for place in different:
-        sites.run(peer, "create", place)
-    processes = [sites.start(peer, "loop", place, writer=number, seconds=seconds) for number, place in enumerate(places)]
-    told = [process.told() for process in [process.go() for process in processes]]
-    there = sum(sites.run(peer, "count", place)["rows"] for place in different) - len(different)
-    return _together(case, peer, count, seconds, told, there)
+def _at_once(processes: Sequence[Process]) -> list[dict[str, Any]]:
+    return [process.told() for process in [process.go() for process in processes]]
 
 
 def _together(case: str, peer: str, count: int, seconds: float, told: list[dict[str, Any]], changed: int) -> Figure:
@@ -139,83 +213,23 @@ def _together(case: str, peer: str, count: int, seconds: float, told: list[dict[
     return _figure(case, peer, count, taken, seconds, fairness=fairness, failed=failed, note=error)
 
 
-def shared_tables(sites: Sites, peers: Sequence[str], directory: Path, extent: Extent, server: str) -> Iterator[Figure]:
-    for count in extent.writers:
-        for peer in peers:
-            yield writers(sites, peer, directory, count, extent.seconds, shared=True)
-
-
-def own_tables(sites: Sites, peers: Sequence[str], directory: Path, extent: Extent, server: str) -> Iterator[Figure]:
-    for count in extent.writers:
-        for peer in peers:
-            yield writers(sites, peer, directory, count, extent.seconds, shared=False)
-
-
-def wide(sites: Sites, peers: Sequence[str], directory: Path, extent: Extent, server: str) -> Iterator[Figure]:
-    """One more file on a table of very many."""
-    for files in extent.files:
-        for peer in peers:
-            seconds = sites.run(peer, "wide", directory / f"{peer}-{files}", files=files, times=10)["seconds"]
-            yield _figure("wide", peer, files, seconds, None)
-
-
-def upsert(sites: Sites, peers: Sequence[str], directory: Path, extent: Extent, server: str) -> Iterator[Figure]:
-    """A tenth of the rows, half of them new."""
-    for peer in peers:
-        told = sites.run(peer, "upsert", directory / peer, rows=extent.rows, changed=extent.rows // 10)
-        yield _figure("upsert", peer, extent.rows, told["seconds"], None)
-
-
-def deletes(sites: Sites, peers: Sequence[str], directory: Path, extent: Extent, server: str) -> Iterator[Figure]:
-    """Writers that delete different rows of one file at a time."""
-    there = 100_000
-    for count in extent.writers:
-        for peer in peers:
-            place = directory / f"{peer}-{count}"
-            sites.run(peer, "create", place, rows=there)
-            job = {"seconds": extent.seconds, "writers": count}
-            processes = [sites.start(peer, "delete", place, writer=number, **job) for number in range(count)]
-            told = [process.told() for process in [process.go() for process in processes]]
-            left = sites.run(peer, "count", place)["rows"]
-            yield _together("deletes", peer, count, extent.seconds, told, there - left)
-
-
-def pairs(sites: Sites, peers: Sequence[str], directory: Path, extent: Extent, server: str) -> Iterator[Figure]:
-    """Transactions over two tables."""
-    for peer in PAIRED:
-        if peer.removesuffix(POSTGRES) in {name.removesuffix(POSTGRES) for name in peers}:
-            seconds = sites.run(peer, "pairs", directory / peer, commits=extent.pairs)["seconds"]
-            yield _figure("pairs", peer, extent.pairs, seconds, sum(seconds))
-
-
-WORKS: Final[dict[str, Callable[[Sites, Sequence[str], Path, Extent, str], Iterator[Figure]]]] = {
-    "limits": limits,
-    "serial": serial,
-    "shared": shared_tables,
-    "own": own_tables,
-    "wide": wide,
-    "upsert": upsert,
-    "deletes": deletes,
-    "pairs": pairs,
-}
-
-
-def figures(cases: Sequence[str], peers: Sequence[str], extent: Extent) -> Iterator[Figure]:
-    """All that was asked for, as it comes; what a peer cannot do is told and left out."""
+def figures(cases: Sequence[str], peers: Sequence[str], extent: Extent, problems: list[str]) -> Iterator[Figure]:
+    """All that was asked for, as it comes; what went wrong is added to the problems, and the rest goes on."""
     with ExitStack() as stack:
         server = stack.enter_context(postgres())
-        directory = Path(tempfile.mkdtemp(prefix="tiltyard-peers-"))
-        stack.callback(shutil.rmtree, directory, ignore_errors=True)
+        directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tiltyard-peers-", ignore_cleanup_errors=True)))
         sites = Sites(server)
         for case in cases:
-            for peer in peers if case not in ("limits", "pairs", "shared", "own", "deletes", "wide") else [None]:
-                place = directory / case
-                place.mkdir(exist_ok=True)
+            place = directory / case
+            place.mkdir()
+            steps: Iterator[Step] = getattr(Bench(sites, peers, place, extent, server), case)()
+            for step in steps:
                 try:
-                    yield from WORKS[case](sites, peers if peer is None else [peer], place, extent, server)
-                except ProcessFailedError:
-                    traceback.print_exc()
-            shutil.rmtree(directory / case, ignore_errors=True)
+                    yield from step()
+                except (ProcessFailedError, AssertionError) as error:
+                    problems.append(f"{case}: {error}")
+                    print(problems[-1], file=sys.stderr, flush=True)
+            shutil.rmtree(place, ignore_errors=True)
 
 
 def _line(figure: Figure) -> str:
@@ -244,8 +258,8 @@ def main(arguments: list[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     stated = {name: getattr(given, name) for name in asdict(FULL)}
     extent = Extent(**{**asdict(QUICK if given.quick else FULL), **{name: value for name, value in stated.items() if value is not None}})
-    before, found = circumstances(), list[Figure]()
-    for figure in figures(given.cases, given.only, extent):
+    before, found, problems = circumstances(), list[Figure](), list[str]()
+    for figure in figures(given.cases, given.only, extent, problems):
         found.append(figure)
         if not given.json:
             print(_line(figure), flush=True)
@@ -253,6 +267,7 @@ def main(arguments: list[str] | None = None) -> int:
         "circumstances": {"before": before, "after": circumstances()},
         "extent": asdict(extent),
         "packages": PACKAGES,
+        "problems": problems,
         "figures": [asdict(figure) for figure in found],
     }
     if given.json:
@@ -260,7 +275,7 @@ def main(arguments: list[str] | None = None) -> int:
     elif not given.quick and given.only == list(ALL) and given.cases == list(CASES):
         RESULTS.parent.mkdir(exist_ok=True)
         RESULTS.write_text(json.dumps(told, indent=1) + "\n")
-    return 0
+    return 1 if any("tiltyard" in problem for problem in problems) else 0
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from bench.circumstances import circumstances
 from bench.scale.lake_runs import HOT, LAKE_WAYS, OWN, SHARDS, LakeRun, LakeWay
-from bench.scale.table_runs import DIRECT, GROUPED, QUEUED, SHARDED, WAYS, Outcome, TableRun, Way
+from bench.scale.table_runs import BOTH, DIRECT, GROUPED, MACHINES, QUEUED, SHARDED, WAYS, Outcome, TableRun, Way
 from bench.scale.virtual_stores import Conditions
 
 RESULTS: Final = Path(__file__).resolve().parent.parent / "results" / "scale.json"
@@ -33,12 +33,16 @@ PRICES: Final = {"PUT": 5.0, "create": 5.0, "LIST": 5.0, "GET": 0.4, "DELETE": 0
 
 COMMITS: Final = {
     DIRECT.name: (100, 200, 200, 60, 10),
-    SHARDED.name: (100, 200, 300, 400, 160),
-    QUEUED.name: (100, 200, 300, 300, 250),
-    HOT.name: (100, 100, 300, 600, 200),
-    SHARDS.name: (100, 100, 300, 1000, 300),
+    QUEUED.name: (100, 200, 300, 280, 245),
+    MACHINES.name: (100, 100, 300, 1500, 1500),
+    GROUPED.name: (100, 100, 300, 3000, 2600),
+    SHARDED.name: (100, 200, 300, 400, 80),
+    BOTH.name: (100, 100, 300, 1500, 10000),
+    HOT.name: (100, 100, 300, 400, 150),
+    SHARDS.name: (100, 100, 300, 600, 200),
+    OWN.name: (100, 100, 300, 1500, 2500),
 }
-"""How many commits a run waits for, where three for two writers would take too long: everybody tries again for each of them."""
+"""How many commits a run waits for, by the number of writers: where all race, everybody tries again for each of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +87,7 @@ def figure(series: str, outcome: Outcome, size: int) -> ScaleFigure:
 
 
 def _commits(way: Way | LakeWay, writers: int) -> int:
-    bounded = COMMITS.get(way.name)
-    return bounded[WRITERS.index(writers)] if bounded and writers in WRITERS else max(int(1.5 * writers), 100)
+    return COMMITS[way.name][WRITERS.index(writers)] if writers in WRITERS else max(writers, 100)
 
 
 def by_writers(ways: list[Way | LakeWay], counts: list[int], seed: int) -> Iterator[ScaleFigure]:

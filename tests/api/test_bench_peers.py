@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ def test_in_small(capsys: pytest.CaptureFixture[str]) -> None:
     assert all(figure["p50_ms"] > 0 for figure in told["figures"])
     assert sum(figure["failed"] for figure in told["figures"] if figure["peer"] == "tiltyard") == 0
     assert found["serial", "tiltyard"]["done"] == 6
+    assert told["problems"] == []
     assert told["circumstances"]["before"]["load"]
     check_page(told)
 
@@ -47,4 +49,4 @@ def test_rows_that_are_missing_are_noticed(monkeypatch: pytest.MonkeyPatch, tmp_
 
     monkeypatch.setattr(Sites, "run", short)
     with pytest.raises(AssertionError, match="acknowledged"):
-        peers.writers(Sites(""), "tiltyard", tmp_path, 1, 0.2, shared=True)
+        peers.Bench(Sites(""), ["tiltyard"], tmp_path, replace(peers.QUICK, seconds=0.2), "").writers("tiltyard", 1, shared=True)
