@@ -158,32 +158,41 @@ class Authenticator:
         self._lock = threading.Lock()
         self._seen: dict[bytes, tuple[float, Principal]] = {}
 
+    def known(self, proof: str | None) -> Principal | None:
+        """Who brings a proof, where that is known without a look into the catalog."""
+        if not self.required:
+            return LOCAL
+        if not proof or len(proof) > _LONGEST:
+            return None
+        with self._lock:
+            until, principal = self._seen.get(_digest(proof), (0.0, LOCAL))
+        return principal if until > self._lake.catalog.runtime.clock.monotonic() else None
+
     def principal(self, proof: str | None) -> Principal:
         """Who brings a proof.
 
         Raises:
             UnauthenticatedError: there is none, or it is not good. Which of the two, and why, is not told.
         """
-        if not self.required:
-            return LOCAL
+        if (known := self.known(proof)) is not None:
+            return known
         found = self._looked_up(proof) if proof and len(proof) <= _LONGEST else None
         if found is None:
             raise UnauthenticatedError("A valid token is needed: Authorization: Bearer <token>, or x-api-key.")
         return found
 
     def _looked_up(self, proof: str) -> Principal | None:
-        digest, now = hashlib.sha256(proof.encode(errors="replace")).digest(), self._lake.catalog.runtime.clock.monotonic()
-        with self._lock:
-            until, principal = self._seen.get(digest, (0.0, LOCAL))
-        if until > now:
-            return principal
         found = principal_of(self._lake, proof) if proof.startswith("tyd_") or self._jwt is None else self._jwt.principal(proof)
         if found is not None:
             with self._lock:
                 if len(self._seen) >= _MOST_REMEMBERED:
                     self._seen.clear()
-                self._seen[digest] = (now + REMEMBERED_SECONDS, found)
+                self._seen[_digest(proof)] = (self._lake.catalog.runtime.clock.monotonic() + REMEMBERED_SECONDS, found)
         return found
+
+
+def _digest(proof: str) -> bytes:
+    return hashlib.sha256(proof.encode(errors="replace")).digest()
 
 
 def proof_in(headers: Mapping[str, str], identity: object = None) -> str | None:

@@ -80,7 +80,7 @@ class LakeServer:
         self.lake, self.options, self._authenticator, self._audit = lake, options, authenticator, audit
         self._pool = ThreadPoolExecutor(options.limits.threads, thread_name_prefix="tiltyard")
         self.turns = TableTurns(options.limits.table_queue, time.monotonic)
-        self.metrics = ServerMetrics(lambda: sum(self.turns.lengths().values()), self._is_healthy)
+        self.metrics = ServerMetrics(self.turns.waiting, self._is_healthy)
         self._in_flight = 0
         self.is_stopping = False
 
@@ -95,6 +95,10 @@ class LakeServer:
         guard = [] if self._authenticator.required else [Middleware(BrowserGuard, local=self.options.is_local)]
         handlers = {404: _no_route, 405: _no_route, Exception: _broken}
         return Starlette(routes=[*routes, *more], middleware=guard, exception_handlers=handlers)
+
+    def _later(self, work: Callable[[], None]) -> None:
+        """Does bookkeeping after the answer; closing waits for it."""
+        self._pool.submit(work)
 
     def close(self) -> None:
         """Waits for all that is at work: a commit that was begun is finished."""
@@ -198,7 +202,8 @@ class LakeServer:
         if proof is None and self._authenticator.required and spec.body == "json":
             body = await self._read(exchange, _UNAUTHENTICATED_BYTES)
             proof = proof_in(request.headers, _identity(body))
-        exchange.principal = await self.in_thread(lambda: self._authenticator.principal(proof))
+        known = self._authenticator.known(proof)
+        exchange.principal = known or await self.in_thread(lambda: self._authenticator.principal(proof))
         if body is None:
             limits = self.options.limits
             body = await self._read(exchange, limits.body_bytes if spec.body == "arrow" else limits.json_bytes)
@@ -212,20 +217,17 @@ class LakeServer:
         return answer(spec, result, {})
 
     async def _in_turn(self, exchange: Exchange, model: Any, parts: Sequence[str], body: bytes) -> Any:
-        operation, name, peer = exchange.spec.operation, JOINT.join(parts), exchange.peer
-        if operation == "list_table_versions":
-            await self.turns.before_look(name, peer)
-        if operation != "create_table_version":
+        name, peer = JOINT.join(parts), exchange.peer
+        if exchange.spec.operation != "create_table_version":
             return await self.in_thread(lambda: self._operate(exchange, model, body))
-        await self.turns.before_create(name, peer)
-        lost = False
+        self.turns.begin(name, peer)
         try:
-            return await self.in_thread(lambda: self._operate(exchange, model, body))
-        except ConcurrentModificationError:
-            lost = True
+            result = await self.in_thread(lambda: self._operate(exchange, model, body))
+        except BaseException as error:
+            self.turns.failed(name, peer, lost=isinstance(error, ConcurrentModificationError))
             raise
-        finally:
-            self.turns.after_create(name, peer, lost=lost)
+        await self.turns.won(name, peer)
+        return result
 
     def _operate(self, exchange: Exchange, model: Any, body: bytes) -> Any:
         principal, spec = exchange.principal, exchange.spec
@@ -235,6 +237,7 @@ class LakeServer:
         if vend_to is None or not principal.may(vend_to, parts):
             namespace.without_options()
         namespace.only(principal.sees)
+        namespace.settle_by(self._later)
         operation = inspect.unwrap(getattr(LakeNamespace, spec.operation))
         return operation(namespace, model, body) if spec.body == "arrow" else operation(namespace, model)
 

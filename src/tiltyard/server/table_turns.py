@@ -1,12 +1,15 @@
 """Turns at a table that several stock clients write to, so that none of them starves.
 
-A client that loses a race is told so at once, waits for a moment by itself, looks at the latest version, and comes again. Left alone it
-mostly loses again, to those who won before. So its look is what takes a turn: looks of losers are answered one at a time, in the order in
-which they came, and whoever was answered has the table for itself until its version is decided, or until its turn runs out. Versions that
-others bring meanwhile wait for that long.
+A stock client that loses a race is told so at once: it measures how long its first try took, sleeps for a random multiple of that, which
+doubles with each loss, looks into the store and comes again. Left alone it mostly loses again, to those who won before. So whoever wins
+while others have lost gets its answer late: its version is committed and has its name, but it cannot begin the next one yet. Answers that
+are held back form a line. When nobody is left who lost, they are given one at a time, in their order: each has the table for itself until
+it has brought its next version, or until it has not come for as long as that took lately. So writers in closed loops take turns without a
+conflict, and nobody is told of one that is none.
 
-A turn orders, and decides nothing: the catalog compares numbers as ever. Whoever dies with the turn holds up others for a fraction of a
-second. All of it is used from one event loop, so there are no locks.
+It orders, and decides nothing: the catalog compares numbers as ever. A client that hangs holds up others for seconds at most; one whose
+connection closes, for no time. A table with one writer, or whose writers never met, costs nothing. All of it is used from one event loop,
+so there are no locks.
 """
 
 from __future__ import annotations
@@ -19,13 +22,23 @@ from typing import Final
 
 from lance_namespace import ThrottlingError
 
-SHORTEST_TURN: Final = 0.05
-LONGEST_TURN: Final = 1.0
-FIRST_TURN: Final = 0.25
-"""Seconds for which a table is kept for whoever has the turn; four times what it took lately, within these bounds."""
-PATIENCE: Final = 5.0
-"""Seconds after which a look is answered without a turn."""
-_MOST_LOSERS: Final = 1024
+LONGEST_HOLD: Final = 3.0
+"""Seconds for which an answer is held back at most, and others wait for somebody who lost twice: it would soon give up."""
+FIRST_PATIENCE: Final = 0.3
+"""Seconds for which others wait for somebody who lost once."""
+FIRST_GAP: Final = 0.025
+SHORTEST_GAP: Final = 0.005
+LONGEST_GAP: Final = 0.25
+"""Seconds for which whoever was answered has the table for itself: twice what it took lately, within these bounds."""
+_WEIGHT: Final = 0.2
+
+
+@dataclass(eq=False, slots=True)
+class _Held:
+    """An answer that is held back, and what ends that."""
+
+    peer: Hashable
+    end: asyncio.Future[None]
 
 
 @dataclass(slots=True)
@@ -33,32 +46,28 @@ class _Table:
     """One table.
 
     Attributes:
-        holder: who has the turn; None for nobody.
-        since, until: when it began, and when it runs out.
-        looking: losers whose look waits, first come first.
-        waiting: versions that wait for the turn to end.
-        losers: who lost a race and has not looked since.
-        turn: how long the next turn may last.
+        losers: who lost a race and has not won since: until when others wait for them.
+        line: answers that are held back, first come first.
+        turn, since: who was answered last and has not come back, and when that was.
+        timer: ends the turn of somebody who does not come.
+        gap: how long that takes.
+        at_work: versions that are being published.
     """
 
-    holder: Hashable | None = None
+    losers: dict[Hashable, float] = field(default_factory=dict)
+    line: deque[_Held] = field(default_factory=deque)
+    turn: Hashable | None = None
     since: float = 0.0
-    until: float = 0.0
-    looking: deque[asyncio.Future[None]] = field(default_factory=deque)
-    waiting: set[asyncio.Future[None]] = field(default_factory=set)
-    losers: dict[Hashable, None] = field(default_factory=dict)
-    turn: float = FIRST_TURN
-
-    @property
-    def is_idle(self) -> bool:
-        return self.holder is None and not self.looking and not self.waiting and not self.losers
+    timer: asyncio.TimerHandle | None = None
+    gap: float = FIRST_GAP
+    at_work: int = 0
 
 
 class TableTurns:
     """The turns at all tables.
 
     Args:
-        most: how many may wait at one table.
+        most: how many requests may be at one table.
         clock: seconds that only go forward.
     """
 
@@ -66,87 +75,83 @@ class TableTurns:
         self._most, self._clock = most, clock
         self._tables: dict[str, _Table] = {}
 
-    def lengths(self) -> dict[str, int]:
-        """How many wait at each table that somebody waits at."""
-        return {name: len(table.looking) + len(table.waiting) for name, table in self._tables.items() if table.looking or table.waiting}
+    def waiting(self) -> int:
+        """How many answers are held back, and versions being published, at all tables."""
+        return sum(len(table.line) + table.at_work for table in self._tables.values())
 
-    async def before_look(self, name: str, peer: Hashable) -> None:
-        """Waits for a turn, if this is the look of somebody who lost."""
-        table = self._tables.get(name)
-        if table is None or peer not in table.losers:
-            return
-        del table.losers[peer]
-        end = self._clock() + PATIENCE
-        if table.looking or self._is_held(table):
-            self._refuse_crowd(name, table)
-            mine: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            table.looking.append(mine)
-            try:
-                while not mine.done() and self._clock() < end:
-                    if table.looking[0] is mine and not self._is_held(table):
-                        break
-                    until = min(end, max(table.until, self._clock() + 0.001)) if table.looking[0] is mine else end
-                    await asyncio.wait([mine], timeout=until - self._clock())
-            finally:
-                table.looking.remove(mine)
-        if not self._is_held(table):
-            now = self._clock()
-            table.holder, table.since, table.until = peer, now, now + table.turn
+    def begin(self, name: str, peer: Hashable) -> None:
+        """Somebody brings a version.
 
-    async def before_create(self, name: str, peer: Hashable) -> None:
-        """Waits while somebody else has the turn."""
-        table = self._tables.get(name)
-        if table is None or not self._is_held(table) or table.holder == peer:
-            return
-        self._refuse_crowd(name, table)
-        mine: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        table.waiting.add(mine)
-        try:
-            await asyncio.wait([mine], timeout=max(table.until - self._clock(), 0))
-        finally:
-            table.waiting.discard(mine)
-
-    def after_create(self, name: str, peer: Hashable, *, lost: bool) -> None:
-        """Ends the turn of whoever had it, and remembers a loser."""
-        table = self._tables.get(name)
-        if table is None:
-            if not lost:
-                return
-            table = self._tables[name] = _Table()
-        if lost:
-            if len(table.losers) >= _MOST_LOSERS:
-                table.losers.clear()
-            table.losers[peer] = None
-        if table.holder == peer:
+        Raises:
+            ThrottlingError: too many do.
+        """
+        table = self._tables.setdefault(name, _Table())
+        if table.at_work + len(table.line) >= self._most:
+            raise ThrottlingError(f"Too many requests wait for {name}. Try again in a second.")
+        table.at_work += 1
+        if table.turn == peer:
             took = self._clock() - table.since
-            table.turn = min(max(4 * took, SHORTEST_TURN, table.turn / 2), LONGEST_TURN)
-            table.holder = None
-        if not self._is_held(table):
-            self._wake(table)
-        if table.is_idle:
-            del self._tables[name]
+            table.gap = min(max((1 - _WEIGHT) * table.gap + _WEIGHT * 2 * took, SHORTEST_GAP), LONGEST_GAP)
+            self._stop_timer(table)  # it came; the turn ends when its version is decided
+
+    def failed(self, name: str, peer: Hashable, *, lost: bool) -> None:
+        """A version was not published: somebody else was faster, or something else went wrong."""
+        table = self._tables[name]
+        table.at_work -= 1
+        if lost:
+            patience = LONGEST_HOLD if peer in table.losers else FIRST_PATIENCE
+            table.losers[peer] = self._clock() + patience
+            asyncio.get_running_loop().call_later(patience, lambda: self._ended(name, table, None))
+        else:
+            table.losers.pop(peer, None)
+        self._ended(name, table, peer)
+
+    async def won(self, name: str, peer: Hashable) -> None:
+        """A version was published. Returns when it is the client's turn to be answered."""
+        table = self._tables[name]
+        table.at_work -= 1
+        table.losers.pop(peer, None)
+        if not table.losers and not table.line:
+            self._ended(name, table, peer)
+            return
+        held = _Held(peer, asyncio.get_running_loop().create_future())
+        table.line.append(held)
+        self._ended(name, table, peer)
+        try:
+            await asyncio.wait([held.end], timeout=LONGEST_HOLD)
+        finally:
+            if held in table.line:
+                table.line.remove(held)
+                self._ended(name, table, None)
 
     def forget(self, peer: Hashable) -> None:
         """A connection is gone: nobody waits for it."""
         for name, table in [*self._tables.items()]:
             table.losers.pop(peer, None)
-            if table.holder == peer:
-                table.holder = None
-                self._wake(table)
-            if table.is_idle:
-                del self._tables[name]
+            self._ended(name, table, peer)
 
-    def _is_held(self, table: _Table) -> bool:
-        if table.holder is not None and self._clock() >= table.until:
-            table.holder = None
-        return table.holder is not None
+    def _ended(self, name: str, table: _Table, peer: Hashable | None) -> None:
+        """Something changed: the turn of a peer is over, if it had one, and the next in line is answered if nobody is in the way."""
+        if peer is not None and table.turn == peer:
+            self._stop_timer(table)
+            table.turn = None
+        now = self._clock()
+        for loser in [loser for loser, until in table.losers.items() if until <= now]:
+            del table.losers[loser]
+        if table.turn is None and not table.losers and table.line:
+            self._answer(name, table)
+        if not (table.losers or table.line or table.at_work or table.turn) and self._tables.get(name) is table:
+            del self._tables[name]
 
-    def _wake(self, table: _Table) -> None:
-        """The next look is answered. Versions that waited are mostly too late by now, and are told so at once."""
-        for future in (*list(table.looking)[:1], *table.waiting):
-            if not future.done():
-                future.set_result(None)
+    def _answer(self, name: str, table: _Table) -> None:
+        held = table.line.popleft()
+        if not held.end.done():
+            held.end.set_result(None)
+        table.turn, table.since = held.peer, self._clock()
+        loop = asyncio.get_running_loop()
+        table.timer = loop.call_later(table.gap, lambda: self._ended(name, table, held.peer))
 
-    def _refuse_crowd(self, name: str, table: _Table) -> None:
-        if len(table.looking) + len(table.waiting) >= self._most:
-            raise ThrottlingError(f"Too many requests wait for {name}. Try again in a second.")
+    def _stop_timer(self, table: _Table) -> None:
+        if table.timer is not None:
+            table.timer.cancel()
+            table.timer = None

@@ -191,6 +191,21 @@ class LocalStore:
         if not moved:
             self._discard(origin, source)
 
+    def link_if_absent(self, source: str, target: str) -> None:
+        """Gives a file a second name, at once visible, that ``flush`` makes survive a power loss."""
+        origin, goal = self._at(source), self._at(target)
+        self._require_file(origin, source)
+        try:
+            os.link(origin, goal, follow_symlinks=False)
+        except FileExistsError:
+            raise _taken(target) from None
+        except OSError as error:
+            raise self._failed("create", target, error) from error
+
+    def flush(self, path: str) -> None:
+        """Makes the name of a file survive a power loss."""
+        self._settle(self._at(path).rpartition("/")[0], path, maybe_applied=False)
+
     def delete(self, path: str) -> None:
         target = self._at(path)
         try:

@@ -5,6 +5,7 @@
 - ``declared_tables``: tables that a client has announced and not written yet.
 - ``namespace_tables``: namespaces; tables by name: list, describe, declare, drop, rename, register.
 - ``namespace_versions``: versions of one table: list, describe, publish what a client staged, adopt what was written past the catalog.
+- ``publish_staged``: how a version that a client staged gets its number and its name.
 - ``namespace_refs``: tags, branches and indices of one table.
 - ``namespace_data``: rows and columns, for clients without access to the store.
 - ``namespace_query``: reading rows: filters, vectors, full text.

@@ -41,6 +41,7 @@ from tiltyard.errors import (
     TiltyardError,
     UnsupportedFeature,
 )
+from tiltyard.lakes.namespaces.publish_staged import Later, at_once
 from tiltyard.lakes.table_names import JOINT, full_name, shard_name, shown
 
 if TYPE_CHECKING:
@@ -114,6 +115,7 @@ class NamespaceBase(LanceNamespace):
         self._lake = opened if branch is None else opened.on_branch(branch)
         self._at = int(at) if isinstance(at, str) and at.isascii() and at.isdecimal() else at
         self._vends = True
+        self._later: Later = at_once
         self._sees: Callable[[str], bool] = lambda full: True
         if self._at is not None:
             self._lake.snapshot(self._at)
@@ -128,6 +130,10 @@ class NamespaceBase(LanceNamespace):
     def only(self, sees: Callable[[str], bool]) -> None:
         """Lists only tables for whose full names this holds."""
         self._sees = sees
+
+    def settle_by(self, later: Later) -> None:
+        """Has bookkeeping of published versions done by somebody else, after the answer."""
+        self._later = later
 
     def _names(self) -> list[str]:
         """Full names of all tables that may be seen."""

@@ -44,6 +44,7 @@ from tiltyard.format.refs import check_branch_name
 from tiltyard.interfaces import ObjectInfo, ObjectStore
 from tiltyard.lakes.namespaces.declared_tables import DeclaredTable, find_declared, make_declared
 from tiltyard.lakes.namespaces.namespace_base import NamespaceBase, apart, typed
+from tiltyard.lakes.namespaces.publish_staged import publish_staged
 from tiltyard.lakes.table_names import full_name, shown
 from tiltyard.storage.external import ExternalStore
 from tiltyard.transaction.log import VERSIONS
@@ -115,18 +116,21 @@ class VersionOperations(NamespaceBase):
         if request.branch not in (None, MAIN):
             return self._create_on_branch(head, request, staged)
         refuse_elsewhere(request.manifest_path, head.location)
+        taken = ConcurrentModificationError(f"Version {request.version} of {shown(head.name)} is taken.")
+        if request.version <= head.version:
+            raise taken
         access, scheme = self._access(head), Scheme(head.naming)
         try:
-            data = read_staged(access.store, staged)
+            info = stat_staged(access.store, staged)
+            data = access.store.get(staged)
             access.trusted(decode_manifest_file(data, source=staged, version=request.version, check=False))
-            access.handler.create(access.store, access.log.path(request.version, scheme), data)
+            path = access.log.path(request.version, scheme)
+            publish_staged(access, request.version, path, staged, data, self._later)
         except AlreadyExists:
-            raise ConcurrentModificationError(f"Version {request.version} of {shown(head.name)} is taken.") from None
+            raise taken from None
         except (CorruptTable, ExpectedVersionMismatch, HistoryUnavailable, NotFound) as error:
             raise InvalidTableStateError(str(error)) from error
-        with suppress(StorageError):
-            access.store.delete(staged)
-        return CreateTableVersionResponse(version=self._version(access, head, request.version))
+        return CreateTableVersionResponse(version=_shown_version(access, request.version, path, info))
 
     def _first_version(self, declared: DeclaredTable, request: CreateTableVersionRequest, staged: str) -> CreateTableVersionResponse:
         refuse_elsewhere(request.manifest_path, declared.location)
@@ -230,14 +234,22 @@ def _shown_version(access: TableAccess, version: int, path: str, info: ObjectInf
     return TableVersion(version=version, manifest_path=f"{within_store(access.lance_uri).rstrip('/')}/{path}", **facts)
 
 
-def read_staged(store: ObjectStore, path: str) -> bytes:
-    """The bytes of a version that a client staged.
+def stat_staged(store: ObjectStore, path: str) -> ObjectInfo:
+    """What is known of a version that a client staged, before its bytes are read.
 
     Raises:
         CorruptTable: it is larger than any manifest.
+        NotFound: it is not there.
     """
-    if store.head(path).size > LARGEST_MANIFEST:
+    info = store.head(path)
+    if info.size > LARGEST_MANIFEST:
         raise CorruptTable(path, "it is too large for a version")
+    return info
+
+
+def read_staged(store: ObjectStore, path: str) -> bytes:
+    """The bytes of a version that a client staged."""
+    stat_staged(store, path)
     return store.get(path)
 
 
