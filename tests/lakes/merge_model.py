@@ -55,6 +55,8 @@ class Content:
     """How many of these left its rows, columns and settings as they were."""
     rewrote: str = ""
     """Whether the line wrote rows of the base again since the last merge: moved, or maybe."""
+    did: set[str] = field(default_factory=set)
+    """What it did to rows: who deletes some and appends others may as well have updated them."""
 
     def shown(self) -> list[tuple[tuple[str, Any], ...]]:
         names = sorted(self.columns.items(), key=lambda item: item[1])
@@ -179,6 +181,7 @@ class MergeRun:
         if table.key and self.random.random() < 0.4:  # a few small keys, so that both sides insert the same
             ids = [number for number in self.random.sample(range(-4, 0), 2) if number not in known] or None
         rows = self.new_rows(table, len(ids) if ids else self.random.randrange(1, 3), ids)
+        table.did.add("append")
         self.handle(branch, table, f"append {[row.values for row in rows]}").append(self.arrow(table, rows))
 
     def some(self, table: Content) -> list[Row]:
@@ -226,6 +229,7 @@ class MergeRun:
         rows = self.some(table)
         if rows:
             self.handle(branch, table, f"delete {self.where(rows)}").delete(self.where(rows))
+            table.did.add("delete")
             for row in rows:
                 del table.rows[row.uid]
 
@@ -315,6 +319,7 @@ class MergeRun:
             if made is not None:
                 after[token] = deepcopy(made)
                 mine = ours.get(token)
+                after[token].did = set() if mine is None else set(mine.did)
                 after[token].rewrote = "maybe" if name in told or made.stable or (mine is not None and mine.rewrote) else ""
                 if name in told or made.stable:  # rows may have been written again, on the way to main
                     for row in after[token].rows.values():
@@ -327,7 +332,7 @@ class MergeRun:
             for table in line.values():
                 table.changes, table.maintained, table.added_values = 0, 0, set()
                 if branch == SIDE:
-                    table.rewrote = ""  # the next base; what main did before it still tells the two apart
+                    table.rewrote, table.did = "", set()  # the next base; what main did before it still tells the two apart
 
     def mirrored(self, verdicts: dict[int, Verdict]) -> None:
         """The other way round gives the same rows."""
@@ -415,8 +420,9 @@ def merged_columns(base: Content, ours: Content, theirs: Content) -> tuple[str, 
         mine, other = ours.columns.get(number), theirs.columns.get(number)
         if mine != other and mine != name and other != name:
             level = MUST
-    valued = (bool(new_there & theirs.added_values) or theirs.rewrote, bool(new_here & ours.added_values) or ours.rewrote)
-    if level != MUST and ((new_there and valued[0] and ours.rewrote) or (new_here and valued[1] and theirs.rewrote)):
+    mine_moved, other_moved = (side.rewrote or len(side.did) > 1 for side in (ours, theirs))
+    valued = (bool(new_there & theirs.added_values) or other_moved, bool(new_here & ours.added_values) or mine_moved)
+    if level != MUST and ((new_there and valued[0] and mine_moved) or (new_here and valued[1] and other_moved)):
         level = MAY
     # An overwrite gives out field ids anew, so that columns are other ones though they have the same names.
     if "overwritten" in (ours.rewrote, theirs.rewrote) and (ours.columns != theirs.columns or ours.columns != base.columns):
