@@ -316,10 +316,14 @@ class MergeRun:
             found_kinds = kinds.get(name, set())
             by_row = found_kinds and found_kinds <= {"rows", "key", "name"} and getattr(verdicts[token], f"rows_{use}") is not None
             made = verdicts[token].merged if name not in told else getattr(verdicts[token], f"rows_{use}" if by_row else use)
+            if found_kinds == {"name"} and verdicts[token].merged is not None:
+                made = deepcopy(verdicts[token].merged)
+                made.name = (ours if use == "ours" else theirs)[token].name  # type: ignore[union-attr]
             if made is not None:
                 after[token] = deepcopy(made)
                 mine = ours.get(token)
                 after[token].did = set() if mine is None else set(mine.did)
+                after[token].added_values = set() if mine is None else set(mine.added_values)
                 after[token].rewrote = "maybe" if name in told or made.stable or (mine is not None and mine.rewrote) else ""
                 if name in told or made.stable:  # rows may have been written again, on the way to main
                     for row in after[token].rows.values():
@@ -330,9 +334,13 @@ class MergeRun:
         assert self.lake.branches.merge(SIDE).up_to_date
         for branch, line in self.lines.items():
             for table in line.values():
-                table.changes, table.maintained, table.added_values = 0, 0, set()
+                table.changes = table.maintained = 0
                 if branch == SIDE:
-                    table.rewrote, table.did = "", set()  # the next base; what main did before it still tells the two apart
+                    table.rewrote, table.did, table.added_values = (
+                        "",
+                        set(),
+                        set(),
+                    )  # the next base; what main did before it still tells the two apart
 
     def mirrored(self, verdicts: dict[int, Verdict]) -> None:
         """The other way round gives the same rows."""
