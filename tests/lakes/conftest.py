@@ -37,6 +37,7 @@ ON_EVERY_CATALOG = {
     "test_lost_catalogs.test_branches_come_back",
     "test_lost_catalogs.test_nothing_is_shown_of_a_transaction_in_doubt",
     "test_lost_catalogs.test_open_transactions_are_refused_by_the_restored_catalog",
+    "test_merging.test_a_branch_is_merged_again_and_again",
     "test_ownership.test_a_claim_whose_maker_died_is_gone_on_from",
     "test_ownership.test_a_lost_catalog_is_not_an_empty_lake",
     "test_ownership.test_a_restored_catalog_deletes_nothing_that_came_later",

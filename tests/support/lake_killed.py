@@ -153,6 +153,16 @@ def run_forward(uri: str, arguments: dict[str, Any], branch: str, deadly: int | 
         steps.take("acknowledged")
 
 
+def run_merge(uri: str, arguments: dict[str, Any], branch: str, deadly: int | None, names: Path) -> None:
+    """Merges a branch into main, and dies at a step."""
+    with Lake.open(uri, **arguments) as lake:
+        steps = Steps(deadly, names)
+        lake.catalog.records = SteppingRecords(lake.catalog.records, steps)
+        with stores_through(lambda store: SteppingStore(store, steps)):
+            lake.branches.merge(branch)
+        steps.take("acknowledged")
+
+
 _context: ForkServerContext | None = None
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
@@ -138,32 +138,45 @@ def _columns(target: MergedTable, plan: TablePlan, placed: Callable[[DataFile], 
     for fragment in target.manifest.fragments:
         there = counterparts.get(fragment.id)
         taken = all_theirs if fragment.id in refiled else plan.schema.added
-        if there is not None and taken:
-            files = _combined(fragment, theirs.fragments[there], taken, placed)
+        if taken:
+            other = () if there is None else theirs.fragments[there].files
+            files = _combined(_without(fragment.files, plan.schema.added), other, taken, placed)
             if files != fragment.files:
                 changed[fragment.id] = replace(fragment, files=files)
                 target.referenced += sum(file.size for file in files if file not in fragment.files)
-    if changed:
+    if changed or plan.schema.added:
         nullable = all(field.nullable for field in fields if field.id in plan.schema.added)
-        fragments = tuple(changed.get(fragment.id, fragment) for fragment in target.manifest.fragments)
+        known = {field.id for field in fields}
+        every = (changed.get(fragment.id, fragment) for fragment in target.manifest.fragments)
+        fragments = tuple(replace(fragment, files=_with_columns(fragment.files, known)) for fragment in every)
         target.commit(Merge(fragments, fields, preserves_nullability=nullable))
-    elif plan.schema.added:
-        target.commit(Merge(tuple(target.manifest.fragments), fields, preserves_nullability=True))
     elif fields != target.manifest.fields:
         target.commit(Project(fields, preserves_nullability=False))
 
 
+def _without(files: Iterable[DataFile], fields: Collection[int]) -> tuple[DataFile, ...]:
+    """Files without some fields: a column that one side dropped may have had the id of one that the other side added."""
+    left = [replace(file, fields=tuple(TOMBSTONE if number in fields else number for number in file.fields)) for file in files]
+    return tuple(file for file in left if any(number != TOMBSTONE for number in file.fields))
+
+
+def _with_columns(files: tuple[DataFile, ...], known: Collection[int]) -> tuple[DataFile, ...]:
+    """Files that hold a column of the schema, or row ids and versions; readers refuse others."""
+    return tuple(file for file in files if any(number in known or number < TOMBSTONE for number in file.fields))
+
+
 def _combined(
-    mine: DataFragment, theirs: DataFragment, taken: frozenset[int], placed: Callable[[DataFile], DataFile]
+    mine: tuple[DataFile, ...], theirs: Iterable[DataFile], taken: frozenset[int], placed: Callable[[DataFile], DataFile]
 ) -> tuple[DataFile, ...]:
     """The files of a fragment, with some fields read from those of another state of it."""
-    other = {number for file in theirs.files for number in file.fields if number in taken}
+    theirs = tuple(theirs)
+    other = {number for file in theirs for number in file.fields if number in taken}
     files = []
-    for file in mine.files:
+    for file in mine:
         left = tuple(TOMBSTONE if number in other else number for number in file.fields)
         if left == file.fields or any(number != TOMBSTONE for number in left):
             files.append(replace(file, fields=left))
-    for file in map(placed, theirs.files):
+    for file in map(placed, theirs):
         left = tuple(number if number in other else TOMBSTONE for number in file.fields)
         if not other.intersection(file.fields):
             continue
@@ -177,7 +190,7 @@ def _combined(
         raise UnsupportedFeature(
             "Columns of files of the oldest format cannot be taken apart.", feature="columns of the oldest format", writing=True
         )
-    return tuple(files) if tuple(files) != mine.files else mine.files
+    return tuple(files)
 
 
 # ---- rows ------------------------------------------------------------------------------------------------------------------------
@@ -185,10 +198,12 @@ def _combined(
 
 def _rows(target: MergedTable, plan: TablePlan, placed: Callable[[DataFile], DataFile]) -> None:
     rows, theirs = plan.rows, plan.three.theirs
+    known = {field.id for field in theirs.manifest.fields} & {field.id for field in plan.schema.fields}
     brought = {
-        number: DataFragment(0, tuple(map(placed, fragment.files)), fragment.physical_rows)
+        number: DataFragment(0, tuple(map(placed, _without(fragment.files, dead))), fragment.physical_rows)
         for number in sorted(rows.bring)
         for fragment in (theirs.fragments[number],)
+        for dead in ({field for file in fragment.files for field in file.fields if field >= 0} - known,)
     }
     copied = copy_rows(target, theirs, rows.copy, rows.ids)
     new = (*copied, *brought.values())

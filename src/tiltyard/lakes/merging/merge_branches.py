@@ -13,7 +13,15 @@ from tiltyard.catalog.line_identity import owns
 from tiltyard.catalog.merge_records import LineGraph, MergeStep, merged_key, publish_merge
 from tiltyard.catalog.records import Body
 from tiltyard.catalog.snapshot_index import floor_key
-from tiltyard.errors import ContentionError, ExpectedVersionMismatch, HistoryUnavailable, InvalidInput, MergeConflict, NotFound
+from tiltyard.errors import (
+    ConflictError,
+    ContentionError,
+    ExpectedVersionMismatch,
+    HistoryUnavailable,
+    InvalidInput,
+    MergeConflict,
+    NotFound,
+)
 from tiltyard.format.names import Scheme
 from tiltyard.lakes.conflict_report import steps_of
 from tiltyard.lakes.finishing import finish_before
@@ -65,11 +73,13 @@ class _Ground:
 
 def merge(lake: Lake, request: MergeRequest) -> MergeResult:
     """See ``LakeBranches.merge``."""
-    last: ExpectedVersionMismatch | None = None
+    last: ConflictError | None = None
     for _ in range(TRIES):
         try:
             return _merge(lake, request)
-        except ExpectedVersionMismatch as error:
+        except ConflictError as error:
+            if not error.retryable and not isinstance(error, ExpectedVersionMismatch):
+                raise
             last = error  # others committed to the target, or merged the branch: what is left is planned anew
     raise ContentionError(
         f"Others commit to {request.target!r} faster than {request.source!r} can be merged there.", attempts=TRIES, operation="merge"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -108,11 +108,17 @@ def schema_clashes(merged: SchemaMerge, ours: TableState, theirs: TableState, mi
         *_unknown_columns(merged, theirs, other, {field.id for field in ours.manifest.fields}),
     ]
     own = {field.id for field in merged.fields} - {field.id for field in theirs.manifest.fields}
-    if mine.moved_rows and any(merged.added & theirs.backing(number).keys() for number in other.kept.values()):
+    if mine.moved_rows and _gave_values(theirs, other, merged.added):
         found.append(Clash("column", "the branch added a column with values, and rows were written again on the target"))
-    if other.moved_rows and any(own & ours.backing(number).keys() for number in mine.kept.values()):
+    if other.moved_rows and _gave_values(ours, mine, own):
         found.append(Clash("column", "the target added a column with values, and rows were written again on the branch"))
     return [*found, *_new_keys(ours, theirs, mine, other)]
+
+
+def _gave_values(side: TableState, change: PhysicalChange, fields: Collection[int]) -> bool:
+    """Whether rows of the base may have values in columns that one side added."""
+    there = {*change.kept.values(), *(change.came if change.moved_rows else ())}
+    return any(not side.backing(number).keys().isdisjoint(fields) for number in there)
 
 
 def _new_keys(ours: TableState, theirs: TableState, mine: PhysicalChange, other: PhysicalChange) -> list[Clash]:
