@@ -73,7 +73,7 @@ def scale_blocks(told: Mapping[str, Any]) -> dict[str, str]:
     return {
         "scale-conditions": table(("", "in this run"), stated)
         + f"\nSeed {told['seed']}. Run on {in_words(told['circumstances']['before'])}\n",
-        "scale-rate": grid(by_writers, "way", "writers", lambda it: f"{_number(it['per_second'])}/s", "", "writers"),
+        "scale-rate": grid(by_writers, "way", "writers", _scale_rate, "", "writers"),
         "scale-tail": grid(by_writers, "way", "writers", _tail, "", "writers"),
         "scale-money": grid(by_writers, "way", "writers", lambda it: f"${_number(it['dollars'])}", "", "writers"),
         "scale-requests": table(
@@ -83,6 +83,11 @@ def scale_blocks(told: Mapping[str, Any]) -> dict[str, str]:
         "scale-fragments": _sizes(series["fragments"], "fragments"),
         "scale-tables": _sizes(series["tables"], "tables"),
     }
+
+
+def _scale_rate(figure: Mapping[str, Any]) -> str:
+    failed = f", {figure['failed']:,} failed" if figure["failed"] else ""
+    return f"{_number(figure['per_second'])}/s{failed}"
 
 
 def _tail(figure: Mapping[str, Any]) -> str:

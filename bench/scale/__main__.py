@@ -35,7 +35,7 @@ COMMITS: Final = {
     DIRECT.name: (100, 200, 200, 60, 10),
     QUEUED.name: (100, 200, 300, 280, 245),
     MACHINES.name: (100, 100, 300, 1500, 1500),
-    GROUPED.name: (100, 100, 300, 3000, 2600),
+    GROUPED.name: (100, 100, 300, 3000, 2200),
     SHARDED.name: (100, 200, 300, 400, 80),
     BOTH.name: (100, 100, 300, 1500, 10000),
     HOT.name: (100, 100, 300, 400, 150),
@@ -63,6 +63,7 @@ class ScaleFigure:
     dollars: float
     kilobytes: float
     processor_ms: float
+    failed: int = 0
 
 
 def figure(series: str, outcome: Outcome, size: int) -> ScaleFigure:
@@ -83,6 +84,7 @@ def figure(series: str, outcome: Outcome, size: int) -> ScaleFigure:
         round(sum(PRICES[kind] * count for kind, count in outcome.requests.items()) / commits, 2),
         round(outcome.bytes_written / commits / 1000, 1),
         round(1000 * outcome.processor, 2),
+        outcome.failed,
     )
 
 
@@ -117,7 +119,7 @@ def _line(found: ScaleFigure) -> str:
     return (
         f"{found.series:9s} {found.way:20s} {found.writers:6,d} writers {found.size:9,d}  {found.per_second:9.1f}/s  "
         f"p50 {found.p50:8.2f} s  p99 {'>=' if found.at_least else '  '}{found.p99:8.2f} s  ${found.dollars:9.2f} a million  {requests}  "
-        f"{found.processor_ms:.1f} ms"
+        f"{found.processor_ms:.1f} ms{f'  failed {found.failed}' if found.failed else ''}"
     )
 
 

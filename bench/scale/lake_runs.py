@@ -21,6 +21,7 @@ from tiltyard.catalog.catalog import Catalog
 from tiltyard.catalog.lake_values import Change, Publication, VersionStep
 from tiltyard.catalog.open_records import MemoryRecords
 from tiltyard.catalog.records import GivesTickets
+from tiltyard.errors import ContentionError
 from tiltyard.format.names import Scheme
 from tiltyard.format.values import DataFormat
 from tiltyard.interfaces import Runtime
@@ -169,8 +170,12 @@ class LakeRun:
                 name = f"{number}-{count}"
                 store = self.store(f"{ROOT}/{table}.lance")
                 store.put_later(f"data/{name}.lance", b"\0" * DATA_BYTES)
-                with lake.transaction() as tx:
-                    tx.table(table).commit(Append((TableRun.fragment(name),)))
+                try:
+                    with lake.transaction() as tx:
+                        tx.table(table).commit(Append((TableRun.fragment(name),)))
+                except ContentionError:
+                    self.outcome.failed += 1
+                    continue
                 self.outcome.commits += 1
                 self.outcome.waits.append(self.time.seconds - self._since.pop(number))
                 self.acknowledged.append((table, f"{name}.lance"))

@@ -79,6 +79,7 @@ class Outcome:
         unfinished: the same, so far, of those that were not when the run ended.
         requests: by kind.
         bytes_written: to the store.
+        failed: how many gave up.
         processor: seconds of real time that a commit took, by the clock of this machine; the only figure that differs from run to run.
     """
 
@@ -91,6 +92,7 @@ class Outcome:
     unfinished: list[float] = field(default_factory=list)
     requests: Counter[str] = field(default_factory=Counter)
     bytes_written: int = 0
+    failed: int = 0
     processor: float = 0.0
 
     @property
