@@ -45,6 +45,7 @@ from tiltyard.lakes.recovery.backup import LakeBackup
 from tiltyard.lakes.recovery.repairing import LakeRepairReport
 from tiltyard.lakes.recovery.restoring import LakeRecoveryReport
 from tiltyard.lakes.recovery.upgrade import LakeUpgradeReport
+from tiltyard.lakes.remote_lake import RemoteLake, RemoteTransaction, connect
 from tiltyard.lakes.sharded.sharded_reader import ShardedReader
 from tiltyard.lakes.sharded.sharded_tables import ShardedTable, ShardedTransactionTable
 from tiltyard.options import (
@@ -123,6 +124,8 @@ __all__ = [
     "ReadLimits",
     "Receipt",
     "RecoveryOptions",
+    "RemoteLake",
+    "RemoteTransaction",
     "RetryableConflict",
     "ShardedReader",
     "ShardedTable",
@@ -143,6 +146,7 @@ __all__ = [
     "WriterTimeout",
     "__version__",
     "conflicts",
+    "connect",
     "distributed",
     "errors",
     "locks",

@@ -113,6 +113,8 @@ class StagedTransaction:
         self._doubted = False
         self._alone = False
         self._publish_by: Callable[[Publication], Published] | None = None
+        self._at_end: Callable[[], None] | None = None
+        """What is left to do once it is committed."""
         self.result: LakeCommit | None = None
 
     @property
@@ -374,6 +376,8 @@ class StagedTransaction:
         else:
             self._throw_away()
         self.result = result
+        if self._at_end is not None:
+            self._at_end()
         return result
 
     def _give_names(self, written: list[StagedTable], turn: Turn) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from tiltyard.catalog.lake_values import Cut, Publication, TableHead
 from tiltyard.catalog.marks import remove_owner, write_owner
@@ -40,6 +40,9 @@ from tiltyard.options import TableOptions
 from tiltyard.verbs.engine.reexecution import Committed
 from tiltyard.verbs.engine.staged_access import StagedAccess, staged_access
 
+if TYPE_CHECKING:
+    from tiltyard.lakes.namespaces.collecting_namespace import CollectingNamespace
+
 
 class LakeTransaction(StagedTransaction, TransactionDoor, NewTables[TransactionTable]):
     """A transaction over any number of tables. ``Lake.transaction`` begins it.
@@ -49,6 +52,8 @@ class LakeTransaction(StagedTransaction, TransactionDoor, NewTables[TransactionT
         base: the snapshot it sees.
         result: what it came to, once it is committed.
     """
+
+    _collecting: CollectingNamespace | None = None
 
     def __repr__(self) -> str:
         return f"LakeTransaction({self.id}, {self._scope.state}, base={self.base})"
@@ -278,6 +283,26 @@ class LakeTransaction(StagedTransaction, TransactionDoor, NewTables[TransactionT
                 self._touch(heads[table].name)
             _move_names(self._by_name, heads, names, dropped, taken_in)
 
+    # ---- for stock clients -----------------------------------------------------------------------------------------------------
+
+    @property
+    def namespace(self) -> CollectingNamespace:
+        """The transaction for stock Lance clients: what they write through it is committed with it.
+
+        ``lance.write_dataset(rows, namespace_client=tx.namespace, table_id=["orders"], mode="append")``
+
+        Raises:
+            InvalidInput: the transaction is serializable, and what these clients read is not noted.
+        """
+        from tiltyard.lakes.namespaces.collecting_namespace import namespace_of
+
+        self._scope.check_open()
+        if self._isolation == "serializable":
+            raise InvalidInput("What stock clients read cannot be noted.", argument="isolation", advice="Use isolation='snapshot'.")
+        if self._collecting is None:
+            self._collecting = namespace_of(self)
+        return self._collecting
+
     # ---- the end ---------------------------------------------------------------------------------------------------------------
 
     def __enter__(self) -> Self:
@@ -303,6 +328,8 @@ class LakeTransaction(StagedTransaction, TransactionDoor, NewTables[TransactionT
         self._scope.check_open()
         self._scope.state = "rolled back"
         self._throw_away()
+        if self._collecting is not None:
+            self._collecting.close(committed=False)
 
 
 def _move_names(

@@ -6,13 +6,14 @@ Such a client asks for versions here instead of listing a directory, and has its
 
 from __future__ import annotations
 
+from tiltyard.lakes.namespaces.namespace_batches import BatchOperations
 from tiltyard.lakes.namespaces.namespace_data import DataOperations
 from tiltyard.lakes.namespaces.namespace_query import QueryOperations
 from tiltyard.lakes.namespaces.namespace_refs import RefOperations
 from tiltyard.lakes.namespaces.namespace_tables import TableOperations
 
 
-class LakeNamespace(TableOperations, RefOperations, DataOperations, QueryOperations):
+class LakeNamespace(TableOperations, RefOperations, DataOperations, QueryOperations, BatchOperations):
     """The tables of a lake for ``lance.dataset(namespace_client=..., table_id=[...])``. Made by ``Lake.namespace``, or from strings:
     ``lance_namespace.connect("tiltyard.lakes.namespace.LakeNamespace", {"lake": "s3://bucket/lake"})``.
 

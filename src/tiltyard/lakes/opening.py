@@ -101,6 +101,10 @@ class LakeLocation:
     def root_store(self) -> ObjectStore:
         return open_store(self.root, storage_options=self.storage.options, durability=self.storage.durability)
 
+    def store_at(self, uri: str) -> ObjectStore:
+        """The store of a table, by its URI."""
+        return open_store(uri, storage_options=self.storage.options, durability=self.storage.durability)
+
     def uri_of(self, location: str) -> str:
         """The URI of a table: below the root, or a place of its own."""
         if "://" in location or os.path.isabs(location):  # noqa: PTH117

@@ -66,7 +66,6 @@ class ServerOptions:
     insecure: frozenset[str] = frozenset()
     audit_log: Path | None = None
     vend_to: Role | None = None
-    upkeep: Path | None = None
     limits: ServerLimits = field(default_factory=ServerLimits)
 
     def __post_init__(self) -> None:

@@ -75,7 +75,7 @@ def read_request(given: WireRequest) -> tuple[Any, list[str]]:
         raise InvalidInputError("The body names another id than the path.")
     body |= members
     body |= {key: value for key, value in given.path.items() if key != "id"}
-    for hidden in ("identity", "context"):
+    for hidden in ("identity", "context") if given.spec.scope != "batch" else ("identity",):
         body.pop(hidden, None)
     if given.spec.scope != "batch":
         body["id"] = told

@@ -6,6 +6,8 @@
 - ``namespace_tables``: namespaces; tables by name: list, describe, declare, drop, rename, register.
 - ``namespace_versions``: versions of one table: list, describe, publish what a client staged, adopt what was written past the catalog.
 - ``publish_staged``: how a version that a client staged gets its number and its name.
+- ``collecting_namespace``: keeps what stock clients commit, for a transaction over several tables.
+- ``namespace_batches``: versions of several tables in one commit, and what became of it.
 - ``namespace_refs``: tags, branches and indices of one table.
 - ``namespace_data``: rows and columns, for clients without access to the store.
 - ``namespace_query``: reading rows: filters, vectors, full text.

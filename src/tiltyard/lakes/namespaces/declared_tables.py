@@ -128,7 +128,7 @@ def give_up(lake: Lake, declared: DeclaredTable) -> bool:
     """Makes sure that a declared table is never made. False where it was made just now."""
     if not lake.catalog.abort(declared.transaction):
         return False
-    _forget(lake, declared)
+    forget_declared(lake, declared)
     remove_owner(lake.plain_access_of(declared.head))
     return True
 
@@ -167,12 +167,13 @@ def make_declared(lake: Lake, declared: DeclaredTable, version: int, data: bytes
         raise ConcurrentModificationError(f"Version 1 of {shown(declared.name)} is taken.")
     store.finish()
     note_names(lake, lake.branch, done.snapshot, declared.transaction)
-    _forget(lake, declared)
+    forget_declared(lake, declared)
     head = lake.view().find(declared.name)
     return declared.head if head is None else head
 
 
-def _forget(lake: Lake, declared: DeclaredTable) -> None:
+def forget_declared(lake: Lake, declared: DeclaredTable) -> None:
+    """Removes the record of a declaration that was followed up or given up."""
     key = declared_key(lake.branch, declared.name)
 
     def decide(found: Found) -> Writes[None]:

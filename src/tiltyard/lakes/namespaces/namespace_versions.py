@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from tiltyard.catalog.lake_values import Cut, TableHead
     from tiltyard.verbs.engine.access import TableAccess
 
-_STAGED: Final = re.compile(r"_versions/[0-9]+\.manifest-[0-9A-Za-z-]+", re.ASCII)
+_STAGED: Final = re.compile(r"_versions/[0-9]+\.manifest-[0-9A-Za-z-]+|_tiltyard/collected/[0-9a-f-]{36}/[0-9]+\.manifest", re.ASCII)
 """What a client calls a version that is to be published."""
 LARGEST_MANIFEST: Final = 512 * 1024 * 1024
 """Bytes; a staged version larger than this is not read."""
@@ -102,9 +102,9 @@ class VersionOperations(NamespaceBase):
         """Publishes a version that a client has staged: a transaction of one table, decided in the catalog."""
         request = typed(CreateTableVersionRequest, request)
         lake = self._writable()
-        staged = VERSIONS + request.manifest_path.rpartition("/")[2]
-        if lake.branch != MAIN or _STAGED.fullmatch(staged) is None:
-            raise UnsupportedOperationError("Only versions of main are published, and none of the past; use the lake for its branches.")
+        staged = staged_path(request.manifest_path)
+        if lake.branch != MAIN:
+            raise UnsupportedOperationError("Only versions of main are published; use the lake for its branches.")
         view = self._view()
         try:
             head = self._head(request.id, view=view)
@@ -253,13 +253,26 @@ def read_staged(store: ObjectStore, path: str) -> bytes:
     return store.get(path)
 
 
+def staged_path(manifest_path: str) -> str:
+    """Where a version is staged below its table's directory, as far as a client may say.
+
+    Raises:
+        UnsupportedOperationError: it is no place for one.
+    """
+    parts = manifest_path.split("/")
+    staged = "/".join(parts[-2:] if parts[-2:-1] == ["_versions"] else parts[-4:])
+    if _STAGED.fullmatch(staged) is None:
+        raise UnsupportedOperationError("A version is published from where it was staged: _versions/<number>.manifest-<id> of its table.")
+    return staged
+
+
 def refuse_elsewhere(manifest_path: str, location: str) -> None:
     """Refuses a version that lies in another directory than the table: one that was staged before the table was made anew.
 
     Raises:
         InvalidTableStateError: it does.
     """
-    home = manifest_path.rpartition("/")[0].rpartition("/")[0].rpartition("/")[2]
+    home = manifest_path.removesuffix(staged_path(manifest_path)).rstrip("/").rpartition("/")[2]
     if home != location.rstrip("/").rpartition("/")[2]:
         raise InvalidTableStateError("The version lies in another directory than the table. Open the table again.")
 

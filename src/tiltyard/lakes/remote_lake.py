@@ -1,0 +1,238 @@
+"""A lake behind a server, for stock clients that write several tables at once: ``ty.connect(url).transaction()``."""
+
+from __future__ import annotations
+
+import json
+import os
+import urllib.error
+import urllib.request
+import uuid
+from collections.abc import Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, Self
+from urllib.parse import quote, urlsplit
+
+from tiltyard.errors import (
+    ContentionError,
+    InvalidInput,
+    NotFound,
+    OutcomeUnknown,
+    RetryableConflict,
+    StorageError,
+    TiltyardError,
+)
+from tiltyard.lakes.commit_transaction import LakeCommit
+from tiltyard.redact import redact
+from tiltyard.storage import open_store
+from tiltyard.verbs.outcome import Committed, NotCommitted, Outcome, Unknown
+
+if TYPE_CHECKING:
+    from lance_namespace import CreateTableVersionEntry, LanceNamespace
+
+TRIES: Final = 5
+"""How often a batch is sent whose answer was lost: the same key is never committed twice."""
+SECONDS: Final = 120.0
+_NOT_FOUND: Final = 10
+_CONFLICTS: Final = frozenset({14, 19})
+_LOCAL: Final = frozenset({"127.0.0.1", "::1", "localhost"})
+
+
+def connect(url: str, *, token: str | None = None, storage_options: Mapping[str, Any] | None = None) -> RemoteLake:
+    """A lake behind ``tiltyard serve``, for transactions of stock Lance clients.
+
+    Args:
+        url: where the server is, such as ``https://host:2333``.
+        token: as ``tiltyard token create`` showed it.
+        storage_options: how this process reaches the store; what the server gives out by default.
+
+    Raises:
+        InvalidInput: the URL is none, or a token would travel unencrypted to another machine.
+    """
+    parts = urlsplit(url) if isinstance(url, str) else urlsplit("")
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.username or parts.query:
+        raise InvalidInput(f"{redact(str(url))[:80]!r} is no address of a server.", argument="url", advice="Use https://host:port.")
+    if token is not None and parts.scheme == "http" and parts.hostname not in _LOCAL:
+        raise InvalidInput("A token would travel unencrypted.", argument="url", advice="Use https://, or a tunnel to this machine.")
+    return RemoteLake(url.rstrip("/"), token, storage_options)
+
+
+class RemoteLake:
+    """A lake behind a server. ``connect`` makes it."""
+
+    def __init__(self, url: str, token: str | None, storage_options: Mapping[str, Any] | None) -> None:
+        self.url = url
+        self._token, self._options = token, storage_options
+
+    def __repr__(self) -> str:
+        return f"RemoteLake({self.url!r})"
+
+    def namespace(self) -> LanceNamespace:
+        """The lake for stock clients; each of their commits is one of its own."""
+        from lance.namespace import RestNamespace
+
+        headers = {} if self._token is None else {"header.Authorization": f"Bearer {self._token}"}
+        made: LanceNamespace = RestNamespace(uri=self.url, **headers)  # type: ignore[no-untyped-call]
+        return made
+
+    def transaction(self, *, message: str | None = None, idempotency_key: str | None = None) -> RemoteTransaction:
+        """A transaction that stock clients write through its ``namespace``; use it with ``with``.
+
+        Args:
+            message: a sentence for the history.
+            idempotency_key: a transaction whose key was committed before does nothing. One is made up by default.
+        """
+        return RemoteTransaction(self, message, idempotency_key or str(uuid.uuid4()))
+
+    def outcome(self, key: str) -> Outcome:
+        """What became of a transaction, by its key or id."""
+        try:
+            told = self.post(f"/v1/transaction/{quote(key, safe='')}/describe", {})
+        except NotFound:
+            return Unknown("it is not committed yet; its writer may still be at work")
+        except TiltyardError as error:
+            return Unknown(f"the server does not say: {error}")
+        if told["status"] == "Succeeded":
+            return Committed(int(told["properties"]["snapshot"]))
+        return NotCommitted("it was given up")
+
+    def post(self, path: str, body: Mapping[str, Any]) -> Any:
+        """Sends a request to the server, and reads its answer.
+
+        Raises:
+            RetryableConflict: others were faster.
+            StorageError: the server cannot be reached or failed; ``maybe_applied`` where it is not known whether it did what was asked.
+        """
+        headers = {"content-type": "application/json", **({} if self._token is None else {"authorization": f"Bearer {self._token}"})}
+        request = urllib.request.Request(self.url + path, json.dumps(body).encode(), headers, method="POST")
+        try:
+            with urllib.request.urlopen(request, timeout=SECONDS) as answer:
+                return json.loads(answer.read())
+        except urllib.error.HTTPError as error:
+            with error:
+                raise _refused(error.code, error.read(), self.url) from None
+        except (OSError, ValueError) as error:
+            what = f"{self.url} did not answer ({redact(str(error))[:120]})."
+            raise StorageError(what, name=self.url, maybe_applied=True, transient=True) from error
+
+
+class RemoteTransaction:
+    """A transaction of stock clients. ``RemoteLake.transaction`` begins it.
+
+    Attributes:
+        key: for ``RemoteLake.outcome``.
+        namespace: what the clients write through.
+        result: what it came to, once it is committed.
+    """
+
+    def __init__(self, lake: RemoteLake, message: str | None, key: str) -> None:
+        self._lake, self._message, self.key = lake, message, key
+        self._entries: list[CreateTableVersionEntry] = []
+        self._state = "open"
+        from tiltyard.lakes.namespaces.collecting_namespace import CollectingNamespace  # takes a moment to load
+
+        self.namespace = CollectingNamespace(lake.namespace(), str(uuid.uuid4()), self._store, self._entries.append)
+        self.result: LakeCommit | None = None
+
+    def __repr__(self) -> str:
+        return f"RemoteTransaction({self.key!r}, {self._state})"
+
+    def _store(self, location: str, options: Mapping[str, str] | None) -> Any:
+        return open_store(os.fspath(location), storage_options=self._lake._options or options)
+
+    def commit(self) -> LakeCommit:
+        """Publishes all that was written, in one step.
+
+        Raises:
+            RetryableConflict: others changed what was written; nothing was published.
+            OutcomeUnknown: not known yet; call it again, or ``RemoteLake.outcome``.
+        """
+        self._check_open()
+        if not self._entries:
+            self._ended("committed")
+            self.result = LakeCommit(0, "", {})
+            return self.result
+        from tiltyard.lakes.namespaces.namespace_batches import KEY, MESSAGE
+
+        context = {KEY: self.key, **({MESSAGE: self._message} if self._message else {})}
+        body = {"entries": [entry.to_dict() for entry in self._entries], "context": context}
+        try:
+            told = self._sent(body)
+        except OutcomeUnknown:
+            raise
+        except TiltyardError:
+            self._ended("rolled back")
+            raise
+        self._ended("committed")
+        tables = {".".join(entry.id): int(made["version"]) for entry, made in zip(self._entries, told["versions"], strict=True)}
+        found = self._lake.outcome(self.key)
+        self.result = LakeCommit(found.version if isinstance(found, Committed) else 0, str(told["transaction_id"]), tables)
+        return self.result
+
+    def _sent(self, body: Mapping[str, Any]) -> Any:
+        """Sends the batch, again if the answer was lost: it has a key, so it is not done twice."""
+        for attempt in range(TRIES):
+            try:
+                return self._lake.post("/v1/table/version/batch-create", body)
+            except StorageError as error:
+                if not (error.maybe_applied or error.transient):
+                    raise
+                last = error
+            if attempt + 1 < TRIES:
+                _pause(attempt)
+        raise OutcomeUnknown(
+            f"Whether transaction {self.key} was committed is not known yet ({last}).",
+            transaction_id=self.key, version=0, uri=self._lake.url,
+            advice="Nothing was deleted. Call commit() again, or outcome(key).",
+        ) from last  # fmt: skip
+
+    def rollback(self) -> None:
+        """Throws everything away. Nothing of it was ever visible."""
+        self._check_open()
+        self._ended("rolled back")
+
+    def _ended(self, state: str) -> None:
+        self._state = state
+        self.namespace.close(committed=state == "committed")
+
+    def _check_open(self) -> None:
+        if self._state != "open":
+            raise InvalidInput(f"The transaction is {self._state}.", argument="transaction", advice="Begin another one.")
+
+    def __enter__(self) -> Self:
+        self._check_open()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if self._state != "open":
+            return
+        if kind is None:
+            self.commit()
+        else:
+            self.rollback()
+
+
+def _pause(attempt: int) -> None:
+    from tiltyard.interfaces import system_runtime
+    from tiltyard.transaction.backoff import wait_before
+
+    runtime = system_runtime()
+    runtime.clock.sleep(wait_before(attempt, 0.1, runtime))
+
+
+def _refused(status: int, body: bytes, url: str) -> TiltyardError:
+    """What a server's refusal means."""
+    try:
+        told = json.loads(body)
+        code, said = int(told["code"]), redact(str(told["error"]))[:200]
+    except (ValueError, KeyError, TypeError):
+        code, said = -1, f"it answered {status}"
+    if code in _CONFLICTS:
+        return RetryableConflict(f"The server refused it: {said}", operation="transaction", advice="Nothing was published. Run it again.")
+    if code in (4, _NOT_FOUND):
+        return NotFound(said, name=url)
+    if status == 429:
+        return ContentionError(said, operation="transaction", attempts=1)
+    if status in (401, 403) or code in (0, 13):
+        return InvalidInput(f"The server refused it: {said}", argument="request")
+    # A server that failed, or is about to stop, may have done it before.
+    return StorageError(f"The server failed: {said}", name=url, maybe_applied=status >= 500, transient=status == 503)
