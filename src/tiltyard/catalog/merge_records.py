@@ -48,9 +48,9 @@ def merged_into(body: Body | None) -> list[MergedLine]:
     return [MergedLine(**item) for item in (body or {}).get("merges", ())]
 
 
-def with_merge(body: Body | None, merge: MergedLine) -> dict[str, Any]:
-    """The record with one merge more."""
-    return {"merges": [asdict(item) for item in (*merged_into(body), merge)]}
+def picked_into(body: Body | None) -> dict[str, int]:
+    """From the same record, what was brought of lines otherwise, and the snapshot that each made."""
+    return {str(pick): int(at) for pick, at in (body or {}).get("picks", {}).items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +62,7 @@ class MergeStep:
         target_line: the line that it is merged into.
         seen: the record of what was merged there, as it was read when the merge was planned.
         floor: the record of where the branch's past begins, as it was then: what a cleanup gave up since may be part of the merge.
+        pick: what was brought of the branch, if that is not all of it; None for a merge.
     """
 
     source: str
@@ -70,6 +71,17 @@ class MergeStep:
     target_line: str
     seen: Body | None
     floor: Body | None
+    pick: str | None = None
+
+
+def _with(body: Body | None, step: MergeStep, at: int) -> dict[str, Any]:
+    """The record with one merge more. That it is there says that the line may name files of others."""
+    merges, picks = merged_into(body), picked_into(body)
+    if step.pick is None:
+        merges.append(MergedLine(step.line, step.source, step.snapshot, at))
+    else:
+        picks[step.pick] = at
+    return {"merges": [asdict(item) for item in merges], "picks": picks}
 
 
 def publish_merge(catalog: Catalog, step: MergeStep, publication: Publication) -> Published:
@@ -81,7 +93,7 @@ def publish_merge(catalog: Catalog, step: MergeStep, publication: Publication) -
     """
     exclusive, shared = locks(publication)
     key, begin = merged_key(step.target_line), BRANCHES + step.source
-    beside = [tip_key(step.source), floor_key(step.source), *([] if step.source == MAIN else [begin])]
+    beside = list(dict.fromkeys([tip_key(step.source), floor_key(step.source), *([] if step.source == MAIN else [begin])]))
     now = catalog.runtime.clock.now()
 
     def decided(found: Found) -> Writes[Published]:
@@ -93,8 +105,7 @@ def publish_merge(catalog: Catalog, step: MergeStep, publication: Publication) -
             raise StaleError([moved_line(step.source, step.snapshot, tip)])
         if found.get(key) != step.seen or found.get(floor_key(step.source)) != step.floor:
             raise StaleError([moved_line(publication.branch, publication.base, found.get(tip_key(publication.branch)))])
-        merge = MergedLine(step.line, step.source, step.snapshot, published.result.snapshot)
-        return Writes(published.result, {**published.put, key: with_merge(found.get(key), merge)}, published.delete)
+        return Writes(published.result, {**published.put, key: _with(found.get(key), step, published.result.snapshot)}, published.delete)
 
     done = catalog.records.transact([*exclusive, key], [name for name in (*shared, *beside) if name not in exclusive], decided)
     if not done.replayed:
@@ -175,7 +186,7 @@ class LineGraph:
         Of each line that is the one merged last; for branches that left the target before that, the last one they have in them.
         """
         for target, merges in self._merges.items():
-            if target not in self.lines:
+            if target not in self.lines or not merges:
                 continue
             left = [facts.snapshot for facts in self.lines.values() if facts.origin == target]
             for until in (*left, max(merge.at for merge in merges)):

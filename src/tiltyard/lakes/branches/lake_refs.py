@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
 from tiltyard.catalog.forwarding import branch_prefixes, line_records
-from tiltyard.catalog.lake_values import MAIN, Isolation
+from tiltyard.catalog.lake_values import MAIN
 from tiltyard.catalog.line_identity import bodies_of, is_line, new_line, root_body, root_key
 from tiltyard.catalog.records import Body, Found, Writes
 from tiltyard.catalog.snapshot_index import check_not_forgotten, floor_key
@@ -28,8 +28,7 @@ from tiltyard.catalog.value_codec import (
 from tiltyard.errors import AlreadyExists, ContentionError, InvalidInput, NotFound, TiltyardError
 from tiltyard.lakes.branches.fast_forward import fast_forward, root_of
 from tiltyard.lakes.cleanup.pins import check_pinned, make_pin, old_pin, pinned, release_pin
-from tiltyard.lakes.merging.merge_branches import MergeRequest, merge
-from tiltyard.lakes.merging.merge_values import MergeResult, OnConflict, settlement_of
+from tiltyard.lakes.merging.merge_verbs import MergeVerbs
 from tiltyard.lakes.recovery.journal import note_branch, note_names, note_tag
 from tiltyard.lakes.table_names import check_ref
 
@@ -176,11 +175,11 @@ def _counted_up(found: Found, shot: LakeSnapshot) -> dict[str, Body]:
     return {key: {**found[key], "refs": int(found[key].get("refs", 0)) + 1} for key in _counted(shot.branch) if key in found}
 
 
-class LakeBranches:
+class LakeBranches(MergeVerbs):
     """The branches of a lake."""
 
     def __init__(self, lake: Lake) -> None:
-        self._lake = lake
+        super().__init__(lake)
         self._records = lake.catalog.records
 
     def __iter__(self) -> Iterator[str]:
@@ -281,42 +280,6 @@ class LakeBranches:
             raise InvalidInput(
                 f"Branch {name!r} is what {', '.join(used)[:120]} is based on.", argument="name", advice="Delete that first."
             )
-
-    def merge(
-        self,
-        source: str,
-        into: str = MAIN,
-        *,
-        on_conflict: OnConflict = "fail",
-        message: str | None = None,
-        isolation: Isolation = "snapshot",
-        dry_run: bool = False,
-    ) -> MergeResult:
-        """Merges a branch into another, in one commit; the branch stays as it is, and can be merged again later.
-
-        The common ancestor, the target and the branch are compared table by table. What only the branch changed comes to the target as
-        it is; of what both changed, rows are told apart by their files, primary keys or stable row ids. Files of the branch become part
-        of the target's tables where they are.
-
-        Args:
-            source: the branch to be merged.
-            into: the branch that changes.
-            on_conflict: ``"fail"`` refuses the merge; ``"ours"`` and ``"theirs"`` settle conflicts for the target or for the branch;
-                or answers by table: one of the two, or ``ty.merges.Resolution`` values for some of its rows.
-            message: for the history.
-            isolation: ``"serializable"`` refuses the merge if any table of the target is changed meanwhile, and plans it again.
-            dry_run: whether to report only what would be done, with all conflicts.
-
-        Raises:
-            MergeConflict: both changed the same things, or it cannot be told whether they did. Nothing was committed.
-            NotFound: there is no such branch.
-            InvalidInput: the two have no common ancestor that is still there.
-            ContentionError: others commit to the target too fast.
-        """
-        for name in (source, into):
-            if name != MAIN:
-                self[name]
-        return merge(self._lake, MergeRequest(source, into, settlement_of(on_conflict), message, isolation, dry_run))
 
     def fast_forward(self, name: str) -> LakeCommit:
         """Brings main to where a branch is, in one commit; in the same step the branch begins anew from there, as another line of history.

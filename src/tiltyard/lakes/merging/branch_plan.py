@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from tiltyard.catalog.lake_values import Cut, TableHead
-from tiltyard.catalog.line_identity import same_version
+from tiltyard.catalog.line_identity import owns, same_version
 from tiltyard.lakes.merging.apply_merge import TablePlan
 from tiltyard.lakes.merging.merge_values import ConflictKind, FoundConflicts, Settlement, Use
 from tiltyard.lakes.merging.replay import MadeVersion, versions_to_replay
@@ -42,6 +42,7 @@ class BranchPlan:
     Attributes:
         replayed: tables that only the branch changed, with the versions to repeat.
         merged: tables that both changed.
+        restored: tables that go back to an older version of their own.
         taken_in: tables that the branch made.
         dropped: tables that it dropped.
         renamed: new names.
@@ -51,6 +52,7 @@ class BranchPlan:
 
     replayed: dict[str, list[MadeVersion]] = field(default_factory=dict)
     merged: dict[str, TablePlan] = field(default_factory=dict)
+    restored: dict[str, int] = field(default_factory=dict)
     taken_in: dict[str, TableHead] = field(default_factory=dict)
     dropped: dict[str, TableHead] = field(default_factory=dict)
     renamed: dict[str, str] = field(default_factory=dict)
@@ -60,12 +62,12 @@ class BranchPlan:
     """The tables' ids that conflicts are about, by name."""
 
     def __bool__(self) -> bool:
-        return bool(self.replayed or self.merged or self.taken_in or self.dropped or self.renamed)
+        return bool(self.replayed or self.merged or self.restored or self.taken_in or self.dropped or self.renamed)
 
 
-def plan_merge(lake: Lake, cuts: MergeCuts, settle: Settlement) -> BranchPlan:
-    """Plans a merge; nothing is changed."""
-    planner = _Planner(lake, cuts, settle, BranchPlan())
+def plan_merge(lake: Lake, cuts: MergeCuts, settle: Settlement, *, restoring: bool = False) -> BranchPlan:
+    """Plans a merge; nothing is changed. With ``restoring`` the branch is an older state of the target."""
+    planner = _Planner(lake, cuts, settle, BranchPlan(), restoring)
     base, ours, theirs = (_by_id(cut) for cut in (cuts.base, cuts.ours, cuts.theirs))
     for table in sorted({**base, **theirs}, key=lambda table: (theirs.get(table) or base[table]).name):
         planner.table(base.get(table), ours.get(table), theirs.get(table))
@@ -83,6 +85,7 @@ class _Planner:
     cuts: MergeCuts
     settle: Settlement
     plan: BranchPlan
+    restoring: bool = False
 
     def table(self, base: TableHead | None, ours: TableHead | None, theirs: TableHead | None) -> None:
         if base is None:
@@ -171,6 +174,10 @@ class _Planner:
     # ---- content ---------------------------------------------------------------------------------------------------------------
 
     def _content(self, base: TableHead, ours: TableHead, theirs: TableHead) -> None:
+        if self.restoring and ours.branch == theirs.branch and owns(ours, self.cuts.ours.branch, self.cuts.ours.line):
+            if not self._is_as_it_was(replace(theirs, name=ours.name), ours, self.cuts.ours.branch):
+                self.plan.restored[ours.id] = theirs.version
+            return
         if same_version(base, ours):
             versions = versions_to_replay(self.lake, self.cuts.theirs.branch, base, theirs)
             if versions:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 from tiltyard.catalog.lake_values import Cut, Isolation, TableHead
 from tiltyard.catalog.ledger import adopt
 from tiltyard.catalog.line_identity import owns
-from tiltyard.catalog.merge_records import LineGraph, MergeStep, merged_key, publish_merge
+from tiltyard.catalog.merge_records import LineGraph, MergeStep, merged_key, picked_into, publish_merge
 from tiltyard.catalog.records import Body
 from tiltyard.catalog.snapshot_index import floor_key
 from tiltyard.errors import (
@@ -30,6 +30,7 @@ from tiltyard.lakes.merging.branch_plan import BranchPlan, MergeCuts, plan_merge
 from tiltyard.lakes.merging.merge_values import ConflictingStep, MergeResult, Settlement, TableConflict, TableMerge
 from tiltyard.lakes.merging.replay import replay
 from tiltyard.lakes.table_names import shown
+from tiltyard.transaction.operations import Restore
 
 if TYPE_CHECKING:
     from tiltyard.lake import Lake
@@ -37,8 +38,8 @@ if TYPE_CHECKING:
 
 TRIES: Final = 16
 """How often others may commit to the target while a merge is planned and written."""
-MERGED_FROM: Final = "merged-from"
-"""The property of a merge's snapshot that names the other parent: branch, snapshot and line."""
+PROPERTIES: Final = {"merge": "merged-from", "cherry-pick": "picked-from", "revert": "reverts", "restore": "restored-from"}
+"""The property of the snapshot that names the other parent: branch, snapshot and line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +52,8 @@ class MergeRequest:
         message: for the history.
         isolation: of the transaction on the target.
         dry_run: whether nothing is to be changed.
+        kind: what of the branch: all of it, what one snapshot did, the opposite of that, or everything as a snapshot has it.
+        snapshot: which one.
     """
 
     source: str
@@ -59,6 +62,8 @@ class MergeRequest:
     message: str | None = None
     isolation: Isolation = "snapshot"
     dry_run: bool = False
+    kind: Literal["merge", "cherry-pick", "revert", "restore"] = "merge"
+    snapshot: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,15 +92,15 @@ def merge(lake: Lake, request: MergeRequest) -> MergeResult:
 
 
 def _merge(lake: Lake, request: MergeRequest) -> MergeResult:
-    if request.source == request.target:
+    if request.kind == "merge" and request.source == request.target:
         there = lake.catalog.cut(request.source)
         return MergeResult(
             request.source, there.snapshot, request.target, request.source, there.snapshot, there.snapshot, up_to_date=True,
             dry_run=request.dry_run,
         )  # fmt: skip
-    for branch in (request.source, request.target):
+    for branch in {request.source: None, request.target: None}:
         adopt_foreign(lake, branch)
-    ground = _ground(lake, request)
+    ground = _ground(lake, request) if request.kind == "merge" else _picked_ground(lake, request)
     cuts = ground.cuts
     done = partial(
         MergeResult, request.source, cuts.theirs.snapshot, request.target, cuts.base.branch, cuts.base.snapshot, dry_run=request.dry_run
@@ -104,7 +109,9 @@ def _merge(lake: Lake, request: MergeRequest) -> MergeResult:
         return done(cuts.ours.snapshot, up_to_date=True)
     for head in cuts.theirs.tables.values():
         finish_before(lake, cuts.theirs, head, request.source)
-    plan = plan_merge(lake, cuts, request.settle)
+    plan = plan_merge(lake, cuts, request.settle, restoring=request.kind == "restore")
+    if not plan and not plan.conflicts.found and request.kind != "merge":
+        return done(cuts.ours.snapshot, up_to_date=True)
     conflicts = tuple(_told(lake, cuts, plan))
     if request.dry_run:
         return done(cuts.ours.snapshot, tables=_foreseen(cuts, plan), conflicts=conflicts)
@@ -146,16 +153,43 @@ def _ground(lake: Lake, request: MergeRequest) -> _Ground:
     return _Ground(cuts, common[0] == other, found.get(merged_key(ours.line)), found.get(floor_key(request.source)))
 
 
+def _pick(request: MergeRequest, line: str) -> str:
+    """Names what was brought of a line, so that it is not brought twice."""
+    return f"{request.kind} {line}@{request.snapshot}"
+
+
+def _picked_ground(lake: Lake, request: MergeRequest) -> _Ground:
+    """For what concerns one snapshot: the state after it and the one before it, in one order or the other."""
+    catalog, source = lake.catalog, request.source
+    ours = catalog.cut(request.target)
+    after = catalog.cut_at(request.snapshot, source)
+    if request.kind == "restore":
+        base, theirs = ours, after
+    else:
+        catalog.snapshot(request.snapshot, source)  # is there such a step at all
+        before = catalog.cut_at(request.snapshot - 1, source)
+        base, theirs = (before, after) if request.kind == "cherry-pick" else (after, before)
+    graph = LineGraph.read(catalog.records)
+    seen = catalog.records.get([merged_key(ours.line)]).get(merged_key(ours.line))
+    done = request.kind != "restore" and _pick(request, theirs.line) in picked_into(seen)
+    same = graph.chain(ours.line, ours.snapshot).get(base.line, -1) >= base.snapshot
+    found = catalog.records.get([floor_key(source)])
+    return _Ground(MergeCuts(base, ours, theirs, same, True), done, seen, found.get(floor_key(source)))
+
+
 # ---- the commit ------------------------------------------------------------------------------------------------------------------
 
 
 def _commit(on_target: Lake, request: MergeRequest, ground: _Ground, plan: BranchPlan, done: partial[MergeResult]) -> MergeResult:
     cuts = ground.cuts
-    step = MergeStep(request.source, cuts.theirs.line, cuts.theirs.snapshot, cuts.ours.line, ground.seen, ground.floor)
+    whole = request.kind == "merge"
+    pick = None if whole else _pick(request, cuts.theirs.line)
+    step = MergeStep(request.source, cuts.theirs.line, cuts.theirs.snapshot, cuts.ours.line, ground.seen, ground.floor, pick)
+    number = cuts.theirs.snapshot if whole else request.snapshot
     tx = on_target.transaction(
         isolation=request.isolation,
-        message=request.message or f"merge branch {request.source}",
-        properties={MERGED_FROM: f"{request.source}@{cuts.theirs.snapshot} {cuts.theirs.line}"},
+        message=request.message or (f"merge branch {request.source}" if whole else f"{request.kind} {request.source}@{number}"),
+        properties={PROPERTIES[request.kind]: f"{request.source}@{number} {cuts.theirs.line}"},
     )
     tx.publish_through(partial(publish_merge, on_target.catalog, step))
     with tx:
@@ -182,6 +216,10 @@ def _written(tx: LakeTransaction, cuts: MergeCuts, plan: BranchPlan) -> Iterator
         target = _target(tx, heads[table])
         replay(target, versions)
         yield _report(target, plan, heads[table], TableMerge("", "replayed"))
+    for table, version in plan.restored.items():
+        target = _target(tx, heads[table])
+        target.commit(Restore(version))
+        yield _report(target, plan, heads[table], TableMerge("", "restored"))
     for table, made in plan.merged.items():
         target = _target(tx, heads[table])
         apply_plan(target, made)
@@ -206,13 +244,18 @@ def _defined(cuts: MergeCuts, plan: BranchPlan) -> Iterator[TableMerge]:
     """Tables that come, go or only get another name."""
     yield from (TableMerge(shown(head.name), "created") for head in plan.taken_in.values())
     yield from (TableMerge(shown(head.name), "dropped") for head in plan.dropped.values())
-    yield from (TableMerge(shown(name), "renamed") for table, name in plan.renamed.items() if table not in {**plan.replayed, **plan.merged})
+    yield from (
+        TableMerge(shown(name), "renamed")
+        for table, name in plan.renamed.items()
+        if table not in {**plan.replayed, **plan.merged, **plan.restored}
+    )
     yield from (TableMerge(name, "kept") for name in plan.kept)
 
 
 def _foreseen(cuts: MergeCuts, plan: BranchPlan) -> tuple[TableMerge, ...]:
     heads = {head.id: head for head in cuts.ours.tables.values()}
     written = [TableMerge(shown(heads[table].name), "replayed", len(versions)) for table, versions in plan.replayed.items()]
+    written += [TableMerge(shown(heads[table].name), "restored", 1) for table in plan.restored]
     for table, made in plan.merged.items():
         rows = made.rows
         came = sum(made.three.theirs.fragments[number].physical_rows - len(hidden) for number, hidden in rows.bring.items())
@@ -237,11 +280,17 @@ def _told(lake: Lake, cuts: MergeCuts, plan: BranchPlan) -> Iterator[TableConfli
         yield replace(conflict, ours=sides[0], theirs=sides[1])
 
 
+def _what(request: MergeRequest) -> str:
+    if request.kind == "merge":
+        return f"{request.source!r} cannot be merged"
+    return f"{request.kind} of {request.source}@{request.snapshot} cannot be brought"
+
+
 def _refused(request: MergeRequest, conflicts: tuple[TableConflict, ...]) -> MergeConflict:
     first = conflicts[0]
     more = f" (and {len(conflicts) - 1} more)" if len(conflicts) > 1 else ""
     return MergeConflict(
-        f"{request.source!r} cannot be merged into {request.target!r}: {first.table}: {first.detail}{more}.",
+        f"{_what(request)} into {request.target!r}: {first.table}: {first.detail}{more}.",
         conflicts=conflicts,
         operation="merge",
     )

@@ -10,7 +10,7 @@ from tiltyard.errors import InvalidInput
 
 Use: TypeAlias = Literal["ours", "theirs"]
 ConflictKind: TypeAlias = Literal["rows", "key", "column", "setting", "dropped", "created", "name"]
-MergedHow: TypeAlias = Literal["replayed", "merged", "created", "dropped", "renamed", "kept"]
+MergedHow: TypeAlias = Literal["replayed", "merged", "restored", "created", "dropped", "renamed", "kept"]
 
 SAMPLE: Final = 10
 """Rows that a conflict shows."""
@@ -156,7 +156,8 @@ class TableMerge:
 
     Attributes:
         table: its name there afterwards.
-        how: ``replayed`` if only the branch changed it: its operations are repeated; ``merged`` if both did; ``created``, ``dropped``,
+        how: ``replayed`` if only the branch changed it: its operations are repeated; ``merged`` if both did; ``restored``,
+            ``created``, ``dropped``,
             ``renamed``; ``kept`` if a conflict was settled for the target.
         operations: versions that were added.
         added, removed: rows that came and went, by ``merged``.

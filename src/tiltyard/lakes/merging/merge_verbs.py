@@ -1,0 +1,135 @@
+"""The verbs of ``lake.branches`` that bring changes from one snapshot to another."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from tiltyard.catalog.lake_values import MAIN, Isolation
+from tiltyard.errors import InvalidInput, NotFound
+from tiltyard.lakes.merging.merge_branches import MergeRequest, merge
+from tiltyard.lakes.merging.merge_values import MergeResult, OnConflict, settlement_of
+
+if TYPE_CHECKING:
+    from tiltyard.lake import Lake
+
+
+Picked = Literal["cherry-pick", "revert", "restore"]
+
+
+class MergeVerbs:
+    """Merge, cherry-pick, revert and restore, each one commit over all tables."""
+
+    def __init__(self, lake: Lake) -> None:
+        self._lake = lake
+
+    def merge(
+        self,
+        source: str,
+        into: str = MAIN,
+        *,
+        on_conflict: OnConflict = "fail",
+        message: str | None = None,
+        isolation: Isolation = "snapshot",
+        dry_run: bool = False,
+    ) -> MergeResult:
+        """Merges a branch into another, in one commit; the branch stays as it is, and can be merged again later.
+
+        The common ancestor, the target and the branch are compared table by table. What only the branch changed comes to the target as
+        it is; of what both changed, rows are told apart by their files, primary keys or stable row ids. Files of the branch become part
+        of the target's tables where they are.
+
+        Args:
+            source: the branch to be merged.
+            into: the branch that changes.
+            on_conflict: ``"fail"`` refuses the merge; ``"ours"`` and ``"theirs"`` settle conflicts for the target or for the branch;
+                or answers by table: one of the two, or ``ty.merges.Resolution`` values for some of its rows.
+            message: for the history.
+            isolation: ``"serializable"`` refuses the merge if any table of the target is changed meanwhile, and plans it again.
+            dry_run: whether to report only what would be done, with all conflicts.
+
+        Raises:
+            MergeConflict: both changed the same things, or it cannot be told whether they did. Nothing was committed.
+            NotFound: there is no such branch.
+            InvalidInput: the two have no common ancestor that is still there.
+            ContentionError: others commit to the target too fast.
+        """
+        for name in (source, into):
+            _check_branch(self._lake, name)
+        return merge(self._lake, MergeRequest(source, into, settlement_of(on_conflict), message, isolation, dry_run))
+
+    def cherry_pick(
+        self,
+        source: str,
+        snapshot: int,
+        into: str = MAIN,
+        *,
+        on_conflict: OnConflict = "fail",
+        message: str | None = None,
+        dry_run: bool = False,
+    ) -> MergeResult:
+        """Brings what one snapshot of a branch changed to another branch, in one commit, by the rules of a merge.
+
+        A later merge of the branch meets these changes again; by key or stable row id they are the same on both sides.
+
+        Args:
+            source, snapshot: the branch, and the number of its snapshot.
+            into: the branch that changes.
+            on_conflict, message, dry_run: as for ``merge``.
+
+        Raises:
+            MergeConflict: the target changed the same things since.
+            NotFound: there is no such branch or snapshot.
+        """
+        return self._picked("cherry-pick", source, snapshot, into, on_conflict, message, dry_run)
+
+    def revert(
+        self,
+        snapshot: int,
+        branch: str = MAIN,
+        *,
+        on_conflict: OnConflict = "fail",
+        message: str | None = None,
+        dry_run: bool = False,
+    ) -> MergeResult:
+        """Takes back what one snapshot of a branch changed, in one commit; what was done since stays.
+
+        Args:
+            snapshot: its number.
+            branch: the branch.
+            on_conflict, message, dry_run: as for ``merge``.
+
+        Raises:
+            MergeConflict: later snapshots changed the same things.
+            NotFound: there is no such branch or snapshot.
+        """
+        return self._picked("revert", branch, snapshot, branch, on_conflict, message, dry_run)
+
+    def restore(self, snapshot: int, branch: str = MAIN, *, message: str | None = None, dry_run: bool = False) -> MergeResult:
+        """Gives all tables of a branch the content that they had at a snapshot, in one commit; the history stays.
+
+        Tables that were created since are dropped, and those that were dropped come back.
+
+        Args:
+            snapshot: its number.
+            branch: the branch.
+            message, dry_run: as for ``merge``.
+
+        Raises:
+            NotFound: there is no such branch or snapshot.
+        """
+        return self._picked("restore", branch, snapshot, branch, "fail", message, dry_run)
+
+    def _picked(
+        self, kind: Picked, source: str, snapshot: int, into: str, on_conflict: OnConflict, message: str | None, dry_run: bool
+    ) -> MergeResult:
+        for name in (source, into):
+            _check_branch(self._lake, name)
+        if isinstance(snapshot, bool) or not isinstance(snapshot, int) or snapshot < 1:
+            raise InvalidInput(f"A snapshot is a number from 1 on, not {snapshot!r}.", argument="snapshot")
+        settle = settlement_of(on_conflict)
+        return merge(self._lake, MergeRequest(source, into, settle, message, dry_run=dry_run, kind=kind, snapshot=snapshot))
+
+
+def _check_branch(lake: Lake, name: str) -> None:
+    if not isinstance(name, str) or name not in lake.branches:
+        raise NotFound(f"There is no branch {name!r} in the lake.", name=str(name), advice="See lake.branches.list().")

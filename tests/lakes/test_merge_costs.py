@@ -1,0 +1,52 @@
+"""What a merge reads and writes: no row of tables that only one side changed, and no data file twice."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.support.lakes import Site, numbers
+from tests.support.proving import pick
+from tiltyard.verbs.changed_rows import Side
+
+TABLES = pick(12, 100)
+COMMITS = pick(3, 10)
+BOTH = 3
+
+
+def test_tables_of_one_side_are_not_read_and_no_data_file_is_copied(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    lake = site.open()
+    with lake.transaction() as tx:
+        for number in range(TABLES):
+            tx.create_table(f"t{number}", numbers(*range(100)))
+    lake.branches.create("side")
+    side = lake.on_branch("side")
+    for turn in range(COMMITS):
+        with side.transaction() as tx:
+            for number in range(TABLES):
+                tx.table(f"t{number}").append(numbers(1000 + turn))
+    with lake.transaction() as tx:
+        for number in range(BOTH):
+            tx.table(f"t{number}").append(numbers(2000))
+    read: list[str] = []
+
+    def noted(real: Any) -> Any:
+        def call(self: Side, *given: Any, **more: Any) -> Any:
+            read.append(self.access.uri)
+            return real(self, *given, **more)
+
+        return call
+
+    for name in ("read", "take"):
+        monkeypatch.setattr(Side, name, noted(getattr(Side, name)))
+    before = site.files("/data/")
+    done = lake.branches.merge("side")
+    assert site.files("/data/") == before, "data files were written"
+    assert read == []
+    how = [table.how for table in done.tables]
+    assert (how.count("merged"), how.count("replayed")) == (BOTH, TABLES - BOTH)
+    assert sum(table.written for table in done.tables) == 0
+    assert all(table.referenced > 0 for table in done.tables)
+    for number in range(TABLES):
+        assert lake.table(f"t{number}").count_rows() == 100 + COMMITS + (number < BOTH)
