@@ -3,6 +3,7 @@
 A request goes down this list, and its answer back up:
 
 - ``serving``: the process: listens, stops, writes its log as JSON. ``server_options``: what the operator decides.
+- ``browser_guard``: keeps pages of other sites out where no token is asked for.
 - ``lake_server``: from a request to an operation: limits, principal, roles, turn, thread, audit.
 - ``routes``: every operation with its path, request and role, as data. ``wire``: requests as models, models and errors as answers.
 - ``authentication``: who asks, by a token or a JWT. ``tokens``: tokens in the catalog. ``principals``: roles by names of tables.
