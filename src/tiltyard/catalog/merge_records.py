@@ -6,7 +6,7 @@ locks of both lines: a branch that is deleted, or begins anew, meanwhile is not 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
@@ -48,6 +48,27 @@ def merged_into(body: Body | None) -> list[MergedLine]:
     return [MergedLine(**item) for item in (body or {}).get("merges", ())]
 
 
+def forgotten_until(body: Body | None) -> int:
+    """From the same record: up to this snapshot of the line nobody knows what was merged into it, since the catalog that knew was lost."""
+    return int((body or {}).get("forgotten_until", 0))
+
+
+def with_forgotten(body: Body | None, until: int) -> dict[str, Any]:
+    """The record of a line whose catalog was lost."""
+    return {"merges": [], "picks": {}, **(body or {}), "forgotten_until": until}
+
+
+def renamed_line(made: Mapping[str, Body], old: str, new: str) -> dict[str, Body]:
+    """Records in which a line has another id, as far as they tell of merges into it and picks from it."""
+    return {merged_key(new) if key == merged_key(old) else key: _picked_from(key, body, old, new) for key, body in made.items()}
+
+
+def _picked_from(key: str, body: Body, old: str, new: str) -> Body:
+    if not key.startswith(MERGED):
+        return body
+    return {**body, "picks": {pick.replace(f" {old}@", f" {new}@"): at for pick, at in picked_into(body).items()}}
+
+
 def picked_into(body: Body | None) -> dict[str, int]:
     """From the same record, what was brought of lines otherwise, and the snapshot that each made."""
     return {str(pick): int(at) for pick, at in (body or {}).get("picks", {}).items()}
@@ -81,7 +102,7 @@ def _with(body: Body | None, step: MergeStep, at: int) -> dict[str, Any]:
         merges.append(MergedLine(step.line, step.source, step.snapshot, at))
     else:
         picks[step.pick] = at
-    return {"merges": [asdict(item) for item in merges], "picks": picks}
+    return {**(body or {}), "merges": [asdict(item) for item in merges], "picks": picks}
 
 
 def publish_merge(catalog: Catalog, step: MergeStep, publication: Publication) -> Published:
@@ -126,10 +147,10 @@ class LineFacts:
 
 
 class LineGraph:
-    """All lines that are alive, where each left its parent, and what was merged into it."""
+    """All lines that are alive, where each left its parent, what was merged into it, and up to where that is not known."""
 
-    def __init__(self, lines: dict[str, LineFacts], merges: dict[str, list[MergedLine]]) -> None:
-        self.lines, self._merges = lines, merges
+    def __init__(self, lines: dict[str, LineFacts], merges: dict[str, list[MergedLine]], forgotten: dict[str, int]) -> None:
+        self.lines, self._merges, self.forgotten = lines, merges, forgotten
 
     @classmethod
     def read(cls, records: Records) -> LineGraph:
@@ -140,8 +161,14 @@ class LineGraph:
             if key.startswith(BRANCHES):
                 origin = str(body.get("origin_line", "")) or (main if body["origin"] == MAIN else "")
                 lines[str(body["id"])] = LineFacts(key.removeprefix(BRANCHES), origin, int(body["snapshot"]))
-        merges = {key.removeprefix(MERGED): merged_into(body) for key, body in found.items() if key.startswith(MERGED)}
-        return cls(lines, merges)
+        into = {key.removeprefix(MERGED): body for key, body in found.items() if key.startswith(MERGED)}
+        merges = {line: merged_into(body) for line, body in into.items()}
+        return cls(lines, merges, {line: until for line, body in into.items() if (until := forgotten_until(body))})
+
+    def is_certain(self, base: tuple[str, int], *sides: str) -> bool:
+        """Whether a snapshot is the latest that two lines have in them: it has all of them up to where merges may be forgotten."""
+        contained = self.contained(*base)
+        return all(contained.get(line, -1) >= self.forgotten.get(line, -1) for line in (base[0], *sides))
 
     def beginning(self, line: str, snapshot: int) -> tuple[str, int]:
         """The same state of the lake on the line that it was made on: a line without a snapshot of its own is where it began."""

@@ -142,6 +142,8 @@ def _ground(lake: Lake, request: MergeRequest) -> _Ground:
             advice="Make a new branch of the target, and bring the changes there.",
         )  # fmt: skip
     line, snapshot = common[0]
+    if not graph.is_certain(common[0], mine[0], other[0]):
+        raise _forgotten(request, snapshot)
     try:
         base = lake.catalog.cut_at(snapshot, graph.lines[line].branch)
     except NotFound as error:
@@ -151,6 +153,15 @@ def _ground(lake: Lake, request: MergeRequest) -> _Ground:
     ids = [graph.chain(*side).get(line, -1) >= snapshot for side in (mine, other)]
     cuts = MergeCuts(base, ours, theirs, ids[0], ids[1])
     return _Ground(cuts, common[0] == other, found.get(merged_key(ours.line)), found.get(floor_key(request.source)))
+
+
+def _forgotten(request: MergeRequest, snapshot: int) -> HistoryUnavailable:
+    """For lines of a lake whose catalog was lost: rows that came by an earlier merge and went since would come again."""
+    return HistoryUnavailable(
+        f"What was merged before the catalog was lost is not known, nor what {request.source!r} and {request.target!r} have "
+        "in common. Make a new branch of the target, and bring the changes there.",
+        read_version=snapshot,
+    )
 
 
 def _pick(request: MergeRequest, line: str) -> str:
@@ -170,6 +181,8 @@ def _picked_ground(lake: Lake, request: MergeRequest) -> _Ground:
         before = catalog.cut_at(request.snapshot - 1, source)
         base, theirs = (before, after) if request.kind == "cherry-pick" else (after, before)
     graph = LineGraph.read(catalog.records)
+    if request.kind != "restore" and any(request.snapshot <= graph.forgotten.get(line, 0) for line in (ours.line, theirs.line)):
+        raise _forgotten(request, request.snapshot)
     seen = catalog.records.get([merged_key(ours.line)]).get(merged_key(ours.line))
     done = request.kind != "restore" and _pick(request, theirs.line) in picked_into(seen)
     same = graph.chain(ours.line, ours.snapshot).get(base.line, -1) >= base.snapshot

@@ -7,7 +7,7 @@
     ``regroup``          from versions back to transactions, in an order of commits
     ``reconstruct``      brings a catalog in memory to where the tables are
     ``journal``          names, tags and branches, noted beside the tables; ``journal_replay`` and ``journal_refs`` read it back
-    ``lost_versions``    versions that the catalog counts on and the files lack
+    ``lost_versions``    versions that the catalog counts on and the files lack, and merges that only the catalog knew of
     ``repairing``        ``Lake.repair``: two writers with one version number
     ``upgrade``          ``Lake.upgrade``
 

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from tiltyard.catalog.catalog import Pending
 from tiltyard.catalog.expiry import forget, give_up_below
 from tiltyard.catalog.lake_values import MAIN, TableHead
 from tiltyard.catalog.ledger import foreign_maker, maker_of
+from tiltyard.catalog.merge_records import merged_key, with_forgotten
 from tiltyard.catalog.snapshot_index import BranchHistory, read_line
 from tiltyard.catalog.value_codec import TAGS
 from tiltyard.errors import CorruptTable, NotFound
 from tiltyard.interfaces import ObjectStore
+from tiltyard.lakes.merging.merge_branches import PROPERTIES
 from tiltyard.lakes.recovery.found import LineKey
 from tiltyard.lakes.recovery.reconstruct import Reconstruction
 from tiltyard.lakes.recovery.repairing import take_back
@@ -138,3 +140,35 @@ def _drop_unreadable_tags(work: Reconstruction) -> None:
     if gone:
         work.put({}, [TAGS + name for name in gone])
         work.unknown.append(f"tag {', '.join(gone)}: what it named was cleaned up since, so it was deleted before")
+
+
+# ---- merges that only the catalog knew of ------------------------------------------------------------------------------------------
+# Without the record of a merge its branch looks as if it never came home: merged again, it would bring back rows that were deleted since;
+# and a cleanup would not know that main names files of the branch.
+
+
+def note_lost_merges(work: Reconstruction, before: Mapping[str, int]) -> None:
+    """Notes for each branch up to where merges into it may be forgotten.
+
+    Args:
+        work: the catalog as it was brought to where the files are.
+        before: the last snapshot of each branch that a backup knew.
+    """
+    branches = (MAIN, *work.lake.branches)
+    if len(branches) == 1:
+        return
+    for branch in branches:
+        cut = work.lake.catalog.cut(branch)
+        known = before.get(branch, 0)
+        if known == 0 or _may_have_merged(work, branch, known, cut.snapshot):
+            key = merged_key(cut.line)
+            work.put({key: with_forgotten(work.lake.catalog.records.get([key]).get(key), cut.snapshot)})
+
+
+def _may_have_merged(work: Reconstruction, branch: str, known: int, tip: int) -> bool:
+    """Whether one of the snapshots after the last known one is a merge, or nobody knows what it is."""
+    for number in range(known + 1, tip + 1):
+        snapshot = work.lake.catalog.snapshot(number, branch)
+        if snapshot.unknown or not snapshot.properties.keys().isdisjoint(PROPERTIES.values()):
+            return True
+    return False

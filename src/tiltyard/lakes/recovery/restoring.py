@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from tiltyard.catalog.catalog import FORMAT, check_format
 from tiltyard.catalog.lake_values import MAIN
 from tiltyard.catalog.line_identity import new_line
+from tiltyard.catalog.merge_records import renamed_line
 from tiltyard.catalog.open_records import MemoryRecords
 from tiltyard.catalog.records import Body, Found, Records, Writes
 from tiltyard.catalog.value_codec import LAKE, tip_key
@@ -30,7 +31,7 @@ from tiltyard.lakes.recovery.found import directories
 from tiltyard.lakes.recovery.gather import place_staged, read_branch, sort_directories
 from tiltyard.lakes.recovery.journal_refs import begin_branches, end_deleted_branches, restore_tags
 from tiltyard.lakes.recovery.journal_replay import read_journal
-from tiltyard.lakes.recovery.lost_versions import forget_unreadable, settle_pending
+from tiltyard.lakes.recovery.lost_versions import forget_unreadable, note_lost_merges, settle_pending
 from tiltyard.lakes.recovery.reconstruct import AdoptedSnapshot, Progress, Reconstruction, SetClock, catch_up
 from tiltyard.lakes.table_names import shown
 from tiltyard.options import Storage
@@ -216,6 +217,7 @@ def _begun(target: RestoreTarget, where: LakeLocation, known: Mapping[str, Body]
 
 def _reconstruct(work: Reconstruction, progress: Progress, since: datetime | None) -> None:
     """Brings the catalog in memory to where the files are."""
+    known = {branch: work.lake.catalog.cut(branch).snapshot for branch in (MAIN, *work.lake.branches)}
     end_deleted_branches(work)
     sort_directories(work, directories(work.lake.root_access().store))
     for branch in (MAIN, *work.lake.branches):
@@ -228,6 +230,7 @@ def _reconstruct(work: Reconstruction, progress: Progress, since: datetime | Non
         place_staged(work)
         catch_up(work, branch)
     restore_tags(work, since)
+    note_lost_merges(work, known)
     for location, owner in work.new.items():
         if (location, None) not in work.lines:
             work.not_taken.setdefault(location, f"it was made on branch {owner.branch}, which is not known")
@@ -282,7 +285,7 @@ def _renewed(made: Mapping[str, Body], uuid: str) -> dict[str, Body]:
             return [renew(member) for member in value]
         return new if key in _LINE_MEMBERS and value == old else value
 
-    renewed = {key: renew(body) for key, body in made.items()}
+    renewed = renamed_line({key: renew(body) for key, body in made.items()}, old, new)
     return {**renewed, tip_key(MAIN): {**renewed[tip_key(MAIN)], "line": new}}
 
 
