@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import psycopg
 import pytest
 
+from tests.catalog.test_records_postgres import wait_until_blocked
 from tiltyard.catalog import tickets
 from tiltyard.catalog.open_records import open_records
 from tiltyard.catalog.records import GivesTickets, Ticket
@@ -48,14 +51,26 @@ class Waiting:
         self._thread.join(PATIENCE)
 
 
-def _queued(directory: Path, count: int) -> None:
-    """Waits until so many stand in the queues."""
-    pause = threading.Event()
-    while len(os.listdir(directory / QUEUE)) < count:  # noqa: PTH208
-        pause.wait(0.001)
+@pytest.fixture
+def standing(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    """Returns when so many have found somebody ahead of them in a queue of files."""
+    real, seen = FileTicket.wait, set[str]()
+
+    def wait(self: FileTicket, until: float) -> None:
+        seen.add(self._token)
+        real(self, until)
+
+    def until_there_are(count: int) -> None:
+        pause, end = threading.Event(), time.monotonic() + PATIENCE
+        while len(seen) < count:
+            assert time.monotonic() < end, f"{len(seen)} of {count} wait"
+            pause.wait(0.001)
+
+    monkeypatch.setattr(FileTicket, "wait", wait)
+    return until_there_are
 
 
-def test_who_came_first_goes_first(tmp_path: Path) -> None:
+def test_who_came_first_goes_first(tmp_path: Path, standing: Callable[[int], None]) -> None:
     records = open_records(f"sqlite:///{tmp_path}/catalog.db", durability="os")
     assert isinstance(records, GivesTickets)
     order: list[str] = []
@@ -64,7 +79,7 @@ def test_who_came_first_goes_first(tmp_path: Path) -> None:
     waiting = []
     for number in range(4):
         waiting.append(Waiting(records, ["t"], order, str(number)))
-        _queued(tmp_path, number + 2)
+        standing(number + 1)
     assert order == []
     first.give_back()
     for number, somebody in enumerate(waiting):
@@ -75,10 +90,17 @@ def test_who_came_first_goes_first(tmp_path: Path) -> None:
     assert os.listdir(tmp_path / QUEUE) == []  # noqa: PTH208
 
 
-def test_one_at_a_time_and_other_names_are_free(records: GivesTickets) -> None:
+def test_one_at_a_time_and_other_names_are_free(
+    records: GivesTickets, standing: Callable[[int], None], request: pytest.FixtureRequest
+) -> None:
     order: list[str] = []
     held = records.ticket(["a", "b"], PATIENCE)
     second = Waiting(records, ["b", "c"], order, "second")
+    if request.node.callspec.params["records"] == "postgres":
+        with psycopg.connect(request.getfixturevalue("postgres_url"), autocommit=True) as watcher:
+            wait_until_blocked(watcher)
+    else:
+        standing(1)
     free = records.ticket(["d"], PATIENCE)
     assert not free.waited
     free.give_back()
@@ -152,8 +174,6 @@ def test_who_cannot_have_a_ticket_goes_on_without(tmp_path: Path) -> None:
 
 
 def test_a_lost_session_gives_its_ticket_back(postgres_url: str) -> None:
-    import psycopg
-
     records = open_records(postgres_url, durability="os")
     assert isinstance(records, GivesTickets)
     held = records.ticket(["lost"], PATIENCE)
