@@ -56,7 +56,7 @@ def serve(
     vend_to: Vend = None,
     max_body_mb: BodyMegabytes = 256,
 ) -> None:
-    """Serve a lake to Lance clients over HTTP (needs tiltyard[server]). It stops on SIGTERM, after finishing its commits."""
+    """Serve a lake to Lance clients over HTTP (needs the extra `server`). It stops on SIGTERM, after finishing its commits."""
     rooms = _server()
     role = None if vend_to is None else rooms.routes.Grant.parse(vend_to).role
     options = rooms.options.ServerOptions(
