@@ -326,7 +326,7 @@ def test_narrow_limits(tmp_path: Path) -> None:
             assert slow.recv(10) == b""
         held = [socket.create_connection(("127.0.0.1", server.port), timeout=60) for _ in range(2)]
         for connection in held:
-            connection.sendall(b"POST /v1/table/a/describe HTTP/1.1\r\nhost: x\r\ncontent-length: 9\r\n\r\n{")
+            connection.sendall(b"POST /v1/table/a/describe HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: 9\r\n\r\n{")
         deadline = time.monotonic() + 60
         while (answer := server.get("/v1/table")).status != 503 and time.monotonic() < deadline:
             pass  # their requests are not at work yet
