@@ -12,7 +12,7 @@ import tiltyard as ty
 from tests.support.lakes import Site, ids, numbers
 from tiltyard.catalog.lake_values import ReadLevel
 from tiltyard.distributed import RowPlan
-from tiltyard.errors import ExpectedVersionMismatch, NotFound, TiltyardError
+from tiltyard.errors import ExpectedVersionMismatch, InvalidInput, NotFound, TiltyardError
 from tiltyard.lake import Lake
 from tiltyard.lakes.lake_tables import TransactionTable
 from tiltyard.lakes.lake_transaction import LakeTransaction
@@ -229,11 +229,13 @@ OF_A_TRANSACTION: dict[str, tuple[Callable[[LakeTransaction], Any], Noted]] = {
     "rename_table": (lambda tx: tx.rename_table("a", "c"), ({"a": "name"}, ("c",), False)),
     "cut": (lambda tx: tx.cut, ({"a": "table", "b": "table"}, (), True)),
     "staged": (lambda tx: tx.staged("a"), ({"a": "table"}, (), False)),
+    "staged_physical": (lambda tx: tx.staged_physical("a"), ({"a": "table"}, (), False)),
 }
 SAYS_NOTHING = {
     "base": "the number of its snapshot: where it stands, as a clock would say, not what is there",
     "commit": "the end of it: what it read is compared there",
     "in_doubt": "of itself",
+    "namespace": "refused in a serializable transaction: what stock clients read through it cannot be noted",
     "publish_through": "has a fast-forward decide",
     "rearrange": "for a fast-forward, which has read the cut; it returns nothing",
     "rollback": "the end of it",
@@ -248,6 +250,11 @@ def pieces_of_c(tx: LakeTransaction) -> None:
 
 def test_every_member_of_a_transaction_is_known() -> None:
     assert members(LakeTransaction) == {*OF_A_TRANSACTION, *SAYS_NOTHING}
+
+
+def test_stock_clients_have_no_part_in_a_serializable_transaction(indexed_lake: Lake) -> None:
+    with indexed_lake.transaction(isolation="serializable") as tx, pytest.raises(InvalidInput, match="cannot be noted"):
+        _ = tx.namespace
 
 
 @pytest.mark.parametrize("name", sorted(OF_A_TRANSACTION))
