@@ -11,7 +11,7 @@ from tests.support.lakes import Site
 from tests.support.proving import pick
 
 PARTS = pick(2, 16)
-RUNS = pick(8, 2_000)
+RUNS = pick(6, 2_000)
 """Lakes; each merges its tables, about seven of them, two or three times. A seed that fails is printed with how to replay it."""
 
 
