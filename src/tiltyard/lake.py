@@ -405,7 +405,8 @@ class Lake(Keeping, Recoverable, LakePieces, LakeDoor):
         """Compares two snapshots: which tables, columns, settings and rows differ.
 
         Args:
-            before, after: a branch, a tag, a snapshot's number on this branch, ``"branch@number"``, or a ``LakeSnapshot``.
+            before: a branch, a tag, a snapshot's number on this branch, ``"branch@number"``, or a ``LakeSnapshot``.
+            after: the same.
 
         Raises:
             NotFound: there is no such snapshot.
