@@ -6,17 +6,15 @@ up; staging, the decision in the catalog, turns at hot tables, rebase and final 
 
 from __future__ import annotations
 
-import time as real_time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
-from random import Random
 from typing import Any, Final
 
 from bench.lake_growth import AT_ONCE
-from bench.scale.table_runs import DATA_BYTES, FIELDS, Outcome, TableRun
-from bench.scale.virtual_stores import Conditions, Site, VirtualRecords, VirtualStore
-from bench.scale.virtual_time import VirtualLocks, VirtualTime
+from bench.scale.table_runs import DATA_BYTES, FIELDS, SimulatedRun, TableRun
+from bench.scale.virtual_stores import Conditions, VirtualRecords, VirtualStore
+from bench.scale.virtual_time import VirtualLocks
 from tiltyard.catalog.catalog import Catalog
 from tiltyard.catalog.lake_values import Change, Publication, VersionStep
 from tiltyard.catalog.open_records import MemoryRecords
@@ -79,18 +77,15 @@ class _Access(TableAccess):
         """Nothing: this store keeps its promises."""
 
 
-class LakeRun:
+class LakeRun(SimulatedRun):
     """One run: a lake with some tables, and writers before it."""
 
     def __init__(self, way: LakeWay, writers: int, *, seed: int, conditions: Conditions, others: int = 0) -> None:
-        self.way, self.seed = way, seed
-        self.outcome = Outcome(way.name, writers)
-        self.time = VirtualTime()
-        self.site = Site(self.time, conditions, seed)
+        super().__init__(way.name, writers, seed, conditions)
+        self.way = way
         self._stores: dict[str, VirtualStore] = {}
         self._shared = MemoryRecords()
         self._locks, self._tickets = VirtualLocks(self.time), VirtualLocks(self.time)
-        self._since: dict[int, float] = {}
         self.acknowledged: list[tuple[str, str]] = []
         """Table and file of each append that was acknowledged."""
         self.tables = [f"t{number}" for number in range(way.tables or writers)]
@@ -135,27 +130,6 @@ class LakeRun:
             committer.create_table(transaction, Creation(DataFormat(), False), Scheme.V2)
 
         return body
-
-    # ---- a run -----------------------------------------------------------------------------------------------------------------
-
-    def run(self, commits: int, seconds: float) -> Outcome:
-        """Has all writers go on until so many commits were acknowledged, or so many seconds went by.
-
-        Raises:
-            AssertionError: an append that was acknowledged is not there, or is there twice.
-        """
-        begun, start = real_time.process_time(), self.time.seconds
-        random = Random(f"{self.seed} begin")
-        for number in range(self.outcome.writers):
-            self.time.begin(self._writer(number, commits), after=random.uniform(0.0, self.site.conditions.put))
-        self.time.run(until=start + seconds)
-        outcome = self.outcome
-        outcome.seconds = self.time.seconds - start
-        outcome.unfinished = [self.time.seconds - since for since in self._since.values()]
-        outcome.requests, outcome.bytes_written = self.site.requests, self.site.bytes_written
-        outcome.processor = (real_time.process_time() - begun) / max(outcome.commits, 1)
-        self._check()
-        return outcome
 
     def _writer(self, number: int, most: int) -> Callable[[], None]:
         lake = self.lake(f"writer{number}")

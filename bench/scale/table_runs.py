@@ -7,6 +7,7 @@ rebase, the queue and its groups are what users get.
 from __future__ import annotations
 
 import time as real_time
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -152,18 +153,53 @@ class VirtualPlace(ThreadPlace):
         return self._time.seconds
 
 
-class TableRun:
+class SimulatedRun(ABC):
+    """Writers in virtual time, and what comes of them."""
+
+    def __init__(self, name: str, writers: int, seed: int, conditions: Conditions) -> None:
+        self.seed = seed
+        self.outcome = Outcome(name, writers)
+        self.time = VirtualTime()
+        self.site = Site(self.time, conditions, seed)
+        self._since: dict[int, float] = {}
+
+    @abstractmethod
+    def _writer(self, number: int, most: int) -> Callable[[], None]:
+        """What a writer does until so many commits were acknowledged."""
+
+    @abstractmethod
+    def _check(self) -> None:
+        """Fails if something that was acknowledged is not there, or is there twice."""
+
+    def run(self, commits: int, seconds: float) -> Outcome:
+        """Has all writers go on until so many commits were acknowledged, or so many seconds went by.
+
+        Raises:
+            AssertionError: something that was acknowledged is not there, or is there twice.
+        """
+        begun, start = real_time.process_time(), self.time.seconds
+        random = Random(f"{self.seed} begin")
+        for number in range(self.outcome.writers):
+            self.time.begin(self._writer(number, commits), after=random.uniform(0.0, self.site.conditions.put))
+        self.time.run(until=start + seconds)
+        outcome = self.outcome
+        outcome.seconds = self.time.seconds - start
+        outcome.unfinished = [self.time.seconds - since for since in self._since.values()]
+        outcome.requests, outcome.bytes_written = self.site.requests, self.site.bytes_written
+        outcome.processor = (real_time.process_time() - begun) / max(outcome.commits, 1)
+        self._check()
+        return outcome
+
+
+class TableRun(SimulatedRun):
     """One run: a table for each shard, and writers before them."""
 
     def __init__(self, way: Way, writers: int, *, seed: int, conditions: Conditions, fragments: int = 1) -> None:
-        self.way, self.seed = way, seed
-        self.outcome = Outcome(way.name, writers)
-        self.time = VirtualTime()
-        self.site = Site(self.time, conditions, seed)
+        super().__init__(way.name, writers, seed, conditions)
+        self.way = way
         self.stores = [VirtualStore(self.site, f"s3://simulated/{number}") for number in range(way.shards)]
         self._queues = [[VirtualQueue(self.time) for _ in range(way.queues)] for _ in self.stores]
         self._decoded: dict[str, dict[str, tuple[bytes, ManifestFile]]] = {store.uri: {} for store in self.stores}
-        self._since: dict[int, float] = {}
         self.acknowledged: list[tuple[int, str]] = []
         """Shard and id of each transaction that was acknowledged."""
         self._first = [self._create(store, fragments) for store in self.stores]
@@ -193,27 +229,6 @@ class TableRun:
         runtime = Runtime(self.time, SeededRandomness(f"{self.seed} {shard} {name}"))
         log = DecodedOnce(store, self._decoded[store.uri])
         return Committer(log, ConditionalPutHandler(), runtime, WRITER, queue=queue, look_seconds=store.look_seconds)
-
-    # ---- a run -----------------------------------------------------------------------------------------------------------------
-
-    def run(self, commits: int, seconds: float) -> Outcome:
-        """Has all writers go on until so many commits were acknowledged, or so many seconds went by.
-
-        Raises:
-            AssertionError: a commit that was acknowledged is not there, or is there twice.
-        """
-        begun, start = real_time.process_time(), self.time.seconds
-        random = Random(f"{self.seed} begin")
-        for number in range(self.outcome.writers):
-            self.time.begin(self._writer(number, commits), after=random.uniform(0.0, self.site.conditions.put))
-        self.time.run(until=start + seconds)
-        outcome = self.outcome
-        outcome.seconds = self.time.seconds - start
-        outcome.unfinished = [self.time.seconds - since for since in self._since.values()]
-        outcome.requests, outcome.bytes_written = self.site.requests, self.site.bytes_written
-        outcome.processor = (real_time.process_time() - begun) / max(outcome.commits, 1)
-        self._check()
-        return outcome
 
     def _writer(self, number: int, most: int) -> Callable[[], None]:
         committers = {shard: self._committer(store, shard, str(number)) for shard, store in enumerate(self.stores)}

@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tests.support.lakes import Site, numbers
+from tests.support.lakes import Site, numbers, reads_of_rows
 from tiltyard.errors import InvalidInput, NotFound
 from tiltyard.lake import Lake
 from tiltyard.merges import LakeDiff
@@ -120,7 +120,6 @@ def test_a_name_that_was_used_again_is_another_table(lake: Lake) -> None:
 
 
 def test_rows_are_read_only_where_some_went_and_others_came(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    from tiltyard.verbs.changed_rows import Side
 
     lake = site.open()
     lake.create_table("grown", numbers(*range(100)))
@@ -129,17 +128,7 @@ def test_rows_are_read_only_where_some_went_and_others_came(site: Site, monkeypa
     side = lake.on_branch("side")
     side.table("grown").append(numbers(*range(100, 200)))
     side.table("shrunk").delete("id < 50")
-    read: list[str] = []
-
-    def noted(real: Any) -> Any:
-        def call(self: Side, *given: Any, **more: Any) -> Any:
-            read.append(self.access.uri)
-            return real(self, *given, **more)
-
-        return call
-
-    for name in ("read", "take"):
-        monkeypatch.setattr(Side, name, noted(getattr(Side, name)))
+    read = reads_of_rows(monkeypatch)
     found = lake.diff("main", "side")
     assert counts(found) == {"grown": (100, 0, 0), "shrunk": (0, 50, 0)}
     assert read == []

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
-from tests.support.lakes import Site, numbers
+from tests.support.lakes import Site, numbers, reads_of_rows
 from tests.support.proving import pick
-from tiltyard.verbs.changed_rows import Side
 
 TABLES = pick(12, 100)
 COMMITS = pick(3, 10)
@@ -29,17 +26,7 @@ def test_tables_of_one_side_are_not_read_and_no_data_file_is_copied(site: Site, 
     with lake.transaction() as tx:
         for number in range(BOTH):
             tx.table(f"t{number}").append(numbers(2000))
-    read: list[str] = []
-
-    def noted(real: Any) -> Any:
-        def call(self: Side, *given: Any, **more: Any) -> Any:
-            read.append(self.access.uri)
-            return real(self, *given, **more)
-
-        return call
-
-    for name in ("read", "take"):
-        monkeypatch.setattr(Side, name, noted(getattr(Side, name)))
+    read = reads_of_rows(monkeypatch)
     before = site.files("/data/")
     done = lake.branches.merge("side")
     assert site.files("/data/") == before, "data files were written"

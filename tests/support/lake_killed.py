@@ -144,22 +144,21 @@ def run_child(uri: str, arguments: dict[str, Any], number: int, tables: int | st
 
 
 def run_forward(uri: str, arguments: dict[str, Any], branch: str, deadly: int | None, names: Path) -> None:
-    """Brings a branch home, and dies at a step."""
-    with Lake.open(uri, **arguments) as lake:
-        steps = Steps(deadly, names)
-        lake.catalog.records = SteppingRecords(lake.catalog.records, steps)
-        with stores_through(lambda store: SteppingStore(store, steps)):
-            lake.branches.fast_forward(branch)
-        steps.take("acknowledged")
+    """Brings a branch home by a fast-forward, and dies at a step."""
+    _bring_home(uri, arguments, deadly, names, lambda lake: lake.branches.fast_forward(branch))
 
 
 def run_merge(uri: str, arguments: dict[str, Any], branch: str, deadly: int | None, names: Path) -> None:
     """Merges a branch into main, and dies at a step."""
+    _bring_home(uri, arguments, deadly, names, lambda lake: lake.branches.merge(branch))
+
+
+def _bring_home(uri: str, arguments: dict[str, Any], deadly: int | None, names: Path, act: Callable[[Lake], object]) -> None:
     with Lake.open(uri, **arguments) as lake:
         steps = Steps(deadly, names)
         lake.catalog.records = SteppingRecords(lake.catalog.records, steps)
         with stores_through(lambda store: SteppingStore(store, steps)):
-            lake.branches.merge(branch)
+            act(lake)
         steps.take("acknowledged")
 
 

@@ -22,6 +22,7 @@ from tiltyard.lakes.lake_snapshot import LakeSnapshot
 from tiltyard.lakes.lake_transaction import LakeTransaction
 from tiltyard.options import RecoveryOptions, Storage
 from tiltyard.testing import ManualClock
+from tiltyard.verbs.changed_rows import Side
 from tiltyard.verbs.engine.access import TableAccess
 
 T = TypeVar("T")
@@ -265,6 +266,22 @@ def through(lake: Lake, wrap: Callable[[Records], R]) -> R:
     records = wrap(lake.catalog.records)
     lake.catalog.records = records
     return records
+
+
+def reads_of_rows(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The tables whose rows are read from now on to be compared, once for each time."""
+    read: list[str] = []
+
+    def noted(real: Any) -> Any:
+        def call(self: Side, *given: Any, **more: Any) -> Any:
+            read.append(self.access.uri)
+            return real(self, *given, **more)
+
+        return call
+
+    for name in ("read", "take"):
+        monkeypatch.setattr(Side, name, noted(getattr(Side, name)))
+    return read
 
 
 @contextmanager

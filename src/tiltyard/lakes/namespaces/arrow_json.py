@@ -12,17 +12,9 @@ from lance_namespace_urllib3_client.models.json_arrow_schema import JsonArrowSch
 
 from tiltyard.errors import InvalidInput
 
+_SAME_NAME: Final = (pa.null(), pa.bool_(), *map(pa.type_for_alias, (f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))))
 _PLAIN: Final[dict[str, pa.DataType]] = {
-    "null": pa.null(),
-    "bool": pa.bool_(),
-    "int8": pa.int8(),
-    "int16": pa.int16(),
-    "int32": pa.int32(),
-    "int64": pa.int64(),
-    "uint8": pa.uint8(),
-    "uint16": pa.uint16(),
-    "uint32": pa.uint32(),
-    "uint64": pa.uint64(),
+    **{str(kind): kind for kind in _SAME_NAME},
     "float16": pa.float16(),
     "float32": pa.float32(),
     "float64": pa.float64(),
