@@ -70,6 +70,15 @@ def test_writers_of_a_lake_wait_for_a_hot_table_and_not_for_their_own() -> None:
     assert own.requests["SQL"] >= 6 * own.commits, "a read, and a transaction of five statements"
 
 
+def test_a_long_line_before_a_hot_table_fails_nobody() -> None:
+    """With a wait of one minute and a line that is longer, everybody who left it would lose to those in it."""
+    slow = replace(EXACT, put=0.5, get=0.2)
+    run = LakeRun(HOT, 100, seed=1, conditions=slow)
+    outcome = run.run(100, 3600.0)
+    assert outcome.percentile(0.99) > 60.0
+    assert outcome.failed == 0
+
+
 def test_a_store_that_writes_over_versions_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(VirtualStore, "put_if_absent", VirtualStore.put)
     with pytest.raises(AssertionError, match="acknowledged commits are not there once"):

@@ -17,8 +17,9 @@ from tiltyard.interfaces import Clock
 
 HOT_FOR: Final = 10.0
 """Seconds for which a table is called hot after the last sign of somebody else."""
-LONGEST_WAIT: Final = 60.0
-"""Seconds after which a transaction goes on without a turn."""
+LONGEST_WAIT: Final = 600.0
+"""Seconds after which a transaction goes on without a turn. Nobody dead or stopped is waited for, so a long wait is a long line that moves:
+whoever gave up its place would lose races to those who have theirs."""
 _MOST: Final = 1024
 """Tables to remember."""
 
