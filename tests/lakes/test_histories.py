@@ -23,7 +23,7 @@ from tiltyard_proofs.histories import Anomaly, Define, History, Isolation, Listi
 
 PROCESSES = 4
 TRANSACTIONS = pick(200, 2500)
-OF_NAMES = pick(600, 2000)
+OF_NAMES = pick(400, 2000)
 SEED = 20_261
 
 

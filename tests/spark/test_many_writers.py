@@ -19,7 +19,7 @@ from tests.support.spark_killed import KilledSource
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-COMMITS = pick(3, 20)
+COMMITS = pick(2, 20)
 ROWS = 50
 
 

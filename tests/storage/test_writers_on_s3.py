@@ -20,7 +20,7 @@ from tests.support.servers import S3Server
 from tiltyard.storage.machine_queue import MachinePlace, MachineQueue
 
 OURS = 4
-KILLS = pick(4, 100)
+KILLS = pick(2, 100)
 EACH = 1_000_000
 """Numbers that one writer may use."""
 PATIENCE = 300.0

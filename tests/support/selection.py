@@ -16,12 +16,14 @@ import pytest
 from tests.support.proving import PROVING
 
 SHARES: Final = {
+    "tests/api/test_bench_cliffs.py::test_both_sides_do_the_same_and_the_table_is_put_back": 4,
     "tests/faults/test_fault_sweep.py::test_an_overloaded_store": 2,
     "tests/interop/test_arrow_types.py::test_pylance_reads_every_version_of_every_type": 4,
     "tests/interop/test_pylance_tables.py::test_we_append_and_overwrite_and_pylance_goes_on": 3,
     "tests/interop/test_reencode.py::test_pylance_opens_what_we_encoded_again": 2,
     "tests/interop/test_stale_handles.py::test_it_is_carried_over_what_does_not_touch_it": 2,
     "tests/interop/test_two_writers_one_key.py::test_we_come_second": 2,
+    "tests/spark/test_kills_write.py::test_a_worker_dies_during_a_batch_write": 2,
     "tests/verbs/test_indices.py::test_an_index_is_built_while_others_write": 2,
     "tests/verbs/test_indices.py::test_former_values_do_not_come_back": 2,
 }
