@@ -105,6 +105,51 @@ def test_diff(run: Run, told: Told, home: Path) -> None:
     assert run("lake", "diff", home, "main", "nope").code == 2
 
 
+def test_merge_and_its_kin(run: Run, told: Told, home: Path) -> None:
+    told("branch", "create", home, "side")
+    with ty.Lake.open(home) as lake:
+        lake.on_branch("side").table("a").append(numbers(50))
+        lake.on_branch("side").table("b").append(numbers(51))
+        lake.table("a").append(numbers(60))
+    first, second = (one["snapshot"] for one in reversed(told("log", home, "--branch", "side", "-n", "2")["snapshots"]))
+    assert told("rebase", home, "side", "--dry-run")["dry_run"] is True
+    done = told("rebase", home, "side", "--onto", "main", "-m", "news")
+    assert (done["source"], done["target"], [one["table"] for one in done["tables"]]) == ("main", "side", ["a"])
+    assert "side has all of main" in run("lake", "rebase", home, "side", width=200).out
+    assert told("cherry-pick", home, "side", str(second))["tables"][0]["table"] == "b"
+    assert "main has snapshot" in run("lake", "cherry-pick", home, "side", str(second), width=200).out
+    picked = told("log", home, "-n", "1")["snapshots"][0]["snapshot"]
+    text = run("lake", "revert", home, str(picked), "-m", "not yet", width=200).out
+    assert (f"with 1 table without snapshot {picked}" in text, "committed" in text) == (True, True)
+    assert told("merge", home, "side", "--dry-run")["up_to_date"] is False
+    with ty.Lake.open(home) as lake:
+        assert (ids(lake.table("a")), ids(lake.table("b"))) == ([1, 2, 60], [1, 2])
+        assert ids(lake.on_branch("side").table("a")) == [1, 2, 50, 60]
+    assert told("restore-snapshot", home, str(first), "--on", "side")["tables"][0]["how"] == "restored"
+    assert "side is as at snapshot" in run("lake", "restore-snapshot", home, str(first), "--on", "side", width=200).out
+    with ty.Lake.open(home) as lake:
+        assert (ids(lake.on_branch("side").table("a")), ids(lake.on_branch("side").table("b"))) == ([1, 2, 50], [1, 2])
+        lake.on_branch("side").table("a").delete("id = 1")
+        lake.table("a").delete("id = 1")
+    trial = run("lake", "rebase", home, "side", "--dry-run", width=200)
+    assert (trial.code, "conflict in a (rows)" in trial.out, "Nothing was changed." in trial.out) == (1, True, True)
+    assert run("lake", "rebase", home, "side", "--json").code == 3
+    assert told("rebase", home, "side", "--on-conflict", "a=ours")["up_to_date"] is False
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["rebase", "main"], ["rebase", "nope"], ["cherry-pick", "nope", "1"], ["cherry-pick", "main", "99"], ["revert", "99"],
+     ["restore-snapshot", "99"], ["restore-snapshot", "1", "--on", "nope"], ["revert", "1", "--on-conflict", "mine"]],
+)  # fmt: skip
+def test_merge_commands_that_make_no_sense(run: Run, home: Path, arguments: list[str]) -> None:
+    command, *rest = arguments
+    done = run("lake", command, home, *rest)
+    assert (done.code, done.out, "Traceback" in done.err) == (2, "", False)
+    asked = run("lake", command, home, *rest, "--json")
+    assert json.loads(asked.out)["kind"] in ("not-found", "invalid-input", "usage")
+
+
 def test_branches(run: Run, told: Told, home: Path) -> None:
     assert told("branch", "create", home, "side")["branch"]["snapshot"] == 3
     with ty.Lake.open(home) as lake:

@@ -1,4 +1,4 @@
-"""Cherry-pick, revert and restore: what one snapshot changed, its opposite, and all tables as they were, each in one commit."""
+"""Rebase, cherry-pick, revert and restore: the target's changes, one snapshot's, their opposite, and all tables as they were."""
 
 from __future__ import annotations
 
@@ -84,6 +84,76 @@ def test_all_tables_get_the_content_of_a_snapshot(lake: Lake, key: list[str] | N
     assert lake.branches.restore(then).up_to_date
     lake.table("t").append(table_of({200: "on"}))
     assert rows(lake) == {**TEN, 200: "on"}
+    sound(lake)
+
+
+@pytest.mark.parametrize(("key", "stable"), TABLES)
+def test_a_branch_is_rebased_and_comes_home(lake: Lake, key: list[str] | None, stable: bool) -> None:
+    """Twice: the second time the target has the branch in it as well."""
+    main, side = shop(lake, key, stable)
+    expected, new = dict(TEN), {}
+    for turn in range(2):
+        new = {100 + turn: "side", turn: f"side {turn}"}
+        side.append(table_of({100 + turn: "side"}))
+        side.update({"v": f"'side {turn}'"}, where=f"id = {turn}", mode="rows")
+        main.append(table_of({200 + turn: "main"}))
+        main.delete(f"id = {9 - turn}")
+        lake.create_table(f"new{turn}", numbers(turn))
+        before = lake.snapshot().id
+        trial = lake.branches.rebase("side", dry_run=True)
+        assert (trial.source, trial.target, trial.conflicts) == ("main", "side", ())
+        done = lake.branches.rebase("side")
+        del expected[9 - turn]
+        expected[200 + turn] = "main"
+        assert rows(lake) == expected, "the target stays as it is"
+        assert (rows(lake, branch="side"), lake.snapshot().id) == ({**expected, **new}, before)
+        assert f"new{turn}" in lake.on_branch("side").tables()
+        step = lake.on_branch("side").history()[0]
+        assert (step.id, step.message) == (done.snapshot, "rebase onto main")
+        assert step.properties["rebased-onto"].startswith(f"main@{before} ")
+        assert [(table.table, table.added + table.changed > 0) for table in lake.diff("main", "side").tables] == [("t", True)]
+        again = lake.branches.rebase("side")
+        assert (again.up_to_date, again.snapshot) == (True, done.snapshot)
+        lake.branches.merge("side")
+        expected |= new
+        assert rows(lake) == expected
+    sound(lake)
+
+
+def test_a_rebase_conflicts_as_a_merge_does(lake: Lake) -> None:
+    main, side = shop(lake, ["id"])
+    side.update({"v": "'side'"}, where="id in (3, 4)", mode="rows")
+    main.update({"v": "'main'"}, where="id in (3, 4)", mode="rows")
+    with pytest.raises(MergeConflict, match="'side' cannot be rebased onto 'main'") as caught:
+        lake.branches.rebase("side")
+    row = caught.value.conflicts[0].sample[0]
+    assert (row.ours, row.theirs) == ({"id": 4, "v": "side"}, {"id": 4, "v": "main"}) or row.key == {"id": 3}
+    found = lake.branches.rebase("side", dry_run=True)
+    settled = found.resolve("t", "theirs", keys=[3])
+    lake.branches.rebase("side", on_conflict=found.resolve("t", "ours", keys=[4], so_far=settled))
+    assert rows(lake, branch="side") == {**TEN, 3: "main", 4: "side"}
+    assert rows(lake) == {**TEN, 3: "main", 4: "main"}
+    lake.branches.merge("side")
+    assert rows(lake) == {**TEN, 3: "main", 4: "side"}
+
+
+def test_a_branch_of_a_branch_is_rebased_onto_it_or_another(lake: Lake) -> None:
+    main, side = shop(lake)
+    side.append(table_of({100: "side"}))
+    lake.on_branch("side").branches.create("deep")
+    lake.on_branch("deep").table("t").append(table_of({300: "deep"}))
+    side.append(table_of({101: "side"}))
+    main.append(table_of({200: "main"}))
+    assert lake.branches.rebase("deep").source == "side"
+    assert rows(lake, branch="deep") == {**TEN, 100: "side", 101: "side", 300: "deep"}
+    lake.branches.rebase("deep", onto="main")
+    assert rows(lake, branch="deep") == {**TEN, 100: "side", 101: "side", 200: "main", 300: "deep"}
+    for branch, onto in (("main", "side"), ("main", None), ("side", "side")):
+        with pytest.raises(InvalidInput):
+            lake.branches.rebase(branch, onto)
+    for branch, onto in (("nope", None), ("side", "nope")):
+        with pytest.raises(NotFound):
+            lake.branches.rebase(branch, onto)
     sound(lake)
 
 

@@ -70,33 +70,101 @@ def _shown(row: dict[str, Any] | None) -> str:
     return "" if row is None else ", ".join(f"{name}={value!r}" for name, value in row.items())[:200]
 
 
+OnConflict = Annotated[
+    list[str] | None,
+    typer.Option("--on-conflict", metavar="WHO", help="ours or theirs; or TABLE=ours, TABLE=theirs, as often as needed."),
+]
+Message = Annotated[str | None, typer.Option("--message", "-m", help="A sentence for the history.")]
+Into = Annotated[str, typer.Option("--into", metavar="BRANCH", help="The branch that changes.")]
+Number = Annotated[int, typer.Argument(metavar="SNAPSHOT", help="A snapshot's number; see `tiltyard lake log`.")]
+On = Annotated[str, typer.Option("--on", metavar="BRANCH", help="The branch of the snapshot, which changes.")]
+
+
 @lake_command(app)
 def merge(
     session: LakeSession,
     source: Annotated[str, typer.Argument(metavar="BRANCH", help="The branch to merge.")],
-    into: Annotated[str, typer.Option("--into", metavar="BRANCH", help="The branch that changes.")] = "main",
-    on_conflict: Annotated[
-        list[str] | None,
-        typer.Option("--on-conflict", metavar="WHO", help="ours or theirs; or TABLE=ours, TABLE=theirs, as often as needed."),
-    ] = None,
-    message: Annotated[str | None, typer.Option("--message", "-m", help="A sentence for the history.")] = None,
+    into: Into = "main",
+    on_conflict: OnConflict = None,
+    message: Message = None,
     dry_run: DryRun = False,
 ) -> None:
     """Merge a branch into another, in one commit. Exit code 1: a dry run found conflicts."""
     with session.opened() as lake:
         done = lake.branches.merge(source, into, on_conflict=_answers(on_conflict or []), message=message, dry_run=dry_run)
+    _tell(session, done, f"{into} has all of {source}", f"of {source}")
+
+
+@lake_command(app)
+def rebase(
+    session: LakeSession,
+    behind: Annotated[str, typer.Argument(metavar="BRANCH", help="The branch to bring up to date.")],
+    onto: Annotated[str | None, typer.Option("--onto", metavar="BRANCH", help="Its target; the one it was made from by default.")] = None,
+    on_conflict: OnConflict = None,
+    message: Message = None,
+    dry_run: DryRun = False,
+) -> None:
+    """Bring a branch up to date with its target, in one commit. ours is the branch. Exit code 1: a dry run found conflicts."""
+    with session.opened() as lake:
+        done = lake.branches.rebase(behind, onto, on_conflict=_answers(on_conflict or []), message=message, dry_run=dry_run)
+    _tell(session, done, f"{behind} has all of {done.source}", f"of {done.source}")
+
+
+@lake_command(app, "cherry-pick")
+def cherry_pick(
+    session: LakeSession,
+    source: Annotated[str, typer.Argument(metavar="BRANCH", help="The branch of the snapshot.")],
+    snapshot: Number,
+    into: Into = "main",
+    on_conflict: OnConflict = None,
+    message: Message = None,
+    dry_run: DryRun = False,
+) -> None:
+    """Bring what one snapshot of a branch changed to another, in one commit. Exit code 1: a dry run found conflicts."""
+    with session.opened() as lake:
+        done = lake.branches.cherry_pick(
+            source, snapshot, into, on_conflict=_answers(on_conflict or []), message=message, dry_run=dry_run
+        )  # fmt: skip
+    _tell(session, done, f"{into} has snapshot {snapshot} of {source}", f"of snapshot {snapshot} of {source}")
+
+
+@lake_command(app)
+def revert(
+    session: LakeSession,
+    snapshot: Number,
+    on: On = "main",
+    on_conflict: OnConflict = None,
+    message: Message = None,
+    dry_run: DryRun = False,
+) -> None:
+    """Take back what one snapshot changed, in one commit; what was done since stays. Exit code 1: a dry run found conflicts."""
+    with session.opened() as lake:
+        done = lake.branches.revert(snapshot, on, on_conflict=_answers(on_conflict or []), message=message, dry_run=dry_run)
+    _tell(session, done, f"nothing of snapshot {snapshot} is left to take back", f"without snapshot {snapshot}")
+
+
+@lake_command(app, "restore-snapshot")
+def restore_snapshot(session: LakeSession, snapshot: Number, on: On = "main", message: Message = None, dry_run: DryRun = False) -> None:
+    """Give all tables the content of a snapshot, in one commit; the history stays. (`lake restore` is about a lost catalog.)"""
+    with session.opened() as lake:
+        done = lake.branches.restore(snapshot, on, message=message, dry_run=dry_run)
+    _tell(session, done, f"{on} is as at snapshot {snapshot}", f"as at snapshot {snapshot}")
+
+
+def _tell(session: LakeSession, done: ty.merges.MergeResult, nothing: str, which: str) -> None:
+    """What a merge and its kin came to: that there was nothing to do, or which tables came."""
     grid = Grid(("table", "how", "added", "removed", "left out"), [_merged(table) for table in done.tables], frozenset({2, 3}))
     notes = [f"conflict in {conflict.table} ({conflict.kind}): {conflict.detail}" for conflict in done.conflicts]
     if done.up_to_date:
-        session.told(done.to_dict(), "up to date", f"{into} has all of {source}")
+        session.told(done.to_dict(), "up to date", nothing)
         return
-    if dry_run:
-        word, line = "conflicts" if done.conflicts else "dry run", f"{count(len(done.tables), 'table')} of {into} would change"
+    if done.dry_run:
+        word, line = "conflicts" if done.conflicts else "dry run", f"{count(len(done.tables), 'table')} of {done.target} would change"
         session.told(done.to_dict(), word, line, grid=grid, notes=[*notes, "Nothing was changed."], warning=bool(done.conflicts))
         if done.conflicts:
             raise typer.Exit(PROBLEMS)
         return
-    line = f"snapshot {done.snapshot} of {into}, with {count(len(done.tables), 'table')} of {source}"
+    line = f"snapshot {done.snapshot} of {done.target}, with {count(len(done.tables), 'table')} {which}"
     session.told(done.to_dict(), "committed", line, [("transaction", done.transaction_id)], grid=grid)
 
 

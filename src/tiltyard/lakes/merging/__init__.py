@@ -3,7 +3,7 @@
     ``table_state``     one table at a snapshot; how two states differ by the files they share
     ``row_identity``    what makes a row the same row in two states: key, stable row id, or nothing
     ``lake_diff``       ``Lake.diff``: tables, columns, settings and rows that differ
-    ``merge_verbs``     merge, cherry-pick, revert and restore as members of ``lake.branches``
+    ``merge_verbs``     merge, rebase, cherry-pick, revert and restore as members of ``lake.branches``
     ``merge_branches``  what they have in common: finds the common ancestor, plans, and commits in one transaction
     ``branch_plan``     what is done to each table
     ``schema_merge``    three-way comparison of columns and settings

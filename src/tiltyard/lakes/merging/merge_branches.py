@@ -38,7 +38,13 @@ if TYPE_CHECKING:
 
 TRIES: Final = 16
 """How often others may commit to the target while a merge is planned and written."""
-PROPERTIES: Final = {"merge": "merged-from", "cherry-pick": "picked-from", "revert": "reverts", "restore": "restored-from"}
+PROPERTIES: Final = {
+    "merge": "merged-from",
+    "rebase": "rebased-onto",
+    "cherry-pick": "picked-from",
+    "revert": "reverts",
+    "restore": "restored-from",
+}
 """The property of the snapshot that names the other parent: branch, snapshot and line."""
 
 
@@ -52,7 +58,8 @@ class MergeRequest:
         message: for the history.
         isolation: of the transaction on the target.
         dry_run: whether nothing is to be changed.
-        kind: what of the branch: all of it, what one snapshot did, the opposite of that, or everything as a snapshot has it.
+        kind: what of the branch: all of it (a merge or, seen from the target, a rebase), what one snapshot did, the opposite of that, or
+            everything as a snapshot has it.
         snapshot: which one.
     """
 
@@ -62,8 +69,13 @@ class MergeRequest:
     message: str | None = None
     isolation: Isolation = "snapshot"
     dry_run: bool = False
-    kind: Literal["merge", "cherry-pick", "revert", "restore"] = "merge"
+    kind: Literal["merge", "rebase", "cherry-pick", "revert", "restore"] = "merge"
     snapshot: int = 0
+
+    @property
+    def whole(self) -> bool:
+        """Whether all of the branch comes, which is then noted as merged."""
+        return self.kind in ("merge", "rebase")
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +104,7 @@ def merge(lake: Lake, request: MergeRequest) -> MergeResult:
 
 
 def _merge(lake: Lake, request: MergeRequest) -> MergeResult:
-    if request.kind == "merge" and request.source == request.target:
+    if request.whole and request.source == request.target:
         there = lake.catalog.cut(request.source)
         return MergeResult(
             request.source, there.snapshot, request.target, request.source, there.snapshot, there.snapshot, up_to_date=True,
@@ -100,7 +112,7 @@ def _merge(lake: Lake, request: MergeRequest) -> MergeResult:
         )  # fmt: skip
     for branch in {request.source: None, request.target: None}:
         adopt_foreign(lake, branch)
-    ground = _ground(lake, request) if request.kind == "merge" else _picked_ground(lake, request)
+    ground = _ground(lake, request) if request.whole else _picked_ground(lake, request)
     cuts = ground.cuts
     done = partial(
         MergeResult, request.source, cuts.theirs.snapshot, request.target, cuts.base.branch, cuts.base.snapshot, dry_run=request.dry_run
@@ -110,7 +122,7 @@ def _merge(lake: Lake, request: MergeRequest) -> MergeResult:
     for head in cuts.theirs.tables.values():
         finish_before(lake, cuts.theirs, head, request.source)
     plan = plan_merge(lake, cuts, request.settle, restoring=request.kind == "restore")
-    if not plan and not plan.conflicts.found and request.kind != "merge":
+    if not plan and not plan.conflicts.found and not request.whole:
         return done(cuts.ours.snapshot, up_to_date=True)
     conflicts = tuple(_told(lake, cuts, plan))
     if request.dry_run:
@@ -195,13 +207,13 @@ def _picked_ground(lake: Lake, request: MergeRequest) -> _Ground:
 
 def _commit(on_target: Lake, request: MergeRequest, ground: _Ground, plan: BranchPlan, done: partial[MergeResult]) -> MergeResult:
     cuts = ground.cuts
-    whole = request.kind == "merge"
+    whole = request.whole
     pick = None if whole else _pick(request, cuts.theirs.line)
     step = MergeStep(request.source, cuts.theirs.line, cuts.theirs.snapshot, cuts.ours.line, ground.seen, ground.floor, pick)
     number = cuts.theirs.snapshot if whole else request.snapshot
     tx = on_target.transaction(
         isolation=request.isolation,
-        message=request.message or (f"merge branch {request.source}" if whole else f"{request.kind} {request.source}@{number}"),
+        message=request.message or _message(request, number),
         properties={PROPERTIES[request.kind]: f"{request.source}@{number} {cuts.theirs.line}"},
     )
     tx.publish_through(partial(publish_merge, on_target.catalog, step))
@@ -214,6 +226,12 @@ def _commit(on_target: Lake, request: MergeRequest, ground: _Ground, plan: Branc
         tx.rearrange(plan.renamed, plan.dropped, taken_in)
     assert tx.result is not None
     return done(tx.result.snapshot, tx.result.transaction_id, tuple(sorted(tables, key=lambda table: table.table)))
+
+
+def _message(request: MergeRequest, number: int) -> str:
+    if request.kind == "rebase":
+        return f"rebase onto {request.source}"
+    return f"merge branch {request.source}" if request.whole else f"{request.kind} {request.source}@{number}"
 
 
 def _moved(request: MergeRequest, before: Cut, now: Cut) -> ExpectedVersionMismatch:
@@ -294,16 +312,18 @@ def _told(lake: Lake, cuts: MergeCuts, plan: BranchPlan) -> Iterator[TableConfli
 
 
 def _what(request: MergeRequest) -> str:
-    if request.kind == "merge":
-        return f"{request.source!r} cannot be merged"
-    return f"{request.kind} of {request.source}@{request.snapshot} cannot be brought"
+    if request.kind == "rebase":
+        return f"{request.target!r} cannot be rebased onto {request.source!r}"
+    if request.whole:
+        return f"{request.source!r} cannot be merged into {request.target!r}"
+    return f"{request.kind} of {request.source}@{request.snapshot} cannot be brought into {request.target!r}"
 
 
 def _refused(request: MergeRequest, conflicts: tuple[TableConflict, ...]) -> MergeConflict:
     first = conflicts[0]
     more = f" (and {len(conflicts) - 1} more)" if len(conflicts) > 1 else ""
     return MergeConflict(
-        f"{_what(request)} into {request.target!r}: {first.table}: {first.detail}{more}.",
+        f"{_what(request)}: {first.table}: {first.detail}{more}.",
         conflicts=conflicts,
         operation="merge",
     )

@@ -17,7 +17,7 @@ Picked = Literal["cherry-pick", "revert", "restore"]
 
 
 class MergeVerbs:
-    """Merge, cherry-pick, revert and restore, each one commit over all tables."""
+    """Merge, rebase, cherry-pick, revert and restore, each one commit over all tables."""
 
     def __init__(self, lake: Lake) -> None:
         self._lake = lake
@@ -56,6 +56,42 @@ class MergeVerbs:
         for name in (source, into):
             _check_branch(self._lake, name)
         return merge(self._lake, MergeRequest(source, into, settlement_of(on_conflict), message, isolation, dry_run))
+
+    def rebase(
+        self,
+        branch: str,
+        onto: str | None = None,
+        *,
+        on_conflict: OnConflict = "fail",
+        message: str | None = None,
+        dry_run: bool = False,
+    ) -> MergeResult:
+        """Brings a branch up to date with its target, in one commit; its own changes stay, and so does its history.
+
+        The branch then has all that the target has, and what differs between the two is the branch's work alone: ``lake.diff(onto,
+        branch)`` shows it, and a merge of the branch brings it home. The target stays as it is.
+
+        Args:
+            branch: the branch that changes.
+            onto: the branch whose changes it gets; the one it was made from by default.
+            on_conflict: as for ``merge``: ``"ours"`` is what the branch has, ``"theirs"`` what ``onto`` has.
+            message: for the history.
+            dry_run: whether to report only what would be done, with all conflicts.
+
+        Raises:
+            MergeConflict: both changed the same things, or it cannot be told whether they did. Nothing was committed.
+            NotFound: there is no such branch.
+            InvalidInput: it is main or ``onto`` itself, or the two have no common ancestor that is still there.
+        """
+        _check_branch(self._lake, branch)
+        if branch in (MAIN, onto):
+            what = "onto itself" if branch == onto else "since it was made from no other"
+            raise InvalidInput(
+                f"{branch!r} cannot be rebased {what}.", argument="branch", advice="lake.branches.merge brings branches to it."
+            )
+        target = self._lake.branches[branch].origin if onto is None else onto
+        _check_branch(self._lake, target)
+        return merge(self._lake, MergeRequest(target, branch, settlement_of(on_conflict), message, dry_run=dry_run, kind="rebase"))
 
     def cherry_pick(
         self,
