@@ -1,7 +1,8 @@
-"""Values of comparing and merging branches of a lake: what differs, what conflicts, how conflicts are settled, what a merge did."""
+"""Values of comparing, merging and protecting branches of a lake."""
 
 from __future__ import annotations
 
+from tiltyard.catalog.protection import BranchCheck, BranchProtection
 from tiltyard.lakes.merging.lake_diff import LakeDiff, LakeRef, RowDifference, RowPage, TableDifference
 from tiltyard.lakes.merging.merge_values import (
     ConflictingRow,
@@ -14,6 +15,8 @@ from tiltyard.lakes.merging.merge_values import (
 )
 
 __all__ = [
+    "BranchCheck",
+    "BranchProtection",
     "ConflictingRow",
     "ConflictingStep",
     "LakeDiff",

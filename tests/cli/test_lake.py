@@ -150,6 +150,26 @@ def test_merge_commands_that_make_no_sense(run: Run, home: Path, arguments: list
     assert json.loads(asked.out)["kind"] in ("not-found", "invalid-input", "usage")
 
 
+def test_protected_branches(run: Run, told: Told, home: Path) -> None:
+    told("branch", "create", home, "side")
+    rule = told("branch", "protect", home, "main", "--writer", "ada", "--writer", "bob", "--check", "rows", "--author", "ada")
+    assert (rule["writers"], rule["checks"]) == (["ada", "bob"], ["rows"])
+    with ty.Lake.open(home, author="ada") as lake:
+        lake.on_branch("side").table("a").append(numbers(50))
+    refused = run("lake", "merge", home, "side")
+    assert (refused.code, "[protected-branch]" in refused.err, "may not write" in refused.err) == (2, True, True)
+    assert run("lake", "branch", "unprotect", home, "main", "--author", "eve").code == 2
+    assert told("branch", "check", home, "side")["checks"] == []
+    done = told("branch", "check", home, "side", "rows", "--failed", "--detail", "3 bad", "--author", "bob")
+    assert [(one["name"], one["passed"], one["detail"], one["author"]) for one in done["checks"]] == [("rows", False, "3 bad", "bob")]
+    assert "failed" in run("lake", "branch", "check", home, "side", width=200).out
+    assert run("lake", "branch", "check", home, "side", "rows").code == 2
+    listed = run("lake", "branch", "list", home, width=200).out
+    assert "main is protected: writers ada, bob; checks rows" in listed
+    assert told("branch", "list", home)["protected"]["main"]["checks"] == ["rows"]
+    assert told("branch", "unprotect", home, "main", "--author", "ada")["protected"] is False
+
+
 def test_branches(run: Run, told: Told, home: Path) -> None:
     assert told("branch", "create", home, "side")["branch"]["snapshot"] == 3
     with ty.Lake.open(home) as lake:

@@ -45,6 +45,8 @@ ON_EVERY_CATALOG = {
     "test_ownership.test_of_two_that_register_a_directory_at_once_one_does",
     "test_ownership.test_one_lake_that_is_made_by_several_at_once_is_one_lake",
     "test_ownership.test_records_of_committed_transactions_expire",
+    "test_protection.test_a_branch_with_checks_changes_by_merges_of_what_passed",
+    "test_protection.test_only_writers_get_into_a_protected_branch",
     "test_serializable.test_write_skew_is_refused_when_both_commit_at_once",
     "test_transactions.test_a_transaction_that_is_not_committed_leaves_nothing_behind",
     "test_transactions.test_nothing_of_several_tables_is_seen_before_and_all_of_it_after",

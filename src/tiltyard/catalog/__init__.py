@@ -20,6 +20,7 @@ Lake
     ``read_set``           where a transaction stands and what it read, for serializable isolation
     ``snapshot_index``     snapshots of the past
     ``line_identity``      ids of branches whose names are reused
+    ``protection``         who may write to a branch, and what must be checked before a merge
     ``forwarding``         fast-forward of a branch, in one step
     ``merge_records``      which lines were merged into which, and the step that commits a merge
     ``expiry``             outcomes and idempotency keys that expire

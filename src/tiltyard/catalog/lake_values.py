@@ -155,6 +155,11 @@ class Change:
         return self.steps[-1].version if self.steps else self.base
 
     @property
+    def changes_names(self) -> bool:
+        """Whether the list of all names is another one afterwards."""
+        return bool(self.kind in ("create", "register", "drop", "rename") or self.former)
+
+    @property
     def operations(self) -> tuple[str, ...]:
         return tuple(step.operation for step in self.steps)
 
@@ -225,6 +230,7 @@ class Publication:
         line: id of the line of history it was built on; empty where that is not compared.
         absent: names that no table may have got.
         names: the snapshot that must still be the last one to have changed a name; None where that does not matter.
+        noted: whether it only notes what the tables' files say has happened, so that no rule about who may write concerns it.
     """
 
     transaction: str
@@ -240,6 +246,7 @@ class Publication:
     line: str = ""
     absent: tuple[str, ...] = ()
     names: int | None = None
+    noted: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from typing import Any, Final
 from tiltyard.catalog.catalog import Catalog
 from tiltyard.catalog.lake_values import MAIN, Publication
 from tiltyard.catalog.line_identity import is_line, line_in, moved_line
+from tiltyard.catalog.protection import checks_key, passed_at
 from tiltyard.catalog.publishing import Published, StaleError, decide, locks
 from tiltyard.catalog.records import Body, Found, Records, Writes
 from tiltyard.catalog.snapshot_index import floor_key
@@ -111,14 +112,18 @@ def publish_merge(catalog: Catalog, step: MergeStep, publication: Publication) -
     Raises:
         StaleError: tables of the target are not where the publication expects them, the branch is another line by now, or somebody
             merged it meanwhile.
+        ProtectedBranch: the target is protected, and the branch has not passed what it asks for.
     """
     exclusive, shared = locks(publication)
     key, begin = merged_key(step.target_line), BRANCHES + step.source
-    beside = list(dict.fromkeys([tip_key(step.source), floor_key(step.source), *([] if step.source == MAIN else [begin])]))
+    beside = list(
+        dict.fromkeys([tip_key(step.source), floor_key(step.source), checks_key(step.line), *([] if step.source == MAIN else [begin])])
+    )
     now = catalog.runtime.clock.now()
 
     def decided(found: Found) -> Writes[Published]:
-        published = decide(publication, found, now)
+        passed = passed_at(found, step.line, step.snapshot) if step.pick is None else frozenset()
+        published = decide(publication, found, now, passed)
         if published.result.replayed:
             return published
         tip = found.get(tip_key(step.source))

@@ -5,16 +5,18 @@ Either all of it is stored, the heads, the snapshot and the transaction's own re
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
 from tiltyard.catalog.lake_values import Change, Moved, Publication, Snapshot, TableHead
 from tiltyard.catalog.line_identity import differs, is_line, moved_line
+from tiltyard.catalog.protection import guard
 from tiltyard.catalog.records import Body, Found, Writes
 from tiltyard.catalog.value_codec import (
     BEFORE,
+    PROTECTED,
     TABLE_COUNT,
     gone_key,
     head_from_body,
@@ -87,14 +89,15 @@ def locks(publication: Publication) -> tuple[list[str], list[str]]:
     return exclusive, [*shared, *(gone_key(change.location) for change in publication.changes if change.location)]
 
 
-def decide(publication: Publication, found: Found, now: datetime) -> Writes[Published]:
-    """What to write for a publication, given all it locked.
+def decide(publication: Publication, found: Found, now: datetime, passed: Collection[str] = ()) -> Writes[Published]:
+    """What to write for a publication, given all it locked, and the names of the checks that it has passed.
 
     Raises:
         StaleError: tables are not where it expects them.
         AbortedError: it was given up meanwhile.
         ExpiredError: it was begun before snapshots whose transactions nobody remembers any more.
         NotFound: the branch is gone.
+        ProtectedBranch: the rule of the branch does not allow it.
     """
     before = _decided_before(publication, found)
     if before is not None:
@@ -106,6 +109,8 @@ def decide(publication: Publication, found: Found, now: datetime) -> Writes[Publ
         raise NotFound(f"There is no branch {publication.branch!r} in the lake.", name=publication.branch)
     if not is_line(found, publication.branch, publication.line):
         raise StaleError([moved_line(publication.branch, publication.base, tip)])
+    if PROTECTED in tip:
+        guard(publication, tip, passed)
     if publication.base < int(tip.get("expired", 0)) and not _tells_by_itself(publication):
         raise ExpiredError
     # What was read comes first: whoever rests on it is to look again, even where a write could not be carried over.
@@ -127,12 +132,10 @@ def decide(publication: Publication, found: Found, now: datetime) -> Writes[Publ
         line=line,
     )
     at, names = snapshot.at.isoformat(), _names_after(publication, tip, snapshot.id)
-    done: dict[str, Any] = {"state": COMMITTED, "snapshot": snapshot.id, "branch": publication.branch, "line": line, "at": at}
-    if publication.key is not None:
-        done["key"] = publication.key
+    key = {} if publication.key is None else {"key": publication.key}
+    done = {"state": COMMITTED, "snapshot": snapshot.id, "branch": publication.branch, "line": line, "at": at, **key}
     replaced: dict[str, Body] = {}
-    tables = _tables_after(publication, tip)
-    counted = {} if tables is None else {TABLE_COUNT: tables}
+    counted = {} if (tables := _tables_after(publication, tip)) is None else {TABLE_COUNT: tables}
     put: dict[str, Any] = {
         tip_key(publication.branch): {**tip, "snapshot": snapshot.id, "at": at, "line": line, "names": names, **counted},
         transaction_key(publication.transaction): done,
@@ -221,13 +224,8 @@ def _moved_names(publication: Publication, found: Found, tip: Body) -> Iterable[
         yield Moved("", "", "name", publication.names, names_of(tip))
 
 
-def changes_names(change: Change) -> bool:
-    """Whether the list of all names is another one after a change."""
-    return bool(change.kind in ("create", "register", "drop", "rename") or change.former)
-
-
 def _names_after(publication: Publication, tip: Body, snapshot: int) -> int:
-    return snapshot if any(map(changes_names, publication.changes)) else names_of(tip)
+    return snapshot if any(change.changes_names for change in publication.changes) else names_of(tip)
 
 
 def _tables_after(publication: Publication, tip: Body) -> int | None:

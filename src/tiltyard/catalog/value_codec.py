@@ -28,6 +28,8 @@ EXPIRED: Final = "expired/"
 
 TABLE_COUNT: Final = "tables"
 """In the record of a tip: how many tables there are. Missing in records of earlier releases."""
+PROTECTED: Final = "protected"
+"""In the record of a tip: the rule of the branch, see ``catalog/protection.py``. Missing where there is none."""
 BEFORE: Final = "before"
 """In the record of a snapshot: the heads that it replaced, by table. Missing in records of earlier releases, and of repaired ones."""
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import asdict
+from typing import Annotated, Any
 
 import typer
 
+import tiltyard as ty
 from tiltyard.cli.lake_commands import At, LakeSession, Name, clock_time, lake_command, when
 from tiltyard.cli.messages import Grid, count
 from tiltyard.cli.option_types import DryRun
+
+Author = Annotated[str | None, typer.Option("--author", metavar="NAME", help="Who does it; user and machine by default.")]
 
 tags = typer.Typer(name="tag", help="Tags: names for snapshots of the whole lake, which cleanup keeps.", no_args_is_help=True)
 branches = typer.Typer(name="branch", help="Branches: lines of history over all tables.", no_args_is_help=True)
@@ -56,10 +60,19 @@ def list_branches(session: LakeSession) -> None:
     """All branches but main, and where they began."""
     with session.opened() as lake:
         found = lake.branches.list()
+        rules = {name: lake.branches.protection(name) for name in ("main", *(branch.name for branch in found))}
     rows = [(branch.name, branch.origin, str(branch.snapshot), clock_time(branch.created)) for branch in found]
-    notes = () if found else (f"{session.shown_uri} has no branches but main.",)
+    notes = [] if found else [f"{session.shown_uri} has no branches but main."]
+    notes += [f"{name} is protected: {_rule(rule)}" for name, rule in rules.items() if rule is not None]
     grid = Grid(("branch", "from", "snapshot", "made (UTC)"), rows, frozenset({2}))
-    session.told({"branches": [_branch(branch) for branch in found]}, grid=grid, notes=notes)
+    protected = {name: asdict(rule) for name, rule in rules.items() if rule is not None}
+    session.told({"branches": [_branch(branch) for branch in found], "protected": protected}, grid=grid, notes=notes)
+
+
+def _rule(rule: ty.merges.BranchProtection) -> str:
+    who = "" if rule.writers is None else f"writers {', '.join(rule.writers)}"
+    what = f"checks {', '.join(rule.checks)}" if rule.checks else ""
+    return "; ".join(part for part in (who, what) if part)
 
 
 @lake_command(branches, "create", branched=True)
@@ -96,6 +109,54 @@ def fast_forward(session: LakeSession, name: Name) -> None:
     }
     line = f"snapshot {done.snapshot} of main, with {count(len(done.tables), 'table')} of branch {name}"
     session.told(document, "committed", line, [("transaction", done.transaction_id)])
+
+
+@lake_command(branches, "protect")
+def protect(
+    session: LakeSession,
+    name: Name,
+    writer: Annotated[list[str] | None, typer.Option("--writer", metavar="AUTHOR", help="Who may commit to it; repeat.")] = None,
+    check: Annotated[
+        list[str] | None, typer.Option("--check", metavar="NAME", help="What a branch must have passed before it is merged; repeat.")
+    ] = None,
+    author: Author = None,
+) -> None:
+    """Protect a branch, or change its rule: who may write, and what must be checked before a merge."""
+    with session.opened() as lake:
+        rule = (lake if author is None else lake.signed(author)).branches.protect(name, writers=writer or None, checks=check or [])
+    session.told({"protected": True, "branch": name, **asdict(rule)}, "protected", f"branch {name}: {_rule(rule)}")
+
+
+@lake_command(branches, "unprotect")
+def unprotect(session: LakeSession, name: Name, author: Author = None) -> None:
+    """End the rule of a branch."""
+    with session.opened() as lake:
+        (lake if author is None else lake.signed(author)).branches.unprotect(name)
+    session.told({"protected": False, "branch": name}, "unprotected", f"branch {name}")
+
+
+@lake_command(branches, "check")
+def report_check(
+    session: LakeSession,
+    name: Name,
+    check: Annotated[str | None, typer.Argument(metavar="CHECK", help="What was checked; without it, all results are shown.")] = None,
+    passed: Annotated[bool | None, typer.Option("--passed/--failed", help="What it came to.")] = None,
+    snapshot: Annotated[int | None, typer.Option("--snapshot", help="Which snapshot was looked at; the latest by default.")] = None,
+    detail: Annotated[str, typer.Option("--detail", help="A sentence.")] = "",
+    author: Author = None,
+) -> None:
+    """Note what a check of a branch came to, or show what is noted. It counts for that snapshot alresult."""
+    if (check is None) != (passed is None):
+        raise ty.InvalidInput("A check has a name, and passed or failed.", argument="check")
+    with session.opened() as lake:
+        if check is not None and passed is not None:
+            signed = lake if author is None else lake.signed(author)
+            signed.branches.report_check(name, check, passed, snapshot=snapshot, detail=detail)
+        found = lake.branches.checks(name)
+    rows = [(result.name, "passed" if result.passed else "failed", str(result.snapshot), result.author, result.detail) for result in found]
+    document = {"branch": name, "checks": [{**asdict(result), "at": result.at.isoformat()} for result in found]}
+    grid = Grid(("check", "result", "snapshot", "author", "detail"), rows, frozenset({2}))
+    session.told(document, grid=grid, notes=() if rows else (f"No check of {name} was reported.",))
 
 
 def _branch(branch: Any) -> dict[str, Any]:

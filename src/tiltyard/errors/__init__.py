@@ -14,6 +14,7 @@
     +-- UnsupportedFeature           the table needs a newer release; upgrade
     +-- UnsafeStore                  the store overwrites existing objects; use a lock, or another store
     +-- OwnershipError               open the lake that owns it, or rebuild its catalog
+    +-- ProtectedBranch              work on another branch, and have it checked and merged
     +-- NotFound                     (also LookupError) no such table, version, tag or object
     +-- AlreadyExists                the name is taken
     +-- AlreadyCommitted             nothing to do: this idempotency key was committed before
@@ -47,6 +48,7 @@ from tiltyard.errors.general_errors import (
     InvalidInput,
     NotFound,
     OwnershipError,
+    ProtectedBranch,
     StorageError,
     TiltyardError,
     UnsafeStore,
@@ -72,6 +74,7 @@ __all__ = [
     "NotFound",
     "OutcomeUnknown",
     "OwnershipError",
+    "ProtectedBranch",
     "RetryableConflict",
     "StorageError",
     "TiltyardError",

@@ -162,6 +162,29 @@ class OwnershipError(TiltyardError):
         self.catalog = catalog
 
 
+class ProtectedBranch(TiltyardError):
+    """The rule of a protected branch does not allow a commit to it. Nothing was committed.
+
+    Attributes:
+        branch: which one.
+        author: who wanted to commit.
+        writers: who may; empty for everybody.
+        checks: what had to be passed first; empty if that is not why.
+    """
+
+    kind = "protected-branch"
+
+    def __init__(
+        self, what: str, *, branch: str = "", author: str = "", writers: Sequence[str] = (), checks: Sequence[str] = (),
+        advice: str | None = None,
+    ) -> None:  # fmt: skip
+        super().__init__(what, advice=advice)
+        self.branch = branch
+        self.author = author
+        self.writers = tuple(writers)
+        self.checks = tuple(checks)
+
+
 class NotFound(TiltyardError, LookupError):
     """No such table, version, tag, branch or object."""
 

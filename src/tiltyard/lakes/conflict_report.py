@@ -7,7 +7,6 @@ from typing import Any, Final
 
 from tiltyard.catalog.catalog import Catalog
 from tiltyard.catalog.lake_values import Moved, Snapshot
-from tiltyard.catalog.publishing import changes_names
 from tiltyard.errors import ConflictError, ExpectedVersionMismatch, fit
 from tiltyard.lakes.table_names import shown
 
@@ -115,5 +114,5 @@ def name_table(error: ConflictError, catalog: Catalog, branch: str, base: int, m
 
 
 def _done_to(snapshot: Snapshot, table: str) -> list[str]:
-    changes = [change for change in snapshot.changes if (change.table == table if table else changes_names(change))]
-    return [operation for change in changes for operation in ((change.kind,) if changes_names(change) else change.operations)]
+    changes = [change for change in snapshot.changes if (change.table == table if table else change.changes_names)]
+    return [operation for change in changes for operation in ((change.kind,) if change.changes_names else change.operations)]

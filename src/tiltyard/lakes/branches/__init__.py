@@ -1,5 +1,6 @@
 """Tags and branches over all tables of a lake.
 
+    ``branch_rules``     protected branches and checks
     ``lake_refs``        ``LakeTags``, ``LakeBranches``
     ``table_branches``   a table's own branch, made when it is first opened there to write
     ``fast_forward``     brings a branch to main, in one commit

@@ -78,7 +78,7 @@ def fast_forward(lake: Lake, branch: str) -> LakeCommit:
     for head in there.tables.values():
         finish_before(lake, there, head, branch)  # what the step forgets must not be left for others to finish
     fresh = new_line(lake.catalog.runtime.random.uuid())
-    plan = Forward(branch, there.line, there.snapshot, fresh, partial(_refuse_tagged, lake, branch))
+    plan = Forward(branch, there.line, there.snapshot, fresh, lake.author, partial(_refuse_tagged, lake, branch))
     plan.check()
     tx = lake.on_branch(MAIN).transaction(message=f"fast-forward to branch {branch}")
     done_before = lake.catalog.with_key(f"forward/{begun.id}/{there.snapshot}") is not None  # by an earlier release, in two steps

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 from tiltyard.catalog.forwarding import branch_prefixes, line_records
 from tiltyard.catalog.lake_values import MAIN
 from tiltyard.catalog.line_identity import bodies_of, is_line, new_line, root_body, root_key
+from tiltyard.catalog.protection import checks_key, protection_in
 from tiltyard.catalog.records import Body, Found, Writes
 from tiltyard.catalog.snapshot_index import check_not_forgotten, floor_key
 from tiltyard.catalog.value_codec import (
@@ -25,7 +26,8 @@ from tiltyard.catalog.value_codec import (
     tip_key,
     transaction_key,
 )
-from tiltyard.errors import AlreadyExists, ContentionError, InvalidInput, NotFound, TiltyardError
+from tiltyard.errors import AlreadyExists, ContentionError, InvalidInput, NotFound, ProtectedBranch, TiltyardError
+from tiltyard.lakes.branches.branch_rules import ProtectionVerbs
 from tiltyard.lakes.branches.fast_forward import fast_forward, root_of
 from tiltyard.lakes.cleanup.pins import check_pinned, make_pin, old_pin, pinned, release_pin
 from tiltyard.lakes.merging.merge_verbs import MergeVerbs
@@ -175,7 +177,7 @@ def _counted_up(found: Found, shot: LakeSnapshot) -> dict[str, Body]:
     return {key: {**found[key], "refs": int(found[key].get("refs", 0)) + 1} for key in _counted(shot.branch) if key in found}
 
 
-class LakeBranches(MergeVerbs):
+class LakeBranches(MergeVerbs, ProtectionVerbs):
     """The branches of a lake."""
 
     def __init__(self, lake: Lake) -> None:
@@ -241,6 +243,7 @@ class LakeBranches(MergeVerbs):
         Raises:
             NotFound: there is no such branch.
             InvalidInput: a tag or another branch is based on it.
+            ProtectedBranch: it is protected.
             ContentionError: others write to it all the time.
         """
         if name == MAIN:
@@ -257,11 +260,16 @@ class LakeBranches(MergeVerbs):
         begun, tip = BRANCHES + name, tip_key(name)
         seen = self._records.get([begun, tip])
         self._refuse_used(name)
+        if (rule := protection_in(seen.get(tip))) is not None:
+            raise ProtectedBranch(
+                f"Branch {name!r} is protected.", branch=name, author=self._lake.author, writers=rule.writers or (), checks=rule.checks,
+                advice="Nothing was deleted. End its rule first: lake.branches.unprotect.",
+            )  # fmt: skip
         records = dict(self._records.scan(branch_prefixes(name)))
         waiting = [pending.key for pending in self._lake.catalog.pending() if pending.lake_branch == name]
         made = [transaction_key(str(body["transaction"])) for key, body in records.items() if key.startswith(snapshots_prefix(name))]
         used = [idempotency_key(str(body["key"])) for body in self._records.get(made).values() if "key" in body] if made else []
-        keys = [begun, tip, root_key(name), *records, *waiting, *used]
+        keys = [begun, tip, root_key(name), checks_key(gone.id), *records, *waiting, *used]
 
         def decide(found: Found) -> Writes[bool]:
             if begun not in found:

@@ -275,7 +275,8 @@ def _publish(work: Reconstruction, branch: str, unit: _Unit) -> None:
 def _publication(work: Reconstruction, branch: str, unit: _Unit, changes: tuple[Change, ...]) -> Publication:
     fresh = work.lake.catalog.runtime.random.uuid()
     if unit.group is not None and unit.group.is_foreign:
-        return Publication(fresh, changes, branch, author=unit.group.versions[-1].writer, message=f"adopted from {FOREIGN}")
+        writer = unit.group.versions[-1].writer
+        return Publication(fresh, changes, branch, author=writer, message=f"adopted from {FOREIGN}", noted=True)
     says, author, base, transaction = Says(), "", 0, ""
     if unit.names is not None:
         says, author, transaction = unit.names.says, unit.names.author, unit.names.transaction
@@ -286,7 +287,7 @@ def _publication(work: Reconstruction, branch: str, unit: _Unit, changes: tuple[
         if transaction == first.maker:  # a single verb, which says for itself what it is
             says = Says(first.message, first.properties)
     return Publication(
-        transaction or fresh, changes, branch, (), says.key, author, says.message, says.properties, base=base
+        transaction or fresh, changes, branch, (), says.key, author, says.message, says.properties, base=base, noted=True
     )  # fmt: skip
 
 
