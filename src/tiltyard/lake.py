@@ -190,9 +190,9 @@ class Lake(Keeping, Recoverable, LakePieces, LakeDoor):
         register(self, shown(refuse_reserved(name)), uri)
         return self.table(name)
 
-    def view(self) -> BaseView:
-        """The lake as it is now, read table by table."""
-        return BaseView(self.catalog, self.branch, self.used)
+    def view(self, names: Sequence[str] = ()) -> BaseView:
+        """The lake as it is now, read table by table; full names that will be asked for are looked up at once."""
+        return BaseView(self.catalog, self.branch, self.used, names)
 
     def _head(self, base: BaseView | Cut, name: str) -> TableHead:
         head = base.find(full_name(name))

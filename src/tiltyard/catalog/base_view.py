@@ -54,13 +54,18 @@ class BaseView:
         branch, line: the branch of the lake, and which line of that name.
         snapshot: the base.
         names: the snapshot that last created, dropped, renamed or registered a table.
+
+    Args:
+        names: full names that will be asked for; those that no table has are known without another look.
     """
 
-    def __init__(self, catalog: Catalog, branch: str, used: UsedTables) -> None:
+    def __init__(self, catalog: Catalog, branch: str, used: UsedTables, names: Iterable[str] = ()) -> None:
         self._catalog, self._used = catalog, used
         self._lock = threading.RLock()
         known = [(name, table, name_key(branch, name), table_key(branch, table)) for name, table in used.of(branch).items()]
-        found = catalog.records.get([tip_key(branch), *(key for *_, of_name, of_table in known for key in (of_name, of_table))])
+        asked = {name: name_key(branch, name) for name in names}
+        keys = [tip_key(branch), *asked.values(), *(key for *_, of_name, of_table in known for key in (of_name, of_table))]
+        found = catalog.records.get([*dict.fromkeys(keys)])
         self.branch = branch
         tip = self._tip(found)
         self.snapshot, self.names = int(tip["snapshot"]), names_of(tip)
@@ -69,6 +74,7 @@ class BaseView:
         self._cut: Cut | None = None
         self._replaced: dict[str, TableHead | None] = {}
         self._followed = self.snapshot
+        self._heads.update({name: None for name, key in asked.items() if key not in found})
         for name, table, of_name, of_table in known:
             if found.get(of_name, {}).get("table") == table and of_table in found:
                 self._heads[name] = head_from_body(found[of_table])

@@ -8,7 +8,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, Protocol
 
-from sqlalchemy import ColumnElement, Connection, Engine
+from sqlalchemy import Connection, Engine
 
 from tiltyard.catalog.process_queue import Patience
 from tiltyard.catalog.records import Ticket
@@ -56,14 +56,11 @@ class Database(Protocol):
     lock_all: str
     """Within a transaction: keeps everybody else from changing the tables' form. May be empty."""
 
-    among: ColumnElement[bool]
-    """The condition that a record's key is one of those given as a parameter, however many they are."""
-
     def engine(self) -> Engine:
         """Fresh connections, in autocommit mode: transactions are begun and ended by statements, so that it is known what was sent."""
 
-    def keys(self, keys: Collection[str]) -> dict[str, Any]:
-        """The parameter of ``among``."""
+    def read(self, connection: Connection, keys: Collection[str]) -> Sequence[tuple[str, str]]:
+        """The records under these keys, however many they are, in one statement."""
 
     def begin(self, connection: Connection) -> None:
         """Begins a transaction that will write."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Engine, any_, bindparam, create_engine, delete, text, update
+from sqlalchemy import Connection, Engine, any_, bindparam, create_engine, delete, select, text, update
 from sqlalchemy.dialects.postgresql import ARRAY, TEXT, insert
 from sqlalchemy.exc import SQLAlchemyError
 
@@ -47,6 +47,7 @@ LEFT JOIN LATERAL (
 
 # Made once: to put a statement together takes longer than to run it.
 _AMONG = RECORDS.c.key == any_(bindparam("keys", type_=ARRAY(TEXT)))
+_GET = select(RECORDS.c.key, RECORDS.c.body).where(_AMONG)
 _INSERT = insert(RECORDS).on_conflict_do_nothing().returning(RECORDS.c.key)
 _UPDATE = update(RECORDS).where(RECORDS.c.key == bindparam("of")).values(body=bindparam("to"))
 _DELETE = delete(RECORDS).where(_AMONG)
@@ -104,8 +105,6 @@ class Postgres:
     queue: Path | None = None
     lock_all = f"SELECT pg_advisory_xact_lock({_CATALOG_LOCK})"
 
-    among: ColumnElement[bool] = _AMONG
-
     def __init__(self, url: str, *, durability: Durability = "fsync", lock_timeout: float = 5.0) -> None:
         self._parameters = _parameters(url)
         self.shown = "postgresql://{host}:{port}/{dbname}".format_map(
@@ -126,8 +125,8 @@ class Postgres:
             use_native_hstore=False,
         )
 
-    def keys(self, keys: Collection[str]) -> dict[str, Any]:
-        return {"keys": list(keys)}
+    def read(self, connection: Connection, keys: Collection[str]) -> Sequence[tuple[str, str]]:
+        return [(row.key, row.body) for row in connection.execute(_GET, {"keys": list(keys)})]
 
     def look(self, connection: Connection, ordered: Sequence[tuple[str, bool]]) -> Sequence[tuple[str, str]]:
         rows = connection.execute(_LOOK, {"keys": [key for key, _ in ordered], "strong": [strong for _, strong in ordered]})
@@ -143,7 +142,7 @@ class Postgres:
         connection.execute(_UPDATE, [{"of": key, "to": body} for key, body in known])
 
     def delete(self, connection: Connection, keys: Collection[str]) -> None:
-        connection.execute(_DELETE, self.keys(keys))
+        connection.execute(_DELETE, {"keys": list(keys)})
 
     def ticket(self, engine: Engine, names: Collection[str], longest: float) -> Ticket:
         numbers = {"names": sorted(map(ticket_number, set(names)))}

@@ -70,8 +70,6 @@ class SqlRecords:
         self._runtime = runtime or system_runtime()
         # By process id. What a forked child finds here of its parent it neither uses nor closes: the sockets and locks are the parent's.
         self._processes: dict[int, _Process] = {}
-        # Made once: to put a statement together takes longer than to run it.
-        self._get = select(RECORDS.c.key, RECORDS.c.body).where(database.among)
         self.url = database.shown
         try:
             if not self._read(lambda connection: is_current(connection, self.url)):
@@ -87,8 +85,7 @@ class SqlRecords:
         check_keys(keys)
         if not keys:
             return {}
-        rows = self._read(lambda connection: connection.execute(self._get, self._database.keys(keys)).all())
-        return decode_all(rows, self.url)
+        return decode_all(self._read(lambda connection: self._database.read(connection, keys)), self.url)
 
     def scan(self, prefixes: Sequence[str], *, limit: int | None = None, descending: bool = False) -> Sequence[tuple[str, Body]]:
         key = RECORDS.c.key

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict
+from dataclasses import fields
 from datetime import datetime
 from typing import Any, Final
 
@@ -103,8 +103,14 @@ def idempotency_key(key: str) -> str:
     return f"key/{key}"
 
 
+_HEAD: Final = tuple(field.name for field in fields(TableHead))
+_CHANGE: Final = tuple(field.name for field in fields(Change))
+_STEP: Final = tuple(field.name for field in fields(VersionStep))
+_SNAPSHOT: Final = tuple(field.name for field in fields(Snapshot))
+
+
 def head_to_body(head: TableHead) -> dict[str, Any]:
-    return asdict(head)
+    return {name: getattr(head, name) for name in _HEAD}  # ``asdict`` costs ten times as much: it copies all that is inside
 
 
 def head_from_body(body: Mapping[str, Any]) -> TableHead:
@@ -115,7 +121,12 @@ def head_from_body(body: Mapping[str, Any]) -> TableHead:
 
 
 def snapshot_to_body(snapshot: Snapshot) -> dict[str, Any]:
-    return {**asdict(snapshot), "at": snapshot.at.isoformat()}
+    changes = []
+    for change in snapshot.changes:
+        steps, lost = ([{name: getattr(step, name) for name in _STEP} for step in some] for some in (change.steps, change.lost))
+        changes.append({**{name: getattr(change, name) for name in _CHANGE}, "steps": steps, "lost": lost})
+    members = {name: getattr(snapshot, name) for name in _SNAPSHOT}
+    return {**members, "at": snapshot.at.isoformat(), "properties": dict(snapshot.properties), "changes": changes}
 
 
 def snapshot_from_body(body: Mapping[str, Any]) -> Snapshot:

@@ -7,7 +7,8 @@ A request goes down this list, and its answer back up:
 - ``lake_server``: from a request to an operation: limits, principal, roles, turn, thread, audit.
 - ``routes``: every operation with its path, request and role, as data. ``wire``: requests as models, models and errors as answers.
 - ``authentication``: who asks, by a token or a JWT. ``tokens``: tokens in the catalog. ``principals``: roles by names of tables.
-- ``table_turns``: the queue at each table, so that no client starves. ``audit``: a line for each request. ``server_metrics``: figures.
+- ``table_turns``: the queue at each table, so that no client starves. ``settling``: bookkeeping of commits, after the answer.
+- ``audit``: a line for each request. ``server_metrics``: figures.
 
 What is done is done by ``lakes/namespace.py``; nothing here decides about a commit. Failures are errors of ``lance_namespace`` with a code;
 the status of HTTP follows from it. Nothing else in the package imports this one.

@@ -6,7 +6,7 @@ import json
 import logging
 import os
 import threading
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, Literal
@@ -45,6 +45,9 @@ class AuditLine:
     seconds: float = 0.0
 
 
+_MEMBERS: Final = tuple(field.name for field in fields(AuditLine))
+
+
 class AuditLog:
     """Where the lines go: a file, and the log of the process where there is none. Threads may share it.
 
@@ -56,7 +59,8 @@ class AuditLog:
         self._file = None if path is None else os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
     def note(self, line: AuditLine) -> None:
-        members = {"at": datetime.now(UTC).isoformat(timespec="milliseconds"), **asdict(line), "seconds": round(line.seconds, 6)}
+        told = {name: getattr(line, name) for name in _MEMBERS}
+        members = {"at": datetime.now(UTC).isoformat(timespec="milliseconds"), **told, "seconds": round(line.seconds, 6)}
         text = json.dumps({key: value[:_LONGEST] if isinstance(value, str) else value for key, value in members.items()})
         if self._file is None:
             _log.info(text, extra={"audit": members})

@@ -35,6 +35,7 @@ from tiltyard.server.principals import NOBODY, Principal
 from tiltyard.server.routes import ROUTES, Role, RouteSpec
 from tiltyard.server.server_metrics import CONTENT_TYPE, ServerMetrics
 from tiltyard.server.server_options import ServerOptions
+from tiltyard.server.settling import SettleQueue
 from tiltyard.server.table_turns import TableTurns
 from tiltyard.server.wire import WireRequest, answer, failed, failure, parsed, read_request
 
@@ -79,6 +80,7 @@ class LakeServer:
     def __init__(self, lake: Lake, options: ServerOptions, authenticator: Authenticator, audit: AuditLog) -> None:
         self.lake, self.options, self._authenticator, self._audit = lake, options, authenticator, audit
         self._pool = ThreadPoolExecutor(options.limits.threads, thread_name_prefix="tiltyard")
+        self._settling = SettleQueue()
         self.turns = TableTurns(options.limits.table_queue, time.monotonic)
         self.metrics = ServerMetrics(self.turns.waiting, self._is_healthy)
         self._in_flight = 0
@@ -96,14 +98,11 @@ class LakeServer:
         handlers = {404: _no_route, 405: _no_route, Exception: _broken}
         return Starlette(routes=[*routes, *more], middleware=guard, exception_handlers=handlers)
 
-    def _later(self, work: Callable[[], None]) -> None:
-        """Does bookkeeping after the answer; closing waits for it."""
-        self._pool.submit(work)
-
     def close(self) -> None:
         """Waits for all that is at work: a commit that was begun is finished."""
         self.is_stopping = True
         self._pool.shutdown(wait=True)
+        self._settling.close()
 
     async def in_thread(self, work: Callable[[], Any]) -> Any:
         """Does something that blocks."""
@@ -237,7 +236,7 @@ class LakeServer:
         if vend_to is None or not principal.may(vend_to, parts):
             namespace.without_options()
         namespace.only(principal.sees)
-        namespace.settle_by(self._later)
+        namespace.settle_by(self._settling.add)
         operation = inspect.unwrap(getattr(LakeNamespace, spec.operation))
         return operation(namespace, model, body) if spec.body == "arrow" else operation(namespace, model)
 

@@ -191,6 +191,21 @@ class LocalStore:
         if not moved:
             self._discard(origin, source)
 
+    def move_if_absent(self, source: str, target: str) -> None:
+        """Gives a file another name, for whoever looks only after ``sync`` made it survive a power loss: one flush instead of two."""
+        origin, goal = self._at(source), self._at(target)
+        self._require_file(origin, source)
+        self._make_directory(goal.rpartition("/")[0], target)
+        try:
+            if not files.create_name(origin, goal):
+                os.unlink(origin)
+        except FileExistsError:
+            raise _taken(target) from None
+        except _ABSENT:
+            raise self._not_found(source) from None
+        except OSError as error:
+            raise self._failed("rename to", target, error) from error
+
     def link_if_absent(self, source: str, target: str) -> None:
         """Gives a file a second name, at once visible, that ``flush`` makes survive a power loss."""
         origin, goal = self._at(source), self._at(target)

@@ -144,9 +144,12 @@ class NamespaceBase(LanceNamespace):
     def _cut(self) -> Cut:
         return self._lake.snapshot(self._at).cut
 
-    def _view(self) -> BaseView | Cut:
+    def _view(self, given: Sequence[str] | None = None) -> BaseView | Cut:
         """Tables by name; of the latest state only those are read that are asked for."""
-        return self._lake.view() if self._at is None else self._cut()
+        if self._at is not None:
+            return self._cut()
+        full = full_name(self._name(given)) if given else ""
+        return self._lake.view([full, shard_name(full, 0)] if full else ())
 
     def _writable(self) -> Lake:
         if self._at is not None:
@@ -178,7 +181,7 @@ class NamespaceBase(LanceNamespace):
 
     def _head(self, given: Sequence[str] | None, *, whole: bool = True, view: BaseView | Cut | None = None) -> TableHead:
         """A table; ``whole`` where it is to be opened, which one that is sharded cannot be as one dataset."""
-        view = view or self._view()
+        view = view or self._view(given)
         full = full_name(self._name(given))
         head = view.find(full)
         if head is None:

@@ -105,9 +105,8 @@ class VersionOperations(NamespaceBase):
         staged = staged_path(request.manifest_path)
         if lake.branch != MAIN:
             raise UnsupportedOperationError("Only versions of main are published; use the lake for its branches.")
-        view = self._view()
         try:
-            head = self._head(request.id, view=view)
+            head = self._head(request.id)
         except TableNotFoundError:
             declared = find_declared(lake, full_name(self._name(request.id)))
             if declared is None:
@@ -167,7 +166,7 @@ class VersionOperations(NamespaceBase):
 
     def _current(self, given: Sequence[str] | None, view: BaseView | Cut | None = None) -> TableHead:
         """A table's head, after versions were adopted that a writer committed past the catalog."""
-        view = view or self._view()
+        view = view or self._view(given)
         head = self._head(given, view=view)
         if self._at is not None or self._lake.branch != MAIN or head.quarantine:
             return head

@@ -2,31 +2,66 @@
 
 The client's file is moved to where staged versions lie, so that a client that gives up cannot take away what is about to be decided. Then
 the catalog decides, and the file gets its final name as a second one. What is left is bookkeeping: the name is flushed, the catalog is told
-that the version has it, and the staged name goes. That may be done later, by whoever is asked to: a record in the catalog names the staged
-file until then.
+that the version has it, and the staged name goes. That may be done later, for many versions at once (``settle_all``): a record in the
+catalog names the staged file until then.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Final, cast
 
+from tiltyard.catalog.ledger import LakeLedger
 from tiltyard.errors import AlreadyExists, ContentionError, NotFound, StorageError, TiltyardError
 from tiltyard.storage.external import ExternalStore, UnfinishedError, VersionClaim, discard
 from tiltyard.storage.local import LocalStore
 from tiltyard.storage.staged import STAGED
 from tiltyard.verbs.engine.access import TableAccess
 
-Later = Callable[[Callable[[], None]], None]
-"""Does a piece of bookkeeping, now or soon."""
-
 _TRIES: Final = 3
 
 
-def at_once(work: Callable[[], None]) -> None:
+@dataclass(frozen=True, slots=True)
+class UnsettledVersion:
+    """The bookkeeping of a version that is committed and has its name.
+
+    Attributes:
+        ledger: the account of its table.
+        inner: the directory of its table.
+        claim: its number and names.
+    """
+
+    ledger: LakeLedger
+    inner: LocalStore
+    claim: VersionClaim
+
+
+Later = Callable[[UnsettledVersion], None]
+"""Does a piece of bookkeeping, now or soon."""
+
+
+def at_once(settlement: UnsettledVersion) -> None:
     """Does bookkeeping before the answer."""
-    work()
+    settle_all([settlement])
+
+
+def settle_all(settlements: Iterable[UnsettledVersion]) -> None:
+    """Does the bookkeeping of versions of one lake: each directory is flushed once, and the catalog is told in one step.
+
+    Whatever fails here is left to whoever finds the records: the versions are committed and have their names.
+    """
+    todo = list(settlements)
+    directories = {(work.inner.uri, work.claim.path.rpartition("/")[0]): work for work in todo}
+    with suppress(StorageError, ContentionError):
+        for work in directories.values():
+            work.inner.flush(work.claim.path)
+        pending = [known for work in todo if (known := work.ledger.known.get(work.claim.version)) and known.staged == work.claim.staged]
+        if pending:
+            todo[0].ledger.catalog.settle(pending)
+        for work in todo:
+            discard(work.inner, work.claim)
 
 
 def publish_staged(access: TableAccess, version: int, path: str, staged: str, data: bytes, later: Later) -> None:
@@ -53,8 +88,9 @@ def publish_staged(access: TableAccess, version: int, path: str, staged: str, da
     inner = store.inner
     claim = VersionClaim(version, path, f"{STAGED}{access.runtime.random.uuid()}.manifest")
     _refuse_taken(inner, path)
-    inner.rename_if_absent(staged, claim.staged)
+    inner.move_if_absent(staged, claim.staged)
     try:
+        inner.sync([claim.staged])
         _claim(store, claim, data)
     except TiltyardError as error:
         if not (isinstance(error, StorageError) and error.maybe_applied):
@@ -67,7 +103,7 @@ def publish_staged(access: TableAccess, version: int, path: str, staged: str, da
         return
     except StorageError as error:
         raise StorageError(f"{path} was claimed but not finished ({error}).", name=path, maybe_applied=True, transient=True) from error
-    later(lambda: _settle(store, inner, claim))
+    later(UnsettledVersion(cast(LakeLedger, store.ledger), inner, claim))
 
 
 def _refuse_taken(inner: LocalStore, path: str) -> None:
@@ -96,11 +132,3 @@ def _finished_by_others(store: ExternalStore, claim: VersionClaim, data: bytes) 
         raise StorageError(what, name=claim.path, maybe_applied=True, transient=True) from error
     if not ours:
         raise AlreadyExists(f"{claim.path!r} was taken by a writer that does not know the catalog.", name=claim.path)
-
-
-def _settle(store: ExternalStore, inner: LocalStore, claim: VersionClaim) -> None:
-    """Whatever fails here is left to whoever finds the record: the version is committed and has its name."""
-    with suppress(StorageError, ContentionError):
-        inner.flush(claim.path)
-        store.ledger.settle(claim, foreign=False)
-        discard(inner, claim)
