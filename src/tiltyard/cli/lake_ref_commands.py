@@ -145,7 +145,7 @@ def report_check(
     detail: Annotated[str, typer.Option("--detail", help="A sentence.")] = "",
     author: Author = None,
 ) -> None:
-    """Note what a check of a branch came to, or show what is noted. It counts for that snapshot alresult."""
+    """Note what a check of a branch came to, or show what is noted. It counts for that snapshot alone."""
     if (check is None) != (passed is None):
         raise ty.InvalidInput("A check has a name, and passed or failed.", argument="check")
     with session.opened() as lake:
