@@ -191,7 +191,11 @@ class Lake(Keeping, Recoverable, LakePieces, LakeDoor):
         return self.table(name)
 
     def view(self, names: Sequence[str] = ()) -> BaseView:
-        """The lake as it is now, read table by table; full names that will be asked for are looked up at once."""
+        """The lake as it is now, read table by table.
+
+        Args:
+            names: full names that will be asked for, looked up at once.
+        """
         return BaseView(self.catalog, self.branch, self.used, names)
 
     def _head(self, base: BaseView | Cut, name: str) -> TableHead:
