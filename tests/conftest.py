@@ -9,6 +9,7 @@ import hypothesis
 import pytest
 
 from tests.support.children import pandas_is
+from tests.support.scratch import write_to_memory
 
 pytest_plugins = (
     "tests.support.lanes",
@@ -17,6 +18,8 @@ pytest_plugins = (
     "tests.support.postgres",
     "tests.support.spark",
 )
+
+write_to_memory()  # before anything asks where temporary files go
 
 # The public conformance suites assert like tests; registered here, before any test module imports them.
 SUITES = ("conformance", "record_conformance", "record_process_conformance")
