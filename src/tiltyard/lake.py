@@ -191,11 +191,7 @@ class Lake(Keeping, Recoverable, LakePieces, LakeDoor):
         return self.table(name)
 
     def view(self, names: Sequence[str] = ()) -> BaseView:
-        """The lake as it is now, read table by table.
-
-        Args:
-            names: full names that will be asked for, looked up at once.
-        """
+        """The lake as it is now, read table by table; ``names`` (full ones) at once."""
         return BaseView(self.catalog, self.branch, self.used, names)
 
     def _head(self, base: BaseView | Cut, name: str) -> TableHead:
