@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 import sys
@@ -10,9 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from typer.testing import CliRunner
 
 import tiltyard as ty
 from tests.support.proving import PROVING
+from tiltyard.cli.app import app
 from tiltyard.pipeline import ExpectationFailed, Pipeline
 
 if TYPE_CHECKING:
@@ -33,6 +36,32 @@ def example(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_every_pipeline_of_it_is_understood(example: Path) -> None:
     known = {Pipeline.load(file).spec.name for file in example.glob("*.toml")}
     assert known == {"ingest", "correct", "rollup", "upkeep"}
+
+
+def test_a_run_of_it_with_bad_rows_never_reaches_main(example: Path, spark: SparkSession) -> None:
+    """As the command line does it: written to a branch, audited, and published only if all is well."""
+    made: Any = import_module("downlinks")
+    good, bad = made.passes(2, READINGS, SEED)
+
+    def run() -> Any:
+        return CliRunner().invoke(app, ["run", str(example / "ingest.toml"), "--on-branch", "audit", "--json"], env={"COLUMNS": "120"})
+
+    made.put(example / "landing" / good.name, good.rows)
+    first = run()
+    assert (first.exit_code, json.loads(first.stdout)["published"] is not None) == (0, True), first.stdout
+    with ty.Lake.open(example / "lake") as lake:
+        before, rows = lake.snapshot().id, lake.table("telemetry.readings").count_rows()
+        assert (0 < rows <= READINGS, "audit" in lake.branches) == (True, False)
+        made.put(example / "landing" / bad.name, [*bad.rows, {**bad.rows[0], "reading": 1_000_000, "satellite": "not ours"}])
+        second = run()
+        assert (second.exit_code, json.loads(second.stdout)["kind"]) == (1, "expectation-failed"), second.stdout
+        assert (lake.snapshot().id, lake.table("telemetry.readings").count_rows()) == (before, rows)
+        assert lake.on_branch("audit").table("telemetry.readings").count_rows(filter="satellite = 'not ours'") == 1
+        made.put(example / "landing" / bad.name, bad.rows)
+        lake.branches.delete("audit")
+        assert run().exit_code == 0
+        assert lake.table("telemetry.readings").count_rows() > rows
+        assert lake.table("telemetry.readings").count_rows(filter="satellite = 'not ours'") == 0
 
 
 def test_readings_corrections_and_hours(example: Path, spark: SparkSession) -> None:

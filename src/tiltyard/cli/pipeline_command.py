@@ -19,6 +19,7 @@ from tiltyard.redact import redact
 
 if TYPE_CHECKING:  # loaded when the command runs: nobody else waits for it
     from tiltyard.pipeline import Pipeline, RunReport
+    from tiltyard.pipeline.branch_runner import BranchRunner
     from tiltyard.pipeline.runner import Runner
 
 app = typer.Typer()
@@ -30,6 +31,11 @@ LakeUri = Annotated[str | None, typer.Option("--lake", metavar="URI", help="Anot
 Select = Annotated[
     list[str] | None, typer.Option("--select", metavar="STEP", help="Only what this step, or piece of upkeep, belongs to; repeat.")
 ]
+OnBranch = Annotated[
+    str | None,
+    typer.Option("--on-branch", metavar="BRANCH", help="Run on this branch, and merge it only if all expectations hold; made if need be."),
+]
+Into = Annotated[str, typer.Option("--into", metavar="BRANCH", help="The branch that the run is for.")]
 Author = Annotated[str | None, typer.Option("--author", metavar="NAME", help="Who runs it, for the history.")]
 
 
@@ -42,10 +48,14 @@ def run(
     lake: LakeUri = None,
     select: Select = None,
     author: Author = None,
+    on_branch: OnBranch = None,
+    into: Into = "main",
     json: Json = False,
     storage_option: StorageOptions = None,
 ) -> None:
     """Run a pipeline: what is new in its sources goes through all of it in one transaction.
+
+    With --on-branch: written to a branch, audited there, and merged if all is well; a branch that fails stays for a look.
 
     Exit code 0: done, or nothing to do; 1: data broke an expectation; 2: an error; 3: conflicts with other writers; 4: not known yet
     whether it was committed, and running it again is safe. With --every and --json each run is one line.
@@ -60,7 +70,8 @@ def run(
             _plan(session, pipeline, lake, names)
             return
         with _opened(session, lake or pipeline.spec.lake_uri(), author) as opened:
-            runner = pipeline.runner(opened)
+            target = opened if into == opened.branch else opened.on_branch(into)
+            runner = pipeline.runner(target) if on_branch is None else pipeline.branch_runner(target, on_branch)
             try:
                 _run(session, runner, names, pause, lines=json and pause is not None)
             finally:
@@ -81,7 +92,7 @@ def _plan(session: Session, pipeline: Pipeline, lake: str | None, names: list[st
     session.output.told(CommandMessage(plan.to_dict(), "dry run", line, list(plan.lines()), notes=("Nothing was changed.",)))
 
 
-def _run(session: Session, runner: Runner, names: list[str] | None, pause: timedelta | None, *, lines: bool) -> None:
+def _run(session: Session, runner: Runner | BranchRunner, names: list[str] | None, pause: timedelta | None, *, lines: bool) -> None:
     def once() -> RunReport:
         with session.output.progress(f"running {runner.spec.name}") as progress:
             runner.observer = lambda event: progress(event.done, event.total)
@@ -129,7 +140,8 @@ def _told(report: RunReport) -> CommandMessage:
         return CommandMessage(report.to_dict(), "done", f"{report.pipeline}, {report.seconds:.1f} s", facts)
     rows = f"{count(report.rows_in, 'row')} in, {report.rows_out:,} out"
     kept = f", {report.quarantined:,} in quarantine" if report.quarantined else ""
-    line = f"snapshot {report.snapshot} by {report.pipeline}: {rows}{kept}, {report.seconds:.1f} s"
+    snapshot = report.snapshot if report.published is None else report.published
+    line = f"snapshot {snapshot} by {report.pipeline}: {rows}{kept}, {report.seconds:.1f} s"
     return CommandMessage(report.to_dict(), "committed", line, facts, notes=_sentences(report))
 
 

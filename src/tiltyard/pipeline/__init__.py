@@ -8,6 +8,7 @@ What a pipeline is
     ``reader_options``   options of Spark's file readers that are allowed
 A run
     ``runner``           ``Runner``: one run; ``schedule`` many
+    ``branch_runner``    ``BranchRunner``: a run on a branch, audited and then merged
     ``plan``             what a run would do; ``portions`` what it takes of each source
     ``source_files``     which files are new; ``consumed`` what was consumed before
     ``run_steps``        the work inside the transaction
@@ -32,6 +33,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from tiltyard.errors import NotFound
 from tiltyard.lake import Lake
+from tiltyard.pipeline.branch_runner import BranchRunner
 from tiltyard.pipeline.consumed import RUNS, STATE
 from tiltyard.pipeline.expectations import ExpectationFailed
 from tiltyard.pipeline.plan import Plan
@@ -114,6 +116,8 @@ class Pipeline:
         select: Collection[str] | None = None,
         observer: Observer = ignore,
         author: str | None = None,
+        on_branch: str | None = None,
+        into: str | None = None,
     ) -> RunReport:
         """Runs once, in one transaction: all that is new goes through, or nothing does.
 
@@ -123,9 +127,12 @@ class Pipeline:
             select: only what these steps belong to.
             observer: called at each point of the run.
             author: who runs it, for the history.
+            on_branch: run on this branch, and merge it into ``into`` only if all expectations hold (write, audit, publish). It is made if
+                there is none, and then deleted after the merge; one that fails stays.
+            into: the branch that the run is for; the lake's own, main by default.
 
         Raises:
-            ExpectationFailed: data is not what it should be. Nothing was committed.
+            ExpectationFailed: data is not what it should be. Nothing was committed, or only on the branch.
             InvalidInput: the pipeline does not fit its data. Nothing was committed.
             ConflictError, ContentionError: every attempt met a conflict or lost the race. Nothing was committed.
             OutcomeUnknown: it is not known yet whether it was committed. Running it again is safe: the run finds out first.
@@ -133,9 +140,19 @@ class Pipeline:
         session = Spark(spark, self.spec.name, self.spec.spark)
         try:
             with _Opened(self.spec, lake, create=True, author=author) as opened:
-                return Runner(self.spec, opened, session, observer).run(select)
+                target = opened if into is None else opened.on_branch(into)
+                if on_branch is not None:
+                    return BranchRunner(self.spec, target, on_branch, session, observer).run(select)
+                return Runner(self.spec, target, session, observer).run(select)
         finally:
             session.stop()
+
+    def branch_runner(self, lake: Lake, branch: str, spark: SparkSession | None = None, observer: Observer = ignore) -> BranchRunner:
+        """As ``runner``, with each run on a branch.
+
+        It is merged into the one that ``lake`` is on only if all expectations hold.
+        """
+        return BranchRunner(self.spec, lake, branch, Spark(spark, self.spec.name, self.spec.spark), observer)
 
     def runner(self, lake: Lake, spark: SparkSession | None = None, observer: Observer = ignore) -> Runner:
         """Many runs on one open lake and session; ``runner.spark.stop()`` ends a session it started."""

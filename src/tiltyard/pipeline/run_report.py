@@ -73,10 +73,12 @@ class RunReport:
         attempts: how often it was executed.
         publications: how often the last execution was published; more than once if it was rebased over other commits.
         conflicts: why it was re-executed, a sentence each.
-        snapshot: the lake's snapshot it made.
+        snapshot: the lake's snapshot it made; of the branch that it was on, if it was on one.
         transaction: its transaction's id.
         error: why it failed.
         notes: anything else worth knowing.
+        branch: the branch that it was on before it was merged; empty if it was on none.
+        published: the target's snapshot that the merge made; None if there was nothing to merge.
     """
 
     run: str
@@ -97,6 +99,8 @@ class RunReport:
     transaction: str | None = None
     error: str | None = None
     notes: tuple[str, ...] = ()
+    branch: str = ""
+    published: int | None = None
 
     @property
     def rows_in(self) -> int:
@@ -154,6 +158,8 @@ class RunReport:
             yield "output", f"{output.table}{at}: {counted} ({output.mode}{made}), {output.seconds:.1f} s"
             if output.over:
                 yield "", f"rebased over {'; '.join(map(_who, output.over))}"
+        if self.published is not None:
+            yield "published", f"snapshot {self.published}, merged from branch {self.branch}"
         for table, number in self.quarantine.items():
             yield "quarantine", f"{table}: {number:,} rows"
         for upkeep in self.upkeep:
@@ -209,7 +215,7 @@ def store_again(lake: ty.Lake, report: RunReport) -> None:
     lake.table(RUNS).merge(run_rows([report.row()])).when_matched_update_all().execute()
 
 
-def runs(lake: ty.Lake, pipeline: str | None = None, limit: int | None = None) -> Sequence[dict[str, Any]]:
+def runs(lake: ty.Lake | ty.LakeSnapshot, pipeline: str | None = None, limit: int | None = None) -> Sequence[dict[str, Any]]:
     """Reports of earlier runs, latest first."""
     if RUNS not in lake.tables():
         return []
@@ -218,9 +224,9 @@ def runs(lake: ty.Lake, pipeline: str | None = None, limit: int | None = None) -
     return [{**row, **_snapshot_of(lake, row), "report": json.loads(row["report"])} for row in newest]
 
 
-def _snapshot_of(lake: ty.Lake, row: Mapping[str, Any]) -> dict[str, Any]:
+def _snapshot_of(lake: ty.Lake | ty.LakeSnapshot, row: Mapping[str, Any]) -> dict[str, Any]:
     """The snapshot of a run that died between its commit and the completion of its report: the lake knows it."""
-    if row["snapshot"] is not None or not row["transaction"] or row["status"] != "committed":
+    if isinstance(lake, ty.LakeSnapshot) or row["snapshot"] is not None or not row["transaction"] or row["status"] != "committed":
         return {}
     known = lake.outcome(row["transaction"])
     return {"snapshot": known.version} if isinstance(known, ty.outcomes.Committed) else {}

@@ -36,11 +36,13 @@ class RunWork:
         spec: the pipeline.
         spark: where the session comes from.
         tell: is told of each point.
+        audited: whether broken expectations are only noted, for an audit of the branch that the run is on.
     """
 
     spec: PipelineSpec
     spark: Spark
     tell: Tell
+    audited: bool = False
     _session: SparkSession | None = None
     _read: dict[tuple[object, ...], tuple[DataFrame, int]] = field(default_factory=dict)
     _held: list[DataFrame] = field(default_factory=list)
@@ -142,7 +144,7 @@ class _Attempt:
         frame = run_step(step, context, spec.directory)
         judged: Judged | None = None
         if step.expect:
-            judged = judge(work.hold(frame), step, spec.name, self.report.run, self.at)
+            judged = judge(work.hold(frame), step, spec.name, self.report.run, self.at, audited=work.audited)
             for table, caught in judged.quarantined.items():
                 quarantine[table] += append_rows(self.tx, work.session(), caught, table).rows.get("inserted", 0)
                 work.tell("quarantine written", table)

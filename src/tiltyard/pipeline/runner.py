@@ -36,6 +36,8 @@ class Runner:
         spark: where the session comes from.
         observer: is told how far a run is.
         identity: tells this runner from others of the same pipeline.
+        audited: whether the lake is on a branch whose runs are audited before they are merged: what rows break is noted, and upkeep is
+            left to the target.
     """
 
     spec: PipelineSpec
@@ -43,6 +45,7 @@ class Runner:
     spark: Spark
     observer: Observer = ignore
     identity: str = field(default_factory=lambda: str(uuid.uuid4()))
+    audited: bool = False
 
     def plan(self, names: Collection[str] | None = None) -> Plan:
         """What a run would do now. Nothing is changed, and Spark is not started."""
@@ -57,7 +60,8 @@ class Runner:
             ConflictError, ContentionError: others were in the way, again and again. Nothing was committed.
             OutcomeUnknown: it is not known yet whether it was committed. Running it again is safe: the run finds out first.
         """
-        return _Run(self, select(self.spec, names)).go()
+        selection = select(self.spec, names)
+        return _Run(self, replace(selection, maintenance=()) if self.audited else selection).go()
 
 
 class _Run:
@@ -67,7 +71,7 @@ class _Run:
         self.runner, self.selection = runner, selection
         self.spec, self.lake = runner.spec, runner.lake
         self.report = RunReport(str(uuid.uuid4()), self.spec.name, datetime.now(UTC), self.lake.author)
-        self.work = RunWork(self.spec, runner.spark, self.tell)
+        self.work = RunWork(self.spec, runner.spark, self.tell, runner.audited)
         self.began = time.monotonic()
         self.done = 0
 

@@ -26,7 +26,15 @@ from tiltyard.catalog.value_codec import (
     tip_key,
     transaction_key,
 )
-from tiltyard.errors import AlreadyExists, ContentionError, InvalidInput, NotFound, ProtectedBranch, TiltyardError
+from tiltyard.errors import (
+    AlreadyExists,
+    ContentionError,
+    ExpectedVersionMismatch,
+    InvalidInput,
+    NotFound,
+    ProtectedBranch,
+    TiltyardError,
+)
 from tiltyard.lakes.branches.branch_rules import ProtectionVerbs
 from tiltyard.lakes.branches.fast_forward import fast_forward, root_of
 from tiltyard.lakes.cleanup.pins import check_pinned, make_pin, old_pin, pinned, release_pin
@@ -235,31 +243,41 @@ class LakeBranches(MergeVerbs, ProtectionVerbs):
         note_branch(self._lake, made)
         return made
 
-    def delete(self, name: str) -> None:
+    def delete(self, name: str, *, at: int | None = None) -> None:
         """Ends a line of history. Main and other branches stay as they are; its files go when the lake is cleaned up.
 
         Idempotency keys of what was committed there, and never brought to main, can be used again.
+
+        Args:
+            name: the branch.
+            at: its snapshot that was looked at; it is not deleted if it has another one since.
 
         Raises:
             NotFound: there is no such branch.
             InvalidInput: a tag or another branch is based on it.
             ProtectedBranch: it is protected.
+            ExpectedVersionMismatch: it is not at that snapshot.
             ContentionError: others write to it all the time.
         """
         if name == MAIN:
             raise InvalidInput("The branch main cannot be deleted.", argument="name")
         for _ in range(_TRIES):
             gone = self[name]
-            if self._delete(name, gone):
+            if self._delete(name, gone, at):
                 note_branch(self._lake, gone, ended=gone.id, deleted=True)
                 release_pin(self._lake, gone.id)
                 return
         raise ContentionError(f"Branch {name!r} is written to faster than it can be deleted.", attempts=_TRIES)
 
-    def _delete(self, name: str, gone: LakeBranch) -> bool:
+    def _delete(self, name: str, gone: LakeBranch, at: int | None) -> bool:
         begun, tip = BRANCHES + name, tip_key(name)
         seen = self._records.get([begun, tip])
         self._refuse_used(name)
+        if at is not None and (there := int(seen.get(tip, {}).get("snapshot", -1))) != at:
+            raise ExpectedVersionMismatch(
+                f"Branch {name!r} is at snapshot {there}, not at {at}.", table="", expected=at, actual=there, cause="line",
+                operation="delete branch", advice="Nothing was deleted. Look at what came since.",
+            )  # fmt: skip
         if (rule := protection_in(seen.get(tip))) is not None:
             raise ProtectedBranch(
                 f"Branch {name!r} is protected.", branch=name, author=self._lake.author, writers=rule.writers or (), checks=rule.checks,

@@ -61,6 +61,7 @@ class MergeRequest:
         kind: what of the branch: all of it (a merge or, seen from the target, a rebase), what one snapshot did, the opposite of that, or
             everything as a snapshot has it.
         snapshot: which one.
+        at: the snapshot that the branch must be at; None where that does not matter.
     """
 
     source: str
@@ -71,6 +72,7 @@ class MergeRequest:
     dry_run: bool = False
     kind: Literal["merge", "rebase", "cherry-pick", "revert", "restore"] = "merge"
     snapshot: int = 0
+    at: int | None = None
 
     @property
     def whole(self) -> bool:
@@ -95,12 +97,19 @@ def merge(lake: Lake, request: MergeRequest) -> MergeResult:
         try:
             return _merge(lake, request)
         except ConflictError as error:
-            if not error.retryable and not isinstance(error, ExpectedVersionMismatch):
+            if _is_final(error):
                 raise
             last = error  # others committed to the target, or merged the branch: what is left is planned anew
     raise ContentionError(
         f"Others commit to {request.target!r} faster than {request.source!r} can be merged there.", attempts=TRIES, operation="merge"
     ) from last
+
+
+def _is_final(error: ConflictError) -> bool:
+    """Whether planning again would not help."""
+    if isinstance(error, ExpectedVersionMismatch):
+        return error.cause == "source"
+    return not error.retryable
 
 
 def _merge(lake: Lake, request: MergeRequest) -> MergeResult:
@@ -114,6 +123,8 @@ def _merge(lake: Lake, request: MergeRequest) -> MergeResult:
         adopt_foreign(lake, branch)
     ground = _ground(lake, request) if request.whole else _picked_ground(lake, request)
     cuts = ground.cuts
+    if request.at not in (None, cuts.theirs.snapshot):
+        raise _moved_on(request, cuts.theirs)
     done = partial(
         MergeResult, request.source, cuts.theirs.snapshot, request.target, cuts.base.branch, cuts.base.snapshot, dry_run=request.dry_run
     )
@@ -232,6 +243,13 @@ def _message(request: MergeRequest, number: int) -> str:
     if request.kind == "rebase":
         return f"rebase onto {request.source}"
     return f"merge branch {request.source}" if request.whole else f"{request.kind} {request.source}@{number}"
+
+
+def _moved_on(request: MergeRequest, there: Cut) -> ExpectedVersionMismatch:
+    return ExpectedVersionMismatch(
+        f"{request.source!r} is at snapshot {there.snapshot}, not at {request.at}.", table="", expected=request.at or 0,
+        actual=there.snapshot, cause="source", operation="merge", advice="Nothing was merged. Look at what came since.",
+    )  # fmt: skip
 
 
 def _moved(request: MergeRequest, before: Cut, now: Cut) -> ExpectedVersionMismatch:
