@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
 
 class ExpectationFailed(InvalidInput):
-    """Rows of a step broke an expectation that says ``fail``. Nothing was committed, or only on the branch that the run was on.
+    """Rows of a step broke an expectation that says ``fail``.
+
+    Nothing was committed, or only on the branch that the run was on.
 
     Attributes:
         step, expectation: which one.
