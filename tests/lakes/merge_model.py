@@ -11,17 +11,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass, field
+from datetime import timedelta
 from itertools import count
 from random import Random
 from typing import Any
 
 import pyarrow as pa
 
-from tests.support.lakes import Site
+from tests.support.lakes import Site, through
 from tiltyard.catalog.lake_values import MAIN
+from tiltyard.catalog.open_records import MemoryRecords
+from tiltyard.catalog.records import Records, Writes
+from tiltyard.errors import MergeConflict
 from tiltyard.lake import Lake
 
-SIDE = "side"
+SIDE, MID = "side", "mid"
 MUST, MAY, NEVER = "must conflict", "may conflict", "must merge"
 
 
@@ -57,6 +61,8 @@ class Content:
     """Whether the line wrote rows of the base again since the last merge: moved, or maybe."""
     did: set[str] = field(default_factory=set)
     """What it did to rows: who deletes some and appends others may as well have updated them."""
+    restored: bool = False
+    """Whether an earlier version was restored since the last merge, so that changes may have been taken back."""
 
     def shown(self) -> list[tuple[tuple[str, Any], ...]]:
         names = sorted(self.columns.items(), key=lambda item: item[1])
@@ -79,16 +85,29 @@ class Verdict:
 Line = dict[int, Content]
 
 
+def in_memory(records: Records) -> MemoryRecords:
+    """The same records, for as long as the process lives: half of the time of a small merge is the database's."""
+    made = MemoryRecords()
+    found = dict(records.scan([""]))
+    made.transact([*found], [], lambda _: Writes(None, found))
+    return made
+
+
 class MergeRun:
     """One lake with two lines; ``run`` raises ``AssertionError`` where a merge is not what the model says."""
 
     def __init__(self, site: Site, seed: int) -> None:
         self.lake = site.open()
+        if seed % 8:  # one in eight has a database
+            through(self.lake, in_memory)
         self.random = Random(seed)
         self.numbers = count(1)
         self.log = [f"seed {seed}: replay with MergeRun(site, {seed}).run(...)"]
         self.lines: dict[str, Line] = {MAIN: {}}
-        self.merges = self.conflicts = 0
+        self.past: dict[tuple[str, int], list[tuple[int, Content]]] = {}
+        """Versions of each table since the last merge, by branch and token."""
+        self.opened: Any = None
+        self.merges = self.conflicts = self.lake_merges = 0
 
     def on(self, branch: str) -> Lake:
         return self.lake if branch == MAIN else self.lake.on_branch(branch)
@@ -97,18 +116,53 @@ class MergeRun:
         try:
             for _ in range(tables):
                 self.create(MAIN)
-            self.lake.branches.create(SIDE)
-            self.lines[SIDE] = deepcopy(self.lines[MAIN])
             base = deepcopy(self.lines[MAIN])
-            for turn in range(rounds):
-                for _ in range(steps):
-                    self.step(self.random.choice((MAIN, SIDE)))
-                self.merge(base, first=not turn)
-                base = deepcopy(self.lines[SIDE])
-            problems = self.lake.check().problems
-            assert problems == (), problems
+            first = not self.begin(steps // 3, base)
+            base = base if first else deepcopy(self.lines[SIDE])
+            assert self.lake.branches.merge(SIDE, into=SIDE).up_to_date, "into itself"
+            for _ in range(rounds):
+                for _ in range(2):
+                    self.work(steps // 3, MAIN, SIDE)
+                    if first:
+                        self.both_ways(SIDE, base)
+                    else:
+                        self.trial(SIDE, MAIN, base, first=False)
+                self.work(steps - steps // 3 * 2, MAIN, SIDE)
+                if self.random.random() < 0.1:
+                    self.note("all", "cleanup")
+                    self.lake.cleanup(keep_snapshots=1, grace=timedelta(0))
+                    self.past.clear()
+                if first:
+                    self.both_ways(SIDE, base)
+                self.merge(SIDE, base, first=first)
+                base, first = deepcopy(self.lines[SIDE]), False
+            if self.random.random() < 0.1:
+                problems = self.lake.check().problems
+                assert problems == (), problems
         except Exception as error:
             raise AssertionError("\n".join([*self.log, f"{type(error).__name__}: {error}"])) from error
+
+    def begin(self, steps: int, base: Line) -> bool:
+        """Makes the branch: of main, or of another branch, which is merged before it (a diamond); whether that is so."""
+        if self.random.random() < 0.7:
+            self.branch(SIDE, MAIN)
+            return False
+        self.branch(MID, MAIN)
+        self.work(steps, MAIN, MID)
+        self.branch(SIDE, MID)
+        self.both_ways(SIDE, base)  # all that the branch in between has comes with it
+        fresh(self.lines[SIDE])
+        self.merge(MID, base, first=True)
+        return True
+
+    def branch(self, name: str, origin: str) -> None:
+        self.note(origin, f"branch {name}")
+        self.on(origin).branches.create(name)
+        self.lines[name] = deepcopy(self.lines[origin])
+
+    def work(self, steps: int, *branches: str) -> None:
+        for _ in range(steps):
+            self.step(self.random.choice(branches))
 
     # ---- operations ------------------------------------------------------------------------------------------------------------
 
@@ -143,7 +197,10 @@ class MergeRun:
             return self.define(branch)
         if not self.lines[branch]:
             return self.create(branch)
-        table = self.random.choice(list(self.lines[branch].values()))
+        token, table = self.random.choice(list(self.lines[branch].items()))
+        past = self.past.setdefault((branch, token), [])
+        if past and self.random.random() < 0.06:
+            return self.restore(branch, token, past)
         actions: list[Callable[[str, Content], None]] = [
             *[self.append] * 4, *[self.update] * 4, *[self.delete] * 4, *[self.compact] * 2,
             *[self.configure, self.index, self.overwrite, self.in_place, self.upsert] * 2,
@@ -151,8 +208,18 @@ class MergeRun:
         ]  # fmt: skip
         before = table.changes
         self.random.choice(actions)(branch, table)
-        assert table.changes >= before
+        if table.changes > before:
+            past.append((self.opened.version, deepcopy(table)))
         return None
+
+    def restore(self, branch: str, token: int, past: list[tuple[int, Content]]) -> None:
+        version, then = self.random.choice(past)
+        now = self.lines[branch][token]
+        self.handle(branch, now, f"restore version {version}").restore(version)
+        made = deepcopy(then)
+        made.name, made.changes, made.maintained, made.restored = now.name, now.changes, now.maintained, True
+        made.rewrote, made.did, made.added_values = now.rewrote, now.did | then.did, now.added_values | then.added_values
+        self.lines[branch][token] = made
 
     def define(self, branch: str) -> None:
         choice = self.random.randrange(3)
@@ -173,7 +240,8 @@ class MergeRun:
     def handle(self, branch: str, table: Content, what: str) -> Any:
         self.note(branch, f"{table.name}: {what}")
         table.changes += 1
-        return self.on(branch).table(table.name)
+        self.opened = self.on(branch).table(table.name)
+        return self.opened
 
     def append(self, branch: str, table: Content) -> None:
         known = {row.values[0] for row in table.rows.values()}
@@ -289,70 +357,80 @@ class MergeRun:
 
     # ---- the merge -------------------------------------------------------------------------------------------------------------
 
-    def merge(self, base: Line, *, first: bool) -> None:
-        ours, theirs = self.lines[MAIN], self.lines[SIDE]
+    def attempt(self, source: str, target: str, base: Line, ours: Line, *, first: bool) -> tuple[Line, set[str]]:
+        """Merges and compares with the model: what the target has then, and the names of tables that conflicted.
+
+        Args:
+            source, target: branches of the lake.
+            base, ours: the common ancestor and the target, as the model has them.
+            first: whether nothing was merged between the two before.
+        """
+        theirs = self.lines[source]
         verdicts = {token: verdict(base.get(token), ours.get(token), theirs.get(token), first) for token in {**base, **ours, **theirs}}
-        found = self.lake.branches.merge(SIDE, dry_run=True)
         names = {token: (ours.get(token) or theirs.get(token) or base[token]).name for token in verdicts}
-        told = {conflict.table for conflict in found.conflicts}
         kinds: dict[str, set[str]] = {}
-        for conflict in found.conflicts:
-            kinds.setdefault(conflict.table, set()).add(conflict.kind)
-        self.log.append(f"conflicts: {[(c.table, c.kind, c.detail) for c in found.conflicts]}")
+        try:
+            done = self.lake.branches.merge(source, into=target)
+        except MergeConflict as error:
+            for conflict in error.conflicts:
+                kinds.setdefault(conflict.table, set()).add(conflict.kind)
+            self.log.append(f"{source} into {target} conflicts: {[(c.table, c.kind, c.detail) for c in error.conflicts]}")
         for token, name in names.items():
             allowed = verdicts[token].conflict
-            assert name in told or allowed != MUST, f"{name} had to conflict"
-            assert name not in told or allowed != NEVER, f"{name} must not conflict"
-        self.merges += len(verdicts)
-        self.conflicts += len(told)
-        if first and not told and not found.up_to_date:
-            self.mirrored(verdicts)
+            assert name in kinds or allowed != MUST, f"{name} had to conflict"
+            assert name not in kinds or allowed != NEVER, f"{name} must not conflict"
         use: Any = self.random.choice(("ours", "theirs"))
-        self.log.append(f"merge, conflicts for {use}")
-        done = self.lake.branches.merge(SIDE, on_conflict=dict.fromkeys(told, use) if told else "fail")
-        self.log.append(str([(table.table, table.how) for table in done.tables]))
+        if kinds:
+            done = self.lake.branches.merge(source, into=target, on_conflict=dict.fromkeys(kinds, use))
+        self.log.append(f"{source} into {target}, conflicts for {use}: {[(table.table, table.how) for table in done.tables]}")
+        self.lake_merges += 1
+        self.merges += sum(is_changed(base.get(token), theirs.get(token)) for token in verdicts)
+        self.conflicts += len(kinds)
         after: Line = {}
         for token, name in names.items():
-            found_kinds = kinds.get(name, set())
-            by_row = found_kinds and found_kinds <= {"rows", "key", "name"} and getattr(verdicts[token], f"rows_{use}") is not None
-            made = verdicts[token].merged if name not in told else getattr(verdicts[token], f"rows_{use}" if by_row else use)
-            if found_kinds == {"name"} and verdicts[token].merged is not None:
-                made = deepcopy(verdicts[token].merged)
-                made.name = (ours if use == "ours" else theirs)[token].name  # type: ignore[union-attr]
+            made = settled(verdicts[token], kinds.get(name, set()), use, {"ours": ours, "theirs": theirs}[use].get(token))
             if made is not None:
                 after[token] = deepcopy(made)
-                mine = ours.get(token)
-                after[token].did = set() if mine is None else set(mine.did)
-                after[token].added_values = set() if mine is None else set(mine.added_values)
-                after[token].rewrote = "maybe" if name in told or made.stable or (mine is not None and mine.rewrote) else ""
-                if name in told or made.stable:  # rows may have been written again, on the way to main
-                    for row in after[token].rows.values():
-                        row.doubt = next(self.numbers)
+        self.compare(target, after)
+        return after, set(kinds)
+
+    def merge(self, source: str, base: Line, *, first: bool) -> None:
+        """Merges a branch into main for good."""
+        ours, before = self.lines[MAIN], self.on(source).snapshot()
+        after, told = self.attempt(source, MAIN, base, ours, first=first)
+        for token, table in after.items():
+            mine, name = ours.get(token), (ours.get(token) or table).name
+            table.did = set() if mine is None else set(mine.did)
+            table.added_values = set() if mine is None else set(mine.added_values)
+            table.rewrote = "maybe" if name in told or table.stable or (mine is not None and mine.rewrote) else ""
+            if name in told or table.stable:  # rows may have been written again, on the way to main
+                for row in table.rows.values():
+                    row.doubt = next(self.numbers)
         self.lines[MAIN] = after
-        self.compare(MAIN)
-        self.compare(SIDE)
-        assert self.lake.branches.merge(SIDE).up_to_date
-        for branch, line in self.lines.items():
-            for table in line.values():
-                table.changes = table.maintained = 0
-                if branch == SIDE:
-                    table.rewrote, table.did, table.added_values = (
-                        "",
-                        set(),
-                        set(),
-                    )  # the next base; what main did before it still tells the two apart
+        assert self.lake.branches.merge(source).up_to_date, "merged twice"
+        assert self.on(source).snapshot().cut.tables == before.cut.tables, "the branch stays as it is"
+        for table in after.values():
+            table.changes, table.maintained, table.restored = 0, 0, False
+        fresh(self.lines[source])
+        self.past.clear()
 
-    def mirrored(self, verdicts: dict[int, Verdict]) -> None:
-        """The other way round gives the same rows."""
-        self.on(SIDE).branches.create("mirror")
-        self.lake.branches.merge(MAIN, into="mirror")
-        self.lines["mirror"] = {token: found.merged for token, found in verdicts.items() if found.merged is not None}
-        self.compare("mirror")
-        del self.lines["mirror"]
-        self.lake.branches.delete("mirror")
+    def trial(self, source: str, target: str, base: Line, *, first: bool) -> Line | None:
+        """Merges into a branch that is made for it and deleted; what came, None where something conflicted."""
+        name = f"try{next(self.numbers)}"
+        self.on(target).branches.create(name)
+        after, told = self.attempt(source, name, base, self.lines[target], first=first)
+        self.lake.branches.delete(name)
+        return None if told else after
 
-    def compare(self, branch: str) -> None:
-        line = self.lines[branch]
+    def both_ways(self, source: str, base: Line) -> None:
+        """A merge gives the same in both directions, where nothing conflicts."""
+        one, other = self.trial(source, MAIN, base, first=True), self.trial(MAIN, source, base, first=True)
+        if one is not None and other is not None:
+            assert {token: (table.name, table.shown()) for token, table in one.items()} == {
+                token: (table.name, table.shown()) for token, table in other.items()
+            }, "the two directions differ"
+
+    def compare(self, branch: str, line: Line) -> None:
         shot = self.on(branch).snapshot()
         assert shot.tables() == sorted(table.name for table in line.values()), f"{branch} has tables {shot.tables()}"
         for table in line.values():
@@ -362,6 +440,33 @@ class MergeRun:
             assert shown == table.shown(), f"{branch} {table.name} shows {shown}, the model has {table.shown()}"
             config = shot.table(table.name).settings.config
             assert {key: config[key] for key in "xy" if key in config} == table.settings, f"{branch} {table.name}: {config}"
+
+
+def fresh(line: Line) -> None:
+    """A line that is the base of the next merge. What main did before it still tells the two apart."""
+    for table in line.values():
+        table.changes, table.maintained, table.restored = 0, 0, False
+        table.rewrote, table.did, table.added_values = "", set(), set()
+
+
+def is_changed(base: Content | None, theirs: Content | None) -> bool:
+    """Whether a branch has anything to bring of a table."""
+    return (base is None) != (theirs is None) or (
+        base is not None and theirs is not None and (theirs.changes > 0 or base.name != theirs.name)
+    )
+
+
+def settled(found: Verdict, kinds: set[str], use: str, side: Content | None) -> Content | None:
+    """What a table is after a merge whose conflicts were settled for one side."""
+    if not kinds:
+        return found.merged
+    if kinds == {"name"} and found.merged is not None and side is not None:
+        made = deepcopy(found.merged)
+        made.name = side.name
+        return made
+    by_row: Content | None = getattr(found, f"rows_{use}")
+    whole: Content | None = getattr(found, use)
+    return by_row if kinds <= {"rows", "key", "name"} and by_row is not None else whole
 
 
 # ---- what must be -------------------------------------------------------------------------------------------------------------------
@@ -377,7 +482,7 @@ def verdict(base: Content | None, ours: Content | None, theirs: Content | None, 
     if theirs is None or ours is None:
         left = ours if theirs is None else theirs
         assert left is not None
-        if left.changes == left.maintained and left.name == base.name:
+        if (left.changes == left.maintained or left.restored) and left.name == base.name:
             # A compaction moves rows, which nothing tells from a change; and main may differ from the branch by what it did before.
             return Verdict(MAY if left.changes or (not first and theirs is None) else NEVER, None, ours, theirs)
         return Verdict(MUST, None, ours, theirs)
