@@ -9,13 +9,13 @@ from datetime import datetime
 from typing import Any, Final, Literal, TypeVar
 
 from tiltyard.catalog.base_view import BaseView, UsedTables
-from tiltyard.catalog.catalog import Catalog
 from tiltyard.catalog.expiry import expired_among
 from tiltyard.catalog.lake_values import MAIN, Cut, Isolation, Snapshot, TableHead
 from tiltyard.catalog.ledger import adopt, decided_in_lake
 from tiltyard.catalog.marks import Marks, branch_id_of
 from tiltyard.catalog.publishing import COMMITTED, IN_DOUBT
 from tiltyard.catalog.records import Records
+from tiltyard.catalog.server_records import catalog_of
 from tiltyard.errors import InvalidInput, NotFound, TiltyardError
 from tiltyard.format.names import Scheme
 from tiltyard.format.safe_text import check_text
@@ -32,8 +32,8 @@ from tiltyard.lakes.lake_tables import LakeTable
 from tiltyard.lakes.lake_transaction import LakeTransaction
 from tiltyard.lakes.merging.lake_diff import LakeDiff, LakeRef, diff
 from tiltyard.lakes.new_tables import LakePieces
-from tiltyard.lakes.opening import LakeLocation, lake_storage, open_where, settle_owner
-from tiltyard.lakes.recovery.recovery_verbs import Recoverable, somebody
+from tiltyard.lakes.opening import LakeLocation, known_author, lake_storage, open_where, settle_owner
+from tiltyard.lakes.recovery.recovery_verbs import Recoverable
 from tiltyard.lakes.registering import register
 from tiltyard.lakes.running import run
 from tiltyard.lakes.sharded.sharded_tables import opened_table
@@ -69,7 +69,7 @@ class Lake(Keeping, Recoverable, LakePieces, LakeDoor):
 
     def __init__(self, where: LakeLocation, records: Records, runtime: Runtime, author: str, branch: str = MAIN) -> None:
         self._where = where
-        self.catalog = Catalog(records, runtime)
+        self.catalog = catalog_of(records, runtime)
         self.author = author
         self.branch = branch
         self.url = records.url
@@ -98,12 +98,13 @@ class Lake(Keeping, Recoverable, LakePieces, LakeDoor):
         storage: Storage | None = None,
         storage_options: Mapping[str, Any] | None = None,
         durability: Durability | None = None,
+        token: str | None = None,
     ) -> Lake:
         """Opens a lake, and makes an empty one where there is none.
 
         Args:
             uri: a directory (a SQLite catalog inside it), ``sqlite:///file``, ``postgresql://...``, or the object store alone, such as
-                ``s3://bucket/lake``.
+                ``s3://bucket/lake``; or ``https://host:2333``, where a server has the catalog (``tiltyard serve``).
             root: where tables live, if not beside the catalog; PostgreSQL has no place of its own, so it is needed there the first time.
             catalog: ``"manifest"`` keeps the catalog of a directory in a ``__manifest`` table instead of SQLite.
             author: who commits, for the history; user and machine by default.
@@ -112,6 +113,7 @@ class Lake(Keeping, Recoverable, LakePieces, LakeDoor):
                 ``commit_store`` or ``allowed_bases`` in it.
             storage_options: shorthand for ``Storage(options=...)``.
             durability: shorthand for ``Storage(durability=...)``.
+            token: for a server, as ``tiltyard token create`` showed it; it needs a role for all tables.
 
         Raises:
             NotFound: there is no lake, and ``create`` is false.
@@ -122,9 +124,9 @@ class Lake(Keeping, Recoverable, LakePieces, LakeDoor):
         runtime = there.runtime or system_runtime()
         if author is not None and not isinstance(author, str):
             raise InvalidInput(f"The author is text, not {author!r}.", argument="author")
-        where, records = open_where(uri, root, catalog, there, runtime, create=create)
+        where, records = open_where(uri, root, catalog, there, runtime, create=create, token=token)
         try:
-            lake = cls(where, records, runtime, check_text(author, "The author", "author") if author else somebody())
+            lake = cls(where, records, runtime, check_text(author, "The author", "author") if author else known_author(records))
             lake._where = settle_owner(where, lake.catalog, create=create)
             recover(lake)
         except BaseException:

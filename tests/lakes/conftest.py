@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,10 +12,26 @@ from psycopg import sql
 from tests.support.lakes import Site, two_tables
 from tests.support.proving import PROVING
 from tests.support.records import with_parameters
+from tests.support.served import served_here
 from tests.support.servers import S3Server, seaweedfs
 from tiltyard.lake import Lake
 
 CATALOGS = ["sqlite", "postgres", "manifest"]
+BEHIND_A_SERVER = {
+    "test_branches.test_after_a_fast_forward_every_line_writes_for_itself",
+    "test_checking.test_a_sound_lake",
+    "test_conflicts.test_one_key_at_the_same_moment_makes_one_snapshot",
+    "test_definitions.test_of_several_who_make_one_name_exactly_one_does",
+    "test_definitions.test_two_names_can_be_swapped",
+    "test_foreign.test_whoever_comes_first_finishes_what_a_dead_writer_left",
+    "test_merging.test_a_branch_is_merged_again_and_again",
+    "test_serializable",
+    "test_snapshots.test_every_cut_is_consistent_while_a_writer_moves_two_tables_together",
+    "test_snapshots.test_every_snapshot_can_be_looked_at",
+    "test_transactions.test_a_transaction_that_is_not_committed_leaves_nothing_behind",
+    "test_transactions.test_nothing_of_several_tables_is_seen_before_and_all_of_it_after",
+}
+"""What is shown on a lake that was opened by the address of its server, too. Tests that replace its records are not among them."""
 ON_EVERY_CATALOG = {
     "test_backup",
     "test_branch_kills",
@@ -56,6 +73,8 @@ ON_EVERY_CATALOG = {
     "test_upkeep.test_old_snapshots_go_with_all_that_only_they_need",
 }
 """Modules and tests whose promises rest on what a catalog itself does; the others are about the lake above it."""
+SERVED = bool(os.environ.get("TILTYARD_SERVED"))
+"""Whether every promise is shown behind a server as well: ``TILTYARD_SERVED=1 pytest tests/lakes -k served``."""
 BUCKET = "lakes"
 
 
@@ -65,7 +84,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "site" in metafunc.fixturenames and not by_hand:
         module = metafunc.module.__name__.rpartition(".")[2]
         every = not ON_EVERY_CATALOG.isdisjoint({module, f"{module}.{metafunc.function.__name__}"})
+        behind = not BEHIND_A_SERVER.isdisjoint({module, f"{module}.{metafunc.function.__name__}"})
         kinds = [*CATALOGS, "s3"] if PROVING else CATALOGS if every else CATALOGS[:1]
+        kinds = [*kinds, "served"] if behind or SERVED else kinds
         metafunc.parametrize("site", kinds, indirect=True)
 
 
@@ -93,6 +114,13 @@ def site(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Site]:
         here = Site(kind, with_parameters(url, options=f"-csearch_path={schema}"), home, {"root": home})
     elif kind == "s3":
         here = s3_site(request.getfixturevalue("s3_server"))
+    elif kind == "served":
+        home = tmp_path / "lake"
+        with Lake.open(home, durability="os") as behind, served_here(behind) as (url, _):
+            here = Site(kind, url, home)
+            yield here
+            here.close()
+        return
     else:
         home = tmp_path / "lake"
         here = Site(kind, str(home), home, {"catalog": kind})

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
+import threading
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,9 +18,14 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import uvicorn
 
 from tests.support.servers import _WITH_PARENT
 from tiltyard.lake import Lake
+from tiltyard.server.audit import AuditLog
+from tiltyard.server.authentication import Authenticator
+from tiltyard.server.lake_server import LakeServer
+from tiltyard.server.server_options import ServerOptions
 
 ARROW = "application/vnd.apache.arrow.stream"
 
@@ -129,3 +136,29 @@ def _url(process: subprocess.Popen[bytes], errors: Path) -> str:
         if line.startswith(b"}"):
             return str(json.loads(said)["url"])
     raise AssertionError(f"the server did not start: {said!r} {errors.read_text(encoding='utf-8')[-2000:]}")
+
+
+@contextmanager
+def served_here(lake: Lake, options: ServerOptions | None = None, *, required: bool = False) -> Iterator[tuple[str, LakeServer]]:
+    """Serves a lake from a thread of this process, which takes no time to start; its URL."""
+    audit = AuditLog(Path(lake.root_uri).parent / "audit.jsonl")
+    door = LakeServer(lake, options or ServerOptions(port=0), Authenticator(lake, required=required), audit)
+    server = uvicorn.Server(uvicorn.Config(door.app(), host="127.0.0.1", port=0, lifespan="off", log_config=None, access_log=False))
+    ready = threading.Event()
+    startup = server.startup
+
+    async def started(sockets: list[socket.socket] | None = None) -> None:
+        await startup(sockets)
+        ready.set()
+
+    server.startup = started  # type: ignore[method-assign]
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    assert ready.wait(60), "the server did not start"
+    try:
+        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}", door
+    finally:
+        server.should_exit = True
+        thread.join(60)
+        door.close()
+        audit.close()

@@ -9,6 +9,7 @@ Records
     ``sql_records``        records in a SQL database: ``sqlite``, ``postgres``; ``database`` what differs, ``migrations`` their tables
     ``manifest_records``   records in a ``__manifest`` table; ``manifest_rows`` its rows, ``manifest_mirror`` all of them in memory,
                            ``manifest_publish`` puts some in the place of others
+    ``server_records``     records behind ``tiltyard serve``, and the catalog that has it decide; ``server_link`` the connection to it
     ``record_codec``       keys and bodies of records
     ``process_queue``      processes of one machine that wait for the same lock
     ``tickets``            the order in which transactions that want the same tables go on

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -219,8 +219,12 @@ class Catalog:
 
     # ---- transactions ----------------------------------------------------------------------------------------------------------
 
-    def publish(self, publication: Publication) -> Published:
+    def publish(self, publication: Publication, allow: Callable[[Found], None] | None = None) -> Published:
         """Commits all changes of a transaction in one step.
+
+        Args:
+            publication: what it does.
+            allow: looks at the records that it locked, before they are decided about, and raises where it may not have them.
 
         Raises:
             StaleError: tables are not where it expects them.
@@ -229,7 +233,13 @@ class Catalog:
         """
         exclusive, shared = locks(publication)
         now = self.runtime.clock.now()
-        done = self.records.transact(exclusive, shared, lambda found: decide(publication, found, now))
+
+        def decided(found: Found) -> Writes[Published]:
+            if allow is not None:
+                allow(found)
+            return decide(publication, found, now)
+
+        done = self.records.transact(exclusive, shared, decided)
         if not done.replayed:
             self.keep_cut(publication.branch, done.snapshot, publication.line, done.tables)
         return done

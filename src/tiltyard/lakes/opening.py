@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import getpass
 import os
+import socket
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -12,7 +14,9 @@ from typing import Any, Final
 from tiltyard.catalog.catalog import Catalog
 from tiltyard.catalog.open_records import open_records
 from tiltyard.catalog.records import Body, Records
-from tiltyard.errors import InvalidInput, NotFound, OwnershipError
+from tiltyard.catalog.server_link import ServerLink, check_server, is_server
+from tiltyard.catalog.server_records import HOME, ServerRecords
+from tiltyard.errors import InvalidInput, NotFound, OwnershipError, TiltyardError
 from tiltyard.interfaces import ObjectStore, Runtime
 from tiltyard.lakes.claim import (
     LAKE_DIRECTORY,
@@ -38,6 +42,8 @@ CATALOG_FILE: Final = "catalog.db"
 MANIFEST_TABLE: Final = "__manifest"
 """The table that is the catalog of a directory without a database."""
 
+SERVER: Final = "server"
+"""The kind of a catalog that a server has."""
 _SQL: Final = ("sqlite", "postgresql", "postgres")
 
 
@@ -121,6 +127,7 @@ def open_where(
     *,
     create: bool = True,
     check: Callable[[LakeLocation], None] | None = None,
+    token: str | None = None,
 ) -> tuple[LakeLocation, Records]:
     """The catalog at a URI, and what is known of where its tables live.
 
@@ -128,11 +135,16 @@ def open_where(
         uri, root, catalog, storage, runtime: as for ``Lake.open``.
         create: whether a catalog is made where there is none.
         check: looks at the root before a catalog is made there; refuses one that is not that of the root by default.
+        token: for a server.
 
     Raises:
         InvalidInput: no catalog is known for the URI.
         NotFound: there is no such file, and none may be made.
     """
+    if is_server(uri):
+        return _served(str(uri), token, root, storage, runtime)
+    if token is not None:
+        raise InvalidInput("Only a server asks for a token.", argument="token", advice="Leave it out, or open https://host:port.")
     text = address_of(uri)
     scheme = text.partition("://")[0].partition("+")[0].lower() if "://" in text else ""
     stated = None if root is None else _absolute(address_of(root, "root"))
@@ -155,6 +167,41 @@ def open_where(
     if scheme not in ("", "file"):
         raise InvalidInput(f"A SQLite catalog needs a local directory, not {redact(text)}.", argument="catalog")
     return _opened(where, f"sqlite:///{local_path(home)}/{CATALOG_FILE}", create, runtime, check)
+
+
+def _served(url: str, token: str | None, root: object, storage: Storage, runtime: Runtime) -> tuple[LakeLocation, Records]:
+    """A lake behind a server, which knows where its tables live, and who brings the token.
+
+    Raises:
+        InvalidInput: the server refuses the token or its role, or a root was named.
+        StorageError: the server cannot be reached.
+    """
+    if root is not None:
+        raise InvalidInput("A server knows where the tables of its lake are.", argument="root", advice="Leave root= out.")
+    link = ServerLink(check_server(url, token), token)
+    try:
+        told = link.post(f"{HOME}/lake/describe", {}, writes=False)
+    except TiltyardError:
+        link.close()
+        raise
+    if storage.options is None and told.get("storage_options"):
+        storage = replace(storage, options=told["storage_options"])
+    where = LakeLocation(str(told["root"]), False, "", CatalogId(SERVER, link.url), str(told["id"]), storage=storage)
+    return where, ServerRecords(link, runtime, "" if told["way"] == "open" else str(told["author"]))
+
+
+def somebody() -> str:
+    """User and machine, for the history."""
+    try:
+        user = getpass.getuser()
+    except (OSError, KeyError):
+        user = "somebody"
+    return f"{user}@{socket.gethostname()}"
+
+
+def known_author(records: Records) -> str:
+    """Who commits, where nobody said: the one whom a server knows by the token, or user and machine."""
+    return (records.author if isinstance(records, ServerRecords) else "") or somebody()
 
 
 def _opened(
@@ -246,6 +293,8 @@ def settle_owner(where: LakeLocation, catalog: Catalog, *, create: bool) -> Lake
         OwnershipError: the root belongs to another lake, or the catalog to another root.
     """
     facts = catalog.describe()
+    if where.catalog.kind == SERVER:
+        return _reached(where, facts or {})
     if facts is None:
         return _made(where, catalog, create=create)
     where = _checked_root(where, catalog, facts)
@@ -256,6 +305,16 @@ def settle_owner(where: LakeLocation, catalog: Catalog, *, create: bool) -> Lake
     if claim.catalog != where.catalog and where.catalog.kind != "postgresql":
         replace_claim(store, mine)  # the catalog was moved
     return replace(where, lake=mine.lake, lost=str(facts.get("lost", "")))
+
+
+def _reached(where: LakeLocation, facts: Body) -> LakeLocation:
+    """A lake behind a server, whose root has to be within reach of this process, and has to be the same one."""
+    claim = read_claim(where.root_store())
+    if claim is None:
+        advice = "Mount it, pass storage_options, or use the server's routes that carry rows."
+        raise NotFound(f"{redact(where.root)}, where the tables live, cannot be read from here.", name=redact(where.root), advice=advice)
+    refuse_other_lake(claim, where.lake, where.root)
+    return replace(where, lost=str(facts.get("lost", "")))
 
 
 def _made(where: LakeLocation, catalog: Catalog, *, create: bool) -> LakeLocation:

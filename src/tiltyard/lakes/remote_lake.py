@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-import json
 import os
-import urllib.error
-import urllib.request
 import uuid
 from collections.abc import Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
+from tiltyard.catalog.server_link import ServerLink, check_server
 from tiltyard.errors import (
-    ContentionError,
     InvalidInput,
     NotFound,
     OutcomeUnknown,
-    RetryableConflict,
     StorageError,
     TiltyardError,
 )
 from tiltyard.lakes.commit_transaction import LakeCommit
-from tiltyard.redact import redact
 from tiltyard.storage import open_store
 from tiltyard.verbs.outcome import Committed, NotCommitted, Outcome, Unknown
 
@@ -31,10 +26,6 @@ if TYPE_CHECKING:
 
 TRIES: Final = 5
 """How often a batch is sent whose answer was lost: the same key is never committed twice."""
-SECONDS: Final = 120.0
-_NOT_FOUND: Final = 10
-_CONFLICTS: Final = frozenset({14, 19})
-_LOCAL: Final = frozenset({"127.0.0.1", "::1", "localhost"})
 
 
 def connect(url: str, *, token: str | None = None, storage_options: Mapping[str, Any] | None = None) -> RemoteLake:
@@ -48,12 +39,7 @@ def connect(url: str, *, token: str | None = None, storage_options: Mapping[str,
     Raises:
         InvalidInput: the URL is none, or a token would travel unencrypted to another machine.
     """
-    parts = urlsplit(url) if isinstance(url, str) else urlsplit("")
-    if parts.scheme not in ("http", "https") or not parts.hostname or parts.username or parts.query:
-        raise InvalidInput(f"{redact(str(url))[:80]!r} is no address of a server.", argument="url", advice="Use https://host:port.")
-    if token is not None and parts.scheme == "http" and parts.hostname not in _LOCAL:
-        raise InvalidInput("A token would travel unencrypted.", argument="url", advice="Use https://, or a tunnel to this machine.")
-    return RemoteLake(url.rstrip("/"), token, storage_options)
+    return RemoteLake(check_server(url, token), token, storage_options)
 
 
 class RemoteLake:
@@ -61,7 +47,7 @@ class RemoteLake:
 
     def __init__(self, url: str, token: str | None, storage_options: Mapping[str, Any] | None) -> None:
         self.url = url
-        self._token, self._options = token, storage_options
+        self._link, self._options = ServerLink(url, token), storage_options
 
     def __repr__(self) -> str:
         return f"RemoteLake({self.url!r})"
@@ -70,7 +56,7 @@ class RemoteLake:
         """The lake for stock clients; each of their commits is one of its own."""
         from lance.namespace import RestNamespace
 
-        headers = {} if self._token is None else {"header.Authorization": f"Bearer {self._token}"}
+        headers = {} if self._link.token is None else {"header.Authorization": f"Bearer {self._link.token}"}
         made: LanceNamespace = RestNamespace(uri=self.url, **headers)  # type: ignore[no-untyped-call]
         return made
 
@@ -102,17 +88,7 @@ class RemoteLake:
             RetryableConflict: others were faster.
             StorageError: the server cannot be reached or failed; ``maybe_applied`` where it is not known whether it did what was asked.
         """
-        headers = {"content-type": "application/json", **({} if self._token is None else {"authorization": f"Bearer {self._token}"})}
-        request = urllib.request.Request(self.url + path, json.dumps(body).encode(), headers, method="POST")
-        try:
-            with urllib.request.urlopen(request, timeout=SECONDS) as answer:
-                return json.loads(answer.read())
-        except urllib.error.HTTPError as error:
-            with error:
-                raise _refused(error.code, error.read(), self.url) from None
-        except (OSError, ValueError) as error:
-            what = f"{self.url} did not answer ({redact(str(error))[:120]})."
-            raise StorageError(what, name=self.url, maybe_applied=True, transient=True) from error
+        return self._link.post(path, body)
 
 
 class RemoteTransaction:
@@ -217,22 +193,3 @@ def _pause(attempt: int) -> None:
 
     runtime = system_runtime()
     runtime.clock.sleep(wait_before(attempt, 0.1, runtime))
-
-
-def _refused(status: int, body: bytes, url: str) -> TiltyardError:
-    """What a server's refusal means."""
-    try:
-        told = json.loads(body)
-        code, said = int(told["code"]), redact(str(told["error"]))[:200]
-    except (ValueError, KeyError, TypeError):
-        code, said = -1, f"it answered {status}"
-    if code in _CONFLICTS:
-        return RetryableConflict(f"The server refused it: {said}", operation="transaction", advice="Nothing was published. Run it again.")
-    if code in (4, _NOT_FOUND):
-        return NotFound(said, name=url)
-    if status == 429:
-        return ContentionError(said, operation="transaction", attempts=1)
-    if status in (401, 403) or code in (0, 13):
-        return InvalidInput(f"The server refused it: {said}", argument="request")
-    # A server that failed, or is about to stop, may have done it before.
-    return StorageError(f"The server failed: {said}", name=url, maybe_applied=status >= 500, transient=status == 503)

@@ -31,6 +31,7 @@ from tiltyard.lakes.table_names import JOINT
 from tiltyard.server.audit import AuditLine, AuditLog, Verdict
 from tiltyard.server.authentication import Authenticator, proof_in
 from tiltyard.server.browser_guard import BrowserGuard
+from tiltyard.server.catalog_door import CATALOG_ROUTES, CatalogDoor
 from tiltyard.server.principals import NOBODY, Principal
 from tiltyard.server.routes import ROUTES, Role, RouteSpec
 from tiltyard.server.server_metrics import CONTENT_TYPE, ServerMetrics
@@ -81,6 +82,7 @@ class LakeServer:
         self.lake, self.options, self._authenticator, self._audit = lake, options, authenticator, audit
         self._pool = ThreadPoolExecutor(options.limits.threads, thread_name_prefix="tiltyard")
         self._settling = SettleQueue()
+        self.door = CatalogDoor(lake, options.vend_to)
         self.turns = TableTurns(options.limits.table_queue, time.monotonic)
         self.metrics = ServerMetrics(self.turns.waiting, self._is_healthy)
         self._in_flight = 0
@@ -88,7 +90,7 @@ class LakeServer:
 
     def app(self) -> Starlette:
         """The application for a server of ASGI."""
-        routes = [Route(spec.path, self._endpoint(spec), methods=[spec.method]) for spec in ROUTES]
+        routes = [Route(spec.path, self._endpoint(spec), methods=[spec.method]) for spec in (*ROUTES, *CATALOG_ROUTES)]
         more = [
             Route("/healthz", self._healthz, methods=["GET"]),
             Route("/readyz", self._readyz, methods=["GET"]),
@@ -205,7 +207,11 @@ class LakeServer:
         exchange.principal = known or await self.in_thread(lambda: self._authenticator.principal(proof))
         if body is None:
             limits = self.options.limits
-            body = await self._read(exchange, limits.body_bytes if spec.body == "arrow" else limits.json_bytes)
+            body = await self._read(exchange, limits.body_bytes if spec.body == "arrow" or spec.scope == "catalog" else limits.json_bytes)
+        if spec.scope == "catalog":
+            told = await self.in_thread(lambda: self.door.answer(exchange.principal, spec, body))
+            exchange.transaction = str(told.get("transaction_id", ""))
+            return answer(spec, told, {})
         given = WireRequest(spec, request.path_params, request.url.query, body)
         model, parts = read_request(given)
         exchange.target = ".".join(parts)

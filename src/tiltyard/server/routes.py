@@ -9,8 +9,8 @@ from typing import Any, Final, Literal
 import lance_namespace as models
 
 BodyKind = Literal["json", "arrow", "none", "metadata"]
-AnswerKind = Literal["json", "empty", "number", "arrow", "text", "metadata"]
-Scope = Literal["table", "namespace", "list", "batch", "transaction"]
+AnswerKind = Literal["json", "empty", "number", "arrow", "text", "metadata", "plain"]
+Scope = Literal["table", "namespace", "list", "batch", "transaction", "catalog"]
 
 
 class Role(IntEnum):

@@ -186,6 +186,8 @@ def answer(spec: RouteSpec, result: Any, headers: Mapping[str, str]) -> Response
         return Response(str(result.count), media_type=JSON, headers=told)
     if spec.answer == "text":
         return Response(json.dumps(str(result)), media_type=JSON, headers=told)
+    if spec.answer == "plain":
+        return Response(json.dumps(result, separators=(",", ":")), media_type=JSON, headers=told)
     if spec.answer == "metadata":
         return Response(json.dumps(result.metadata or {}), media_type=JSON, headers=told)
     assert isinstance(result, BaseModel)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import getpass
 import os
-import socket
 from typing import Literal, cast
 
 from tiltyard.errors import InvalidInput
-from tiltyard.lakes.opening import lake_storage
+from tiltyard.lakes.opening import lake_storage, somebody
 from tiltyard.lakes.recovery.restoring import LakeRecoveryReport, Make, RestoreTarget, rebuild_lake, restore_lake
 from tiltyard.options import RecoveryOptions, Storage
 
@@ -79,12 +77,3 @@ def _target(uri: Uri, root: Uri | None, catalog: CatalogKind | None, storage: St
 
 def _quiet(done: int, total: int) -> None:
     """For whoever does not want to know how far it is."""
-
-
-def somebody() -> str:
-    """User and machine, for the history."""
-    try:
-        user = getpass.getuser()
-    except (OSError, KeyError):
-        user = "somebody"
-    return f"{user}@{socket.gethostname()}"

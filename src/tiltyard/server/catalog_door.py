@@ -1,0 +1,210 @@
+"""The catalog for lakes that are opened by the address of a server: records, and the decisions that every commit needs.
+
+Roles. Whoever opens a lake this way needs a role for all of its tables: its records do not come apart by names. A reader reads them. A
+writer publishes, makes what is not there yet (a tag, a branch), and does the bookkeeping of commits; whether a publication is allowed is
+asked of each table in it, by the name that the catalog has for it at that moment. A maintainer replaces and removes records, an admin
+changes what the lake says of itself. Tokens are not among the records: nobody reads or writes them here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from lance_namespace import InvalidInputError, PermissionDeniedError
+
+from tiltyard.catalog.catalog import Catalog, Pending
+from tiltyard.catalog.lake_values import Publication
+from tiltyard.catalog.publishing import AbortedError, ExpiredError, StaleError
+from tiltyard.catalog.records import Body, Found, Writes
+from tiltyard.catalog.server_records import HOME, moved_to_body, publication_from_body
+from tiltyard.catalog.value_codec import BRANCHES, LAKE, PINS, table_key
+from tiltyard.errors import InvalidInput, NotFound
+from tiltyard.format.safe_text import check_text
+from tiltyard.lake import Lake
+from tiltyard.lakes.table_names import JOINT, directory_of
+from tiltyard.server.principals import Principal
+from tiltyard.server.routes import Role, RouteSpec
+from tiltyard.server.tokens import TOKENS
+from tiltyard.server.wire import parsed
+from tiltyard.storage.staged import STAGED
+
+_VERSION: Final = re.compile(r"_versions/[0-9]+\.manifest", re.ASCII)
+_NEEDED: Final[Mapping[str, Role]] = {
+    "create": Role.WRITER, "write": Role.WRITER, "adopt": Role.WRITER, "drop": Role.MAINTAINER, "rename": Role.MAINTAINER,
+    "register": Role.ADMIN,
+}  # fmt: skip
+"""The role for each kind of change, on the table that it is about."""
+
+
+def _route(path: str, operation: str, role: Role = Role.READER) -> RouteSpec:
+    return RouteSpec(f"{HOME}/{path}", operation, dict, role, "catalog", answer="plain")
+
+
+CATALOG_ROUTES: Final = (
+    _route("lake/describe", "describe_lake"),
+    _route("records/get", "get_records"),
+    _route("records/scan", "scan_records"),
+    _route("records/transact", "write_records"),
+    _route("catalog/publish", "publish", Role.WRITER),
+    _route("catalog/settle", "settle", Role.WRITER),
+    _route("catalog/abort", "abort", Role.WRITER),
+    _route("catalog/void", "void", Role.WRITER),
+    _route("catalog/quarantine", "quarantine", Role.WRITER),
+)
+
+
+class CatalogDoor:
+    """The catalog of one lake, operation by operation. Errors are those of ``lance_namespace``, or ours.
+
+    Args:
+        lake: whose it is.
+        vend_to: the role from which on clients are given the storage options of the server; None for nobody.
+    """
+
+    def __init__(self, lake: Lake, vend_to: Role | None = None) -> None:
+        self._lake, self._vend_to = lake, vend_to
+        self._catalog: Catalog = lake.catalog
+
+    def answer(self, principal: Principal, spec: RouteSpec, body: bytes) -> Mapping[str, Any]:
+        """Does an operation for somebody.
+
+        Raises:
+            PermissionDeniedError: their role for all tables does not allow it.
+            InvalidInputError: it is malformed.
+        """
+        if not principal.may(spec.role, ()):
+            what = f"needs the role {spec.role.name.lower()} for all tables"
+            raise PermissionDeniedError(f"A lake opened by the address of its server {what}; {spec.operation} was refused.")
+        given = parsed(body) if body.strip() else {}
+        if not isinstance(given, dict):
+            raise InvalidInputError("The body is a JSON object.")
+        work: Callable[[Principal, dict[str, Any]], Mapping[str, Any]] = getattr(self, f"_{spec.operation}")
+        try:
+            return work(principal, given)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            if isinstance(error, InvalidInput):
+                raise
+            raise InvalidInputError("The request is malformed: a member is missing, or not what it has to be.") from error
+
+    def _describe_lake(self, principal: Principal, given: dict[str, Any]) -> Mapping[str, Any]:
+        where = self._lake.where
+        vends = self._vend_to is not None and principal.may(self._vend_to, ())
+        options = dict(where.storage.options or {}) if vends else None
+        return {"id": self._lake.id, "root": where.root, "author": principal.name, "way": principal.way, "storage_options": options}
+
+    # ---- records -----------------------------------------------------------------------------------------------------------------
+
+    def _get_records(self, principal: Principal, given: dict[str, Any]) -> Mapping[str, Any]:
+        keys = [key for key in _texts(given["keys"]) if not key.startswith(TOKENS)]
+        return {"records": self._catalog.records.get(keys)}
+
+    def _scan_records(self, principal: Principal, given: dict[str, Any]) -> Mapping[str, Any]:
+        limit = given.get("limit")
+        prefixes, descending = _texts(given["prefixes"]), bool(given.get("descending"))
+        over = any(TOKENS.startswith(prefix) or prefix.startswith(TOKENS) for prefix in prefixes)
+        found = self._catalog.records.scan(prefixes, limit=None if over or limit is None else int(limit), descending=descending)
+        shown = [(key, body) for key, body in found if not key.startswith(TOKENS)]
+        return {"records": shown if limit is None else shown[: int(limit)]}
+
+    def _write_records(self, principal: Principal, given: dict[str, Any]) -> Mapping[str, Any]:
+        looked: dict[str, Body | None] = dict(given["looked"])
+        put, delete = {key: dict(body) for key, body in given["put"].items()}, _texts(given["delete"])
+        if any(key.startswith(TOKENS) for key in (*looked, *put, *delete)):
+            raise PermissionDeniedError("Tokens are not among the records that a client reads or writes.")
+        if any(key not in looked for key in (*put, *delete)):
+            raise InvalidInputError("A record is written that was not looked at.")
+        needed = max((_role_for(key, looked[key], put.get(key)) for key in {*put, *delete}), default=Role.READER)
+        if not principal.may(needed, ()):
+            raise PermissionDeniedError(f"This needs the role {needed.name.lower()} for all tables.")
+
+        def decide(found: Found) -> Writes[Mapping[str, Any]]:
+            if any(found.get(key) != body for key, body in looked.items()):
+                return Writes({"moved": {key: found.get(key) for key in looked}})
+            return Writes({"done": True}, put, delete)
+
+        written = {*put, *delete}
+        return self._catalog.records.transact(sorted(written), [key for key in looked if key not in written], decide)
+
+    # ---- what every commit does --------------------------------------------------------------------------------------------------
+
+    def _publish(self, principal: Principal, given: dict[str, Any]) -> Mapping[str, Any]:
+        publication = publication_from_body(given["publication"])
+        _check_paths(publication)
+        if principal.way != "open":  # where nobody proves who they are, they may as well say it
+            publication = replace(publication, author=principal.name)
+        else:
+            check_text(publication.author, "The author", "author")
+        try:
+            done = self._catalog.publish(publication, lambda found: _check_roles(principal, publication, found))
+        except StaleError as stale:
+            return {"moved": [moved_to_body(moved) for moved in stale.moved]}
+        except AbortedError:
+            return {"refused": "aborted"}
+        except ExpiredError:
+            return {"refused": "expired"}
+        except NotFound:
+            return {"refused": "no branch"}
+        told = {"snapshot": done.snapshot, "transaction": done.transaction, "replayed": done.replayed, "tables": done.tables}
+        return {"published": told, "transaction_id": done.transaction}
+
+    def _settle(self, principal: Principal, given: dict[str, Any]) -> Mapping[str, Any]:
+        self._catalog.settle([Pending(**pending) for pending in given["pending"]])
+        return {"done": True}
+
+    def _abort(self, principal: Principal, given: dict[str, Any]) -> Mapping[str, Any]:
+        return {"done": self._catalog.abort(str(given["transaction"]))}
+
+    def _void(self, principal: Principal, given: dict[str, Any]) -> Mapping[str, Any]:
+        self._catalog.void(Pending(**given["pending"]), str(given["maker"]))
+        return {"done": True}
+
+    def _quarantine(self, principal: Principal, given: dict[str, Any]) -> Mapping[str, Any]:
+        self._catalog.quarantine(Pending(**given["pending"]), str(given["why"])[:1000])
+        return {"done": True}
+
+
+def _texts(given: Any) -> Sequence[str]:
+    if not isinstance(given, list) or not all(isinstance(text, str) for text in given):
+        raise InvalidInputError("Keys and prefixes are lists of texts.")
+    return given
+
+
+def _role_for(key: str, before: Body | None, after: Body | None) -> Role:
+    """What it takes to write a record."""
+    if key == LAKE:
+        return Role.ADMIN
+    if before is None or key.startswith(PINS):
+        return Role.WRITER
+    counted = key.startswith(BRANCHES) and after is not None and {**before, "refs": 0} == {**after, "refs": 0}
+    return Role.WRITER if counted else Role.MAINTAINER  # a snapshot of the branch got a name
+
+
+def _check_roles(principal: Principal, publication: Publication, found: Found) -> None:
+    """Asks for each table, by its name in the catalog: what a client calls it is not what is written to."""
+    for change in publication.changes:
+        known = found.get(table_key(publication.branch, change.table), {}).get("name")
+        for name in {change.name, change.former or change.name, str(known or change.name)}:
+            if not principal.may(_NEEDED[change.kind], name.split(JOINT)):
+                raise PermissionDeniedError(
+                    f"{change.kind} of {name.replace(JOINT, '.')} needs the role {_NEEDED[change.kind].name.lower()}."
+                )
+
+
+def _check_paths(publication: Publication) -> None:
+    """Versions lie where versions lie, and new tables where the lake puts them: whoever finishes a version moves files by these names."""
+    for change in publication.changes:
+        if change.kind not in _NEEDED:
+            raise InvalidInputError("There is no such change.")
+        if change.location and change.kind != "register" and change.location != directory_of(change.name, change.table):
+            raise InvalidInputError("A new table lies where the lake puts it.")
+        for step in (*change.steps, *change.lost):
+            if not _is_step(step.path, step.staged):
+                raise InvalidInputError("A version lies below _versions, and is staged below _tiltyard/staged.")
+
+
+def _is_step(path: str, staged: str | None) -> bool:
+    apart = staged is None or (staged.startswith(STAGED) and ".." not in staged.split("/") and staged.endswith(".manifest"))
+    return _VERSION.fullmatch(path) is not None and apart

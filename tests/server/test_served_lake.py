@@ -1,0 +1,252 @@
+"""``ty.Lake.open("http://...")``: the lake API with the catalog behind a server - who may do what, lost answers, and what is not let in."""
+
+from __future__ import annotations
+
+import http.client
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import tiltyard as ty
+from tests.support.served import served_here
+from tiltyard.catalog import server_link
+from tiltyard.catalog.lake_values import Change, Publication, VersionStep
+from tiltyard.catalog.server_link import ServerLink
+from tiltyard.catalog.server_records import HOME, publication_to_body
+from tiltyard.server.principals import Grant
+from tiltyard.server.tokens import TOKENS, create_token
+
+ROWS = pa.table({"id": [1]})
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Iterator[ty.Lake]:
+    with ty.Lake.open(tmp_path / "lake", durability="os") as lake:
+        lake.create_table("a", ROWS)
+        lake.create_table("sales.b", ROWS)
+        yield lake
+
+
+@pytest.fixture
+def url(home: ty.Lake) -> Iterator[str]:
+    with served_here(home, required=True) as (url, _):
+        yield url
+
+
+@pytest.fixture
+def token(home: ty.Lake) -> Callable[..., str]:
+    return lambda *roles, name="ada": create_token(home, name, [Grant.parse(role) for role in roles])[0]
+
+
+def opened(url: str, token: str) -> ty.Lake:
+    return ty.Lake.open(url, token=token, durability="os")
+
+
+def ids(lake: ty.Lake, name: str) -> list[int]:
+    found: list[int] = sorted(lake.table(name).to_arrow()["id"].to_pylist())
+    return found
+
+
+def test_the_lake_api_without_the_catalog(home: ty.Lake, url: str, token: Callable[..., str]) -> None:
+    with opened(url, token("maintainer")) as lake:
+        lake.create_table("c", ROWS)
+        with lake.transaction(message="both") as tx:
+            tx.table("a").append(pa.table({"id": [2]}))
+            tx.table("sales.b").append(pa.table({"id": [2]}))
+        lake.tags.create("then")
+        lake.table("a").append(pa.table({"id": [3]}))
+        side = lake.branches.create("side")
+        lake.on_branch("side").table("a").append(pa.table({"id": [4]}))
+        lake.rename_table("c", "d")
+        lake.drop_table("d")
+        assert lake.tables() == home.tables() == ["a", "sales.b"]
+        assert sorted(lake.snapshot("then").table("a").to_arrow()["id"].to_pylist()) == [1, 2]
+        assert (ids(home, "a"), ids(home.on_branch("side"), "a"), side.origin) == ([1, 2, 3], [1, 2, 3, 4], "main")
+        lake.branches.delete("side")
+        lake.tags.delete("then")
+        assert [(snapshot.author, snapshot.message) for snapshot in lake.history() if snapshot.message == "both"] == [("ada", "both")]
+        assert {snapshot.author for snapshot in home.history(5)} == {"ada"}, "the one who brought the token"
+    assert home.check().ok
+
+
+def test_serializable_over_the_server(url: str, token: Callable[..., str]) -> None:
+    with opened(url, token("writer")) as lake:
+        first, second = lake.transaction(isolation="serializable"), lake.transaction(isolation="serializable")
+        for tx, read, written in ((first, "a", "sales.b"), (second, "sales.b", "a")):
+            tx.table(read).to_arrow()
+            tx.table(written).append(pa.table({"id": [9]}))
+        first.commit()
+        with pytest.raises(ty.RetryableConflict):
+            second.commit()
+
+
+def test_roles(home: ty.Lake, url: str, token: Callable[..., str]) -> None:
+    with opened(url, token("reader")) as lake:
+        assert ids(lake, "a") == [1]
+        forbidden: list[Callable[[], object]] = [lambda: lake.table("a").append(ROWS), lambda: lake.tags.create("t")]
+        for deed in forbidden:
+            with pytest.raises(ty.InvalidInput, match="role writer"):
+                deed()
+    with opened(url, token("writer", name="bob")) as lake:
+        lake.table("a").append(pa.table({"id": [2]}))
+        lake.tags.create("t")
+        beyond: list[Callable[[], object]] = [
+            lambda: lake.drop_table("a"),
+            lambda: lake.rename_table("a", "z"),
+            lambda: lake.tags.delete("t"),
+        ]
+        for deed in beyond:
+            with pytest.raises(ty.InvalidInput, match="role maintainer"):
+                deed()
+    assert (home.tables(), list(home.tags), ids(home, "a")) == (["a", "sales.b"], ["t"], [1, 2])
+    assert home.history(1)[0].author == "bob"
+
+
+@pytest.mark.parametrize("roles", [["writer:sales"], ["reader:a", "admin:sales"]])
+def test_a_role_for_some_tables_opens_no_lake(url: str, token: Callable[..., str], roles: list[str]) -> None:
+    with pytest.raises(ty.InvalidInput, match="all tables"):
+        opened(url, token(*roles))
+
+
+@pytest.mark.parametrize("wrong", [None, "", "tyd_0_x", "x" * 9000])
+def test_no_token_no_lake(url: str, wrong: str | None) -> None:
+    with pytest.raises(ty.InvalidInput, match="valid token"):
+        ty.Lake.open(url, token=wrong)
+
+
+def test_addresses_and_tokens_that_do_not_fit(tmp_path: Path, url: str) -> None:
+    for address, argument in (("http://lake.example/", "url"), (str(tmp_path), "token")):
+        with pytest.raises(ty.InvalidInput) as refused:
+            ty.Lake.open(address, token="t")
+        assert refused.value.argument == argument
+    with pytest.raises(ty.InvalidInput, match="root="):
+        ty.Lake.open(url, root=tmp_path)
+
+
+def test_tokens_are_not_among_the_records(home: ty.Lake, url: str, token: Callable[..., str]) -> None:
+    link = ServerLink(url, token("admin"))
+    [(key, body)] = home.catalog.records.scan([TOKENS])
+    assert link.post(f"{HOME}/records/get", {"keys": [key, "lake"]})["records"].keys() == {"lake"}
+    for prefixes in (["token/"], ["tok"], [key], [""]):
+        found = link.post(f"{HOME}/records/scan", {"prefixes": prefixes})["records"]
+        assert not [name for name, _ in found if name.startswith(TOKENS)]
+    assert len(link.post(f"{HOME}/records/scan", {"prefixes": [""], "limit": 3, "descending": True})["records"]) == 3
+    for put, delete in (({key: {**body, "grants": ["admin"]}}, []), ({}, [key]), ({TOKENS + "0" * 16: dict(body)}, [])):
+        looked = dict.fromkeys((*put, *delete), None)
+        with pytest.raises(ty.InvalidInput, match="Tokens are not"):
+            link.post(f"{HOME}/records/transact", {"looked": looked, "put": put, "delete": delete})
+    link.close()
+
+
+def forged(home: ty.Lake, **other: Any) -> Mapping[str, Any]:
+    """A publication of a version of ``a`` that somebody made up."""
+    head = home.view().find("a")
+    assert head is not None
+    step = VersionStep(2, "_versions/2.manifest", "_tiltyard/staged/x/2.manifest", "t", "append")
+    change = replace(Change(head.id, "write", "a", 1, 1, (step,)), **other)
+    return publication_to_body(Publication("forged", (change,)))
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"steps": (VersionStep(2, "../b/_versions/2.manifest", None),)},
+        {"steps": (VersionStep(2, "_versions/2.manifest", "_tiltyard/staged/../../x.manifest"),)},
+        {"steps": (VersionStep(2, "_versions/2.manifest", "data/x.lance"),)},
+        {"kind": "create", "location": "/etc"},
+        {"kind": "create", "location": "elsewhere.lance"},
+        {"kind": "explode"},
+    ],
+)
+def test_publications_that_are_not_let_in(home: ty.Lake, url: str, token: Callable[..., str], other: dict[str, Any]) -> None:
+    link = ServerLink(url, token("admin"))
+    with pytest.raises(ty.InvalidInput):
+        link.post(f"{HOME}/catalog/publish", {"publication": forged(home, **other)})
+    link.close()
+    assert home.history(1)[0].transaction != "forged"
+
+
+@pytest.mark.parametrize("body", [{}, {"publication": 3}, {"publication": {"changes": [{}]}}, {"publication": {"changes": 1}}])
+def test_malformed_requests_are_told_so(url: str, token: Callable[..., str], body: dict[str, Any]) -> None:
+    link = ServerLink(url, token("admin"))
+    for path in ("catalog/publish", "records/get", "records/transact", "catalog/settle", "catalog/void"):
+        with pytest.raises(ty.InvalidInput, match="malformed"):
+            link.post(f"{HOME}/{path}", body)
+    link.close()
+
+
+def test_a_role_is_asked_for_by_the_name_that_the_catalog_has(home: ty.Lake, url: str, token: Callable[..., str]) -> None:
+    """Calling a table by another name does not open it. Such a token opens no lake, but can send what it likes."""
+    from tiltyard.server.catalog_door import _check_roles
+    from tiltyard.server.principals import Principal
+
+    head = home.view().find("sales$b")
+    assert head is not None
+    records = home.catalog.records.get([f"table/main/{head.id}"])
+    writer = Principal("eve", (Grant.parse("writer:a"),))
+    step = VersionStep(2, "_versions/2.manifest", None)
+    with pytest.raises(Exception, match=r"sales\.b needs the role writer"):
+        _check_roles(writer, Publication("t", (Change(head.id, "write", "a", 1, 1, (step,)),)), records)
+
+
+class Losing:
+    """Loses the connection at the first request for a path: before it is sent, or after the server did it."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, path: str, *, after: bool) -> None:
+        self.path, self.after, self.left = path, after, 1
+        self._real = server_link._exchanged
+        monkeypatch.setattr(server_link, "_exchanged", self.exchanged)
+
+    def exchanged(self, connection: http.client.HTTPConnection, path: str, data: bytes, headers: Mapping[str, str]) -> tuple[int, bytes]:
+        lost = self.left and path.endswith(self.path)
+        if lost:
+            self.left -= 1
+        if lost and not self.after:
+            raise ConnectionResetError("cut")
+        told = self._real(connection, path, data, headers)
+        if lost:
+            raise ConnectionResetError("cut")
+        return told
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("path", ["publish", "settle", "records/get", "records/scan"])
+def test_a_lost_answer_neither_loses_nor_doubles(
+    home: ty.Lake, url: str, token: Callable[..., str], path: str, after: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with opened(url, token("writer")) as lake:
+        losing = Losing(monkeypatch, path, after=after)
+
+        def work(tx: Any) -> None:
+            tx.table("a").append(pa.table({"id": [2]}))
+            tx.table("sales.b").append(pa.table({"id": [2]}))
+
+        lake.run(work, idempotency_key="once")
+        lake.table("a").append(pa.table({"id": [3]}))
+        assert not losing.left, "it was never asked for"
+    assert (ids(home, "a"), ids(home, "sales.b")) == ([1, 2, 3], [1, 2])
+    assert home.check().ok
+
+
+def test_the_outcome_can_be_asked_for(home: ty.Lake, url: str, token: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
+    with opened(url, token("writer")) as lake:
+        tx = lake.transaction()
+        tx.table("a").append(pa.table({"id": [2]}))
+        Losing(monkeypatch, "publish", after=True)
+        tx.commit()
+        assert isinstance(lake.outcome(tx.id), ty.outcomes.Committed)
+        assert ids(lake, "a") == [1, 2]
+        unknown = lake.transaction()
+        assert isinstance(lake.outcome(unknown.id, give_up=True), ty.outcomes.NotCommitted)
+
+
+def test_a_root_out_of_reach_is_told(home: ty.Lake, url: str, token: Callable[..., str]) -> None:
+    claim = next(Path(home.root_uri).rglob("*claim*"), None) or next(Path(home.root_uri).glob("_tiltyard/lake*"))
+    moved = claim.rename(claim.with_name("elsewhere"))
+    with pytest.raises(ty.NotFound, match="cannot be read from here"):
+        opened(url, token("reader"))
+    moved.rename(claim)
