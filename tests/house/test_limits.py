@@ -27,12 +27,8 @@ SAME_NAME: dict[str, str] = {"metrics": "the public door, ty.metrics, and what i
 _DOOR = "a public door: the names under ty.<name>, defined elsewhere"
 _VERB = "one file for each verb"
 SMALL_FILES: dict[str, str] = {
-    "tiltyard.server.server_metrics": "the figures; the only module that needs Prometheus' package",
-    "tiltyard.conflicts": _DOOR,
+    "tiltyard.server.console.console_pages": "the table of pages, as data",
     "tiltyard.locks": _DOOR,
-    "tiltyard.merges": _DOOR,
-    "tiltyard.metrics": _DOOR,
-    "tiltyard.outcomes": _DOOR,
     "tiltyard.verbs.commit_operation": _VERB,
     "tiltyard.verbs.restore": _VERB,
 }

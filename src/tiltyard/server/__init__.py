@@ -8,6 +8,7 @@ A request goes down this list, and its answer back up:
 - ``routes``: every operation with its path, request and role, as data. ``wire``: requests as models, models and errors as answers.
 - ``catalog_door``: the catalog for lakes that are opened by the address of a server.
 - ``authentication``: who asks, by a token or a JWT. ``tokens``: tokens in the catalog. ``principals``: roles by names of tables.
+- ``console/``: pages about the lake for a browser, on the same port.
 - ``table_turns``: the queue at each table, so that no client starves. ``settling``: bookkeeping of commits, after the answer.
 - ``audit``: a line for each request. ``server_metrics``: figures.
 

@@ -32,6 +32,7 @@ from tiltyard.server.audit import AuditLine, AuditLog, Verdict
 from tiltyard.server.authentication import Authenticator, proof_in
 from tiltyard.server.browser_guard import BrowserGuard
 from tiltyard.server.catalog_door import CATALOG_ROUTES, CatalogDoor
+from tiltyard.server.console.console_app import Console
 from tiltyard.server.principals import NOBODY, Principal
 from tiltyard.server.routes import ROUTES, Role, RouteSpec
 from tiltyard.server.server_metrics import CONTENT_TYPE, ServerMetrics
@@ -79,7 +80,7 @@ class LakeServer:
     """
 
     def __init__(self, lake: Lake, options: ServerOptions, authenticator: Authenticator, audit: AuditLog) -> None:
-        self.lake, self.options, self._authenticator, self._audit = lake, options, authenticator, audit
+        self.lake, self.options, self.authenticator, self.audit = lake, options, authenticator, audit
         self._pool = ThreadPoolExecutor(options.limits.threads, thread_name_prefix="tiltyard")
         self._settling = SettleQueue()
         self.door = CatalogDoor(lake, options.vend_to)
@@ -96,9 +97,9 @@ class LakeServer:
             Route("/readyz", self._readyz, methods=["GET"]),
             Route("/metrics", self._metrics, methods=["GET"]),
         ]
-        guard = [] if self._authenticator.required else [Middleware(BrowserGuard, local=self.options.is_local)]
+        guard = [] if self.authenticator.required else [Middleware(BrowserGuard, local=self.options.is_local)]
         handlers = {404: _no_route, 405: _no_route, Exception: _broken}
-        return Starlette(routes=[*routes, *more], middleware=guard, exception_handlers=handlers)
+        return Starlette(routes=[*routes, *more, *Console(self).routes()], middleware=guard, exception_handlers=handlers)
 
     def close(self) -> None:
         """Waits for all that is at work: a commit that was begun is finished."""
@@ -127,7 +128,7 @@ class LakeServer:
 
     async def _metrics(self, request: Request) -> Response:
         try:
-            principal = await self.in_thread(lambda: self._authenticator.principal(proof_in(request.headers)))
+            principal = await self.in_thread(lambda: self.authenticator.principal(proof_in(request.headers)))
             if not principal.may_list(()):
                 raise PermissionDeniedError("The figures are for principals with a role.")
         except LanceNamespaceError as error:
@@ -194,17 +195,17 @@ class LakeServer:
         who, (remote, _) = exchange.principal, exchange.peer
         made = exchange.transaction
         line = AuditLine(exchange.id, who.name, who.way, remote, operation, exchange.target, verdict, response.status_code, made, seconds)
-        self._audit.note(line)
+        self.audit.note(line)
         return response
 
     async def _run(self, exchange: Exchange) -> Response:
         spec, request = exchange.spec, exchange.request
         proof, body = proof_in(request.headers), None
-        if proof is None and self._authenticator.required and spec.body == "json":
+        if proof is None and self.authenticator.required and spec.body == "json":
             body = await self._read(exchange, _UNAUTHENTICATED_BYTES)
             proof = proof_in(request.headers, _identity(body))
-        known = self._authenticator.known(proof)
-        exchange.principal = known or await self.in_thread(lambda: self._authenticator.principal(proof))
+        known = self.authenticator.known(proof)
+        exchange.principal = known or await self.in_thread(lambda: self.authenticator.principal(proof))
         if body is None:
             limits = self.options.limits
             body = await self._read(exchange, limits.body_bytes if spec.body == "arrow" or spec.scope == "catalog" else limits.json_bytes)

@@ -127,6 +127,17 @@ class LakeDiff:
         found = [self._table(before, after) for before, after in _pairs(self.before.cut, self.after.cut)]
         return tuple(sorted((table for table in found if table is not None), key=lambda table: table.table))
 
+    def table(self, table: str) -> TableDifference | None:
+        """How one table differs; None if it does not. No other table is read.
+
+        Args:
+            table: as for ``rows``.
+
+        Raises:
+            NotFound: neither snapshot has such a table.
+        """
+        return self._table(*self._named(table))
+
     def rows(self, table: str, *, limit: int = 100, after: int | None = None) -> RowPage:
         """Rows of one table that differ, a page at a time: removed ones first, then changed, then added ones.
 

@@ -1,0 +1,207 @@
+"""The pages about branches and tags: compare two branches, see what a merge would do and what conflicts, and do it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any, Final, cast
+
+from lance_namespace import PermissionDeniedError
+
+from tiltyard.catalog.lake_values import MAIN
+from tiltyard.errors import ConflictError, MergeConflict, TiltyardError
+from tiltyard.merges import ConflictingRow, MergeResult, OnConflict, TableConflict, TableDifference
+from tiltyard.server.console.lake_viewer import LakeViewer
+from tiltyard.server.console.page_rendering import path_to
+from tiltyard.server.console.page_values import ConsolePage, PageRequest, cell, page_of, said
+
+MOST_COUNTED: Final = 1000
+MOST_COLUMNS: Final = 12
+
+
+@dataclass(frozen=True, slots=True)
+class BranchLine:
+    """A branch in the list.
+
+    Attributes:
+        name, origin, snapshot, created: where it began.
+        tip: its latest snapshot.
+        ahead: how many snapshots it has of its own.
+        behind: how many the branch it began at has made since.
+    """
+
+    name: str
+    origin: str
+    snapshot: int
+    created: datetime | None
+    tip: int
+    ahead: int
+    behind: int
+
+
+@dataclass(frozen=True, slots=True)
+class TagLine:
+    """A tag in the list."""
+
+    name: str
+    branch: str
+    snapshot: int
+    created: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class BranchesView:
+    """All branches and tags."""
+
+    branches: tuple[BranchLine, ...]
+    tags: tuple[TagLine, ...]
+
+
+def branches_page(asked: PageRequest) -> ConsolePage:
+    """Branches with how far they are apart, and tags."""
+    viewer = asked.viewer
+    tips = {name: viewer.on_branch(name).tip() for name in viewer.branches()}
+    lines = [BranchLine(MAIN, "", 0, None, tips[MAIN], tips[MAIN], 0)]
+    for branch in sorted(viewer.lake.branches.list(), key=lambda branch: branch.name):
+        behind = max(tips.get(branch.origin, branch.snapshot) - branch.snapshot, 0)
+        tip = tips.get(branch.name, branch.snapshot)
+        lines.append(BranchLine(branch.name, branch.origin, branch.snapshot, branch.created, tip, tip - branch.snapshot, behind))
+    tags = sorted(viewer.lake.tags.list(), key=lambda tag: tag.created, reverse=True)
+    view = BranchesView(tuple(lines), tuple(TagLine(tag.name, tag.branch, tag.snapshot, tag.created) for tag in tags[:MOST_COUNTED]))
+    return page_of(asked, "branches.html", "Branches", "branches", view)
+
+
+# ---- compare and merge -------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class RowConflictView:
+    """A row that both sides changed, as text: its key, and by column what it was and what each side made of it."""
+
+    key: str
+    columns: tuple[tuple[str, str, str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TableConflictView:
+    """Why a table cannot be merged, and the answer that was chosen for it."""
+
+    conflict: TableConflict
+    rows: tuple[RowConflictView, ...]
+    chosen: str
+
+
+@dataclass(frozen=True, slots=True)
+class CompareView:
+    """Two branches, what differs, and what a merge would come to.
+
+    Attributes:
+        source, into: the branch to be merged, and the one that changes.
+        targets: branches that it could be merged into.
+        differences: tables that differ.
+        plan: what a merge would do; None where it cannot be planned.
+        trouble: why not.
+        conflicts: that have to be settled first.
+        seen: what the plan was made for: whoever decides by it decides about these snapshots.
+        may_act: whether the role allows merging.
+        can_forward: whether the branch can be fast-forwarded.
+        notice: what happened to the last attempt.
+    """
+
+    source: str
+    into: str
+    targets: tuple[str, ...]
+    differences: tuple[TableDifference, ...]
+    plan: MergeResult | None
+    trouble: str
+    conflicts: tuple[TableConflictView, ...]
+    seen: str
+    may_act: bool
+    can_forward: bool
+    notice: str = ""
+    message: str = ""
+
+
+def compare_page(asked: PageRequest) -> ConsolePage:
+    """A branch beside another one, and what a merge would do."""
+    view = _compared(asked.viewer, asked.path["branch"], asked.text("into") or MAIN, {})
+    return page_of(asked, "compare.html", f"{view.source} into {view.into}", "branches", view)
+
+
+def merge_action(asked: PageRequest) -> ConsolePage:
+    """Merges a branch, with the answers to conflicts that the form brings.
+
+    Nothing is done where either branch has moved since the form was made: its answers were given for other rows.
+    """
+    viewer, source, into = asked.viewer, asked.path["branch"], asked.form.get("into", "") or MAIN
+    _check_role(viewer)
+    answers = {key.removeprefix("use:"): value for key, value in asked.form.items() if key.startswith("use:") and value}
+    message = asked.form.get("message", "").strip()[:500]
+    view = replace(_compared(viewer, source, into, answers), message=message)
+    if view.seen != asked.form.get("seen"):
+        return _again(asked, view, "One of the branches has moved since you looked. This is what a merge would do now.")
+    try:
+        how = cast(OnConflict, answers) if answers else "fail"
+        done = viewer.lake.branches.merge(source, into, on_conflict=how, message=message or None)
+    except MergeConflict as error:
+        return _again(asked, view, said(str(error)))
+    return ConsolePage("", location=path_to("transactions", into, done.snapshot))
+
+
+def forward_action(asked: PageRequest) -> ConsolePage:
+    """Brings main to where a branch is."""
+    viewer, source = asked.viewer, asked.path["branch"]
+    _check_role(viewer)
+    view = _compared(viewer, source, MAIN, {})
+    if view.seen != asked.form.get("seen"):
+        return _again(asked, view, "One of the branches has moved since you looked.")
+    try:
+        done = viewer.lake.branches.fast_forward(source)
+    except ConflictError as error:
+        return _again(asked, view, said(str(error)))
+    return ConsolePage("", location=path_to("transactions", MAIN, done.snapshot))
+
+
+def _check_role(viewer: LakeViewer) -> None:
+    if not viewer.may_act:
+        raise PermissionDeniedError("Merging needs the role maintainer for the whole lake.")
+
+
+def _again(asked: PageRequest, view: CompareView, notice: str) -> ConsolePage:
+    return page_of(asked, "compare.html", f"{view.source} into {view.into}", "branches", replace(view, notice=notice), status=409)
+
+
+def _compared(viewer: LakeViewer, source: str, into: str, answers: Mapping[str, str]) -> CompareView:
+    begun = viewer.lake.branches[source] if source != MAIN else None
+    source_view, into_view = viewer.on_branch(source), viewer.on_branch(into)
+    seen = f"{source_view.tip()}-{into_view.tip()}-{begun.id if begun else ''}"
+    differences = tuple(table for table in viewer.lake.diff(into, source).tables if viewer.sees(table.table))
+    plan, trouble = None, ""
+    try:
+        plan = viewer.lake.branches.merge(source, into, dry_run=True)
+    except TiltyardError as error:
+        trouble = said(str(error))
+    conflicts = tuple(
+        TableConflictView(conflict, tuple(map(_row, conflict.sample)), answers.get(conflict.table, ""))
+        for conflict in (plan.conflicts if plan else ())
+        if viewer.sees(conflict.table)
+    )
+    if plan is not None:
+        plan = replace(plan, tables=tuple(table for table in plan.tables if viewer.sees(table.table)))
+    targets = tuple(name for name in viewer.branches() if name != source)
+    can_forward = begun is not None and into == MAIN and begun.origin == MAIN and into_view.tip() == begun.snapshot < source_view.tip()
+    return CompareView(source, into, targets, differences, plan, trouble, conflicts, seen, viewer.may_act, can_forward)
+
+
+def _row(row: ConflictingRow) -> RowConflictView:
+    sides = (row.base, row.ours, row.theirs)
+    names = list(dict.fromkeys(name for side in sides for name in side or {}))
+    lines = [(name, *(_side(side, name) for side in sides)) for name in names]
+    differing = [line for line in lines if len(set(line[1:])) > 1] or lines
+    key = ", ".join(f"{name} = {cell(value)}" for name, value in row.key.items()) or "a row without a key"
+    return RowConflictView(key, tuple((name, base, ours, theirs) for name, base, ours, theirs in differing[:MOST_COLUMNS]))
+
+
+def _side(values: Mapping[str, Any] | None, name: str) -> str:
+    return "no such row" if values is None else cell(values.get(name))
