@@ -11,7 +11,7 @@ export PYTHONDONTWRITEBYTECODE :=
 QUICK := not (spark or server or process or fuzz or slow)
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo check test lint format types proto proto-check docs wheel-test lock bench bench-commit bench-verbs bench-writers bench-cliffs bench-lake bench-object-store bench-spark bench-scale cluster-test prove prove-tests prove-lakes prove-runs coverage mutants clean
+.PHONY: help venv demo console screenshots browser check test lint format types proto proto-check docs wheel-test lock bench bench-commit bench-verbs bench-writers bench-cliffs bench-lake bench-object-store bench-spark bench-scale cluster-test prove prove-tests prove-lakes prove-runs coverage mutants clean
 
 help: ## Show this help
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -25,9 +25,21 @@ $(STAMP): requirements.lock pyproject.toml
 	@touch $@
 
 demo: $(STAMP) ## Satellite readings through Spark: runners, corrections, compaction and a reader at once, one of them killed
-	$(BIN)/python examples/telemetry/demo.py $(ARGS)
+	rm -rf .demo
+	$(BIN)/python examples/telemetry/demo.py --keep .demo $(ARGS)
 
-test: $(STAMP) ## Run all tests, docs examples included; starts the servers it needs
+console: $(STAMP) ## Serve the demo's lake with its console; make demo comes first; ARGS="--port 8080" for another port
+	@test -d .demo/lake || { echo "There is no lake yet: run make demo first."; exit 1; }
+	@echo "The console: http://127.0.0.1:2333/console/"
+	$(BIN)/tiltyard serve .demo/lake $(ARGS)
+
+screenshots: $(STAMP) browser ## Take pictures of every page of the console, in build/screenshots; ARGS="--docs" renews those of the documentation
+	$(BIN)/python -m tools.screenshots $(ARGS)
+
+browser: ## Install Chromium for the tests of the console, where Debian's packages can be had; say so where they cannot
+	@sh tools/install_chromium.sh
+
+test: $(STAMP) browser ## Run all tests, docs examples included; starts the servers it needs
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(if $(ARGS),$(ARGS),-p tools.coverage_gate)
 
 check: lint ## Lint, types, imports, and every quick test: no process, server or JVM; before each commit

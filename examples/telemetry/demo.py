@@ -132,6 +132,7 @@ class Demo:
     readings: int
     seed: int
     patience: float
+    kept: bool = False
     out: Console = field(default_factory=Console)
     began: float = field(default_factory=time.monotonic)
 
@@ -283,7 +284,22 @@ class Demo:
         fine = prove(lake, self.expected, self.directory / "seen.json", self.out)
         seconds = time.monotonic() - self.began
         self.out.print(f"\n{'Nothing lost, nothing doubled' if fine else 'Something is wrong: see above'}, in {seconds:.0f} s.")
+        self._draw()
         return fine
+
+    def _draw(self) -> None:
+        """The history as a picture, and how to look at it in a browser."""
+        picture = self.directory / "timeline.svg"
+        command = [sys.executable, "-m", "tiltyard.cli", "lake", "timeline", self.uri, "--limit", "80", "--svg", str(picture)]
+        done = subprocess.run(command, capture_output=True, text=True, env=environment())
+        if done.returncode:
+            raise Failed(f"The timeline was not drawn: {done.stderr[-500:]}")
+        self.out.rule("see it")
+        if self.kept:
+            self.out.print(f"Who was rebased over whom, as a picture: {picture}", soft_wrap=True)
+            self.out.print(f"In a browser: tiltyard serve {self.uri}, then http://127.0.0.1:2333/console/", soft_wrap=True)
+        else:
+            self.out.print("`make demo`, or --keep DIRECTORY, keeps the lake; `make console` then shows it in a browser.")
 
 
 def main() -> int:
@@ -299,7 +315,11 @@ def main() -> int:
         directory = given.keep or Path(temporary) / "telemetry"
         directory.mkdir(parents=True)
         try:
-            return 0 if Demo(directory.resolve(), given.passes, given.readings, given.seed, given.patience).run() else 1
+            return (
+                0
+                if Demo(directory.resolve(), given.passes, given.readings, given.seed, given.patience, given.keep is not None).run()
+                else 1
+            )
         except Failed as error:
             Console(stderr=True).print(f"[red]{error}[/]")
             return 1

@@ -11,7 +11,7 @@ Commands
     ``maintenance_commands``   compact, cleanup, restore, diff
     ``conflict_commands``      the conflict table; ``explain_command`` the story of one transaction
     ``lake_commands``          lakes; ``lake_ref_commands`` their tags and branches; ``lake_recovery`` backup, restore, rebuild, upgrade
-    ``lake_merge_commands``    comparing branches of a lake and bringing them together
+    ``lake_merge_commands``    comparing branches of a lake and bringing them together; ``lake_timeline_command`` draws its history
     ``pipeline_command``       pipelines
     ``server_commands``        serve, and tokens
 What they share

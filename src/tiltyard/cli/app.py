@@ -16,6 +16,7 @@ from tiltyard.cli import explain_command as why
 from tiltyard.cli import index_commands as indices
 from tiltyard.cli import lake_merge_commands as lake_merges
 from tiltyard.cli import lake_ref_commands as lake_refs
+from tiltyard.cli import lake_timeline_command as lake_views
 from tiltyard.cli import maintenance_commands as upkeep
 from tiltyard.cli import pipeline_command as run
 from tiltyard.cli import ref_commands as refs
@@ -100,7 +101,7 @@ def cat(
     session.output.cat(page(session.open(version=version, tag=tag), session.shown_uri, wanted, condition, limit))
 
 
-_LISTS = (indices.app, refs.tags, refs.branches, columns.app, settings.app, bases.app, conflicts.app, lake_merges.app)
+_LISTS = (indices.app, refs.tags, refs.branches, columns.app, settings.app, bases.app, conflicts.app, lake_views.app)
 for part in (rows.app, upkeep.app, bases.clones, why.app, run.app, server.serving, server.tokens, *_LISTS):
     app.add_typer(part)
 for part in (lake_refs.tags, lake_refs.branches):
