@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cached_property
 from typing import Final
 
 from tiltyard import conflicts
 from tiltyard.catalog.lake_values import Change, Snapshot
 from tiltyard.errors import InvalidInput, NotFound, TiltyardError
+from tiltyard.lakes.lake_snapshot import LakeSnapshot
 from tiltyard.lakes.lake_tables import LakeReader
 from tiltyard.outcomes import Committed
 from tiltyard.server.console.lake_viewer import HistoryFilter, LakeViewer, makers, table_of, versions_rebased_over
@@ -37,7 +39,6 @@ class TimelineView:
         spans: how far it can be zoomed.
         span: how far it is.
         newer: pass it as ``before`` for the page after this one; None where there is none.
-        tables: how many there are.
     """
 
     timeline: Timeline
@@ -47,7 +48,6 @@ class TimelineView:
     spans: tuple[int, ...]
     span: int
     newer: int | None
-    tables: int
 
 
 def timeline_page(asked: PageRequest) -> ConsolePage:
@@ -61,7 +61,7 @@ def timeline_page(asked: PageRequest) -> ConsolePage:
     newer = None
     if not timeline.is_latest and before is not None:
         newer = before + span
-    view = TimelineView(timeline, drawing, wanted, _OPERATIONS, SPANS, span, newer, len(viewer.heads()))
+    view = TimelineView(timeline, drawing, wanted, _OPERATIONS, SPANS, span, newer)
     return page_of(asked, "timeline.html", "Timeline", "timeline", view, live=timeline.tip if timeline.is_latest else None)
 
 
@@ -166,6 +166,7 @@ def transaction_page(asked: PageRequest) -> ConsolePage:
     except NotFound:
         versions = {}  # what the tables were then was lost with a catalog
     changed = {table_of(change) for change in snapshot.changes}
+    around, made = _Around(viewer, snapshot), makers(before)
     tip = viewer.tip()
     view = TransactionView(
         snapshot.id,
@@ -176,7 +177,7 @@ def transaction_page(asked: PageRequest) -> ConsolePage:
         snapshot.isolation,
         tuple((key, said(value)) for key, value in snapshot.properties.items()),
         _outcome(snapshot),
-        tuple(_change(viewer, snapshot, change, before) for change in snapshot.changes[:MOST_CHANGES]),
+        tuple(_change(around, change, made) for change in snapshot.changes[:MOST_CHANGES]),
         max(len(snapshot.changes) - MOST_CHANGES, 0),
         tuple((name, version, name in changed) for name, version in versions.items()),
         before[0].id if before else None,
@@ -212,9 +213,8 @@ def _outcome(snapshot: Snapshot) -> str:
     return f"committed as snapshot {snapshot.id}"
 
 
-def _change(viewer: LakeViewer, snapshot: Snapshot, change: Change, before: Sequence[Snapshot]) -> ChangeView:
+def _change(around: _Around, change: Change, made: Mapping[tuple[str, int], tuple[Snapshot, str]]) -> ChangeView:
     over = versions_rebased_over(change)
-    made = makers(before)
     winners = []
     for version in over[-20:]:
         maker = made.get((change.table, version))
@@ -225,7 +225,7 @@ def _change(viewer: LakeViewer, snapshot: Snapshot, change: Change, before: Sequ
     name = table_of(change)
     return ChangeView(
         name, change.kind, change.former, change.base, change.read, change.version, tuple(dict.fromkeys(change.operations)),
-        tuple(step.version for step in change.lost), tuple(winners), len(over) - len(winners), _files(viewer, snapshot, change),
+        tuple(step.version for step in change.lost), tuple(winners), len(over) - len(winners), around.files(change),
         _why(change, len(over)),
     )  # fmt: skip
 
@@ -254,21 +254,36 @@ def why_of(ours: str, theirs: str) -> str:
     return (rebases[0] + "." if rebases else "None of the conditions for a conflict held.").capitalize()
 
 
-def _files(viewer: LakeViewer, snapshot: Snapshot, change: Change) -> FileChanges | None:
-    """Data files of a change, by comparing the fragments before and after; None where these cannot be read any more."""
-    if not change.steps or snapshot.voided or snapshot.unknown or table_of(change) != change.name:
-        return None
-    try:
-        after = _files_of(viewer.lake.snapshot(snapshot.id).table(change.name))
+@dataclass
+class _Around:
+    """The lake right after a transaction and right before it, each read once however many tables it changed."""
+
+    viewer: LakeViewer
+    snapshot: Snapshot
+
+    @cached_property
+    def after(self) -> LakeSnapshot:
+        return self.viewer.snapshot(self.snapshot.id)
+
+    @cached_property
+    def before(self) -> LakeSnapshot:
+        return self.viewer.snapshot(self.snapshot.id - 1)
+
+    def files(self, change: Change) -> FileChanges | None:
+        """Data files of a change, by comparing the fragments before and after; None where these cannot be read any more."""
+        if not change.steps or self.snapshot.voided or self.snapshot.unknown or table_of(change) != change.name:
+            return None
         was: tuple[dict[str, int], int] = {}, 0
-        if change.base and snapshot.id > 1:
-            was = _files_of(viewer.lake.snapshot(snapshot.id - 1).table(change.former or change.name))
-    except TiltyardError:
-        return None
-    added = {path: count for path, count in after[0].items() if path not in was[0]}
-    removed = [count for path, count in was[0].items() if path not in after[0]]
-    some = tuple(sorted(added.items())[:MOST_FILES])
-    return FileChanges(some, len(added), sum(added.values()), len(removed), sum(removed), (was[1], after[1]))
+        try:
+            now = _files_of(self.after.table(change.name))
+            if change.base and self.snapshot.id > 1:
+                was = _files_of(self.before.table(change.former or change.name))
+        except TiltyardError:
+            return None
+        added = {path: count for path, count in now[0].items() if path not in was[0]}
+        removed = [count for path, count in was[0].items() if path not in now[0]]
+        some = tuple(sorted(added.items())[:MOST_FILES])
+        return FileChanges(some, len(added), sum(added.values()), len(removed), sum(removed), (was[1], now[1]))
 
 
 def _files_of(reader: LakeReader) -> tuple[dict[str, int], int]:

@@ -119,10 +119,10 @@ class _Drawing:
             yield f'<rect class="tl-paper" width="{self.width}" height="{height}"/>'
         for number, lane in enumerate(self.timeline.lanes):
             yield self._lane(number, lane)
+        yield self._axis()
         places = {step.snapshot: number for number, step in enumerate(self.timeline.steps)}
         yield from (self._arrow(arrow, places) for arrow in self.timeline.arrows)
         yield from (self._step(number, step) for number, step in enumerate(self.timeline.steps))
-        yield self._axis()
         yield self._legend()
         yield "</svg>"
 

@@ -1,0 +1,362 @@
+"""What each page of the console shows, to whom, and what it does not: asked for in this process."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import tiltyard as ty
+from tests.support.console_client import ConsoleClient, PageParts, console
+from tests.support.console_lakes import shop
+from tiltyard.server.console.console_pages import PAGES
+from tiltyard.server.console.page_rendering import STATIC, static_file
+from tiltyard.server.principals import Grant
+from tiltyard.server.tokens import create_token
+
+EVERY_PAGE = (
+    "/",
+    "/transactions/main/13",
+    "/tables",
+    "/tables/sales.orders",
+    *(f"/tables/sales.orders?view={view}" for view in ("schema", "versions", "indices", "fragments", "diff")),
+    "/tables/sales.orders?view=diff&first=12&second=23",
+    "/conflicts",
+    "/conflicts/Update/Append",
+    "/branches",
+    "/branches/trial",
+    "/pipelines",
+    "/pipelines/run-2",
+    "/health",
+    "/health?look=check",
+    "/health?look=deep",
+    "/health?look=storage",
+    "/health?look=cleanup&keep=3",
+)
+
+
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ty.Lake]:
+    """A lake that no test here changes."""
+    with shop(tmp_path_factory.mktemp("console") / "lake") as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def client(lake: ty.Lake) -> Iterator[ConsoleClient]:
+    with console(lake) as made:
+        yield made
+
+
+def test_every_page_is_asked_for_here() -> None:
+    named = {path.partition("?")[0] for path in EVERY_PAGE}
+    missing = [spec.path for spec in PAGES if spec.method == "GET" and not any(_fits(spec.path, path) for path in named)]
+    assert missing == ["/transactions"]  # which only leads to others
+
+
+def _fits(pattern: str, path: str) -> bool:
+    ours, theirs = pattern.split("/"), path.split("/")
+    return len(ours) == len(theirs) and all(part.startswith("{") or part == given for part, given in zip(ours, theirs, strict=True))
+
+
+@pytest.mark.parametrize("path", EVERY_PAGE)
+def test_a_page(client: ConsoleClient, path: str) -> None:
+    answer = client.get(path)
+    assert answer.status == 200
+    parts = PageParts(answer.body.decode())
+    parts.check()
+    assert parts.tags.count("h1") == 1
+    policy = answer.headers["content-security-policy"]
+    assert "unsafe" not in policy
+    assert "default-src 'none'" in policy
+    assert "frame-ancestors 'none'" in policy
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    assert answer.headers["cache-control"] == "no-store"
+
+
+def test_all_that_a_browser_loads_is_small(client: ConsoleClient) -> None:
+    files = sum(len(found.data) for name in STATIC if (found := static_file(name)) is not None)
+    assert files + max(len(client.get(path).body) for path in EVERY_PAGE[:12]) < 300_000
+
+
+def test_the_timeline_says_who_was_rebased_over_whom(client: ConsoleClient) -> None:
+    words = PageParts(client.text("/")).words
+    assert "sales.orders: Append in snapshot 6 was rebased over Append in snapshot 5" in words
+    assert "sales.orders: Update in snapshot 13 was rebased over Append in snapshot 12" in words
+    assert "web.clicks by a foreign writer to version 5" in words
+    assert "tag opening at snapshot 4" in words
+    assert "branch trial at snapshot 22" in words
+
+
+@pytest.mark.parametrize(
+    ("query", "snapshots"),
+    [
+        ("author=EVE", [17, 13, 8]),
+        ("table=sales.stock", [18, 17, 13, 8, 2]),
+        ("table=web&operation=adopt", [21]),
+        ("author=bob&operation=append&table=sales", [20, 15, 12, 10, 6]),
+        ("before=4", [3, 2, 1]),
+        ("author=nobody-of-that-name", []),
+        ("branch=trial", [24, 23]),
+    ],
+)
+def test_filters_are_links(client: ConsoleClient, query: str, snapshots: list[int]) -> None:
+    parts = PageParts(client.text(f"/?{query}"))
+    drawn = [int(value[1:]) for tag, name, value in parts.attributes if (tag, name) == ("a", "id")]
+    assert drawn == snapshots[::-1]
+
+
+def test_pages_of_the_history_join(client: ConsoleClient) -> None:
+    first = client.text("/?span=20")
+    assert 'href="/console/?span=20&amp;before=5"' in first
+    assert "Snapshots 1–4 of 24" in client.text("/?span=20&before=5")
+
+
+def test_a_transaction_says_over_whom_and_why(client: ConsoleClient) -> None:
+    words = PageParts(client.text("/transactions/main/13")).words
+    assert "It was built on version 6; 1 version came first, and it was rebased over it." in words
+    assert "It was built on version 2, which was still the latest" in words
+    for word in ("eve", "sold, and taken from stock", "in between", "None of the conditions for a conflict held", "till"):
+        assert word in words
+    assert "The lake adopted its versions" in PageParts(client.text("/transactions/main/21")).words.replace("the lake", "The lake")
+
+
+def test_a_transaction_is_found_by_its_id(client: ConsoleClient, lake: ty.Lake) -> None:
+    wanted = next(snapshot for snapshot in lake.history() if snapshot.id == 12)
+    assert client.get(f"/transactions?id={wanted.transaction}").headers["location"] == "/console/transactions/main/12"
+    assert client.get("/transactions?id=7").headers["location"] == "/console/transactions/main/7"
+    assert client.get("/transactions?id=unknown").status == 404
+
+
+def test_rows_at_an_earlier_snapshot(client: ConsoleClient) -> None:
+    then, now = (PageParts(client.text(f"/tables/sales.stock{at}")).words for at in ("?at=2", ""))
+    assert "version 1 at snapshot 2" in then
+    assert "50" in then
+    assert "47" in now
+    assert "140" in now
+
+
+def test_a_difference_shows_what_a_value_was(client: ConsoleClient) -> None:
+    page = client.text("/tables/sales.orders?view=diff&first=20&second=23")
+    assert "<del>paid</del> <ins>sent</ins>" in page
+    assert "1 changed" in page
+
+
+def test_an_index_says_what_it_covers(client: ConsoleClient) -> None:
+    words = PageParts(client.text("/tables/sales.orders?view=indices")).words
+    assert "id_idx" in words
+    assert "BTREE" in words
+
+
+def test_conflicts_count_pairs_and_explain_refusals(client: ConsoleClient) -> None:
+    words = " ".join(PageParts(client.text("/conflicts")).words.split())
+    assert "3 rebased" in words
+    assert "1 refused" in words
+    assert "Update read version 4, then came version 5" in words
+    assert "both changed the same rows" in PageParts(client.text("/conflicts/update/update")).words.lower()
+
+
+def test_health_looks_through_the_lake(client: ConsoleClient) -> None:
+    assert "every promise holds" in client.text("/health?look=deep")
+    assert "would go. Nothing was removed" in client.text("/health?look=cleanup&keep=3")
+    assert "Storage by snapshot" in client.text("/health?look=storage")
+
+
+def test_a_run_says_what_each_step_took(client: ConsoleClient) -> None:
+    words = PageParts(client.text("/pipelines/run-1")).words
+    assert "amount is positive" in words
+    assert "1.9 s" in words
+    assert "sales.rejected" in words
+    assert "The source has no column amount." in PageParts(client.text("/pipelines/run-2")).words
+
+
+def test_a_page_that_is_up_to_date_is_not_sent_again(client: ConsoleClient) -> None:
+    assert 'hx-get="/console/?seen=24"' in client.text("/")
+    assert client.get("/?seen=24").status == 204
+    assert client.get("/?seen=23").status == 200
+    assert "hx-get" not in client.text("/?live=off")
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        ("/nowhere", 404),
+        ("/tables/no.such", 404),
+        ("/tables/..%2f..", 400),
+        ("/tables/sales.orders?view=secrets", 404),
+        ("/transactions/main/99", 404),
+        ("/transactions/other/1", 404),
+        ("/transactions/main/one", 400),
+        ("/?span=7", 400),
+        ("/?before=-1", 400),
+        ("/?branch=none", 404),
+        ("/branches/none", 404),
+        ("/pipelines/'%20or%201=1", 404),
+        ("/conflicts/Fly/Append", 400),
+        ("/health?look=everything", 400),
+        ("/static/../console_app.py", 404),
+    ],
+)
+def test_errors_are_pages(client: ConsoleClient, path: str, status: int) -> None:
+    answer = client.get(path)
+    assert answer.status == status
+    assert "content-security-policy" in answer.headers
+
+
+# ---- who looks -----------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def closed(lake: ty.Lake, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[ConsoleClient, Path]]:
+    audit = tmp_path_factory.mktemp("audit") / "audit.jsonl"
+    with console(lake, tokens=True, audit=audit) as made:
+        yield made, audit
+
+
+def signed_in(client: ConsoleClient, lake: ty.Lake, role: str) -> ConsoleClient:
+    token, _ = create_token(lake, f"holder of {role}", [Grant.parse(role)])
+    own = ConsoleClient(client.app)
+    assert own.post("/sign-in", {"token": token, "next": "/console/tables"}).status == 303
+    return own
+
+
+def test_signing_in(closed: tuple[ConsoleClient, Path], lake: ty.Lake) -> None:
+    own = ConsoleClient(closed[0].app)
+    sent = own.get("/tables?name=a")
+    assert sent.status == 303
+    assert sent.headers["location"] == "/console/sign-in?next=%2Fconsole%2Ftables%3Fname%3Da"
+    assert own.post("/sign-in", {"token": "tyd_wrong"}).status == 401
+    assert own.get("/tables").status == 303
+    token, _ = create_token(lake, "reader", [Grant.parse("reader")])
+    answer = own.post("/sign-in", {"token": token, "next": "/console/tables"})
+    assert (answer.status, answer.headers["location"]) == (303, "/console/tables")
+    cookie = answer.headers["set-cookie"].lower()
+    assert all(word in cookie for word in ("httponly", "samesite=strict", "path=/console"))
+    assert own.get("/tables").status == 200
+    assert own.post("/sign-out", {}).status == 303
+    assert own.get("/tables").status == 303
+
+
+@pytest.mark.parametrize(
+    "target", ["https://evil.example/", "//evil.example/console/", "/consoles", "/console/\\evil", "javascript:alert(1)", "/v1/"]
+)
+def test_signing_in_leads_nowhere_else(closed: tuple[ConsoleClient, Path], lake: ty.Lake, target: str) -> None:
+    token, _ = create_token(lake, "reader", [Grant.parse("reader")])
+    answer = ConsoleClient(closed[0].app).post("/sign-in", {"token": token, "next": target})
+    assert answer.headers["location"] == "/console/"
+
+
+def test_pages_say_no_more_than_the_role(closed: tuple[ConsoleClient, Path], lake: ty.Lake) -> None:
+    own = signed_in(closed[0], lake, "reader:web")
+    for path in EVERY_PAGE:
+        answer = own.get(path)
+        if answer.status == 404:
+            continue  # it says only the name that was asked for
+        words = PageParts(answer.body.decode()).words
+        hidden = [word for word in ("sales", "batch", "sold, and", "pipeline_runs", "runner", "customer") if word in words]
+        assert hidden in ([], ["pipeline_runs"] if path == "/pipelines" else []), (path, hidden)
+    assert "web.clicks" in own.text("/")
+    assert own.get("/tables/sales.orders").status == 404
+    assert own.get("/transactions/main/13").status == 404
+    assert own.get("/health?look=check").status == 403
+    assert own.get("/pipelines/run-1").status == 404
+
+
+def test_requests_are_written_down(closed: tuple[ConsoleClient, Path], lake: ty.Lake) -> None:
+    own = signed_in(closed[0], lake, "reader")
+    own.get("/tables/sales.stock")
+    line = json.loads(closed[1].read_text().splitlines()[-1])
+    assert (line["principal"], line["operation"], line["target"]) == ("holder of reader", "console.table", "sales.stock")
+    assert (line["verdict"], line["status"]) == ("allowed", 200)
+
+
+# ---- actions -------------------------------------------------------------------------------------------------------------------------
+
+
+def form_of(client: ConsoleClient, branch: str) -> dict[str, str]:
+    """The hidden fields of the form that merges a branch."""
+    parts = PageParts(client.text(f"/branches/{branch}"))
+    values = [value for tag, name, value in parts.attributes if tag == "input" and name in ("name", "value")]
+    pairs = dict(zip(values[::2], values[1::2], strict=False))
+    seen = client.text(f"/branches/{branch}").partition('name="seen" value="')[2].partition('"')[0]
+    assert "seen" in pairs
+    return {"into": "main", "seen": seen}
+
+
+@pytest.fixture
+def branched(tmp_path: Path) -> Iterator[ty.Lake]:
+    """Two branches: one that conflicts with main, one that does not."""
+    with ty.Lake.open(tmp_path / "lake", author="ada") as made:
+        rows = pa.table({"id": [1, 2, 3], "note": ["a", "b", "c"]})
+        made.create_table("t", rows, primary_key=["id"], stable_row_ids=True)
+        made.branches.create("trial")
+        made.on_branch("trial").table("t").update({"note": "'theirs'"}, where="id = 1")
+        yield made
+
+
+def test_a_merge_with_a_conflict(branched: ty.Lake) -> None:
+    branched.table("t").update({"note": "'ours'"}, where="id = 1")
+    with console(branched) as client:
+        page = client.text("/branches/trial")
+        assert "both sides changed the same row" in page
+        assert "Take what trial has" in page
+        form = form_of(client, "trial")
+        refused = client.post("/branches/trial/merge", form)
+        assert refused.status == 409
+        assert branched.table("t").version == 2
+        done = client.post("/branches/trial/merge", {**form, "use:t": "theirs", "message": "the trial was right"})
+        assert (done.status, done.headers["location"]) == (303, "/console/transactions/main/3")
+        assert "the trial was right" in client.text("/transactions/main/3")
+    assert branched.table("t").to_arrow(filter="id = 1").to_pylist() == [{"id": 1, "note": "theirs"}]
+
+
+def test_a_merge_of_what_was_not_looked_at_is_refused(branched: ty.Lake) -> None:
+    with console(branched) as client:
+        form = form_of(client, "trial")
+        branched.table("t").update({"note": "'ours'"}, where="id = 2")
+        answer = client.post("/branches/trial/merge", {**form, "use:t": "theirs"})
+        assert answer.status == 409
+        assert b"has moved since you looked" in answer.body
+        assert branched.table("t").version == 2
+        branched.branches.delete("trial")
+        branched.branches.create("trial")
+        assert client.post("/branches/trial/fast-forward", form).status == 409
+
+
+def test_a_fast_forward(branched: ty.Lake) -> None:
+    with console(branched) as client:
+        form = form_of(client, "trial")
+        assert "Fast-forward main" in client.text("/branches/trial")
+        assert client.post("/branches/trial/fast-forward", form).status == 303
+    assert branched.table("t").to_arrow(filter="id = 1").to_pylist()[0]["note"] == "theirs"
+
+
+def test_actions_need_a_role_and_a_page_of_this_site(branched: ty.Lake) -> None:
+    with console(branched, tokens=True) as open_client:
+        writer, keeper = (signed_in(open_client, branched, role) for role in ("writer", "maintainer"))
+        form = form_of(keeper, "trial")
+        assert "needs the role maintainer" in writer.text("/branches/trial")
+        assert writer.post("/branches/trial/merge", form).status == 403
+        assert writer.post("/branches/trial/fast-forward", form).status == 403
+        assert open_client.post("/branches/trial/merge", form).status == 401
+        foreign = {"origin": "https://evil.example", "sec_fetch_site": "cross-site"}
+        assert keeper.post("/branches/trial/merge", form, **foreign).status == 403
+        assert keeper.post("/branches/trial/merge", form, origin="", sec_fetch_site="").status == 403
+        for path in ("/sign-in", "/sign-out", "/theme"):
+            assert keeper.post(path, {}, **foreign).status == 403
+        assert branched.table("t").version == 1
+        assert keeper.post("/branches/trial/merge", form).status == 303
+    assert branched.history()[0].author == "holder of maintainer"
+
+
+def test_the_theme_is_a_cookie(client: ConsoleClient) -> None:
+    own = ConsoleClient(client.app)
+    assert 'data-theme="auto"' in own.text("/tables")
+    answer = own.post("/theme", {"theme": "dark", "next": "/console/tables?name=a"})
+    assert (answer.status, answer.headers["location"]) == (303, "/console/tables?name=a")
+    assert 'data-theme="dark"' in own.text("/tables")
+    own.post("/theme", {"theme": '"><script>'})
+    assert 'data-theme="dark"' in own.text("/tables")
