@@ -250,3 +250,20 @@ def test_a_root_out_of_reach_is_told(home: ty.Lake, url: str, token: Callable[..
     with pytest.raises(ty.NotFound, match="cannot be read from here"):
         opened(url, token("reader"))
     moved.rename(claim)
+
+
+def test_a_protected_branch_is_protected_behind_the_server(home: ty.Lake, url: str, token: Callable[..., str]) -> None:
+    home.branches.protect("main", writers=["ada"])
+    with opened(url, token("writer", name="eve")) as lake:
+        with pytest.raises(ty.ProtectedBranch, match="main") as refused, lake.transaction() as tx:
+            tx.table("a").append(ROWS)
+        assert (refused.value.branch, refused.value.author, refused.value.writers) == ("main", "eve", ("ada",))
+        tx = lake.transaction()
+        tx.table("a").append(ROWS)
+        forged = publication_to_body(replace(tx._publication(), noted=True, author="ada"))
+        told = ServerLink(url, token("writer", name="eve")).post(f"{HOME}/catalog/publish", {"publication": forged})
+        assert told["protected"]["author"] == "eve"
+        tx.rollback()
+    with opened(url, token("writer")) as lake:
+        lake.table("a").append(pa.table({"id": [2]}))
+    assert ids(home, "a") == [1, 2]

@@ -21,7 +21,7 @@ from tiltyard.catalog.record_codec import check_keys, encode
 from tiltyard.catalog.records import Body, Decide, Found, Records
 from tiltyard.catalog.server_link import ServerLink
 from tiltyard.catalog.value_codec import change_from_body
-from tiltyard.errors import ContentionError, NotFound
+from tiltyard.errors import ContentionError, NotFound, ProtectedBranch
 from tiltyard.interfaces import Runtime, system_runtime
 
 T = TypeVar("T")
@@ -110,6 +110,8 @@ class ServerCatalog(Catalog):
             return Published(**told["published"])
         if "moved" in told:
             raise StaleError([moved_from_body(body) for body in told["moved"]])
+        if "protected" in told:
+            raise ProtectedBranch(**told["protected"])
         if told.get("refused") == "aborted":
             raise AbortedError
         if told.get("refused") == "expired":
@@ -154,6 +156,11 @@ def publication_from_body(body: Mapping[str, Any]) -> Publication:
     properties = {str(key): str(value) for key, value in dict(body.get("properties") or {}).items()}
     more = {"changes": changes, "reads": reads, "absent": tuple(body.get("absent", ())), "properties": properties}
     return Publication(**{**body, **more})
+
+
+def protected_to_body(error: ProtectedBranch) -> dict[str, Any]:
+    members = ("branch", "author", "writers", "checks", "advice")
+    return {"what": str(error).removesuffix(error.advice).rstrip(), **{name: getattr(error, name) for name in members}}
 
 
 def moved_to_body(moved: Moved) -> dict[str, Any]:

@@ -19,9 +19,9 @@ from tiltyard.catalog.catalog import Catalog, Pending
 from tiltyard.catalog.lake_values import Publication
 from tiltyard.catalog.publishing import AbortedError, ExpiredError, StaleError
 from tiltyard.catalog.records import Body, Found, Writes
-from tiltyard.catalog.server_records import HOME, moved_to_body, publication_from_body
+from tiltyard.catalog.server_records import HOME, moved_to_body, protected_to_body, publication_from_body
 from tiltyard.catalog.value_codec import BRANCHES, LAKE, PINS, table_key
-from tiltyard.errors import InvalidInput, NotFound
+from tiltyard.errors import InvalidInput, NotFound, ProtectedBranch
 from tiltyard.format.safe_text import check_text
 from tiltyard.lake import Lake
 from tiltyard.lakes.table_names import JOINT, directory_of
@@ -131,7 +131,8 @@ class CatalogDoor:
     # ---- what every commit does --------------------------------------------------------------------------------------------------
 
     def _publish(self, principal: Principal, given: dict[str, Any]) -> Mapping[str, Any]:
-        publication = publication_from_body(given["publication"])
+        # Whether something only notes what has happened, nobody says from afar: the rules of protected branches rest on it.
+        publication = replace(publication_from_body(given["publication"]), noted=False)
         _check_paths(publication)
         if principal.way != "open":  # where nobody proves who they are, they may as well say it
             publication = replace(publication, author=principal.name)
@@ -147,6 +148,8 @@ class CatalogDoor:
             return {"refused": "expired"}
         except NotFound:
             return {"refused": "no branch"}
+        except ProtectedBranch as error:
+            return {"protected": protected_to_body(error)}
         told = {"snapshot": done.snapshot, "transaction": done.transaction, "replayed": done.replayed, "tables": done.tables}
         return {"published": told, "transaction_id": done.transaction}
 
