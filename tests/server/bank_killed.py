@@ -1,0 +1,126 @@
+"""A bank whose server and clients are killed at named points. The functions here run in processes of their own."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+from collections.abc import Callable, Mapping
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any, Final
+
+from tiltyard.catalog.catalog import Catalog
+from tiltyard.lake import Lake
+
+SERVER_POINTS: Final = ("asked", "described", "read", "deciding", "decided", "settling", "cleaning", "answering")
+CLIENT_POINTS: Final = ("one written", "both written", "sent")
+ACCOUNTS: Final = 4
+END: Final = "the end"
+
+
+def keep_serving(home: Path, port: int, orders: Connection) -> None:
+    """Starts a server for each point that it is told, and another one that does not die once it is dead; tells of both.
+
+    The server is imported once: this process forks, and does nothing else that a fork could disturb.
+    """
+    import tiltyard.server.serving  # noqa: F401
+
+    child = 0
+    while True:
+        point = orders.recv()
+        if child:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+        if point == END:
+            return
+        child = _forked(home, port, point, orders)
+        if point is not None:
+            _, status = os.waitpid(child, 0)
+            child = _forked(home, port, None, orders)
+            orders.send(os.waitstatus_to_exitcode(status))
+
+
+def _forked(home: Path, port: int, point: str | None, orders: Connection) -> int:
+    """A server; returns once it listens."""
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(read)
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # it dies with the process that started it
+        serve_bank(home, port, point, lambda url: os.close(write))
+        os._exit(0)
+    os.close(write)
+    os.read(read, 1)
+    os.close(read)
+    orders.send("serving")
+    return child
+
+
+def serve_bank(home: Path, port: int, point: str | None, ready: Callable[[str], None]) -> None:
+    """Serves the lake, and dies where it is told to."""
+    from tiltyard.lakes.namespace import LakeNamespace
+    from tiltyard.server.lake_server import LakeServer
+    from tiltyard.server.server_options import ServerOptions
+    from tiltyard.server.serving import serve
+
+    places: dict[str, tuple[type, str, bool]] = {
+        "asked": (LakeNamespace, "batch_create_table_versions", False),
+        "described": (LakeNamespace, "describe_table", False),
+        "read": (LakeNamespace, "part_of", True),
+        "deciding": (Catalog, "publish", False),
+        "decided": (Catalog, "publish", True),
+        "settling": (Catalog, "settle", False),
+        "cleaning": (LakeNamespace, "_clean", True),
+        "answering": (LakeServer, "_done", False),
+    }
+    if point is not None:
+        owner, name, after = places[point]
+        setattr(owner, name, _dying(getattr(owner, name), after, point))
+    with Lake.open(home) as lake:
+        serve(lake, ServerOptions(port=port, auth="off"), ready)
+
+
+def _dying(method: Callable[..., Any], after: bool, point: str) -> Callable[..., Any]:
+    def dying(*given: Any, **named: Any) -> Any:
+        if point == "answering" and given[1].spec.operation != "batch_create_table_versions":
+            return method(*given, **named)
+        if after:
+            method(*given, **named)
+        os.kill(os.getpid(), signal.SIGKILL)
+        raise AssertionError("killed")
+
+    return dying
+
+
+def transfer(tx: Any, number: int, at: Callable[[str], None] = lambda point: None) -> None:
+    """Moves money from an account of one table to one of another, by stock lancedb: two updates, one commit."""
+    from lancedb.namespace import LanceNamespaceDBConnection
+
+    db = LanceNamespaceDBConnection(tx.namespace)
+    account, amount = number % ACCOUNTS, 1 + number % 7
+    db.open_table("left").update(where=f"id = {account}", values_sql={"balance": f"balance - {amount}"})
+    at("one written")
+    db.open_table("right").update(where=f"id = {account}", values_sql={"balance": f"balance + {amount}"})
+    at("both written")
+
+
+def dying_client(url: str, key: str, number: int, point: str) -> None:
+    """A client that is killed in the middle of a transfer; ``sent`` is after its request was answered, before it could hear of it."""
+    import tiltyard as ty
+
+    def at(reached: str) -> None:
+        if reached == point:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    remote = ty.connect(url)
+    if point == "sent":
+        post = remote.post
+
+        def posted(path: str, body: Mapping[str, Any]) -> None:
+            post(path, body)
+            at("sent")
+
+        remote.post = posted  # type: ignore[method-assign]
+    with remote.transaction(idempotency_key=key) as tx:
+        transfer(tx, number, at)
