@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import threading
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import lance
+import pyarrow as pa
 import pytest
 from lance_namespace import (
     CreateTableVersionRequest,
@@ -25,7 +27,7 @@ from lance_namespace import (
 )
 
 from tests.support.lakes import InterposedRecords, Site, add_to_both, both, foreign_append, ids, numbers, stock, through, uri_of
-from tiltyard.errors import NotFound
+from tiltyard.errors import NotFound, TiltyardError
 from tiltyard.lake import Lake
 from tiltyard.lakes.namespace import LakeNamespace
 from tiltyard.options import CommitOptions
@@ -195,3 +197,19 @@ def test_it_is_made_from_strings(tmp_path: Path) -> None:
         assert opened(namespace, "sales", "orders").count_rows() == rows
     with pytest.raises(ValueError, match="no lake"):
         connect(name, {"lake": str(tmp_path / "nothing")})
+
+
+def test_what_a_dead_transaction_of_stock_clients_left_is_swept(site: Site, lake: Lake) -> None:
+    tx = lake.transaction()
+    lance.write_dataset(pa.table({"id": [2]}), namespace_client=tx.namespace, table_id=["a"], mode="append")
+    assert len(site.files("_tiltyard/collected/")) == 1
+    lake.cleanup()
+    assert len(site.files("_tiltyard/collected/")) == 1, "it may still be at work"
+    lake.cleanup(dry_run=True, grace=timedelta(0))
+    assert len(site.files("_tiltyard/collected/")) == 1
+    lake.cleanup(grace=timedelta(0))
+    assert site.files("_tiltyard/collected/") == set()
+    with pytest.raises(TiltyardError):
+        tx.commit()
+    assert lake.table("a").to_arrow()["id"].to_pylist() == [1]
+    assert lake.check().ok

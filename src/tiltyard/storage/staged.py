@@ -21,6 +21,8 @@ from tiltyard.storage.local import ADVICE
 from tiltyard.storage.wrapper import ForwardingStore
 
 STAGED: Final = "_tiltyard/staged/"
+COLLECTED: Final = "_tiltyard/collected/"
+"""Where versions wait that only a transaction of stock clients sees. They are copies: nobody else needs them."""
 _TRANSACTIONS: Final = "_transactions/"
 
 

@@ -22,7 +22,7 @@ from tiltyard.errors import CorruptTable, NotFound, TiltyardError
 from tiltyard.format.manifest_file import decode_manifest_file
 from tiltyard.format.names import detached_name, parse_manifest_name
 from tiltyard.interfaces import ObjectStore
-from tiltyard.storage.staged import STAGED
+from tiltyard.storage.staged import COLLECTED, STAGED
 from tiltyard.transaction.log import VERSIONS
 from tiltyard.verbs.engine.access import WRITER, TableAccess
 from tiltyard.verbs.engine.staged_access import detached_number
@@ -126,6 +126,9 @@ def sweep(
         else:
             found.given_up.append(silent)
             _add(found, files, dead=True)
+    for where, access in places.items():
+        # A batch whose versions are gone is refused, and one that was committed does not need them.
+        found.paths[where].update(info.path for info in access.store.list(COLLECTED) if now - info.modified >= grace)
     return found
 
 

@@ -41,6 +41,8 @@ from tiltyard.lakes.recovery.journal import complete_journal
 from tiltyard.lakes.retention import Key, Need, Needs, Retention, needs_of
 from tiltyard.lakes.table_names import shown
 from tiltyard.options import LakeRetention
+from tiltyard.storage.local import ADVICE
+from tiltyard.storage.staged import COLLECTED
 from tiltyard.verbs.cleanup.cleanup_plan import Policy
 from tiltyard.verbs.cleanup.run_cleanup import CleanupReport, cleanup_table
 from tiltyard.verbs.table_refs import Branches
@@ -297,6 +299,8 @@ def _clean_table(work: CleanupRun, need: Need, name: str) -> CleanupReport:
     report = cleanup_table(access, main, need.newest, policy, dry_run=work.dry_run)
     if not work.dry_run:
         drop_staged(access.store, going)  # last: what is dead is known from these
+        if any(path.startswith(COLLECTED) for path in going):
+            access.store.delete(ADVICE)  # pylance left it, and may have meant a version that was never published
     return report
 
 

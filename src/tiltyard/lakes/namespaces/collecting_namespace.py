@@ -41,13 +41,12 @@ from tiltyard.lakes.namespaces.declared_tables import DeclaredTable, forget_decl
 from tiltyard.lakes.namespaces.namespace_base import apart, typed
 from tiltyard.lakes.namespaces.namespace_batches import commit_parts
 from tiltyard.storage.local import ADVICE
+from tiltyard.storage.staged import COLLECTED
 
 if TYPE_CHECKING:
     from tiltyard.lakes.lake_transaction import LakeTransaction
 
 _NAME: Final = re.compile(r"[0-9]+\.manifest-[0-9A-Za-z-]+", re.ASCII)
-COLLECTED: Final = "_tiltyard/collected/"
-"""Where versions wait that only a transaction of stock clients sees. They are copies: nobody else needs them."""
 OpenStore = Callable[[str, dict[str, str] | None], ObjectStore]
 Keep = Callable[[CreateTableVersionEntry], None]
 
