@@ -151,6 +151,8 @@ class MergeRun:
         self.work(steps, MAIN, MID)
         self.branch(SIDE, MID)
         self.both_ways(SIDE, base)  # all that the branch in between has comes with it
+        if self.on(MID).snapshot().id == self.lake.branches[MID].snapshot:
+            return False  # nothing was done there, so that there is nothing to merge before
         fresh(self.lines[SIDE])
         self.merge(MID, base, first=True)
         return True

@@ -386,6 +386,23 @@ def test_columns_settings_and_names_in_conflict(lake: Lake) -> None:
     sound(lake)
 
 
+@pytest.mark.parametrize(("key", "stable"), TABLES[::3])
+@pytest.mark.parametrize("use", ["ours", "theirs"])
+def test_columns_that_both_added_and_one_without_values(lake: Lake, key: list[str] | None, stable: bool, use: Any) -> None:
+    """Both have the same field id: what is null on one side must not show the values of the other."""
+    main, side = shop(lake, key, stable)
+    main.add_columns({"times": "id * 3"})
+    side.add_columns(pa.schema([pa.field("unknown", pa.int64())]))
+    side.delete("id = 8")
+    lake.branches.merge("side", on_conflict=use)
+    found = {row["id"]: row for row in lake.table("t").to_arrow().to_pylist()}
+    if use == "ours":
+        assert {number: row["times"] for number, row in found.items()} == {number: number * 3 for number in TEN}
+    else:
+        assert {number: row["unknown"] for number, row in found.items()} == {number: None for number in TEN if number != 8}
+    sound(lake)
+
+
 # ---- others ---------------------------------------------------------------------------------------------------------------------------
 
 

@@ -172,8 +172,8 @@ def _combined(
     theirs = tuple(theirs)
     other = {number for file in theirs for number in file.fields if number in taken}
     files = []
-    for file in mine:
-        left = tuple(TOMBSTONE if number in other else number for number in file.fields)
+    for file in mine:  # without all that is taken: what the other state has no values for is null
+        left = tuple(TOMBSTONE if number in taken else number for number in file.fields)
         if left == file.fields or any(number != TOMBSTONE for number in left):
             files.append(replace(file, fields=left))
     for file in map(placed, theirs):
