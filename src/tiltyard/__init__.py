@@ -39,6 +39,7 @@ from tiltyard.lakes.branches.lake_refs import LakeBranch, LakeTag
 from tiltyard.lakes.check_catalog import LakeCheckReport, LakeProblem
 from tiltyard.lakes.cleanup.lake_cleanup import LakeCleanupReport
 from tiltyard.lakes.commit_transaction import LakeCommit
+from tiltyard.lakes.lake_clone import LakeClone
 from tiltyard.lakes.lake_snapshot import LakeSnapshot
 from tiltyard.lakes.lake_tables import LakeReader, LakeTable, TransactionTable
 from tiltyard.lakes.lake_transaction import LakeTransaction
@@ -105,6 +106,7 @@ __all__ = [
     "LakeBranch",
     "LakeCheckReport",
     "LakeCleanupReport",
+    "LakeClone",
     "LakeCommit",
     "LakeProblem",
     "LakeReader",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tiltyard.catalog.protection import BranchCheck, BranchProtection
+from tiltyard.lakes.branches.ref_sizes import RefSize
 from tiltyard.lakes.merging.lake_diff import LakeDiff, LakeRef, RowDifference, RowPage, TableDifference
 from tiltyard.lakes.merging.merge_values import (
     ConflictingRow,
@@ -23,6 +24,7 @@ __all__ = [
     "LakeRef",
     "MergeResult",
     "OnConflict",
+    "RefSize",
     "Resolution",
     "RowDifference",
     "RowPage",

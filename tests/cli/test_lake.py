@@ -150,6 +150,21 @@ def test_merge_commands_that_make_no_sense(run: Run, home: Path, arguments: list
     assert json.loads(asked.out)["kind"] in ("not-found", "invalid-input", "usage")
 
 
+def test_sizes_and_a_clone(run: Run, told: Told, home: Path, tmp_path: Path) -> None:
+    told("branch", "create", home, "side")
+    told("tag", "create", home, "v1", "--at", "1")
+    found = told("branch", "list", home, "--sizes")["sizes"]
+    assert [(one["name"], one["tables"], one["own"], one["bytes"] > 0) for one in found] == [("main", 3, 0, True), ("side", 3, 0, True)]
+    assert [one["name"] for one in told("tag", "list", home, "--sizes")["sizes"]] == ["v1"]
+    assert "alone" in run("lake", "branch", "list", home, "--sizes", width=200).out
+    done = told("clone", home, tmp_path / "clone", "--at", "v1")
+    assert (done["tables"], done["source_snapshot"]) == (["a", "b"], 1)
+    assert told("tables", tmp_path / "clone")["tables"][0]["name"] == "a"
+    again = run("lake", "clone", home, tmp_path / "clone")
+    assert (again.code, "[already-exists]" in again.err) == (2, True)
+    assert "keeps the files here" in run("lake", "clone", home, tmp_path / "other", width=200).out
+
+
 def test_protected_branches(run: Run, told: Told, home: Path) -> None:
     told("branch", "create", home, "side")
     rule = told("branch", "protect", home, "main", "--writer", "ada", "--writer", "bob", "--check", "rows", "--author", "ada")

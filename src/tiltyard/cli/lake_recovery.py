@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Annotated, Any, cast
 
 import typer
 
 import tiltyard as ty
-from tiltyard.cli.lake_commands import SHOWN_AT_MOST, LakeSession, app, lake_command
+from tiltyard.cli.lake_commands import SHOWN_AT_MOST, At, LakeSession, app, lake_command, when
 from tiltyard.cli.messages import CommandMessage, count, size
 from tiltyard.cli.option_types import DryRun
+from tiltyard.redact import redact
 
 __all__ = ["app"]  # the same as in `lake`, with these commands added
 
@@ -25,6 +27,21 @@ def backup(session: LakeSession, file: File) -> None:
     document = {"written": True, **done.to_dict()}
     facts = [("snapshot", f"{number} of {branch}") for branch, number in sorted(done.snapshots.items())]
     session.told(document, "written", f"{done.path}: {count(done.records, 'record')}, {size(done.bytes)}", facts)
+
+
+@lake_command(app, branched=True)
+def clone(
+    session: LakeSession,
+    target: Annotated[str, typer.Argument(metavar="TARGET", help="Where to make the new lake.")],
+    at: At = None,
+    message: Annotated[str | None, typer.Option("--message", "-m", help="A sentence for its history.")] = None,
+) -> None:
+    """Make a new lake of a snapshot, in one commit: its tables name the files of this one, and no data is copied."""
+    with session.opened() as lake:
+        done = lake.clone(target, when(at), message=message)
+    line = f"{count(len(done.tables), 'table')} at {redact(target)}, of snapshot {done.source_snapshot} of {session.shown_uri}"
+    facts = [("tag", f"{done.tag}: keeps the files here; delete it when the clone is gone")]
+    session.told({"cloned": True, **asdict(done)}, "cloned", line, facts)
 
 
 @lake_command(app)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Annotated, Any
 
@@ -9,7 +10,7 @@ import typer
 
 import tiltyard as ty
 from tiltyard.cli.lake_commands import At, LakeSession, Name, clock_time, lake_command, when
-from tiltyard.cli.messages import Grid, count
+from tiltyard.cli.messages import Grid, count, size
 from tiltyard.cli.option_types import DryRun
 
 Author = Annotated[str | None, typer.Option("--author", metavar="NAME", help="Who does it; user and machine by default.")]
@@ -18,11 +19,18 @@ tags = typer.Typer(name="tag", help="Tags: names for snapshots of the whole lake
 branches = typer.Typer(name="branch", help="Branches: lines of history over all tables.", no_args_is_help=True)
 
 
+SizesToo = Annotated[bool, typer.Option("--sizes", help="Show how many bytes each holds, in all and alone.")]
+
+
 @lake_command(tags, "list")
-def list_tags(session: LakeSession) -> None:
+def list_tags(session: LakeSession, sizes: SizesToo = False) -> None:
     """All tags and the snapshots they name."""
     with session.opened() as lake:
         found = lake.tags.list()
+        held = lake.tags.sizes() if sizes else []
+    if sizes:
+        _tell_sizes(session, "tag", held, () if held else (f"{session.shown_uri} has no tags.",))
+        return
     rows = [(tag.name, str(tag.snapshot), tag.branch, clock_time(tag.created)) for tag in found]
     notes = () if found else (f"{session.shown_uri} has no tags.",)
     session.told(
@@ -56,9 +64,12 @@ def _tag(tag: Any) -> dict[str, Any]:
 
 
 @lake_command(branches, "list")
-def list_branches(session: LakeSession) -> None:
+def list_branches(session: LakeSession, sizes: SizesToo = False) -> None:
     """All branches but main, and where they began."""
     with session.opened() as lake:
+        if sizes:
+            _tell_sizes(session, "branch", lake.branches.sizes())
+            return
         found = lake.branches.list()
         rules = {name: lake.branches.protection(name) for name in ("main", *(branch.name for branch in found))}
     rows = [(branch.name, branch.origin, str(branch.snapshot), clock_time(branch.created)) for branch in found]
@@ -67,6 +78,12 @@ def list_branches(session: LakeSession) -> None:
     grid = Grid(("branch", "from", "snapshot", "made (UTC)"), rows, frozenset({2}))
     protected = {name: asdict(rule) for name, rule in rules.items() if rule is not None}
     session.told({"branches": [_branch(branch) for branch in found], "protected": protected}, grid=grid, notes=notes)
+
+
+def _tell_sizes(session: LakeSession, kind: str, sizes: Sequence[ty.merges.RefSize], notes: Sequence[str] = ()) -> None:
+    rows = [(held.name, str(held.snapshot), str(held.tables), size(held.bytes), size(held.own)) for held in sizes]
+    grid = Grid((kind, "snapshot", "tables", "holds", "alone"), rows, frozenset({1, 2, 3, 4}))
+    session.told({"sizes": [asdict(held) for held in sizes]}, grid=grid, notes=notes)
 
 
 def _rule(rule: ty.merges.BranchProtection) -> str:

@@ -14,6 +14,7 @@ finish what a dead writer committed.
     ``lake_tables``       ``LakeTable``, ``TransactionTable``, ``LakeReader``; ``StagedTable``, one table in a transaction
     ``table_names``       names of tables, tags and branches; the names that a transaction sees
     ``new_tables``        tables whose rows other processes write
+    ``lake_clone``        ``Lake.clone``: a new lake over the files of a snapshot
     ``registering``       existing tables, registered once
     ``opening``           from a URI to catalog and root; ``claim`` the lake's claim on its root
     ``namespace``         ``LakeNamespace`` for other Lance clients

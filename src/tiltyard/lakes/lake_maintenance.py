@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Literal, cast
 
 from tiltyard.errors import InvalidInput
 from tiltyard.lakes.check_catalog import LakeCheckReport
 from tiltyard.lakes.checking import check_lake
 from tiltyard.lakes.cleanup.lake_cleanup import GRACE, LakeCleanupReport, Progress, cleanup_lake
+from tiltyard.lakes.lake_clone import LakeClone, clone_lake
+from tiltyard.lakes.merging.merge_branches import adopt_foreign
 from tiltyard.lakes.recovery.backup import LakeBackup, backup_lake
 from tiltyard.lakes.recovery.repairing import Keep, LakeRepairReport, repair_table
 from tiltyard.lakes.recovery.upgrade import LakeUpgradeReport, upgrade_lake
 from tiltyard.lakes.retention import Retention
-from tiltyard.options import LakeRetention
+from tiltyard.options import LakeRetention, Storage
 
 if TYPE_CHECKING:
     from tiltyard.lake import Lake
@@ -42,6 +45,44 @@ class Keeping:
         from tiltyard.lakes.namespace import LakeNamespace
 
         return LakeNamespace(self._lake, at)
+
+    def clone(
+        self,
+        uri: str | os.PathLike[str],
+        at: int | str | datetime | None = None,
+        *,
+        root: str | os.PathLike[str] | None = None,
+        catalog: Literal["sqlite", "manifest"] | None = None,
+        storage: Storage | None = None,
+        message: str | None = None,
+    ) -> LakeClone:
+        """Makes a new lake of a snapshot of this one, in one commit. No data is copied.
+
+        Its tables name the files here.
+        The clone is written to like any lake, and nothing of that is seen here. The snapshot gets a tag here, so that cleanups keep the
+        files; delete it when the clone is gone.
+
+        Args:
+            uri: where to make it, as for ``Lake.open``; there may be an empty lake.
+            at: the snapshot, a tag or a moment; the latest of this branch by default.
+            root, catalog: of the clone, as for ``Lake.open``.
+            storage: of the clone; by default that of this lake.
+            message: for its history.
+
+        Raises:
+            AlreadyExists: there is a lake with tables.
+            NotFound: there is no such snapshot.
+            InvalidInput: it would lie in this lake.
+        """
+        from tiltyard.lake import Lake
+
+        lake = self._lake
+        if at is None:
+            adopt_foreign(lake, lake.branch)
+        shot = lake.snapshot(at)
+        there = storage or replace(lake.where.storage, allowed_bases=())
+        with Lake.open(uri, root=root, catalog=catalog, author=lake.author, storage=there) as target:
+            return clone_lake(lake, target, shot, uri, message)
 
     # ---- upkeep ----------------------------------------------------------------------------------------------------------------
 

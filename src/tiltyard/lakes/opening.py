@@ -304,7 +304,8 @@ def settle_owner(where: LakeLocation, catalog: Catalog, *, create: bool) -> Lake
     refuse_other_catalog(claim, where.catalog, where.root)
     if claim.catalog != where.catalog and where.catalog.kind != "postgresql":
         replace_claim(store, mine)  # the catalog was moved
-    return replace(where, lake=mine.lake, lost=str(facts.get("lost", "")))
+    trusted = replace(where.storage, allowed_bases=tuple(map(str, facts.get("bases", ()))))  # of a clone: where its files are
+    return replace(where, lake=mine.lake, lost=str(facts.get("lost", "")), storage=trusted)
 
 
 def _reached(where: LakeLocation, facts: Body) -> LakeLocation:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from tiltyard.errors import AlreadyExists, InvalidInput, NotFound, OutcomeUnknown, StorageError, TiltyardError, complete
@@ -42,11 +42,13 @@ class Cloning:
         shallow: whether the new table refers to the files of this one, instead of having its own.
         workers: how many files are copied at a time.
         progress: is told how far it is.
+        config: for the new table, beside what it has of this one.
     """
 
     shallow: bool = True
     workers: int = _WORKERS
     progress: Progress | None = None
+    config: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not isinstance(self.workers, int) or self.workers < 1:
@@ -72,7 +74,7 @@ def clone_table(source: TableAccess, file: ManifestFile, target: TableAccess, ho
     operation = Clone(how.shallow, source.branch, version, source.lance_uri)
     transaction = Transaction(version, target.runtime.random.uuid(), operation, properties)
     now = int(target.runtime.clock.now().timestamp() * 1_000_000) * 1000
-    stamp = Stamp(max(now, file.manifest.timestamp_ns + _TICK_NS), WRITER, transaction.file_name)
+    stamp = Stamp(max(now, file.manifest.timestamp_ns + _TICK_NS), WRITER, transaction.file_name, how.config)
     manifest = clone(operation, file.manifest, stamp)  # refuses what cannot be cloned, before anything is copied
     if not how.shallow:
         _copy_files(source, file.manifest, target.store, how)

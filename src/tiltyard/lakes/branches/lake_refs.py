@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
@@ -37,6 +37,7 @@ from tiltyard.errors import (
 )
 from tiltyard.lakes.branches.branch_rules import ProtectionVerbs
 from tiltyard.lakes.branches.fast_forward import fast_forward, root_of
+from tiltyard.lakes.branches.ref_sizes import RefSize, ref_sizes
 from tiltyard.lakes.cleanup.pins import check_pinned, make_pin, old_pin, pinned, release_pin
 from tiltyard.lakes.merging.merge_verbs import MergeVerbs
 from tiltyard.lakes.recovery.journal import note_branch, note_names, note_tag
@@ -113,6 +114,10 @@ class LakeTags:
 
     def list(self) -> list[LakeTag]:
         return [_tag(key.removeprefix(TAGS), body) for key, body in self._records.scan([TAGS])]
+
+    def sizes(self) -> Sequence[RefSize]:
+        """How many bytes each tag holds, in all and alone. Reads manifests, and no rows."""
+        return [size for size in ref_sizes(self._lake) if size.kind == "tag"]
 
     def find(self, name: str) -> LakeTag | None:
         body = self._records.get([TAGS + name]).get(TAGS + name)
@@ -206,6 +211,10 @@ class LakeBranches(MergeVerbs, ProtectionVerbs):
 
     def list(self) -> list[LakeBranch]:
         return [_branch(key.removeprefix(BRANCHES), body) for key, body in self._records.scan([BRANCHES])]
+
+    def sizes(self) -> Sequence[RefSize]:
+        """How many bytes main and each branch hold, in all and alone. Reads manifests, and no rows."""
+        return [size for size in ref_sizes(self._lake) if size.kind == "branch"]
 
     def create(self, name: str, at: int | str | datetime | None = None) -> LakeBranch:
         """Begins a line of history at a snapshot, the newest one by default. No table is touched until somebody writes to it there.
