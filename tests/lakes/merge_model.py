@@ -405,7 +405,7 @@ class MergeRun:
             table.did = set() if mine is None else set(mine.did)
             table.added_values = set() if mine is None else set(mine.added_values)
             table.rewrote = "maybe" if name in told or table.stable or (mine is not None and mine.rewrote) else ""
-            if name in told or table.stable:  # rows may have been written again, on the way to main
+            if table.rewrote:  # rows may have been written again, by main before or on the way to it
                 for row in table.rows.values():
                     row.doubt = next(self.numbers)
         self.lines[MAIN] = after
@@ -484,7 +484,8 @@ def verdict(base: Content | None, ours: Content | None, theirs: Content | None, 
     if theirs is None or ours is None:
         left = ours if theirs is None else theirs
         assert left is not None
-        if (left.changes == left.maintained or left.restored) and left.name == base.name:
+        same = left.shown() == base.shown() and left.settings == base.settings  # it may have been changed and changed back
+        if (left.changes == left.maintained or left.restored or same) and left.name == base.name:
             # A compaction moves rows, which nothing tells from a change; and main may differ from the branch by what it did before.
             return Verdict(MAY if left.changes or (not first and theirs is None) else NEVER, None, ours, theirs)
         return Verdict(MUST, None, ours, theirs)

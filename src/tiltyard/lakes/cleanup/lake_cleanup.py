@@ -21,6 +21,7 @@ from tiltyard.catalog.snapshot_index import BranchHistory, read_line
 from tiltyard.errors import InvalidInput, TiltyardError
 from tiltyard.interfaces import ObjectInfo
 from tiltyard.lakes.cleanup.dead_transactions import Silent, Sweep, drop_detached, drop_staged, sweep
+from tiltyard.lakes.cleanup.merged_pins import release_merged
 from tiltyard.lakes.cleanup.orphans import (
     Candidate,
     Judge,
@@ -225,6 +226,8 @@ def _pin(work: CleanupRun, pin_snapshots: bool) -> None:
     try:
         mend_pins(work.lake)
         pin_kept(work.lake, work.needs.tables.values(), wanted=pin_snapshots)
+        locations = {need.head.location for need in work.needs.tables.values()}
+        release_merged(work.lake, locations, work.references, work.now, work.grace)
         complete_journal(work.lake)
     except TiltyardError as error:
         work.skipped["pins"] = str(error)

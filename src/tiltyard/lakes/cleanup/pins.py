@@ -65,7 +65,7 @@ def make_pin(lake: Lake, kind: str, name: str, identity: str, cut: Cut) -> None:
     }
     lake.catalog.records.transact([key], [], lambda found: Writes(None, {key: body}))
     for head in cut.tables.values():
-        _write(lake, cut.branch, head, pin_name(kind, name, identity))
+        write_pin(lake, cut.branch, head, pin_name(kind, name, identity))
 
 
 @contextmanager
@@ -124,7 +124,8 @@ def _locations(lake: Lake, branch: str, snapshot: int) -> set[str]:
         return table_locations(lake)
 
 
-def _write(lake: Lake, branch: str, head: TableHead, name: str) -> None:
+def write_pin(lake: Lake, branch: str, head: TableHead, name: str) -> None:
+    """Tags the version of a table that a head names."""
     access = lake.access_of(head, branch)
     scheme = Scheme(head.naming)
     size = access.store.head(VersionLog(access.store).path(head.version, scheme)).size  # finished first, if it was not yet
@@ -162,7 +163,7 @@ def mend_pins(lake: Lake) -> None:
             if head.location not in there:
                 there[head.location] = set(Tags(lake.plain_access_of(head)))
             if tag not in there[head.location]:
-                _write(lake, branch, head, tag)
+                write_pin(lake, branch, head, tag)
 
 
 def _pin_late(lake: Lake, identity: str, kind: str, name: str, cut: Cut) -> None:

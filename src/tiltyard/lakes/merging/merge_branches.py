@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final, Literal
@@ -23,6 +23,7 @@ from tiltyard.errors import (
     NotFound,
 )
 from tiltyard.format.names import Scheme
+from tiltyard.lakes.cleanup.merged_pins import pin_merged
 from tiltyard.lakes.conflict_report import steps_of
 from tiltyard.lakes.finishing import finish_before
 from tiltyard.lakes.merging.apply_merge import MergedTable, apply_plan, rows_in
@@ -233,6 +234,7 @@ def _commit(on_target: Lake, request: MergeRequest, ground: _Ground, plan: Branc
         if (now.line, now.snapshot) != (cuts.ours.line, cuts.ours.snapshot):
             raise _moved(request, cuts.ours, now)
         tables = [*_written(tx, cuts, plan), *_defined(cuts, plan)]
+        _pin(on_target, cuts, plan, {table.table for table in tables if table.referenced})
         taken_in = [replace(head, owner=head.owner or cuts.theirs.line) for head in plan.taken_in.values()]
         tx.rearrange(plan.renamed, plan.dropped, taken_in)
     assert tx.result is not None
@@ -275,6 +277,14 @@ def _written(tx: LakeTransaction, cuts: MergeCuts, plan: BranchPlan) -> Iterator
         rows = made.rows
         came = sum(made.three.theirs.fragments[number].physical_rows - len(hidden) for number, hidden in rows.bring.items())
         yield _report(target, plan, heads[table], TableMerge("", "merged", 0, came + rows_in(rows.copy), rows_in(rows.strike)))
+
+
+def _pin(lake: Lake, cuts: MergeCuts, plan: BranchPlan, named: Collection[str]) -> None:
+    """Keeps cleanups by others from taking files of the branch that tables of the target name from now on."""
+    theirs = {head.id: head for head in cuts.theirs.tables.values()}
+    for head in cuts.ours.tables.values():
+        if shown(plan.renamed.get(head.id, head.name)) in named and head.id in theirs:
+            pin_merged(lake, cuts.theirs.branch, theirs[head.id])
 
 
 def _target(tx: LakeTransaction, head: TableHead) -> MergedTable:
