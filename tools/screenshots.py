@@ -48,7 +48,7 @@ PAGES: Final = {
 }
 IN_DOCS: Final = {"timeline": "light", "transaction": "light", "conflicts": "light", "compare": "dark"}
 """Pages that the documentation shows."""
-SHOWN: Final = ROOT / "docs" / "assets" / "console"
+SHOWN: Final = ROOT / "docs" / "guides" / "console"
 
 
 def main() -> int:

@@ -326,6 +326,17 @@ def test_a_merge_of_what_was_not_looked_at_is_refused(branched: ty.Lake) -> None
         assert client.post("/branches/trial/fast-forward", form).status == 409
 
 
+def test_a_protected_branch_stays_as_it_is(branched: ty.Lake) -> None:
+    branched.branches.protect("main", writers=["ada"])
+    with console(branched) as client:
+        form = form_of(client, "trial")
+        for action in ("merge", "fast-forward"):
+            answer = client.post(f"/branches/trial/{action}", form)
+            assert answer.status == 409
+            assert b"Not merged." in answer.body
+    assert branched.table("t").version == 1
+
+
 def test_a_fast_forward(branched: ty.Lake) -> None:
     with console(branched) as client:
         form = form_of(client, "trial")

@@ -10,7 +10,7 @@ from typing import Any, Final, cast
 from lance_namespace import PermissionDeniedError
 
 from tiltyard.catalog.lake_values import MAIN
-from tiltyard.errors import ConflictError, MergeConflict, TiltyardError
+from tiltyard.errors import ConflictError, ProtectedBranch, TiltyardError
 from tiltyard.merges import ConflictingRow, MergeResult, OnConflict, TableConflict, TableDifference
 from tiltyard.server.console.lake_viewer import LakeViewer
 from tiltyard.server.console.page_rendering import path_to
@@ -141,10 +141,11 @@ def merge_action(asked: PageRequest) -> ConsolePage:
     view = replace(_compared(viewer, source, into, answers), message=message)
     if view.seen != asked.form.get("seen"):
         return _again(asked, view, "One of the branches has moved since you looked. This is what a merge would do now.")
+    source_tip = int(view.seen.partition("-")[0])
     try:
         how = cast(OnConflict, answers) if answers else "fail"
-        done = viewer.lake.branches.merge(source, into, on_conflict=how, message=message or None)
-    except MergeConflict as error:
+        done = viewer.lake.branches.merge(source, into, on_conflict=how, message=message or None, at=source_tip)
+    except (ConflictError, ProtectedBranch) as error:
         return _again(asked, view, said(str(error)))
     return ConsolePage("", location=path_to("transactions", into, done.snapshot))
 
@@ -158,7 +159,7 @@ def forward_action(asked: PageRequest) -> ConsolePage:
         return _again(asked, view, "One of the branches has moved since you looked.")
     try:
         done = viewer.lake.branches.fast_forward(source)
-    except ConflictError as error:
+    except (ConflictError, ProtectedBranch) as error:
         return _again(asked, view, said(str(error)))
     return ConsolePage("", location=path_to("transactions", MAIN, done.snapshot))
 

@@ -17,7 +17,7 @@ _TOP: Final = 76
 _FLAG_ROWS: Final = 3
 _LANE: Final = 32
 _LEGEND: Final = 44
-_RIGHT: Final = 26
+_RIGHT: Final = 76
 _LONGEST_NAME: Final = 24
 _NOT_XML: Final = re.compile(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
