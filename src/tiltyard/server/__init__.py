@@ -6,6 +6,7 @@ A request goes down this list, and its answer back up:
 - ``browser_guard``: keeps pages of other sites out where no token is asked for.
 - ``lake_server``: from a request to an operation: limits, principal, roles, turn, thread, audit.
 - ``routes``: every operation with its path, request and role, as data. ``wire``: requests as models, models and errors as answers.
+- ``openapi``: the routes as an OpenAPI document, at ``/openapi.json``.
 - ``catalog_door``: the catalog for lakes that are opened by the address of a server.
 - ``authentication``: who asks, by a token or a JWT. ``tokens``: tokens in the catalog. ``principals``: roles by names of tables.
 - ``console/``: pages about the lake for a browser, on the same port.

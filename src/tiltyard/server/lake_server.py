@@ -33,6 +33,7 @@ from tiltyard.server.authentication import Authenticator, proof_in
 from tiltyard.server.browser_guard import BrowserGuard
 from tiltyard.server.catalog_door import CATALOG_ROUTES, CatalogDoor
 from tiltyard.server.console.console_app import Console
+from tiltyard.server.openapi import document
 from tiltyard.server.principals import NOBODY, Principal
 from tiltyard.server.routes import ROUTES, Role, RouteSpec
 from tiltyard.server.server_metrics import CONTENT_TYPE, ServerMetrics
@@ -96,6 +97,7 @@ class LakeServer:
             Route("/healthz", self._healthz, methods=["GET"]),
             Route("/readyz", self._readyz, methods=["GET"]),
             Route("/metrics", self._metrics, methods=["GET"]),
+            Route("/openapi.json", _openapi, methods=["GET"]),
         ]
         guard = [] if self.authenticator.required else [Middleware(BrowserGuard, local=self.options.is_local)]
         handlers = {404: _no_route, 405: _no_route, Exception: _broken}
@@ -315,6 +317,11 @@ def _batched(model: Any, spec: RouteSpec) -> list[tuple[Role, list[str]]]:
             if part is not None:
                 needed.append((role, [piece for piece in part.id or () if piece]))
     return needed
+
+
+async def _openapi(_: Request) -> Response:
+    """What the server offers: the same for everybody, and nothing of the lake."""
+    return JSONResponse(document())
 
 
 async def _no_route(request: Request, error: Exception) -> Response:
