@@ -82,6 +82,7 @@ def balances(lake: ty.Lake, name: str) -> dict[int, int]:
     return {row["id"]: row["balance"] for row in lake.table(name).to_arrow().to_pylist()}
 
 
+@pytest.mark.timeout(3600)  # of the long form
 def test_sums_hold_whatever_is_killed(bank: Bank) -> None:
     moved = dict.fromkeys(range(ACCOUNTS), 0)
     servers = pick(len(SERVER_POINTS), 75)
