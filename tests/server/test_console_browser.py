@@ -89,7 +89,7 @@ def visitor(context: BrowserContext, server: Served) -> Iterator[Visitor]:
 def test_every_page_can_be_used_by_everybody(visitor: Visitor) -> None:
     """Axe finds nothing, in either theme, and no page is wider than its window but for what scrolls by itself."""
     axe = Axe()
-    for path in sample(EVERY_PAGE, 10):
+    for path in sample(EVERY_PAGE, 8):
         page = visitor.go(path)
         expect(page.locator("h1")).to_be_visible()
         found = axe.run(page, options={"resultTypes": ["violations"]})

@@ -58,7 +58,7 @@ def counted(lake: ty.Lake) -> CountingRecords:
     return records
 
 
-@pytest.mark.parametrize("snapshots", [1_000, pick(5_000, 100_000)])
+@pytest.mark.parametrize("snapshots", [1_000, pick(3_000, 100_000)])
 def test_a_page_of_a_long_history_reads_a_page(tmp_path: Path, snapshots: int) -> None:
     with ty.Lake.open(tmp_path / "lake") as lake:
         long_history(lake, snapshots)

@@ -97,6 +97,11 @@ class _Drawing:
         return min(_PLOT / max(len(self.timeline.steps), 1), 48.0)
 
     @property
+    def mark(self) -> float:
+        """The width of a mark."""
+        return max(3.0, min(14.0, self.column - 3))
+
+    @property
     def width(self) -> int:
         return _LABELS + _PLOT + _RIGHT
 
@@ -121,6 +126,7 @@ class _Drawing:
             yield self._lane(number, lane)
         yield self._axis()
         places = {step.snapshot: number for number, step in enumerate(self.timeline.steps)}
+        yield from (self._bar(number, step) for number, step in enumerate(self.timeline.steps))
         yield from (self._arrow(arrow, places) for arrow in self.timeline.arrows)
         yield from (self._step(number, step) for number, step in enumerate(self.timeline.steps))
         yield self._legend()
@@ -146,15 +152,19 @@ class _Drawing:
             f'<text{kind} x="12" y="{y + 4}">{plain(shown)}<title>{plain(told)}</title></text>'
         )
 
-    def _step(self, number: int, step: TimelineStep) -> str:
-        x, wide = self._x(number), max(3.0, min(14.0, self.column - 3))
+    def _bar(self, number: int, step: TimelineStep) -> str:
+        """A transaction over several tables: drawn first, beneath the arrows."""
         lanes = sorted({mark.lane for mark in step.marks})
-        parts = []
-        if len(lanes) > 1:
-            top, bottom = self._y(lanes[0]), self._y(lanes[-1])
-            parts.append(f'<rect class="tl-bar" x="{x - wide / 2}" y="{top}" width="{wide}" height="{bottom - top}"/>')
+        if len(lanes) < 2:
+            return ""
+        wide, top = self.mark, self._y(lanes[0])
+        left = self._x(number) - wide / 2
+        return f'<rect class="tl-bar" x="{left:.1f}" y="{top}" width="{wide:.1f}" height="{self._y(lanes[-1]) - top}"/>'
+
+    def _step(self, number: int, step: TimelineStep) -> str:
+        x, wide = self._x(number), self.mark
         by_lane = {mark.lane: mark for mark in step.marks}
-        parts += [self._mark(mark, x, wide, bool(step.state)) for mark in by_lane.values()]
+        parts = [self._mark(mark, x, wide, bool(step.state)) for mark in by_lane.values()]
         told = plain(described(step))
         body = f"<title>{told}</title>{''.join(parts)}"
         if self.link is None:
