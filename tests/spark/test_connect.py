@@ -22,6 +22,7 @@ def test_a_connect_session(tmp_path: Path) -> None:
     assert seen["connect"]
     assert not seen["rule"]
     assert any("Connect client cannot reach the optimizer" in one for one in seen["notices"])
+    assert any("no catalog: a Connect client cannot add one" in one for one in seen["notices"])
     assert seen["views"] == ["orders"]
     assert (seen["rows"], seen["counted"], seen["by_name"]) == ([2, 3], 3, 6)
     assert (seen["after"], seen["pinned"]) == (4, 3)

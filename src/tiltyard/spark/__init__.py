@@ -4,7 +4,7 @@ Stands on the public names of Tiltyard alone. Executors read and write files by 
 
     ``source``              ``TiltyardSource``: ``format("tiltyard")``, from which Spark gets readers, writers and streams
     ``source_options``      its options; ``target`` the table they name
-    ``enabling``            ``enable``: the source, the optimizer rule and views for a session
+    ``enabling``            ``enable``: the source, the optimizer rule, the catalog and views for a session; ``configure`` for one to be
     ``spark_table``         ``SparkReader``, ``SparkTable``: one table and its verbs
     ``spark_lake``          ``LakeSpark``, ``TransactionSpark``: tables by name
     ``sharded_spark``       ``SparkShardedTable``: a sharded table of a lake; rows are assigned to shards by executors
@@ -13,7 +13,7 @@ Stands on the public names of Tiltyard alone. Executors read and write files by 
     ``spark_expressions``   expressions that callers give
     ``idempotency``         batches that Spark may send again
 
-Folders: ``read/``, ``write/``, ``stream/``, ``statements/`` (SQL).
+Folders: ``read/``, ``write/``, ``stream/``, ``statements/`` (SQL), ``sql_catalog/`` (the lake as a catalog).
 
 Fails as the verbs of a table do, on the driver; ``UnsupportedFeature`` where a session or a statement cannot be served.
 """
@@ -25,11 +25,12 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from tiltyard.spark.enabling import Enabled, enable
+    from tiltyard.spark.enabling import Enabled, configure, enable
     from tiltyard.spark.placement import Work
     from tiltyard.spark.source import TiltyardSource
     from tiltyard.spark.spark_lake import LakeSpark, TransactionSpark
     from tiltyard.spark.spark_table import SparkReader, SparkTable
+    from tiltyard.spark.sql_catalog.catalog_jar import catalog_jar
     from tiltyard.spark.statements.run_sql import sql
     from tiltyard.spark.target import Target
     from tiltyard.spark.write.merging import SparkMerge
@@ -44,6 +45,8 @@ _PUBLIC: Final = {
     "TiltyardSource": "tiltyard.spark.source",
     "TransactionSpark": "tiltyard.spark.spark_lake",
     "Work": "tiltyard.spark.placement",
+    "catalog_jar": "tiltyard.spark.sql_catalog.catalog_jar",
+    "configure": "tiltyard.spark.enabling",
     "enable": "tiltyard.spark.enabling",
     "sql": "tiltyard.spark.statements.run_sql",
 }
@@ -59,6 +62,8 @@ __all__ = [
     "TiltyardSource",
     "TransactionSpark",
     "Work",
+    "catalog_jar",
+    "configure",
     "enable",
     "sql",
 ]

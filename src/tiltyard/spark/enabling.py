@@ -13,6 +13,8 @@ from tiltyard.errors import InvalidInput, UnsupportedFeature
 from tiltyard.spark.placement import same_python
 from tiltyard.spark.read.optimizer_rule import TESTED, install, remove
 from tiltyard.spark.source import TiltyardSource
+from tiltyard.spark.sql_catalog.catalog_jar import catalog_jar
+from tiltyard.spark.sql_catalog.session_catalog import is_configured, serve, settings, use_lake
 from tiltyard.spark.statements.views import lake_options, make_views
 from tiltyard.spark.target import Target
 
@@ -33,6 +35,7 @@ class Enabled:
         source: whether ``spark.read.format("tiltyard")`` is known.
         rule: whether the optimizer's rule is at work: columns, filters, limits and aggregates go into the scan.
         views: the lake's tables that are views now.
+        catalog: what the lake's catalog is called; None where there is none.
         notices: what is not there, and why.
     """
 
@@ -41,6 +44,7 @@ class Enabled:
     source: bool
     rule: bool
     views: tuple[str, ...] = ()
+    catalog: str | None = None
     notices: tuple[str, ...] = ()
     _spark: Any = field(default=None, repr=False, compare=False)
     _lake: Target | None = field(default=None, repr=False, compare=False)
@@ -48,6 +52,8 @@ class Enabled:
     def __str__(self) -> str:
         kind = "Connect" if self.connect else "classic"
         parts = [f"Spark {self.spark_version} ({kind})", "source on", f"rule {'on' if self.rule else 'off'}"]
+        if self.catalog is not None:
+            parts.append(f"catalog {self.catalog}")
         if self._lake is not None:
             parts.append(f"{len(self.views)} views")
         return "; ".join([*parts, *self.notices])
@@ -64,6 +70,7 @@ def enable(
     lake: ty.Lake | str | os.PathLike[str] | None = None,
     rule: bool = True,
     *,
+    catalog: str = "lake",
     storage_options: Mapping[str, Any] | None = None,
 ) -> Enabled:
     """Makes a session know Tiltyard, and makes it the active one of this thread.
@@ -72,8 +79,10 @@ def enable(
 
     Args:
         spark: a classic or a Connect session.
-        lake: a lake, open or by its URI, whose tables become views by their names.
+        lake: a lake, open or by its URI. It becomes a catalog, so that ``spark.sql`` knows its tables as ``lake.orders``, and its
+            tables views by their names.
         rule: whether to put the optimizer's rule in; what is read is the same without it, only slower.
+        catalog: what the catalog is called.
         storage_options: for the object store of the lake; of an open lake they have to be given again.
 
     Returns:
@@ -98,12 +107,17 @@ def enable(
     on = rule and not connect and _install(spark, notices)
     target = None
     views: tuple[str, ...] = ()
+    named = None
+    if not connect and (lake is not None or is_configured(spark)):
+        named = _use_catalog(spark, catalog, None if lake is None else _lake_target(lake, storage_options), notices)
+    elif connect and lake is not None:
+        notices.append("no catalog: a Connect client cannot add one; use views, format('tiltyard') and SparkTable")
     if lake is not None:
         target = _lake_target(lake, storage_options)
         views = make_views(spark, target)
         if not on:
             notices.append("views stay at the version of their first use: call refresh() for newer ones")
-    return Enabled(spark.version, connect, True, on, views, tuple(notices), spark, target)
+    return Enabled(spark.version, connect, True, on, views, named, tuple(notices), spark, target)
 
 
 def _refuse_old(version: str) -> None:
@@ -114,6 +128,52 @@ def _refuse_old(version: str) -> None:
             feature="an old Spark",
             advice=f"Use Spark {oldest} or later.",
         )
+
+
+def configure(
+    builder: SparkSession.Builder,
+    lake: str | os.PathLike[str],
+    *,
+    catalog: str = "lake",
+    storage_options: Mapping[str, Any] | None = None,
+) -> SparkSession.Builder:
+    """Configures a session to be built with a lake as a catalog; ``enable`` then serves it.
+
+    The same settings do in ``spark-defaults.conf``: ``spark.jars`` with ``tiltyard.spark.catalog_jar()``, and
+    ``spark.sql.catalog.lake``, ``spark.sql.catalog.lake.uri``.
+
+    Args:
+        builder: what ``SparkSession.builder`` is.
+        lake: the lake's URI.
+        catalog: what the catalog is called.
+        storage_options: for the object store of the lake.
+
+    Returns:
+        the builder.
+    """
+    for name, value in settings(catalog, _lake_target(lake, storage_options).to_options()).items():
+        builder = builder.config(name, value)
+    there: Mapping[str, Any] = getattr(builder, "_options", {})
+    jars = [jar for jar in str(there.get("spark.jars", "")).split(",") if jar]
+    jar = catalog_jar()
+    return builder if jar in jars else builder.config("spark.jars", ",".join([*jars, jar]))
+
+
+def _use_catalog(spark: SparkSession, name: str, lake: Target | None, notices: list[str]) -> str | None:
+    """Makes the lake a catalog, or serves those that the session was configured with."""
+    minor = ".".join(spark.version.split(".")[:2])
+    if minor not in TESTED:
+        notices.append(f"no catalog: it is made for Spark {', '.join(TESTED)}, not {minor}")
+        return None
+    try:
+        if lake is None:
+            serve(spark)
+            return None
+        use_lake(spark, name, lake.to_options())
+    except UnsupportedFeature as error:
+        notices.append(f"no catalog: {error}")
+        return None
+    return name
 
 
 def _install(spark: SparkSession, notices: list[str]) -> bool:

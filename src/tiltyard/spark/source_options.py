@@ -23,6 +23,26 @@ STREAM_READ: Final[tuple[str, ...]] = (
 STORAGE: Final = "storage."
 """Before the names of options that go to the object store as they are."""
 
+ELSEWHERE: Final = {
+    "mergeschema": "Write INSERT WITH SCHEMA EVOLUTION INTO ... BY NAME, or ALTER TABLE ... ADD COLUMNS first.",
+    "overwriteschema": "Leave it out: mode('overwrite') takes the columns of the rows; INSERT OVERWRITE keeps those of the table.",
+    "replacewhere": "Use writeTo(table).overwrite(condition), or INSERT INTO ... REPLACE WHERE.",
+    "partitionoverwritemode": "Tables have no partitions: use writeTo(table).overwrite(condition).",
+    "versionasof": "Use version.",
+    "timestampasof": "Use timestamp.",
+    "readchangefeed": "Use read_changes.",
+    "ignorechanges": "Use ignore_changes.",
+    "ignoredeletes": "Use ignore_changes.",
+    "maxfilespertrigger": "Use max_versions_per_trigger.",
+    "maxbytespertrigger": "Use max_bytes_per_trigger.",
+    "startingoffsets": "Use startingVersion.",
+    "txnappid": "Use query_id, with epoch.",
+    "txnversion": "Use epoch, with query_id.",
+    "usermetadata": "Use message or properties.",
+    "compression": "Leave it out: the data format decides.",
+}
+"""Options of other formats, and what to use here instead."""
+
 _TRUE: Final = ("true", "1", "yes", "on")
 _FALSE: Final = ("false", "0", "no", "off")
 _SIZE: Final = re.compile(r"(\d+)\s*(b|kb?|mb?|gb?|tb?)?", re.IGNORECASE)
@@ -125,21 +145,23 @@ class Options(Mapping[str, str]):
         """What goes to the object store: the ``storage.`` options without the prefix."""
         return {name[len(STORAGE) :]: value for name, value in self._given.items() if name.startswith(STORAGE)}
 
-    def require_known(self, known: Iterable[str], doing: str) -> None:
+    def require_known(self, known: Iterable[str], doing: str, *, targets: bool = True) -> None:
         """Refuses options nobody reads: a typing error must not silently mean something else.
 
         Args:
             known: names beside those that say which table is meant.
             doing: what the options are for, as in ``"batch read"``.
+            targets: whether options say which table is meant; if not, those that do are unknown too.
 
         Raises:
             InvalidInput: there is another one.
         """
-        every = [*known, *TARGET]
+        every = [*known, *(TARGET if targets else ())]
         for name in self._given:
-            if name not in every and not name.startswith(STORAGE):
+            if name not in every and not (targets and name.startswith(STORAGE)):
                 near = get_close_matches(name, every, n=1)
-                advice = f"Did you mean {near[0]}?" if near else f"Known: {', '.join(every)}, storage.*"
+                known_ones = ", ".join([*every, "storage.*"] if targets else every)
+                advice = ELSEWHERE.get(name) or (f"Did you mean {near[0]}?" if near else f"Known: {known_ones}")
                 raise InvalidInput(f"There is no option {name[:80]!r} for a {doing}.", argument=name[:80], advice=advice)
 
 

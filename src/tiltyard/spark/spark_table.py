@@ -233,6 +233,22 @@ class SparkTable(SparkReader):
         how = _Overwriting(primary_key, on_duplicate, message, commit, files)
         return self._overwrite(df, arrow_schema(df.schema), how)
 
+    def overwrite_as(
+        self,
+        df: DataFrame,
+        schema: pa.Schema,
+        *,
+        primary_key: Sequence[str] | None = None,
+        on_duplicate: OnDuplicate = "error",
+        files: ty.FileLimits | None = None,
+    ) -> ty.CommitResult:
+        """``overwrite``, under a schema that says how the data frame's columns are stored.
+
+        Other arguments are those of ``overwrite``.
+        """
+        self.table.refresh()
+        return self._overwrite(df, schema, _Overwriting(primary_key, on_duplicate, None, None, files), as_is=True)
+
     def replace_rows(
         self,
         df: DataFrame,

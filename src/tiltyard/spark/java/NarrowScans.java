@@ -44,13 +44,18 @@ import org.apache.spark.sql.catalyst.plans.logical.LocalLimit;
 import org.apache.spark.sql.catalyst.plans.logical.LocalRelation$;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.Project;
+import org.apache.spark.sql.catalyst.plans.logical.V2WriteCommand;
 import org.apache.spark.sql.catalyst.rules.Rule;
 import org.apache.spark.sql.catalyst.trees.TreeNode;
 import org.apache.spark.sql.connector.metric.CustomMetric;
 import org.apache.spark.sql.connector.read.Batch;
+import org.apache.spark.sql.connector.read.InputPartition;
+import org.apache.spark.sql.connector.read.PartitionReaderFactory;
 import org.apache.spark.sql.connector.read.Scan;
 import org.apache.spark.sql.connector.read.Statistics;
 import org.apache.spark.sql.connector.read.SupportsReportStatistics;
+import org.apache.spark.sql.connector.write.RowLevelOperationTable;
+import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation;
 import org.apache.spark.sql.execution.datasources.v2.DataSourceV2ScanRelation;
 import org.apache.spark.sql.execution.datasources.v2.python.PythonDataSourceCreationResult;
 import org.apache.spark.sql.execution.datasources.v2.python.PythonDataSourceReadInfo;
@@ -99,7 +104,7 @@ public final class NarrowScans extends Rule {
 
     public TreeNode apply(TreeNode plan) {
         LogicalPlan whole = (LogicalPlan) plan;
-        if (!reads(whole)) {
+        if (isLeftToPython(whole) || !reads(whole)) {
             return plan;
         }
         query.set(numberOf(QueryPlanningTracker.get()));
@@ -140,7 +145,24 @@ public final class NarrowScans extends Rule {
     }
 
     private static boolean isOurs(DataSourceV2ScanRelation node) {
-        return node.scan() instanceof PythonScan && NAME.equalsIgnoreCase(node.relation().table().name());
+        return isOfCatalog(node) || node.scan() instanceof PythonScan && NAME.equalsIgnoreCase(node.relation().table().name());
+    }
+
+    /** Whether the scan is of a table that was found by name in a catalog of ours, whose classes another loader has. */
+    private static boolean isOfCatalog(DataSourceV2ScanRelation node) {
+        return node.scan().getClass().getName().equals("tiltyard.LakeScan");
+    }
+
+    /** Whether a statement is executed by Python: what it reads is planned there, on the version that it changes. */
+    private static boolean isLeftToPython(LogicalPlan plan) {
+        if (plan instanceof V2WriteCommand && ((V2WriteCommand) plan).table() instanceof DataSourceV2Relation) {
+            Object table = ((DataSourceV2Relation) ((V2WriteCommand) plan).table()).table();
+            if (table instanceof RowLevelOperationTable) {
+                table = ((RowLevelOperationTable) table).table();
+            }
+            return table.getClass().getName().equals("tiltyard.LakeTable");
+        }
+        return false;
     }
 
     private LogicalPlan rewrite(LogicalPlan plan) throws Exception {
@@ -383,6 +405,7 @@ public final class NarrowScans extends Rule {
         final long rows;
         final long bytes;
         final String description;
+        final String identity;
         final PythonDataSourceReadInfo info;
 
         Answer(DataInputStream in) throws IOException {
@@ -395,6 +418,7 @@ public final class NarrowScans extends Rule {
             rows = in.readLong();
             bytes = in.readLong();
             description = text(in);
+            identity = text(in);
             info = PythonDataSourceReadInfo.receive(in);
         }
 
@@ -426,7 +450,17 @@ public final class NarrowScans extends Rule {
         }
 
         public Batch toBatch() {
-            return inner.toBatch();
+            return new NarrowBatch(inner.toBatch(), this);
+        }
+
+        /** The same rows of the same version in the same columns: then Spark reads, shuffles and broadcasts them once. */
+        public boolean equals(Object other) {
+            return other instanceof NarrowScan && answer.identity.equals(((NarrowScan) other).answer.identity)
+                && schema.equals(((NarrowScan) other).schema);
+        }
+
+        public int hashCode() {
+            return answer.identity.hashCode();
         }
 
         public CustomMetric[] supportedCustomMetrics() {
@@ -435,6 +469,33 @@ public final class NarrowScans extends Rule {
 
         public Statistics estimateStatistics() {
             return new Known(answer.rows, answer.bytes);
+        }
+    }
+
+    /** What a physical plan compares scans by. */
+    static final class NarrowBatch implements Batch {
+        private final Batch inner;
+        private final NarrowScan scan;
+
+        NarrowBatch(Batch inner, NarrowScan scan) {
+            this.inner = inner;
+            this.scan = scan;
+        }
+
+        public InputPartition[] planInputPartitions() {
+            return inner.planInputPartitions();
+        }
+
+        public PartitionReaderFactory createReaderFactory() {
+            return inner.createReaderFactory();
+        }
+
+        public boolean equals(Object other) {
+            return other instanceof NarrowBatch && scan.equals(((NarrowBatch) other).scan);
+        }
+
+        public int hashCode() {
+            return scan.hashCode();
         }
     }
 
@@ -491,6 +552,9 @@ public final class NarrowScans extends Rule {
 
         /** What the source noted about itself when the DataFrame was made; null where it was made in a way we do not know. */
         private static String factsOf(DataSourceV2ScanRelation node) throws Exception {
+            if (isOfCatalog(node)) {
+                return (String) node.scan().getClass().getMethod("facts", new Class[0]).invoke(node.scan(), new Object[0]);
+            }
             Object table = node.relation().table();
             java.lang.reflect.Field held = table.getClass().getDeclaredField("ds");
             held.setAccessible(true);

@@ -2,6 +2,7 @@
 
     ``reading``          ``TiltyardReader``: partitions of a version, and their batches
     ``partitioning``     fragments into partitions of about equal size
+    ``read_pins``        the version that a statement which changes rows reads
     ``datasets``         open datasets of a worker process
     ``optimizer_rule``   compiles and installs the rule that calls ``planner``
     ``planner``          decides what is pushed into a scan: ``filters``, ``aggregates``

@@ -18,14 +18,16 @@ from pyspark.sql.datasource import DataSourceReader
 from pyspark.sql.types import StructType
 from pyspark.sql.worker import plan_data_source_read
 
-from tiltyard.errors import TiltyardError
+from tiltyard.errors import TiltyardError, UnsupportedFeature
 from tiltyard.spark.read.aggregates import AggregatingReader, aggregation
 from tiltyard.spark.read.datasets import dataset, fragments_at, reading
 from tiltyard.spark.read.filters import condition
 from tiltyard.spark.read.partitioning import Fragment
+from tiltyard.spark.read.read_pins import address_of
 from tiltyard.spark.read.reading import READ, Part, PlannedReader, Scan, check, own_filter, parts, rows_at_once
 from tiltyard.spark.source import TiltyardSource
 from tiltyard.spark.source_options import Options
+from tiltyard.spark.spark_types import spark_schema, spark_type
 from tiltyard.spark.target import Address, Target
 
 if TYPE_CHECKING:
@@ -96,7 +98,8 @@ class Planner:
         check(scan)
         made = self._parts(scan, options, request["filters"])
         shown = f"{options.text('table') or address.uri} version {address.version}" + (f" where {scan.filter}" if scan.filter else "")
-        return _packed(exact, schema.fieldNames(), _size(address, schema, scan.limit), shown, PlannedReader(made), schema)
+        size = _size(address, schema, scan.limit)
+        return _packed(exact, schema.fieldNames(), size, (shown, _identity(scan)), PlannedReader(made), schema)
 
     def _aggregated(self, request: Mapping[str, Any]) -> bytes | None:
         facts, described = json.loads(request["facts"]), request["aggregate"]
@@ -117,7 +120,8 @@ class Planner:
         shown = f"{options.text('table') or address.uri} version {address.version}, aggregated by {', '.join(work.keys) or 'nothing'}"
         rows, size = _size(address, work.schema, None)
         few = (len(made), 64 * len(made)) if not work.keys else (rows, size)
-        return _packed(exact, work.schema.fieldNames(), few, shown, AggregatingReader(work, made), work.schema)
+        same = f"{_identity(scan)} {work.keys} {work.partials} {work.ansi}"
+        return _packed(exact, work.schema.fieldNames(), few, (shown, same), AggregatingReader(work, made), work.schema)
 
     def _parts(self, scan: Scan, options: Options, filters: list[Mapping[str, Any]]) -> list[Part]:
         wanted = options.integer("partitions", least=1)
@@ -130,7 +134,7 @@ class Planner:
     def _address(self, facts: Mapping[str, Any], query: int) -> Address:
         """The version a DataFrame was made at; one that follows its table has the newest, the same everywhere in one query."""
         if facts["address"] is not None:
-            return Address.from_json(facts["address"])
+            return address_of(facts)
         options = Options(facts["options"])
         target = Target.from_options(options)
         key = f"{query} {facts['options']}" if options.boolean("follow") else str(facts["id"])
@@ -184,18 +188,42 @@ def _scan(address: Address, schema: StructType, options: Options, wanted: list[s
 
 def _as_stored(schema: Mapping[str, Any], stored: pa.Schema) -> bool:
     """Whether columns have the types the table has for Spark; a schema of the user's own may ask for others."""
-    from tiltyard.spark.spark_types import spark_type
-
     given = StructType.fromJson(dict(schema))
     return all(field.name not in stored.names or spark_type(stored.field(field.name).type) == field.dataType for field in given.fields)
 
 
 def _size(address: Address, schema: StructType, limit: int | None) -> tuple[int, int]:
-    """Rows, and about how many bytes they are to Spark."""
+    """Rows, and about how many bytes they are in files: what Spark goes by when it decides whether to broadcast, as for Parquet."""
     fragments: list[Fragment] = fragments_at(address)
     rows = sum(fragment.rows for fragment in fragments)
-    width = 8 + sum(_width(field.dataType.typeName(), field.metadata.get("tiltyard.dimension")) for field in schema.fields)
-    return (rows if limit is None else min(rows, limit), (rows if limit is None else min(rows, limit)) * width)
+    stored, width = sum(fragment.bytes for fragment in fragments), _width_of(schema)
+    taken = rows if limit is None else min(rows, limit)
+    if not stored:  # a writer need not say how long its files are
+        return taken, taken * width
+    share = width / max(_width_of(spark_schema(_known(dataset(address).schema))), width)
+    return taken, max(int(stored * share * taken / max(rows, 1)), 1)
+
+
+def _known(schema: pa.Schema) -> pa.Schema:
+    """The columns that Spark has types for."""
+    known = []
+    for field in schema:
+        try:
+            spark_type(field.type)
+        except UnsupportedFeature:
+            continue
+        known.append(field)
+    return pa.schema(known)
+
+
+def _width_of(schema: StructType) -> int:
+    """About how many bytes a row is in memory."""
+    return 8 + sum(_width(field.dataType.typeName(), (field.metadata or {}).get("tiltyard.dimension")) for field in schema.fields)
+
+
+def _identity(scan: Scan) -> str:
+    """The same for scans of the same rows: version, condition and limit. Columns are compared beside it."""
+    return f"{scan.address.uri} {scan.address.version} {scan.filter} {scan.limit}"
 
 
 def _width(kind: str, dimension: int | None) -> int:
@@ -206,16 +234,19 @@ def _width(kind: str, dimension: int | None) -> int:
     )
 
 
-def _packed(exact: list[int], columns: list[str], size: tuple[int, int], shown: str, reader: DataSourceReader, schema: StructType) -> bytes:
-    """The answer as the Java side reads it."""
+def _packed(
+    exact: list[int], columns: list[str], size: tuple[int, int], told: tuple[str, str], reader: DataSourceReader, schema: StructType
+) -> bytes:
+    """The answer as the Java side reads it; ``told`` is what a plan shows of the scan, and what it is compared by."""
     out = io.BytesIO()
     out.write(struct.pack(f">ii{len(exact)}i", 1, len(exact), *exact))
     out.write(struct.pack(">i", len(columns)))
     for text in columns:
         _text(out, text)
     out.write(struct.pack(">qq", *size))
-    _text(out, shown)
-    _plan(out, reader, schema)
+    for text in told:
+        _text(out, text)
+    write_plan(out, reader, schema)
     return out.getvalue()
 
 
@@ -224,7 +255,7 @@ def _text(out: io.BytesIO, text: str) -> None:
     out.write(struct.pack(">i", len(encoded)) + encoded)
 
 
-def _plan(out: io.BytesIO, reader: DataSourceReader, schema: StructType) -> None:
+def write_plan(out: io.BytesIO, reader: DataSourceReader, schema: StructType) -> None:
     """Just what Spark's own planning process would write for this reader."""
     given: dict[str, Any] = {"reader": reader, "data_source": TiltyardSource({}), "schema": schema, "max_arrow_batch_size": 10_000}
     write = plan_data_source_read.write_read_func_and_partitions

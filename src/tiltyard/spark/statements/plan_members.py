@@ -39,7 +39,7 @@ CLAUSES: Final[Mapping[str, str]] = {
 }
 """How the members that are refused are written in a statement."""
 
-_INTERNAL: Final = "__"
+INTERNAL: Final = "__"
 """Options that begin so are notes of the parser to itself."""
 
 
@@ -49,13 +49,24 @@ def check_members(node: Any) -> None:
     Raises:
         UnsupportedFeature: naming the clause, or the member where it is of a release to come.
     """
+    check_used(node, USED, CLAUSES)
+
+
+def check_used(node: Any, uses: Mapping[str, frozenset[str]], clauses: Mapping[str, str]) -> None:
+    """The same for nodes that others read.
+
+    Args:
+        node: of a plan.
+        uses: what is read of each kind of node.
+        clauses: how the other members are written in a statement.
+    """
     kind = str(node.getClass().getSimpleName())
-    used = USED.get(kind)
+    used = uses.get(kind)
     if used is None:
         raise UnsupportedFeature(f"{kind} is not known here.", feature=kind, writing=True)
     for name, value in members_of(node):
         if name not in used and _says_something(name, value):
-            clause = CLAUSES.get(name, name)
+            clause = clauses.get(name, name)
             raise UnsupportedFeature(
                 f"{clause} is not supported on these tables; nothing was changed.",
                 feature=clause,
@@ -77,7 +88,7 @@ def _says_something(name: str, value: Any) -> bool:
     if value is None or value is False:
         return False
     if name == "options":
-        return any(not str(key).startswith(_INTERNAL) for key in value.keySet())
+        return any(not str(key).startswith(INTERNAL) for key in value.keySet())
     if isinstance(value, bool | int | float | str):
         return bool(value)
     for empty in ("isEmpty", "isDefined"):

@@ -13,6 +13,7 @@ import tiltyard as ty
 from tiltyard.distributed import Piece, RowChange, ScanTask, WriteTask, join_rows, pack_rows
 from tiltyard.spark.convert import batch_converter
 from tiltyard.spark.jobs import ADDRESS, ROW_ID, Batches, results
+from tiltyard.spark.placement import Work, small_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -190,7 +191,9 @@ def _typed(column: pa.Array, kind: pa.DataType) -> pa.Array:
 # ---- on the driver ---------------------------------------------------------------------------------------------------------
 
 
-def changed(frame: DataFrame, pinned: ty.distributed.Pinned, actions: Sequence[Action], *, source_keys: bool = False) -> RowChange:
+def changed(
+    frame: DataFrame, pinned: ty.distributed.Pinned, actions: Sequence[Action], *, source_keys: bool = False, work: Work | None = None
+) -> RowChange:
     """Runs the job and puts together what its workers did.
 
     Args:
@@ -198,6 +201,7 @@ def changed(frame: DataFrame, pinned: ty.distributed.Pinned, actions: Sequence[A
         pinned: the version it was worked out on.
         actions: what the numbers in ``ACTION`` mean.
         source_keys: whether the frame tells all rows of a source and their keys, to be looked at for two of one.
+        work: up to which size rows are written by the driver; none are if not given.
     """
     schema = pa.schema([item.with_nullable(True).remove_metadata() for item in pinned.schema])
     assigned = tuple(name for name in schema.names if any(name in action.columns for action in actions))
@@ -208,11 +212,12 @@ def changed(frame: DataFrame, pinned: ty.distributed.Pinned, actions: Sequence[A
     told = None
     if source_keys and key is not None:
         told = key.of(pa.Table.from_batches([], pinned.schema)).schema
-    work = RowWork(pinned.scan_task(), pinned.write_task(), schema, assigned, tuple(actions), key, told)
+    job = RowWork(pinned.scan_task(), pinned.write_task(), schema, assigned, tuple(actions), key, told)
     try:
-        outcomes = results(frame, work)
+        few = None if work is None else small_rows(frame, work, None)
+        outcomes = results(frame, job) if few is None else [job(iter(few.to_batches()))]
     except BaseException:
-        work.task.discard((), all_of_token=True)
+        job.task.discard((), all_of_token=True)
         raise
     return _put_together(pinned, outcomes)
 

@@ -1,0 +1,111 @@
+package tiltyard;
+
+import java.io.ByteArrayInputStream;
+import java.io.DataInputStream;
+import java.util.Base64;
+import java.util.OptionalLong;
+
+import com.fasterxml.jackson.databind.node.ObjectNode;
+
+import org.apache.spark.sql.connector.read.Batch;
+import org.apache.spark.sql.connector.read.Scan;
+import org.apache.spark.sql.connector.read.Statistics;
+import org.apache.spark.sql.connector.read.SupportsPushDownRequiredColumns;
+import org.apache.spark.sql.connector.read.SupportsReportStatistics;
+import org.apache.spark.sql.connector.read.streaming.MicroBatchStream;
+import org.apache.spark.sql.execution.datasources.v2.python.PythonDataSourceReadInfo;
+import org.apache.spark.sql.execution.datasources.v2.python.PythonDataSourceV2;
+import org.apache.spark.sql.execution.datasources.v2.python.PythonScan;
+import org.apache.spark.sql.types.StructType;
+import org.apache.spark.sql.util.CaseInsensitiveStringMap;
+
+/** Some columns of a table. With the optimizer's rule in the session, a narrower scan takes its place before it is executed. */
+public final class LakeScan implements SupportsReportStatistics {
+
+    static final String SOURCE = "tiltyard";
+
+    private final LakeTable table;
+    private final CaseInsensitiveStringMap options;
+    private final String facts;
+    private final StructType schema;
+
+    LakeScan(LakeTable table, CaseInsensitiveStringMap options, String facts, StructType schema) {
+        this.table = table;
+        this.options = options;
+        this.facts = facts;
+        this.schema = schema;
+    }
+
+    /** What is read, as the optimizer's rule passes it on to Python. */
+    public String facts() {
+        return facts;
+    }
+
+    public StructType readSchema() {
+        return schema;
+    }
+
+    public String description() {
+        return "tiltyard " + table.name() + " version " + Driver.at(table.known, "version").asText();
+    }
+
+    public Statistics estimateStatistics() {
+        return new Size(Driver.at(table.known, "bytes").asLong(), Driver.at(table.known, "count").asLong());
+    }
+
+    public Batch toBatch() {
+        ObjectNode request = Driver.request("plan_scan").put("facts", facts).put("schema", schema.json());
+        byte[] bytes = Base64.getDecoder().decode(Driver.ask(request, null).asText());
+        PythonDataSourceV2 source = new PythonDataSourceV2();
+        source.setShortName(SOURCE);
+        source.setReadInfo(PythonDataSourceReadInfo.receive(new DataInputStream(new ByteArrayInputStream(bytes))));
+        return new PythonScan(
+            source, SOURCE, schema, CaseInsensitiveStringMap.empty(), new org.apache.spark.sql.sources.Filter[0]).toBatch();
+    }
+
+    public MicroBatchStream toMicroBatchStream(String checkpoint) {
+        CaseInsensitiveStringMap all = LakeWrite.withTable(table, options);
+        PythonDataSourceV2 source = new PythonDataSourceV2();
+        source.setShortName(SOURCE);
+        source.inferSchema(all);
+        return new PythonScan(source, SOURCE, schema, all, new org.apache.spark.sql.sources.Filter[0]).toMicroBatchStream(checkpoint);
+    }
+
+    static final class Builder implements SupportsPushDownRequiredColumns {
+        private final LakeTable table;
+        private final CaseInsensitiveStringMap options;
+        private StructType schema;
+
+        Builder(LakeTable table, CaseInsensitiveStringMap options) {
+            this.table = table;
+            this.options = options;
+            this.schema = table.schema();
+        }
+
+        public void pruneColumns(StructType required) {
+            schema = required;
+        }
+
+        public Scan build() {
+            return new LakeScan(table, options, table.facts(options), schema);
+        }
+    }
+
+    static final class Size implements Statistics {
+        private final long bytes;
+        private final long rows;
+
+        Size(long bytes, long rows) {
+            this.bytes = bytes;
+            this.rows = rows;
+        }
+
+        public OptionalLong sizeInBytes() {
+            return OptionalLong.of(bytes);
+        }
+
+        public OptionalLong numRows() {
+            return OptionalLong.of(rows);
+        }
+    }
+}

@@ -1,0 +1,212 @@
+"""Stored procedures: ``CALL lake.system.compact(table => 'orders')``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.sql import types as st
+
+from tiltyard.errors import InvalidInput, NotFound
+from tiltyard.spark.spark_lake import LakeSpark
+from tiltyard.spark.sql_catalog.catalog_tables import name_in, open_lake
+from tiltyard.spark.sql_catalog.metadata_tables import told
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Request = Mapping[str, Any]
+Values = Mapping[str, Any]
+NAMESPACE: Final = "system"
+_TYPES: Final[Mapping[str, st.DataType]] = {"string": st.StringType(), "bigint": st.LongType(), "boolean": st.BooleanType()}
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One argument of a procedure."""
+
+    name: str
+    type: str = "string"
+    required: bool = False
+
+
+@dataclass(frozen=True)
+class Procedure:
+    """A verb that CALL can run.
+
+    Attributes:
+        description: what it does.
+        parameters: in order.
+        columns: of the one row it tells.
+        run: does it, and returns that row.
+    """
+
+    description: str
+    parameters: tuple[Parameter, ...]
+    columns: str
+    run: Callable[[LakeSpark, Values], list[Any]]
+
+
+def _table(tables: LakeSpark, values: Values) -> str:
+    return name_in(tables.lake, str(values["table"]).split("."))
+
+
+def _compact(tables: LakeSpark, values: Values) -> list[Any]:
+    table = tables.table(_table(tables, values))
+    before = len(table.table.refresh().layout.fragments)
+    given = {} if values["target_rows"] is None else {"target_rows": values["target_rows"]}
+    done = table.compact(**given)
+    return [before, len(table.table.layout.fragments), done.version]
+
+
+def _cleanup(tables: LakeSpark, values: Values) -> list[Any]:
+    days = values["older_than_days"]
+    report = tables.lake.cleanup(
+        older_than=None if days is None else timedelta(days=days),
+        keep_snapshots=values["keep_snapshots"],
+        dry_run=bool(values["dry_run"]),
+    )
+    return [str(report)]
+
+
+def _create_index(tables: LakeSpark, values: Values) -> list[Any]:
+    table = tables.table(_table(tables, values))
+    done = table.create_index(values["column"], values["type"] or "BTREE", values["name"], replace=bool(values["replace"]))
+    return [done.version]
+
+
+def _restore(tables: LakeSpark, values: Values) -> list[Any]:
+    if (values["version"] is None) == (values["tag"] is None):
+        raise InvalidInput("Give version or tag: which state is meant.", argument="version")
+    name = _table(tables, values)
+    version = values["version"]
+    if version is None:
+        version = tables.lake.snapshot(str(values["tag"])).table(name).version
+    return [tables.lake.table(name).restore(int(version)).version]
+
+
+def _rollback(tables: LakeSpark, values: Values) -> list[Any]:
+    name = _table(tables, values)
+    table = tables.lake.table(name)
+    moment = datetime.fromisoformat(str(values["timestamp"]))
+    at = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+    return [table.restore(tables.lake.snapshot(at).table(name).version).version]
+
+
+def _tag(tables: LakeSpark, values: Values) -> list[Any]:
+    made = tables.lake.tags.create(values["name"], values["snapshot"])
+    return [made.name, made.snapshot]
+
+
+def _branch(tables: LakeSpark, values: Values) -> list[Any]:
+    made = tables.lake.branches.create(values["name"], values["snapshot"])
+    return [made.name, made.snapshot]
+
+
+def _fast_forward(tables: LakeSpark, values: Values) -> list[Any]:
+    return [tables.lake.branches.fast_forward(values["branch"]).snapshot]
+
+
+def _merge_branch(tables: LakeSpark, values: Values) -> list[Any]:
+    done = tables.lake.branches.merge(values["source"], values["into"] or "main", on_conflict=values["on_conflict"] or "fail")
+    return [str(done)]
+
+
+_OF_TABLE: Final = Parameter("table", required=True)
+_REF: Final = "name string, snapshot bigint"
+PROCEDURES: Final[Mapping[str, Procedure]] = {
+    "compact": Procedure(
+        "Rewrites small fragments into fewer ones.",
+        (_OF_TABLE, Parameter("target_rows", "bigint")),
+        "fragments_before bigint, fragments_after bigint, version bigint",
+        _compact,
+    ),
+    "cleanup": Procedure(
+        "Removes old snapshots of the lake and what only they need.",
+        (Parameter("older_than_days", "bigint"), Parameter("keep_snapshots", "bigint"), Parameter("dry_run", "boolean")),
+        "report string",
+        _cleanup,
+    ),
+    "create_index": Procedure(
+        "Builds an index.",
+        (_OF_TABLE, Parameter("column", required=True), Parameter("type"), Parameter("name"), Parameter("replace", "boolean")),
+        "version bigint",
+        _create_index,
+    ),
+    "restore": Procedure(
+        "Makes an earlier version, or the one of a tag, the latest.",
+        (_OF_TABLE, Parameter("version", "bigint"), Parameter("tag")),
+        "version bigint",
+        _restore,
+    ),
+    "rollback": Procedure(
+        "Makes the version of a moment the latest.",
+        (_OF_TABLE, Parameter("timestamp", required=True)),
+        "version bigint",
+        _rollback,
+    ),
+    "tag": Procedure(
+        "Names a snapshot of the lake.",
+        (Parameter("name", required=True), Parameter("snapshot", "bigint")),
+        _REF,
+        _tag,
+    ),
+    "branch": Procedure(
+        "Makes a branch of the lake.",
+        (Parameter("name", required=True), Parameter("snapshot", "bigint")),
+        _REF,
+        _branch,
+    ),
+    "fast_forward": Procedure(
+        "Moves main to the head of a branch.", (Parameter("branch", required=True),), "snapshot bigint", _fast_forward
+    ),
+    "merge_branch": Procedure(
+        "Merges a branch into another.",
+        (Parameter("source", required=True), Parameter("into"), Parameter("on_conflict")),
+        "result string",
+        _merge_branch,
+    ),
+}
+
+
+def names(request: Request) -> list[str]:
+    """The procedures in a namespace."""
+    return sorted(PROCEDURES) if list(request["name"]) == [NAMESPACE] else []
+
+
+def _found(request: Request) -> Procedure:
+    *namespace, name = request["name"]
+    if [part.lower() for part in namespace] != [NAMESPACE] or name.lower() not in PROCEDURES:
+        known = ", ".join(sorted(PROCEDURES))
+        raise NotFound(f"There is no procedure {'.'.join(request['name'])!r}.", name=name, advice=f"In {NAMESPACE}: {known}.")
+    return PROCEDURES[name.lower()]
+
+
+def describe(request: Request) -> dict[str, Any]:
+    """What Spark has to know to bind a call."""
+    found = _found(request)
+    parameters = [
+        {"name": parameter.name, "type": _TYPES[parameter.type].json(), "required": parameter.required} for parameter in found.parameters
+    ]
+    return {"description": found.description, "parameters": parameters}
+
+
+def call(session: SparkSession, request: Request) -> dict[str, Any]:
+    """Runs a procedure."""
+    found = _found(request)
+    pairs = zip(found.parameters, request["values"], strict=True)
+    values = {parameter.name: _read(parameter, value) for parameter, value in pairs}
+    tables = LakeSpark(open_lake(request), session)
+    return told(found.columns, [found.run(tables, values)])
+
+
+def _read(parameter: Parameter, value: str | None) -> Any:
+    if value is None:
+        if parameter.required:
+            raise InvalidInput(f"{parameter.name} may not be null.", argument=parameter.name)
+        return None
+    if parameter.type == "bigint":
+        return int(value)
+    return value == "true" if parameter.type == "boolean" else value

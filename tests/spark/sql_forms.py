@@ -1,0 +1,390 @@
+"""The forms of SQL and of the DataFrame API that the catalog of a lake is asked for, and what becomes of each.
+
+The tables before each: ``a`` with primary key ``id``, ``ns.more`` without one, ``st`` with a struct; the tag ``first`` is of that state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as f
+
+Row = tuple[Any, ...]
+A: Final[tuple[Row, ...]] = ((1, 10, "a"), (2, 20, "b"), (3, None, "c"), (4, 40, None))
+MORE: Final[tuple[Row, ...]] = ((3, 300, "C"), (4, 400, "D"), (5, 500, "E"))
+ST: Final[tuple[Row, ...]] = ((1, {"x": 1, "y": 2}), (2, {"x": 3, "y": 4}))
+
+
+@dataclass(frozen=True)
+class Form:
+    """One form.
+
+    Attributes:
+        text: as a user writes it.
+        rows: what a query gives, or what the table holds afterwards.
+        table: which table, where it is about one.
+        refused: what the refusal says, where it is refused; nothing changes then.
+        run: what does it, for a form of the DataFrame API.
+    """
+
+    text: str
+    rows: tuple[Row, ...] | None = None
+    table: str | None = None
+    refused: str | None = None
+    run: Callable[[SparkSession], Any] | None = None
+
+
+def query(text: str, *rows: Row, run: Callable[[SparkSession], Any] | None = None) -> Form:
+    return Form(text, rows, run=run)
+
+
+def change(text: str, table: str, *rows: Row, run: Callable[[SparkSession], Any] | None = None) -> Form:
+    return Form(text, rows, table, run=run)
+
+
+def refused(text: str, words: str, run: Callable[[SparkSession], Any] | None = None) -> Form:
+    return Form(text, refused=words, run=run)
+
+
+READING: Final = (
+    query("SELECT * FROM lake.a WHERE id < 3", A[0], A[1]),
+    query("SELECT count(*), sum(v), min(s) FROM lake.a", (4, 70, "a")),
+    query("SELECT a.id, m.v FROM lake.a JOIN lake.ns.more m ON a.id = m.id", (3, 300), (4, 400)),
+    query("SELECT id FROM lake.a WHERE id NOT IN (SELECT id FROM lake.ns.more)", (1,), (2,)),
+    query("SELECT p.x FROM lake.st WHERE p.y > 2", (3,)),
+    query("WITH q AS (SELECT max(v) AS v FROM lake.ns.more) SELECT id FROM lake.ns.more JOIN q USING (v)", (5,)),
+    query("SELECT count(*) FROM lake.a VERSION AS OF 1", (4,)),
+    query("SELECT count(*) FROM lake.a VERSION AS OF 'first'", (4,)),
+    query("SELECT count(*) FROM lake.a FOR SYSTEM_VERSION AS OF 1", (4,)),
+    query("SELECT count(*) FROM lake.a TIMESTAMP AS OF current_timestamp()", (4,)),
+    query("SELECT count(*) FROM lake.A", (4,)),
+    query("SELECT id FROM lake.a LIMIT 1 OFFSET 3", (4,)),
+    query("SELECT _rowaddr FROM lake.a WHERE id = 2", (1,)),
+    query("SELECT count(*) FROM lake.a TABLESAMPLE (100 PERCENT)", (4,)),
+    query("TABLE lake.ns.more", *MORE),
+    query("SELECT id FROM lake.a EXCEPT SELECT id FROM lake.ns.more", (1,), (2,)),
+    query("SELECT version, operation FROM lake.a.history", (1, "Overwrite")),
+    query("SELECT id, tables FROM lake.a.snapshots", (1, "a, ns.more, st")),
+    query("SELECT id, rows, files FROM lake.a.fragments", (0, 4, 1)),
+    query("SELECT type, name FROM lake.a.refs", ("tag", "first")),
+    query("spark.table('lake.a').count()", (4,), run=lambda spark: [(spark.table("lake.a").count(),)]),
+    query(
+        "spark.read.option('versionAsOf', 1).table('lake.a')",
+        *A,
+        run=lambda spark: spark.read.option("versionAsOf", 1).table("lake.a").collect(),
+    ),
+    query(
+        "spark.read.option('filter', 'id = 2').table('lake.a')",
+        A[1],
+        run=lambda spark: spark.read.option("filter", "id = 2").table("lake.a").collect(),
+    ),
+    refused("SELECT * FROM lake.nope", "`lake`.`nope` cannot be found"),
+    refused("SELECT * FROM lake.a VERSION AS OF 99", "no version 99"),
+    refused("SELECT * FROM lake.a VERSION AS OF 'nope'", "nope"),
+    refused("SELECT * FROM lake.a TIMESTAMP AS OF '2001-01-01'", "of that time"),
+    refused("SELECT * FROM lake.a.nope", "cannot be found"),
+    refused(
+        "spark.read.option('filtr', 'id = 2').table('lake.a')",
+        "no option 'filtr'.*Did you mean filter",
+        run=lambda spark: spark.read.option("filtr", "id = 2").table("lake.a").collect(),
+    ),
+)  # fmt: skip
+
+INSERTING: Final = (
+    change("INSERT INTO lake.a VALUES (9, 90, 'z')", "a", *A, (9, 90, "z")),
+    change("INSERT INTO lake.a (s, id) VALUES ('z', 9)", "a", *A, (9, None, "z")),
+    change("INSERT INTO lake.a (id, v, s) VALUES (9, DEFAULT, 'z')", "a", *A, (9, None, "z")),
+    change("INSERT INTO lake.a SELECT id + 10, v, s FROM lake.ns.more WHERE id = 5", "a", *A, (15, 500, "E")),
+    change("INSERT INTO lake.a BY NAME SELECT 'z' AS s, 9 AS id", "a", *A, (9, None, "z")),
+    change("INSERT INTO lake.a TABLE lake.a LIMIT 0", "a", *A),
+    change("WITH q AS (SELECT 9L, 1L, 'w') INSERT INTO lake.a SELECT * FROM q", "a", *A, (9, 1, "w")),
+    change("FROM lake.ns.more INSERT INTO lake.a SELECT id * 10, v, s WHERE id = 5", "a", *A, (50, 500, "E")),
+    change("INSERT INTO lake.a WITH (message = 'nine') VALUES (9, 90, 'z')", "a", *A, (9, 90, "z")),
+    change("INSERT INTO lake.st VALUES (3, named_struct('x', 5, 'y', 6))", "st", *ST, (3, {"x": 5, "y": 6})),
+    change("INSERT OVERWRITE lake.ns.more VALUES (9, 9, 'z')", "ns.more", (9, 9, "z")),
+    change("INSERT OVERWRITE lake.ns.more (id) VALUES (9)", "ns.more", (9, None, None)),
+    change("INSERT OVERWRITE lake.ns.more BY NAME SELECT 'z' AS s, 9 AS id", "ns.more", (9, None, "z")),
+    change("INSERT OVERWRITE lake.a SELECT * FROM lake.a WHERE id > 2", "a", A[2], A[3]),
+    change("INSERT INTO lake.a REPLACE WHERE id < 3 SELECT 1L, 5L, 'r'", "a", (1, 5, "r"), A[2], A[3]),
+    change(
+        "INSERT WITH SCHEMA EVOLUTION INTO lake.ns.more BY NAME SELECT 9L AS id, 1 AS extra",
+        "ns.more",
+        *((*row, None) for row in MORE),
+        (9, None, None, 1),
+    ),
+    change(
+        "df.write.insertInto('lake.ns.more')",
+        "ns.more",
+        *MORE,
+        (9, 1, "w"),
+        run=lambda s: s.sql("SELECT 9L, 1L, 'w'").write.insertInto("lake.ns.more"),
+    ),
+    change(
+        "df.write.insertInto('lake.ns.more', overwrite=True)",
+        "ns.more",
+        (9, 1, "w"),
+        run=lambda s: s.sql("SELECT 9L, 1L, 'w'").write.insertInto("lake.ns.more", overwrite=True),
+    ),
+    change(
+        "df.writeTo('lake.ns.more').append()",
+        "ns.more",
+        *MORE,
+        (9, None, "w"),
+        run=lambda s: s.sql("SELECT 'w' AS s, 9L AS id, null AS v").writeTo("lake.ns.more").append(),
+    ),
+    change(
+        "df.writeTo('lake.ns.more').overwrite(col('id') > 3)",
+        "ns.more",
+        MORE[0],
+        (9, 1, "w"),
+        run=lambda s: s.sql("SELECT 9L AS id, 1L AS v, 'w' AS s").writeTo("lake.ns.more").overwrite(f.col("id") > 3),
+    ),
+    change(
+        "df.write.mode('append').saveAsTable('lake.ns.more')",
+        "ns.more",
+        *MORE,
+        (9, 1, "w"),
+        run=lambda s: s.sql("SELECT 9L AS id, 1L AS v, 'w' AS s").write.mode("append").saveAsTable("lake.ns.more"),
+    ),
+    refused("INSERT INTO lake.a VALUES (1, 5, 'dup')", r"KEY_CONFLICT\].*id 1"),
+    refused("INSERT INTO lake.a VALUES (9, 5)", "not enough data columns"),
+    refused("INSERT INTO lake.a (nope) VALUES (9)", "`nope` cannot be resolved"),
+    refused("INSERT INTO lake.a VALUES ('x', 5, 's')", "CAST_INVALID_INPUT|cannot be cast|INCOMPATIBLE_DATA"),
+    refused("INSERT INTO lake.a PARTITION (id = 3) SELECT 1, 'a'", "PARTITION clause"),
+    refused("INSERT INTO lake.a REPLACE USING (id) SELECT 2L, 6L, 'q'", "REPLACE ON/USING"),
+    refused("INSERT INTO lake.a AS t REPLACE ON t.id = s.id (SELECT 3L id, 5L v, 'r' s) AS s", "REPLACE ON/USING"),
+    refused("INSERT INTO lake.a VERSION AS OF 1 VALUES (9, 1, 'x')", "syntax error|Syntax error"),
+    refused("INSERT INTO lake.a.history VALUES (1)", "does not support|not enough|UNSUPPORTED"),
+    refused("INSERT INTO lake.a WITH (mesage = 'x') VALUES (9, 1, 'x')", "no option 'mesage'.*Did you mean message"),
+    refused(
+        "df.write.mode('append').option('mergeSchema', True).saveAsTable('lake.a')",
+        "'mergeschema'.*SCHEMA EVOLUTION",
+        run=lambda s: s.table("lake.a").write.mode("append").option("mergeSchema", True).saveAsTable("lake.a"),
+    ),
+    refused(
+        "df.writeTo('lake.a').overwritePartitions()",
+        "dynamic overwrite",
+        run=lambda s: s.table("lake.a").writeTo("lake.a").overwritePartitions(),
+    ),
+)
+
+CHANGING: Final = (
+    change("DELETE FROM lake.a WHERE v > 15 OR s = 'c'", "a", A[0]),
+    change("DELETE FROM lake.a", "a"),
+    change("DELETE FROM lake.a AS q WHERE q.id IN (SELECT id FROM lake.ns.more)", "a", A[0], A[1]),
+    change("DELETE FROM lake.a WHERE EXISTS (SELECT 1 FROM lake.ns.more m WHERE m.id = a.id)", "a", A[0], A[1]),
+    change("DELETE FROM lake.a WHERE id = 77", "a", *A),
+    change("TRUNCATE TABLE lake.a", "a"),
+    change("UPDATE lake.a SET v = v + id, s = 'x' WHERE id < 3", "a", (1, 11, "x"), (2, 22, "x"), A[2], A[3]),
+    change("UPDATE lake.a AS q SET q.V = 0", "a", (1, 0, "a"), (2, 0, "b"), (3, 0, "c"), (4, 0, None)),
+    change("UPDATE lake.a SET v = DEFAULT WHERE id = 1", "a", (1, None, "a"), *A[1:]),
+    change(
+        "UPDATE lake.a SET v = (SELECT max(v) FROM lake.ns.more m WHERE m.id = a.id) WHERE id > 2",
+        "a", *A[:2], (3, 300, "c"), (4, 400, None),
+    ),
+    change("UPDATE lake.st SET p.x = 9 WHERE id = 1", "st", (1, {"x": 9, "y": 2}), ST[1]),
+    change(
+        "MERGE INTO lake.a USING lake.ns.more AS m ON a.id = m.id WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *",
+        "a", A[0], A[1], *MORE,
+    ),
+    change(
+        "MERGE INTO lake.a t USING (SELECT ID, V, S FROM lake.ns.more) m ON t.id = m.ID WHEN MATCHED THEN UPDATE SET *",
+        "a", A[0], A[1], MORE[0], MORE[1],
+    ),
+    change(
+        "MERGE INTO lake.a t USING (SELECT id AS k, v + 1 AS w FROM lake.ns.more WHERE id <> 4) q ON q.k = t.id "
+        "WHEN MATCHED AND t.v IS NULL THEN UPDATE SET v = q.w, t.s = upper(t.s) "
+        "WHEN NOT MATCHED THEN INSERT (id, v) VALUES (q.k, -q.w) WHEN NOT MATCHED BY SOURCE AND t.v > 15 THEN DELETE",
+        "a", A[0], (3, 301, "C"), (5, -501, None),
+    ),
+    change(
+        "MERGE INTO lake.a USING lake.ns.more ON a.id = more.id AND more.v > 300 WHEN MATCHED THEN DELETE "
+        "WHEN NOT MATCHED BY SOURCE THEN UPDATE SET s = concat(coalesce(s, ''), '!')",
+        "a", (1, 10, "a!"), (2, 20, "b!"), (3, None, "c!"),
+    ),
+    change(
+        "WITH q AS (SELECT 1L AS id) MERGE INTO lake.a USING q ON a.id = q.id WHEN MATCHED THEN DELETE", "a", *A[1:],
+    ),
+    change(
+        "MERGE INTO lake.a USING (VALUES (1L, 7L), (9L, 8L) AS q(id, v)) ON a.id = q.id "
+        "WHEN NOT MATCHED AND v > 7 THEN INSERT (id) VALUES (q.id)",
+        "a", *A, (9, None, None),
+    ),
+    change(
+        "MERGE INTO lake.a USING (SELECT CAST(NULL AS BIGINT) AS id) q ON a.id = q.id WHEN MATCHED THEN DELETE "
+        "WHEN NOT MATCHED BY SOURCE AND id = 4 THEN UPDATE SET s = 'left'",
+        "a", *A[:3], (4, 40, "left"),
+    ),
+    change(
+        "MERGE INTO lake.ns.more t USING (VALUES (9L, 1L), (9L, 2L) AS q(id, v)) ON t.id = q.id "
+        "WHEN MATCHED THEN DELETE WHEN NOT MATCHED THEN INSERT (id, v) VALUES (q.id, q.v)",
+        "ns.more", *MORE, (9, 1, None), (9, 2, None),
+    ),
+    change(
+        "MERGE INTO lake.a t USING lake.a s ON t.id = s.id AND s.id = 1 WHEN MATCHED THEN UPDATE SET v = s.v * 2",
+        "a", (1, 20, "a"), *A[1:],
+    ),
+    change(
+        "MERGE INTO lake.st t USING (SELECT 1L AS id) q ON t.id = q.id WHEN MATCHED THEN UPDATE SET t.p.y = 0",
+        "st", (1, {"x": 1, "y": 0}), ST[1],
+    ),
+    change(
+        "MERGE WITH SCHEMA EVOLUTION INTO lake.a t USING (SELECT 1L id, 5L v, 's' s, 'new' extra) u ON t.id = u.id "
+        "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *",
+        "a", (1, 5, "s", "new"), *((*row, None) for row in A[1:]),
+    ),
+    change(
+        "df.mergeInto('lake.a', ...).whenMatched().updateAll().whenNotMatched().insertAll().merge()",
+        "a", A[0], A[1], *MORE,
+        run=lambda s: (
+            s.table("lake.ns.more").alias("m").mergeInto("lake.a", f.expr("a.id = m.id"))
+            .whenMatched().updateAll().whenNotMatched().insertAll().merge()
+        ),
+    ),
+    refused("UPDATE lake.a SET id = 5", "part of the primary key"),
+    refused("UPDATE lake.a SET nope = 5", "`nope` cannot be resolved"),
+    refused("DELETE FROM lake.a WHERE nope = 5", "`nope` cannot be resolved"),
+    refused("UPDATE lake.a VERSION AS OF 1 SET v = 1", "yntax error"),
+    refused("DELETE FROM lake.a.history WHERE version = 1", "does not support|UNSUPPORTED"),
+    refused("UPDATE lake.a SET v = id div 0 WHERE id = 1", "DIVIDE_BY_ZERO"),
+    refused("MERGE INTO lake.a USING lake.ns.more m ON a.v < m.v WHEN MATCHED THEN UPDATE SET s = m.s", "MERGE_CARDINALITY_VIOLATION"),
+    refused(
+        "MERGE INTO lake.a USING (SELECT 1 AS k) AS m ON a.id = m.k + 90 WHEN NOT MATCHED THEN INSERT (id) VALUES (m.k)",
+        r"KEY_CONFLICT\].*id 1",
+    ),
+    refused(
+        "MERGE INTO lake.a USING (VALUES (9L), (9L) AS q(id)) ON a.id = q.id WHEN NOT MATCHED THEN INSERT (id) VALUES (q.id)",
+        r"KEY_CONFLICT\].*id 9",
+    ),
+    refused("MERGE INTO lake.a USING (SELECT 1L AS id) m ON a.id = m.id WHEN MATCHED THEN UPDATE SET *", "`v` cannot be resolved"),
+    refused("MERGE INTO lake.a USING lake.ns.more m ON a.id = m.id WHEN MATCHED THEN UPDATE SET id = m.id + 1", "primary key"),
+)  # fmt: skip
+
+MAKING: Final = (
+    change("CREATE TABLE lake.n (id BIGINT NOT NULL, x STRING COMMENT 'words')", "n"),
+    change("CREATE TABLE lake.n (id BIGINT) USING tiltyard TBLPROPERTIES ('primary_key' = 'id', 'mine' = '1')", "n"),
+    change("CREATE TABLE lake.n (id INT, e ARRAY<FLOAT>) TBLPROPERTIES ('vectors' = 'e:2')", "n"),
+    change("CREATE TABLE IF NOT EXISTS lake.a (other INT)", "a", *A),
+    change("CREATE TABLE lake.n AS SELECT id, s FROM lake.a WHERE id < 3", "n", (1, "a"), (2, "b")),
+    change("CREATE TABLE IF NOT EXISTS lake.a AS SELECT 1 AS one", "a", *A),
+    change("CREATE TABLE lake.deep.er.n AS SELECT 1 AS one", "deep.er.n", (1,)),
+    change("CREATE TABLE lake.n LIKE lake.a", "n"),
+    change("CREATE OR REPLACE TABLE lake.a AS SELECT 'n' AS name", "a", ("n",)),
+    change("CREATE OR REPLACE TABLE lake.n AS SELECT 'n' AS name", "n", ("n",)),
+    change("CREATE OR REPLACE TABLE lake.a (x INT)", "a"),
+    change("REPLACE TABLE lake.a AS SELECT id FROM lake.a WHERE id = 1", "a", (1,)),
+    change("ALTER TABLE lake.a ADD COLUMNS (n INT COMMENT 'hi', m DOUBLE)", "a", *((*row, None, None) for row in A)),
+    change("ALTER TABLE lake.st ADD COLUMN p.z INT", "st", (1, {"x": 1, "y": 2, "z": None}), (2, {"x": 3, "y": 4, "z": None})),
+    change("ALTER TABLE lake.a DROP COLUMN s", "a", *(row[:2] for row in A)),
+    change("ALTER TABLE lake.a DROP COLUMNS IF EXISTS (s, nope)", "a", *(row[:2] for row in A)),
+    change("ALTER TABLE lake.a RENAME COLUMN s TO t", "a", *A),
+    change("ALTER TABLE lake.st ALTER COLUMN p.x TYPE BIGINT", "st", *ST),
+    change("ALTER TABLE lake.a ALTER COLUMN s COMMENT 'words'", "a", *A),
+    change("ALTER TABLE lake.a SET TBLPROPERTIES ('x' = 'y')", "a", *A),
+    change("ALTER TABLE lake.a UNSET TBLPROPERTIES ('x')", "a", *A),
+    change("COMMENT ON TABLE lake.a IS 'mine'", "a", *A),
+    change("ALTER TABLE lake.a RENAME TO b", "b", *A),
+    change("ALTER TABLE lake.ns.more RENAME TO less", "ns.less", *MORE),
+    change("DROP TABLE lake.ns.more", "a", *A),
+    change("DROP TABLE IF EXISTS lake.nope", "a", *A),
+    change("CREATE NAMESPACE lake.fresh", "a", *A),
+    change("DROP NAMESPACE lake.ns CASCADE", "a", *A),
+    change("df.write.saveAsTable('lake.n')", "n", (0,), (1,), run=lambda s: s.range(2).write.saveAsTable("lake.n")),
+    change(
+        "df.write.mode('overwrite').saveAsTable('lake.a')", "a", (0,), (1,),
+        run=lambda s: s.range(2).write.mode("overwrite").saveAsTable("lake.a"),
+    ),
+    change("df.write.mode('ignore').saveAsTable('lake.a')", "a", *A, run=lambda s: s.range(2).write.mode("ignore").saveAsTable("lake.a")),
+    change("df.writeTo('lake.n').create()", "n", (0,), (1,), run=lambda s: s.range(2).writeTo("lake.n").create()),
+    change("df.writeTo('lake.a').replace()", "a", (0,), (1,), run=lambda s: s.range(2).writeTo("lake.a").replace()),
+    change(
+        "df.writeTo('lake.n').tableProperty('primary_key', 'id').createOrReplace()", "n", (0,), (1,),
+        run=lambda s: s.range(2).writeTo("lake.n").tableProperty("primary_key", "id").createOrReplace(),
+    ),
+    refused("CREATE TABLE lake.a (id INT)", "already exists"),
+    refused("CREATE TABLE lake.n (id INT) PARTITIONED BY (id)", "PARTITIONED BY.*create an index"),
+    refused("CREATE TABLE lake.n (id INT) CLUSTER BY (id)", "CLUSTER BY.*create an index"),
+    refused("CREATE TABLE lake.n (id INT) USING parquet", "USING parquet.*USING tiltyard"),
+    refused("CREATE TABLE lake.n USING parquet AS SELECT 1 AS id", "USING parquet.*USING tiltyard"),
+    refused("CREATE TABLE lake.n (id INT) LOCATION '/nowhere'", "LOCATION"),
+    refused("CREATE TABLE lake.n (id INT DEFAULT 3)", "default value"),
+    refused("CREATE TABLE lake.n (id INT PRIMARY KEY)", "constraint"),
+    refused("CREATE TABLE lake.n (id INT) OPTIONS (x = 1)", "OPTIONS"),
+    refused("CREATE TABLE lake.n (v INTERVAL YEAR)", "no type for column v"),
+    refused("REPLACE TABLE lake.nope AS SELECT 1 AS one", "no table 'nope'"),
+    refused("ALTER TABLE lake.a ADD COLUMN f INT FIRST", "FIRST or AFTER"),
+    refused("ALTER TABLE lake.a ADD COLUMN f INT DEFAULT 5", "DEFAULT|default"),
+    refused("ALTER TABLE lake.a ADD COLUMN f INT NOT NULL", "NOT NULL"),
+    refused("ALTER TABLE lake.a ALTER COLUMN s SET NOT NULL", "non-nullable"),
+    refused("ALTER TABLE lake.a DROP COLUMN id", "primary key"),
+    refused("ALTER TABLE lake.a SET TBLPROPERTIES ('primary_key' = 'v')", "decided when the table is made"),
+    refused("ALTER TABLE lake.a ADD CONSTRAINT c CHECK (id > 0)", "onstraint"),
+    refused("DROP TABLE lake.nope", "cannot be found"),
+    refused("DROP NAMESPACE lake.ns", "CASCADE"),
+    refused("CREATE VIEW lake.w AS SELECT 1", "views"),
+    refused("ANALYZE TABLE lake.a COMPUTE STATISTICS", "ANALYZE TABLE"),
+    refused("df.write.saveAsTable('lake.a')", "already", run=lambda s: s.range(2).write.saveAsTable("lake.a")),
+    refused(
+        "df.write.partitionBy('id').saveAsTable('lake.n')", "PARTITIONED BY",
+        run=lambda s: s.range(2).write.partitionBy("id").saveAsTable("lake.n"),
+    ),
+)  # fmt: skip
+
+TELLING: Final = (
+    query("SHOW TABLES IN lake", ("", "a", False), ("", "st", False)),
+    query("SHOW TABLES IN lake.ns", ("ns", "more", False)),
+    query("SHOW TABLES IN lake LIKE 's*'", ("", "st", False)),
+    query("SHOW NAMESPACES IN lake", ("ns",)),
+    query("SHOW COLUMNS IN lake.a", ("id",), ("s",), ("v",)),
+    query("DESCRIBE lake.a", ("id", "bigint", None), ("v", "bigint", None), ("s", "string", None)),
+    query("DESCRIBE lake.a v", ("col_name", "v"), ("comment", "NULL"), ("data_type", "bigint")),
+    query("SHOW TBLPROPERTIES lake.a", ("primary_key", "id")),
+    query("SHOW TBLPROPERTIES lake.a ('primary_key')", ("primary_key", "id")),
+    query("SHOW PROCEDURES IN lake.system", *(("lake", ["system"], "system", name) for name in (
+        "branch", "cleanup", "compact", "create_index", "fast_forward", "merge_branch", "restore", "rollback", "tag",
+    ))),
+    query("spark.catalog.tableExists('lake.a')", (True,), run=lambda s: [(s.catalog.tableExists("lake.a"),)]),
+    query("CALL lake.system.compact(table => 'a')", (1, 1, 1)),
+    query("CALL lake.system.compact('ns.more', 1000)", (1, 1, 1)),
+    query("CALL lake.system.tag('second')", ("second", 1)),
+    query("CALL lake.system.branch(name => 'b', snapshot => 1)", ("b", 1)),
+    change("CALL lake.system.restore(table => 'a', version => 1)", "a", *A),
+    change("CALL lake.system.create_index(table => 'a', column => 'v')", "a", *A),
+    refused("CALL lake.system.nope()", "nope"),
+    refused("CALL lake.system.restore('a')", "version or tag"),
+    refused("CALL lake.system.compact('nope')", "no table 'nope'"),
+    refused("CALL lake.system.fast_forward('nope')", "nope"),
+)  # fmt: skip
+
+FORMS: Final = (*READING, *INSERTING, *CHANGING, *MAKING, *TELLING)
+
+_TITLES: Final = {
+    "Reading": READING,
+    "Inserting": INSERTING,
+    "Deleting, updating, merging": CHANGING,
+    "Tables, columns, namespaces": MAKING,
+    "Showing and calling": TELLING,
+}
+_BEGIN: Final = """# SQL forms on Spark
+
+What the [catalog of a lake](../guides/spark-catalog.md) does with each form of SQL and of the DataFrame API, in a classic session of Spark.
+Each line is a test (`tests/spark/sql_forms.py`): a form that works gives the right result in one transaction; one that is refused changes
+nothing, and the message names the clause. A Connect client has no catalog: there, all of them are refused by Spark, which does not know
+the name.
+"""
+
+
+def page() -> str:
+    """The page of all forms, as the documentation has it."""
+    parts = [_BEGIN]
+    for title, forms in _TITLES.items():
+        lines = [f"| `{form.text}` | {'works' if form.refused is None else 'refused'} |" for form in forms]
+        parts.append("\n".join([f"## {title}", "", "| form | verdict |", "|---|---|", *lines, ""]))
+    return "\n".join(parts)
+
+
+if __name__ == "__main__":
+    print(page(), end="")

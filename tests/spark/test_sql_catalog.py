@@ -1,0 +1,244 @@
+"""The lake as a catalog: how a session gets it, what a statement reads, and what happens beside others."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+import tiltyard as ty
+from tiltyard.spark.sql_catalog import row_statements
+from tiltyard.spark.sql_catalog.catalog_changes import _CHANGES, _USED
+from tiltyard.spark.sql_catalog.session_catalog import use_lake
+from tiltyard.spark.sql_catalog.statements_run import CLAUSES, USED
+from tiltyard.spark.write import row_jobs
+
+ROWS = pa.table({"id": [1, 2, 3], "v": [10, 20, 30]})
+
+
+@pytest.fixture
+def lake(spark: SparkSession, tmp_path: Path) -> ty.Lake:
+    ty.spark.enable(spark)
+    made = ty.Lake.open(tmp_path / "lake", durability="os")
+    made.create_table("a", ROWS, primary_key=["id"])
+    made.create_table("b", ROWS)
+    use_lake(spark, "lake", {"lake": str(tmp_path / "lake"), "durability": "os"})
+    return made
+
+
+def values(lake: ty.Lake, name: str = "a") -> dict[int, Any]:
+    return {row["id"]: row["v"] for row in lake.table(name).to_arrow().to_pylist()}
+
+
+PACKAGE = "org.apache.spark.sql.catalyst.plans.logical"
+REFUSED = {"TableSpec": {"collation", "serde", "constraints"}}
+"""Members that make a statement refused, by name."""
+
+
+def test_every_member_of_a_plan_is_read_or_refused(spark: SparkSession) -> None:
+    """A member of a release to come is a clause that nobody read: this test says so first."""
+    jvm: Any = spark._jvm
+    loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
+    for kind, used in USED.items():
+        found = jvm.java.lang.Class.forName(f"{PACKAGE}.{kind}", False, loader)
+        members = {str(field.getName()) for field in found.getDeclaredFields() if "$" not in str(field.getName())}
+        constructor = found.getConstructors()[0].getParameterCount()
+        stated = used | REFUSED.get(kind, set())
+        assert stated <= members, f"{kind}: {stated - members} is none"
+        assert len(stated) == constructor, f"{kind} has {constructor} members, of which {sorted(stated)} are known"
+    assert set(CLAUSES) == set().union(*REFUSED.values())
+
+
+def test_every_change_of_a_table_is_made_or_refused(spark: SparkSession) -> None:
+    jvm: Any = spark._jvm
+    changes = jvm.java.lang.Class.forName("org.apache.spark.sql.connector.catalog.TableChange").getDeclaredClasses()
+    known = {str(item.getSimpleName()) for item in changes}
+    assert set(_USED) == set(_CHANGES) <= known
+
+
+def test_one_query_reads_one_snapshot(spark: SparkSession, lake: ty.Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both tables change together between the two being resolved: either both are seen changed, or none."""
+    from tiltyard.spark.sql_catalog import catalog_tables
+
+    load, done = catalog_tables.load, [0]
+
+    def meddling(request: Any, snapshot: Any) -> Any:
+        found = load(request, snapshot)
+        done[0] += 1
+        if done[0] == 1:
+            with lake.transaction() as tx:
+                tx.table("a").update({"v": "0"})
+                tx.table("b").update({"v": "0"})
+        return found
+
+    monkeypatch.setattr(catalog_tables, "load", meddling)
+    [row] = spark.sql("SELECT (SELECT sum(v) FROM lake.a), (SELECT sum(v) FROM lake.b)").collect()
+    assert tuple(row) == (60, 60)
+    assert values(lake) == {1: 0, 2: 0, 3: 0}
+
+
+STATEMENTS = {
+    "UPDATE lake.a SET v = v + 1 WHERE id = 1": {1: 1001, 2: 20, 3: 30},
+    "DELETE FROM lake.a WHERE v < 15 OR v = 30": {1: 1000, 2: 20},
+    "MERGE INTO lake.a USING (SELECT 1L AS id) q ON a.id = q.id WHEN MATCHED THEN UPDATE SET v = a.v + 1": {1: 1001, 2: 20, 3: 30},
+}
+
+
+@pytest.mark.parametrize("text", STATEMENTS)
+def test_a_statement_is_executed_again_after_a_conflict(
+    spark: SparkSession, lake: ty.Lake, text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another writer changes the very row after it was read: the statement then stands on what that one wrote."""
+    changed, meddled = row_jobs.changed, [0]
+
+    def late(*given: Any, **named: Any) -> Any:
+        found = changed(*given, **named)
+        meddled[0] += 1
+        if meddled[0] == 1:
+            lake.table("a").update({"v": "1000"}, where="id = 1")
+        return found
+
+    monkeypatch.setattr(row_statements, "changed", late)
+    spark.sql(text)
+    assert values(lake) == STATEMENTS[text]
+    assert meddled == [2]
+
+
+def test_in_executors_as_on_the_driver(spark: SparkSession, lake: ty.Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(row_statements, "Work", lambda: ty.spark.Work(driver_bytes=0))
+    spark.sql(
+        "MERGE INTO lake.a USING (VALUES (3L, 5L), (4L, 6L) q(id, v)) ON a.id = q.id "
+        "WHEN MATCHED THEN DELETE WHEN NOT MATCHED THEN INSERT *"
+    )
+    assert values(lake) == {1: 10, 2: 20, 4: 6}
+
+
+def test_what_a_statement_does_not_name_stays_as_it_is_stored(spark: SparkSession, lake: ty.Lake) -> None:
+    """Spark has no nanoseconds and no vectors of a fixed length: an update of another column must not go through it."""
+    stored = pa.table({
+        "id": pa.array([1, 2], pa.uint32()),
+        "at": pa.array([1_000_000_001, None], pa.timestamp("ns")),
+        "e": pa.array([[1.0, 2.0], None], pa.list_(pa.float16(), 2)),
+        "n": [1, 2],
+    })  # fmt: skip
+    lake.create_table("odd", stored, stable_row_ids=True)
+    spark.sql("UPDATE lake.odd SET n = 7 WHERE id = 1")
+    spark.sql("MERGE INTO lake.odd USING (SELECT 2L AS id) q ON odd.id = q.id WHEN MATCHED THEN UPDATE SET n = 8")
+    after = lake.table("odd").to_arrow().sort_by("id")
+    assert after.schema.types == stored.schema.types
+    assert after.drop(["n"]).to_pylist() == stored.drop(["n"]).to_pylist()
+    assert after["n"].to_pylist() == [7, 8]
+
+
+def test_what_was_said_of_a_write_is_in_the_history(spark: SparkSession, lake: ty.Lake) -> None:
+    spark.sql("INSERT INTO lake.a WITH (message = 'four') VALUES (4, 40)")
+    spark.range(5, 6).selectExpr("id", "id AS v").writeTo("lake.a").option("message", "five").append()
+    assert [entry.message for entry in lake.table("a").history(2)] == ["five", "four"]
+    assert spark.sql("SELECT message FROM lake.a.history LIMIT 1").collect()[0][0] == "five"
+
+
+def test_properties_and_comments_come_back(spark: SparkSession, lake: ty.Lake) -> None:
+    spark.sql(
+        "CREATE TABLE lake.n (id BIGINT COMMENT 'who', e ARRAY<FLOAT>) TBLPROPERTIES ('primary_key' = 'id', 'vectors' = 'e:2', 'x' = '1')"
+    )
+    made = lake.table("n")
+    assert made.primary_key == ("id",)
+    assert made.schema.field("e").type == pa.list_(pa.float32(), 2)
+    assert [row.comment for row in spark.sql("DESCRIBE lake.n").collect()][:1] == ["who"]
+    assert {row.key: row.value for row in spark.sql("SHOW TBLPROPERTIES lake.n").collect()} == {"primary_key": "id", "x": "1"}
+    text = spark.sql("SHOW CREATE TABLE lake.n").collect()[0][0]
+    lake.drop_table("n")
+    spark.sql(text)
+    assert lake.table("n").primary_key == ("id",)
+
+
+def test_a_catalog_says_what_is_wrong_with_it(spark: SparkSession, lake: ty.Lake, tmp_path: Path) -> None:
+    spark.conf.set("spark.sql.catalog.other", "some.Class")
+    with pytest.raises(ty.InvalidInput, match="another catalog"):
+        use_lake(spark, "other", {"lake": str(tmp_path)})
+    with pytest.raises(ty.InvalidInput, match="plain word"):
+        ty.spark.enable(spark, lake=lake, catalog="not this")
+    use_lake(spark, "lake", {"lake": str(tmp_path / "nowhere")})
+    with pytest.raises(Exception, match="nowhere"):
+        spark.sql("SELECT * FROM lake.a")
+    spark.conf.unset("spark.sql.catalog.other")
+
+
+def test_a_session_of_its_own_gets_it_by_enable(spark: SparkSession, lake: ty.Lake) -> None:
+    """Another session of the same Spark: settings, strategy and catalog are its own."""
+    other = spark.newSession()
+    told = ty.spark.enable(other, lake=lake, catalog="mine")
+    assert told.catalog == "mine"
+    assert "catalog mine" in str(told)
+    other.sql("UPDATE mine.a SET v = 0 WHERE id = 1")
+    assert spark.sql("SELECT v FROM lake.a WHERE id = 1").collect()[0][0] == 0
+    ty.spark.enable(spark)
+
+
+def test_configure_is_all_that_a_builder_needs(tmp_path: Path) -> None:
+    class Builder:
+        """What ``configure`` uses of Spark's."""
+
+        def __init__(self) -> None:
+            self._options: dict[str, str] = {"spark.jars": "/some.jar"}
+
+        def config(self, name: str, value: str) -> Builder:
+            self._options[name] = value
+            return self
+
+    given: Any = Builder()
+    made: Any = ty.spark.configure(given, tmp_path / "lake", catalog="gold", storage_options={"region": "x"})
+    options = made._options
+    assert options["spark.sql.catalog.gold"] == "tiltyard.LakeCatalog"
+    assert options["spark.sql.catalog.gold.uri"] == str(tmp_path / "lake")
+    assert options["spark.sql.catalog.gold.storage.region"] == "x"
+    jars = options["spark.jars"].split(",")
+    assert jars == ["/some.jar", ty.spark.catalog_jar()]
+    assert Path(jars[1]).stat().st_size > 10_000
+
+
+def test_a_table_that_is_used_twice_is_read_once(spark: SparkSession, lake: ty.Lake) -> None:
+    """Scans of the same rows are equal, so that Spark reuses what it shuffled or broadcast."""
+    grouped = "SELECT id, sum(v) AS v FROM lake.b GROUP BY id"
+    text = f"SELECT /*+ MERGE(x, y) */ x.v + y.v AS v FROM ({grouped}) x JOIN ({grouped}) y ON x.id = y.id"  # noqa: S608 - nobody else's text
+    query = spark.sql(text)
+    assert sorted(row.v for row in query.collect()) == [20, 40, 60]
+    assert "ReusedExchange" in executed(query)
+    other = spark.sql(text.replace("GROUP BY id) y", "WHERE v > 10 GROUP BY id) y"))
+    assert sorted(row.v for row in other.collect()) == [40, 60]
+    assert "ReusedExchange" not in executed(other)
+
+
+def executed(query: Any) -> str:
+    return str(query._jdf.queryExecution().executedPlan().toString())
+
+
+def test_sizes_are_those_of_the_files(spark: SparkSession, lake: ty.Lake) -> None:
+    rows = pa.table({"id": range(50_000), "same": ["x" * 100] * 50_000})
+    lake.create_table("large", rows)
+    stored = sum(file.size for fragment in lake.table("large").layout.fragments for file in fragment.files)
+    plan: Any = spark.table("lake.large")._jdf
+    assert 0.5 * stored < int(str(plan.queryExecution().optimizedPlan().stats().sizeInBytes())) < 1.5 * stored < rows.nbytes / 4
+
+
+def test_streams_by_name(spark: SparkSession, lake: ty.Lake, tmp_path: Path) -> None:
+    spark.sql("CREATE TABLE lake.sink (id BIGINT, v BIGINT)")
+    for _ in range(2):  # the second time there is nothing new
+        written = spark.readStream.table("lake.a").writeStream.queryName("ingest").option("checkpointLocation", str(tmp_path / "c"))
+        query = written.trigger(availableNow=True).toTable("lake.sink")
+        assert query.awaitTermination(300)
+        assert query.exception() is None
+    assert values(lake, "sink") == {1: 10, 2: 20, 3: 30}
+
+
+def test_what_spark_cached_is_of_its_version(spark: SparkSession, lake: ty.Lake) -> None:
+    spark.sql("CACHE TABLE lake.b")
+    try:
+        assert "InMemoryRelation" in executed(spark.table("lake.b"))
+        spark.sql("INSERT INTO lake.b VALUES (4, 40)")
+        assert spark.table("lake.b").count() == 4
+    finally:
+        spark.catalog.clearCache()

@@ -1,0 +1,76 @@
+"""Every form that a user of a catalog types: the right result in one transaction, or a refusal that names the clause."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+import tiltyard as ty
+from tests.spark.sql_forms import FORMS, MORE, ST, A, Form, page
+from tests.support.proving import sample
+from tiltyard.spark.sql_catalog.session_catalog import use_lake
+
+CHOSEN = sample(FORMS, 60)
+
+
+@pytest.fixture(scope="module")
+def session(spark: SparkSession) -> SparkSession:
+    ty.spark.enable(spark)
+    return spark
+
+
+@pytest.fixture
+def lake(session: SparkSession, tmp_path: Path) -> ty.Lake:
+    made = ty.Lake.open(tmp_path / "lake", durability="os")
+    with made.transaction() as tx:
+        for name, rows, key in (("a", A, ["id"]), ("ns.more", MORE, None)):
+            ids, values, texts = (list(column) for column in zip(*rows, strict=True))
+            tx.create_table(name, pa.table({"id": pa.array(ids), "v": pa.array(values), "s": texts}), primary_key=key)
+        members = pa.struct([("x", pa.int32()), ("y", pa.int32())])
+        tx.create_table("st", pa.table({"id": pa.array([1, 2]), "p": pa.array([row[1] for row in ST], members)}))
+    made.tags.create("first")
+    use_lake(session, "lake", {"lake": str(tmp_path / "lake"), "durability": "os"})
+    return made
+
+
+def test_there_are_as_many_as_promised() -> None:
+    assert len({form.text for form in FORMS}) == len(FORMS) >= 120
+
+
+@pytest.mark.parametrize("form", CHOSEN, ids=[form.text[:70] for form in CHOSEN])
+def test_form(session: SparkSession, lake: ty.Lake, form: Form) -> None:
+    before = lake.snapshot().id
+    if form.refused is not None:
+        with pytest.raises(Exception) as raised:
+            run(session, form)
+        told = str(raised.value)
+        assert re.search(form.refused, told), told[:500]
+        assert "Traceback" not in told.split("\n")[0]
+        assert lake.snapshot().id == before
+        return
+    found = run(session, form)
+    assert form.rows is not None
+    if form.table is None:
+        assert plain(found) == plain(form.rows)
+    else:
+        assert plain(tuple(row.values()) for row in lake.table(form.table).to_arrow().to_pylist()) == plain(form.rows)
+        evolved = "SCHEMA EVOLUTION" in form.text  # the columns are added before the rows
+        assert lake.snapshot().id - before <= 1 + evolved, "a statement is one transaction"
+
+
+def run(session: SparkSession, form: Form) -> Any:
+    return form.run(session) if form.run is not None else session.sql(form.text).collect()
+
+
+def plain(rows: Any) -> list[str]:
+    return sorted(str(tuple(row)) for row in rows)
+
+
+def test_the_page_of_forms_is_this_one() -> None:
+    """Made by ``python -m tests.spark.sql_forms > docs/reference/spark-sql.md``."""
+    assert (Path(__file__).parents[2] / "docs/reference/spark-sql.md").read_text() == page()
