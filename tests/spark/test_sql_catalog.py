@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import tiltyard as ty
-from tiltyard.spark.sql_catalog import row_statements
+from tiltyard.spark.sql_catalog import row_statements, statements_run
 from tiltyard.spark.sql_catalog.catalog_changes import _CHANGES, _USED
 from tiltyard.spark.sql_catalog.session_catalog import use_lake
 from tiltyard.spark.sql_catalog.statements_run import CLAUSES, USED
@@ -105,6 +105,26 @@ def test_a_statement_is_executed_again_after_a_conflict(
     spark.sql(text)
     assert values(lake) == STATEMENTS[text]
     assert meddled == [2]
+
+
+@pytest.mark.parametrize("statement", ["INSERT INTO lake.b VALUES (7, 70)", "INSERT OVERWRITE lake.b VALUES (7, 70)"])
+def test_columns_that_were_swapped_meanwhile_take_nothing(
+    spark: SparkSession, lake: ty.Lake, monkeypatch: pytest.MonkeyPatch, statement: str
+) -> None:
+    """Spark lines values up with the columns as they were when it analyzed the statement; as many of them are not the same ones."""
+    check = statements_run.check_used
+
+    def meddling(*given: Any) -> None:
+        check(*given)
+        table = lake.table("b")
+        for name, other in (("v", "w"), ("id", "v"), ("w", "id")):
+            table.alter_columns({"path": name, "name": other})
+            table = lake.table("b")
+
+    monkeypatch.setattr(statements_run, "check_used", meddling)
+    with pytest.raises(Exception, match="columns changed while the statement was planned"):
+        spark.sql(statement)
+    assert values(lake, "b") == {10: 1, 20: 2, 30: 3}
 
 
 def test_in_executors_as_on_the_driver(spark: SparkSession, lake: ty.Lake, monkeypatch: pytest.MonkeyPatch) -> None:

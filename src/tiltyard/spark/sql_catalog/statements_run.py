@@ -104,22 +104,22 @@ def _append(session: SparkSession, request: Request, plan: Any) -> None:
     tables, name = _tables(session, request)
     how = options_of(plan)
     table = tables.table(name)
-    rows = _named(frame_of(session, plan.query()), table.schema.names)
+    rows = _named(session, plan, table.schema.names)
     table.append(rows, on_duplicate=how.on_duplicate, message=how.message, commit=how.commit(), files=how.files)
 
 
-def _named(rows: DataFrame, names: list[str]) -> DataFrame:
-    """The rows that Spark lined up with the columns of the table, by the table's names."""
-    if len(rows.columns) != len(names):
+def _named(session: SparkSession, plan: Any, names: list[str]) -> DataFrame:
+    """The rows that Spark lined up with the columns of the table, by the table's names: which must be what they were then."""
+    if [str(item.name()) for item in as_list(plan.table().output())] != names:
         raise InvalidInput("The table's columns changed while the statement was planned.", argument="table", advice="Run it again.")
-    return rows.toDF(*names)
+    return frame_of(session, plan.query()).toDF(*names)
 
 
 def _overwrite(session: SparkSession, request: Request, plan: Any) -> None:
     tables, name = _tables(session, request)
     how, doomed = options_of(plan), plan.deleteExpr()
     table = tables.table(name)
-    rows = _named(frame_of(session, plan.query()), table.schema.names)
+    rows = _named(session, plan, table.schema.names)
     told: dict[str, Any] = {"message": how.message, "commit": how.commit()}
     if str(doomed.toString()) == "true":
         table.replace_rows(rows, on_duplicate=how.on_duplicate, files=how.files, **told)
