@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from typer.testing import CliRunner
 
 import tiltyard as ty
 from tests.support.console_client import ConsoleClient, PageParts, console
 from tests.support.console_lakes import shop
+from tiltyard.cli.app import app
 from tiltyard.server.console.console_pages import PAGES
 from tiltyard.server.console.page_rendering import STATIC, static_file
 from tiltyard.server.principals import Grant
@@ -89,6 +91,23 @@ def test_the_timeline_says_who_was_rebased_over_whom(client: ConsoleClient) -> N
     assert "web.clicks by a foreign writer to version 5" in words
     assert "tag opening at snapshot 4" in words
     assert "branch trial at snapshot 22" in words
+
+
+def test_the_command_draws_the_same(lake: ty.Lake, tmp_path: Path) -> None:
+    picture = tmp_path / "history.svg"
+    home = lake.url.removeprefix("sqlite:///").removesuffix("/catalog.db")
+    runner = CliRunner()
+    done = runner.invoke(app, ["lake", "timeline", home, "--svg", str(picture), "--json", "--table", "sales.orders"])
+    assert done.exit_code == 0, done.output
+    told = json.loads(done.stdout)
+    assert {(arrow["over"], arrow["by"]) for arrow in told["arrows"]} == {(5, 6), (9, 10), (12, 13), (14, 15)}
+    words = PageParts(picture.read_text()).words
+    assert "Update in snapshot 13 was rebased over Append in snapshot 12" in words
+    assert "web.clicks" not in words
+    shown = runner.invoke(app, ["lake", "timeline", home, "--limit", "13"])
+    assert "12 (sales.orders)" in shown.stdout
+    refused = runner.invoke(app, ["lake", "timeline", home, "--svg", str(tmp_path / "missing" / "x.svg")])
+    assert refused.exit_code != 0
 
 
 @pytest.mark.parametrize(
