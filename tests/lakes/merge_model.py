@@ -511,6 +511,8 @@ def content(base: Content, ours: Content, theirs: Content, first: bool) -> Verdi
     if not ours.changes and first:
         return Verdict(NEVER, deepcopy(theirs), *copies)
     schema, columns = merged_columns(base, ours, theirs)
+    if not first and schema == NEVER and (base.columns.items() - ours.columns.items()) and (ours.columns.items() - base.columns.items()):
+        schema = MAY  # main does not come from the base: its columns may have ids of others there
     settings, bad = dict(ours.settings), False
     for key in {**base.settings, **theirs.settings}:
         if theirs.settings.get(key) not in (base.settings.get(key), ours.settings.get(key)):

@@ -403,6 +403,31 @@ def test_columns_that_both_added_and_one_without_values(lake: Lake, key: list[st
     sound(lake)
 
 
+@pytest.mark.parametrize("renamed", [True, False])
+def test_columns_of_one_id_after_a_merge_that_was_settled(lake: Lake, renamed: bool) -> None:
+    """The target kept its own column: rows that come later must not bring values of the branch's under its name."""
+    main, side = shop(lake, ["id"])
+    if renamed:  # a column that came to both is the same one, whatever it is called
+        side.add_columns({"theirs": "id"})
+        lake.branches.merge("side")
+        lake.table("t").alter_columns({"path": "theirs", "name": "ours"})
+    else:
+        main.add_columns({"ours": "id * 3"})
+        side.add_columns({"theirs": "id"})
+        lake.branches.merge("side", on_conflict="ours")
+    side.append(pa.table({"id": [100], "v": ["x"], "theirs": [7]}))
+    if renamed:
+        lake.branches.merge("side")
+        assert lake.table("t").to_arrow(filter="id = 100").to_pylist() == [{"id": 100, "v": "x", "ours": 7}]
+        return
+    with pytest.raises(MergeConflict) as caught:
+        lake.branches.merge("side")
+    assert kinds(caught.value) == [("t", "column")]
+    lake.branches.merge("side", on_conflict="theirs")
+    assert lake.table("t").to_arrow(filter="id = 100").to_pylist() == [{"id": 100, "v": "x", "theirs": 7}]
+    sound(lake)
+
+
 # ---- others ---------------------------------------------------------------------------------------------------------------------------
 
 

@@ -12,7 +12,7 @@ from tiltyard.lakes.merging.apply_merge import TablePlan
 from tiltyard.lakes.merging.merge_values import ConflictKind, FoundConflicts, Settlement, Use
 from tiltyard.lakes.merging.replay import MadeVersion, versions_to_replay
 from tiltyard.lakes.merging.row_merge import RowMerge, Three, plan_rows
-from tiltyard.lakes.merging.schema_merge import Clash, merged_schema, merged_settings, schema_clashes
+from tiltyard.lakes.merging.schema_merge import Clash, merged_schema, merged_settings, schema_clashes, unlike_columns
 from tiltyard.lakes.merging.table_state import TableState, physical_change, state_of
 from tiltyard.lakes.table_names import shown
 
@@ -234,6 +234,9 @@ def planned(three: Three, settle: Settlement, name: str) -> tuple[TablePlan, lis
     schema = merged_schema(three.base, three.ours, three.theirs)
     settings, clashes = merged_settings(three.base.manifest, three.ours.manifest, three.theirs.manifest)
     found = [*schema.clashes, *clashes, *schema_clashes(schema, three.ours, three.theirs, mine, other)]
+    if three.base is not three.ours:  # unless one side is taken as it is
+        found += [] if three.ours_ids else unlike_columns(three.base, three.ours, mine)
+        found += [] if three.theirs_ids else unlike_columns(three.base, three.theirs, other)
     plan = plan_rows(three, mine, other, settle, name) if not found else RowMerge()
     if plan.untold and not any(row.key for row in plan.conflicts) and settle.of_table(name) is not None:
         found.append(Clash("rows", "rows cannot be told apart"))  # so that the answer is for the table as a whole

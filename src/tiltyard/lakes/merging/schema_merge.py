@@ -65,6 +65,22 @@ def merged_schema(base: TableState, ours: TableState, theirs: TableState) -> Sch
     return SchemaMerge(fields, frozenset(field.id for field in added), tuple(clashes))
 
 
+def unlike_columns(base: TableState, later: TableState, change: PhysicalChange) -> list[Clash]:
+    """Columns with the id of another one, for a state that does not come from the base: each line gives out ids of its own.
+
+    One that has another name is the same one only if a fragment that both have reads it from the same file.
+    """
+    was, found = _by_id(base.manifest), []
+    pairs = [(base.backing(number), later.backing(there)) for number, there in change.kept.items()]
+    for field in later.manifest.fields:
+        before = was.get(field.id)
+        if before is None or before.name == field.name:
+            continue
+        if not any(field.id in here and here[field.id] == there.get(field.id) for here, there in pairs):
+            found.append(Clash("column", f"nothing tells whether {before.name} was renamed to {field.name} or is another column"))
+    return found
+
+
 def _by_id(manifest: Manifest) -> dict[int, Field]:
     return {field.id: field for field in manifest.fields}
 
