@@ -14,6 +14,7 @@ from tiltyard.spark.sql_catalog import row_statements, statements_run
 from tiltyard.spark.sql_catalog.catalog_changes import _CHANGES, _USED
 from tiltyard.spark.sql_catalog.session_catalog import use_lake
 from tiltyard.spark.sql_catalog.statements_run import CLAUSES, USED
+from tiltyard.spark.statements import plan_members
 from tiltyard.spark.write import row_jobs
 
 ROWS = pa.table({"id": [1, 2, 3], "v": [10, 20, 30]})
@@ -112,7 +113,7 @@ def test_columns_that_were_swapped_meanwhile_take_nothing(
     spark: SparkSession, lake: ty.Lake, monkeypatch: pytest.MonkeyPatch, statement: str
 ) -> None:
     """Spark lines values up with the columns as they were when it analyzed the statement; as many of them are not the same ones."""
-    check = statements_run.check_used
+    check = plan_members.check_used
 
     def meddling(*given: Any) -> None:
         check(*given)
