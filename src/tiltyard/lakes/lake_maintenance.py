@@ -65,7 +65,8 @@ class Keeping:
         Args:
             uri: where to make it, as for ``Lake.open``; there may be an empty lake.
             at: the snapshot, a tag or a moment; the latest of this branch by default.
-            root, catalog: of the clone, as for ``Lake.open``.
+            root: of the clone, as for ``Lake.open``.
+            catalog: of the clone, as for ``Lake.open``.
             storage: of the clone; by default that of this lake.
             message: for its history.
 
