@@ -1,7 +1,7 @@
 """A process that leads, waits until others are in line, and stops or dies at a named point of the commit it makes for them.
 
-Arguments: the table's directory, how many to wait for, the point, the signal it sends to itself there. It prints ``leading`` as soon as
-it leads, and ``done`` if it gets that far.
+Arguments: the table's directory, how many to wait for, the point, the signal it sends to itself there, the verb. It prints ``leading`` as
+soon as it leads, and ``done`` if it gets that far.
 """
 
 from __future__ import annotations
@@ -40,7 +40,10 @@ def main() -> None:
         "answered": (LocalPlace, "answer", followers),
     }[point]
     _after(owner, name, count, stop)
-    ty.Table.open(uri).append(rows(LEADERS_ROW))
+    if sys.argv[5] == "delete":
+        ty.Table.open(uri).delete(f"id = {LEADERS_ROW}")
+    else:
+        ty.Table.open(uri).append(rows(LEADERS_ROW))
     print("done", flush=True)
 
 

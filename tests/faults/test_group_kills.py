@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import lance
@@ -23,15 +24,18 @@ FOLLOWERS = 3
 LONG = 120.0
 
 
+VERBS = ("append", "delete")
+
+
 @pytest.fixture
-def uri(tmp_path: Path) -> str:
+def uri(tmp_path: Path, verb: str) -> str:
     uri = str(tmp_path / "t")
-    ty.Table.create(uri, rows(0))
+    ty.Table.create(uri, rows(0) if verb == "append" else rows(*range(FOLLOWERS + 2), LEADERS_ROW))
     return uri
 
 
-def _leader(uri: str, point: str, number: int) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "tests.faults.leading_writer", uri, str(FOLLOWERS), point, str(number)]
+def _leader(uri: str, point: str, number: int, verb: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "tests.faults.leading_writer", uri, str(FOLLOWERS), point, str(number), verb]
     return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
 
 
@@ -40,12 +44,24 @@ def _said(child: subprocess.Popen[str]) -> str:
     return child.stdout.readline().strip()
 
 
-def _check(uri: str, results: list[ty.CommitResult], leader_may_be_there: bool | None = None) -> None:
+def _follow(uri: str, verb: str, pool: ThreadPoolExecutor) -> list[ty.CommitResult]:
+    tables = [ty.Table.open(uri) for _ in range(FOLLOWERS)]
+    work = [
+        partial(table.append, rows(number)) if verb == "append" else partial(table.delete, f"id = {number}")
+        for number, table in enumerate(tables, 1)
+    ]
+    return [future.result(LONG) for future in [pool.submit(one) for one in work]]
+
+
+def _check(uri: str, results: list[ty.CommitResult], verb: str, leader_may_be_there: bool | None = None) -> None:
     table = ty.Table.open(uri)
     there = ids_of(table)
     own = there.count(LEADERS_ROW)
-    assert [number for number in there if number != LEADERS_ROW] == list(range(FOLLOWERS + 1)), "each acknowledged row, once"
-    assert own in ((0, 1) if leader_may_be_there is None else (int(leader_may_be_there),))
+    kept = list(range(FOLLOWERS + 1)) if verb == "append" else [0, FOLLOWERS + 1]
+    assert [number for number in there if number != LEADERS_ROW] == kept, "each acknowledged row, once"
+    assert own in ((0, 1) if leader_may_be_there is None else (int(leader_may_be_there == (verb == "append")),))
+    if verb == "delete":
+        assert [result.rows for result in results] == [{"deleted": 1}] * FOLLOWERS
     for result in results:
         assert table.transactions.outcome(result.transaction_id) == ty.outcomes.Committed(result.version)
     assert table.append(rows(2000)).version == table.version
@@ -56,30 +72,28 @@ def _check(uri: str, results: list[ty.CommitResult], leader_may_be_there: bool |
 
 @pytest.mark.parametrize("turn", range(pick(1, 17)))
 @pytest.mark.parametrize("point", POINTS)
-def test_a_leader_is_killed(uri: str, point: str, turn: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_leader_is_killed(uri: str, point: str, verb: str, turn: int, monkeypatch: pytest.MonkeyPatch) -> None:
     del turn
     monkeypatch.setattr(turns, "PATIENCE", LONG)
-    with _leader(uri, point, signal.SIGKILL) as leader, ThreadPoolExecutor(FOLLOWERS) as pool:
+    with _leader(uri, point, signal.SIGKILL, verb) as leader, ThreadPoolExecutor(FOLLOWERS) as pool:
         assert _said(leader) == "leading"
-        tables = [ty.Table.open(uri) for _ in range(FOLLOWERS)]
-        futures = [pool.submit(table.append, rows(number)) for number, table in enumerate(tables, 1)]
-        results = [future.result(LONG) for future in futures]
+        results = _follow(uri, verb, pool)
         assert leader.wait(LONG) == -signal.SIGKILL
-    _check(uri, results)
+    _check(uri, results, verb)
 
 
 @pytest.mark.parametrize("point", POINTS)
-def test_a_leader_is_stopped_and_goes_on_later(uri: str, point: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_leader_is_stopped_and_goes_on_later(uri: str, point: str, verb: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """By then those who waited have gone on without it; what it took from them must not come a second time."""
     monkeypatch.setattr(turns, "PATIENCE", 3.0)  # long enough for the leader to see them
-    with _leader(uri, point, signal.SIGSTOP) as leader, ThreadPoolExecutor(FOLLOWERS) as pool:
+    with _leader(uri, point, signal.SIGSTOP, verb) as leader, ThreadPoolExecutor(FOLLOWERS) as pool:
         try:
             assert _said(leader) == "leading"
-            tables = [ty.Table.open(uri) for _ in range(FOLLOWERS)]
-            futures = [pool.submit(table.append, rows(number)) for number, table in enumerate(tables, 1)]
-            results = [future.result(LONG) for future in futures]
+            results = _follow(uri, verb, pool)
         finally:
             leader.send_signal(signal.SIGCONT)
         assert _said(leader) == "done"
         assert leader.wait(LONG) == 0
-    _check(uri, results, leader_may_be_there=True)
+    _check(uri, results, verb, leader_may_be_there=True)

@@ -18,8 +18,9 @@ from tiltyard.testing import SeededRandomness
 from tiltyard.transaction.apply.next_manifest import apply
 from tiltyard.transaction.deletion_vectors import DeletionVectors
 from tiltyard.transaction.log import CreatedVersion
-from tiltyard.transaction.rebaser import KEPT, ROW_ORDER, Rebaser
+from tiltyard.transaction.rebaser import Rebaser
 from tiltyard.transaction.resolve import Verdict
+from tiltyard.transaction.row_map import KEPT, ROW_ORDER
 from tiltyard.transaction.transaction import Transaction
 
 IN_ORDER = {ROW_ORDER: KEPT}

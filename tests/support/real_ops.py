@@ -26,7 +26,7 @@ from tiltyard.format import lance_pb2 as pb
 from tiltyard.format.codec import uuid_to_pb
 from tiltyard.format.manifest import Manifest, decode_indices
 from tiltyard.transaction.footprint import FRAGMENT_REUSE
-from tiltyard.transaction.rebaser import KEPT, ROW_ORDER
+from tiltyard.transaction.row_map import KEPT, ROW_ORDER
 
 Rows = Mapping[int, Iterable[int]]
 """Offsets by fragment."""

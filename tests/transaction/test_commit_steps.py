@@ -35,7 +35,7 @@ from tiltyard.testing.stores import Request, T
 from tiltyard.transaction.backoff import RetryPolicy
 from tiltyard.transaction.deletion_vectors import DeletionVectors
 from tiltyard.transaction.log import CreatedVersion, VersionLog
-from tiltyard.transaction.rebaser import KEPT, ROW_ORDER
+from tiltyard.transaction.row_map import KEPT, ROW_ORDER
 from tiltyard.transaction.transaction import Transaction
 from tiltyard.transaction.verify import PARENT
 

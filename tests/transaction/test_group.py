@@ -20,6 +20,7 @@ from tiltyard.transaction.log import CreatedVersion
 from tiltyard.transaction.operations import Append, Delete
 from tiltyard.transaction.recent import AlreadyThereError, NotedVersion, RecentVersions, Seen, judge
 from tiltyard.transaction.resolve import Compatible, resolve
+from tiltyard.transaction.rules import BY_ROWS
 from tiltyard.transaction.transaction import MESSAGE_PROPERTY, Transaction
 from tiltyard.transaction.verify import PARENT, mark
 
@@ -79,7 +80,10 @@ def test_a_property_that_is_no_list_of_members_names_nobody(text: str) -> None:
 
 def test_who_can_be_taken_along() -> None:
     assert can_be_taken_along(_transaction("a"))
+    assert can_be_taken_along(replace(_transaction("a"), operation=Delete((), (3,))))
     assert not can_be_taken_along(replace(_transaction("a"), operation=Delete()))
+    assert not can_be_taken_along(replace(_transaction("a"), operation=Delete((), (3,), unknown=b"\x08\x01")))
+    assert not can_be_taken_along(replace(_transaction("a"), operation=Delete((), (3,)), unknown=b"\x08\x01"))
     assert not can_be_taken_along(replace(_transaction("a"), operation=Append((_fragment("a", base=3),))))
     assert not can_be_taken_along(replace(_transaction("a"), operation=Append((), unknown=b"\x08\x01")))
     assert not can_be_taken_along(replace(_transaction("a"), unknown=b"\x08\x01"))
@@ -108,6 +112,28 @@ def test_what_is_called_calm() -> None:
         calm |= {name} if _calm(created, below) else set()
     assert {"Append", "Delete", "CreateIndex", "Rewrite"} <= calm
     assert calm.isdisjoint({"Overwrite", "Restore", "Merge", "Project"})
+
+
+@pytest.mark.parametrize("name", sorted(DEEDS))
+def test_deletes_of_other_rows_go_over_whatever_left_rows_in_place(name: str) -> None:
+    """By the rules themselves: where rows stay in place, no rule but those about shared rows has a say."""
+    table = _history(1)
+    for theirs in DEEDS[name]:
+        created = replace(table[1], transaction=replace(table[1].transaction, operation=theirs.operation))
+        if Seen.of(NotedVersion.of(created, table[0].file)).in_place:
+            for mine in DEEDS["Delete"]:
+                verdict = resolve(mine.operation, theirs.operation)
+                assert isinstance(verdict, Compatible) or (verdict.rule in BY_ROWS and name == "Delete"), verdict
+
+
+def test_what_is_said_to_leave_rows_in_place() -> None:
+    below, made = _history(1)
+    still = set()
+    for name, deeds in DEEDS.items():
+        created = replace(made, transaction=replace(made.transaction, operation=deeds[0].operation))
+        still |= {name} if Seen.of(NotedVersion.of(created, below.file)).in_place else set()
+    assert {"Append", "Delete", "CreateIndex", "UpdateConfig"} <= still
+    assert still.isdisjoint({"Overwrite", "Restore", "Merge", "Rewrite", "Update", "DataReplacement"})
 
 
 def _calm(created: CreatedVersion, below: CreatedVersion) -> bool:
@@ -231,8 +257,8 @@ def test_versions_that_nobody_looked_below_are_not_calm() -> None:
 # ---- the verdict on a member -------------------------------------------------------------------------------------------------------
 
 
-def _seen(version: int, *ids: str, calm: bool = True) -> Seen:
-    told = (version, ids, "", calm, "Append", "w", "")
+def _seen(version: int, *ids: str, calm: bool = True, in_place: bool = True) -> Seen:
+    told = (version, ids, "", calm, in_place, "Append", "w", "")
     return Seen(*told, json.dumps(told).encode())
 
 
@@ -241,6 +267,13 @@ def test_a_member_goes_over_calm_versions_alone() -> None:
     assert judge(member, [], {}, {})
     assert judge(member, [_seen(4, "a"), _seen(5, "b", "c")], {}, {})
     assert not judge(member, [_seen(4, "a"), _seen(5, "b", calm=False)], {}, {})
+    assert judge(member, [_seen(4, "a", in_place=False)], {}, {})
+
+
+def test_a_delete_goes_over_versions_that_left_rows_in_place() -> None:
+    member = Transaction(3, "m", Delete((), (4,)))
+    assert judge(member, [_seen(4, "a", calm=False), _seen(5, "b", "c")], {}, {})
+    assert not judge(member, [_seen(4, "a"), _seen(5, "b", in_place=False)], {}, {})
 
 
 def test_a_member_that_is_there_is_found_before_anything_else() -> None:

@@ -13,7 +13,7 @@ from tools.mutants import Bed, Fate, Mutant
 ALL = mutants.read_list()
 MODULES = (
     *("resolve", "rules", "conditions", "index_conditions", "footprint", "rebaser", "system_indices", "deletion_vectors", "key_filter"),
-    *("commit", "head", "verify", "log", "new_files"),
+    *("commit", "head", "verify", "log", "new_files", "row_map", "joint_delete", "group", "recent", "turns"),
     *("apply/next_manifest", "apply/row_changes", "apply/row_lineage", "apply/column_changes", "apply/coverage", "apply/maps"),
     *("apply/rewrite", "apply/version_fields", "apply/mem_wal_state"),
 )
@@ -63,17 +63,17 @@ def test_a_few_are_caught(name: str, bed: Bed) -> None:
 
 
 def test_what_changes_nothing_that_matters_survives(bed: Bed) -> None:
-    harmless = Mutant("harmless", "transaction/rebaser.py", "nothing", 'KEPT: Final = "kept"', 'KEPT: Final = "ke" "pt"', (ONE_TEST,))
+    harmless = Mutant("harmless", "transaction/row_map.py", "nothing", 'KEPT: Final = "kept"', 'KEPT: Final = "ke" "pt"', (ONE_TEST,))
     assert mutants.examine(harmless, bed).fate is Fate.SURVIVED
 
 
 def test_what_cannot_be_run_counts_as_neither(bed: Bed) -> None:
-    broken = Mutant("broken", "transaction/rebaser.py", "the module", 'KEPT: Final = "kept"', "KEPT = nowhere", (ONE_TEST,))
+    broken = Mutant("broken", "transaction/row_map.py", "the module", 'KEPT: Final = "kept"', "KEPT = nowhere", (ONE_TEST,))
     assert mutants.examine(broken, bed).fate is Fate.BROKEN
 
 
 @pytest.mark.parametrize(("old", "new"), [("no such text", ""), ("import", "export"), ("KEPT: Final", "KEPT: Final")])
 def test_what_does_not_fit_is_said(old: str, new: str, bed: Bed) -> None:
-    report = mutants.examine(Mutant("lost", "transaction/rebaser.py", "nothing", old, new, (ONE_TEST,)), bed)
+    report = mutants.examine(Mutant("lost", "transaction/row_map.py", "nothing", old, new, (ONE_TEST,)), bed)
     assert report.fate is Fate.MISPLACED
     assert report.by

@@ -16,7 +16,7 @@ from tests.support.captured import Captured, capture, committed, head
 from tests.support.tables import open_stock
 from tiltyard import ops
 from tiltyard.errors import IncompatibleConflict, InvalidInput, NotFound, RetryableConflict
-from tiltyard.transaction.rebaser import KEPT, ROW_ORDER
+from tiltyard.transaction.row_map import KEPT, ROW_ORDER
 from tiltyard.transaction.transaction import Transaction
 
 STABLE = pytest.mark.parametrize("stable", [False, True], ids=["addresses", "stable"])

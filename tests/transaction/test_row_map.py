@@ -10,7 +10,7 @@ from pyroaring import BitMap
 from tests.support.manifests import part, with_lineage
 from tiltyard import ops
 from tiltyard.format.values import DataFragment
-from tiltyard.transaction.rebaser import by_row_id, in_order, keeps_order
+from tiltyard.transaction.row_map import by_row_id, in_order, keeps_order
 from tiltyard.transaction.transaction import Transaction
 
 

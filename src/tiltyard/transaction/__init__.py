@@ -30,6 +30,8 @@ Commit
     ``turns``              whose turn it is: lead, wait, or be committed by whoever leads
     ``group``              several writers' transactions in one version; ``recent`` the last versions in short, from leader to leader
     ``backoff``            waits after a lost race
+    ``joint_delete``       deletes of several writers in one version
+    ``row_map``            where rows are after a rewrite
     ``deletion_vectors``   deletion vectors, read and merged
     ``key_filter``         which keys a commit inserts: ``WrittenKeys`` and Bloom filters
     ``new_files``          digests of new files, and whether these still exist

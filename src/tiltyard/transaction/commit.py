@@ -14,15 +14,7 @@ from typing import Any, Final
 
 from pyroaring import BitMap
 
-from tiltyard.errors import (
-    CorruptTable,
-    NotFound,
-    OutcomeUnknown,
-    RetryableConflict,
-    StorageError,
-    TiltyardError,
-    complete,
-)
+from tiltyard.errors import CorruptTable, NotFound, OutcomeUnknown, RetryableConflict, StorageError, TiltyardError, complete
 from tiltyard.format.flags import Feature, check_writable
 from tiltyard.format.manifest import Manifest, check_carried_over
 from tiltyard.format.manifest_file import ManifestFile, encode_manifest_file
@@ -34,13 +26,14 @@ from tiltyard.transaction.apply.next_manifest import Stamp, apply
 from tiltyard.transaction.backoff import LONGEST_WAIT, RetryPolicy, wait_before
 from tiltyard.transaction.deletion_vectors import DeletionVectors, base_out_of_reach
 from tiltyard.transaction.first_version import create_first
-from tiltyard.transaction.group import MOST_MEMBERS, fold, made_by
+from tiltyard.transaction.group import MOST_MEMBERS, made_by
 from tiltyard.transaction.head import HeadCheck
+from tiltyard.transaction.joint_delete import for_all
 from tiltyard.transaction.key_filter import WrittenKeys
 from tiltyard.transaction.log import TRANSACTIONS, CreatedVersion, Landing, VersionLog
 from tiltyard.transaction.looks import Look, Looks
 from tiltyard.transaction.new_files import LOOK_AFTER, NO_DIGESTS, Digests, Taken, check_there, new_files
-from tiltyard.transaction.operations import Append, KeyExistenceFilter, Restore
+from tiltyard.transaction.operations import Append, Delete, KeyExistenceFilter, Restore
 from tiltyard.transaction.race import CommitResult, NextVersion, Race
 from tiltyard.transaction.rebaser import Rebaser
 from tiltyard.transaction.recent import RecentVersions
@@ -157,7 +150,7 @@ class Committer:
         except TiltyardError as raised:
             error = in_doubt(race, raised, self.log.store.uri)
             if not isinstance(error, OutcomeUnknown):
-                self._remove((TRANSACTIONS + name for name in race.announced), race.carrier.garbage(None) if race.carrier else ())
+                self.remove((TRANSACTIONS + name for name in race.announced), race.carrier.garbage(None) if race.carrier else ())
             mine = race.transaction
             complete(
                 error,
@@ -175,9 +168,10 @@ class Committer:
 
     def remove_announced(self, race: Race, kept: str = "") -> None:
         """Removes transaction files of ours that no version names."""
-        self._remove(TRANSACTIONS + name for name in race.announced if name != kept)
+        self.remove(TRANSACTIONS + name for name in race.announced if name != kept)
 
-    def _remove(self, *several: Iterable[str]) -> None:
+    def remove(self, *several: Iterable[str]) -> None:
+        """Removes files that no version names; what cannot be removed, cleanup finds."""
         for paths in several:
             for path in paths:
                 with suppress(StorageError):
@@ -217,8 +211,8 @@ class Committer:
         """One try: catch up with the head, build on it, create. None when somebody else took the version."""
         carrier = race.carrier
         assert carrier is not None
-        partial = race.head.partial
-        if race.place is not None and (race.waited or partial or self.recent.keeps) and self.queue is not None and carrier.keys is None:
+        waited = race.waited or race.head.partial or self.recent.keeps
+        if race.place is not None and waited and self.queue is not None and carrier.keys is None:
             Turns(self, self.queue).skip_ahead(race, race.place)
         if race.head.partial:
             race.head = self._in_window(race.head.manifest.version, self._newest(race), race).file
@@ -235,18 +229,18 @@ class Committer:
         check_carried_over(base)
         check_field_ids(race.transaction, base, race.rebased_over)
         check_not_done(race.transaction.properties, base.config)
-        restored, settled = self._restored(race), carrier.settled(base)
-        transaction = race.taken.added_to(settled, base) if race.taken is not None else settled
-        members = self._members(race, transaction)
-        try:
-            folded = fold(transaction, members) if members else transaction
-            next_version = self._prepared(race, folded, restored, members)
-        except TiltyardError:
-            if not members:
-                raise
-            answer(race, self.recent, members)
-            members = []
-            next_version = self._prepared(race, transaction, restored)
+        restored, members = self._restored(race), self._members(race, carrier.transaction)
+        next_version: NextVersion | None = None
+        if members:
+            try:
+                next_version = self._prepared(race, for_all(carrier, members, base, race.taken), restored, members)
+            except TiltyardError:
+                answer(race, self.recent, members)
+                members = []
+        if next_version is None:
+            settled = carrier.settled(base)
+            alone = race.taken.added_to(settled, base) if race.taken is not None else settled
+            next_version = self._prepared(race, alone, restored)
         return self._create(race, next_version, members)
 
     def _create(self, race: Race, next_version: NextVersion, members: Sequence[Transaction]) -> ManifestFile | None:
@@ -271,7 +265,7 @@ class Committer:
         if members or self.recent.keeps:
             answer(race, self.recent, members, manifest.version, (self.log.path(manifest.version, race.scheme), data))
         self.remove_announced(race, kept=manifest.transaction_file)
-        self._remove(race.carrier.garbage(transaction) if race.carrier else ())
+        self.remove(race.carrier.garbage(transaction) if race.carrier else ())
         return created.file or made
 
     def _prepared(
@@ -290,7 +284,7 @@ class Committer:
         return NextVersion(transaction, manifest, as_told, inline)
 
     def _members(self, race: Race, mine: Transaction) -> list[Transaction]:
-        if race.place is None or self.queue is None or not isinstance(mine.operation, Append):
+        if race.place is None or self.queue is None or not isinstance(mine.operation, Append | Delete):
             return []
         if self.look_seconds and (newest := self.recent.newest()) is not None and len(newest.made_by) > 1:
             self.sync_files(race)  # there were others a moment ago: they come while our file is on its way

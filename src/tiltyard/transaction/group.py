@@ -1,4 +1,4 @@
-"""Group commit: transactions of several writers in one version.
+"""Group commit: transactions of several writers in one version: new rows here, rows that go in ``joint_delete``.
 
 Whoever leads takes along what others wait to have committed, each judged by the same rules as if it were committed alone. The version is
 the leader's; what it took along stands in a property of its transaction, so that each of them can be found by its id ever after.
@@ -7,17 +7,19 @@ the leader's; what it took along stands in a property of its transaction, so tha
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from tiltyard.format.digests import DIGESTS, SEAL, decode_digests, encode_digests
-from tiltyard.transaction.operations import Append
+from tiltyard.transaction.operations import Append, Delete
 from tiltyard.transaction.transaction import MESSAGE_PROPERTY, Heading, Transaction
 from tiltyard.transaction.verify import PARENT, marks_in
 
 GROUP: Final = "tiltyard.group"
 """The property of a transaction that names the others its version was made by."""
+ROWS: Final = "tiltyard.rows"
+"""The property of a delete that waits, with the rows it takes. No version has it."""
 MOST_MEMBERS: Final = 64
 LONGEST_WINDOW: Final = 32
 """Whoever is further behind catches up by itself."""
@@ -76,41 +78,62 @@ def is_made_by(transaction: Heading, transaction_id: str) -> bool:
 
 
 def can_be_taken_along(transaction: Transaction) -> bool:
-    """Whether somebody else can commit it: new rows alone, whose meaning no version in between can change unseen."""
+    """Whether somebody else can commit it: rows that come or go, and nothing else."""
+    operation = transaction.operation
+    if isinstance(operation, Delete):
+        return bool(touched(operation)) and not (operation.unknown or transaction.unknown)
+    return adds_rows(transaction)
+
+
+def adds_rows(transaction: Transaction) -> bool:
+    """Whether it brings new rows alone, whose meaning no version in between can change unseen."""
     operation = transaction.operation
     if not isinstance(operation, Append) or operation.unknown or transaction.unknown:
         return False
     return all(file.base_id is None for fragment in operation.fragments for file in fragment.files)
 
 
+def touched(operation: Delete) -> set[int]:
+    """The fragments that a delete takes rows from."""
+    return {*(fragment.id for fragment in operation.updated_fragments), *operation.deleted_fragment_ids}
+
+
 def fold(leader: Transaction, members: Sequence[Transaction]) -> Transaction:
-    """The leader's transaction with what the members bring."""
+    """The leader's transaction with the new rows that the members bring."""
     if not members:
         return leader
     assert isinstance(leader.operation, Append)
     fragments = list(leader.operation.fragments)
+    for member in members:
+        assert isinstance(member.operation, Append)
+        fragments += member.operation.fragments
+    return replace(told_of(leader, members), operation=Append(tuple(fragments)))
+
+
+def told_of(leader: Transaction, members: Sequence[Transaction], named: Collection[str] | None = None) -> Transaction:
+    """The leader's transaction as it tells of its members: who they are, their numbers of work, digests of all files or the ``named``."""
     digests = _digests(leader)
     marks: dict[str, str] = {}
     told = []
     for member in members:
-        assert isinstance(member.operation, Append)
-        fragments += member.operation.fragments
         digests.update(_digests(member))
         marks.update(marks_in(member.properties))
-        own = {key: value for key, value in member.properties.items() if key not in (DIGESTS, SEAL, PARENT)}
+        operation = member.operation
+        own = {key: value for key, value in member.properties.items() if key not in (DIGESTS, SEAL, PARENT, ROWS)}
         told.append(
             {
                 "id": member.uuid,
                 "read": member.read_version,
-                "operation": member.operation.name,
-                "fragments": len(member.operation.fragments),
+                "operation": operation.name,
+                "fragments": len(touched(operation) if isinstance(operation, Delete) else getattr(operation, "fragments", ())),
                 "properties": own,
             }
         )
     properties = {**leader.properties, **marks, GROUP: json.dumps(told, separators=(",", ":"))}
-    if digests:
-        properties[DIGESTS] = encode_digests(digests)
-    return replace(leader, operation=Append(tuple(fragments)), properties=properties)
+    properties.pop(DIGESTS, None)
+    if known := digests if named is None else {path: digest for path, digest in digests.items() if path in named}:
+        properties[DIGESTS] = encode_digests(known)
+    return replace(leader, properties=properties)
 
 
 def _digests(transaction: Transaction) -> dict[str, Any]:

@@ -6,21 +6,17 @@ the way are deletion files that no version names yet.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final, TypeAlias
 
-import numpy as np
 from pyroaring import BitMap
 
-from tiltyard.errors import CorruptTable, IncompatibleConflict, InvalidInput, KeyConflict, RetryableConflict, Winner
+from tiltyard.errors import IncompatibleConflict, InvalidInput, KeyConflict, RetryableConflict, Winner
 from tiltyard.format.keys import primary_key_fields
 from tiltyard.format.manifest import Manifest
-from tiltyard.format.row_ids import decode_row_ids
 from tiltyard.format.values import DataFragment, DeletionFile, IndexMetadata
 from tiltyard.transaction.apply.coverage import indices_of
 from tiltyard.transaction.apply.frame import found, has_stable_row_ids
-from tiltyard.transaction.apply.row_lineage import locate
 from tiltyard.transaction.context import Context
 from tiltyard.transaction.deletion_vectors import DeletionVectors, all_rows
 from tiltyard.transaction.footprint import (
@@ -43,6 +39,7 @@ from tiltyard.transaction.key_filter import WrittenKeys, unsettled
 from tiltyard.transaction.log import CreatedVersion
 from tiltyard.transaction.operations import Append, CreateIndex, KeyExistenceFilter, Rewrite
 from tiltyard.transaction.resolve import Compatible, Incompatible, Rebase, Verdict, conflict, resolve
+from tiltyard.transaction.row_map import Rows, by_row_id, in_order, keeps_order
 from tiltyard.transaction.system_indices import merged_singleton, singleton
 from tiltyard.transaction.transaction import Transaction
 
@@ -72,8 +69,8 @@ class Rebaser:
     """Fragments in which others deleted rows, so that our own vector will not do."""
     _carried: set[int] = field(default_factory=set)
     """Old fragments of our Rewrite in which others deleted rows."""
-    _merged: dict[int, tuple[DeletionFile | None, int, DeletionFile | None]] = field(default_factory=dict)
-    """By fragment what was merged last: which deletions, how many rows of ours, and the file it was written to."""
+    _merged: dict[int, tuple[DeletionFile | None, BitMap, DeletionFile]] = field(default_factory=dict)
+    """By fragment what was merged last: which deletions, which rows beside, and the file it was written to."""
     _replaced: list[str] = field(default_factory=list)
     """Deletion files the operation came with that others took the place of."""
     _written: list[str] = field(default_factory=list)
@@ -184,6 +181,10 @@ class Rebaser:
                 raise InvalidInput(f"{what} {self.read.version}.", argument="operation", advice="Delete on top of the version you read.")
             self._rows[fragment] = ours - deleted
         return self._rows[fragment]
+
+    def all_rows(self) -> dict[int, BitMap]:
+        """Rows that we delete or move, of each fragment that we change. Raises what ``rows`` raises."""
+        return {number: self.rows(number) for number in self.base}
 
     def _deletions(self, fragment: int) -> BitMap:
         operation = self.transaction.operation
@@ -349,20 +350,39 @@ class Rebaser:
         return replace(self.transaction, operation=operation, read_version=max(head.version, self.transaction.read_version))
 
     def _with_our_rows(self, fragment: DataFragment, head: Manifest) -> DataFragment | None:
-        """The fragment with its deletions and ours; None where no row is left. Written once for what it is merged from."""
-        rows = self._rows.get(fragment.id)
+        """The fragment with its deletions and ours; None where no row is left."""
+        return self.without(fragment, self._rows.get(fragment.id) or BitMap(), head)
+
+    def without(self, fragment: DataFragment, rows: BitMap, head: Manifest, written: Iterable[DeletionFile] = ()) -> DataFragment | None:
+        """A fragment of ``head`` without some rows that are live there; None where no row is left.
+
+        Args:
+            fragment: as it is in ``head``.
+            rows: what goes.
+            head: the version to build on.
+            written: deletion files that take some of these rows from an earlier state of the fragment, and none else. One that takes all
+                from this state is used; otherwise a file is written, once for what it is merged from.
+        """
         if not rows:
             return fragment
         deleted = self.vectors.of(fragment, head.base_paths) | rows
         if len(deleted) == fragment.physical_rows:
             return None
+        # A file that has as many rows has the same: whatever was deleted when it was written still is.
+        fitting = next((file for file in written if file.deleted_rows == len(deleted)), None)
         known = self._merged.get(fragment.id)
-        if known is not None and known[:2] == (fragment.deletion_file, len(rows)):
-            return replace(fragment, deletion_file=known[2])
-        file = self.vectors.write(fragment, deleted, head.version)
-        self._written.append(file.path(fragment.id))
-        self._merged[fragment.id] = fragment.deletion_file, len(rows), file
-        return replace(fragment, deletion_file=file)
+        if fitting is None and known is not None and known[:2] == (fragment.deletion_file, rows):
+            fitting = known[2]
+        if fitting is None:
+            fitting = self.vectors.write(fragment, deleted, head.version)
+            self._written.append(fitting.path(fragment.id))
+            self._merged[fragment.id] = fragment.deletion_file, rows, fitting
+        return replace(fragment, deletion_file=fitting)
+
+    def leave_files_to_others(self) -> None:
+        """Notes that somebody else decides which deletion files a version names, so that ours may be of no use."""
+        for number in self.base:
+            self._replace_file_of(number)
 
     def garbage(self, stored: Transaction | None) -> list[str]:
         """Deletion files that nobody needs now that it is certain what became of the commit.
@@ -377,58 +397,3 @@ class Rebaser:
         operation = stored.operation
         used = deletion_files(operation) if isinstance(operation, RowChange | Rewrite) else set()
         return [path for path in (*self._replaced, *self._written) if path not in used]
-
-
-ROW_ORDER: Final = "tiltyard.row_order"
-KEPT: Final = "kept"
-"""A rewrite says with this property that its new fragments hold the live rows of each group's old ones, one after the other."""
-
-Rows: TypeAlias = Mapping[int, BitMap]
-"""Offsets of rows, by fragment id."""
-
-
-def keeps_order(rewrite: Transaction) -> bool:
-    return rewrite.properties.get(ROW_ORDER) == KEPT
-
-
-def by_row_id(rows: Rows, old: Sequence[DataFragment], new: Sequence[DataFragment]) -> dict[int, BitMap] | None:
-    """Where rows of old fragments are in the new ones, on a table whose rows keep their ids."""
-    try:
-        ids = [_ids(fragment)[np.array(rows[fragment.id], np.int64)] for fragment in old if rows.get(fragment.id)]
-        wanted = np.unique(np.concatenate([np.empty(0, np.uint64), *ids]))
-        found: dict[int, BitMap] = {}
-        for fragment in new:
-            _, offsets = locate(
-                wanted, decode_row_ids(fragment.row_ids or b"", physical_rows=fragment.physical_rows, source=f"fragment {fragment.id}")
-            )
-            if len(offsets):
-                found[fragment.id] = BitMap(offsets.astype(np.uint32))
-    except CorruptTable:
-        return None
-    return found if sum(map(len, found.values())) == len(wanted) == sum(map(len, ids)) else None
-
-
-def _ids(fragment: DataFragment) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:
-    return decode_row_ids(fragment.row_ids or b"", physical_rows=fragment.physical_rows, source=f"fragment {fragment.id}").to_numpy()
-
-
-def in_order(rows: Rows, old: Sequence[tuple[DataFragment, BitMap]], new: Sequence[DataFragment]) -> dict[int, BitMap] | None:
-    """Where rows of old fragments (with what was deleted in them) are in new ones that hold the live rows in the same order."""
-    if sum(fragment.physical_rows - len(deleted) for fragment, deleted in old) != sum(one.physical_rows for one in new):
-        return None
-    places: list[int] = []
-    begin = 0
-    for fragment, deleted in old:
-        for offset in rows.get(fragment.id, ()):
-            if offset in deleted:
-                return None
-            places.append(begin + offset - deleted.rank(offset))
-        begin += fragment.physical_rows - len(deleted)
-    found: dict[int, BitMap] = {}
-    begin = 0
-    for fragment in new:
-        inside = BitMap(place - begin for place in places if begin <= place < begin + fragment.physical_rows)
-        if inside:
-            found[fragment.id] = inside
-        begin += fragment.physical_rows
-    return found

@@ -18,9 +18,9 @@ from tiltyard.format.manifest_file import ManifestFile
 from tiltyard.format.values import WriterVersion
 from tiltyard.transaction.group import LONGEST_WINDOW, made_by
 from tiltyard.transaction.log import CreatedVersion
-from tiltyard.transaction.operations import Append
+from tiltyard.transaction.operations import Append, Delete
 from tiltyard.transaction.resolve import rules_for
-from tiltyard.transaction.rules import ABOUT_KEYS
+from tiltyard.transaction.rules import ABOUT_KEYS, BY_ROWS
 from tiltyard.transaction.transaction import Transaction
 from tiltyard.transaction.verify import PARENT, check_not_done, marks_in, transaction_id
 
@@ -38,6 +38,7 @@ class Seen:
         made_by: the transactions that made it, the leader's first.
         parent: the transaction of the version below, as it says itself; empty where a foreign writer does not.
         calm: whether new rows can be put on top of it that were written for the version below.
+        in_place: whether rows that were there before, and have not been deleted, still are where they were and as they were.
         operation, writer, message: what is told of it to those who were rebased over it.
     """
 
@@ -45,6 +46,7 @@ class Seen:
     made_by: tuple[str, ...]
     parent: str
     calm: bool
+    in_place: bool
     operation: str
     writer: str
     message: str
@@ -60,10 +62,12 @@ class Seen:
         """What there is to say of a version."""
         transaction = noted.transaction
         # Who has keys commits alone, so rules about keys are nobody's concern here.
-        calm = noted.same_fields and all(rule.when in ABOUT_KEYS for rule in rules_for(Append.name, transaction.operation.name))
+        theirs = transaction.operation.name
+        calm = noted.same_fields and all(rule.when in ABOUT_KEYS for rule in rules_for(Append.name, theirs))
+        in_place = noted.same_fields and all(rule in BY_ROWS for rule in rules_for(Delete.name, theirs))
         parent = transaction.properties.get(PARENT, "")
-        told = transaction.operation.name, str(noted.writer or ""), transaction.message
-        return _seen(noted.version, made_by(transaction), parent, calm, *told)
+        told = theirs, str(noted.writer or ""), transaction.message
+        return _seen(noted.version, made_by(transaction), parent, calm, in_place, *told)
 
     def follows(self, below: Seen) -> bool:
         return self.version == below.version + 1 and self.parent in ("", below.made_by[0])
@@ -135,7 +139,7 @@ class RecentVersions:
         seen, below = Seen.of(noted), noted.below
         run = self._seen if self._seen and seen.follows(self._seen[-1]) else ()
         if not run and below is not None and (maker := transaction_id(below)):
-            run = (_seen(below.manifest.version, (maker,), "", False, "", "", ""),)
+            run = (_seen(below.manifest.version, (maker,), "", False, False, "", "", ""),)
         self._seen = (*run[-LONGEST_WINDOW:], seen)
 
     def learn(self, data: bytes) -> None:
@@ -185,16 +189,17 @@ class RecentVersions:
         return run if run[0].version == version + 1 and run[0].parent == transaction_id else None
 
 
-def _seen(version: int, ids: tuple[str, ...], parent: str, calm: bool, operation: str, writer: str, message: str) -> Seen:
-    told = (version, ids, parent, calm, operation, writer, message)
+def _seen(version: int, ids: tuple[str, ...], parent: str, calm: bool, in_place: bool, operation: str, writer: str, message: str) -> Seen:
+    told = (version, ids, parent, calm, in_place, operation, writer, message)
     return Seen(*told, json.dumps(told, separators=(",", ":")).encode())
 
 
 def _decode(line: bytes) -> Seen | None:
     """One version; None for anything else."""
     try:
-        version, ids, parent, calm, operation, writer, message = json.loads(line)
-        return Seen(int(version), tuple(map(str, ids)), str(parent), bool(calm), str(operation), str(writer), str(message), line)
+        version, ids, parent, calm, in_place, *told = json.loads(line)
+        operation, writer, message = map(str, told)
+        return Seen(int(version), tuple(map(str, ids)), str(parent), bool(calm), bool(in_place), operation, writer, message, line)
     except (ValueError, TypeError):
         return None
 
@@ -208,20 +213,23 @@ class AlreadyThereError(Exception):
 
 
 def judge(member: Transaction, window: Sequence[Seen], config: Mapping[str, str], marks: Mapping[str, str]) -> bool:
-    """Whether new rows can be committed as they are on top of a version.
+    """Whether a transaction can be committed on top of a version, as far as the versions in between have a say.
+
+    Of a delete, that is that they moved and changed no row; which rows they deleted, ``joint_delete`` compares.
 
     Args:
-        member: who brings them.
+        member: who offers it.
         window: the versions since the one it was built on.
         config: of the version to build on.
         marks: the numbers of work that others bring to the same version.
 
     Raises:
-        AlreadyThereError: they were committed.
-        AlreadyCommitted: work of that number was.
+        AlreadyThereError: it was committed.
+        AlreadyCommitted: work of its number was.
     """
     for theirs in window:
         if member.uuid in theirs.made_by:
             raise AlreadyThereError(theirs.version)
     check_not_done(member.properties, config)
-    return marks.keys().isdisjoint(marks_in(member.properties)) and all(theirs.calm for theirs in window)
+    passes = (theirs.in_place if isinstance(member.operation, Delete) else theirs.calm for theirs in window)
+    return marks.keys().isdisjoint(marks_in(member.properties)) and all(passes)

@@ -366,6 +366,10 @@ ABOUT_KEYS: Final = frozenset(
 """Conditions under which two rows of one key are at stake."""
 
 
+BY_ROWS: Final = frozenset({_WHOLE, *_ROWS})
+"""Rules that ask which rows went, and nothing else."""
+
+
 def _read_grid(grid: str) -> dict[str, dict[str, str]]:
     """The sign of every pair, by full names."""
     head, *rows = [line.split() for line in grid.strip().splitlines()]

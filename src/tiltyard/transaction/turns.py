@@ -12,15 +12,17 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from tiltyard.errors import AlreadyCommitted, ConflictError, CorruptTable, OutcomeUnknown, StorageError, TiltyardError
+from tiltyard.errors import AlreadyCommitted, ConflictError, CorruptTable, OutcomeUnknown, TiltyardError
 from tiltyard.format.flags import Feature
 from tiltyard.format.manifest_file import ManifestFile
 from tiltyard.interfaces import NOT_TAKEN, CarriesVersions, CommitQueue, Offer, QueuePlace, SeesFiles, SharesMemory
 from tiltyard.transaction import observers
 from tiltyard.transaction.backoff import RetryPolicy
-from tiltyard.transaction.group import can_be_taken_along, is_made_by, made_by
+from tiltyard.transaction.group import adds_rows, can_be_taken_along, is_made_by, made_by
+from tiltyard.transaction.joint_delete import JointDelete, with_rows
 from tiltyard.transaction.log import CreatedVersion
 from tiltyard.transaction.new_files import new_files
+from tiltyard.transaction.operations import Delete
 from tiltyard.transaction.race import CommitResult, Race
 from tiltyard.transaction.recent import AlreadyThereError, RecentVersions, Seen, judge
 from tiltyard.transaction.rules import Outcome
@@ -104,15 +106,18 @@ class Turns:
         transaction = race.transaction
         if not can_be_taken_along(transaction) or race.head.manifest.writer_flags & Feature.NO_TRANSACTION_FILE:
             return "", b""
+        assert race.taken is not None  # who brings files of others commits alone
+        assert race.carrier is not None
         try:
             self.committer.sync_files(race)
-        except StorageError:
+            offered = race.taken.added_to(transaction, race.head.manifest)
+            if isinstance(offered.operation, Delete):
+                offered = with_rows(offered, race.carrier.all_rows())
+        except TiltyardError:
             return "", b""  # met again, and told of, when we commit it ourselves
-        assert race.taken is not None  # who brings files of others commits alone
-        transaction = race.taken.added_to(transaction, race.head.manifest)
         if not self.committer.recent.keeps:  # else it is the leader who announces it
-            race.announced[transaction.file_name] = None
-        return transaction.file_name, with_parent(transaction, race.head).to_bytes()
+            race.announced[offered.file_name] = None
+        return offered.file_name, with_parent(offered, race.head).to_bytes()
 
     def _next_version(self) -> int:
         try:
@@ -135,13 +140,16 @@ class Turns:
         window = committer.recent.since(race.head.manifest.version, transaction_id(race.head), version, maker)
         _rebased_over(race, window[:-1] if window else ())
         committer.remove_announced(race)
+        if race.carrier is not None and isinstance(race.transaction.operation, Delete):
+            race.carrier.leave_files_to_others()
+            committer.remove(race.carrier.garbage(committer.log.transaction_of(file)))
         return committer.result(race, file)
 
     def _found_in(self, version: int, race: Race, place: QueuePlace) -> tuple[ManifestFile | None, str]:
         """A version that has our transaction, and whose it is; None if it has not."""
         log, mine = self.committer.log, race.transaction.uuid
         created = self.committer.recent.kept(version)
-        if created is None and not isinstance(place, CarriesVersions):
+        if created is None and not isinstance(place, CarriesVersions) and adds_rows(race.transaction):
             with suppress(CorruptTable):  # a new index has the transaction lie elsewhere
                 file, heading = log.after_append(version, race.scheme, race.head)
                 if is_made_by(heading, mine):
@@ -161,7 +169,7 @@ class Turns:
     def skip_ahead(self, race: Race, place: QueuePlace) -> None:
         """Goes over versions by what the last leader left of them, where new rows can go over all. The loop does the rest, if any."""
         committer, below = self.committer, race.head
-        if not can_be_taken_along(race.transaction) or race.rebased_over:
+        if not adds_rows(race.transaction) or race.rebased_over:
             return
         recent = committer.recent
         recent.learn(place.told())
@@ -187,16 +195,23 @@ class Turns:
     # ---- leading ---------------------------------------------------------------------------------------------------------------
 
     def members(self, race: Race, place: QueuePlace, mine: Transaction, offers: Sequence[Offer]) -> list[Transaction]:
-        """Transactions that wait and can be put on the same version as ours; the others learn that they cannot."""
+        """Transactions that wait and can be put on the same version as ours.
+
+        The others learn that they cannot, but for those of another kind: they wait for a leader of theirs.
+        """
         taken: list[Transaction] = []
         if not can_be_taken_along(mine):
             return taken
         marks = dict(marks_in(mine.properties))
+        assert race.carrier is not None
+        joint = JointDelete(race.carrier, race.head.manifest) if isinstance(mine.operation, Delete) else None
         self.committer.recent.learn(place.told())
         for offer in offers:
             try:
                 member = Transaction.from_bytes(offer.data)
-                if member.uuid == offer.transaction_id and self._fits(member, race, marks):
+                if can_be_taken_along(member) and type(member.operation) is not type(mine.operation):
+                    continue
+                if member.uuid == offer.transaction_id and self._fits(member, race, marks) and (joint is None or joint.take(member)):
                     taken.append(member)
                     marks.update(marks_in(member.properties))
                     continue

@@ -30,7 +30,7 @@ from tiltyard.transaction.apply.next_manifest import has_stable_row_ids
 from tiltyard.transaction.footprint import FRAGMENT_REUSE, SINGLETONS, coverage, fragments_of
 from tiltyard.transaction.new_files import new_files
 from tiltyard.transaction.operations import ReserveFragments, Rewrite, RewriteGroup
-from tiltyard.transaction.rebaser import KEPT, ROW_ORDER
+from tiltyard.transaction.row_map import KEPT, ROW_ORDER
 from tiltyard.transaction.system_indices import singleton
 from tiltyard.transaction.transaction import Transaction
 from tiltyard.verbs.delete import Committed, nothing_done

@@ -15,7 +15,7 @@ from tiltyard.format.row_ids import decode_row_versions, encode_row_ids, encode_
 from tiltyard.format.values import DataFragment, Field, IndexMetadata
 from tiltyard.transaction import operations as ops
 from tiltyard.transaction.footprint import SINGLETONS
-from tiltyard.transaction.rebaser import KEPT, ROW_ORDER
+from tiltyard.transaction.row_map import KEPT, ROW_ORDER
 from tiltyard_proofs.simulator.intentions import PLAIN_BUILDERS, Builder, Built, Intention, View, built
 from tiltyard_proofs.simulator.model import Effect, Value
 from tiltyard_proofs.simulator.world import Placed

@@ -38,6 +38,8 @@ _MEANS: Final = ("row addresses", "stable row ids", "renames, unordered listings
 
 _OPERATION_OF: Final = {kind: operation for operation, kinds in KINDS_OF.items() for kind in kinds}
 _WITH_ROWS: Final = frozenset({"delete", "update", "update-columns", "merge", "compact", "replace", "index"})
+_GROUPED: Final = frozenset({"append", "delete"})
+"""What one writer of a queue can commit for another."""
 _NAMED: Final = frozenset({"set-config", "add-base", "index"})
 _LOGGED: Final = frozenset({"advance", "flush"})
 
@@ -63,7 +65,8 @@ def pairs() -> Iterator[Pair]:
     """All pairs of the fourteen operations. Both orders are among the interleavings of a pair, so each pair stands here once."""
     for first, second in combinations_with_replacement(_OPERATION_OF, 2):
         for number, (words, one, two) in enumerate(_variants(first, second)):
-            for means in _MEANS if number == 0 else _MEANS[:2]:
+            grouped = first == second and first in _GROUPED
+            for means in _MEANS if number == 0 else (*_MEANS[:2], *_MEANS[-1:]) if grouped else _MEANS[:2]:
                 yield _pair(first, second, words, one, two, means)
 
 

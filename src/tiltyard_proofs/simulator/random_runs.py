@@ -87,9 +87,15 @@ def _queued(scenario: Scenario, writers: int, random: Random) -> Scenario:
     if random.random() >= 1 / 3:
         return scenario
     together = random.sample(range(writers), random.choice((2, 3, writers)))
-    parts = tuple(_appending(part, number, random) if number in together else part for number, part in enumerate(scenario.parts))
+    deleting = Random(f"deletes {scenario.seed}")
+    deletes = deleting.random() < 0.5
+    parts = list(scenario.parts)
+    for number in sorted(together):
+        parts[number] = _appending(parts[number], number, random)
+        if deletes:
+            parts[number] = _deleting(parts[number], deleting)
     impatient = frozenset(together) if random.random() < 1 / 3 else frozenset()
-    return replace(scenario, parts=parts, queued=frozenset(together), impatient=impatient)
+    return replace(scenario, parts=tuple(parts), queued=frozenset(together), impatient=impatient)
 
 
 def _appending(part: Part, number: int, random: Random) -> Part:
@@ -97,6 +103,15 @@ def _appending(part: Part, number: int, random: Random) -> Part:
     wanted = tuple(
         Intention("append", (300 + 10 * number + place,)) if random.random() < 0.5 else intention
         for place, intention in enumerate(part.intentions)
+    )
+    return replace(part, intentions=wanted)
+
+
+def _deleting(part: Part, random: Random) -> Part:
+    """In half of these runs, two thirds of it is to delete rows, which those can commit for him who delete rows, too."""
+    wanted = tuple(
+        Intention("delete", tuple(random.sample(KEYS, random.choice((1, 1, 2, 3))))) if random.random() < 2 / 3 else intention
+        for intention in part.intentions
     )
     return replace(part, intentions=wanted)
 
