@@ -14,7 +14,7 @@ from typing import Final
 from playwright.sync_api import Browser, sync_playwright
 
 from tests.support.browser import chromium_path
-from tests.support.console_lakes import shop
+from tests.support.console_lakes import put_apart, shop
 from tests.support.served import served
 
 ROOT: Final = Path(__file__).resolve().parents[1]
@@ -40,6 +40,8 @@ PAGES: Final = {
     "pipelines": "/pipelines",
     "run": "/pipelines/run-1",
     "run-failed": "/pipelines/run-2",
+    "quarantine": "/tables/web.sessions",
+    "transaction-quarantine": "/transactions/main/26",
     "health": "/health",
     "health-check": "/health?look=check",
     "health-storage": "/health?look=storage",
@@ -64,7 +66,9 @@ def main() -> int:
         return 1
     given.out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as temporary, sync_playwright() as playwright:
-        shop(Path(temporary) / "lake").close()
+        lake = shop(Path(temporary) / "lake")
+        put_apart(lake)
+        lake.close()
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
         with served(Path(temporary) / "lake") as open_server, served(Path(temporary) / "lake", "--auth", "token") as closed:
             for theme in ("light", "dark"):

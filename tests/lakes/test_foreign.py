@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from tests.support.lakes import (
-    InterposedRecords,
+    Racing,
     Site,
     add_to_both,
     both,
@@ -247,17 +247,6 @@ def test_the_writer_is_not_told_committed_when_somebody_else_gave_its_number_up(
     assert caught.value.retryable
     assert ids(lake.table("a")) == ids(other.table("a")) == [1, 99]
     assert other.outcome(tx.id).__class__.__name__ != "Committed"
-
-
-class Racing(InterposedRecords):
-    """Does something right after the decision."""
-
-    def transact(self, exclusive: Any, shared: Any, decide: Any) -> Any:
-        result = self.inner.transact(exclusive, shared, decide)
-        if self._times and any(key.startswith(self._match) for key in exclusive):
-            self._times -= 1
-            self._before()
-        return result
 
 
 def test_a_number_of_a_single_table_goes_to_the_foreign_writer_and_ours_comes_after(site: Site, lake: Lake) -> None:

@@ -6,16 +6,16 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 from typer.testing import CliRunner
 
 import tiltyard as ty
-from tests.support.console_client import ConsoleClient, PageParts, console
-from tests.support.console_lakes import shop
+from tests.support.console_client import ConsoleClient, PageParts, console, signed_in
+from tests.support.console_lakes import put_apart, shop
 from tiltyard.cli.app import app
 from tiltyard.server.console.console_pages import PAGES
 from tiltyard.server.console.page_rendering import STATIC, static_file
+from tiltyard.server.console.plan_svg import DrawnPart, plan_svg
 from tiltyard.server.principals import Grant
 from tiltyard.server.tokens import create_token
 
@@ -235,13 +235,6 @@ def closed(lake: ty.Lake, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         yield made, audit
 
 
-def signed_in(client: ConsoleClient, lake: ty.Lake, role: str) -> ConsoleClient:
-    token, _ = create_token(lake, f"holder of {role}", [Grant.parse(role)])
-    own = ConsoleClient(client.app)
-    assert own.post("/sign-in", {"token": token, "next": "/console/tables"}).status == 303
-    return own
-
-
 def test_signing_in(closed: tuple[ConsoleClient, Path], lake: ty.Lake) -> None:
     own = ConsoleClient(closed[0].app)
     sent = own.get("/tables?name=a")
@@ -292,94 +285,41 @@ def test_requests_are_written_down(closed: tuple[ConsoleClient, Path], lake: ty.
     assert (line["verdict"], line["status"]) == ("allowed", 200)
 
 
-# ---- actions -------------------------------------------------------------------------------------------------------------------------
+def test_a_run_has_its_plan_as_a_picture(client: ConsoleClient) -> None:
+    for run, words in (("run-1", ("1,188 rows", "sales.totals")), ("run-2", ("failed here", "rollup"))):
+        page = client.text(f"/pipelines/{run}")
+        drawn = page.partition('<svg class="plan"')[2].partition("</svg>")[0]
+        assert drawn.count("<rect") == 6
+        assert drawn.count('class="tl-arrow"') == 5
+        assert all(word in page for word in words)
+        assert ("pl-failed" in drawn) == (run == "run-2")
 
 
-def form_of(client: ConsoleClient, branch: str) -> dict[str, str]:
-    """The hidden fields of the form that merges a branch."""
-    parts = PageParts(client.text(f"/branches/{branch}"))
-    values = [value for tag, name, value in parts.attributes if tag == "input" and name in ("name", "value")]
-    pairs = dict(zip(values[::2], values[1::2], strict=False))
-    seen = client.text(f"/branches/{branch}").partition('name="seen" value="')[2].partition('"')[0]
-    assert "seen" in pairs
-    return {"into": "main", "seen": seen}
+def test_plans_that_nobody_checked() -> None:
+    """Any writer may have left the report of a run: circles, strange kinds, too many parts."""
+    circle = [DrawnPart("step", "a", ("b", "a")), DrawnPart("step", "b", ("a",)), DrawnPart("odd", "<b>", ("nowhere",))]
+    drawn = plan_svg(circle, 'a "title"')
+    parts = PageParts(drawn)
+    assert parts.open == []
+    assert "b" not in parts.tags
+    assert plan_svg([], "") == ""
+    assert plan_svg([DrawnPart("step", str(number), ()) for number in range(61)], "") == ""
 
 
-@pytest.fixture
-def branched(tmp_path: Path) -> Iterator[ty.Lake]:
-    """Two branches: one that conflicts with main, one that does not."""
-    with ty.Lake.open(tmp_path / "lake", author="ada") as made:
-        rows = pa.table({"id": [1, 2, 3], "note": ["a", "b", "c"]})
-        made.create_table("t", rows, primary_key=["id"], stable_row_ids=True)
-        made.branches.create("trial")
-        made.on_branch("trial").table("t").update({"note": "'theirs'"}, where="id = 1")
-        yield made
-
-
-def test_a_merge_with_a_conflict(branched: ty.Lake) -> None:
-    branched.table("t").update({"note": "'ours'"}, where="id = 1")
-    with console(branched) as client:
-        page = client.text("/branches/trial")
-        assert "both sides changed the same row" in page
-        assert "Take what trial has" in page
-        form = form_of(client, "trial")
-        refused = client.post("/branches/trial/merge", form)
-        assert refused.status == 409
-        assert branched.table("t").version == 2
-        done = client.post("/branches/trial/merge", {**form, "use:t": "theirs", "message": "the trial was right"})
-        assert (done.status, done.headers["location"]) == (303, "/console/transactions/main/3")
-        assert "the trial was right" in client.text("/transactions/main/3")
-    assert branched.table("t").to_arrow(filter="id = 1").to_pylist() == [{"id": 1, "note": "theirs"}]
-
-
-def test_a_merge_of_what_was_not_looked_at_is_refused(branched: ty.Lake) -> None:
-    with console(branched) as client:
-        form = form_of(client, "trial")
-        branched.table("t").update({"note": "'ours'"}, where="id = 2")
-        answer = client.post("/branches/trial/merge", {**form, "use:t": "theirs"})
-        assert answer.status == 409
-        assert b"has moved since you looked" in answer.body
-        assert branched.table("t").version == 2
-        branched.branches.delete("trial")
-        branched.branches.create("trial")
-        assert client.post("/branches/trial/fast-forward", form).status == 409
-
-
-def test_a_protected_branch_stays_as_it_is(branched: ty.Lake) -> None:
-    branched.branches.protect("main", writers=["ada"])
-    with console(branched) as client:
-        form = form_of(client, "trial")
-        for action in ("merge", "fast-forward"):
-            answer = client.post(f"/branches/trial/{action}", form)
-            assert answer.status == 409
-            assert b"Not merged." in answer.body
-    assert branched.table("t").version == 1
-
-
-def test_a_fast_forward(branched: ty.Lake) -> None:
-    with console(branched) as client:
-        form = form_of(client, "trial")
-        assert "Fast-forward main" in client.text("/branches/trial")
-        assert client.post("/branches/trial/fast-forward", form).status == 303
-    assert branched.table("t").to_arrow(filter="id = 1").to_pylist()[0]["note"] == "theirs"
-
-
-def test_actions_need_a_role_and_a_page_of_this_site(branched: ty.Lake) -> None:
-    with console(branched, tokens=True) as open_client:
-        writer, keeper = (signed_in(open_client, branched, role) for role in ("writer", "maintainer"))
-        form = form_of(keeper, "trial")
-        assert "needs the role maintainer" in writer.text("/branches/trial")
-        assert writer.post("/branches/trial/merge", form).status == 403
-        assert writer.post("/branches/trial/fast-forward", form).status == 403
-        assert open_client.post("/branches/trial/merge", form).status == 401
-        foreign = {"origin": "https://evil.example", "sec_fetch_site": "cross-site"}
-        assert keeper.post("/branches/trial/merge", form, **foreign).status == 403
-        assert keeper.post("/branches/trial/merge", form, origin="", sec_fetch_site="").status == 403
-        for path in ("/sign-in", "/sign-out", "/theme"):
-            assert keeper.post(path, {}, **foreign).status == 403
-        assert branched.table("t").version == 1
-        assert keeper.post("/branches/trial/merge", form).status == 303
-    assert branched.history()[0].author == "holder of maintainer"
+def test_a_table_in_quarantine_is_shown_as_such(tmp_path: Path) -> None:
+    with shop(tmp_path / "lake") as lake:
+        put_apart(lake)
+        with console(lake) as client:
+            assert "tl-held" in client.text("/").partition("<svg")[2]
+            assert "took _versions/" in client.text("/health")
+            for path in EVERY_PAGE:
+                assert client.get(path).status == 200, path
+            assert "web.sessions, which cannot be read" in client.text("/health?look=storage")
+            assert "the last one before" in client.text("/tables/web.sessions")
+            assert "web$sessions is corrupt" in client.text("/branches/trial")
+            for path in ("/transactions/main/26", "/tables/web.sessions", "/tables/web.sessions?view=versions"):
+                answer = client.get(path)
+                assert b"quarantine" in answer.body.lower(), (path, answer.status)
 
 
 def test_the_theme_is_a_cookie(client: ConsoleClient) -> None:

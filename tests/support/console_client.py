@@ -16,7 +16,9 @@ from tests.support.served import Answer
 from tiltyard.server.audit import AuditLog
 from tiltyard.server.authentication import Authenticator
 from tiltyard.server.lake_server import LakeServer
+from tiltyard.server.principals import Grant
 from tiltyard.server.server_options import ServerOptions
+from tiltyard.server.tokens import create_token
 
 HOST = "127.0.0.1:2333"
 
@@ -99,6 +101,13 @@ def console(lake: ty.Lake, *, tokens: bool = False, audit: Path | None = None) -
     finally:
         server.close()
         log.close()
+
+
+def signed_in(client: ConsoleClient, lake: ty.Lake, role: str) -> ConsoleClient:
+    token, _ = create_token(lake, f"holder of {role}", [Grant.parse(role)])
+    own = ConsoleClient(client.app)
+    assert own.post("/sign-in", {"token": token, "next": "/console/tables"}).status == 303
+    return own
 
 
 class PageParts(HTMLParser):

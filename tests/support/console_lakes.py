@@ -12,6 +12,7 @@ import lance
 import pyarrow as pa
 
 import tiltyard as ty
+from tests.support.lakes import Racing, through
 
 RUNS: Final = "_tiltyard.pipeline_runs"
 _ONCE: Final = ty.CommitOptions(reexecutions=0)
@@ -52,6 +53,20 @@ def shop(home: Path) -> ty.Lake:
     _runs(lake)
     lake.tags.create("end-of-day")
     return lake
+
+
+def put_apart(lake: ty.Lake) -> None:
+    """A foreign writer takes a version that a transaction over two tables had decided on: the table is put into quarantine."""
+    later = datetime(2026, 11, 17, tzinfo=UTC)
+    lake.create_table("web.sessions", pa.table({"began": pa.array([later]), "page": ["/"]}))
+    taken = pa.table({"began": pa.array([later]), "page": ["/taken"]})
+    uri = lake.table("web.sessions").uri
+    records = lake.catalog.records
+    through(lake, lambda inner: Racing(inner, lambda: lance.write_dataset(taken, uri, mode="append")))
+    with contextlib.suppress(ty.CorruptTable), lake.signed("bob").transaction(message="sessions and stock") as tx:
+        tx.table("web.sessions").append(taken)
+        tx.table("sales.stock").update({"left": "left - 1"}, where="item = 'c'")
+    lake.catalog.records = records
 
 
 def _races(lake: ty.Lake, bob: ty.Lake, eve: ty.Lake) -> None:
@@ -139,7 +154,18 @@ def run_row(run: str, started: datetime, *, failed: bool = False, text: str = ""
         "upkeep": [{"name": "compact", "kind": "compact", "did": f"8 fragments became 1{text}", "seconds": 0.4}],
         "conflicts": [f"Update read version 3, then came version 4{text}"],
         "notes": [f"a note{text}"],
+        "plan": [
+            {"kind": "source", "name": f"landing{text}", "inputs": []},
+            {"kind": "step", "name": f"clean{text}", "inputs": [f"landing{text}"]},
+            {"kind": "step", "name": "rollup", "inputs": [f"clean{text}"]},
+            {"kind": "output", "name": "sales.orders", "inputs": [f"clean{text}"]},
+            {"kind": "output", "name": "sales.totals", "inputs": ["rollup"]},
+            {"kind": "quarantine", "name": f"sales.rejected{text}", "inputs": [f"clean{text}"]},
+        ],
     }  # fmt: skip
+    if failed:
+        # As a run leaves it that failed at its first step: nothing was done, but what was to be done is known.
+        report = {"plan": report["plan"], "failed_at": f"steps.clean{text}", "conflicts": report["conflicts"], "notes": report["notes"]}
     return {
         "run": run,
         "pipeline": f"ingest{text}",

@@ -268,6 +268,17 @@ def through(lake: Lake, wrap: Callable[[Records], R]) -> R:
     return records
 
 
+class Racing(InterposedRecords):
+    """Does something right after the decision."""
+
+    def transact(self, exclusive: Any, shared: Any, decide: Any) -> Any:
+        result = self.inner.transact(exclusive, shared, decide)
+        if self._times and any(key.startswith(self._match) for key in exclusive):
+            self._times -= 1
+            self._before()
+        return result
+
+
 def reads_of_rows(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The tables whose rows are read from now on to be compared, once for each time."""
     read: list[str] = []

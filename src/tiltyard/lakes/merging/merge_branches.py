@@ -62,7 +62,7 @@ class MergeRequest:
         kind: what of the branch: all of it (a merge or, seen from the target, a rebase), what one snapshot did, the opposite of that, or
             everything as a snapshot has it.
         snapshot: which one.
-        at: the snapshot that the branch must be at; None where that does not matter.
+        at, into_at: the snapshots that the branch and the target must be at; None where that does not matter.
     """
 
     source: str
@@ -74,6 +74,7 @@ class MergeRequest:
     kind: Literal["merge", "rebase", "cherry-pick", "revert", "restore"] = "merge"
     snapshot: int = 0
     at: int | None = None
+    into_at: int | None = None
 
     @property
     def whole(self) -> bool:
@@ -109,7 +110,7 @@ def merge(lake: Lake, request: MergeRequest) -> MergeResult:
 def _is_final(error: ConflictError) -> bool:
     """Whether planning again would not help."""
     if isinstance(error, ExpectedVersionMismatch):
-        return error.cause == "source"
+        return error.cause in ("source", "target")
     return not error.retryable
 
 
@@ -125,7 +126,9 @@ def _merge(lake: Lake, request: MergeRequest) -> MergeResult:
     ground = _ground(lake, request) if request.whole else _picked_ground(lake, request)
     cuts = ground.cuts
     if request.at not in (None, cuts.theirs.snapshot):
-        raise _moved_on(request, cuts.theirs)
+        raise _moved_on(request.source, request.at, cuts.theirs, "source")
+    if request.into_at not in (None, cuts.ours.snapshot):
+        raise _moved_on(request.target, request.into_at, cuts.ours, "target")
     done = partial(
         MergeResult, request.source, cuts.theirs.snapshot, request.target, cuts.base.branch, cuts.base.snapshot, dry_run=request.dry_run
     )
@@ -247,10 +250,10 @@ def _message(request: MergeRequest, number: int) -> str:
     return f"merge branch {request.source}" if request.whole else f"{request.kind} {request.source}@{number}"
 
 
-def _moved_on(request: MergeRequest, there: Cut) -> ExpectedVersionMismatch:
+def _moved_on(branch: str, expected: int | None, there: Cut, cause: Literal["source", "target"]) -> ExpectedVersionMismatch:
     return ExpectedVersionMismatch(
-        f"{request.source!r} is at snapshot {there.snapshot}, not at {request.at}.", table="", expected=request.at or 0,
-        actual=there.snapshot, cause="source", operation="merge", advice="Nothing was merged. Look at what came since.",
+        f"{branch!r} is at snapshot {there.snapshot}, not at {expected}.", table="", expected=expected or 0,
+        actual=there.snapshot, cause=cause, operation="merge", advice="Nothing was merged. Look at what came since.",
     )  # fmt: skip
 
 

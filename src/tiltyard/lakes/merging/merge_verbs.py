@@ -32,6 +32,7 @@ class MergeVerbs:
         isolation: Isolation = "snapshot",
         dry_run: bool = False,
         at: int | None = None,
+        into_at: int | None = None,
     ) -> MergeResult:
         """Merges a branch into another, in one commit; the branch stays as it is, and can be merged again later.
 
@@ -48,10 +49,11 @@ class MergeVerbs:
             isolation: ``"serializable"`` refuses the merge if any table of the target is changed meanwhile, and plans it again.
             dry_run: whether to report only what would be done, with all conflicts.
             at: the snapshot of the branch that was looked at; the merge is refused if the branch has another one since.
+            into_at: the same for the target. Answers to conflicts then hold for no other rows than those that were looked at.
 
         Raises:
             MergeConflict: both changed the same things, or it cannot be told whether they did. Nothing was committed.
-            ExpectedVersionMismatch: the branch is not at that snapshot.
+            ExpectedVersionMismatch: the branch or the target is not at that snapshot.
             ProtectedBranch: the rule of the target does not allow it.
             NotFound: there is no such branch.
             InvalidInput: the two have no common ancestor that is still there.
@@ -59,7 +61,9 @@ class MergeVerbs:
         """
         for name in (source, into):
             _check_branch(self._lake, name)
-        return merge(self._lake, MergeRequest(source, into, settlement_of(on_conflict), message, isolation, dry_run, at=at))
+        return merge(
+            self._lake, MergeRequest(source, into, settlement_of(on_conflict), message, isolation, dry_run, at=at, into_at=into_at)
+        )
 
     def rebase(
         self,

@@ -5,19 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from lance_namespace import PermissionDeniedError
 
 from tiltyard.catalog.lake_values import MAIN
 from tiltyard.errors import ConflictError, ProtectedBranch, TiltyardError
-from tiltyard.merges import ConflictingRow, MergeResult, OnConflict, TableConflict, TableDifference
+from tiltyard.merges import ConflictingRow, MergeResult, TableConflict, TableDifference
 from tiltyard.server.console.lake_viewer import LakeViewer
+from tiltyard.server.console.merge_answers import MergeAnswers, row_token
 from tiltyard.server.console.page_rendering import path_to
 from tiltyard.server.console.page_values import ConsolePage, PageRequest, cell, page_of, said
 
 MOST_COUNTED: Final = 1000
 MOST_COLUMNS: Final = 12
+NOT_ANSWERED: Final = MergeAnswers()
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,10 +79,14 @@ def branches_page(asked: PageRequest) -> ConsolePage:
 
 @dataclass(frozen=True, slots=True)
 class RowConflictView:
-    """A row that both sides changed, as text: its key, and by column what it was and what each side made of it."""
+    """A row that both sides changed, as text: its key, and by column what it was and what each side made of it.
+
+    ``token`` stands for it in the form; empty where it has no key, so that only the table as a whole can be answered for.
+    """
 
     key: str
     columns: tuple[tuple[str, str, str, str], ...]
+    token: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +97,20 @@ class TableConflictView:
     rows: tuple[RowConflictView, ...]
     chosen: str
 
+    @property
+    def by_row(self) -> bool:
+        """Whether each row can be answered for."""
+        return any(row.token for row in self.rows)
+
+
+@dataclass(frozen=True, slots=True)
+class AnsweredRows:
+    """Rows of a table that were answered for: the tokens of those for either side."""
+
+    table: str
+    ours: tuple[str, ...]
+    theirs: tuple[str, ...]
+
 
 @dataclass(frozen=True, slots=True)
 class CompareView:
@@ -99,10 +119,11 @@ class CompareView:
     Attributes:
         source, into: the branch to be merged, and the one that changes.
         targets: branches that it could be merged into.
-        differences: tables that differ.
+        differences: tables that differ; None where they cannot be read.
         plan: what a merge would do; None where it cannot be planned.
         trouble: why not.
         conflicts: that have to be settled first.
+        answered: rows that were; they are conflicts no more.
         seen: what the plan was made for: whoever decides by it decides about these snapshots.
         may_act: whether the role allows merging.
         can_forward: whether the branch can be fast-forwarded.
@@ -112,10 +133,11 @@ class CompareView:
     source: str
     into: str
     targets: tuple[str, ...]
-    differences: tuple[TableDifference, ...]
+    differences: tuple[TableDifference, ...] | None
     plan: MergeResult | None
     trouble: str
     conflicts: tuple[TableConflictView, ...]
+    answered: tuple[AnsweredRows, ...]
     seen: str
     may_act: bool
     can_forward: bool
@@ -125,26 +147,29 @@ class CompareView:
 
 def compare_page(asked: PageRequest) -> ConsolePage:
     """A branch beside another one, and what a merge would do."""
-    view = _compared(asked.viewer, asked.path["branch"], asked.text("into") or MAIN, {})
+    view = _compared(asked.viewer, asked.path["branch"], asked.text("into") or MAIN)
     return page_of(asked, "compare.html", f"{view.source} into {view.into}", "branches", view)
 
 
 def merge_action(asked: PageRequest) -> ConsolePage:
-    """Merges a branch, with the answers to conflicts that the form brings.
+    """Merges a branch, with the answers to conflicts that the form brings; or shows the next rows that need one.
 
     Nothing is done where either branch has moved since the form was made: its answers were given for other rows.
     """
     viewer, source, into = asked.viewer, asked.path["branch"], asked.form.get("into", "") or MAIN
     _check_role(viewer)
-    answers = {key.removeprefix("use:"): value for key, value in asked.form.items() if key.startswith("use:") and value}
+    answers = MergeAnswers.of_form(asked.form)
     message = asked.form.get("message", "").strip()[:500]
     view = replace(_compared(viewer, source, into, answers), message=message)
     if view.seen != asked.form.get("seen"):
         return _again(asked, view, "One of the branches has moved since you looked. This is what a merge would do now.")
-    source_tip = int(view.seen.partition("-")[0])
+    if asked.form.get("do") == "next":
+        return page_of(asked, "compare.html", f"{source} into {into}", "branches", view)
+    source_tip, into_tip = map(int, view.seen.split("-")[:2])
     try:
-        how = cast(OnConflict, answers) if answers else "fail"
-        done = viewer.lake.branches.merge(source, into, on_conflict=how, message=message or None, at=source_tip)
+        done = viewer.lake.branches.merge(
+            source, into, on_conflict=answers.for_all(), message=message or None, at=source_tip, into_at=into_tip
+        )
     except (ConflictError, ProtectedBranch) as error:
         return _again(asked, view, said(str(error)))
     return ConsolePage("", location=path_to("transactions", into, done.snapshot))
@@ -154,7 +179,7 @@ def forward_action(asked: PageRequest) -> ConsolePage:
     """Brings main to where a branch is."""
     viewer, source = asked.viewer, asked.path["branch"]
     _check_role(viewer)
-    view = _compared(viewer, source, MAIN, {})
+    view = _compared(viewer, source, MAIN)
     if view.seen != asked.form.get("seen"):
         return _again(asked, view, "One of the branches has moved since you looked.")
     try:
@@ -173,35 +198,38 @@ def _again(asked: PageRequest, view: CompareView, notice: str) -> ConsolePage:
     return page_of(asked, "compare.html", f"{view.source} into {view.into}", "branches", replace(view, notice=notice), status=409)
 
 
-def _compared(viewer: LakeViewer, source: str, into: str, answers: Mapping[str, str]) -> CompareView:
+def _compared(viewer: LakeViewer, source: str, into: str, answers: MergeAnswers = NOT_ANSWERED) -> CompareView:
     begun = viewer.lake.branches[source] if source != MAIN else None
     source_view, into_view = viewer.on_branch(source), viewer.on_branch(into)
     seen = f"{source_view.tip()}-{into_view.tip()}-{begun.id if begun else ''}"
-    differences = tuple(table for table in viewer.lake.diff(into, source).tables if viewer.sees(table.table))
     plan, trouble = None, ""
+    differences: tuple[TableDifference, ...] | None = None
     try:
-        plan = viewer.lake.branches.merge(source, into, dry_run=True)
+        differences = tuple(table for table in viewer.lake.diff(into, source).tables if viewer.sees(table.table))
+        plan = viewer.lake.branches.merge(source, into, on_conflict=answers.for_rows(), dry_run=True)
     except TiltyardError as error:
         trouble = said(str(error))
     conflicts = tuple(
-        TableConflictView(conflict, tuple(map(_row, conflict.sample)), answers.get(conflict.table, ""))
+        TableConflictView(conflict, tuple(_row(conflict.table, row) for row in conflict.sample), answers.tables.get(conflict.table, ""))
         for conflict in (plan.conflicts if plan else ())
         if viewer.sees(conflict.table)
     )
     if plan is not None:
         plan = replace(plan, tables=tuple(table for table in plan.tables if viewer.sees(table.table)))
+    answered = tuple(AnsweredRows(table, answers.tokens(table, "ours"), answers.tokens(table, "theirs")) for table in answers.rows)
     targets = tuple(name for name in viewer.branches() if name != source)
     can_forward = begun is not None and into == MAIN and begun.origin == MAIN and into_view.tip() == begun.snapshot < source_view.tip()
-    return CompareView(source, into, targets, differences, plan, trouble, conflicts, seen, viewer.may_act, can_forward)
+    return CompareView(source, into, targets, differences, plan, trouble, conflicts, answered, seen, viewer.may_act, can_forward)
 
 
-def _row(row: ConflictingRow) -> RowConflictView:
+def _row(table: str, row: ConflictingRow) -> RowConflictView:
     sides = (row.base, row.ours, row.theirs)
     names = list(dict.fromkeys(name for side in sides for name in side or {}))
     lines = [(name, *(_side(side, name) for side in sides)) for name in names]
     differing = [line for line in lines if len(set(line[1:])) > 1] or lines
     key = ", ".join(f"{name} = {cell(value)}" for name, value in row.key.items()) or "a row without a key"
-    return RowConflictView(key, tuple((name, base, ours, theirs) for name, base, ours, theirs in differing[:MOST_COLUMNS]))
+    columns = tuple((name, base, ours, theirs) for name, base, ours, theirs in differing[:MOST_COLUMNS])
+    return RowConflictView(key, columns, row_token(table, row.key))
 
 
 def _side(values: Mapping[str, Any] | None, name: str) -> str:

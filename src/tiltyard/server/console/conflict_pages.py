@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeAlias
 
 from tiltyard import conflicts, metrics
-from tiltyard.catalog.lake_values import TableHead
+from tiltyard.catalog.lake_values import Snapshot, TableHead
 from tiltyard.errors import TiltyardError
 from tiltyard.format.safe_text import check_text
-from tiltyard.server.console.lake_viewer import LakeViewer, makers, versions_rebased_over
+from tiltyard.server.console.lake_viewer import HistoryPage, LakeViewer, makers, versions_rebased_over
 from tiltyard.server.console.page_values import ConsolePage, PageRequest, page_of, said
 from tiltyard.verbs.explain import ATTEMPTS, FailedAttempt, read_attempt
 
@@ -19,6 +20,8 @@ LOOKED_AT: Final = 500
 MOST_TABLES: Final = 50
 """Tables whose refusals are read: those that changed last."""
 MOST_REFUSALS: Final = 20
+Makers: TypeAlias = "Mapping[tuple[str, int], tuple[Snapshot, str]]"
+"""By table and version, the snapshot that made it and the operation that did."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +42,11 @@ class PairCount:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A commit that was refused, with the table it was for."""
+    """A commit that was refused, with the table it was for, and the snapshots that made the versions it lost to, by version."""
 
     table: str
     attempt: FailedAttempt
+    came_first: Mapping[int, Snapshot]
 
     @property
     def sentence(self) -> str:
@@ -81,9 +85,11 @@ def conflicts_page(asked: PageRequest) -> ConsolePage:
     """Which operations collide."""
     viewer = asked.viewer
     tip = viewer.tip()
-    rebased, looked_at = _rebases(viewer)
+    page = viewer.history(LOOKED_AT)
+    made = makers(page.snapshots)
+    rebased, looked_at = _rebases(page, made), page.searched
     heads = sorted(viewer.heads().items(), key=lambda item: -item[1].changed)
-    refusals = _refusals(viewer, heads[:MOST_TABLES])
+    refusals = _refusals(viewer, heads[:MOST_TABLES], made)
     refused = Counter((refusal.attempt.operation, winner.operation) for refusal in refusals for winner in refusal.attempt.winners[-1:])
     pairs = {pair: PairCount(*pair, rebased[pair], refused[pair]) for pair in {*rebased, *refused}}
     known = [name for name in conflicts.OPERATIONS.values() if any(name in pair for pair in pairs)]
@@ -98,19 +104,17 @@ def conflicts_page(asked: PageRequest) -> ConsolePage:
     return page_of(asked, "conflicts.html", "Conflicts", "conflicts", view, live=tip)
 
 
-def _rebases(viewer: LakeViewer) -> tuple[Counter[tuple[str, str]], int]:
-    page = viewer.history(LOOKED_AT)
-    made = makers(page.snapshots)
+def _rebases(page: HistoryPage, made: Makers) -> Counter[tuple[str, str]]:
     counts: Counter[tuple[str, str]] = Counter()
     for snapshot in page.snapshots:
         for change in snapshot.changes:
             ours = change.operations[0] if change.operations else change.kind
             over = (made.get((change.table, version)) for version in versions_rebased_over(change))
             counts.update((ours, maker[1]) for maker in over if maker is not None and maker[1])
-    return counts, page.searched
+    return counts
 
 
-def _refusals(viewer: LakeViewer, heads: list[tuple[str, TableHead]]) -> list[Refusal]:
+def _refusals(viewer: LakeViewer, heads: list[tuple[str, TableHead]], made: Makers) -> list[Refusal]:
     """Refusals that writers left a record of, latest first. Of each table only the latest are read."""
     found = []
     for name, head in heads:
@@ -120,7 +124,10 @@ def _refusals(viewer: LakeViewer, heads: list[tuple[str, TableHead]]) -> list[Re
             attempts = [read_attempt(access, info.path.removeprefix(ATTEMPTS).removesuffix(".json")) for info in kept]
         except TiltyardError:
             continue
-        found += [Refusal(name, attempt) for attempt in attempts if attempt is not None]
+        for attempt in attempts:
+            if attempt is not None:
+                known = {winner.version: made.get((head.id, winner.version)) for winner in attempt.winners}
+                found.append(Refusal(name, attempt, {version: maker[0] for version, maker in known.items() if maker is not None}))
     return sorted(found, key=lambda refusal: refusal.attempt.time, reverse=True)
 
 

@@ -21,7 +21,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from tiltyard.catalog.lake_values import MAIN
-from tiltyard.errors import ConflictError, InvalidInput, NotFound, TiltyardError
+from tiltyard.errors import ConflictError, CorruptTable, InvalidInput, NotFound, TiltyardError
 from tiltyard.lake import Lake
 from tiltyard.redact import redact
 from tiltyard.server.audit import AuditLine, AuditLog, Verdict
@@ -168,7 +168,7 @@ class Console:
 
     def _told(self, request: Request, error: Exception, principal: Principal) -> Response:
         status = 404 if isinstance(error, NotFound) else 400 if isinstance(error, InvalidInput) else 409
-        if not isinstance(error, NotFound | InvalidInput | ConflictError):
+        if not isinstance(error, NotFound | InvalidInput | ConflictError | CorruptTable):
             status = 500
         advice = str(getattr(error, "advice", "") or "")
         what = redact(str(error)).removesuffix(advice).strip()[:1000]

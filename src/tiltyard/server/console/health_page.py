@@ -72,12 +72,13 @@ class SnapshotStorage:
 
 @dataclass(frozen=True, slots=True)
 class StorageView:
-    """Storage by table and by snapshot."""
+    """Storage by table and by snapshot. ``unreadable`` tables are not counted: those in quarantine, for example."""
 
     tables: tuple[TableStorage, ...]
     snapshots: tuple[SnapshotStorage, ...]
     total: int
     left_out: int
+    unreadable: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +182,12 @@ def _storage(viewer: LakeViewer) -> StorageView:
     """Adds up data files of the latest snapshot, then goes back in time by what each snapshot added and removed."""
     heads = viewer.heads()
     shot = viewer.snapshot(viewer.tip()) if viewer.tip() else viewer.snapshot()
-    tables = [_table_storage(shot.table(name).layout.fragments, name) for name in list(heads)[:MOST_TABLES]]
+    tables, unreadable = [], []
+    for name in list(heads)[:MOST_TABLES]:
+        try:
+            tables.append(_table_storage(shot.table(name).layout.fragments, name))
+        except TiltyardError:
+            unreadable.append(name)
     total = sum(table.bytes for table in tables)
     lines, now = [], total
     for snapshot in viewer.history(LOOKED_AT).snapshots:
@@ -189,7 +195,7 @@ def _storage(viewer: LakeViewer) -> StorageView:
         lines.append(SnapshotStorage(snapshot.id, snapshot.at, snapshot.author, now, added, removed))
         now += removed - added
     largest = sorted(tables, key=lambda table: -table.bytes)[:MOST_SHOWN]
-    return StorageView(tuple(largest), tuple(lines), total, max(len(heads) - MOST_TABLES, 0))
+    return StorageView(tuple(largest), tuple(lines), total, max(len(heads) - MOST_TABLES, 0), tuple(unreadable))
 
 
 def _table_storage(fragments: Any, name: str) -> TableStorage:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Final
@@ -12,10 +12,12 @@ from tiltyard.errors import NotFound
 from tiltyard.lakes.lake_tables import LakeReader
 from tiltyard.server.console.lake_viewer import LakeViewer
 from tiltyard.server.console.page_values import ConsolePage, PageRequest, page_of, said
+from tiltyard.server.console.plan_svg import DrawnPart, plan_svg
 
 RUNS: Final = "_tiltyard.pipeline_runs"
 """The table that runs are written to; see ``tiltyard.pipeline``."""
 PAGE_RUNS: Final = 100
+KINDS: Final = ("source", "step", "output", "upkeep")
 _LINE: Final = (
     "run",
     "pipeline",
@@ -132,21 +134,25 @@ class RunPart:
         name: what it is called.
         detail: what it did, in words.
         rows: how many; None where they were not counted.
-        seconds: how long it took.
+        seconds: how long it took; None where it was not done.
         share: of the longest part, from 0 to 100.
+        inputs: what it reads.
+        failed: whether the run failed there.
     """
 
     kind: str
     name: str
     detail: str
     rows: int | None
-    seconds: float
+    seconds: float | None
     share: float = 0.0
+    inputs: tuple[str, ...] = ()
+    failed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class RunView:
-    """All of a run."""
+    """All of a run. ``picture`` is its plan as SVG, in which all texts are escaped; empty where the run left none."""
 
     line: RunLine
     parts: tuple[RunPart, ...]
@@ -154,6 +160,7 @@ class RunView:
     conflicts: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     over: tuple[str, ...] = field(default=())
+    picture: str = ""
 
 
 def run_page(asked: PageRequest) -> ConsolePage:
@@ -186,8 +193,19 @@ def _run(viewer: LakeViewer, line: RunLine, report: Mapping[str, Any]) -> RunVie
         *(_output(output) for output in _list(report, "outputs") if viewer.sees(str(output.get("table", "")))),
         *(_part("upkeep", upkeep, said(str(upkeep.get("did", "")), 120), None) for upkeep in _list(report, "upkeep")),
     ]
-    longest = max((part.seconds for part in parts), default=0.0) or 1.0
-    shared = tuple(replace(part, share=round(100 * part.seconds / longest, 1)) for part in parts)
+    drawn = _drawn(viewer, report, parts)
+    # Of a run that failed nothing was done, but what it was to do is known.
+    done = {(part.kind, part.name) for part in parts}
+    undone = [part for part in drawn if (part.kind, part.name) not in done and part.kind != "quarantine"]
+    parts += [RunPart(part.kind, part.name, "", None, None) for part in undone]
+    parts.sort(key=lambda part: KINDS.index(part.kind) if part.kind in KINDS else len(KINDS))
+    longest = max((part.seconds or 0.0 for part in parts), default=0.0) or 1.0
+    plan = {(part.kind, part.name): (part.inputs, part.failed) for part in drawn}
+    shared = tuple(
+        replace(part, share=round(100 * (part.seconds or 0.0) / longest, 1), inputs=inputs, failed=failed)
+        for part in parts
+        for inputs, failed in (plan.get((part.kind, part.name), ((), False)),)
+    )
     given = report.get("quarantine")
     quarantine = tuple((str(name), _whole(count) or 0) for name, count in given.items()) if isinstance(given, dict) else ()
     over = tuple(
@@ -196,7 +214,29 @@ def _run(viewer: LakeViewer, line: RunLine, report: Mapping[str, Any]) -> RunVie
         for before in _list(output, "over")
         if viewer.sees(str(output.get("table", "")))
     )
-    return RunView(line, shared, quarantine, _texts(report, "conflicts"), _texts(report, "notes"), over)
+    picture = plan_svg(drawn, f"The plan of the run: {len(drawn)} parts, which the list below has, too")
+    return RunView(line, shared, quarantine, _texts(report, "conflicts"), _texts(report, "notes"), over, picture)
+
+
+def _drawn(viewer: LakeViewer, report: Mapping[str, Any], parts: Sequence[RunPart]) -> list[DrawnPart]:
+    """The plan that a run left, with what each part came to."""
+    done = {(part.kind, part.name): part for part in parts}
+    caught = report.get("quarantine")
+    found = []
+    for entry in _list(report, "plan"):
+        kind, name = str(entry.get("kind", "")), str(entry.get("name", ""))
+        if kind in ("output", "quarantine") and not viewer.sees(name):
+            continue
+        inputs = entry.get("inputs")
+        reads = tuple(said(str(text), 80) for text in inputs[:50]) if isinstance(inputs, list) else ()
+        failed = report.get("failed_at") == f"{kind}s.{name}"
+        shown, part = said(name, 80), done.get((kind, said(name, 80)))
+        rows = _whole(caught.get(name)) if kind == "quarantine" and isinstance(caught, dict) else part.rows if part else None
+        figures = [f"{rows:,} rows"] if rows is not None else []
+        if part is not None and part.seconds is not None:
+            figures.append(f"{part.seconds:.1f} s")
+        found.append(DrawnPart(kind, shown, reads, ", ".join(figures), failed))
+    return found
 
 
 def _list(report: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:

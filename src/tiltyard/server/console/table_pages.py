@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tiltyard.catalog.lake_values import TableHead
-from tiltyard.errors import NotFound, TiltyardError
+from tiltyard.errors import CorruptTable, NotFound, TiltyardError
 from tiltyard.lakes.lake_tables import LakeReader
 from tiltyard.merges import RowDifference, TableDifference
 from tiltyard.redact import redact_options
@@ -199,8 +199,14 @@ def table_page(asked: PageRequest) -> ConsolePage:
         raise NotFound(f"There is no view {view[:40]!r} of a table.", name=view[:40])
     at, tip = asked.optional_number("at"), viewer.tip()
     shot = viewer.snapshot(at)
-    reader = shot.table(name)
     head = shot.cut.find(name.replace(".", "$"))
+    try:
+        reader = shot.table(name)
+    except CorruptTable:
+        if head is None or not head.quarantine:
+            raise
+        shot = viewer.snapshot(head.changed - 1)  # what was before can still be read
+        reader = shot.table(name)
     made = TableView(
         name,
         reader.version,

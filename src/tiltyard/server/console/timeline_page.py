@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Final
 
 from tiltyard import conflicts
-from tiltyard.catalog.lake_values import Change, Snapshot
+from tiltyard.catalog.lake_values import Change, Snapshot, TableHead
 from tiltyard.errors import InvalidInput, NotFound, TiltyardError
 from tiltyard.lakes.lake_snapshot import LakeSnapshot
 from tiltyard.lakes.lake_tables import LakeReader
@@ -109,7 +109,7 @@ class WinnerView:
 
 @dataclass(frozen=True, slots=True)
 class ChangeView:
-    """What a transaction did to one table."""
+    """What a transaction did to one table. ``held`` is why it is in quarantine since; empty most of the time."""
 
     table: str
     kind: str
@@ -123,6 +123,7 @@ class ChangeView:
     more_winners: int
     files: FileChanges | None
     why: str
+    held: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,7 +227,7 @@ def _change(around: _Around, change: Change, made: Mapping[tuple[str, int], tupl
     return ChangeView(
         name, change.kind, change.former, change.base, change.read, change.version, tuple(dict.fromkeys(change.operations)),
         tuple(step.version for step in change.lost), tuple(winners), len(over) - len(winners), around.files(change),
-        _why(change, len(over)),
+        _why(change, len(over)), around.held(change),
     )  # fmt: skip
 
 
@@ -268,6 +269,15 @@ class _Around:
     @cached_property
     def before(self) -> LakeSnapshot:
         return self.viewer.snapshot(self.snapshot.id - 1)
+
+    @cached_property
+    def now(self) -> Mapping[str, TableHead]:
+        return {head.id: head for head in self.viewer.heads().values()}
+
+    def held(self, change: Change) -> str:
+        """Why a table is in quarantine, if this transaction is part of the reason."""
+        head = self.now.get(change.table)
+        return said(head.quarantine) if head is not None and self.snapshot.transaction in head.quarantine else ""
 
     def files(self, change: Change) -> FileChanges | None:
         """Data files of a change, by comparing the fragments before and after; None where these cannot be read any more."""
