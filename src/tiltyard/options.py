@@ -6,10 +6,11 @@ Each value is frozen and checks itself when it is made, so that a verb never has
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import pyarrow as pa
 
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 OnDuplicate = Literal["error", "allow"]
 
+_UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+
 
 def _count(value: object, name: str, least: int = 0) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
@@ -31,6 +34,17 @@ def _count(value: object, name: str, least: int = 0) -> None:
 def _mapping(value: object, name: str) -> None:
     if value is not None and not isinstance(value, Mapping):
         raise InvalidInput(f"{name} is a mapping, not a {type(value).__name__}.", argument=name)
+
+
+def span_of(text: str) -> timedelta | None:
+    """A span of time such as ``7d``, ``12h`` or ``1d12h``; None for what is none, or is longer than any table is old."""
+    parts = re.findall(r"(\d{1,9})([smhdw])", text, re.ASCII)
+    if not parts or "".join(number + unit for number, unit in parts) != text:
+        return None
+    try:
+        return sum((timedelta(**{_UNITS[unit]: int(number)}) for number, unit in parts), timedelta(0))
+    except OverflowError:
+        return None
 
 
 @dataclass(frozen=True, slots=True)

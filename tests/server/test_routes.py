@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import importlib
+import inspect
 import io
+import pkgutil
+import re
 from typing import Any
 
+import lance
 import pyarrow as pa
 import pytest
+from lance_namespace_urllib3_client import api
 
 from tests.support.served import Answer, Served
-from tiltyard.server.routes import ROUTES
+from tiltyard.server.routes import NOT_OFFERED, ROUTES
 
 ROWS = pa.table({"id": [1, 2], "vector": pa.array([[1.0, 2.0], [3.0, 4.0]], pa.list_(pa.float32(), 2))})
 
@@ -129,6 +135,78 @@ def test_every_route_answers_in_json_and_none_breaks(server: Served, spec: Any) 
         assert answer.status != 500, (body, answer.body)
         if answer.status >= 400:
             assert {"error", "code", "instance"} <= answer.json.keys()
+
+
+def protocol() -> dict[tuple[str, str], str]:
+    """Every operation of the protocol, as the client of ``lance_namespace`` that is generated from it sends it."""
+    found: dict[tuple[str, str], str] = {}
+    for module in pkgutil.iter_modules(api.__path__):
+        text = inspect.getsource(importlib.import_module(f"{api.__name__}.{module.name}"))
+        for match in re.finditer(r"def _(\w+)_serialize.*?method='(\w+)',\s*resource_path='([^']+)'", text, re.DOTALL):
+            found[match[2], match[3]] = match[1]
+    return found
+
+
+def test_every_operation_of_the_protocol_is_served_or_named_as_left_out(server: Served) -> None:
+    wanted = protocol()
+    assert len(wanted) >= 54
+    ours = {(spec.method, spec.path): spec.operation for spec in ROUTES}
+    assert {key: name for key, name in wanted.items() if key[1] not in NOT_OFFERED} == {key: ours.get(key) for key in wanted if key in ours}
+    assert {path for _, path in wanted} >= set(NOT_OFFERED)
+    for path, why in NOT_OFFERED.items():
+        answer = server.post(path.replace("{id}", "x"), {})
+        assert (answer.status, answer.code, answer.json["error"]) == (406, 0, why)
+
+
+def test_versions_are_deleted_where_nothing_needs_them(server: Served) -> None:
+    at = "/v1/table/thinned"
+    with server.lake() as lake:
+        table = lake.create_table("thinned", pa.table({"id": [0]}))
+        for number in range(1, 4):
+            table.append(pa.table({"id": [number]}))
+    held = server.post(f"{at}/version/delete", {"ranges": [{"start_version": 1, "end_version": 3}]})
+    assert (held.status, held.code) == (409, 19)
+    assert "Version 1 is needed by snapshots" in held.json["error"]
+    assert server.post(f"{at}/version/delete", {"ranges": [{"start_version": 0, "end_version": -1}]}).code == 19
+    assert server.post(f"{at}/version/delete", {"ranges": [{"start_version": 90, "end_version": 99}]}).json["deleted_count"] == 0
+    assert server.post(f"{at}/version/delete", {"ranges": [{"start_version": -2, "end_version": 1}]}).code == 13
+    assert server.post(f"{at}/version/delete", {"ranges": [{"start_version": 1, "end_version": 2}], "branch": "none"}).code == 22
+    assert server.post("/v1/table/nowhere/version/delete", {"ranges": []}).code == 4
+    # A branch of the table's own: what the lake does not show goes by its number, but for what somebody holds.
+    server.post(f"{at}/branches/create", {"name": "b"})
+    with server.lake() as lake:
+        own = lance.dataset(lake.table("thinned").uri).checkout_version(("b", None))
+        for number in range(3):
+            lance.write_dataset(pa.table({"id": [number]}), own, mode="append")
+            own.checkout_latest()  # type: ignore[no-untyped-call]
+    numbers = [entry["version"] for entry in server.post(f"{at}/version/list?branch=b", None).json["versions"]]
+    server.post(f"{at}/tags/create", {"tag": "kept", "version": numbers[1], "branch": "b"})
+    spans = [{"start_version": number, "end_version": number + 1} for number in (numbers[0], numbers[2])]
+    assert server.post(f"{at}/version/delete", {"ranges": [{"start_version": 0, "end_version": numbers[-1]}], "branch": "b"}).code == 19
+    assert server.post(f"{at}/version/delete", {"ranges": spans, "branch": "b"}).json["deleted_count"] == 2
+    assert server.post(f"{at}/version/delete", {"ranges": spans, "branch": "b"}).json["deleted_count"] == 0
+    left = [entry["version"] for entry in server.post(f"{at}/version/list?branch=b", None).json["versions"]]
+    assert left == [numbers[1], numbers[3]]
+    assert own.count_rows() == 7
+    with server.lake() as lake:
+        assert lake.table("thinned").count_rows() == 4
+        assert lake.check().ok
+
+
+def test_metadata_of_columns_in_one_commit(server: Served) -> None:
+    at = "/v1/table/described"
+    rows = pa.table({"id": [1], "s": [{"x": 1}]})
+    server.rows(f"{at}/create", rows)
+    updates = [{"path": "id", "metadata": {"unit": "m"}}, {"path": "s.x", "metadata": {"a": "b", "c": "d"}}]
+    told = server.post(f"{at}/update_field_metadata", {"updates": updates}).json
+    assert told["fields"] == {"id": {"unit": "m"}, "s.x": {"a": "b", "c": "d"}}
+    told = server.post(f"{at}/update_field_metadata", {"updates": [{"path": "s.x", "metadata": {"a": None, "e": "f"}}]}).json
+    assert told["fields"] == {"s.x": {"c": "d", "e": "f"}}
+    with server.lake() as lake:
+        assert lake.table("described").schema.field("id").metadata == {b"unit": b"m"}
+    for wrong in ([], [updates[0], updates[0]], [{"path": "none", "metadata": {}}]):
+        assert server.post(f"{at}/update_field_metadata", {"updates": wrong}).code == 13
+    assert server.post("/v1/table/nowhere/update_field_metadata", {"updates": updates}).code == 4
 
 
 def test_what_is_no_route_says_so_in_json(server: Served) -> None:

@@ -13,7 +13,7 @@ Commands
     ``lake_commands``          lakes; ``lake_ref_commands`` their tags and branches; ``lake_recovery`` backup, restore, rebuild, upgrade
     ``lake_merge_commands``    comparing branches of a lake and bringing them together; ``lake_timeline_command`` draws its history
     ``pipeline_command``       pipelines
-    ``server_commands``        serve, and tokens
+    ``server_commands``        serve, tokens, and upkeep
 What they share
     ``command_session``        ``Session``, exit codes
     ``option_types``           options that commands share

@@ -102,7 +102,7 @@ def cat(
 
 
 _LISTS = (indices.app, refs.tags, refs.branches, columns.app, settings.app, bases.app, conflicts.app, lake_views.app)
-for part in (rows.app, upkeep.app, bases.clones, why.app, run.app, server.serving, server.tokens, *_LISTS):
+for part in (rows.app, upkeep.app, bases.clones, why.app, run.app, server.serving, server.tokens, server.policies, *_LISTS):
     app.add_typer(part)
 for part in (lake_refs.tags, lake_refs.branches):
     lake_merges.app.add_typer(part)

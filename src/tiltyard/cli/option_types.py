@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from datetime import timedelta
-from typing import Annotated, Final
+from typing import Annotated
 
 import typer
 
 import tiltyard as ty
+from tiltyard.options import span_of
 
 Uri = Annotated[str, typer.Argument(metavar="URI", help="The table: a directory, s3://, gs:// or az://.")]
 Json = Annotated[bool, typer.Option("--json", help="One JSON document on standard output, errors too.")]
@@ -26,8 +26,6 @@ Version = Annotated[int | None, typer.Option("--version", metavar="N", help="A v
 Message = Annotated[str | None, typer.Option("--message", "-m", metavar="TEXT", help="A sentence for the history.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what would happen.")]
 Where = Annotated[str, typer.Option("--where", metavar="SQL", help="Which rows.")]
-
-_UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 
 def listed(given: Iterable[str] | None) -> list[str]:
@@ -55,13 +53,7 @@ def duration(text: str | None, argument: str) -> timedelta | None:
     """A span of time such as ``7d``, ``12h`` or ``1d12h``."""
     if text is None:
         return None
-    parts = re.findall(r"(\d{1,9})([smhdw])", text)
-    if not parts or "".join(number + unit for number, unit in parts) != text:
+    found = span_of(text)
+    if found is None:
         raise ty.InvalidInput(f"{text!r} is no span of time.", argument=argument, advice="Write 7d, 12h, 90m, 30s or 1d12h.")
-    total: dict[str, int] = {}
-    for number, unit in parts:
-        total[_UNITS[unit]] = total.get(_UNITS[unit], 0) + int(number)
-    try:
-        return timedelta(**total)
-    except OverflowError:
-        raise ty.InvalidInput(f"{text!r} is longer than any table is old.", argument=argument) from None
+    return found

@@ -10,11 +10,13 @@ from typing import Annotated, Any
 import typer
 
 import tiltyard as ty
+from tiltyard.cli.command_session import PROBLEMS, reporting
 from tiltyard.cli.lake_commands import LakeSession, lake_command
-from tiltyard.cli.messages import Grid
-from tiltyard.cli.option_types import duration
+from tiltyard.cli.messages import CommandMessage, Grid
+from tiltyard.cli.option_types import DryRun, Json, duration
 
 serving = typer.Typer()
+policies = typer.Typer(name="upkeep", help="What a server does for its lake by itself: compaction, indices, cleanup.", no_args_is_help=True)
 tokens = typer.Typer(name="token", help="Who may use a server: tokens, with roles for names of tables.", no_args_is_help=True)
 
 Host = Annotated[str, typer.Option("--host", help="The address to listen on; beyond loopback it asks for a token and TLS.")]
@@ -30,6 +32,11 @@ AuditLog = Annotated[Path | None, typer.Option("--audit-log", metavar="FILE", he
 Vend = Annotated[
     str | None, typer.Option("--vend-to", metavar="ROLE", help="Give storage options to clients of this role; by default to none.")
 ]
+Upkeep = Annotated[
+    Path | None,
+    typer.Option("--upkeep", metavar="FILE", help="A TOML file: compaction, indices and cleanup that the server does by itself."),
+]
+PolicyFile = Annotated[Path, typer.Argument(metavar="FILE", help="A TOML file of policies, as for `tiltyard serve --upkeep`.")]
 BodyMegabytes = Annotated[int, typer.Option("--max-body-mb", min=1, help="The largest request with rows.")]
 
 Roles = Annotated[
@@ -54,6 +61,7 @@ def serve(
     insecure: Insecure = None,
     audit_log: AuditLog = None,
     vend_to: Vend = None,
+    upkeep: Upkeep = None,
     max_body_mb: BodyMegabytes = 256,
 ) -> None:
     """Serve a lake to Lance clients over HTTP (needs the extra `server`). It stops on SIGTERM, after finishing its commits."""
@@ -69,6 +77,7 @@ def serve(
         insecure=frozenset(insecure or ()),
         audit_log=audit_log,
         vend_to=role,
+        upkeep=upkeep,
         limits=rooms.options.ServerLimits(body_bytes=max_body_mb * 1024 * 1024),
     )
     rooms.serving.log_as_json()
@@ -111,6 +120,30 @@ def revoke(session: LakeSession, id: TokenId) -> None:
     session.told(_document(info), "revoked", f"the token of {info.name}", _facts(info))
 
 
+@policies.command()
+def check(file: PolicyFile, json: Json = False) -> None:
+    """Read a file of policies, and say what a server would do and when. No lake is looked at."""
+    with reporting(str(file), None, json, None, None) as session:
+        found = _server().policies.read_policies(file)
+        rows = [(policy.name, str(policy)) for policy in found]
+        document = {"file": str(file), "policies": [{"name": name, "does": does} for name, does in rows]}
+        session.output.told(CommandMessage(document, grid=Grid(("policy", "does"), rows)))
+
+
+@lake_command(policies)
+def run(session: LakeSession, file: PolicyFile, dry_run: DryRun = False) -> None:
+    """Do now, once, what the policies of a file say, due or not. Others may work meanwhile."""
+    rooms = _server()
+    found = rooms.policies.read_policies(file)
+    with session.opened() as lake:
+        steps = [step for policy in found for step in rooms.upkeep.run_policy(lake, policy, dry_run=dry_run)]
+    rows = [(step.policy, step.target or "the lake", step.became, step.told) for step in steps]
+    told = [{"policy": step.policy, "kind": step.kind, "target": step.target, "became": step.became, "told": step.told} for step in steps]
+    session.told({"dry_run": dry_run, "steps": told}, grid=Grid(("policy", "table", "became", "what"), rows))
+    if any(step.became == "failed" for step in steps):
+        raise typer.Exit(PROBLEMS)
+
+
 class _Rooms:
     """The parts of the server, which are loaded when a command needs them."""
 
@@ -124,6 +157,8 @@ class _Rooms:
         self.options: Any = import_module("tiltyard.server.server_options")
         self.routes: Any = import_module("tiltyard.server.principals")
         self.tokens: Any = import_module("tiltyard.server.tokens")
+        self.upkeep: Any = import_module("tiltyard.server.upkeep_runs")
+        self.policies: Any = import_module("tiltyard.server.upkeep_policies")
 
 
 def _server() -> _Rooms:

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import os
-import re
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 from tiltyard.errors import InvalidInput, NotFound, StorageError
+from tiltyard.options import span_of
 from tiltyard.pipeline.spec import Expectation, FileSource, Maintenance, Output, PipelineSpec, Source, Step, TableSource, must
 
 T = TypeVar("T")
-
-_UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 
 def load_spec(path: str | os.PathLike[str]) -> PipelineSpec:
@@ -120,10 +118,10 @@ class _Keys:
 
 def parse_span(text: str, key: str) -> timedelta:
     """A span of time such as ``30s``, ``10m`` or ``1d12h``."""
-    parts = re.findall(r"(\d{1,9})([smhdw])", text)
-    fine = bool(parts) and "".join(number + unit for number, unit in parts) == text
-    must(fine, key, f"is {text!r}, and must be a span of time such as '30s', '10m', '2h' or '1d12h'")
-    return sum((timedelta(**{_UNITS[unit]: int(number)}) for number, unit in parts), timedelta(0))
+    found = span_of(text)
+    must(found is not None, key, f"is {text!r}, and must be a span of time such as '30s', '10m', '2h' or '1d12h'")
+    assert found is not None
+    return found
 
 
 def _pipeline(keys: _Keys, directory: Path) -> PipelineSpec:

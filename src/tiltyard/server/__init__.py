@@ -11,6 +11,7 @@ A request goes down this list, and its answer back up:
 - ``authentication``: who asks, by a token or a JWT. ``tokens``: tokens in the catalog. ``principals``: roles by names of tables.
 - ``console/``: pages about the lake for a browser, on the same port.
 - ``table_turns``: the queue at each table, so that no client starves. ``settling``: bookkeeping of commits, after the answer.
+- ``upkeep_runs``: compaction, indices and cleanup when they are due. ``upkeep_policies``: what is to be done, from a TOML file.
 - ``audit``: a line for each request. ``server_metrics``: figures.
 
 What is done is done by ``lakes/namespace.py``; nothing here decides about a commit. Failures are errors of ``lance_namespace`` with a code;

@@ -28,6 +28,7 @@ from tiltyard.lakes.table_names import JOINT, directory_of
 from tiltyard.server.principals import Principal
 from tiltyard.server.routes import Role, RouteSpec
 from tiltyard.server.tokens import TOKENS
+from tiltyard.server.upkeep_runs import UPKEEP
 from tiltyard.server.wire import parsed
 from tiltyard.storage.staged import STAGED
 
@@ -179,6 +180,8 @@ def _role_for(key: str, before: Body | None, after: Body | None) -> Role:
     """What it takes to write a record."""
     if key == LAKE:
         return Role.ADMIN
+    if key.startswith(UPKEEP):
+        return Role.MAINTAINER  # who writes it decides that upkeep was done
     if before is None or key.startswith(PINS):
         return Role.WRITER
     counted = key.startswith(BRANCHES) and after is not None and {**before, "refs": 0} == {**after, "refs": 0}

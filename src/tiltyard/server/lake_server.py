@@ -35,11 +35,13 @@ from tiltyard.server.catalog_door import CATALOG_ROUTES, CatalogDoor
 from tiltyard.server.console.console_app import Console
 from tiltyard.server.openapi import document
 from tiltyard.server.principals import NOBODY, Principal
-from tiltyard.server.routes import ROUTES, Role, RouteSpec
+from tiltyard.server.routes import NOT_OFFERED, ROUTES, Role, RouteSpec
 from tiltyard.server.server_metrics import CONTENT_TYPE, ServerMetrics
 from tiltyard.server.server_options import ServerOptions
 from tiltyard.server.settling import SettleQueue
 from tiltyard.server.table_turns import TableTurns
+from tiltyard.server.upkeep_runs import AUTHOR as UPKEEP_AUTHOR
+from tiltyard.server.upkeep_runs import UpkeepStep
 from tiltyard.server.wire import WireRequest, answer, failed, failure, parsed, read_request
 
 _log = logging.getLogger("tiltyard.server")
@@ -98,6 +100,7 @@ class LakeServer:
             Route("/readyz", self._readyz, methods=["GET"]),
             Route("/metrics", self._metrics, methods=["GET"]),
             Route("/openapi.json", _openapi, methods=["GET"]),
+            *(Route(path, _not_offered(why), methods=["POST"]) for path, why in NOT_OFFERED.items()),
         ]
         guard = [] if self.authenticator.required else [Middleware(BrowserGuard, local=self.options.is_local)]
         handlers = {404: _no_route, 405: _no_route, Exception: _broken}
@@ -108,6 +111,30 @@ class LakeServer:
         self.is_stopping = True
         self._pool.shutdown(wait=True)
         self._settling.close()
+
+    def note_upkeep(self, step: UpkeepStep) -> None:
+        """Writes a step of upkeep down, as a request is."""
+        self.metrics.upkeep.labels(step.kind, step.became).inc()
+        self.metrics.upkeep_seconds.labels(step.kind).observe(step.seconds)
+        self.metrics.upkeep_last.labels(step.kind).set_to_current_time()
+        failed = step.became == "failed"
+        _log.log(logging.WARNING if failed else logging.INFO, "upkeep %s %s: %s", step.policy, step.target or "the lake", step.told)
+        verdict: Verdict = "failed" if failed else "allowed"
+        status = 500 if failed else 409 if step.became == "put off" else 200
+        self.audit.note(
+            AuditLine(
+                secrets.token_hex(8),
+                UPKEEP_AUTHOR,
+                "server",
+                "",
+                f"upkeep_{step.kind}",
+                step.target,
+                verdict,
+                status,
+                step.transaction,
+                step.seconds,
+            )
+        )
 
     async def in_thread(self, work: Callable[[], Any]) -> Any:
         """Does something that blocks."""
@@ -322,6 +349,13 @@ def _batched(model: Any, spec: RouteSpec) -> list[tuple[Role, list[str]]]:
 async def _openapi(_: Request) -> Response:
     """What the server offers: the same for everybody, and nothing of the lake."""
     return JSONResponse(document())
+
+
+def _not_offered(why: str) -> Callable[[Request], Awaitable[Response]]:
+    async def refused(_: Request) -> Response:
+        return failure(0, why, "")
+
+    return refused
 
 
 async def _no_route(request: Request, error: Exception) -> Response:

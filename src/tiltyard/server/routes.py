@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, Final, Literal
@@ -75,6 +76,7 @@ ROUTES: Final = (
     RouteSpec(f"{_T}/version/list", "list_table_versions", models.ListTableVersionsRequest),
     RouteSpec(f"{_T}/version/describe", "describe_table_version", models.DescribeTableVersionRequest),
     RouteSpec(f"{_T}/version/create", "create_table_version", models.CreateTableVersionRequest, Role.WRITER),
+    RouteSpec(f"{_T}/version/delete", "batch_delete_table_versions", models.BatchDeleteTableVersionsRequest, Role.MAINTAINER),
     # ---- tables by name
     RouteSpec(f"{_T}/describe", "describe_table", models.DescribeTableRequest),
     RouteSpec(f"{_T}/exists", "table_exists", models.TableExistsRequest, answer="empty"),
@@ -120,4 +122,13 @@ ROUTES: Final = (
         body="metadata",
         answer="metadata",
     ),
+    RouteSpec(f"{_T}/update_field_metadata", "update_field_metadata", models.UpdateFieldMetadataRequest, Role.WRITER),
 )
+
+NOT_OFFERED: Final[Mapping[str, str]] = {
+    "/v1/materialized_view/{id}/create": "There are no materialized views here. A pipeline keeps a table in step with others.",
+    "/v1/materialized_view/{id}/refresh": "There are no materialized views here. A pipeline keeps a table in step with others.",
+    f"{_T}/backfill_column": "Nothing computes columns here. Add the column with an expression.",
+    "/v1/transaction/{id}/alter": "A transaction is ended by its client, or by a cleanup of the lake.",
+}
+"""What the protocol has and a lake does not, each with what to do: answered with 406, so that a client can tell it from a wrong path."""

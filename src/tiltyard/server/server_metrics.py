@@ -11,6 +11,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.registry import Collector
 
 _BUCKETS: Final = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
+_UPKEEP_BUCKETS: Final = (0.01, 0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0)
 CONTENT_TYPE: Final = CONTENT_TYPE_LATEST
 
 
@@ -33,6 +34,13 @@ class ServerMetrics:
         self.conflicts = Counter("tiltyard_conflicts", "Requests refused since another was faster.", ["operation"], registry=self.registry)
         self.denied = Counter("tiltyard_denied", "Requests refused by role or token.", ["code"], registry=self.registry)
         self.refused = Counter("tiltyard_refused", "Requests refused by a limit.", ["status"], registry=self.registry)
+        self.upkeep = Counter(
+            "tiltyard_upkeep_steps", "Steps of upkeep by kind, and what they came to.", ["kind", "became"], registry=self.registry
+        )
+        self.upkeep_seconds = Histogram(
+            "tiltyard_upkeep_seconds", "Time of a step of upkeep.", ["kind"], buckets=_UPKEEP_BUCKETS, registry=self.registry
+        )
+        self.upkeep_last = Gauge("tiltyard_upkeep_last_timestamp_seconds", "When a step of a kind ended.", ["kind"], registry=self.registry)
         self.registry.register(_Asked(queued, healthy))
 
     def text(self) -> bytes:

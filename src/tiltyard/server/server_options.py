@@ -54,6 +54,7 @@ class ServerOptions:
         insecure: what is allowed beyond loopback although it is not safe: ``no-auth``, ``no-tls``.
         audit_log: a file; the log of the process without one.
         vend_to: the role from which on clients are given the storage options of the server; None for nobody.
+        upkeep: a TOML file that says what the server does for its lake by itself.
         limits: how much it takes on.
     """
 
@@ -66,6 +67,7 @@ class ServerOptions:
     insecure: frozenset[str] = frozenset()
     audit_log: Path | None = None
     vend_to: Role | None = None
+    upkeep: Path | None = None
     limits: ServerLimits = field(default_factory=ServerLimits)
 
     def __post_init__(self) -> None:

@@ -23,6 +23,8 @@ from tiltyard.server.authentication import Authenticator, JwtCheck
 from tiltyard.server.lake_server import LakeServer
 from tiltyard.server.server_options import ServerOptions
 from tiltyard.server.tokens import has_tokens
+from tiltyard.server.upkeep_policies import read_policies
+from tiltyard.server.upkeep_runs import UpkeepThread
 
 _log = logging.getLogger("tiltyard.server")
 
@@ -37,6 +39,7 @@ def serve(lake: Lake, options: ServerOptions, ready: Callable[[str], None] | Non
     """
     jwt = JwtCheck.from_file(options.auth_config) if options.auth_config is not None else None
     required = options.authenticates or (options.auth is None and has_tokens(lake))
+    policies = read_policies(options.upkeep) if options.upkeep is not None else ()
     audit = AuditLog(options.audit_log)
     server = LakeServer(lake, options, Authenticator(lake, jwt, required=required), audit)
     limits = options.limits
@@ -57,19 +60,25 @@ def serve(lake: Lake, options: ServerOptions, ready: Callable[[str], None] | Non
         ssl_certfile=options.certificate,
         ssl_keyfile=options.key,
     )
+    upkeep = UpkeepThread(lake, policies, server.note_upkeep)
     try:
-        _Announcing(config, server, ready).run()
+        _Announcing(config, server, ready, upkeep if policies else None).run()
     finally:
+        upkeep.stop()
         server.close()
+        if not upkeep.join(limits.shutdown_seconds):
+            _log.warning("upkeep is still at work, and ends with the process: the next run goes on with it")
         audit.close()
 
 
 class _Announcing(uvicorn.Server):
     """Tells its address once it listens, and its application when it stops."""
 
-    def __init__(self, config: uvicorn.Config, server: LakeServer, ready: Callable[[str], None] | None) -> None:
+    def __init__(
+        self, config: uvicorn.Config, server: LakeServer, ready: Callable[[str], None] | None, upkeep: UpkeepThread | None
+    ) -> None:
         super().__init__(config)
-        self._server, self._ready = server, ready
+        self._server, self._ready, self._upkeep = server, ready, upkeep
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -81,6 +90,8 @@ class _Announcing(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
+        if self.started and self._upkeep is not None:
+            self._upkeep.start()
         if self.started and self._ready is not None:
             host, port = self.servers[0].sockets[0].getsockname()[:2]
             shown = f"[{host}]" if ":" in host else host
@@ -88,6 +99,8 @@ class _Announcing(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._server.is_stopping = True
+        if self._upkeep is not None:
+            self._upkeep.stop()
         await super().shutdown(sockets)
 
 

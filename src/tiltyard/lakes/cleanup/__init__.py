@@ -6,6 +6,7 @@
     ``merged_pins``         tags for versions whose files another branch names after a merge
     ``references``          files of one branch of a table that another one names
     ``removal``             removes directories that marks and records prove to be this lake's
+    ``version_deletion``    chosen versions of one table, as far as nothing needs them
     ``pins``                Lance tags that keep foreign cleanups away from needed versions
 
 Deletes nothing without proof; the rest is reported as orphans. A transaction on a removed snapshot gets ``HistoryUnavailable``.

@@ -198,6 +198,13 @@ def _decide(work: CleanupRun) -> None:
                 work.quarantined[head.location, head.branch] = head.quarantine
 
 
+def needs_now(lake: Lake) -> Needs:
+    """What all snapshots of a lake need, none of them given up."""
+    lines = _read_lines(lake)
+    refs = {branch: set(found) for branch, found in _named(lake).items()}
+    return needs_of(lines, {line.branch: line.begin for line in lines}, refs)
+
+
 def _named(lake: Lake) -> dict[str, dict[int, list[str]]]:
     """Snapshots that tags and branches keep, by branch."""
     found: dict[str, dict[int, list[str]]] = defaultdict(lambda: defaultdict(list))

@@ -29,6 +29,8 @@ from lance_namespace import (
     TableAlreadyExistsError,
     TableVersionNotFoundError,
     UnsupportedOperationError,
+    UpdateFieldMetadataRequest,
+    UpdateFieldMetadataResponse,
     UpdateTableRequest,
     UpdateTableResponse,
     UpdateTableSchemaMetadataRequest,
@@ -37,6 +39,7 @@ from lance_namespace import (
 from lance_namespace_urllib3_client.models.fragment_stats import FragmentStats
 from lance_namespace_urllib3_client.models.fragment_summary import FragmentSummary
 
+from tiltyard.catalog.lake_values import MAIN
 from tiltyard.errors import AlreadyExists, NotFound
 from tiltyard.lakes.namespaces.arrow_json import type_from_json
 from tiltyard.lakes.namespaces.declared_tables import find_declared
@@ -155,6 +158,22 @@ class DataOperations(VersionOperations):
         done = table.settings.update_schema_metadata(dict(request.metadata or {}), replace=True)
         return UpdateTableSchemaMetadataResponse(metadata=request.metadata, transaction_id=done.transaction_id)
 
+    def update_field_metadata(self, request: UpdateFieldMetadataRequest) -> UpdateFieldMetadataResponse:
+        """Changes the metadata of columns, of several in one commit."""
+        request = typed(UpdateFieldMetadataRequest, request)
+        if request.branch not in (None, MAIN):
+            raise UnsupportedOperationError("Columns of a table's own branch are changed by clients that open the table themselves.")
+        if len({entry.path for entry in request.updates}) != len(request.updates) or not request.updates:
+            raise InvalidInputError("updates names columns, each of them once.")
+        self._table(request.id)
+        with self._writable().transaction() as tx:
+            table = tx.table(self._name(request.id))
+            for entry in request.updates:
+                table.settings.update_field_metadata(entry.path, entry.metadata, replace=bool(entry.replace))
+        now = self._table(request.id)
+        fields = {entry.path: _metadata(now.schema, entry.path) for entry in request.updates}
+        return UpdateFieldMetadataResponse(version=now.version, fields=fields)
+
     # ---- statistics ------------------------------------------------------------------------------------------------------------
 
     def get_table_stats(self, request: GetTableStatsRequest) -> GetTableStatsResponse:
@@ -170,6 +189,15 @@ class DataOperations(VersionOperations):
             num_indices=len(table.indices.list()),
             fragment_stats=FragmentStats(num_fragments=len(lengths), num_small_fragments=small, lengths=_summary(lengths)),
         )
+
+
+def _metadata(schema: pa.Schema, path: str) -> dict[str, str]:
+    """The metadata of a column, or of a member of a struct."""
+    first, *rest = path.split(".")
+    field = schema.field(first)
+    for name in rest:
+        field = field.type.field(name)
+    return {key.decode(): value.decode(errors="replace") for key, value in (field.metadata or {}).items()}
 
 
 def _summary(lengths: list[int]) -> FragmentSummary:

@@ -8,9 +8,12 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from contextlib import suppress
+from math import inf
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from lance_namespace import (
+    BatchDeleteTableVersionsRequest,
+    BatchDeleteTableVersionsResponse,
     ConcurrentModificationError,
     CreateTableVersionRequest,
     CreateTableVersionResponse,
@@ -42,6 +45,7 @@ from tiltyard.format.manifest_file import decode_manifest_file
 from tiltyard.format.names import Scheme, parse_manifest_name
 from tiltyard.format.refs import check_branch_name
 from tiltyard.interfaces import ObjectInfo, ObjectStore
+from tiltyard.lakes.cleanup.version_deletion import delete_versions
 from tiltyard.lakes.namespaces.declared_tables import DeclaredTable, find_declared, make_declared
 from tiltyard.lakes.namespaces.namespace_base import NamespaceBase, apart, typed
 from tiltyard.lakes.namespaces.publish_staged import publish_staged
@@ -130,6 +134,23 @@ class VersionOperations(NamespaceBase):
         except (CorruptTable, ExpectedVersionMismatch, HistoryUnavailable, NotFound) as error:
             raise InvalidTableStateError(str(error)) from error
         return CreateTableVersionResponse(version=_shown_version(access, request.version, path, info))
+
+    def batch_delete_table_versions(self, request: BatchDeleteTableVersionsRequest) -> BatchDeleteTableVersionsResponse:
+        """Deletes versions that nothing in the lake needs, all that are asked for or none."""
+        request = typed(BatchDeleteTableVersionsRequest, request)
+        lake, branch = self._writable(), None if request.branch == MAIN else request.branch
+        for span in request.ranges:
+            if span.start_version < 0 or span.end_version < -1:
+                raise InvalidInputError("A range begins at 0 or later; its end is not part of it, and -1 is the latest version.")
+        head = self._current(request.id)
+        if branch is not None:
+            self._on_branch(head, branch)
+        spans = [(span.start_version, inf if span.end_version == -1 else span.end_version) for span in request.ranges]
+        try:
+            gone = delete_versions(lake, head, lambda version: any(start <= version < end for start, end in spans), branch)
+        except InvalidInput as error:
+            raise InvalidTableStateError(str(error)) from error
+        return BatchDeleteTableVersionsResponse(deleted_count=gone)
 
     def _first_version(self, declared: DeclaredTable, request: CreateTableVersionRequest, staged: str) -> CreateTableVersionResponse:
         refuse_elsewhere(request.manifest_path, declared.location)
