@@ -72,6 +72,7 @@ def enable(
     *,
     catalog: str = "lake",
     storage_options: Mapping[str, Any] | None = None,
+    token: str | None = None,
 ) -> Enabled:
     """Makes a session know Tiltyard, and makes it the active one of this thread.
 
@@ -84,6 +85,7 @@ def enable(
         rule: whether to put the optimizer's rule in; what is read is the same without it, only slower.
         catalog: what the catalog is called.
         storage_options: for the object store of the lake; of an open lake they have to be given again.
+        token: for a lake behind a server; of an open lake it has to be given again.
 
     Returns:
         what is on now, and what is not and why.
@@ -109,11 +111,11 @@ def enable(
     views: tuple[str, ...] = ()
     named = None
     if not connect and (lake is not None or is_configured(spark)):
-        named = _use_catalog(spark, catalog, None if lake is None else _lake_target(lake, storage_options), notices)
+        named = _use_catalog(spark, catalog, None if lake is None else _lake_target(lake, storage_options, token), notices)
     elif connect and lake is not None:
         notices.append("no catalog: a Connect client cannot add one; use views, format('tiltyard') and SparkTable")
     if lake is not None:
-        target = _lake_target(lake, storage_options)
+        target = _lake_target(lake, storage_options, token)
         views = make_views(spark, target)
         if not on:
             notices.append("views stay at the version of their first use: call refresh() for newer ones")
@@ -136,6 +138,7 @@ def configure(
     *,
     catalog: str = "lake",
     storage_options: Mapping[str, Any] | None = None,
+    token: str | None = None,
 ) -> SparkSession.Builder:
     """Configures a session to be built with a lake as a catalog; ``enable`` then serves it.
 
@@ -147,11 +150,12 @@ def configure(
         lake: the lake's URI.
         catalog: what the catalog is called.
         storage_options: for the object store of the lake.
+        token: for a lake behind a server.
 
     Returns:
         the builder.
     """
-    for name, value in settings(catalog, _lake_target(lake, storage_options).to_options()).items():
+    for name, value in settings(catalog, _lake_target(lake, storage_options, token).to_options()).items():
         builder = builder.config(name, value)
     there: Mapping[str, Any] = getattr(builder, "_options", {})
     jars = [jar for jar in str(there.get("spark.jars", "")).split(",") if jar]
@@ -194,9 +198,9 @@ def _install(spark: SparkSession, notices: list[str]) -> bool:
     return True
 
 
-def _lake_target(lake: ty.Lake | str | os.PathLike[str], storage_options: Mapping[str, Any] | None) -> Target:
+def _lake_target(lake: ty.Lake | str | os.PathLike[str], storage_options: Mapping[str, Any] | None, token: str | None) -> Target:
     if not isinstance(lake, ty.Lake | str | os.PathLike):
         raise InvalidInput(f"lake is an open lake or its URI, not {type(lake).__name__}.", argument="lake")
     options = lake_options(lake if isinstance(lake, ty.Lake) else os.fspath(lake))
     options |= {f"storage.{name}": str(value) for name, value in (storage_options or {}).items()}
-    return Target.from_options({**options, "table": "any"})
+    return Target.from_options({**options, "table": "any", **({} if token is None else {"token": token})})

@@ -10,7 +10,8 @@ from typing import Final
 from tiltyard.errors import InvalidInput
 
 TARGET: Final = (
-    "path", "lake", "table", "version", "tag", "branch", "timestamp", "snapshot", "commit_store", "durability", "allowed_bases", "address",
+    "path", "lake", "table", "version", "tag", "branch", "timestamp", "snapshot", "commit_store", "token", "durability", "allowed_bases",
+    "address",
 )  # fmt: skip
 """What says which table is meant, and when."""
 

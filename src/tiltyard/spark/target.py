@@ -66,6 +66,7 @@ class Target:
         snapshot: a snapshot's number, of a lake only.
         storage: what goes to the object store.
         commit_store: the database that decides who has a version, if a table by path has one.
+        token: for a lake behind a server.
         allowed_bases: places outside the table that its files may lie in.
         address: the very rows, for what only this session can find, such as the rows inside a transaction.
     """
@@ -80,6 +81,7 @@ class Target:
     snapshot: int | None = None
     storage: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     commit_store: str | None = field(default=None, repr=False)
+    token: str | None = field(default=None, repr=False)
     durability: str = "fsync"
     allowed_bases: tuple[str, ...] = ()
     address: Address | None = None
@@ -104,6 +106,7 @@ class Target:
             snapshot=options.integer("snapshot", least=0),
             storage=tuple(sorted(options.storage().items())),
             commit_store=options.text("commit_store"),
+            token=options.text("token"),
             durability=options.one_of("durability", ("fsync", "os"), "fsync") or "fsync",
             allowed_bases=options.names("allowed_bases") or (),
             address=None if address is None else Address.from_json(address),
@@ -190,7 +193,7 @@ class Target:
         """
         if self.lake is None:
             raise InvalidInput(f"{self.name} is given by its path, not by a lake.", argument="lake")
-        lake = ty.Lake.open(self.lake, create=False, storage_options=self.storage_options(), durability=self._durability)
+        lake = ty.Lake.open(self.lake, create=False, storage_options=self.storage_options(), durability=self._durability, token=self.token)
         return lake if self.branch is None else lake.on_branch(self.branch)
 
     @property

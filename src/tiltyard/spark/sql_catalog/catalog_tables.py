@@ -29,7 +29,7 @@ from tiltyard.spark.target import Address, Target
 Request = Mapping[str, Any]
 
 LAKE: Final = "lake"
-_KNOWN: Final = ("uri", "branch", "durability")
+_KNOWN: Final = ("uri", "branch", "durability", "token")
 """Options of a catalog, beside those of the object store."""
 COMMENT: Final = "comment"
 PRIMARY_KEY: Final = "primary_key"
