@@ -167,8 +167,11 @@ class QueuePlace(Protocol):
     def meet_strangers(self, share: float) -> None:
         """For a leader: writers who know nothing of the queue made this share of the last versions; those in it are to leave them room."""
 
-    def gather(self) -> None:
-        """For a leader: gives those who were committed with the last version a moment to come back. Without any, it waits for nobody."""
+    def gather(self, newest: Callable[[], int]) -> None:
+        """For a leader: gives those who were committed with the last version a moment to come back. Without any, it waits for nobody.
+
+        From time to time it also leaves room for writers who know nothing of the queue, until the ``newest`` version is one of theirs.
+        """
 
     def offers(self, most: int) -> list[Offer]:
         """For a leader: what waits to be committed."""

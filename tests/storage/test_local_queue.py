@@ -60,6 +60,10 @@ def _joined(root: Path, name: str, since: float = 0.0, data: bytes = b"rows") ->
         return pool.submit(join).result()
 
 
+def _newest(root: Path) -> Callable[[], int]:
+    return lambda: len(list((root / "_versions").glob("*.manifest")))
+
+
 def _entries(root: Path) -> list[str]:
     queue = root / QUEUE
     return sorted(path.name for path in queue.iterdir()) if queue.exists() else []
@@ -269,7 +273,7 @@ def _crowd(root: Path, company: int) -> LocalPlace:
 
 def test_whoever_is_alone_waits_for_nobody(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     leader, hands = _crowd(root, 0), Hands(monkeypatch, {})
-    leader.gather()
+    leader.gather(_newest(root))
     assert hands.slept == 0
     leader.leave()
 
@@ -279,7 +283,7 @@ def test_a_leader_waits_for_those_of_the_last_version_and_no_longer(root: Path, 
     places: list[LocalPlace] = []
     arrivals = {0.001: lambda: places.append(_joined(root, "a")), 0.0025: lambda: places.append(_joined(root, "b"))}
     hands = Hands(monkeypatch, arrivals)
-    leader.gather()
+    leader.gather(_newest(root))
     assert 0.0025 <= hands.now < 0.003, "the second came within the time that is given for one, and with it all are there"
     assert [offer.transaction_id for offer in leader.offers(9)] == ["a", "b"]
     leader.leave()
@@ -289,10 +293,10 @@ def test_a_leader_waits_for_those_of_the_last_version_and_no_longer(root: Path, 
 
 def test_a_leader_does_not_wait_for_who_does_not_come_back(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     leader, hands = _crowd(root, 5), Hands(monkeypatch, {})
-    leader.gather()
+    leader.gather(_newest(root))
     assert 0.002 <= hands.now < 0.003
     assert leader.offers(9) == []
-    leader.gather()
+    leader.gather(_newest(root))
     assert hands.now < 0.003, "nor does the next"
     leader.leave()
 
@@ -302,7 +306,7 @@ def test_those_who_trickle_in_do_not_hold_a_leader_for_long(root: Path, monkeypa
     places: list[LocalPlace] = []
     arrivals = {0.0015 * number: partial(lambda name: places.append(_joined(root, name)), f"w{number:03}") for number in range(1, 40)}
     hands = Hands(monkeypatch, arrivals)
-    leader.gather()
+    leader.gather(_newest(root))
     assert 0.02 <= hands.now < 0.021
     leader.leave()
     for place in places:
@@ -328,7 +332,7 @@ def _rooms(leader: LocalPlace, hands: Hands, versions: int) -> dict[int, float]:
     waits: dict[int, float] = {}
     for version in range(1, versions + 1):
         begun = hands.now
-        leader.gather()
+        leader.gather(lambda: 0)
         if hands.now > begun:
             waits[version] = hands.now - begun
     return waits
@@ -366,16 +370,16 @@ def test_the_room_ends_when_a_stranger_used_it(root: Path, monkeypatch: pytest.M
     hands = Hands(monkeypatch, {0.004: (root / "_versions/2.manifest").touch})
     leader.queue.lasted = 1.5
     leader.meet_strangers(0.1)
-    leader.gather()
+    leader.gather(_newest(root))
     assert 0.004 <= hands.now < 0.005
     hands.now = 10.0
     leader.meet_strangers(0.1)
-    leader.gather()
+    leader.gather(_newest(root))
     assert 12.0 <= hands.now < 12.01, "the longest room there is"
     (root / "_versions/2.manifest").unlink()
     (root / "_versions").rmdir()
     leader.queue.until_room = 1
-    leader.gather()
+    leader.gather(_newest(root))
     assert hands.now > 12.01, "a table that is gone has no strangers"
     leader.leave()
 

@@ -65,7 +65,7 @@ class ScriptedPlace:
     def meet_strangers(self, share: float) -> None:
         self.strangers.append(share)
 
-    def gather(self) -> None:
+    def gather(self, newest: Callable[[], int]) -> None:
         self.gathered += 1
 
     def offers(self, most: int) -> list[Offer]:

@@ -18,6 +18,7 @@ Handlers and locks
     ``file_lock``       ``FileLock``; ``postgres_lock`` ``PostgresLock``
     ``local_queue``     ``LocalQueue``: writers of a table wait for each other, and commit for each other
     ``machine_queue``   ``MachineQueue``: the same for the writers on one machine, before a table of an object store
+    ``strangers``       whether a writer who knows nothing of the queue was beaten to a version
     ``thread_queue``    ``ThreadQueue``: the same for the threads of one process; ``queue_of`` chooses
     ``probe``           whether a store keeps the promise: ``ensure_safe``
 

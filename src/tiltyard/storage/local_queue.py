@@ -17,6 +17,7 @@ import select
 import socket
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
@@ -24,11 +25,14 @@ from typing import Final
 from tiltyard.interfaces import NOT_TAKEN, Offer
 from tiltyard.storage.files import overwrite, temporary_name
 from tiltyard.storage.paths import TEMPORARY_PREFIX
+from tiltyard.storage.strangers import Strangers
 
 QUEUE: Final = "_tiltyard/queue"
 """Its entries have temporary names: no listing shows them, and a cleanup takes those of the dead."""
 _ENTRY: Final = f"{TEMPORARY_PREFIX}.q"
 _NOTE: Final = f"{TEMPORARY_PREFIX}.note"
+_IN_A_LOOP: Final = 3
+"""Commits after which a process looks out for strangers."""
 _NEXT_COMES: Final = 0.002
 """Seconds that a leader waits for one more of those who were here with the last version, counted from the one before."""
 _GATHERED: Final = 0.02
@@ -37,8 +41,12 @@ _PAUSE: Final = 0.0003
 _EVEN: Final = 0.5
 _ROOM: Final = 3.0
 """The room that it leaves at most, in times that a version takes."""
-_ROOM_FOR_ONE: Final = 0.015
-"""Seconds that it leaves at least where a stranger is known to be there; room ends as soon as he used it."""
+_ROOM_FOR_ONE: Final = (0.015, 0.12)
+"""Seconds that it leaves at least where a stranger is known to be there, and more if he comes too late for it; room ends as soon as he used
+it."""
+_ROOM_FOR_A_LOSER: Final = (0.04, 0.32)
+"""The same where one was beaten just now, twice as much while he does not use it, and then from the beginning: pylance tries again after up
+to three times as long as its first attempt took and, each time that it is beaten, after up to twice as long as before."""
 _LONGEST_ROOM: Final = 2.0
 _LONGEST_MESSAGE: Final = 128
 _MOST_BYTES: Final = 2**20
@@ -76,6 +84,12 @@ class LocalQueue:
         """How many of them are left until then."""
         self.lasted = 0.0
         """Seconds that the last version of ours took."""
+        self.commits = 0
+        """How many commits of this process led."""
+        self.strangers: Strangers | None = None
+        """Tells of those who were beaten, once this process is a writer in a loop, whom others may starve beside."""
+        self.room_for_one, self.room_for_a_loser = _ROOM_FOR_ONE[0], _ROOM_FOR_A_LOSER[0]
+        """Seconds that are left to a stranger."""
 
     def place(self, transaction_id: str, since: float) -> LocalPlace:
         return LocalPlace(self, self._root, transaction_id, since)
@@ -99,6 +113,8 @@ class LocalPlace:
     """By transaction id the entries that were offered to us."""
     _begun: float = 0.0
     """When we began to commit, after all who were waited for had come."""
+    _newest: Callable[[], int] | None = None
+    """Tells the newest version, until a stranger was left room by this commit."""
 
     @property
     def hangs(self) -> bool:
@@ -233,11 +249,15 @@ class LocalPlace:
 
     # ---- leading ---------------------------------------------------------------------------------------------------------------
 
-    def gather(self) -> None:
+    def gather(self, newest: Callable[[], int]) -> None:
         """Waits for those who were here with the last version: writers in a loop are about to come back, and one version does for all."""
         self.queue.until_room -= 1 + self.queue.company
+        self._newest = newest
+        self.queue.commits += 1
+        if self.queue.commits == _IN_A_LOOP:
+            self.queue.strangers = Strangers(f"{self.root}/_versions")
         if self.queue.until_room <= 0:
-            self._leave_room()
+            self._leave_room(newest)
         now = time.monotonic()
         end, next_comes, seen = now + _GATHERED, now + _NEXT_COMES, 0
         while (there := len(self._entries())) < self.queue.company and now < min(end, next_comes):
@@ -247,17 +267,31 @@ class LocalPlace:
             now = time.monotonic()
         self._begun = now
 
-    def _leave_room(self) -> None:
+    def _leave_room(self, newest: Callable[[], int], *, beaten: bool = False) -> None:
         """Lets a stranger commit first, if one is there; who needs longer than our leaders, and knows of no queue, would never win else.
 
-        Those of ours who come meanwhile join the queue, and are in the next version.
+        Those of ours who come meanwhile join the queue, and are in the next version. Not each change ends it: a stranger who was beaten
+        takes away what he had written, and one who won leaves a hint.
         """
         queue = self.queue
-        least = _ROOM_FOR_ONE if queue.room_every == 1 else 0.0
+        self._newest = None
+        least = queue.room_for_one if queue.room_every == 1 else 0.0
+        if beaten:
+            least = max(queue.room_for_a_loser, 2 * queue.room_for_one)
+            queue.room_every = 1
+            queue.room_for_one = min(2 * queue.room_for_one, _ROOM_FOR_ONE[1])
+            queue.room_for_a_loser *= 2 if queue.room_for_a_loser < _ROOM_FOR_A_LOSER[1] else _ROOM_FOR_A_LOSER[0] / _ROOM_FOR_A_LOSER[1]
         queue.until_room = queue.room_every = min(2 * queue.room_every, queue.seldom)
-        until = time.monotonic() + min(max(_ROOM * queue.lasted, least), _LONGEST_ROOM)
-        before = self._last_change()
-        while time.monotonic() < until and self._last_change() == before:
+        begun = time.monotonic()
+        until = begun + min(max(_ROOM * queue.lasted, least), _LONGEST_ROOM)
+        before, head = self._last_change(), newest()
+        while time.monotonic() < until:
+            if (now := self._last_change()) != before:
+                if newest() > head:
+                    queue.room_for_one = min(max(2 * (time.monotonic() - begun), _ROOM_FOR_ONE[0]), _ROOM_FOR_ONE[1])
+                    queue.room_for_a_loser = _ROOM_FOR_A_LOSER[0]
+                    return
+                before = now
             time.sleep(_PAUSE)
 
     def _last_change(self) -> int:
@@ -268,8 +302,13 @@ class LocalPlace:
             return 0
 
     def offers(self, most: int) -> list[Offer]:
-        """What waits to be committed, those first who wait longest; entries of the dead go."""
+        """What waits to be committed, those first who wait longest; entries of the dead go.
+
+        If a stranger was beaten just now, he goes first.
+        """
         found: list[Offer] = []
+        if self._newest is not None and self.queue.strangers is not None and self.queue.strangers.were_beaten():
+            self._leave_room(self._newest, beaten=True)
         self._drop_entry()
         self.queue.company = 0
         for name in self._entries():

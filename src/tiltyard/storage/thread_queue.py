@@ -10,6 +10,7 @@ import os
 import threading
 import time
 from bisect import insort
+from collections.abc import Callable
 from typing import Any, Final
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
@@ -150,7 +151,7 @@ class ThreadPlace:
     def meet_strangers(self, share: float) -> None:
         """Nothing: a table in memory has none."""
 
-    def gather(self) -> None:
+    def gather(self, newest: Callable[[], int]) -> None:
         """Waits for nobody: those who come while a file is on its way are seen after it."""
 
     def offers(self, most: int) -> list[Offer]:

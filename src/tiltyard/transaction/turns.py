@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from tiltyard.errors import AlreadyCommitted, ConflictError, CorruptTable, OutcomeUnknown, TiltyardError
@@ -58,7 +59,7 @@ class Turns:
                     return done
             race.place = place if place.leads else None
             if place.leads and not alone:
-                place.gather()
+                place.gather(partial(self._newest_there, race))
             return self.committer.run_race(race, policy)
         finally:
             if place.leads and race.rebased_over and (share := self._share_of_strangers(race)):
@@ -71,6 +72,15 @@ class Turns:
         ours = self.committer.writer.library
         strangers = sum(bool(winner.writer) and not winner.writer.startswith(ours) for winner in race.rebased_over)
         return strangers / (len(race.rebased_over) + 1)
+
+    def _newest_there(self, race: Race) -> int:
+        """The last version in a row from the one we stand on: by asking for one name after the other, since few are new."""
+        log, version = self.committer.log, race.head.manifest.version
+        with suppress(TiltyardError):
+            while True:
+                log.store.head(log.path(version + 1, race.scheme))
+                version += 1
+        return version
 
     # ---- waiting ---------------------------------------------------------------------------------------------------------------
 
