@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -143,7 +143,20 @@ NAMES: Final = {
 
 
 def _peer_figures(told: Mapping[str, Any], case: str) -> Figures:
-    return [{**figure, "peer": NAMES.get(figure["peer"], figure["peer"])} for figure in told["figures"] if figure["case"] == case]
+    measured = "serial" if case == "open" else case
+    figures = told["cases"][measured]["figures"] if measured in told["cases"] else []
+    return [{**figure, "peer": NAMES.get(figure["peer"], figure["peer"])} for figure in figures if figure["case"] == case]
+
+
+def _when(told: Mapping[str, Any]) -> str:
+    """When and under what load each case was measured."""
+    lines = []
+    for case, measured in told["cases"].items():
+        before, after, extent = measured["before"], measured["after"], measured["extent"]
+        how = f"{extent['seconds']:g} s for each count of writers" if case in ("shared", "own", "deletes") else ""
+        wrong = "; ".join(measured["problems"])
+        lines.append((case, before["at"].replace("T", " ")[:16], f"{before['load'][0]:g}, {after['load'][0]:g}", how, wrong))
+    return table(("case", "begun (UTC)", "load before, after", "", "went wrong and is left out"), lines)
 
 
 def _rate(figure: Mapping[str, Any]) -> str:
@@ -151,20 +164,29 @@ def _rate(figure: Mapping[str, Any]) -> str:
 
 
 def peer_blocks(told: Mapping[str, Any]) -> dict[str, str]:
-    extent = told["extent"]
+    extents = {case: measured["extent"] for case, measured in told["cases"].items()}
+    first = next(iter(told["cases"].values()))["before"]
     packages = sorted({package for needed in told["packages"].values() for package in needed})
     by_case = {
         case: _peer_figures(told, case) for case in ("limits", "serial", "open", "shared", "own", "wide", "upsert", "deletes", "pairs")
     }
     opened = {figure["peer"]: figure for figure in by_case["open"]}
     timed = ("", "p50", "p99")
-    return {
-        "peers-run": f"Run on {in_words(told['circumstances']['before'])} {extent['seconds']:g} s for each count of writers. "
-        f"Peers: {', '.join(packages)}; pylance is the one that Tiltyard uses.\n"
-        + "".join(f"\nIt went wrong, and is left out: {problem}.\n" for problem in told["problems"]),
+    upserted = extents.get("upsert", {}).get("rows", 0)
+    blocks = {
+        "peers-run": f"{first['processors']} processors ({first['machine']}), {first['system']}, Python {first['python']}. "
+        f"Peers: {', '.join(packages)}; pylance is the one that Tiltyard uses.\n\n{_when(told)}",
         "peers-limits": table(("", "rate", *timed[1:]), [(it["peer"], _rate(it), *_times(it)) for it in by_case["limits"]]),
         "peers-serial": table(
-            (f"up to {extent['commits']:,}", "appends", "rate", "p50", "p99", "the end by the beginning", "open the latest"),
+            (
+                f"up to {extents.get('serial', {}).get('commits', 0):,}",
+                "appends",
+                "rate",
+                "p50",
+                "p99",
+                "the end by the beginning",
+                "open the latest",
+            ),
             [
                 (
                     it["peer"],
@@ -180,11 +202,13 @@ def peer_blocks(told: Mapping[str, Any]) -> dict[str, str]:
         **{f"peers-{case}": _many(by_case[case]) for case in ("shared", "own", "deletes")},
         "peers-wide": grid(by_case["wide"], "peer", "size", lambda it: f"{_number(it['p50_ms'])} ms", "one more file", "files"),
         "peers-upsert": table(
-            (f"upsert of {extent['rows'] // 10:,} rows into {extent['rows']:,}", "time"),
+            (f"upsert of {upserted // 10:,} rows into {upserted:,}", "time"),
             [(it["peer"], _times(it)[0]) for it in by_case["upsert"]],
         ),
         "peers-pairs": table(("", "rate", *timed[1:]), [(it["peer"], _rate(it), *_times(it)) for it in by_case["pairs"]]),
     }
+    unmeasured = {f"peers-{case}": "Not measured yet.\n" for case, found in by_case.items() if not found and case != "open"}
+    return {**blocks, **unmeasured}
 
 
 def _times(figure: Mapping[str, Any]) -> tuple[str, str]:
@@ -206,22 +230,22 @@ def _many(found: Figures) -> str:
 
 
 def peer_plots(told: Mapping[str, Any]) -> dict[str, str]:
-    few = min(100, max(told["extent"]["commits"] // 2, 1))
-    serial = {
-        figure["peer"]: [(few * (number + 1), value) for number, value in enumerate(figure["course"])]
+    serial: dict[str, Points] = {
+        figure["peer"]: [(100 * (number + 1), value) for number, value in enumerate(figure["course"])]
         for figure in _peer_figures(told, "serial")
     }
 
     def by_size(case: str, up: str) -> dict[str, Points]:
         return curves(_peer_figures(told, case), "peer", "size", up)
 
-    return {
-        "peers-serial": draw(serial, "versions there are", "an append, ms (medians)"),
-        "peers-shared": draw(by_size("shared", "per_second"), "writer processes", "appends a second, all on one table"),
-        "peers-own": draw(by_size("own", "per_second"), "writer processes", "appends a second, each on its own table"),
-        "peers-wide": draw(by_size("wide", "p50_ms"), "files there are", "one more, ms (medians)"),
-        "peers-deletes": draw(by_size("deletes", "per_second"), "writer processes", "deletes a second of different rows of one file"),
+    wanted: dict[str, tuple[dict[str, Points], str, str]] = {
+        "peers-serial": (serial, "versions there are", "an append, ms (medians)"),
+        "peers-shared": (by_size("shared", "per_second"), "writer processes", "appends a second, all on one table"),
+        "peers-own": (by_size("own", "per_second"), "writer processes", "appends a second, each on its own table"),
+        "peers-wide": (by_size("wide", "p50_ms"), "files there are", "one more, ms (medians)"),
+        "peers-deletes": (by_size("deletes", "per_second"), "writer processes", "deletes a second of different rows of one file"),
     }
+    return {name: draw(*what) for name, what in wanted.items() if what[0]}
 
 
 # ---- all of it ---------------------------------------------------------------------------------------------------------------------
@@ -242,8 +266,8 @@ SHOWN: Final = {
 """Plots that stand before the table of the same name, and what they show."""
 
 
-def _with_plot(name: str, block: str) -> str:
-    return f"![{SHOWN[name]}](plots/{name}.svg)\n\n{block}" if name in SHOWN else block
+def _with_plot(name: str, block: str, drawn: Collection[str]) -> str:
+    return f"![{SHOWN[name]}](plots/{name}.svg)\n\n{block}" if name in drawn else block
 
 
 def written(page: str, blocks: Mapping[str, str]) -> str:
@@ -265,9 +289,10 @@ def outputs() -> dict[Path, str]:
         results = RESULTS / f"{name}.json"
         if results.exists():
             told = json.loads(results.read_text())
-            shown = {block: _with_plot(block, text) for block, text in blocks(told).items()}
+            drawn = plots(told)
+            shown = {block: _with_plot(block, text, drawn) for block, text in blocks(told).items()}
             found[REFERENCE / page] = written((REFERENCE / page).read_text(), shown)
-            found |= {REFERENCE / "plots" / f"{plot}.svg": text for plot, text in plots(told).items()}
+            found |= {REFERENCE / "plots" / f"{plot}.svg": text for plot, text in drawn.items()}
     return found
 
 

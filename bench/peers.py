@@ -1,8 +1,10 @@
 """Tiltyard beside its peers: pylance, delta-rs, pyiceberg and DuckLake, each in an environment of its own.
 
-    make bench                                       all of it, about an hour on quiet cores; writes the page and its plots
+    make bench                                       all of it, about half an hour on quiet cores; writes the page and its plots
+    make bench ARGS="--cases shared own"             one part of it: its figures take the place of those that stand in the page
+    make bench ARGS="--long"                         ten seconds for each count of writers instead of three, five minutes for each series
     make bench ARGS="--quick"                        every case in small, some minutes, figures on the screen alone
-    make bench ARGS="--only tiltyard delta --cases serial --commits 100"   less of it; --seconds, --json
+    make bench ARGS="--only tiltyard delta --cases serial --commits 100"   figures on the screen alone; --seconds, --json
 
 Peers are installed on first use below .bench/. Nobody but the databases flushes to the disk here. Every acknowledged row is counted
 afterwards. What the machine can do at most stands beside it. Peers take turns within each case, so that whatever else the machine does
@@ -19,7 +21,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -34,8 +36,6 @@ ALL: Final = ("tiltyard", "pylance", "delta", "iceberg", "iceberg-postgres", "du
 PAIRED: Final = ("tiltyard", "tiltyard-postgres", "ducklake", "ducklake-postgres")
 """Those that have transactions over two tables; pylance, delta-rs and pyiceberg have none."""
 HUNDRED: Final = 100
-LONGEST_SERIES: Final = 300.0
-"""Seconds after which appends one after the other end, however many were wanted: some get slower with each."""
 ROWS_OF_ONE_FILE: Final = 100_000
 CASES: Final = ("limits", "serial", "shared", "own", "wide", "upsert", "deletes", "pairs")
 
@@ -71,7 +71,7 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """How much is measured."""
+    """How much is measured. Appends one after the other end after ``series`` seconds: some get slower with each."""
 
     commits: int
     writers: tuple[int, ...]
@@ -79,10 +79,12 @@ class Extent:
     files: tuple[int, ...]
     rows: int
     pairs: int
+    series: float
 
 
-FULL: Final = Extent(2000, (1, 2, 4, 8, 16), 10.0, (1_000, 10_000, 100_000), 1_000_000, 300)
-QUICK: Final = Extent(30, (1, 4), 1.0, (100, 1_000), 10_000, 10)
+FULL: Final = Extent(2000, (1, 2, 4, 8, 16), 3.0, (1_000, 10_000, 100_000), 1_000_000, 100, 45.0)
+LONG: Final = replace(FULL, seconds=10.0, pairs=300, series=300.0)
+QUICK: Final = Extent(30, (1, 4), 1.0, (100, 1_000), 10_000, 10, 30.0)
 
 
 def _figure(case: str, peer: str, size: int, taken: Sequence[float], elapsed: float | None, **more: Any) -> Figure:
@@ -121,7 +123,7 @@ class Bench:
         commits = self.extent.commits
 
         def step(peer: str) -> Iterator[Figure]:
-            told = self.sites.run(peer, "serial", self.directory / peer, commits=commits, most_seconds=LONGEST_SERIES)
+            told = self.sites.run(peer, "serial", self.directory / peer, commits=commits, most_seconds=self.extent.series)
             seconds = told["seconds"]
             few = min(HUNDRED, max(commits // 2, 1))
             course = [1000 * statistics.median(seconds[first : first + few]) for first in range(0, len(seconds), few)]
@@ -243,9 +245,34 @@ def _line(figure: Figure) -> str:
     )
 
 
+def _measured(case: str, peers: Sequence[str], extent: Extent, silent: bool) -> dict[str, Any]:
+    """The figures of one case, how much was measured and under what circumstances."""
+    before, found, problems = circumstances(), list[Figure](), list[str]()
+    for figure in figures([case], peers, extent, problems):
+        found.append(figure)
+        if not silent:
+            print(_line(figure), flush=True)
+    return {
+        "before": before,
+        "after": circumstances(),
+        "extent": asdict(extent),
+        "problems": problems,
+        "figures": [asdict(figure) for figure in found],
+    }
+
+
+def _keep(case: str, told: dict[str, Any]) -> None:
+    """Puts the figures of a case in the place of those that were there."""
+    there = json.loads(RESULTS.read_text())["cases"] if RESULTS.exists() else {}
+    cases = {name: told if name == case else there[name] for name in CASES if name == case or name in there}
+    RESULTS.parent.mkdir(exist_ok=True)
+    RESULTS.write_text(json.dumps({"packages": PACKAGES, "cases": cases}, indent=1) + "\n")
+
+
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="every case in small")
+    parser.add_argument("--long", action="store_true", help="every case at length")
     parser.add_argument("--only", nargs="+", choices=ALL, default=list(ALL))
     parser.add_argument("--cases", nargs="+", choices=CASES, default=list(CASES))
     parser.add_argument("--commits", type=int)
@@ -254,28 +281,20 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--files", type=int, nargs="+")
     parser.add_argument("--rows", type=int, help="of the table that is upserted into")
     parser.add_argument("--pairs", type=int, help="transactions over two tables")
+    parser.add_argument("--series", type=float, help="seconds after which appends one after the other end")
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args(arguments)
-    stated = {name: getattr(given, name) for name in asdict(FULL)}
-    extent = Extent(**{**asdict(QUICK if given.quick else FULL), **{name: value for name, value in stated.items() if value is not None}})
-    before, found, problems = circumstances(), list[Figure](), list[str]()
-    for figure in figures(given.cases, given.only, extent, problems):
-        found.append(figure)
-        if not given.json:
-            print(_line(figure), flush=True)
-    told = {
-        "circumstances": {"before": before, "after": circumstances()},
-        "extent": asdict(extent),
-        "packages": PACKAGES,
-        "problems": problems,
-        "figures": [asdict(figure) for figure in found],
-    }
+    stated = {name: value for name in asdict(FULL) if (value := getattr(given, name)) is not None}
+    extent = replace(QUICK if given.quick else LONG if given.long else FULL, **stated)
+    kept = not stated and not given.quick and not given.json and given.only == list(ALL)
+    told = {}
+    for case in given.cases:
+        told[case] = _measured(case, given.only, extent, given.json)
+        if kept:
+            _keep(case, told[case])
     if given.json:
-        print(json.dumps(told, indent=1))
-    elif not given.quick and given.only == list(ALL) and given.cases == list(CASES):
-        RESULTS.parent.mkdir(exist_ok=True)
-        RESULTS.write_text(json.dumps(told, indent=1) + "\n")
-    return 1 if any("tiltyard" in problem for problem in problems) else 0
+        print(json.dumps({"packages": PACKAGES, "cases": told}, indent=1))
+    return 1 if any("tiltyard" in problem for case in told.values() for problem in case["problems"]) else 0
 
 
 if __name__ == "__main__":
