@@ -7,6 +7,7 @@ import errno
 import os
 import shutil
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,7 +17,7 @@ import pytest
 
 import tiltyard as ty
 from tiltyard.errors import AlreadyExists, InvalidInput, NotFound, StorageError
-from tiltyard.storage import LocalStore
+from tiltyard.storage import LocalStore, files
 
 Step = tuple[str, str]
 
@@ -27,6 +28,7 @@ class Recorder:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.steps: list[Step] = []
         self._patch = monkeypatch
+        monkeypatch.setattr(files, "TICK", 0)  # a directory made just now is as good as an old one
         self._note("link", 1)
         self._note("replace", 1)
         self._note("unlink", 0)
@@ -178,6 +180,32 @@ class TestFlushing:
         recorder.taken()
         store.put("d/0", b"")
         assert recorder.taken()[:2] == [("mkdir", "d"), ("fsync directory", "table")]
+
+    @pytest.mark.parametrize("removed", ["_deletions", "_tiltyard/floor", "_tiltyard"])
+    def test_a_directory_that_others_removed_and_made_again_is_flushed_again(self, root: Path, recorder: Recorder, removed: str) -> None:
+        """A cleanup of another process removes what is empty, and pylance makes it again, without a flush."""
+        store, path = LocalStore(root), f"{removed}/floor/1" if removed == "_tiltyard" else f"{removed}/1"
+        store.put(path, b"")
+        store.delete(path)
+        LocalStore(root).remove_empty(f"{removed}/", datetime.max.replace(tzinfo=UTC))
+        assert not (root / removed).exists()
+        (root / path).parent.mkdir(parents=True)
+        recorder.taken()
+        store.put(path, b"")
+        flushed = [name for call, name in recorder.taken() if call == "fsync directory"]
+        assert flushed == [*reversed(Path(path).parent.parts), "table"]
+        store.put(path, b"")
+        assert [name for call, name in recorder.taken() if call == "fsync directory"] == [Path(path).parent.name]
+
+    def test_a_change_that_the_clock_of_directories_would_not_show_is_not_relied_on(
+        self, root: Path, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(files, "TICK", 1 << 60)
+        store = LocalStore(root)
+        store.put("d/0", b"")
+        recorder.taken()
+        store.put("d/1", b"")
+        assert recorder.taken()[-2:] == [("fsync directory", "d"), ("fsync directory", "table")]
 
     def test_a_level_above_that_may_not_be_read_is_left_alone(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         fail(monkeypatch, "open", errno.EACCES, when=lambda path: path == str(root.parent))

@@ -35,6 +35,8 @@ _ADVICE = {
     errno.EIO: "Check the disk: the system reports an input/output error.",
 }
 _DROPPED = "Check the disk, then write the data again: the system may have dropped the bytes it could not flush."
+TICK = 50_000_000
+"""Nanoseconds after which two changes of a directory have different times, whatever clock its file system has."""
 _AT_FDCWD = -100
 _RENAME_NOREPLACE = 1
 
@@ -181,15 +183,16 @@ def sync_parent(path: str) -> str:
     return parent
 
 
-def sync_above(directory: str, flushed: Set[str]) -> set[str]:
-    """Flushes the directories above, up to the mount point or to one that was flushed before; returns those that are flushed now.
+def sync_above(directory: str, root: str, flushed: Set[str]) -> set[str]:
+    """Flushes the directories above, up to the mount point or to one that was flushed before; returns the root and those above it.
 
     Another process, pylance for one, may have made them just now and not have flushed them yet. If one fails, none counts as flushed.
     """
-    settled = {directory}
+    settled, below = set(), os.path.realpath(root).rstrip("/") + "/"
     here = os.path.realpath(directory)
     while here not in flushed and not os.path.ismount(here):
-        settled.add(here)
+        if not here.startswith(below):
+            settled.add(here)
         here = sync_parent(here)
     return settled
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Literal
@@ -71,7 +72,10 @@ class LocalStore:
         self.durability: Durability = durability
         self._durable = durability == "fsync"
         self._base = self.uri.rstrip("/") + "/"
-        self._anchored: set[str] = set()
+        self._above: set[str] = set()
+        """The root and directories above it that were flushed, by their real names."""
+        self._anchored: dict[str, list[int]] = {}
+        """Directories whose names were flushed, and when those above them had last changed by then."""
 
     def __repr__(self) -> str:
         return f"LocalStore({self.uri!r}, durability={self.durability!r})"
@@ -315,13 +319,23 @@ class LocalStore:
             raise self._in_doubt("remove the temporary file of", path, error) from error
 
     def _settle(self, directory: str, path: str, *, maybe_applied: bool = True) -> None:
-        """Makes a name survive a power loss; it is visible already, so a failure here leaves the outcome open."""
+        """Makes a name survive a power loss; it is visible already, so a failure here leaves the outcome open.
+
+        A cleanup removes directories that are empty, and pylance makes them again without a flush. So a directory counts as flushed only
+        as long as nothing came or went in those above it, up to the root: their times are looked at before the flush.
+        """
         if not self._durable:
             return
         try:
             files.sync_path(directory)
-            if directory not in self._anchored:
-                self._anchored |= files.sync_above(directory, self._anchored)
+            times, above = [0], directory
+            while len(above) > len(self.uri):
+                above = above.rpartition("/")[0]
+                times.append(os.stat(above or "/").st_ctime_ns)
+            if self._anchored.get(directory) != times:
+                self._above |= files.sync_above(directory, self.uri, self._above)
+                if max(times) < time.time_ns() - files.TICK:  # a later change would show
+                    self._anchored[directory] = times
         except OSError as error:
             if maybe_applied:
                 raise self._in_doubt("flush the directory of", path, error) from error
@@ -339,8 +353,9 @@ class LocalStore:
         try:
             made = _make_directories(directory)
             if self._durable:
-                self._anchored.difference_update(made)
+                self._above.difference_update(made)
                 for child in made:
+                    self._anchored.pop(child, None)
                     files.sync_parent(child)
         except OSError as error:
             raise files.storage_error("make the directory of", path, self.uri, error) from error
