@@ -16,6 +16,8 @@ import tiltyard as ty
 from tests.server.stock_steps import rows_of
 from tests.support.proving import pick
 from tests.support.served import Served, served
+from tiltyard.lakes import remote_lake
+from tiltyard.lakes.remote_lake import RemoteLake
 
 
 def write(namespace: LanceNamespace, name: str, values: list[int], mode: str = "append") -> lance.LanceDataset:
@@ -41,6 +43,7 @@ def test_over_a_server_all_of_it_or_nothing(server: Served) -> None:
             write(tx.namespace, "right", [4])
             own = lance.dataset(namespace_client=tx.namespace, table_id=["left"])
             assert ids(own) == [1, 2, 3]
+            assert ids(lance.dataset(namespace_client=tx.namespace, table_id=["left"], version=1)) == [1]
             assert ids(lake.table("left")) == [1]
         assert (ids(lake.table("left")), ids(lake.table("right"))) == ([1, 2, 3], [1, 4])
         entry = lake.history()[0]
@@ -121,6 +124,50 @@ def test_a_batch_that_is_sent_twice_is_done_once(server: Served) -> None:
         assert server.post("/v1/table/batch-commit", {"operations": [{"deregister_table": {"id": ["once"]}}]}).status == 200
         assert "once" not in lake.tables()
         assert server.post("/v1/table/batch-commit", {"operations": [{"declare_table": {"id": ["x"]}}]}).code == 0
+
+
+REFUSALS = [
+    ty.InvalidInput("the token was revoked meanwhile", argument="request"),
+    ty.ContentionError("too many requests", operation="transaction", attempts=1),
+    ty.NotFound("somebody dropped a table meanwhile", name="fresh"),
+    ty.StorageError("nobody is there", transient=True),
+    KeyboardInterrupt(),
+    ty.RetryableConflict("a table has moved on", operation="transaction"),
+]
+
+
+@pytest.mark.parametrize("then", [None, *REFUSALS], ids=lambda error: type(error).__name__)
+def test_after_a_lost_answer_nothing_is_taken_back(server: Served, monkeypatch: pytest.MonkeyPatch, then: BaseException | None) -> None:
+    """The server did it, but nobody heard; what comes after says nothing of that, so nothing may be dropped or deleted."""
+    name = f"doubtful{REFUSALS.index(then) if then else ''}"
+    remote, real, answers = ty.connect(server.url), RemoteLake.post, 0
+
+    def post(lake: RemoteLake, path: str, body: Any) -> Any:
+        nonlocal answers
+        if not path.endswith("batch-create") or answers < 0:
+            return real(lake, path, body)
+        answers += 1
+        if answers > 1 and then is not None:
+            raise then
+        real(lake, path, body)
+        raise ty.StorageError("the answer was lost", maybe_applied=True, transient=True)
+
+    monkeypatch.setattr(RemoteLake, "post", post)
+    monkeypatch.setattr(remote_lake, "_pause", lambda attempt: None)
+    with server.lake() as lake:
+        with pytest.raises((ty.OutcomeUnknown, KeyboardInterrupt)), remote.transaction() as tx:  # noqa: PT012
+            write(tx.namespace, name, [7], "create")
+            tx.commit()
+        assert ids(lake.table(name)) == [7]
+        with pytest.raises(ty.OutcomeUnknown):
+            tx.rollback()
+        if then is None:
+            with pytest.raises(OSError, match="unknown"):
+                write(tx.namespace, name, [8])
+        assert ids(lake.table(name)) == [7]
+        answers = -1
+        assert tx.commit().snapshot == lake.history()[0].id
+        assert lake.check().ok
 
 
 def test_a_server_that_is_killed_loses_and_doubles_nothing(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from tiltyard.errors import (
     InvalidInput,
     NotFound,
     OutcomeUnknown,
+    RetryableConflict,
     StorageError,
     TiltyardError,
 )
@@ -24,6 +25,7 @@ from tiltyard.verbs.outcome import Committed, NotCommitted, Outcome, Unknown
 if TYPE_CHECKING:
     from lance_namespace import CreateTableVersionEntry, LanceNamespace
 
+IN_DOUBT: Final = "in doubt"
 TRIES: Final = 5
 """How often a batch is sent whose answer was lost: the same key is never committed twice."""
 
@@ -72,7 +74,7 @@ class RemoteLake:
     def outcome(self, key: str) -> Outcome:
         """What became of a transaction, by its key or id."""
         try:
-            told = self.post(f"/v1/transaction/{quote(key, safe='')}/describe", {})
+            told = self._described(key)
         except NotFound:
             return Unknown("it is not committed yet; its writer may still be at work")
         except TiltyardError as error:
@@ -80,6 +82,14 @@ class RemoteLake:
         if told["status"] == "Succeeded":
             return Committed(int(told["properties"]["snapshot"]))
         return NotCommitted("it was given up")
+
+    def _described(self, key: str) -> Any:
+        """What the server says of a transaction, by its key or id.
+
+        Raises:
+            NotFound: it knows of none.
+        """
+        return self.post(f"/v1/transaction/{quote(key, safe='')}/describe", {})
 
     def post(self, path: str, body: Mapping[str, Any]) -> Any:
         """Sends a request to the server, and reads its answer.
@@ -104,6 +114,8 @@ class RemoteTransaction:
         self._lake, self._message, self.key = lake, message, key
         self._entries: list[CreateTableVersionEntry] = []
         self._state = "open"
+        self._doubt: BaseException | None = None
+        """Why it is not known whether the server has done it: till it is, nothing is taken back."""
         from tiltyard.lakes.namespaces.collecting_namespace import CollectingNamespace  # takes a moment to load
 
         self.namespace = CollectingNamespace(lake.namespace(), str(uuid.uuid4()), self._store, self._entries.append)
@@ -120,9 +132,11 @@ class RemoteTransaction:
 
         Raises:
             RetryableConflict: others changed what was written; nothing was published.
+            StorageError: the server cannot be reached; nothing was published, and it can be called again.
             OutcomeUnknown: not known yet; call it again, or ``RemoteLake.outcome``.
         """
-        self._check_open()
+        if self._state != IN_DOUBT:
+            self._check_open()
         if not self._entries:
             self._ended("committed")
             self.result = LakeCommit(0, "", {})
@@ -131,13 +145,7 @@ class RemoteTransaction:
 
         context = {KEY: self.key, **({MESSAGE: self._message} if self._message else {})}
         body = {"entries": [entry.to_dict() for entry in self._entries], "context": context}
-        try:
-            told = self._sent(body)
-        except OutcomeUnknown:
-            raise
-        except TiltyardError:
-            self._ended("rolled back")
-            raise
+        told = self._sent(body)
         self._ended("committed")
         tables = {".".join(entry.id): int(made["version"]) for entry, made in zip(self._entries, told["versions"], strict=True)}
         found = self._lake.outcome(self.key)
@@ -149,20 +157,61 @@ class RemoteTransaction:
         for attempt in range(TRIES):
             try:
                 return self._lake.post("/v1/table/version/batch-create", body)
-            except StorageError as error:
-                if not (error.maybe_applied or error.transient):
+            except TiltyardError as error:
+                if not self._may_go_on(error):
+                    self._ended("rolled back")
                     raise
                 last = error
+            except BaseException as error:
+                self._in_doubt(error)
+                raise
             if attempt + 1 < TRIES:
                 _pause(attempt)
-        raise OutcomeUnknown(
-            f"Whether transaction {self.key} was committed is not known yet ({last}).",
+        if self._state == IN_DOUBT:
+            raise self._unknown() from last
+        raise last
+
+    def _may_go_on(self, error: TiltyardError) -> bool:
+        """Whether it can be sent again, and notes if nobody can say by now what came of it.
+
+        Once an answer was lost, no refusal of a later attempt tells what it was: that one may not even have been looked at.
+        """
+        if self._state == IN_DOUBT:
+            return not (isinstance(error, RetryableConflict) and self._is_certainly_refused())
+        if not isinstance(error, StorageError):
+            return False
+        if error.maybe_applied:
+            self._in_doubt(error)
+        return error.maybe_applied or error.transient
+
+    def _is_certainly_refused(self) -> bool:
+        """Whether the server, which has just refused it, says that no earlier attempt was committed either."""
+        try:
+            return bool(self._lake._described(self.key)["status"] != "Succeeded")
+        except NotFound:
+            return True
+        except TiltyardError:
+            return False
+
+    def _in_doubt(self, error: BaseException) -> None:
+        """From now on nothing is added: the server may have all of it already, under its key, and would leave out what came later."""
+        self._state, self._doubt, self.namespace.is_open = IN_DOUBT, error, False
+
+    def _unknown(self) -> OutcomeUnknown:
+        return OutcomeUnknown(
+            f"Whether transaction {self.key} was committed is not known yet ({self._doubt}).",
             transaction_id=self.key, version=0, uri=self._lake.url,
             advice="Nothing was deleted. Call commit() again, or outcome(key).",
-        ) from last  # fmt: skip
+        )  # fmt: skip
 
     def rollback(self) -> None:
-        """Throws everything away. Nothing of it was ever visible."""
+        """Throws everything away. Nothing of it was ever visible.
+
+        Raises:
+            OutcomeUnknown: the server may have committed it.
+        """
+        if self._state == IN_DOUBT:
+            raise self._unknown()
         self._check_open()
         self._ended("rolled back")
 

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from lance_namespace import (
     CreateTableVersionEntry,
@@ -115,7 +115,8 @@ class CollectingNamespace(LanceNamespace):
         table = self._tables.get(tuple(request.id or ()))
         if table is not None and request.version in table.own:
             return DescribeTableVersionResponse(version=table.own[request.version])
-        found: DescribeTableVersionResponse = typed(DescribeTableVersionResponse, self._inner.describe_table_version(request))
+        inner: Any = self._inner  # pylance's own takes a dictionary here, against what it says; ours takes both
+        found: DescribeTableVersionResponse = typed(DescribeTableVersionResponse, inner.describe_table_version(request.to_dict()))
         return found
 
     # ---- writing ---------------------------------------------------------------------------------------------------------------
