@@ -14,7 +14,9 @@ import pytest
 import tiltyard as ty
 from tests.support.served import served_here
 from tiltyard.catalog import server_link
+from tiltyard.catalog.catalog import Catalog
 from tiltyard.catalog.lake_values import Change, Publication, VersionStep
+from tiltyard.catalog.publishing import Published
 from tiltyard.catalog.server_link import ServerLink
 from tiltyard.catalog.server_records import HOME, publication_to_body
 from tiltyard.server.principals import Grant
@@ -170,6 +172,17 @@ def test_publications_that_are_not_let_in(home: ty.Lake, url: str, token: Callab
     assert home.history(1)[0].transaction != "forged"
 
 
+def test_a_table_gets_no_second_name(home: ty.Lake, url: str, token: Callable[..., str]) -> None:
+    head = home.view().find("a")
+    assert head is not None
+    link = ServerLink(url, token("admin"))
+    for kind in ("create", "register"):
+        with pytest.raises(ty.InvalidInput, match="id of its own"):
+            link.post(f"{HOME}/catalog/publish", {"publication": forged(home, kind=kind, name="second", location=head.location)})
+    link.close()
+    assert home.tables() == ["a", "sales.b"]
+
+
 @pytest.mark.parametrize("body", [{}, {"publication": 3}, {"publication": {"changes": [{}]}}, {"publication": {"changes": 1}}])
 def test_malformed_requests_are_told_so(url: str, token: Callable[..., str], body: dict[str, Any]) -> None:
     link = ServerLink(url, token("admin"))
@@ -224,6 +237,8 @@ def test_a_lost_answer_neither_loses_nor_doubles(
         def work(tx: Any) -> None:
             tx.table("a").append(pa.table({"id": [2]}))
             tx.table("sales.b").append(pa.table({"id": [2]}))
+            if "new" not in tx.tables():
+                tx.create_table("new", ROWS)
 
         lake.run(work, idempotency_key="once")
         lake.table("a").append(pa.table({"id": [3]}))
@@ -267,3 +282,40 @@ def test_a_protected_branch_is_protected_behind_the_server(home: ty.Lake, url: s
     with opened(url, token("writer")) as lake:
         lake.table("a").append(pa.table({"id": [2]}))
     assert ids(home, "a") == [1, 2]
+
+
+@pytest.mark.parametrize(
+    "why",
+    [
+        ty.HistoryUnavailable("The lake was cleaned up meanwhile.", read_version=1, head=4),
+        ty.CorruptTable("a", "two writers took its number", advice="Run `tiltyard lake repair`."),
+    ],
+    ids=lambda why: why.kind,
+)
+def test_a_certain_refusal_is_told_as_what_it_is(
+    url: str, token: Callable[..., str], monkeypatch: pytest.MonkeyPatch, why: ty.TiltyardError
+) -> None:
+    """Not as a failure of the server, after which nobody would know what came of it."""
+
+    def refuse(catalog: Catalog, publication: Publication, allow: object = None) -> Published:
+        raise why
+
+    with opened(url, token("writer")) as lake:
+        tx = lake.transaction()
+        tx.table("a").append(pa.table({"id": [2]}))
+        monkeypatch.setattr(Catalog, "publish", refuse)
+        with pytest.raises(type(why)) as caught:
+            tx.commit()
+        monkeypatch.undo()
+        assert ids(lake, "a") == [1]
+    told = {"read_version", "head", "file", "reason"} & why.to_dict().keys()
+    assert {name: caught.value.to_dict()[name] for name in told} == {name: why.to_dict()[name] for name in told}
+
+
+def test_a_catalog_is_not_brought_back_through_its_server(home: ty.Lake, url: str, tmp_path: Path) -> None:
+    home.backup(tmp_path / "backup")
+    with pytest.raises(ty.InvalidInput, match="server"):
+        ty.Lake.rebuild(url)
+    with pytest.raises(ty.InvalidInput, match="server"):
+        ty.Lake.restore(url, tmp_path / "backup")
+    assert ids(home, "a") == [1]

@@ -158,6 +158,12 @@ def _tells_by_itself(publication: Publication) -> bool:
     return is_alone(publication) and publication.changes[0].steps[0].transaction == publication.transaction
 
 
+def is_decided(publication: Publication, found: Found) -> bool:
+    """Whether it was sent before, and decided about; or another one with its key was."""
+    keys = [transaction_key(publication.transaction), *([] if publication.key is None else [idempotency_key(publication.key)])]
+    return any(key in found for key in keys)
+
+
 def _decided_before(publication: Publication, found: Found) -> Published | None:
     mine = found.get(transaction_key(publication.transaction))
     if mine is not None:

@@ -21,7 +21,7 @@ from tiltyard.catalog.record_codec import check_keys, encode
 from tiltyard.catalog.records import Body, Decide, Found, Records
 from tiltyard.catalog.server_link import ServerLink
 from tiltyard.catalog.value_codec import change_from_body
-from tiltyard.errors import ContentionError, NotFound, ProtectedBranch
+from tiltyard.errors import ContentionError, CorruptTable, HistoryUnavailable, NotFound, ProtectedBranch, TiltyardError
 from tiltyard.interfaces import Runtime, system_runtime
 
 T = TypeVar("T")
@@ -112,6 +112,10 @@ class ServerCatalog(Catalog):
             raise StaleError([moved_from_body(body) for body in told["moved"]])
         if "protected" in told:
             raise ProtectedBranch(**told["protected"])
+        if "unavailable" in told:
+            raise HistoryUnavailable(**told["unavailable"])
+        if "corrupt" in told:
+            raise CorruptTable(**told["corrupt"])
         if told.get("refused") == "aborted":
             raise AbortedError
         if told.get("refused") == "expired":
@@ -160,7 +164,12 @@ def publication_from_body(body: Mapping[str, Any]) -> Publication:
 
 def protected_to_body(error: ProtectedBranch) -> dict[str, Any]:
     members = ("branch", "author", "writers", "checks", "advice")
-    return {"what": str(error).removesuffix(error.advice).rstrip(), **{name: getattr(error, name) for name in members}}
+    return {"what": said_by(error), **{name: getattr(error, name) for name in members}}
+
+
+def said_by(error: TiltyardError) -> str:
+    """What an error says, without its advice."""
+    return str(error).removesuffix(error.advice).rstrip()
 
 
 def moved_to_body(moved: Moved) -> dict[str, Any]:

@@ -16,14 +16,15 @@ from typing import Any, Final
 from lance_namespace import InvalidInputError, PermissionDeniedError
 
 from tiltyard.catalog.catalog import Catalog, Pending
-from tiltyard.catalog.lake_values import Publication
-from tiltyard.catalog.publishing import AbortedError, ExpiredError, StaleError
+from tiltyard.catalog.lake_values import Change, Publication
+from tiltyard.catalog.publishing import AbortedError, ExpiredError, StaleError, is_decided
 from tiltyard.catalog.records import Body, Found, Writes
-from tiltyard.catalog.server_records import HOME, moved_to_body, protected_to_body, publication_from_body
+from tiltyard.catalog.server_records import HOME, moved_to_body, protected_to_body, publication_from_body, said_by
 from tiltyard.catalog.value_codec import BRANCHES, LAKE, PINS, table_key
-from tiltyard.errors import InvalidInput, NotFound, ProtectedBranch
+from tiltyard.errors import CorruptTable, HistoryUnavailable, InvalidInput, NotFound, ProtectedBranch
 from tiltyard.format.safe_text import check_text
 from tiltyard.lake import Lake
+from tiltyard.lakes.claim import TABLE_DIRECTORY
 from tiltyard.lakes.table_names import JOINT, directory_of
 from tiltyard.server.principals import Principal
 from tiltyard.server.routes import Role, RouteSpec
@@ -151,6 +152,10 @@ class CatalogDoor:
             return {"refused": "no branch"}
         except ProtectedBranch as error:
             return {"protected": protected_to_body(error)}
+        except HistoryUnavailable as error:
+            return {"unavailable": {"what": said_by(error), "read_version": error.read_version, "head": error.head}}
+        except CorruptTable as error:
+            return {"corrupt": {"file": error.file, "reason": error.reason, "advice": error.advice}}
         told = {"snapshot": done.snapshot, "transaction": done.transaction, "replayed": done.replayed, "tables": done.tables}
         return {"published": told, "transaction_id": done.transaction}
 
@@ -192,6 +197,8 @@ def _check_roles(principal: Principal, publication: Publication, found: Found) -
     """Asks for each table, by its name in the catalog: what a client calls it is not what is written to."""
     for change in publication.changes:
         known = found.get(table_key(publication.branch, change.table), {}).get("name")
+        if known is not None and change.kind in ("create", "register") and not is_decided(publication, found):
+            raise InvalidInputError("A new table has an id of its own.")
         for name in {change.name, change.former or change.name, str(known or change.name)}:
             if not principal.may(_NEEDED[change.kind], name.split(JOINT)):
                 raise PermissionDeniedError(
@@ -204,11 +211,16 @@ def _check_paths(publication: Publication) -> None:
     for change in publication.changes:
         if change.kind not in _NEEDED:
             raise InvalidInputError("There is no such change.")
-        if change.location and change.kind != "register" and change.location != directory_of(change.name, change.table):
+        if change.location and change.kind != "register" and not _is_own_place(change):
             raise InvalidInputError("A new table lies where the lake puts it.")
         for step in (*change.steps, *change.lost):
             if not _is_step(step.path, step.staged):
                 raise InvalidInputError("A version lies below _versions, and is staged below _tiltyard/staged.")
+
+
+def _is_own_place(change: Change) -> bool:
+    """Whether a new table lies in a directory of its id. Its name may have changed since: a transaction makes and renames at once."""
+    return TABLE_DIRECTORY.fullmatch(change.location) is not None and change.location.startswith(directory_of("", change.table)[:13])
 
 
 def _is_step(path: str, staged: str | None) -> bool:
