@@ -10,10 +10,11 @@ import pytest
 
 from tests.lakes.test_merging import TEN, rows, shop, table_of
 from tests.support.lakes import LosingRecords, Site, foreign_append, ids, numbers, through, uri_of
+from tests.support.served import served_here
 from tiltyard.errors import AlreadyExists, InvalidInput, NotFound, StorageError
 from tiltyard.lake import Lake
 from tiltyard.lakes.lake_clone import clone_lake
-from tiltyard.options import Storage
+from tiltyard.options import RecoveryOptions, Storage
 
 NO_GRACE = timedelta(0)
 
@@ -101,6 +102,25 @@ def test_of_a_branch_a_tag_and_of_a_clone(site: Site, lake: Lake, tmp_path: Path
         assert rows(three) == {**TEN, 100: "x", 200: "y"}
         three.table("t").delete("id = 100")
         assert three.check(data=True).problems == ()
+
+
+def test_a_clone_without_its_catalog_says_what_it_was_allowed_to_read(lake: Lake, tmp_path: Path) -> None:
+    lake.clone(tmp_path / "clone")
+    for path in (tmp_path / "clone").glob("catalog.db*"):
+        path.unlink()
+    report = Lake.rebuild(tmp_path / "clone")
+    assert not report.complete
+    assert all(any(f"whether {name} may be read" in what for what in report.unknown) for name in lake.tables())
+    trusting = Storage(durability="os", allowed_bases=[lake.root_uri])
+    report = Lake.rebuild(tmp_path / "clone", storage=trusting, options=RecoveryOptions(replace=True))
+    assert report.complete
+    with opened(tmp_path / "clone") as clone:
+        assert (clone.tables(), ids(clone.table("a"))) == (lake.tables(), ids(lake.table("a")))
+        assert clone.check(data=True).problems == ()
+        clone.backup(tmp_path / "backup")
+    assert Lake.restore(tmp_path / "clone", tmp_path / "backup", options=RecoveryOptions(replace=True)).complete
+    with opened(tmp_path / "clone") as clone, served_here(clone) as (url, _), Lake.open(url) as remote:
+        assert ids(remote.table("a")) == ids(lake.table("a"))
 
 
 def test_a_clone_that_was_not_finished_and_places_that_are_taken(site: Site, lake: Lake, tmp_path: Path) -> None:

@@ -291,6 +291,27 @@ def test_a_tag_keeps_its_snapshot_where_numbers_are_not_known(small: Site) -> No
     assert lake.check().problems == ()
 
 
+def test_the_newest_number_stands_for_what_is_seen_though_the_last_commits_are_not_known(small: Site) -> None:
+    lake = small.open()
+    lake.create_table("a", numbers(1))
+    lake.create_table("b", numbers(1))
+    lake.table("b").append(numbers(2))
+    lake.tags.create("there")
+    tip, lost = lake.snapshot().id, directory_of(lake, "b")
+    lose_catalog(small)
+    shutil.rmtree(lost)
+    assert not rebuild(small).complete
+    lake = small.open()
+    newest = lake.snapshot().id
+    assert newest > tip, "what had this number cannot be read any more"
+    assert lake.history()[0].id == newest
+    assert contents(lake, newest) == {"a": [1]}
+    lake.branches.create("x", at=newest)
+    lake.tags.create("found", at=newest)
+    lake.table("a").append(numbers(2))
+    assert contents(lake, newest) == contents(lake, "found") == contents(lake.on_branch("x")) == {"a": [1]}
+
+
 # ---- what was cleaned up since --------------------------------------------------------------------------------------------------------
 
 

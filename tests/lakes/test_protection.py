@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.support.lakes import InterposedRecords, Site, foreign_append, ids, numbers, stock, through, uri_of
-from tests.support.lost_catalogs import lose_catalog, restore
+from tests.support.lost_catalogs import lose_catalog, rebuild, restore
 from tiltyard.errors import InvalidInput, NotFound, ProtectedBranch
 from tiltyard.lake import Lake
 from tiltyard.merges import BranchProtection
@@ -169,12 +170,55 @@ def test_a_backup_has_the_rule_and_what_came_since_is_noted_all_the_same(site: S
     ada.backup(tmp_path / "backup")
     ada.branches.unprotect("main")
     bob.table("a").append(numbers(9))
+    ada.branches.protect("main", writers=["ada", "eve"])
+    rules = site.directory / "_tiltyard" / "lake" / "rules"
     lose_catalog(site)
-    restore(site, tmp_path / "backup")
+    for rule in (BranchProtection(("ada", "eve")), BranchProtection(("ada",))):
+        restore(site, tmp_path / "backup", replace=True)
+        bob = site.open(author="bob")
+        assert (bob.branches.protection("main"), ids(bob.table("a"))) == (rule, [1, 9])
+        with pytest.raises(ProtectedBranch):
+            bob.table("a").append(numbers(10))
+        shutil.rmtree(rules, ignore_errors=True)  # then the backup is all there is
+
+
+@pytest.mark.parametrize("journal", ["as it was written", "written again by a cleanup"])
+def test_a_rebuilt_catalog_protects_what_was_protected(site: Site, journal: str) -> None:
+    ada, _ = prepared(site)
+    ada.branches.protect("main", writers=["ada"], checks=["rows"])
+    ada.branches.protect("side", writers=["ada"])
+    ada.branches.report_check("side", "rows", passed=True)
+    ada.branches.fast_forward("side")  # it has another id from now on, and keeps its rule
+    for name in ("free", "again"):
+        ada.branches.create(name)
+        ada.branches.protect(name, writers=["ada"])
+        ada.branches.unprotect(name)
+    ada.branches.protect("again", checks=["rows"])
+    rules = {name: ada.branches.protection(name) for name in ("main", "side", "free", "again")}
+    if journal != "as it was written":
+        shutil.rmtree(site.directory / "_tiltyard" / "lake" / "rules")
+        ada.cleanup()
+    lose_catalog(site)
+    assert rebuild(site).complete
     bob = site.open(author="bob")
-    assert (bob.branches.protection("main"), ids(bob.table("a"))) == (BranchProtection(("ada",)), [1, 9])
-    with pytest.raises(ProtectedBranch):
-        bob.table("a").append(numbers(10))
+    assert {name: bob.branches.protection(name) for name in rules} == rules
+    for lake in (bob, bob.on_branch("side")):
+        with pytest.raises(ProtectedBranch):
+            lake.table("a").append(numbers(10))
+
+
+def test_a_branch_made_again_does_not_get_the_rule_of_the_one_before(site: Site) -> None:
+    ada, _ = prepared(site)
+    ada.branches.protect("side", writers=["ada"])
+    entry = site.directory / "_tiltyard" / "lake" / "rules" / "side.json"
+    kept = entry.read_bytes()
+    ada.branches.unprotect("side")
+    ada.branches.delete("side")
+    ada.branches.create("side")
+    entry.write_bytes(kept)  # as if nothing had been written since
+    lose_catalog(site)
+    rebuild(site)
+    assert site.open(author="bob").branches.protection("side") is None
 
 
 def test_a_rule_outlives_cleanups_and_many_commits(site: Site) -> None:

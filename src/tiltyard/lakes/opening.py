@@ -47,14 +47,21 @@ SERVER: Final = "server"
 _SQL: Final = ("sqlite", "postgresql", "postgres")
 
 
-def lake_storage(storage: Storage | None, options: Mapping[str, Any] | None = None, durability: Durability | None = None) -> Storage:
-    """The storage of a lake, whose catalog decides about versions.
+def lake_storage(
+    storage: Storage | None, options: Mapping[str, Any] | None = None, durability: Durability | None = None, *, recovering: bool = False
+) -> Storage:
+    """The storage of a lake, whose catalog decides about versions, and knows which other places its tables may name files in.
+
+    Args:
+        storage: what the caller gave.
+        options, durability: shorthands for it.
+        recovering: whether that catalog is lost, so that the caller says which places these are.
 
     Raises:
         InvalidInput: it names who decides about the versions of one table, or shorthands were given beside it.
     """
     there = storage_of(storage, options, durability)
-    if there.handler is not None or there.commit_store is not None or there.allowed_bases:
+    if there.handler is not None or there.commit_store is not None or (there.allowed_bases and not recovering):
         raise InvalidInput(
             "A lake's catalog decides about versions, and its tables have no foreign files.",
             argument="storage",
@@ -304,8 +311,12 @@ def settle_owner(where: LakeLocation, catalog: Catalog, *, create: bool) -> Lake
     refuse_other_catalog(claim, where.catalog, where.root)
     if claim.catalog != where.catalog and where.catalog.kind != "postgresql":
         replace_claim(store, mine)  # the catalog was moved
-    trusted = replace(where.storage, allowed_bases=tuple(map(str, facts.get("bases", ()))))  # of a clone: where its files are
-    return replace(where, lake=mine.lake, lost=str(facts.get("lost", "")), storage=trusted)
+    return trusting(replace(where, lake=mine.lake, lost=str(facts.get("lost", ""))), facts)
+
+
+def trusting(where: LakeLocation, facts: Body) -> LakeLocation:
+    """Lets a clone read the files that it names, where the lake that it was made of has them."""
+    return replace(where, storage=replace(where.storage, allowed_bases=tuple(map(str, facts.get("bases", ())))))
 
 
 def _reached(where: LakeLocation, facts: Body) -> LakeLocation:
@@ -315,7 +326,7 @@ def _reached(where: LakeLocation, facts: Body) -> LakeLocation:
         advice = "Mount it, pass storage_options, or use the server's routes that carry rows."
         raise NotFound(f"{redact(where.root)}, where the tables live, cannot be read from here.", name=redact(where.root), advice=advice)
     refuse_other_lake(claim, where.lake, where.root)
-    return replace(where, lost=str(facts.get("lost", "")))
+    return trusting(replace(where, lost=str(facts.get("lost", ""))), facts)
 
 
 def _made(where: LakeLocation, catalog: Catalog, *, create: bool) -> LakeLocation:

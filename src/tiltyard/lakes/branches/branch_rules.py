@@ -19,6 +19,7 @@ from tiltyard.catalog.records import Body, Found, Writes
 from tiltyard.catalog.value_codec import tip_key
 from tiltyard.errors import InvalidInput, NotFound
 from tiltyard.format.safe_text import check_text
+from tiltyard.lakes.recovery.journal import note_rule
 from tiltyard.lakes.table_names import check_ref
 
 if TYPE_CHECKING:
@@ -86,6 +87,7 @@ class ProtectionVerbs:
             return Writes(None, {} if known == rule else {key: protected_tip(found[key], rule)})
 
         self._lake.catalog.records.transact([key], [], decide)
+        note_rule(self._lake, name)
 
     # ---- checks ----------------------------------------------------------------------------------------------------------------
 

@@ -40,7 +40,7 @@ from tiltyard.lakes.branches.fast_forward import fast_forward, root_of
 from tiltyard.lakes.branches.ref_sizes import RefSize, ref_sizes
 from tiltyard.lakes.cleanup.pins import check_pinned, make_pin, old_pin, pinned, release_pin
 from tiltyard.lakes.merging.merge_verbs import MergeVerbs
-from tiltyard.lakes.recovery.journal import note_branch, note_names, note_tag
+from tiltyard.lakes.recovery.journal import note_branch, note_names, note_rule, note_tag
 from tiltyard.lakes.table_names import check_ref
 
 if TYPE_CHECKING:
@@ -342,6 +342,8 @@ class LakeBranches(MergeVerbs, ProtectionVerbs):
         except TiltyardError as error:
             _log.warning("the beginning of branch %s is not pinned: %s", now.name, error)
         note_branch(self._lake, now, ended=before.id)
+        if self.protection(now.name) is not None:
+            note_rule(self._lake, now.name)
         note_names(self._lake, MAIN, done.snapshot, done.transaction_id)
         release_pin(self._lake, before.id)
 

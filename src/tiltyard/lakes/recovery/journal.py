@@ -16,6 +16,8 @@ Below the root, each file a JSON object, written after the catalog has decided, 
 - ``_tiltyard/lake/branches/<name>.json``: ``{"format": 1, "lake", "name", "id", "origin", "snapshot", "created", "ended": [ID],
   "deleted": false}``; ``ended`` are lines that had the name before, which nobody needs any more.
   One that is deleted stays with ``"deleted": true``; a name that is used again is written anew.
+- ``_tiltyard/lake/rules/<branch>.json``: ``{"format": 1, "lake", "name", "id", "snapshot", "created", "writers", "checks",
+  "deleted": false}``: the rule of a protected branch since ``created``; ``id`` is that of the branch, empty for main.
 
 The journal is advice. Where it could not be written the commit stands all the same, and the next cleanup writes what is missing.
 """
@@ -31,7 +33,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tiltyard.catalog.lake_values import MAIN, Cut
 from tiltyard.catalog.marks import Says
-from tiltyard.catalog.value_codec import BRANCHES
+from tiltyard.catalog.protection import BranchProtection, protection_in
+from tiltyard.catalog.value_codec import BRANCHES, tip_key
 from tiltyard.errors import NotFound, TiltyardError
 from tiltyard.interfaces import ObjectStore
 from tiltyard.lakes.claim import LAKE_DIRECTORY
@@ -44,6 +47,7 @@ JOURNAL_FORMAT: Final = 1
 NAMES: Final = LAKE_DIRECTORY + "names/"
 TAGS: Final = LAKE_DIRECTORY + "tags/"
 BRANCH_FILES: Final = LAKE_DIRECTORY + "branches/"
+RULES: Final = LAKE_DIRECTORY + "rules/"
 DEFINING: Final = ("create", "register", "rename", "drop")
 """Kinds of changes that are about names."""
 
@@ -75,9 +79,7 @@ def note_names(lake: Lake, branch: str, snapshot: int, transaction: str, says: s
 
 
 def _names_body(lake: Lake, cut: Cut, snapshot: int, transaction: str) -> Mapping[str, Any]:
-    identity = (
-        "" if cut.branch == MAIN else str(lake.catalog.records.get([BRANCHES + cut.branch]).get(BRANCHES + cut.branch, {}).get("id", ""))
-    )
+    identity = _id_of(lake, cut.branch)
     tables = {
         head.name: {
             "id": head.id,
@@ -135,6 +137,29 @@ def note_branch(lake: Lake, branch: LakeBranch, *, ended: str = "", deleted: boo
     _note(lake, path, body)
 
 
+def note_rule(lake: Lake, branch: str) -> None:
+    """Writes down the rule of a branch as it is now, after it changed, or after its branch began anew and kept it."""
+    key = tip_key(branch)
+    try:
+        tip = lake.catalog.records.get([key]).get(key)
+        if tip is not None:
+            since = lake.catalog.runtime.clock.now().isoformat()
+            known = {"name": branch, "id": _id_of(lake, branch), "snapshot": int(tip["snapshot"]), "created": since}
+            _put(lake, f"{RULES}{branch}.json", {**known, **_rule_body(protection_in(tip))})
+    except TiltyardError as error:
+        _log.warning("the rule of branch %s could not be written into the journal: %s", branch, error)
+
+
+def _rule_body(rule: BranchProtection | None) -> dict[str, Any]:
+    if rule is None:
+        return {"writers": None, "checks": [], "deleted": True}
+    return {"writers": None if rule.writers is None else list(rule.writers), "checks": list(rule.checks), "deleted": False}
+
+
+def _id_of(lake: Lake, branch: str) -> str:
+    return "" if branch == MAIN else str(lake.catalog.records.get([BRANCHES + branch]).get(BRANCHES + branch, {}).get("id", ""))
+
+
 def _note(lake: Lake, path: str, body: Mapping[str, Any]) -> None:
     try:
         _put(lake, path, body)
@@ -186,6 +211,16 @@ def complete_journal(lake: Lake) -> None:
     for branch in lake.branches.list():
         if not _says(store, f"{BRANCH_FILES}{branch.name}.json", branch.snapshot, branch.id):
             note_branch(lake, branch)
+    _complete_rules(lake, store, {MAIN: "", **{branch.name: branch.id for branch in lake.branches.list()}})
+
+
+def _complete_rules(lake: Lake, store: ObjectStore, ids: Mapping[str, str]) -> None:
+    tips = lake.catalog.records.get([tip_key(branch) for branch in ids])
+    for branch, identity in ids.items():
+        rule = protection_in(tips.get(tip_key(branch)))
+        said, expected = read_entry(store, f"{RULES}{branch}.json"), {"id": identity, **_rule_body(rule)}
+        if (said is not None or rule is not None) and {name: (said or {}).get(name) for name in expected} != expected:
+            note_rule(lake, branch)
 
 
 def _key_of(lake: Lake, transaction: str) -> str | None:

@@ -1,4 +1,4 @@
-"""Tags and branches of a lake, brought back from the journal into a catalog in memory."""
+"""Tags and branches of a lake, and the rules of protected ones, brought back from the journal into a catalog in memory."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from datetime import datetime
 from tiltyard.catalog.forwarding import branch_prefixes, line_records
 from tiltyard.catalog.lake_values import MAIN, Cut, TableHead
 from tiltyard.catalog.line_identity import bodies_of, root_body, root_key
+from tiltyard.catalog.protection import protected_tip
 from tiltyard.catalog.records import Body
 from tiltyard.catalog.snapshot_index import body_of, named_cut_key
 from tiltyard.catalog.value_codec import BRANCHES, TAGS, ended_key, head_to_body, tip_key
@@ -98,6 +99,15 @@ def restore_tags(work: Reconstruction, since: datetime | None) -> None:
             line = work.lake.catalog.cut(tag.branch).line
             body = {"snapshot": tag.snapshot, "branch": tag.branch, "created": tag.created.isoformat(), "line": line}
             work.put({TAGS + name: body})
+
+
+def restore_rules(work: Reconstruction, since: datetime | None) -> None:
+    """Protects the branches that the journal says were protected; ``since`` as for branches."""
+    ids = {MAIN: "", **{branch.name: branch.id for branch in work.lake.branches.list()}}
+    for noted in work.noted.rules:
+        if ids.get(noted.branch) == noted.branch_id and (since is None or noted.since > since):
+            key = tip_key(noted.branch)
+            work.put({key: protected_tip(work.lake.catalog.records.get([key])[key], noted.rule)})
 
 
 def known_cut(work: Reconstruction, branch: str, snapshot: int, kind: str, name: str) -> Cut | None:

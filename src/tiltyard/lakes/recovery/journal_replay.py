@@ -9,10 +9,11 @@ from typing import Any
 
 from tiltyard.catalog.lake_values import TableHead
 from tiltyard.catalog.marks import Says
+from tiltyard.catalog.protection import BranchProtection
 from tiltyard.errors import InvalidInput
 from tiltyard.interfaces import ObjectStore
 from tiltyard.lakes.branches.lake_refs import LakeBranch, LakeTag
-from tiltyard.lakes.recovery.journal import BRANCH_FILES, TAGS, entries, read_entry
+from tiltyard.lakes.recovery.journal import BRANCH_FILES, RULES, TAGS, entries, read_entry
 from tiltyard.lakes.table_names import check_ref, full_name, shown
 
 
@@ -40,12 +41,29 @@ class NotedNames:
 
 
 @dataclass(frozen=True, slots=True)
+class NotedRule:
+    """The rule of a branch, or that it has none any more.
+
+    Attributes:
+        branch, branch_id: the branch; no id for main.
+        since: when that was written down.
+        rule: None where it was ended.
+    """
+
+    branch: str
+    branch_id: str
+    since: datetime
+    rule: BranchProtection | None
+
+
+@dataclass(frozen=True, slots=True)
 class Noted:
     """All that the journal says.
 
     Attributes:
         names: of each branch, the lowest snapshot first.
         tags, branches: those that are there, and names of those that were deleted.
+        rules: of protected branches, and of those that were protected.
         ended: names and ids of lines of history that were deleted or began anew.
         unreadable: files that are no longer what they were.
     """
@@ -53,6 +71,7 @@ class Noted:
     names: Mapping[str, tuple[NotedNames, ...]]
     tags: Mapping[str, LakeTag | None]
     branches: Mapping[str, LakeBranch | None]
+    rules: tuple[NotedRule, ...] = ()
     ended: tuple[tuple[str, str], ...] = ()
     unreadable: tuple[str, ...] = ()
 
@@ -73,7 +92,8 @@ def read_journal(root: ObjectStore, lake: str) -> Noted:
     branches = {name: _branch(body) for name, body in noted.items()}
     ended = [(name, str(line)) for name, body in noted.items() if isinstance(body.get("ended"), list) for line in body["ended"]]
     ordered = {branch: tuple(sorted(found, key=lambda one: (one.as_of, one.snapshot))) for branch, found in names.items()}
-    return Noted(ordered, tags, branches, tuple(ended), tuple(unreadable))
+    rules = tuple(_rule(body) for _, body in _refs(root, RULES, lake, unreadable))
+    return Noted(ordered, tags, branches, rules, tuple(ended), tuple(unreadable))
 
 
 def _names(body: Mapping[str, Any]) -> NotedNames | None:
@@ -125,6 +145,15 @@ def _tag(body: Mapping[str, Any]) -> LakeTag | None:
     if body.get("deleted"):
         return None
     return LakeTag(str(body["name"]), int(body["snapshot"]), str(body["branch"]), datetime.fromisoformat(body["created"]))
+
+
+def _rule(body: Mapping[str, Any]) -> NotedRule:
+    writers, checks = body.get("writers"), body.get("checks")
+    rule = BranchProtection(
+        tuple(map(str, writers)) if isinstance(writers, list) else None, tuple(map(str, checks)) if isinstance(checks, list) else ()
+    )
+    since = datetime.fromisoformat(body["created"])
+    return NotedRule(str(body["name"]), str(body.get("id", "")), since, None if body.get("deleted") else rule)
 
 
 def _branch(body: Mapping[str, Any]) -> LakeBranch | None:

@@ -13,6 +13,7 @@ from tiltyard.catalog.merge_records import merged_key, with_forgotten
 from tiltyard.catalog.snapshot_index import BranchHistory, read_line
 from tiltyard.catalog.value_codec import TAGS
 from tiltyard.errors import CorruptTable, NotFound
+from tiltyard.format.names import Scheme
 from tiltyard.interfaces import ObjectStore
 from tiltyard.lakes.merging.merge_branches import PROPERTIES
 from tiltyard.lakes.recovery.found import LineKey
@@ -72,6 +73,21 @@ def _is_there(store: ObjectStore, path: str) -> bool:
     except NotFound:
         return False
     return True
+
+
+def note_untrusted(work: Reconstruction) -> None:
+    """Tells of tables that name files outside the lake, as those of a clone do: which places are trusted only the lost catalog knew."""
+    for branch in (MAIN, *work.lake.branches):
+        for head in work.lake.catalog.cut(branch).tables.values():
+            access = work.lake.plain_access_of(head).on_branch(head.branch)
+            try:
+                access.trusted(access.log.peek(head.version, Scheme(head.naming)))
+            except CorruptTable as error:
+                work.unknown.append(
+                    f"whether {shown(head.name)} may be read: {error.reason}; if so, pass storage=ty.Storage(allowed_bases=[...])"
+                )
+            except NotFound:
+                continue  # it has not got its name yet
 
 
 # ---- snapshots that cannot be read any more ----------------------------------------------------------------------------------------

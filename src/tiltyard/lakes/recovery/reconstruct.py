@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from tiltyard.lake import Lake
 
 LOST: Final = "not known: the catalog that had it was lost"
+FOUND_AGAIN: Final = "what was found again after the catalog was lost"
 
 Progress = Callable[[int, int], object]
 
@@ -184,6 +185,7 @@ def catch_up(work: Reconstruction, branch: str) -> None:
             _skip_to(work, branch, highest)
         _publish(work, branch, unit)
     _skip_to(work, branch, highest)
+    _end_known(work, branch)
 
 
 def _settle_contradictions(work: Reconstruction, batches: Sequence[Sequence[FoundTransaction]]) -> list[FoundTransaction]:
@@ -256,6 +258,14 @@ def _skip_to(work: Reconstruction, branch: str, number: int) -> None:
         work.put({**records, tip_key(branch): {**tip, "snapshot": number}})
         what = f"snapshot {first}" if first == number else f"snapshots {first} to {number}"
         work.unknown.append(f"which commits were {what} of {branch}: those that were found again have numbers above {number}")
+
+
+def _end_known(work: Reconstruction, branch: str) -> None:
+    """Ends a line with a snapshot of what was found: whoever looks at the lake now gets a number that shows the same ever after."""
+    catalog = work.lake.catalog
+    key = snapshot_key(branch, catalog.cut(branch).snapshot)
+    if catalog.records.get([key]).get(key, {}).get("unknown"):
+        catalog.publish(Publication(catalog.runtime.random.uuid(), (), branch, message=FOUND_AGAIN, noted=True))
 
 
 # ---- one snapshot ----------------------------------------------------------------------------------------------------------------

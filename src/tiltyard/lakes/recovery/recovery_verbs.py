@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import Literal, cast
 
+from tiltyard.catalog.server_link import is_server
 from tiltyard.errors import InvalidInput
 from tiltyard.lakes.opening import lake_storage, somebody
 from tiltyard.lakes.recovery.restoring import LakeRecoveryReport, Make, RestoreTarget, rebuild_lake, restore_lake
@@ -38,7 +39,7 @@ class Recoverable:
             backup: a file that ``Lake.backup`` wrote.
             root: where the tables live; where the backup says they do by default.
             catalog: as for ``open``.
-            storage: as for ``open``.
+            storage: as for ``open``; with ``allowed_bases``, the places outside of it that a clone's tables name files in.
             options: whether a catalog that is there may be replaced, who does it, and whom to tell how far it is.
 
         Raises:
@@ -72,7 +73,12 @@ class Recoverable:
 def _target(uri: Uri, root: Uri | None, catalog: CatalogKind | None, storage: Storage | None, how: RecoveryOptions) -> RestoreTarget:
     if not isinstance(how, RecoveryOptions):
         raise InvalidInput(f"options is a ty.RecoveryOptions, not a {type(how).__name__}.", argument="options")
-    return RestoreTarget(uri, root, catalog, lake_storage(storage), how.author or somebody(), bool(how.replace))
+    if is_server(uri):
+        raise InvalidInput(
+            "A catalog is not brought back through the server that has it.", argument="uri",
+            advice="Stop the server, and name the place of the catalog itself.",
+        )  # fmt: skip
+    return RestoreTarget(uri, root, catalog, lake_storage(storage, recovering=True), how.author or somebody(), bool(how.replace))
 
 
 def _quiet(done: int, total: int) -> None:

@@ -25,16 +25,17 @@ from tiltyard.errors import AlreadyExists, ContentionError, OwnershipError
 from tiltyard.interfaces import Runtime, system_runtime
 from tiltyard.lakes.claim import RootClaim, make_claim, read_claim, refuse_other_lake, replace_claim
 from tiltyard.lakes.finishing import recover
-from tiltyard.lakes.opening import LakeLocation, open_where
+from tiltyard.lakes.opening import LakeLocation, open_where, trusting
 from tiltyard.lakes.recovery.backup import TIPS, is_lakes, read_backup, tips_of
 from tiltyard.lakes.recovery.found import directories
 from tiltyard.lakes.recovery.gather import place_staged, read_branch, sort_directories
-from tiltyard.lakes.recovery.journal_refs import begin_branches, end_deleted_branches, restore_tags
+from tiltyard.lakes.recovery.journal_refs import begin_branches, end_deleted_branches, restore_rules, restore_tags
 from tiltyard.lakes.recovery.journal_replay import read_journal
-from tiltyard.lakes.recovery.lost_versions import forget_unreadable, note_lost_merges, settle_pending
+from tiltyard.lakes.recovery.lost_versions import forget_unreadable, note_lost_merges, note_untrusted, settle_pending
 from tiltyard.lakes.recovery.reconstruct import AdoptedSnapshot, Progress, Reconstruction, SetClock, catch_up
-from tiltyard.lakes.table_names import shown
+from tiltyard.lakes.table_names import resolved, shown
 from tiltyard.options import Storage
+from tiltyard.verbs.engine.access import ANYWHERE
 
 if TYPE_CHECKING:
     from tiltyard.lake import Lake
@@ -125,7 +126,8 @@ def restore_lake(target: RestoreTarget, backup: str | os.PathLike[str], make: Ma
     where, records = _opened(target, str(stated) if stated else None, check)
     try:
         _refuse_taken(where, records, taken.lake, taken.digest, replacing=target.replace)
-        body = {**facts, "root": where.stated_root}
+        body = {**facts, "root": where.stated_root, **_bases(target)}
+        where = trusting(where, body)
         work = _begun(target, where, {**known, LAKE: body}, make)
         settle_pending(work)
         _reconstruct(work, progress, taken.created)
@@ -153,13 +155,19 @@ def rebuild_lake(target: RestoreTarget, make: Make, progress: Progress) -> LakeR
         claim = owners[0]
         _refuse_taken(where, records, claim.lake, REBUILT, replacing=target.replace)
         now = _now(target)
-        body = {"format": FORMAT, "id": claim.lake, "created": claim.created or now, "root": where.stated_root}
+        body = {"format": FORMAT, "id": claim.lake, "created": claim.created or now, "root": where.stated_root, **_bases(target)}
         start: dict[str, Body] = {LAKE: body, tip_key(MAIN): {"snapshot": 0, "at": claim.created or now, "line": new_line(claim.lake)}}
         work = _begun(target, where, start, make)
         _reconstruct(work, progress, None)
         return _stored(work, where, records, REBUILT, target, make)
     finally:
         records.close()
+
+
+def _bases(target: RestoreTarget) -> dict[str, Any]:
+    """The places that a clone's tables may name files in, where the caller names them."""
+    bases = target.storage.allowed_bases
+    return {"bases": [base if base == ANYWHERE else resolved(os.fspath(base)) for base in bases]} if bases else {}
 
 
 def _now(target: RestoreTarget) -> str:
@@ -230,11 +238,13 @@ def _reconstruct(work: Reconstruction, progress: Progress, since: datetime | Non
         place_staged(work)
         catch_up(work, branch)
     restore_tags(work, since)
+    restore_rules(work, since)
     note_lost_merges(work, known)
     for location, owner in work.new.items():
         if (location, None) not in work.lines:
             work.not_taken.setdefault(location, f"it was made on branch {owner.branch}, which is not known")
     forget_unreadable(work)
+    note_untrusted(work)
 
 
 # ---- storing it --------------------------------------------------------------------------------------------------------------------
