@@ -24,14 +24,20 @@ BEHIND_A_SERVER = {
     "test_definitions.test_of_several_who_make_one_name_exactly_one_does",
     "test_definitions.test_two_names_can_be_swapped",
     "test_foreign.test_whoever_comes_first_finishes_what_a_dead_writer_left",
+    "test_foreign.test_a_number_of_a_single_table_goes_to_the_foreign_writer_and_ours_comes_after",
     "test_merging.test_a_branch_is_merged_again_and_again",
     "test_serializable",
+    "test_sharded.test_in_one_transaction_a_name_may_change_hands",
+    "test_sharded.test_what_is_committed_during_a_reshard_is_not_lost",
     "test_snapshots.test_every_cut_is_consistent_while_a_writer_moves_two_tables_together",
     "test_snapshots.test_every_snapshot_can_be_looked_at",
     "test_transactions.test_a_transaction_that_is_not_committed_leaves_nothing_behind",
     "test_transactions.test_nothing_of_several_tables_is_seen_before_and_all_of_it_after",
+    "test_unknown.test_a_lost_answer_is_found_out_at_once_where_the_catalog_can_be_asked",
+    "test_unknown.test_where_it_cannot_be_asked_the_outcome_is_unknown_and_commit_finds_out",
+    "test_upkeep.test_a_transaction_on_what_went_is_refused",
 }
-"""What is shown on a lake that was opened by the address of its server, too. Tests that replace its records are not among them."""
+"""What is shown on a lake that was opened by the address of its server, too; with ``TILTYARD_SERVED=1`` nearly everything is."""
 ON_EVERY_CATALOG = {
     "test_backup",
     "test_branch_kills",
@@ -73,6 +79,37 @@ ON_EVERY_CATALOG = {
     "test_upkeep.test_old_snapshots_go_with_all_that_only_they_need",
 }
 """Modules and tests whose promises rest on what a catalog itself does; the others are about the lake above it."""
+_RECOVERED = "it loses the catalog, or brings it back: a server does neither"
+_OWN_PLACE = "it is about a catalog and a root that its own process makes or finds"
+_COUNTED = "it counts what a client asks of records that it has at hand"
+_STEPS = "it counts the steps of a client that decides by itself"
+_CLOCK = "the clock of the server counts, not that of the test"
+NOT_BEHIND_A_SERVER = {
+    "test_backup": _RECOVERED,
+    "test_costs.test_a_retry_costs_no_data_and_only_the_tables_that_lost": _COUNTED,
+    "test_costs.test_a_second_rebase_goes_on_from_where_the_first_ended": _COUNTED,
+    "test_costs.test_a_table_is_opened_once_and_costs_nothing_the_second_time": _COUNTED,
+    "test_costs.test_a_table_that_was_not_used_lately_costs_two_reads_of_a_few_records": _COUNTED,
+    "test_costs.test_the_costs_do_not_grow_with_the_history": _COUNTED,
+    "test_costs.test_the_costs_do_not_grow_with_the_number_of_tables": _COUNTED,
+    "test_kills.test_killed_at_every_step": _STEPS,
+    "test_lost_catalogs": _RECOVERED,
+    "test_lost_merges": _RECOVERED,
+    "test_ownership.test_a_claim_whose_maker_died_is_gone_on_from": _OWN_PLACE,
+    "test_ownership.test_a_dropped_table_that_a_lost_branch_revived_is_kept": _RECOVERED,
+    "test_ownership.test_a_lost_catalog_is_not_an_empty_lake": _RECOVERED,
+    "test_ownership.test_a_restored_catalog_deletes_nothing_that_came_later": _RECOVERED,
+    "test_ownership.test_another_root_is_refused_and_a_moved_one_is_not": _OWN_PLACE,
+    "test_protection.test_a_backup_has_the_rule_and_what_came_since_is_noted_all_the_same": _RECOVERED,
+    "test_protection.test_a_branch_made_again_does_not_get_the_rule_of_the_one_before": _RECOVERED,
+    "test_protection.test_a_rebuilt_catalog_protects_what_was_protected": _RECOVERED,
+    "test_recovery_kills": _RECOVERED,
+    "test_sharded.test_a_rebuilt_catalog_knows_the_shards": _RECOVERED,
+    "test_snapshots.test_a_lake_is_found_again_and_only_where_it_is": _OWN_PLACE,
+    "test_snapshots.test_every_moment_can_be_looked_at": _CLOCK,
+    "test_upgrade": _OWN_PLACE,
+}
+"""What says nothing about a lake that was opened by the address of its server, and why."""
 SERVED = bool(os.environ.get("TILTYARD_SERVED"))
 """Whether every promise is shown behind a server as well: ``TILTYARD_SERVED=1 pytest tests/lakes -k served``."""
 BUCKET = "lakes"
@@ -86,7 +123,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         every = not ON_EVERY_CATALOG.isdisjoint({module, f"{module}.{metafunc.function.__name__}"})
         behind = not BEHIND_A_SERVER.isdisjoint({module, f"{module}.{metafunc.function.__name__}"})
         kinds = [*CATALOGS, "s3"] if PROVING else CATALOGS if every else CATALOGS[:1]
-        kinds = [*kinds, "served"] if behind or SERVED else kinds
+        apart = not NOT_BEHIND_A_SERVER.keys().isdisjoint({module, f"{module}.{metafunc.function.__name__}"})
+        kinds = [*kinds, "served"] if (behind or SERVED) and not apart else kinds
         metafunc.parametrize("site", kinds, indirect=True)
 
 

@@ -368,7 +368,7 @@ def test_run_does_not_ask_for_ever_where_somebody_holds_the_locks(lake: Lake) ->
             clock.sleep(10.0)
             raise ContentionError("held", operation="catalog", attempts=9, seconds=10.0)
 
-    lake.catalog.records = Held(lake.catalog.records)
+    through(lake, Held)
     with pytest.raises(ContentionError):
         lake.run(lambda tx: tx.table("a").append(numbers(2)), commit=ty.CommitOptions(reexecutions=100))
     assert clock.monotonic() < LONGEST_BLOCK + 20 < MINUTE

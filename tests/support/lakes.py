@@ -14,7 +14,9 @@ import pyarrow as pa
 import pytest
 
 from tiltyard.catalog.lake_values import TableHead
-from tiltyard.catalog.records import Body, Decide, Found, Records
+from tiltyard.catalog.publishing import locks
+from tiltyard.catalog.records import Body, Decide, Found, Records, Writes
+from tiltyard.catalog.server_records import ServerCatalog, publication_from_body
 from tiltyard.errors import StorageError
 from tiltyard.interfaces import ObjectStore, Runtime, SystemRandomness
 from tiltyard.lake import Lake
@@ -262,9 +264,12 @@ R = TypeVar("R", bound=Records)
 
 
 def through(lake: Lake, wrap: Callable[[Records], R]) -> R:
-    """Puts something between a lake and its catalog."""
-    records = wrap(lake.catalog.records)
+    """Puts something between a lake and its catalog; what a server decides goes through it as a transaction, too."""
+    served = isinstance(lake.catalog, ServerCatalog)
+    records = wrap(_ServedRecords(lake.catalog.records) if served else lake.catalog.records)
     lake.catalog.records = records
+    if isinstance(lake.catalog, ServerCatalog):
+        lake.catalog._link = _Decisions(lake.catalog._link, records)  # type: ignore[assignment]
     return records
 
 
@@ -277,6 +282,42 @@ class Racing(InterposedRecords):
             self._times -= 1
             self._before()
         return result
+
+
+@dataclass(frozen=True)
+class _Request:
+    """A decision that a server makes, in the place of one that is made here."""
+
+    send: Callable[[], Any]
+
+    def __call__(self, found: Found) -> Writes[Any]:
+        raise AssertionError("the server decides")
+
+
+class _ServedRecords(WrappedRecords):
+    def transact(self, exclusive: Collection[str], shared: Collection[str], decide: Decide[T]) -> T:
+        if isinstance(decide, _Request):
+            answer: T = decide.send()
+            return answer
+        return super().transact(exclusive, shared, decide)
+
+
+class _Decisions:
+    """A link to a server whose decisions can be lost, and before which others can be faster, as with records at hand."""
+
+    def __init__(self, link: Any, records: Records) -> None:
+        self._link, self._records = link, records
+
+    def post(self, path: str, body: Any, *, repeatable: bool = False) -> Any:
+        publication = body.get("publication")
+        keys = locks(publication_from_body(publication))[0] if publication is not None else ["pending/"]
+        request = _Request(lambda: self._link.post(path, body))
+        try:
+            return self._records.transact(keys, [], request)
+        except StorageError as error:
+            if not (repeatable and error.transient):
+                raise
+            return self._records.transact(keys, [], request)
 
 
 def reads_of_rows(monkeypatch: pytest.MonkeyPatch) -> list[str]:
