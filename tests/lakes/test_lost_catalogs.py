@@ -312,6 +312,22 @@ def test_the_newest_number_stands_for_what_is_seen_though_the_last_commits_are_n
     assert contents(lake, newest) == contents(lake, "found") == contents(lake.on_branch("x")) == {"a": [1]}
 
 
+@pytest.mark.parametrize("entry", ["tags/there", "branches/x", "rules/x", "names/main/*"])
+def test_what_a_damaged_journal_said_is_missed(small: Site, entry: str) -> None:
+    lake = small.open()
+    lake.create_table("a", numbers(1))
+    lake.tags.create("there")
+    lake.branches.create("x")
+    lake.branches.protect("x", checks=["rows"])
+    (path,) = (small.directory / "_tiltyard" / "lake").glob(f"{entry}.json")
+    lose_catalog(small)
+    assert rebuild(small).complete
+    path.write_bytes(path.read_bytes()[:-9])
+    report = rebuild(small, replace=True)
+    assert not report.complete
+    assert any(path.name in what for what in report.unknown)
+
+
 # ---- what was cleaned up since --------------------------------------------------------------------------------------------------------
 
 

@@ -226,6 +226,7 @@ def _begun(target: RestoreTarget, where: LakeLocation, known: Mapping[str, Body]
 def _reconstruct(work: Reconstruction, progress: Progress, since: datetime | None) -> None:
     """Brings the catalog in memory to where the files are."""
     known = {branch: work.lake.catalog.cut(branch).snapshot for branch in (MAIN, *work.lake.branches)}
+    work.unknown += [f"what the journal said in {path}, which cannot be read" for path in work.noted.unreadable]
     end_deleted_branches(work)
     sort_directories(work, directories(work.lake.root_access().store))
     for branch in (MAIN, *work.lake.branches):
