@@ -6,8 +6,10 @@ Afterwards the table must be what the ledgers say, to the last amount; and nobod
 from __future__ import annotations
 
 import json
+import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing.connection import wait
 from pathlib import Path
@@ -21,6 +23,8 @@ from tests.support.children import fork_server
 from tests.support.kill_walk import unreachable
 from tests.support.proving import pick
 from tests.support.tables import open_stock
+from tiltyard.storage.local import LocalStore
+from tiltyard.transaction.head import read_floor
 
 _server = fork_server()
 
@@ -59,9 +63,10 @@ def _one_by_pylance(number: int) -> Callable[..., None]:
 def _run(root: Path, goal: int, work_of: Callable[[int], Callable[..., None]]) -> Books:
     """Lets all processes work together until they have made enough commits, and reads their ledgers."""
     done, start, turns = _server.Value("i", 0), _server.Barrier(WRITERS), _server.Semaphore(0)
+    stranger = None if work_of is _ours else _server.Lock()
     ledgers = {number: root.parent / f"{number}.ledger" for number in range(WRITERS)}
     running = [
-        _server.Process(target=work_of(number), args=(number, str(root), str(ledger), goal, done, start, turns))
+        _server.Process(target=work_of(number), args=(number, str(root), str(ledger), goal, done, start, turns, stranger))
         for number, ledger in ledgers.items()
     ]
     for one in running:
@@ -147,6 +152,21 @@ def _judge_leftovers(root: Path) -> None:
     assert unreachable(root) == set()
 
 
+@contextmanager
+def _told_in_full(root: Path, books: Books) -> Iterator[None]:
+    """Adds to a failure all that tells how the table came to be so; it is kept as it was then."""
+    try:
+        yield
+    except BaseException as error:
+        shutil.copytree(root, kept_at := root.with_name("as it was"))
+        table = ty.Table.open(root)
+        error.add_note(f"kept in {kept_at}, ledgers beside it; versions {table.layout.versions()}, floor {read_floor(LocalStore(root))}")
+        error.add_note("\n".join(map(str, (*table.check(data=True).problems, *table.indices.list(), *table.layout.fragments))))
+        error.add_note("\n".join(sorted(str(path.relative_to(root)) for path in root.rglob("*") if path.is_file())))
+        error.add_note("\n".join(f"{number}: {line}" for number, lines in books.entries.items() for line in lines[-40:-1]))
+        raise
+
+
 @pytest.mark.parametrize(
     ("goal", "work_of", "fair"),
     [(pick(400, 2000), _ours, FAIR), (pick(300, 500), _one_by_pylance, STARVED)],
@@ -157,8 +177,9 @@ def test_the_table_is_what_the_ledgers_say(tmp_path: Path, goal: int, work_of: C
     table = ty.Table.create(root, table_of(list(SHARED), -1, [0] * len(SHARED)), primary_key=["id"], durability="os")
     table.create_index("amount", "BTREE", name=INDEX)
     books = _run(root, goal, work_of)
-    _judge_history(root, books, goal)
-    _judge_rows(root, books)
+    with _told_in_full(root, books):
+        _judge_history(root, books, goal)
+        _judge_rows(root, books)
     verbs = sum(map(len, books.entries.values()))
     assert len(books.refused()) <= REFUSED * verbs, books.refused()
     equal = {number: books.commits(number) for number in range(WRITERS) if work_of(number) is write}
