@@ -11,7 +11,7 @@ export PYTHONDONTWRITEBYTECODE :=
 QUICK := not (spark or server or process or fuzz or slow)
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo console screenshots browser check test lint format types proto proto-check docs wheel-test lock bench bench-commit bench-verbs bench-writers bench-cliffs bench-lake bench-object-store bench-spark bench-console bench-scale cluster-test prove prove-tests prove-lakes prove-runs coverage mutants clean
+.PHONY: help venv demo console screenshots browser check test lint format types proto proto-check docs wheel-test lock bench bench-commit bench-verbs bench-writers bench-cliffs bench-lake bench-object-store bench-spark bench-console bench-scale cluster-test spark-versions prove prove-tests prove-lakes prove-runs coverage mutants clean
 
 help: ## Show this help
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -118,6 +118,9 @@ bench-scale: $(STAMP) ## Simulate up to 10,000 writers: the real commit code in 
 
 cluster-test: $(STAMP) ## Run the example pipeline and speculative tasks on a Spark cluster of two workers on this machine
 	$(BIN)/python -m tools.cluster_test $(ARGS)
+
+spark-versions: $(STAMP) ## Run the tests of SQL on other releases of Spark than the lock's, each fetched into build/
+	$(BIN)/python -m tools.spark_versions $(ARGS)
 
 prove-tests: $(STAMP) ## Run all tests in their long form: every kill point, every catalog, S3 too; ARGS="tests/spark" for a part
 	TILTYARD_PROVE=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -o timeout=7200 $(ARGS)

@@ -1,4 +1,4 @@
-"""A Spark standalone cluster of two workers on loopback runs the example pipelines; every reading must be there exactly once.
+"""A Spark standalone cluster of two workers on loopback runs the example pipelines, and SQL through the catalog; no row twice or lost.
 
 Master and workers are started from PySpark's own files, each as a process of its own, and ended again whatever happens.
 """
@@ -145,6 +145,40 @@ def run_speculation(url: str, directory: Path) -> bool:
     return done.returncode == 0
 
 
+def run_catalog(url: str, directory: Path) -> bool:
+    """An application that uses the lake as a catalog by nothing but settings."""
+    import tiltyard as ty
+    from tools.catalog_app import ROWS
+
+    lake = directory / "catalog-lake"
+    ty.Lake.open(lake).close()
+    settings = {
+        "spark.sql.catalog.lake": "tiltyard.LakeCatalog",
+        "spark.sql.catalog.lake.uri": str(lake),
+        "spark.driver.host": HOST,
+        "spark.driver.bindAddress": HOST,
+        "spark.executor.memory": "512m",
+        "spark.executor.cores": "1",
+        "spark.cores.max": "2",
+        "spark.ui.enabled": "false",
+        "spark.log.level": "ERROR",
+    }
+    command = [str(spark_home() / "bin" / "spark-submit"), "--master", url, "--jars", ty.spark.catalog_jar()]
+    for name, value in settings.items():
+        command += ["--conf", f"{name}={value}"]
+    app = str(ROOT / "tools" / "catalog_app.py")
+    done = subprocess.run([*command, app], capture_output=True, text=True, env=environment(directory), timeout=600, check=False)
+    kept = [number for number in range(ROWS + 1000) if number % 10]
+    wanted = f"found {len(kept)} {len(kept)} {sum(-number if number >= ROWS // 2 else 2 * number for number in kept)}"
+    told = next((line for line in done.stdout.splitlines() if line.startswith("found")), "")
+    print(f"catalog by settings alone: {told}", flush=True)
+    if told != wanted:
+        print(f"expected {wanted}\n{done.stderr[-3000:]}")
+        return False
+    with ty.Lake.open(lake, create=False) as opened:
+        return opened.table("shop.orders").count_rows() == len(kept) and opened.check().ok
+
+
 def executors_used(directory: Path) -> int:
     """How many workers had an executor: each keeps a directory of it."""
     return sum(any(one.glob("app-*/*")) for one in directory.glob("worker-*") if one.is_dir())
@@ -174,7 +208,8 @@ def main() -> int:
         directory = Path(temporary)
         with cluster(directory) as url:
             print(f"a cluster of {WORKERS} workers at {url}", flush=True)
-            fine = run_speculation(url, directory)
+            fine = run_catalog(url, directory)
+            fine = run_speculation(url, directory) and fine
             fine = run_pipelines(url, directory, given.passes, given.readings) and check(directory, given.passes, given.readings) and fine
             used = executors_used(directory)
             print(f"{used} of {WORKERS} workers had executors; {time.monotonic() - began:.0f} s")

@@ -32,6 +32,19 @@ def written_and_changed(spark: SparkSession, lake: ty.Lake, place: Path) -> list
     return [list(row) for row in table.to_df().orderBy("id").collect()]
 
 
+def by_the_server(spark: SparkSession) -> list[list[object]]:
+    """What is left after statements on the catalog that the server was started with."""
+    spark.sql("INSERT INTO shop.orders VALUES (50, 5.0), (51, 5.5)")
+    spark.sql(
+        """MERGE INTO shop.orders o USING (SELECT 50L AS id, 6.0D AS v UNION ALL SELECT 52L, 7.0D) n ON o.id = n.id
+        WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"""
+    )
+    spark.sql("DELETE FROM shop.orders WHERE id = 51")
+    spark.sql("OPTIMIZE shop.orders")
+    spark.range(60, 61).selectExpr("id", "1.0D AS v").writeTo("shop.orders").append()
+    return [list(row) for row in spark.sql("SELECT id, v FROM shop.orders WHERE id >= 50 ORDER BY id").collect()]
+
+
 def main(place: Path) -> None:
     from tests.support.spark import SETTINGS
 
@@ -40,7 +53,7 @@ def main(place: Path) -> None:
     builder = SparkSession.builder.remote("local[1]")
     for key, value in {**SETTINGS, "spark.local.dir": str(place / "local"), "spark.sql.warehouse.dir": str(place / "warehouse")}.items():
         builder = builder.config(key, value)
-    spark = builder.getOrCreate()
+    spark = ty.spark.configure(builder, place / "lake", catalog="shop").getOrCreate()
     told = enable(spark, lake=str(place / "lake"))
     frame = spark.read.format("tiltyard").option("lake", str(place / "lake")).option("table", "orders").load()
     seen = {
@@ -58,6 +71,7 @@ def main(place: Path) -> None:
     seen["pinned"] = frame.count()
     seen["verbs"] = written_and_changed(spark, lake, place)
     seen["transaction"] = lake.table("orders").count_rows()
+    seen["catalog"] = by_the_server(spark)
     print("SEEN " + json.dumps(seen), flush=True)
     spark.stop()
     os._exit(0)  # the server of a local Connect session does not always end by itself

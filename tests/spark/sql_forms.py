@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 Row = tuple[Any, ...]
@@ -49,6 +49,14 @@ def refused(text: str, words: str, run: Callable[[SparkSession], Any] | None = N
     return Form(text, refused=words, run=run)
 
 
+def _operations(text: str) -> Callable[[SparkSession], Any]:
+    return lambda spark: spark.sql(text).select("version", "operation").collect()
+
+
+def _nine(spark: SparkSession) -> DataFrame:
+    return spark.sql("SELECT 9L AS id, 1L AS v, 'w' AS s")
+
+
 READING: Final = (
     query("SELECT * FROM lake.a WHERE id < 3", A[0], A[1]),
     query("SELECT count(*), sum(v), min(s) FROM lake.a", (4, 70, "a")),
@@ -70,6 +78,11 @@ READING: Final = (
     query("SELECT id, tables FROM lake.a.snapshots", (1, "a, ns.more, st")),
     query("SELECT id, rows, files FROM lake.a.fragments", (0, 4, 1)),
     query("SELECT type, name FROM lake.a.refs", ("tag", "first")),
+    query(
+        "SELECT id, _change, _version FROM table_changes('lake.a', 1, 1) WHERE id < 3", (1, "insert", 1), (2, "insert", 1),
+    ),
+    query("SELECT count(*) FROM table_changes('lake.ns.more', 1)", (3,)),
+    query("SELECT count(*) FROM table_changes('lake.a', 1) x JOIN table_changes('lake.ns.more', 1) y ON x.id = y.id", (2,)),
     query("spark.table('lake.a').count()", (4,), run=lambda spark: [(spark.table("lake.a").count(),)]),
     query(
         "spark.read.option('versionAsOf', 1).table('lake.a')",
@@ -81,6 +94,8 @@ READING: Final = (
         A[1],
         run=lambda spark: spark.read.option("filter", "id = 2").table("lake.a").collect(),
     ),
+    refused("SELECT * FROM table_changes('lake.a')", "a first version"),
+    refused("SELECT * FROM table_changes('nowhere.a', 1)", "no catalog of a lake"),
     refused("SELECT * FROM lake.nope", "`lake`.`nope` cannot be found"),
     refused("SELECT * FROM lake.a VERSION AS OF 99", "no version 99"),
     refused("SELECT * FROM lake.a VERSION AS OF 'nope'", "nope"),
@@ -159,14 +174,58 @@ INSERTING: Final = (
     refused("INSERT INTO lake.a VERSION AS OF 1 VALUES (9, 1, 'x')", "syntax error|Syntax error"),
     refused("INSERT INTO lake.a.history VALUES (1)", "does not support|not enough|UNSUPPORTED"),
     refused("INSERT INTO lake.a WITH (mesage = 'x') VALUES (9, 1, 'x')", "no option 'mesage'.*Did you mean message"),
+    change(
+        "df.write.mode('append').option('mergeSchema', True).saveAsTable('lake.ns.more')",
+        "ns.more",
+        *MORE,
+        (9, None, None),
+        run=lambda s: (
+            s.sql("SELECT 9L AS id, NULL AS v, NULL AS s").write.mode("append").option("mergeSchema", True).saveAsTable("lake.ns.more")
+        ),
+    ),
+    change(
+        "df.write.mode('overwrite').option('replaceWhere', 'id > 3').saveAsTable('lake.ns.more')",
+        "ns.more",
+        MORE[0],
+        (9, 1, "w"),
+        run=lambda s: _nine(s).write.mode("overwrite").option("replaceWhere", "id > 3").saveAsTable("lake.ns.more"),
+    ),
+    change(
+        "df.write.option('replaceWhere', 'id > 3').insertInto('lake.ns.more', overwrite=True)",
+        "ns.more",
+        MORE[0],
+        (9, 1, "w"),
+        run=lambda s: _nine(s).write.option("replaceWhere", "id > 3").insertInto("lake.ns.more", overwrite=True),
+    ),
+    change(
+        "df.write.mode('overwrite').option('overwriteSchema', True).saveAsTable('lake.ns.more')",
+        "ns.more",
+        (0,),
+        run=lambda s: s.range(1).write.mode("overwrite").option("overwriteSchema", True).saveAsTable("lake.ns.more"),
+    ),
     refused(
-        "df.write.mode('append').option('mergeSchema', True).saveAsTable('lake.a')",
-        "'mergeschema'.*SCHEMA EVOLUTION",
-        run=lambda s: s.table("lake.a").write.mode("append").option("mergeSchema", True).saveAsTable("lake.a"),
+        "df.write.mode('overwrite').option('replaceWhere', 'id < 3').saveAsTable('lake.ns.more')",
+        "does not fulfil replaceWhere",
+        run=lambda s: _nine(s).write.mode("overwrite").option("replaceWhere", "id < 3").saveAsTable("lake.ns.more"),
+    ),
+    refused(
+        "df.write.mode('overwrite').option('overwriteSchema', False).saveAsTable('lake.ns.more')",
+        "replaces the columns too.*insertInto",
+        run=lambda s: _nine(s).write.mode("overwrite").option("overwriteSchema", False).saveAsTable("lake.ns.more"),
+    ),
+    refused(
+        "df.write.mode('append').option('replaceWhere', 'id > 3').saveAsTable('lake.ns.more')",
+        "'replacewhere'.*overwrite",
+        run=lambda s: _nine(s).write.mode("append").option("replaceWhere", "id > 3").saveAsTable("lake.ns.more"),
+    ),
+    refused(
+        "df.write.mode('append').saveAsTable('lake.a') with a column too many",
+        "TOO_MANY_DATA_COLUMNS|EXTRA_COLUMNS",
+        run=lambda s: s.sql("SELECT 9L AS id, 1L AS v, 'w' AS s, 1 AS extra").write.mode("append").saveAsTable("lake.a"),
     ),
     refused(
         "df.writeTo('lake.a').overwritePartitions()",
-        "dynamic overwrite",
+        r"without PARTITIONED BY.*overwrite\(condition\)",
         run=lambda s: s.table("lake.a").writeTo("lake.a").overwritePartitions(),
     ),
 )
@@ -305,8 +364,14 @@ MAKING: Final = (
         run=lambda s: s.range(2).writeTo("lake.n").tableProperty("primary_key", "id").createOrReplace(),
     ),
     refused("CREATE TABLE lake.a (id INT)", "already exists"),
-    refused("CREATE TABLE lake.n (id INT) PARTITIONED BY (id)", "PARTITIONED BY.*create an index"),
-    refused("CREATE TABLE lake.n (id INT) CLUSTER BY (id)", "CLUSTER BY.*create an index"),
+    change("CREATE TABLE lake.n (id INT) PARTITIONED BY (id)", "n"),
+    change("CREATE TABLE lake.n (id INT) CLUSTER BY (id)", "n"),
+    change("ALTER TABLE lake.a CLUSTER BY (v)", "a", *A),
+    change(
+        "df.write.partitionBy('id').saveAsTable('lake.n')", "n", (0,), (1,),
+        run=lambda s: s.range(2).write.partitionBy("id").saveAsTable("lake.n"),
+    ),
+    refused("CREATE TABLE lake.n (id INT) PARTITIONED BY (bucket(4, id))", "PARTITIONED BY.*plain columns"),
     refused("CREATE TABLE lake.n (id INT) USING parquet", "USING parquet.*USING tiltyard"),
     refused("CREATE TABLE lake.n USING parquet AS SELECT 1 AS id", "USING parquet.*USING tiltyard"),
     refused("CREATE TABLE lake.n (id INT) LOCATION '/nowhere'", "LOCATION"),
@@ -327,10 +392,6 @@ MAKING: Final = (
     refused("CREATE VIEW lake.w AS SELECT 1", "views"),
     refused("ANALYZE TABLE lake.a COMPUTE STATISTICS", "ANALYZE TABLE"),
     refused("df.write.saveAsTable('lake.a')", "already", run=lambda s: s.range(2).write.saveAsTable("lake.a")),
-    refused(
-        "df.write.partitionBy('id').saveAsTable('lake.n')", "PARTITIONED BY",
-        run=lambda s: s.range(2).write.partitionBy("id").saveAsTable("lake.n"),
-    ),
 )  # fmt: skip
 
 TELLING: Final = (
@@ -353,6 +414,17 @@ TELLING: Final = (
     query("CALL lake.system.branch(name => 'b', snapshot => 1)", ("b", 1)),
     change("CALL lake.system.restore(table => 'a', version => 1)", "a", *A),
     change("CALL lake.system.create_index(table => 'a', column => 'v')", "a", *A),
+    query("OPTIMIZE lake.a", (1, 1, 1)),
+    query("optimize `lake`.`ns`.`more`;", (1, 1, 1)),
+    change("RESTORE TABLE lake.a TO VERSION AS OF 1", "a", *A),
+    query("DESCRIBE HISTORY lake.a", (1, "Overwrite"), run=_operations("DESCRIBE HISTORY lake.a")),
+    query("DESC HISTORY lake.a LIMIT 1", (1, "Overwrite"), run=_operations("DESC HISTORY lake.a LIMIT 1")),
+    refused("OPTIMIZE lake.a WHERE id = 1", r"OPTIMIZE \.\.\. WHERE.*Leave WHERE out"),
+    refused("OPTIMIZE lake.a ZORDER BY (id)", "ZORDER BY.*create_index"),
+    refused("OPTIMIZE lake.a SOMEHOW", "SOMEHOW"),
+    refused("VACUUM lake.a RETAIN 24 HOURS", "VACUUM.*system.cleanup"),
+    refused("RESTORE lake.a TO VERSION AS OF 99", "99"),
+    refused("RESTORE lake.a", "TO VERSION AS OF"),
     refused("CALL lake.system.nope()", "nope"),
     refused("CALL lake.system.restore('a')", "version or tag"),
     refused("CALL lake.system.compact('nope')", "no table 'nope'"),
@@ -372,8 +444,9 @@ _BEGIN: Final = """# SQL forms on Spark
 
 What the [catalog of a lake](../guides/spark-catalog.md) does with each form of SQL and of the DataFrame API, in a classic session of Spark.
 Each line is a test (`tests/spark/sql_forms.py`): a form that works gives the right result in one transaction; one that is refused changes
-nothing, and the message names the clause. A Connect client has no catalog: there, all of them are refused by Spark, which does not know
-the name.
+nothing, and the message names the clause. A Connect client has the catalog that its server was started with: INSERT, MERGE, DELETE,
+OPTIMIZE, SELECT and `writeTo` are tested there (`tests/spark/test_connect.py`). On a server without it, all forms are refused by Spark,
+which does not know the name.
 """
 
 

@@ -29,3 +29,4 @@ def test_a_connect_session(tmp_path: Path) -> None:
     merged = [[one, "merged", 2 * one] for one in range(9, 13)]
     assert seen["verbs"] == [[0, "0!", 0], [1, "1", 2], *merged]
     assert seen["transaction"] == 5
+    assert seen["catalog"] == [[50, 6.0], [52, 7.0], [60, 1.0]]

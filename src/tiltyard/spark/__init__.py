@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from tiltyard.spark.spark_lake import LakeSpark, TransactionSpark
     from tiltyard.spark.spark_table import SparkReader, SparkTable
     from tiltyard.spark.sql_catalog.catalog_jar import catalog_jar
+    from tiltyard.spark.sql_catalog.open_transactions import transaction
     from tiltyard.spark.statements.run_sql import sql
     from tiltyard.spark.target import Target
     from tiltyard.spark.write.merging import SparkMerge
@@ -49,6 +50,7 @@ _PUBLIC: Final = {
     "configure": "tiltyard.spark.enabling",
     "enable": "tiltyard.spark.enabling",
     "sql": "tiltyard.spark.statements.run_sql",
+    "transaction": "tiltyard.spark.sql_catalog.open_transactions",
 }
 """Where each name is. Loaded when asked for: Spark's own processes import this package only for the source."""
 
@@ -66,6 +68,7 @@ __all__ = [
     "configure",
     "enable",
     "sql",
+    "transaction",
 ]
 
 

@@ -18,6 +18,7 @@ from tiltyard.spark.jobs import written
 from tiltyard.spark.placement import Work, same_python, small_rows, under, wanted_schema
 from tiltyard.spark.spark_types import arrow_schema, spark_type
 from tiltyard.spark.write.merging import SparkMerge, SparkMergePlan, merge_plan
+from tiltyard.spark.write.row_layout import layout_of, sorted_frame, sorted_rows
 from tiltyard.spark.write.row_verbs import delete_rows, update_rows
 from tiltyard.spark.write.schema_fit import table_columns
 from tiltyard.spark.write.table_verbs import add_columns, compact, create_index
@@ -156,11 +157,14 @@ class SparkTable(SparkReader):
             KeyConflict: a duplicate key.
         """
         self.table.refresh()
+        layout = layout_of(self.table)
         rows = small_rows(df, self.work, self.table.schema)
         if rows is not None:
             self.work.begin("writing on the driver")
+            rows = sorted_rows(rows, layout)
             return self.table.append(rows, on_duplicate=on_duplicate, message=message, commit=commit, files=files)
         left = (commit or ty.CommitOptions()).reexecutions
+        df = sorted_frame(df, layout)
         while True:
             task = self.table.distributed.write_task(on_duplicate=on_duplicate, files=files)
             try:
@@ -283,12 +287,11 @@ class SparkTable(SparkReader):
         key, on_duplicate, message, commit, files = how
         rows = small_rows(df, self.work, wanted)
         if rows is not None:
-            if as_is:
-                rows = under(rows, wanted)
+            rows = sorted_rows(under(rows, wanted) if as_is else rows, layout_of(self.table))
             self.work.begin("writing on the driver")
             return self.table.overwrite(rows, primary_key=key, on_duplicate=on_duplicate, message=message, commit=commit, files=files)
         task = self.table.distributed.write_task(overwrite=True, schema=wanted, primary_key=key, on_duplicate=on_duplicate, files=files)
-        with self._written(df, task, wanted) as pieces:
+        with self._written(sorted_frame(df, layout_of(self.table)), task, wanted) as pieces:
             return self.table.distributed.overwrite(task, pieces, on_duplicate=on_duplicate, leftovers=True, message=message, commit=commit)
 
     @contextmanager

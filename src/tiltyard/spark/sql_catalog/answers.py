@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import tiltyard as ty
 from tiltyard.errors import InvalidInput, TiltyardError
-from tiltyard.spark.sql_catalog import catalog_changes, catalog_tables, procedures, statements_run
+from tiltyard.spark.sql_catalog import catalog_changes, catalog_tables, more_statements, procedures, statements_run
+from tiltyard.spark.sql_catalog.open_transactions import EVOLUTIONS, Tables, require_none, tables_of, whole
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -20,20 +21,25 @@ Request = Mapping[str, Any]
 _KEPT: Final = 256
 
 _VERBS: Final[Mapping[str, Callable[[Request], Any]]] = {
-    "list_tables": catalog_tables.list_tables,
     "list_namespaces": catalog_tables.list_namespaces,
     "load_namespace": catalog_tables.load_namespace,
-    "create_namespace": catalog_tables.create_namespace,
-    "drop_namespace": catalog_tables.drop_namespace,
     "plan_scan": catalog_tables.plan_scan,
+    "load_procedure": procedures.describe,
+    "list_procedures": procedures.names,
+}
+_CHANGES: Final[Mapping[str, Callable[[Request, Tables], Any]]] = {
     "create": catalog_changes.create,
     "alter": catalog_changes.alter,
     "drop": catalog_changes.drop,
     "rename": catalog_changes.rename,
     "truncate": catalog_changes.truncate,
-    "load_procedure": procedures.describe,
-    "list_procedures": procedures.names,
 }
+"""What can be part of a transaction."""
+_APART: Final[Mapping[str, Callable[[Request], Any]]] = {
+    "create_namespace": catalog_tables.create_namespace,
+    "drop_namespace": catalog_tables.drop_namespace,
+}
+"""What cannot."""
 
 
 class CatalogAnswers:
@@ -61,18 +67,42 @@ class CatalogAnswers:
     def _answer(self, request: Request, subject: Any) -> Any:
         verb = request["do"]
         if verb == "load":
-            return catalog_tables.load(request, self._snapshot)
+            return self._load(request)
+        if verb == "list_tables":
+            return catalog_tables.list_tables(request, tables_of(request))
         if verb == "call":
+            require_none(request, f"CALL {'.'.join(request['name'])}")
             return procedures.call(self._spark, request)
         if verb == "execute":
-            return statements_run.execute(session_of(self._spark, subject[1]), request, subject[0])
+            with whole(request) as where:
+                return statements_run.execute(session_of(self._spark, subject[1]), request, subject[0], where)
+        if verb == "parse":
+            return more_statements.parse(session_of(self._spark, subject[1]), request["text"])
+        if verb == "table_changes":
+            rows = more_statements.table_changes(session_of(self._spark, subject[1]), request["values"])
+            subject[0] = rows._jdf.queryExecution().analyzed()
+            return True
+        if verb in _CHANGES:
+            with whole(request) as where:
+                return _CHANGES[verb](request, where)
+        if verb in _APART:
+            require_none(request, verb.replace("_", " ").upper())
+            return _APART[verb](request)
         if verb not in _VERBS:
             raise InvalidInput(f"The classes in the JVM are of another release: they ask for {verb!r}.", argument="do")
-        answer = _VERBS[verb](request)
-        if verb == "alter":  # the statement may be one that adds columns for itself: what it reads next has them
-            with self._lock:
-                self._snapshots.clear()
-        return answer
+        return _VERBS[verb](request)
+
+    def _load(self, request: Request) -> Any:
+        """A table; one that the statement adds columns to, with those."""
+        where = tables_of(request)
+        found = catalog_tables.load(request, where, self._snapshot)
+        if isinstance(where, ty.Lake) and found.get("latest"):
+            name = found["facts"]["options"]["table"]
+            evolved = EVOLUTIONS.table(request, where, name)
+            if evolved is not None:
+                found = catalog_tables.described(request, name, evolved, latest=True)
+                EVOLUTIONS.note(request, where, name, found["facts"]["id"])
+        return found
 
     def _snapshot(self, request: Request, lake: ty.Lake) -> int:
         """The snapshot that all tables of one query are read at."""

@@ -13,7 +13,9 @@ import tiltyard as ty
 from tiltyard.errors import InvalidInput, NotFound, UnsupportedFeature
 from tiltyard.spark.source_options import Options
 from tiltyard.spark.spark_types import DIMENSION, arrow_schema, arrow_type
-from tiltyard.spark.sql_catalog.catalog_tables import COMMENT, PRIMARY_KEY, described, dotted, name_in, open_lake
+from tiltyard.spark.sql_catalog.catalog_tables import COMMENT, PRIMARY_KEY, described, dotted, name_in
+from tiltyard.spark.sql_catalog.open_transactions import EVOLUTIONS, Alter, Tables
+from tiltyard.spark.write.row_layout import CLUSTER_BY, PARTITIONED_BY, columns_of
 from tiltyard.spark.write.write_options import WriteOptions
 
 Request = Mapping[str, Any]
@@ -30,6 +32,23 @@ def refuse(clause: str, advice: str) -> UnsupportedFeature:
     return UnsupportedFeature(f"{clause} is not supported on tables of a lake.", feature=clause, writing=True, advice=advice)
 
 
+def _layout(partitions: list[Mapping[str, Any]]) -> dict[str, str]:
+    """The settings that PARTITIONED BY and CLUSTER BY become."""
+    found: dict[str, list[str]] = {}
+    for item in partitions:
+        setting = {"identity": PARTITIONED_BY, "cluster_by": CLUSTER_BY}.get(item["name"])
+        if setting is None:
+            raise refuse(f"PARTITIONED BY ({item['text']})", "Name plain columns, or add a column with that value.")
+        found.setdefault(setting, []).extend(map(_plain, item["columns"]))
+    return {setting: ", ".join(names) for setting, names in found.items()}
+
+
+def _plain(path: list[str]) -> str:
+    if len(path) > 1 or "," in path[0]:
+        raise refuse(f"A layout by {'.'.join(path)!r}", "Name columns of the table itself, without commas in their names.")
+    return path[0]
+
+
 class TableToMake:
     """What a statement says of a table that it makes or replaces.
 
@@ -39,11 +58,8 @@ class TableToMake:
         config: all other properties.
     """
 
-    def __init__(self, properties: Mapping[str, str], partitions: list[str]) -> None:
-        if partitions:
-            clause = "CLUSTER BY" if partitions[0].startswith("cluster_by") else "PARTITIONED BY"
-            raise refuse(clause, "Leave it out, and create an index on the columns that queries filter by.")
-        given = dict(properties)
+    def __init__(self, properties: Mapping[str, str], partitions: list[Mapping[str, Any]]) -> None:
+        given = {**properties, **_layout(partitions)}
         provider = given.pop("provider", "tiltyard")
         if provider.lower() not in _PROVIDERS:
             raise refuse(f"USING {provider}", "Write USING tiltyard, or leave it out.")
@@ -84,37 +100,34 @@ def _commented(schema: pa.Schema, given: st.StructType) -> pa.Schema:
     return pa.schema(fields)
 
 
-def create(request: Request) -> dict[str, Any]:
+def create(request: Request, where: Tables) -> dict[str, Any]:
     """Makes an empty table."""
-    lake, name = open_lake(request), dotted(request["name"])
+    name = dotted(request["name"])
     new = TableToMake(request["properties"], request["partitions"])
     schema = new.schema(st.StructType.fromJson(json.loads(request["schema"])))
     how = new.options
-    lake.create_table(name, schema, primary_key=how.primary_key, stable_row_ids=how.stable_row_ids, options=new.table_options)
-    return described(request, name, lake.table(name), latest=True)
+    where.create_table(name, schema, primary_key=how.primary_key, stable_row_ids=how.stable_row_ids, options=new.table_options)
+    return described(request, name, where.table(name), latest=True)
 
 
-def drop(request: Request) -> bool:
+def drop(request: Request, where: Tables) -> bool:
     """Drops a table; whether there was one."""
-    lake = open_lake(request)
     try:
-        lake.drop_table(name_in(lake, request["name"]))
+        where.drop_table(name_in(where, request["name"]))
     except NotFound:
         return False
     return True
 
 
-def rename(request: Request) -> bool:
+def rename(request: Request, where: Tables) -> bool:
     """Renames a table."""
-    lake = open_lake(request)
-    lake.rename_table(name_in(lake, request["name"]), dotted(request["to"]))
+    where.rename_table(name_in(where, request["name"]), dotted(request["to"]))
     return True
 
 
-def truncate(request: Request) -> bool:
+def truncate(request: Request, where: Tables) -> bool:
     """Deletes all rows, in one commit."""
-    lake = open_lake(request)
-    table = lake.table(name_in(lake, request["name"]))
+    table = where.table(name_in(where, request["name"]))
     if table.count_rows():
         table.delete("true", message="TRUNCATE")
     return True
@@ -123,21 +136,35 @@ def truncate(request: Request) -> bool:
 # ---- ALTER TABLE -------------------------------------------------------------------------------------------------------------
 
 
-def alter(request: Request) -> dict[str, Any]:
-    """Applies all changes of one statement, in one transaction."""
-    lake = open_lake(request)
-    name = name_in(lake, request["name"])
+def alter(request: Request, where: Tables) -> dict[str, Any]:
+    """Applies all changes of one statement, in one transaction.
 
-    def work(tx: ty.LakeTransaction) -> None:
-        for change in request["changes"]:
+    Where Spark adds columns for a statement that it analyzes (WITH SCHEMA EVOLUTION), they are only noted: the statement adds them.
+    """
+    name = name_in(where, request["name"])
+    change = _altering(request["changes"])
+    if request["evolving"] and isinstance(where, ty.Lake):
+        EVOLUTIONS.add(request, where, name, change)
+        table = EVOLUTIONS.table(request, where, name)
+        assert table is not None
+        return described(request, name, table, latest=True)
+    if isinstance(where, ty.Lake):
+        where.run(lambda tx: change(tx.table(name)))
+    else:
+        change(where.table(name))
+    return described(request, name, where.table(name), latest=True)
+
+
+def _altering(changes: list[Mapping[str, Any]]) -> Alter:
+    def work(table: ty.TransactionTable) -> None:
+        for change in changes:
             verb = _CHANGES.get(change["kind"])
             if verb is None:
                 raise refuse(change["kind"], "See the page of SQL forms for what ALTER TABLE can do.")
             _refuse_rest(change, _USED[change["kind"]])
-            verb(tx.table(name), change)
+            verb(table, change)
 
-    lake.run(work)
-    return described(request, name, lake.table(name), latest=True)
+    return work
 
 
 _USED: Final[Mapping[str, frozenset[str]]] = {
@@ -149,6 +176,7 @@ _USED: Final[Mapping[str, frozenset[str]]] = {
     "UpdateColumnNullability": frozenset({"fieldNames", "nullable"}),
     "UpdateColumnComment": frozenset({"fieldNames", "newComment"}),
     "DeleteColumn": frozenset({"fieldNames", "ifExists"}),
+    "ClusterBy": frozenset({"clusteringColumns"}),
 }
 """What is read of each change; what else one says is refused by name."""
 
@@ -196,7 +224,16 @@ def _comment(table: ty.TransactionTable, change: Mapping[str, Any]) -> None:
 
 
 def _rename(table: ty.TransactionTable, change: Mapping[str, Any]) -> None:
-    table.alter_columns({"path": _path(change), "name": dotted([change["newName"]])})
+    old, new = _path(change), dotted([change["newName"]])
+    layouts = {setting: columns_of(table, setting) for setting in (PARTITIONED_BY, CLUSTER_BY)}
+    table.alter_columns({"path": old, "name": new})
+    for setting, names in layouts.items():
+        if old in names:
+            table.update_config({setting: ", ".join(_plain([new]) if name == old else name for name in names)})
+
+
+def _cluster_by(table: ty.TransactionTable, change: Mapping[str, Any]) -> None:
+    table.update_config({CLUSTER_BY: ", ".join(map(_plain, change["clusteringColumns"])) or None})
 
 
 def _retype(table: ty.TransactionTable, change: Mapping[str, Any]) -> None:
@@ -217,4 +254,5 @@ _CHANGES: Final[Mapping[str, Callable[[ty.TransactionTable, Mapping[str, Any]], 
     "UpdateColumnNullability": _nullability,
     "UpdateColumnComment": _comment,
     "DeleteColumn": _delete_column,
+    "ClusterBy": _cluster_by,
 }

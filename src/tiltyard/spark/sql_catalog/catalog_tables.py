@@ -25,12 +25,15 @@ from tiltyard.spark.source_options import STORAGE, Options
 from tiltyard.spark.spark_types import spark_schema
 from tiltyard.spark.sql_catalog.metadata_tables import METADATA, metadata_rows
 from tiltyard.spark.target import Address, Target
+from tiltyard.spark.write.row_layout import PARTITIONED_BY, columns_of
 
 Request = Mapping[str, Any]
 
 LAKE: Final = "lake"
 _KNOWN: Final = ("uri", "branch", "durability", "token")
 """Options of a catalog, beside those of the object store."""
+TRANSACTION: Final = "transaction"
+"""Which transaction a session's statements are part of, as long as one is open."""
 COMMENT: Final = "comment"
 PRIMARY_KEY: Final = "primary_key"
 _OURS: Final = "tiltyard."
@@ -45,6 +48,7 @@ def target_of(request: Request) -> Target:
         InvalidInput: there is an option that a catalog does not have, or no lake.
     """
     options, told = dict(request["options"]), {"table": dotted(request["name"]) or "any"}
+    options.pop(TRANSACTION, None)
     for name in options:
         if name not in _KNOWN and not name.startswith(STORAGE):
             near = get_close_matches(name, _KNOWN, n=1)
@@ -81,7 +85,7 @@ def open_lake(request: Request) -> ty.Lake:
         raise InvalidInput(f"The catalog {request['catalog']!r} has no lake. {error}", argument="uri") from error
 
 
-def name_in(lake: ty.Lake, parts: Sequence[str]) -> str:
+def name_in(lake: ty.Lake | ty.LakeTransaction, parts: Sequence[str]) -> str:
     """The name that the lake has for a table; Spark does not care about case.
 
     Raises:
@@ -99,29 +103,32 @@ def name_in(lake: ty.Lake, parts: Sequence[str]) -> str:
 # ---- tables ------------------------------------------------------------------------------------------------------------------
 
 
-def list_tables(request: Request) -> list[str]:
+def list_tables(request: Request, where: ty.Lake | ty.LakeTransaction) -> list[str]:
     """The tables right in a namespace."""
-    lake, parts = open_lake(request), request["name"]
-    if parts:
-        _require_namespace(lake, parts)
-    start = "".join(f"{part}." for part in parts)
-    return [name[len(start) :] for name in lake.tables() if name.startswith(start) and "." not in name[len(start) :]]
+    start = "".join(f"{part}." for part in request["name"])
+    inside = [name[len(start) :] for name in where.tables() if name.startswith(start)]
+    if not inside and start:
+        _require_namespace(open_lake(request), request["name"])
+    return [name for name in inside if "." not in name]
 
 
-def load(request: Request, snapshot: Callable[[Request, ty.Lake], int]) -> dict[str, Any]:
+def load(request: Request, where: ty.Lake | ty.LakeTransaction, snapshot: Callable[[Request, ty.Lake], int]) -> dict[str, Any]:
     """A table at its latest version, or at the one that the statement names; or a table that tells about one."""
-    lake, name = open_lake(request), request["name"]
+    name = request["name"]
     try:
-        found = name_in(lake, name)
+        found = name_in(where, name)
     except NotFound:
         if len(name) < 2 or name[-1].lower() not in METADATA:
             raise
+        lake = open_lake(request)
         return metadata_rows(lake, name_in(lake, name[:-1]), name[-1].lower())
     version, moment = request.get("version"), request.get("timestamp")
     if version is not None or moment is not None:
-        return described(request, found, _at(lake, found, version, moment), latest=False)
-    lake.table(found)  # takes in what a foreign writer committed
-    return described(request, found, lake.snapshot(snapshot(request, lake)).table(found), latest=True)
+        return described(request, found, _at(open_lake(request), found, version, moment), latest=False)
+    if isinstance(where, ty.LakeTransaction):
+        return described(request, found, where.table(found), latest=True)
+    where.table(found)  # takes in what a foreign writer committed
+    return described(request, found, where.snapshot(snapshot(request, where)).table(found), latest=True)
 
 
 def _at(lake: ty.Lake, name: str, version: str | None, moment: int | None) -> ty.TableReader:
@@ -160,6 +167,7 @@ def described(request: Request, name: str, table: ty.TableReader, *, latest: boo
         "latest": latest,
         "stable": bool(table.lance.has_stable_row_ids),
         "properties": properties_of(table),
+        "partitioned": list(columns_of(table, PARTITIONED_BY)),
         "facts": {"id": uuid4().hex, "options": options, "address": address.to_json()},
         "target": options,
         "count": sum(fragment.rows for fragment in fragments),

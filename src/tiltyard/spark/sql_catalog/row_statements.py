@@ -20,7 +20,8 @@ from tiltyard.errors import InvalidInput
 from tiltyard.spark.jobs import ADDRESS, ROW_ID
 from tiltyard.spark.placement import Work
 from tiltyard.spark.read.read_pins import pinned_at
-from tiltyard.spark.sql_catalog.catalog_tables import name_in, open_lake
+from tiltyard.spark.sql_catalog.catalog_tables import name_in
+from tiltyard.spark.sql_catalog.open_transactions import Tables
 from tiltyard.spark.statements.sql_plans import as_list, kind_of, option
 from tiltyard.spark.target import Address
 from tiltyard.spark.write.row_jobs import ACTION, VALUE, Action, changed
@@ -35,13 +36,12 @@ _INSERT: Final = 3
 _OPERATION: Final = "__row_operation"
 
 
-def change_rows(session: SparkSession, request: Mapping[str, Any], plan: Any) -> None:
+def change_rows(session: SparkSession, request: Mapping[str, Any], plan: Any, where: Tables) -> None:
     """Runs the statement, on the latest version of the table."""
     from tiltyard.spark.sql_catalog.statements_run import frame_of, options_of  # it knows this module
 
     how = options_of(plan)
-    lake = open_lake(request)
-    table = lake.table(name_in(lake, request["name"]))
+    table = where.table(name_in(where, request["name"]))
     statement = RowStatement.of(plan, request["mark"])
 
     def worker(pinned: Pinned) -> RowChange:

@@ -19,6 +19,8 @@ CATALOG: Final = "tiltyard.LakeCatalog"
 """The class that ``spark.sql.catalog.<name>`` names."""
 _DRIVER: Final = "tiltyard.Driver"
 _STRATEGY: Final = "tiltyard.LakeStrategy"
+_IN_SESSIONS: Final = ("tiltyard.LakeParser", "tiltyard.LakeChanges")
+"""What each session gets: further statements, and a table function."""
 _lock: Final = Lock()
 
 
@@ -57,6 +59,11 @@ def serve(spark: SparkSession) -> Any:
         kinds[0] = jvm.java.lang.Class.forName("java.util.function.BiFunction")
         jvm.java.lang.Class.forName(_DRIVER, True, loader).getMethod("set", kinds).invoke(None, given.toArray())
         _plan_writes(spark, loader)
+        kinds[0] = jvm.java.lang.Class.forName("java.lang.Object")
+        session = jvm.java.util.ArrayList()
+        session.add(spark._jsparkSession)
+        for name in _IN_SESSIONS:
+            jvm.java.lang.Class.forName(name, True, loader).getMethod("install", kinds).invoke(None, session.toArray())
     return loader
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from functools import reduce
+from operator import and_, or_
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -13,13 +15,15 @@ import tiltyard as ty
 from tiltyard.errors import InvalidInput, UnsupportedFeature
 from tiltyard.spark.placement import Work
 from tiltyard.spark.source_options import Options
-from tiltyard.spark.spark_expressions import ColumnFacts
-from tiltyard.spark.spark_lake import LakeSpark, TransactionSpark
-from tiltyard.spark.sql_catalog.catalog_changes import TableToMake
-from tiltyard.spark.sql_catalog.catalog_tables import dotted, name_in, open_lake
+from tiltyard.spark.spark_expressions import ColumnFacts, checked_expression
+from tiltyard.spark.spark_lake import TransactionSpark
+from tiltyard.spark.sql_catalog.catalog_changes import TableToMake, refuse
+from tiltyard.spark.sql_catalog.catalog_tables import dotted, name_in
+from tiltyard.spark.sql_catalog.open_transactions import EVOLUTIONS, Tables, run_in
 from tiltyard.spark.sql_catalog.row_statements import change_rows
 from tiltyard.spark.statements.plan_members import INTERNAL, check_used
 from tiltyard.spark.statements.sql_plans import as_list, kind_of, option
+from tiltyard.spark.write.row_layout import PARTITIONED_BY, columns_of
 from tiltyard.spark.write.row_verbs import delete_rows
 from tiltyard.spark.write.schema_fit import new_columns
 from tiltyard.spark.write.write_options import WriteOptions
@@ -36,6 +40,7 @@ USED: Final[Mapping[str, frozenset[str]]] = {
     "OverwriteByExpression": frozenset(
         {"table", "deleteExpr", "query", "writeOptions", "isByName", "withSchemaEvolution", "write", "analyzedQuery"}
     ),
+    "OverwritePartitionsDynamic": frozenset({"table", "query", "writeOptions", "isByName", "withSchemaEvolution", "write"}),
     "InsertOnlyMerge": frozenset({"table", "query", "write", "analyzedQuery"}),
     "WriteDelta": frozenset({"table", "condition", "query", "originalTable", "projections", "groupFilterCondition", "write"}),
     "CreateTableAsSelect": frozenset({"name", "partitioning", "query", "tableSpec", "writeOptions", "ignoreIfExists", "isAnalyzed"}),
@@ -54,16 +59,38 @@ CLAUSES: Final = {
 
 _MAKES: Final = ("CreateTableAsSelect", "ReplaceTableAsSelect", "ReplaceTable")
 _OPTIONS: Final = ("message", "properties", "on_duplicate", "max_rows_per_file", "max_bytes_per_file", "retries")
+_MOST_PARTITIONS: Final = 1000
+_REPLACE_WHERE: Final = "replacewhere"
+_OVERWRITE_SCHEMA: Final = "overwriteschema"
+_MERGE_SCHEMA: Final = "mergeschema"
+_ALSO: Final[Mapping[str, tuple[str, ...]]] = {
+    # Spark lets no row pass that has more columns than the table: what comes here fits, and there is nothing to merge.
+    "AppendData": (_MERGE_SCHEMA,),
+    "OverwriteByExpression": (_REPLACE_WHERE,),
+    "CreateTableAsSelect": (_OVERWRITE_SCHEMA, _MERGE_SCHEMA),
+    "ReplaceTableAsSelect": (_REPLACE_WHERE, _OVERWRITE_SCHEMA),
+}
+"""Options that users of Delta know, by the plans in which they say what happens here."""
 
 
-def execute(session: SparkSession, request: Request, plan: Any) -> bool:
-    """Runs a statement that the JVM planned."""
+def execute(session: SparkSession, request: Request, plan: Any, where: Tables) -> bool:
+    """Runs a statement that the JVM planned; with columns that it adds for itself, in the same commit."""
     kind = kind_of(plan)
     verb = _VERBS.get(kind)
     if verb is None:
         raise UnsupportedFeature(f"{kind} is not supported on tables of a lake.", feature=kind, writing=True)
     check_used(plan, USED, CLAUSES)
-    verb(session, request, plan)
+    with EVOLUTIONS.taken(request["mark"]) as alter:
+        if alter is None:
+            verb(session, request, plan, where)
+            return True
+        name, how = name_in(where, request["name"]), options_of(plan)
+
+        def work(tx: ty.LakeTransaction) -> None:
+            alter(tx.table(name))
+            verb(session, request, plan, tx)
+
+        run_in(where, work, how.message, how.commit())
     return True
 
 
@@ -76,20 +103,25 @@ def frame_of(session: SparkSession, plan: Any) -> DataFrame:
     return DataFrame(jvm.org.apache.spark.sql.classic.Dataset.ofRows(session._jsparkSession, plan), session)
 
 
-def _tables(session: SparkSession, request: Request) -> tuple[LakeSpark, str]:
-    lake = open_lake(request)
-    return LakeSpark(lake, session, Work()), name_in(lake, request["name"])
+def given_options(plan: Any) -> Options:
+    """Options of the write, which a statement gives by WITH (...) and a data frame by ``option``.
 
-
-def options_of(plan: Any) -> WriteOptions:
-    """Options of the write, which a statement gives by WITH (...) and a data frame by ``option``."""
-    told = _mapping(plan.writeOptions()) if "writeOptions" in USED[kind_of(plan)] else {}
-    if kind_of(plan) not in _MAKES:
+    Raises:
+        InvalidInput: one is not known, or says nothing here.
+    """
+    kind = kind_of(plan)
+    told = _mapping(plan.writeOptions()) if "writeOptions" in USED[kind] else {}
+    if kind not in _MAKES:
         there = plan.table().options()
         told |= {str(name): str(there.get(name)) for name in there.keySet() if not str(name).startswith(INTERNAL)}
     given = Options(told)
-    given.require_known(_OPTIONS, "write to a table by name", targets=False)
-    return WriteOptions.of(given)
+    given.require_known((*_OPTIONS, *_ALSO.get(kind, ())), "write to a table by name", targets=False)
+    return given
+
+
+def options_of(plan: Any) -> WriteOptions:
+    """How rows are written and committed."""
+    return WriteOptions.of(given_options(plan))
 
 
 def _mapping(scala: Any) -> dict[str, str]:
@@ -100,10 +132,9 @@ def _mapping(scala: Any) -> dict[str, str]:
     return found
 
 
-def _append(session: SparkSession, request: Request, plan: Any) -> None:
-    tables, name = _tables(session, request)
+def _append(session: SparkSession, request: Request, plan: Any, where: Tables) -> None:
     how = options_of(plan)
-    table = tables.table(name)
+    table = where.spark(session, Work()).table(name_in(where, request["name"]))
     rows = _named(session, plan, table.schema.names)
     table.append(rows, on_duplicate=how.on_duplicate, message=how.message, commit=how.commit(), files=how.files)
 
@@ -115,20 +146,87 @@ def _named(session: SparkSession, plan: Any, names: list[str]) -> DataFrame:
     return frame_of(session, plan.query()).toDF(*names)
 
 
-def _overwrite(session: SparkSession, request: Request, plan: Any) -> None:
-    tables, name = _tables(session, request)
+def _overwrite(session: SparkSession, request: Request, plan: Any, where: Tables) -> None:
     how, doomed = options_of(plan), plan.deleteExpr()
-    table = tables.table(name)
+    name = name_in(where, request["name"])
+    table = where.spark(session, Work()).table(name)
     rows = _named(session, plan, table.schema.names)
-    told: dict[str, Any] = {"message": how.message, "commit": how.commit()}
-    if str(doomed.toString()) == "true":
-        table.replace_rows(rows, on_duplicate=how.on_duplicate, files=how.files, **told)
-        return
-    condition = ColumnFacts(_column(session, doomed), " ".join(table.schema.names))
-    with tables.lake.transaction(message=how.message) as tx:
+    text = given_options(plan).text(_REPLACE_WHERE)
+    if str(doomed.toString()) != "true":
+        if text is not None:
+            raise InvalidInput("Option replaceWhere beside another condition says two things.", argument=_REPLACE_WHERE)
+        _replace_where(session, where, name, rows, ColumnFacts(_column(session, doomed), " ".join(table.schema.names)), how)
+    elif text is not None:
+        _replace_where(session, where, name, rows, _fitting(rows, text), how)
+    else:
+        table.replace_rows(rows, on_duplicate=how.on_duplicate, files=how.files, message=how.message, commit=how.commit())
+
+
+def _fitting(rows: DataFrame, text: str) -> ColumnFacts:
+    """The condition of option replaceWhere, which all new rows fulfil.
+
+    Raises:
+        InvalidInput: one does not, and so would not be replaced by the same write another time.
+    """
+    from pyspark.sql import functions as f
+
+    condition = ColumnFacts(checked_expression(text, "replaceWhere"), text)
+    if not rows.filter(~f.coalesce(condition.column, f.lit(False))).isEmpty():
+        raise InvalidInput(
+            f"A row does not fulfil replaceWhere {text[:80]!r}.",
+            argument=_REPLACE_WHERE,
+            advice="Filter the rows, or use overwrite(condition).",
+        )
+    return condition
+
+
+def _replace_where(session: SparkSession, where: Tables, name: str, rows: DataFrame, condition: ColumnFacts, how: WriteOptions) -> None:
+    """Deletes what a condition holds for and adds rows, together."""
+
+    def work(tx: ty.LakeTransaction) -> None:
         staged = tx.spark(session).table(name)
+        told: dict[str, Any] = {"message": how.message, "commit": how.commit()}
         delete_rows(session, staged.table, condition, told, staged.work)
         staged.append(rows, on_duplicate=how.on_duplicate, files=how.files, **told)
+
+    run_in(where, work, how.message, how.commit())
+
+
+def _overwrite_partitions(session: SparkSession, request: Request, plan: Any, where: Tables) -> None:
+    """Replaces the rows that have, in the columns that the table is partitioned by, values that new rows have."""
+    how, name = options_of(plan), name_in(where, request["name"])
+    table = where.spark(session, Work()).table(name)
+    columns = columns_of(table.table, PARTITIONED_BY)
+    if not columns:
+        raise refuse("Overwriting partitions of a table without PARTITIONED BY", "Use writeTo(table).overwrite(condition).")
+    rows = _named(session, plan, table.schema.names).persist()  # so that both looks at them see the same ones
+    try:
+        found = rows.select([_by_name(column) for column in columns]).distinct().limit(_MOST_PARTITIONS + 1).collect()
+        if len(found) > _MOST_PARTITIONS:
+            raise refuse(f"Overwriting more than {_MOST_PARTITIONS} partitions at once", "Use writeTo(table).overwrite(condition).")
+        if found:
+            condition = ColumnFacts(_one_of(columns, found), " ".join(columns))
+            _replace_where(session, where, name, rows, condition, how)
+    finally:
+        rows.unpersist()
+
+
+def _by_name(column: str) -> Any:
+    from pyspark.sql import functions as f
+
+    return f.col(f"`{column.replace('`', '``')}`")
+
+
+def _one_of(columns: tuple[str, ...], found: list[Any]) -> Any:
+    """That the columns have one of these values; null is one."""
+    if len(columns) == 1:
+        values = [row[0] for row in found if row[0] is not None]
+        there = _by_name(columns[0]).isin(values)
+        return there if len(values) == len(found) else there | _by_name(columns[0]).isNull()
+    tests = [reduce(and_, (_by_name(name).eqNullSafe(value) for name, value in zip(columns, row, strict=True))) for row in found]
+    while len(tests) > 1:  # in pairs: a long chain would be as deep as it is long
+        tests = [reduce(or_, tests[place : place + 2]) for place in range(0, len(tests), 2)]
+    return tests[0]
 
 
 def _column(session: SparkSession, expression: Any) -> Any:
@@ -172,20 +270,23 @@ def _spec(plan: Any) -> TableToMake:
         given["external"] = "true"
     if options := _mapping(spec.options()):
         raise InvalidInput(f"OPTIONS ({next(iter(options))}) says nothing to a lake.", argument="options", advice="Use TBLPROPERTIES.")
-    cuts = [str(item.describe()) for item in as_list(plan.partitioning())]
-    return TableToMake(given, cuts)
+    return TableToMake(given, [_described(item) for item in as_list(plan.partitioning())])
 
 
-def _create_as(session: SparkSession, request: Request, plan: Any) -> None:
-    lake, name = open_lake(request), dotted(request["name"])
+def _described(transform: Any) -> dict[str, Any]:
+    columns = [[str(part) for part in reference.fieldNames()] for reference in transform.references()]
+    return {"name": str(transform.name()), "text": str(transform.describe()), "columns": columns}
+
+
+def _create_as(session: SparkSession, request: Request, plan: Any, where: Tables) -> None:
+    name = dotted(request["name"])
     new, how = _spec(plan), options_of(plan)
-    if name in lake.tables():
+    if name in where.tables():
         if plan.ignoreIfExists():
             return
         raise ty.AlreadyExists(f"There is a table {name!r} already.", name=name)
     rows = frame_of(session, plan.query())
-    with lake.transaction(message=how.message) as tx:
-        _fill(tx.spark(session), name, rows, new, how)
+    run_in(where, lambda tx: _fill(tx.spark(session), name, rows, new, how), how.message, how.commit())
 
 
 def _fill(tables: TransactionSpark, name: str, rows: DataFrame, new: TableToMake, how: WriteOptions) -> None:
@@ -200,12 +301,21 @@ def _make(tx: ty.LakeTransaction, name: str, schema: pa.Schema, new: TableToMake
     tx.create_table(name, schema, primary_key=how.primary_key, stable_row_ids=how.stable_row_ids, options=new.table_options)
 
 
-def _replace_as(session: SparkSession, request: Request, plan: Any) -> None:
-    lake, name = open_lake(request), dotted(request["name"])
+def _replace_as(session: SparkSession, request: Request, plan: Any, where: Tables) -> None:
+    name = dotted(request["name"])
     new, how = _spec(plan), options_of(plan)
-    _require_there(lake, name, plan)
+    _require_there(where, name, plan)
     rows = frame_of(session, plan.query())
-    with lake.transaction(message=how.message) as tx:
+    given = given_options(plan)
+    if (text := given.text(_REPLACE_WHERE)) is not None and name in where.tables():
+        _replace_where(session, where, name, rows, _fitting(rows, text), how)
+        return
+    if not given.boolean(_OVERWRITE_SCHEMA, True):
+        raise InvalidInput(
+            "This write replaces the columns too.", argument=_OVERWRITE_SCHEMA, advice="Use insertInto(table, overwrite=True)."
+        )
+
+    def work(tx: ty.LakeTransaction) -> None:
         tables = tx.spark(session)
         if name not in tx.tables():
             _fill(tables, name, rows, new, how)
@@ -215,19 +325,24 @@ def _replace_as(session: SparkSession, request: Request, plan: Any) -> None:
         table.overwrite_as(rows, schema, primary_key=new.options.primary_key or (), on_duplicate=how.on_duplicate, files=how.files)
         _keep_properties(table.table, new)
 
+    run_in(where, work, how.message, how.commit())
 
-def _replace(session: SparkSession, request: Request, plan: Any) -> None:
-    lake, name = open_lake(request), dotted(request["name"])
+
+def _replace(session: SparkSession, request: Request, plan: Any, where: Tables) -> None:
+    name = dotted(request["name"])
     new = _spec(plan)
-    _require_there(lake, name, plan)
+    _require_there(where, name, plan)
     schema = new.schema(StructType.fromJson(json.loads(str(plan.tableSchema().json()))))
-    with lake.transaction() as tx:
+
+    def work(tx: ty.LakeTransaction) -> None:
         if name not in tx.tables():
             _make(tx, name, schema, new)
             return
         table = tx.table(name)
         table.overwrite(schema.empty_table(), primary_key=new.options.primary_key or ())
         _keep_properties(table, new)
+
+    run_in(where, work)
 
 
 def _keep_properties(table: ty.TableWriter, new: TableToMake) -> None:
@@ -239,14 +354,15 @@ def _keep_properties(table: ty.TableWriter, new: TableToMake) -> None:
         table.update_config(new.config)
 
 
-def _require_there(lake: ty.Lake, name: str, plan: Any) -> None:
-    if not plan.orCreate() and name not in lake.tables():
+def _require_there(where: Tables, name: str, plan: Any) -> None:
+    if not plan.orCreate() and name not in where.tables():
         raise ty.NotFound(f"There is no table {name!r} to replace.", name=name, advice="Write CREATE OR REPLACE TABLE.")
 
 
-_VERBS: Final[Mapping[str, Callable[[SparkSession, Request, Any], None]]] = {
+_VERBS: Final[Mapping[str, Callable[[SparkSession, Request, Any, Tables], None]]] = {
     "AppendData": _append,
     "OverwriteByExpression": _overwrite,
+    "OverwritePartitionsDynamic": _overwrite_partitions,
     "WriteDelta": change_rows,
     "InsertOnlyMerge": change_rows,
     "CreateTableAsSelect": _create_as,

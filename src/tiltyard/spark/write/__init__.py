@@ -3,6 +3,7 @@
     ``writing``         ``TiltyardWriter``: batch append and overwrite; ``write_options`` its options
     ``schema_fit``      columns of a data frame under those of a table
     ``arrow_batches``   rows from Spark to us, in batches
+    ``row_layout``      the columns that rows are sorted and split by
     ``row_verbs``       update and delete
     ``merging``         ``SparkMerge`` and its clauses; ``upserting`` how it is done
     ``row_jobs``        changed rows written in executors, for the two above

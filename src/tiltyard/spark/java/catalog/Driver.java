@@ -8,6 +8,8 @@ import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 
+import py4j.Py4JException;
+
 /** The Python side of the driver: what is asked of it, as JSON, and what it answers. */
 public final class Driver {
 
@@ -46,15 +48,22 @@ public final class Driver {
 
     /** The answer as it is: either of "ok" and "error" is in it. */
     static JsonNode answer(ObjectNode request, Object subject) {
-        BiFunction asked = answers;
-        if (asked == null) {
-            throw new IllegalStateException(
-                "This session has a Tiltyard catalog, but no Python driver that serves it. Call ty.spark.enable(spark) first.");
+        if (answers == null) {
+            OwnPython.start();
         }
+        BiFunction asked = answers;
         try {
             return JSON.readTree((String) asked.apply(request.toString(), subject));
         } catch (IOException failure) {
             throw new IllegalStateException("The driver's answer is not JSON.", failure);
+        } catch (Py4JException failure) {
+            String text = failure.getMessage() == null ? "" : failure.getMessage().trim();
+            if (text.indexOf("Traceback") >= 0) { // of something that is nobody's mistake but ours: its last line says what it was
+                throw new IllegalStateException(text.substring(text.lastIndexOf('\n') + 1), failure);
+            }
+            throw new IllegalStateException(
+                "The Python process that served the catalog went away. Call ty.spark.enable(spark); if this statement writes, look at"
+                    + " the table's history first: whether it was committed is not known.", failure);
         }
     }
 

@@ -15,6 +15,7 @@ import org.apache.spark.sql.catalyst.analysis.NamespaceAlreadyExistsException;
 import org.apache.spark.sql.catalyst.analysis.NoSuchNamespaceException;
 import org.apache.spark.sql.catalyst.analysis.NoSuchTableException;
 import org.apache.spark.sql.catalyst.analysis.TableAlreadyExistsException;
+import org.apache.spark.sql.classic.SparkSession;
 import org.apache.spark.sql.connector.catalog.CatalogV2Util;
 import org.apache.spark.sql.connector.catalog.Column;
 import org.apache.spark.sql.connector.catalog.Identifier;
@@ -26,6 +27,7 @@ import org.apache.spark.sql.connector.catalog.TableCatalog;
 import org.apache.spark.sql.connector.catalog.TableChange;
 import org.apache.spark.sql.connector.catalog.TableInfo;
 import org.apache.spark.sql.connector.catalog.procedures.UnboundProcedure;
+import org.apache.spark.sql.connector.expressions.NamedReference;
 import org.apache.spark.sql.connector.expressions.Transform;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.StructType;
@@ -45,11 +47,20 @@ public class LakeCatalog implements TableCatalog, SupportsNamespaces, ProcedureC
     public void initialize(String name, CaseInsensitiveStringMap options) {
         this.name = name;
         this.options = new HashMap(options.asCaseSensitiveMap());
+        Option session = SparkSession.getActiveSession();
+        if (session.isDefined()) {
+            OwnPython.prepare((SparkSession) session.get());
+        }
     }
 
     /** Makes it the catalog of another lake; what was resolved before stays with the old one. */
     public void pointAt(Map options) {
         this.options = new HashMap(options);
+    }
+
+    /** What says which lake it is. */
+    public Map options() {
+        return options;
     }
 
     public String name() {
@@ -169,12 +180,21 @@ public class LakeCatalog implements TableCatalog, SupportsNamespaces, ProcedureC
         request.set("properties", Driver.object(properties));
         ArrayNode cuts = request.putArray("partitions");
         for (int index = 0; index < partitions.length; index++) {
-            cuts.add(partitions[index].describe());
+            ObjectNode cut = cuts.addObject().put("name", partitions[index].name()).put("text", partitions[index].describe());
+            cut.set("columns", columns(partitions[index].references()));
         }
     }
 
+    private static ArrayNode columns(NamedReference[] references) {
+        ArrayNode found = Driver.JSON.createArrayNode();
+        for (int index = 0; index < references.length; index++) {
+            found.add((JsonNode) Driver.JSON.valueToTree(references[index].fieldNames()));
+        }
+        return found;
+    }
+
     public Table alterTable(Identifier of, TableChange[] changes) throws NoSuchTableException {
-        ObjectNode request = request("alter", of);
+        ObjectNode request = request("alter", of).put("query", query()).put("evolving", isEvolving());
         ArrayNode described = request.putArray("changes");
         for (int index = 0; index < changes.length; index++) {
             described.add(described(changes[index]));
@@ -184,6 +204,17 @@ public class LakeCatalog implements TableCatalog, SupportsNamespaces, ProcedureC
             throw new NoSuchTableException(of);
         }
         return table(done(answer), of);
+    }
+
+    /** Whether Spark's analyzer asks, for a statement WITH SCHEMA EVOLUTION, and not the user by ALTER TABLE. */
+    private static boolean isEvolving() {
+        StackTraceElement[] calls = Thread.currentThread().getStackTrace();
+        for (int index = 0; index < calls.length; index++) {
+            if (calls[index].getClassName().indexOf("SchemaEvolution") >= 0) {
+                return true;
+            }
+        }
+        return false;
     }
 
     /** A change with all that it says: what Python does not know of it, it refuses. */
@@ -213,6 +244,8 @@ public class LakeCatalog implements TableCatalog, SupportsNamespaces, ProcedureC
             told.put(name, ((Boolean) value).booleanValue());
         } else if (value instanceof String[]) {
             told.set(name, Driver.JSON.valueToTree(value));
+        } else if (value instanceof NamedReference[]) {
+            told.set(name, columns((NamedReference[]) value));
         } else if (value instanceof DataType) {
             told.put(name, ((DataType) value).json());
         } else {

@@ -21,6 +21,7 @@ import org.apache.spark.sql.connector.catalog.TableCapability;
 import org.apache.spark.sql.connector.catalog.TruncatableTable;
 import org.apache.spark.sql.connector.expressions.Expressions;
 import org.apache.spark.sql.connector.expressions.NamedReference;
+import org.apache.spark.sql.connector.expressions.Transform;
 import org.apache.spark.sql.connector.read.ScanBuilder;
 import org.apache.spark.sql.connector.write.DeltaWriteBuilder;
 import org.apache.spark.sql.connector.write.LogicalWriteInfo;
@@ -85,6 +86,16 @@ public final class LakeTable
         return found;
     }
 
+    /** Columns by which parts can be overwritten; how rows lie is the table's own affair. */
+    public Transform[] partitioning() {
+        JsonNode told = Driver.at(known, "partitioned");
+        Transform[] found = new Transform[told.size()];
+        for (int index = 0; index < found.length; index++) {
+            found[index] = Expressions.identity(Driver.at(told, index).asText());
+        }
+        return found;
+    }
+
     public Set capabilities() {
         Set found = EnumSet.of(TableCapability.BATCH_READ);
         if (Driver.at(known, "latest").asBoolean()) {
@@ -93,6 +104,7 @@ public final class LakeTable
             found.add(TableCapability.STREAMING_WRITE);
             found.add(TableCapability.TRUNCATE);
             found.add(TableCapability.OVERWRITE_BY_FILTER);
+            found.add(TableCapability.OVERWRITE_DYNAMIC);
             found.add(TableCapability.AUTOMATIC_SCHEMA_EVOLUTION);
         }
         return found;

@@ -12,6 +12,7 @@ import org.apache.spark.sql.connector.write.DeltaBatchWrite;
 import org.apache.spark.sql.connector.write.DeltaWrite;
 import org.apache.spark.sql.connector.write.DeltaWriteBuilder;
 import org.apache.spark.sql.connector.write.LogicalWriteInfo;
+import org.apache.spark.sql.connector.write.SupportsDynamicOverwrite;
 import org.apache.spark.sql.connector.write.SupportsOverwriteV2;
 import org.apache.spark.sql.connector.write.Write;
 import org.apache.spark.sql.connector.write.WriteBuilder;
@@ -60,7 +61,7 @@ public class LakeWrite implements Write {
         return (truncating ? builder.truncate() : builder).build().toStreaming();
     }
 
-    static final class Builder implements SupportsOverwriteV2 {
+    static final class Builder implements SupportsOverwriteV2, SupportsDynamicOverwrite {
         private final LakeTable table;
         private final LogicalWriteInfo info;
         private boolean truncating = false;
@@ -75,6 +76,10 @@ public class LakeWrite implements Write {
         }
 
         public WriteBuilder overwrite(Predicate[] predicates) {
+            return this;
+        }
+
+        public WriteBuilder overwriteDynamicPartitions() {
             return this;
         }
 

@@ -1,0 +1,188 @@
+"""Statements that are not in Spark's grammar, and the table function ``table_changes``.
+
+``OPTIMIZE``, ``VACUUM``, ``RESTORE`` and ``DESCRIBE HISTORY`` are read here and become what they are in Spark's own grammar: a
+procedure, or a query of a metadata table. What other engines have and a lake has not is refused by name.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from tiltyard.errors import InvalidInput, UnsupportedFeature
+from tiltyard.spark.sql_catalog.catalog_tables import name_in
+from tiltyard.spark.sql_catalog.open_transactions import tables_of
+from tiltyard.spark.statements.sql_plans import as_list
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_TOKEN: Final = re.compile(
+    r"""\s+|--[^\n]*(?:\n|$)|/\*.*?\*/
+    |(?P<quoted>`(?:[^`]|``)+`)|(?P<word>[A-Za-z_]\w*)|(?P<number>\d+)|(?P<text>'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")|(?P<sign>.)""",
+    re.VERBOSE | re.DOTALL,
+)
+_OURS: Final = "tiltyard.LakeCatalog"
+
+
+class _Words:
+    """The words of a statement, read from the front."""
+
+    def __init__(self, text: str) -> None:
+        self._left = [(kind, match[0]) for match in _TOKEN.finditer(text) if (kind := match.lastgroup) is not None]
+        while self._left and self._left[-1] == ("sign", ";"):
+            self._left.pop()
+
+    def take(self, *words: str) -> bool:
+        """Reads these words, if they come next."""
+        told = [text.upper() for kind, text in self._left[: len(words)] if kind == "word"]
+        if told != list(words):
+            return False
+        del self._left[: len(words)]
+        return True
+
+    def kind(self, kind: str) -> str | None:
+        """Reads a token of a kind, if one comes next."""
+        return self._left.pop(0)[1] if self._left and self._left[0][0] == kind else None
+
+    def name(self) -> tuple[str, ...] | None:
+        """Reads a table's name; None where there is none."""
+        parts = []
+        while True:
+            quoted = self.kind("quoted")
+            part = quoted[1:-1].replace("``", "`") if quoted is not None else self.kind("word")
+            if part is None:
+                return None
+            parts.append(part)
+            if not self._left or self._left[0] != ("sign", "."):
+                return tuple(parts)
+            self._left.pop(0)
+
+    def end(self) -> None:
+        """Refuses whatever is left: nothing of a statement may be passed over."""
+        if self._left:
+            left = " ".join(text for _, text in self._left)[:60]
+            raise InvalidInput(f"The statement cannot be understood from {left!r} on.", argument="text", advice=_ADVICE)
+
+
+_ADVICE: Final = "See the page of SQL forms."
+
+
+def parse(session: SparkSession, text: str) -> str | None:
+    """The statement in Spark's grammar; None where it is not about a table of ours."""
+    words = _Words(text)
+    for verb, read in _VERBS.items():
+        if words.take(*verb):
+            found = _in_catalog(session, words.name() if verb != ("RESTORE",) else _after(words, "TABLE"))
+            return None if found is None else read(words, *found)
+    return None
+
+
+def _after(words: _Words, word: str) -> tuple[str, ...] | None:
+    words.take(word)
+    return words.name()
+
+
+def _in_catalog(session: SparkSession, name: tuple[str, ...] | None) -> tuple[str, tuple[str, ...]] | None:
+    """The catalog of ours that a name is in, and the rest of the name."""
+    if name is None:
+        return None
+    if len(name) > 1 and _is_ours(session, name[0]):
+        return name[0], name[1:]
+    manager = session._jsparkSession.sessionState().catalogManager()
+    current = str(manager.currentCatalog().name())
+    if not _is_ours(session, current):
+        return None
+    return current, (*(str(part) for part in manager.currentNamespace()), *name) if len(name) == 1 else name
+
+
+def _is_ours(session: SparkSession, catalog: str) -> bool:
+    return session.conf.get(f"spark.sql.catalog.{catalog}", None) == _OURS
+
+
+def _call(catalog: str, procedure: str, **values: str) -> str:
+    told = ", ".join(f"{name} => {value}" for name, value in values.items())
+    return f"CALL {_quoted(catalog)}.system.{procedure}({told})"
+
+
+def _quoted(*parts: str) -> str:
+    return ".".join("`" + part.replace("`", "``") + "`" for part in parts)
+
+
+def _text(parts: tuple[str, ...]) -> str:
+    for part in parts:
+        if "'" in part or "\\" in part:
+            raise InvalidInput(f"Names of tables have no quotes: {part[:60]!r}.", argument="name")
+    return f"'{'.'.join(parts)}'"
+
+
+def _refused(clause: str, advice: str) -> UnsupportedFeature:
+    return UnsupportedFeature(f"{clause} is not supported on tables of a lake.", feature=clause, writing=True, advice=advice)
+
+
+def _optimize(words: _Words, catalog: str, name: tuple[str, ...]) -> str:
+    if words.take("WHERE"):
+        raise _refused("OPTIMIZE ... WHERE", "Leave WHERE out: only fragments that are small or have deleted rows are rewritten.")
+    if words.take("ZORDER"):
+        raise _refused(
+            "ZORDER BY", f"Use CALL {catalog}.system.create_index(table => ..., column => ...) for columns that queries filter by."
+        )
+    words.end()
+    return _call(catalog, "compact", table=_text(name))
+
+
+def _vacuum(words: _Words, catalog: str, name: tuple[str, ...]) -> str:
+    advice = f"A lake is cleaned up as a whole: CALL {catalog}.system.cleanup(older_than_days => 7)."
+    raise _refused("VACUUM of one table", advice)
+
+
+def _restore(words: _Words, catalog: str, name: tuple[str, ...]) -> str:
+    if words.take("TO", "VERSION", "AS", "OF") and (version := words.kind("number")) is not None:
+        words.end()
+        return _call(catalog, "restore", table=_text(name), version=version)
+    if words.take("TO", "TIMESTAMP", "AS", "OF") and (moment := words.kind("text")) is not None:
+        words.end()
+        return _call(catalog, "rollback", table=_text(name), timestamp=moment)
+    raise InvalidInput(
+        "RESTORE needs TO VERSION AS OF a number, or TO TIMESTAMP AS OF a text.", argument="text", advice="Give one of the two."
+    )
+
+
+def _history(words: _Words, catalog: str, name: tuple[str, ...]) -> str:
+    limit = ""
+    if words.take("LIMIT") and (count := words.kind("number")) is not None:
+        limit = f" LIMIT {count}"
+    words.end()
+    return f"SELECT * FROM {_quoted(catalog, *name, 'history')} ORDER BY version DESC{limit}"  # noqa: S608  # quoted, and Spark reads it
+
+
+_VERBS: Final[Mapping[tuple[str, ...], Any]] = {
+    ("OPTIMIZE",): _optimize,
+    ("VACUUM",): _vacuum,
+    ("RESTORE",): _restore,
+    ("DESCRIBE", "HISTORY"): _history,
+    ("DESC", "HISTORY"): _history,
+}
+
+
+def table_changes(session: SparkSession, values: list[str | None]) -> DataFrame:
+    """The rows of ``table_changes('t', first, last)``: what versions from the first to the last one changed.
+
+    Raises:
+        InvalidInput: the arguments are not a table's name and one or two versions.
+    """
+    numbers = [None if value is None or not value.isdigit() else int(value) for value in values[1:]]
+    if len(values) not in (2, 3) or values[0] is None or any(number is None or number < 1 for number in numbers):
+        raise InvalidInput("table_changes takes a table's name, a first version, and a last one or none.", argument="table_changes")
+    parser = session._jsparkSession.sessionState().sqlParser()
+    found = _in_catalog(session, tuple(str(part) for part in as_list(parser.parseMultipartIdentifier(values[0]))))
+    if found is None:
+        raise InvalidInput(f"{values[0]!r} is in no catalog of a lake.", argument="table_changes", advice="Write catalog.table.")
+    catalog, name = found
+    there = session._jsparkSession.sessionState().catalogManager().catalog(catalog).options()
+    where = tables_of({"catalog": catalog, "name": name, "options": {str(key): str(there.get(key)) for key in there.keySet()}})
+    first = numbers[0] or 1
+    last = numbers[1] if len(numbers) > 1 else None
+    rows = where.spark(session).table(name_in(where, name)).changes(first - 1, last)
+    return rows.withColumn("_version", rows["_version"].cast("bigint"))
