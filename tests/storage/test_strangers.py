@@ -7,6 +7,7 @@ versions faster than it has to notice that it is there, or it never wins.
 
 from __future__ import annotations
 
+import gc
 import os
 import random
 import time
@@ -144,6 +145,26 @@ def test_a_child_does_not_take_what_its_parent_is_told(root: Path, monkeypatch: 
         assert not watch.were_beaten()
     assert watch.were_beaten()
     assert not watch.were_beaten()
+
+
+def test_tables_of_one_process_are_told_apart(tmp_path: Path) -> None:
+    names = [tmp_path / name for name in ("a", "b")]
+    for name in names:
+        name.mkdir()
+    one, two = (Strangers(str(name)) for name in names)
+    again = Strangers(str(names[0]))
+    (names[0] / "2.manifest#1").touch()
+    assert not two.were_beaten()
+    assert one.were_beaten()
+    assert not again.were_beaten(), "he needs room once"
+    del one
+    gc.collect()
+    (names[0] / "3.manifest#1").touch()
+    assert again.were_beaten(), "as long as anybody wants to know"
+    descriptors = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
+    more = [Strangers(str(names[1])) for _ in range(50)]
+    assert len(os.listdir("/proc/self/fd")) == descriptors  # noqa: PTH208
+    del more
 
 
 def test_of_much_that_happened_the_last_attempt_counts(root: Path) -> None:

@@ -2,6 +2,7 @@
 
 Such a writer leaves nothing behind that could be found later: stock Lance writes a version under a name with ``#`` in it, and takes that
 away again if somebody else has the number. The kernel tells of it (inotify); times of files do not, since they go on by milliseconds.
+A user can have few such descriptors, so a process has one for all its tables.
 """
 
 from __future__ import annotations
@@ -9,8 +10,12 @@ from __future__ import annotations
 import ctypes
 import os
 import struct
+import threading
 import weakref
-from typing import Final
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any, Final
 
 _CREATED: Final = 0x100
 _MOVED_HERE: Final = 0x80
@@ -24,50 +29,79 @@ _HINT: Final = b"latest_version_hint"
 
 
 class Strangers:
-    """Those beside one directory of versions. Whoever leads asks; only in the process that made it."""
+    """Those beside one directory of versions. Whoever leads asks; all who ask in one process share what there is to tell."""
 
     def __init__(self, directory: str) -> None:
-        self._process = os.getpid()
-        self._descriptor = _watch(directory)
-        weakref.finalize(self, _close, self._descriptor)
+        self._notices = _here()
+        self._watch = self._notices.add(directory)
+        weakref.finalize(self, self._notices.drop, self._watch).atexit = False
 
     def were_beaten(self) -> bool:
-        """Whether the last of them who tried to make a version since we asked has made none, as far as one can see."""
-        if self._descriptor < 0 or self._process != os.getpid():  # forked: what is told is the parent's
-            return False
-        names = list[bytes]()
+        """Whether the last of them who tried to make a version since somebody asked has made none, as far as one can see."""
+        return _STAGED in self._notices.last(self._watch)
+
+
+class _Notices:
+    """What the kernel tells this process of new names in directories. A forked child leaves what is its parent's alone."""
+
+    def __init__(self) -> None:
+        self._process = os.getpid()
+        self._lock = threading.RLock()  # garbage may be collected, and a watch dropped, wherever memory is asked for
+        self._libc: Any = ctypes.CDLL(None)
+        self._users: Counter[int] = Counter()
+        self._last: dict[int, bytes] = {}
         try:
-            while data := os.read(self._descriptor, _MOST_BYTES):
-                names += _names(data)
-                if len(data) < _MOST_BYTES // 2:
-                    break
-        except OSError:
-            pass  # nothing happened, or the directory is gone
-        return _STAGED in next((name for name in reversed(names) if _STAGED in name or _HINT in name), b"")
+            self._descriptor = int(self._libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC))
+        except AttributeError:  # pragma: no cover - not a Linux
+            self._descriptor = -1
 
-
-def _names(data: bytes) -> list[bytes]:
-    found, place = list[bytes](), 0
-    while place + _HEAD.size <= len(data):
-        length = _HEAD.unpack_from(data, place)[3]
-        place += _HEAD.size + length
-        found.append(data[place - length : place])
-    return found
-
-
-def _watch(directory: str) -> int:
-    """A descriptor that tells of new names in a directory; -1 where the system has none to give."""
-    try:
-        libc = ctypes.CDLL(None)
-        descriptor = int(libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC))
-        if descriptor >= 0 and libc.inotify_add_watch(descriptor, os.fsencode(directory), _CREATED | _MOVED_HERE | _ONLY_A_DIRECTORY) < 0:
-            os.close(descriptor)
+    def add(self, directory: str) -> int:
+        """Watches a directory, which has one number however often it is watched; -1 where the system does not let us."""
+        if self._descriptor < 0:
             return -1
-    except (OSError, AttributeError):  # pragma: no cover - not a Linux
-        return -1
-    return descriptor
+        wanted = _CREATED | _MOVED_HERE | _ONLY_A_DIRECTORY
+        with self._lock:
+            watch = int(self._libc.inotify_add_watch(self._descriptor, os.fsencode(directory), wanted))
+            self._users[watch] += 1
+        return watch
+
+    def drop(self, watch: int) -> None:
+        if self._process != os.getpid():
+            return
+        with self._lock:
+            self._users[watch] -= 1
+            if watch >= 0 and not self._users[watch]:
+                del self._users[watch]
+                self._last.pop(watch, None)
+                self._libc.inotify_rm_watch(self._descriptor, watch)
+
+    def last(self, watch: int) -> bytes:
+        """The last name in a directory that tells of a stranger since somebody asked; nothing where there was none."""
+        if self._process != os.getpid():
+            return b""
+        with self._lock:
+            with suppress(OSError):  # nothing happened
+                while data := os.read(self._descriptor, _MOST_BYTES):
+                    for where, name in _names(data):
+                        if where in self._users and (_STAGED in name or _HINT in name):
+                            self._last[where] = name
+                    if len(data) < _MOST_BYTES // 2:
+                        break
+            return self._last.pop(watch, b"")
 
 
-def _close(descriptor: int) -> None:
-    if descriptor >= 0:
-        os.close(descriptor)
+def _names(data: bytes) -> Iterator[tuple[int, bytes]]:
+    place = 0
+    while place + _HEAD.size <= len(data):
+        watch, _, _, length = _HEAD.unpack_from(data, place)
+        place += _HEAD.size + length
+        yield watch, data[place - length : place]
+
+
+_by_process: Final[dict[int, _Notices]] = {}
+
+
+def _here() -> _Notices:
+    """Of this process. Without a lock, which a fork could leave locked for ever in the child."""
+    found = _by_process.get(os.getpid())
+    return found if found is not None else _by_process.setdefault(os.getpid(), _Notices())
