@@ -159,8 +159,8 @@ class Watcher:
                 if sight.number not in kept:
                     kept[sight.number] = Kept(shown(line.tables), versions, self._world.clock.now())
         alive = {line.token for line in state.lines.values()}
-        for token in [one for one in site.kept if one not in alive]:
-            del site.kept[token]
+        for token in {*site.kept, *site.heads} - alive:  # a fast-forward takes the snapshots of a line away before its heads
+            site.kept.pop(token, None)
             site.heads.pop(token, None)
         for name in [one for one in site.tags if one not in state.tags]:
             del site.tags[name]
