@@ -15,7 +15,7 @@ from tiltyard.format import fragment_check as module
 from tiltyard.format import lance_pb2 as pb
 from tiltyard.format.codec import integer, length_delimited, varint
 from tiltyard.format.fragment_check import check_fragments
-from tiltyard.format.fragment_rules import check_fragment, check_new_fragment
+from tiltyard.format.fragments import check_fragment, check_new_fragment
 from tiltyard.format.row_ids import encode_row_ids, encode_row_versions, fresh_row_ids, uniform_versions
 from tiltyard.format.values import DataFile, DataFragment, DeletionFile
 

@@ -20,7 +20,7 @@ from tiltyard.format.manifest import (
     Manifest,
     Message,
     Offsets,
-    can_splice,
+    added_alone,
     decode_indices,
     decode_manifest,
     encode_indices,
@@ -143,15 +143,15 @@ def after(**changes: Any) -> Manifest:
 
 
 def test_what_every_commit_changes_is_no_hindrance() -> None:
-    assert can_splice(OLD, after())
-    assert can_splice(OLD, replace(OLD, version=9))
+    assert added_alone(OLD, after()) is not None
+    assert added_alone(OLD, replace(OLD, version=9)) is not None
     tail_only = {
         "timestamp_ns": 5, "reader_flags": 0, "writer_flags": 0, "transaction_file": "", "next_row_id": 9000,
         "index_section": b"another", "writer": WriterVersion("x", "y"),
     }  # fmt: skip
-    assert can_splice(OLD, after(**tail_only))
-    assert can_splice(replace(OLD, writer=None), after(writer=WRITER))
-    assert can_splice(replace(OLD, writer=None), after(writer=None))
+    assert added_alone(OLD, after(**tail_only)) is not None
+    assert added_alone(replace(OLD, writer=None), after(writer=WRITER)) is not None
+    assert added_alone(replace(OLD, writer=None), after(writer=None)) is not None
 
 
 REASONS: dict[str, tuple[Manifest, Manifest]] = {
@@ -171,7 +171,7 @@ REASONS: dict[str, tuple[Manifest, Manifest]] = {
 @pytest.mark.parametrize("reason", REASONS)
 def test_each_reason_to_write_anew(reason: str) -> None:
     old, new = REASONS[reason]
-    assert not can_splice(replace(old, fragments=OLD.fragments), new)
+    assert added_alone(replace(old, fragments=OLD.fragments), new) is None
 
 
 # ---- what is known already ------------------------------------------------------------------------------------------------

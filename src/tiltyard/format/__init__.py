@@ -7,7 +7,7 @@ Manifests
     ``manifest_file``   the file in ``_versions``: ``decode_manifest_file``, ``encode_manifest_file``
     ``manifest``        ``Manifest`` and its protobuf message
     ``fragments``       ``FragmentList``: fragments, decoded when they are read
-    ``fragment_check``  the quick check of every fragment that is read; ``fragment_rules`` the same, member by member
+    ``fragment_check``  the quick check of every fragment that is read; ``fragments.check_fragment`` the same, member by member
     ``values``          the frozen values inside: ``Field``, ``DataFile``, ``DataFragment``, ``BasePath``, ``IndexMetadata``
     ``codec``           these values to protobuf and back; ``lance_pb2`` is generated
     ``flags``           feature flags: ``check_readable``, ``check_writable``

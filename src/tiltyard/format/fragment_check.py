@@ -2,7 +2,7 @@
 
 Nearly all fragments are written in one way: members in the order of their numbers, row ids and row versions in one run. Such records are
 read all at once (``Walk``) and their numbers compared in bulk. Any other, and any that something seems wrong with, is decoded and
-looked at member by member: ``fragment_rules`` alone refuses, the quick way only spares it the records that it would have accepted.
+looked at member by member: ``check_fragment`` alone refuses, the quick way only spares it the records that it would have accepted.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy.typing as npt
 from tiltyard.errors import CorruptTable
 from tiltyard.format import lance_pb2 as pb
 from tiltyard.format.codec import MAX_FRAGMENT_ID, MAX_FRAGMENT_ROWS, length_delimited
-from tiltyard.format.fragment_rules import check_fragment
+from tiltyard.format.fragments import check_fragment
 
 _FEWEST: Final = 8
 """Records that make reading them all at once worth its while."""

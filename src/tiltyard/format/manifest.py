@@ -257,7 +257,7 @@ def encode_manifest(manifest: Manifest, offsets: Offsets) -> Message:
     return Message(_encode_static(manifest) + manifest.fragments.wire(), encode_tail(manifest, offsets))
 
 
-def extend_message(old: Message, added: list[DataFragment], manifest: Manifest, offsets: Offsets) -> Message:
+def extend_message(old: Message, added: Sequence[DataFragment], manifest: Manifest, offsets: Offsets) -> Message:
     """The message of ``manifest``, which is the old one with ``added`` at the end and another tail."""
     body = b"".join([old.body, *(encode_fragment_record(fragment) for fragment in added)])
     return Message(body, encode_tail(manifest, offsets))
@@ -296,18 +296,19 @@ STATIC = (
 """What a splice cannot change."""
 
 
-def can_splice(old: Manifest, new: Manifest) -> bool:
-    """Whether ``new`` differs from ``old`` only by added fragments and by what the tail says."""
-    if new.fragments is not old.fragments and new.fragments.extension_of(old.fragments) is None:
-        return False
+def added_alone(old: Manifest, new: Manifest) -> Sequence[DataFragment] | None:
+    """The fragments by which ``new`` differs from ``old``, if it differs by nothing else but what the tail says; None otherwise."""
+    added = () if new.fragments is old.fragments else new.fragments.extension_of(old.fragments)
+    if added is None:
+        return None
     writer = old.writer
     if writer is not None and (writer.prerelease is not None or writer.build_metadata is not None or writer.unknown):
-        return False  # sub-messages merge: what the old writer said and we do not would linger
+        return None  # sub-messages merge: what the old writer said and we do not would linger
     if writer is not None and (new.writer is None or not new.writer.library or not new.writer.version):
-        return False
+        return None
     if (old.index_section and not new.index_section) or (old.max_fragment_id is not None and new.max_fragment_id is None):
-        return False  # an optional field can be replaced but not taken back
-    return all(getattr(new, name) is getattr(old, name) or getattr(new, name) == getattr(old, name) for name in STATIC)
+        return None  # an optional field can be replaced but not taken back
+    return added if all(getattr(new, name) is getattr(old, name) or getattr(new, name) == getattr(old, name) for name in STATIC) else None
 
 
 def _encode_static(manifest: Manifest) -> bytes:

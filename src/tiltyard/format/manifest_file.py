@@ -14,7 +14,7 @@ from tiltyard.format.manifest import (
     Manifest,
     Message,
     Offsets,
-    can_splice,
+    added_alone,
     decode_indices,
     decode_manifest,
     encode_manifest,
@@ -165,9 +165,10 @@ def encode_manifest_file(manifest: Manifest, transaction: bytes | None, previous
 
 
 def _message(manifest: Manifest, offsets: Offsets, previous: ManifestFile | None) -> Message:
-    if previous is not None and previous.message.extendable and offsets.transaction is not None and can_splice(previous.manifest, manifest):
-        added = manifest.fragments.extension_of(previous.manifest.fragments) or []
-        return extend_message(previous.message, list(added), manifest, offsets)
+    if previous is not None and previous.message.extendable and offsets.transaction is not None:
+        added = added_alone(previous.manifest, manifest)
+        if added is not None:
+            return extend_message(previous.message, added, manifest, offsets)
     return encode_manifest(manifest, offsets)
 
 

@@ -11,7 +11,7 @@ from tiltyard.errors import CorruptTable, IncompatibleConflict, InvalidInput
 from tiltyard.format.codec import MAX_FRAGMENT_ID, MAX_FRAGMENT_ROWS, fragment_to_pb
 from tiltyard.format.fields import field_tree
 from tiltyard.format.flags import Feature
-from tiltyard.format.fragment_rules import check_fragment, check_new_fragment
+from tiltyard.format.fragments import check_fragment, check_new_fragment
 from tiltyard.format.manifest import Manifest
 from tiltyard.format.row_ids import RowIds, RowVersions
 from tiltyard.format.safe_text import check_relative
