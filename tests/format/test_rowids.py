@@ -265,9 +265,6 @@ def test_row_versions_behave_like_lists(first: list[tuple[int, int]], second: li
     assert versions.to_numpy().tolist() == flat
     places = data.draw(st.lists(st.integers(0, max(len(flat) - 1, 0)), max_size=10 if flat else 0))
     assert versions.select(places).to_numpy().tolist() == [flat[place] for place in places]
-    changed = [9 if place in places else version for place, version in enumerate(flat)]
-    assert versions.set_at(places, 9).to_numpy().tolist() == changed
-    assert versions.set_at(places, 9).runs == joined((1, version) for version in changed).runs
 
 
 def test_only_the_count_of_a_span_matters() -> None:
@@ -298,6 +295,4 @@ def test_offsets_outside_are_the_callers_mistake() -> None:
         fresh_row_ids(0, 3).select([3])
     with pytest.raises(IndexError):
         uniform_versions(3, 1).select([-1])
-    with pytest.raises(IndexError):
-        uniform_versions(3, 1).set_at([3], 2)
     assert len(RowIds()) == 0

@@ -41,8 +41,6 @@ from tiltyard.catalog.value_codec import (
     transaction_key,
 )
 
-OUTCOMES: Final = timedelta(days=30)
-"""How long an outcome may be asked for."""
 AT_ONCE: Final = 400
 _BYTES: Final = 6
 

@@ -139,12 +139,6 @@ class RowVersions:
         versions = np.array([version for _, version in self.runs], np.uint64)
         return row_versions_of(versions[np.searchsorted(ends, chosen, side="right")])
 
-    def set_at(self, offsets: Offsets, version: int) -> RowVersions:
-        """The same with ``version`` at these offsets."""
-        versions = self.to_numpy()
-        versions[offset_index(offsets, len(self))] = version
-        return row_versions_of(versions)
-
 
 def row_versions_of(versions: U64Values) -> RowVersions:
     """These versions, one for each row."""

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Final
 
-EMPTY: Final[Mapping[str, str]] = MappingProxyType({})
 EMPTY_BYTES: Final[Mapping[str, bytes]] = MappingProxyType({})
 
 TOMBSTONE: Final = -2

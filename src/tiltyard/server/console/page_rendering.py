@@ -15,7 +15,6 @@ from urllib.parse import quote, urlencode
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 BASE: Final = "/console"
-CSRF_HEADERS: Final = ("origin", "sec-fetch-site")
 
 HEADERS: Final[Mapping[str, str]] = {
     "content-security-policy": (

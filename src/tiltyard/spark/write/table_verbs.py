@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 ROW_ADDRESS = "_rowaddr"
 """What a query calls where a row is."""
 
-Query = "Callable[[DataFrame], DataFrame]"
-
 
 def add_columns(
     spark: SparkSession,
