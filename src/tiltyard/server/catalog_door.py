@@ -79,17 +79,17 @@ class CatalogDoor:
         """
         if not principal.may(spec.role, ()):
             what = f"needs the role {spec.role.name.lower()} for all tables"
-            raise PermissionDeniedError(f"A lake opened by the address of its server {what}; {spec.operation} was refused.")
+            raise PermissionDeniedError(f"{spec.operation} was refused: who opens a lake by the address of its server {what}.")
         given = parsed(body) if body.strip() else {}
         if not isinstance(given, dict):
-            raise InvalidInputError("The body is a JSON object.")
+            raise InvalidInputError("The body must be a JSON object.")
         work: Callable[[Principal, dict[str, Any]], Mapping[str, Any]] = getattr(self, f"_{spec.operation}")
         try:
             return work(principal, given)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             if isinstance(error, InvalidInput):
                 raise
-            raise InvalidInputError("The request is malformed: a member is missing, or not what it has to be.") from error
+            raise InvalidInputError("The request is malformed: a member is missing or has the wrong type.") from error
 
     def _describe_lake(self, principal: Principal, given: dict[str, Any]) -> Mapping[str, Any]:
         where = self._lake.where
@@ -115,9 +115,9 @@ class CatalogDoor:
         looked: dict[str, Body | None] = dict(given["looked"])
         put, delete = {key: dict(body) for key, body in given["put"].items()}, _texts(given["delete"])
         if any(key.startswith(TOKENS) for key in (*looked, *put, *delete)):
-            raise PermissionDeniedError("Tokens are not among the records that a client reads or writes.")
+            raise PermissionDeniedError("Clients cannot read or write tokens through the catalog.")
         if any(key not in looked for key in (*put, *delete)):
-            raise InvalidInputError("A record is written that was not looked at.")
+            raise InvalidInputError("The request writes a record that it did not read first.")
         needed = max((_role_for(key, looked[key], put.get(key)) for key in {*put, *delete}), default=Role.READER)
         if not principal.may(needed, ()):
             raise PermissionDeniedError(f"This needs the role {needed.name.lower()} for all tables.")
@@ -177,7 +177,7 @@ class CatalogDoor:
 
 def _texts(given: Any) -> Sequence[str]:
     if not isinstance(given, list) or not all(isinstance(text, str) for text in given):
-        raise InvalidInputError("Keys and prefixes are lists of texts.")
+        raise InvalidInputError("Keys and prefixes must be lists of strings.")
     return given
 
 
@@ -210,9 +210,9 @@ def _check_paths(publication: Publication) -> None:
     """Versions lie where versions lie, and new tables where the lake puts them: whoever finishes a version moves files by these names."""
     for change in publication.changes:
         if change.kind not in _NEEDED:
-            raise InvalidInputError("There is no such change.")
+            raise InvalidInputError("The request names an unknown kind of change.")
         if change.location and change.kind != "register" and not _is_own_place(change):
-            raise InvalidInputError("A new table lies where the lake puts it.")
+            raise InvalidInputError("The lake chooses where a new table is stored; leave the location out.")
         for step in (*change.steps, *change.lost):
             if not _is_step(step.path, step.staged):
                 raise InvalidInputError("A version lies below _versions, and is staged below _tiltyard/staged.")

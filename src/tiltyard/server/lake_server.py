@@ -159,7 +159,7 @@ class LakeServer:
         try:
             principal = await self.in_thread(lambda: self.authenticator.principal(proof_in(request.headers)))
             if not principal.may_list(()):
-                raise PermissionDeniedError("The figures are for principals with a role.")
+                raise PermissionDeniedError("Metrics need a token that has a role.")
         except LanceNamespaceError as error:
             return failed(error, "/metrics")
         return Response(await self.in_thread(self.metrics.text), media_type=CONTENT_TYPE)

@@ -82,12 +82,12 @@ class ServerOptions:
             return
         if self.authenticates is False and "no-auth" not in self.insecure:
             raise InvalidInput(
-                f"{self.host} can be reached from elsewhere, and no token is asked for.", argument="host",
+                f"{self.host} is reachable from other machines, and authentication is off.", argument="host",
                 advice="Use --auth token, or allow it with --insecure no-auth.",
             )  # fmt: skip
         if self.certificate is None and "no-tls" not in self.insecure:
             raise InvalidInput(
-                f"{self.host} can be reached from elsewhere, and tokens would travel unencrypted.", argument="host",
+                f"{self.host} is reachable from other machines, and tokens would travel unencrypted.", argument="host",
                 advice="Use --certificate and --key, or allow it with --insecure no-tls (behind a proxy that has TLS).",
             )  # fmt: skip
 

@@ -70,7 +70,7 @@ def create_token(lake: Lake, name: str, grants: Iterable[Grant], lasts: timedelt
     if not name.strip() or len(name) > _LONGEST_NAME or any(ord(letter) < 32 for letter in name):
         raise InvalidInput(f"The name of a token is a line of 1 to {_LONGEST_NAME} characters.", argument="name")
     if lasts is not None and lasts <= timedelta():
-        raise InvalidInput("A token is good for some time, or for ever.", argument="expires")
+        raise InvalidInput("The lifetime of a token must be positive; leave it out for one that never expires.", argument="expires")
     now = lake.catalog.runtime.clock.now()
     identity, secret = secrets.token_hex(8), secrets.token_urlsafe(32)
     info = TokenInfo(identity, check_text(name, "The name", "name"), given, now, None if lasts is None else now + lasts)

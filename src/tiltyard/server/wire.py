@@ -67,12 +67,12 @@ def read_request(given: WireRequest) -> tuple[Any, list[str]]:
     members = _query(given.query)
     delimiter = members.pop("delimiter", DELIMITER)
     if not isinstance(delimiter, str) or not 0 < len(delimiter) <= 8:
-        raise InvalidInputError("delimiter is a text of 1 to 8 characters.")
+        raise InvalidInputError("delimiter must be a string of 1 to 8 characters.")
     told = [part for part in given.path.get("id", "").split(delimiter) if part]
     body = _body(given)
     named = body.pop("id", None)
     if named is not None and given.spec.scope != "batch" and _parts(named) != told:
-        raise InvalidInputError("The body names another id than the path.")
+        raise InvalidInputError("The id in the body is not the one in the path.")
     body |= members
     body |= {key: value for key, value in given.path.items() if key != "id"}
     for hidden in ("identity", "context") if given.spec.scope != "batch" else ("identity",):
@@ -84,7 +84,7 @@ def read_request(given: WireRequest) -> tuple[Any, list[str]]:
     except ValidationError as error:
         raise InvalidInputError(_said(error)) from None
     except TypeError:
-        raise InvalidInputError("The request has a member that is not known.") from None
+        raise InvalidInputError("The request has an unknown member.") from None
 
 
 def _query(text: str) -> dict[str, Any]:
@@ -106,11 +106,11 @@ def _query(text: str) -> dict[str, Any]:
 def _converted(key: str, value: str) -> Any:
     if key in _NUMBERS:
         if not (value.isascii() and value.removeprefix("-").isdecimal() and len(value) < 12):
-            raise InvalidInputError(f"{key} is a number.")
+            raise InvalidInputError(f"{key} must be a number.")
         return int(value)
     if key in _FLAGS:
         if value.lower() not in ("true", "false"):
-            raise InvalidInputError(f"{key} is true or false.")
+            raise InvalidInputError(f"{key} must be true or false.")
         return value.lower() == "true"
     return _mapping(value, key) if key in _MAPPINGS else value
 
@@ -118,7 +118,7 @@ def _converted(key: str, value: str) -> Any:
 def _mapping(text: str, key: str) -> dict[str, Any]:
     found = parsed(text.encode())
     if not isinstance(found, dict):
-        raise InvalidInputError(f"{key} is a JSON object.")
+        raise InvalidInputError(f"{key} must be a JSON object.")
     return found
 
 
@@ -129,7 +129,7 @@ def _body(given: WireRequest) -> dict[str, Any]:
     if found is None:
         return {}
     if not isinstance(found, dict):
-        raise InvalidInputError("The body is a JSON object.")
+        raise InvalidInputError("The body must be a JSON object.")
     return {"metadata": found} if given.spec.body == "metadata" else found
 
 
@@ -142,9 +142,9 @@ def parsed(data: bytes) -> Any:
     try:
         return _bounded(json.loads(data))
     except RecursionError:
-        raise InvalidInputError("The body nests too deep.") from None
+        raise InvalidInputError("The JSON body is nested too deeply.") from None
     except ValueError:
-        raise InvalidInputError("The body is no JSON.") from None
+        raise InvalidInputError("The body is not valid JSON.") from None
 
 
 def _bounded(value: Any) -> Any:
@@ -153,7 +153,7 @@ def _bounded(value: Any) -> Any:
         level = [inner for outer in level for inner in _inside(outer)]
         if not level:
             return value
-    raise InvalidInputError("The body nests too deep.")
+    raise InvalidInputError("The JSON body is nested too deeply.")
 
 
 def _inside(value: Any) -> Sequence[Any]:
@@ -162,7 +162,7 @@ def _inside(value: Any) -> Sequence[Any]:
 
 def _parts(named: Any) -> list[str]:
     if not isinstance(named, list) or not all(isinstance(part, str) for part in named):
-        raise InvalidInputError("id is a list of texts.")
+        raise InvalidInputError("id must be a list of strings.")
     return [part for part in named if part]
 
 

@@ -42,7 +42,9 @@ def forked(lake: Lake, head: TableHead, branch: str, line: str) -> TableHead:
         except NotFound:
             continue  # whoever was making it took it back
         number += 1  # made for a table that was here before, and that this line has dropped since
-    raise StorageError(f"A branch of {head.name} for {branch} is made and unmade by others.", name=head.name, transient=True)
+    raise StorageError(
+        f"Other processes create and delete the branch of {head.name} for {branch} again and again.", name=head.name, transient=True
+    )
 
 
 def _fork(main: TableAccess, head: TableHead, name: str) -> bool:

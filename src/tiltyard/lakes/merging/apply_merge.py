@@ -188,7 +188,9 @@ def _combined(
             files[same] = replace(files[same], fields=both)
     if any(file.major < 2 and TOMBSTONE in file.fields for file in files):
         raise UnsupportedFeature(
-            "Columns of files of the oldest format cannot be taken apart.", feature="columns of the oldest format", writing=True
+            "Data files of the first Lance format (0.1) cannot be divided by columns, which this merge needs.",
+            feature="columns of the oldest format",
+            writing=True,
         )
     return tuple(files)
 
@@ -239,8 +241,9 @@ def copy_rows(target: MergedTable, theirs: TableState, places: Places, ids: Mapp
         return ()
     if any(has_blobs(field) for field in arrow_from_fields(theirs.manifest.fields, {})):
         raise UnsupportedFeature(
-            f"Rows of {theirs.name} would have to be written again, and it has blobs.", feature="merge of blobs", writing=True,
-            advice="Write them to the target yourself.",
+            f"This merge would have to rewrite rows of {theirs.name}, and tables with blob columns do not allow it.",
+            feature="merge of blobs", writing=True,
+            advice="Nothing was changed. Write these rows to the target branch yourself.",
         )  # fmt: skip
     own = {field.id: field.name for field in top_level(target.manifest)}
     columns = {field.name: own[field.id] for field in top_level(theirs.manifest) if field.id in own}

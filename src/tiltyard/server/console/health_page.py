@@ -121,7 +121,7 @@ def _looked(viewer: LakeViewer, view: HealthView, look: str) -> HealthView:
     if look not in view.looks:
         raise InvalidInput(f"look is one of {', '.join(view.looks)}.", argument="look")
     if not viewer.sees_all:
-        raise PermissionDeniedError("Only a role for the whole lake may look through all of it.")
+        raise PermissionDeniedError("Checking the whole lake needs a role for all tables.")
     facts, keep = view.facts, view.keep
     if look == "storage":
         return HealthView(facts, True, storage=_alone(lambda: _storage(viewer)), keep=keep)
@@ -139,7 +139,7 @@ def _alone(work: Callable[[], Any]) -> Any:
         InvalidInput: another page does so at this moment.
     """
     if not _looking.acquire(blocking=False):
-        raise InvalidInput("The lake is being looked through for another page.", argument="look", advice="Try again in a moment.")
+        raise InvalidInput("Another check of the lake is still running.", argument="look", advice="Try again in a moment.")
     try:
         return work()
     finally:

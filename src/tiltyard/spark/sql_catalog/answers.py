@@ -89,7 +89,8 @@ class CatalogAnswers:
             require_none(request, verb.replace("_", " ").upper())
             return _APART[verb](request)
         if verb not in _VERBS:
-            raise InvalidInput(f"The classes in the JVM are of another release: they ask for {verb!r}.", argument="do")
+            what = f"The classes in the JVM are of another release of Tiltyard: they ask for {verb!r}."
+            raise InvalidInput(what, argument="do", advice="Restart the Spark session after an upgrade.")
         return _VERBS[verb](request)
 
     def _load(self, request: Request) -> Any:

@@ -79,7 +79,7 @@ class TableToMake:
         arrays = {field.name for field in given.fields if isinstance(field.dataType, st.ArrayType)}
         for name in vectors:
             if name not in arrays:
-                raise InvalidInput(f"Property vectors names {name!r}, which is no column of arrays.", argument="vectors")
+                raise InvalidInput(f"Property vectors names {name!r}, which is not an array column.", argument="vectors")
         for field in given.fields:
             if field.name in vectors:
                 field.metadata = {**(field.metadata or {}), DIMENSION: vectors[field.name]}

@@ -79,7 +79,7 @@ def _create_index(tables: LakeSpark, values: Values) -> list[Any]:
 
 def _restore(tables: LakeSpark, values: Values) -> list[Any]:
     if (values["version"] is None) == (values["tag"] is None):
-        raise InvalidInput("Give version or tag: which state is meant.", argument="version")
+        raise InvalidInput("Pass either version or tag, to say which state is restored.", argument="version")
     name = _table(tables, values)
     version = values["version"]
     if version is None:

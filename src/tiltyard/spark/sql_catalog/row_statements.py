@@ -174,7 +174,7 @@ def _merge(plan: Any, columns: tuple[str, ...], mark: str) -> RowStatement:
     for clause in [*as_list(rows.matchedInstructions()), *as_list(rows.notMatchedBySourceInstructions())]:
         output = as_list(clause.output())
         if kind_of(clause) != "Keep" or _number(output[0]) not in (_DELETE, _UPDATE):
-            raise InvalidInput(f"{kind_of(clause)} in a merge is not known here.", argument="text")
+            raise InvalidInput(f"{kind_of(clause)} is not supported in MERGE.", argument="text")
         if _number(output[0]) == _UPDATE:
             updated |= _assigned(columns, output[1 : 1 + len(columns)], target, equal)
     inserts = [as_list(clause.output())[1 : 1 + len(columns)] for clause in as_list(rows.notMatchedInstructions())]

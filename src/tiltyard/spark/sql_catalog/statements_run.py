@@ -269,7 +269,7 @@ def _spec(plan: Any) -> TableToMake:
     if spec.external():
         given["external"] = "true"
     if options := _mapping(spec.options()):
-        raise InvalidInput(f"OPTIONS ({next(iter(options))}) says nothing to a lake.", argument="options", advice="Use TBLPROPERTIES.")
+        raise InvalidInput(f"OPTIONS ({next(iter(options))}) has no meaning for a lake.", argument="options", advice="Use TBLPROPERTIES.")
     return TableToMake(given, [_described(item) for item in as_list(plan.partitioning())])
 
 
