@@ -17,7 +17,7 @@ from typing import Any, Final
 from bench.scale.virtual_stores import Conditions, Site, VirtualStore
 from bench.scale.virtual_time import VirtualEvent, VirtualTime
 from tiltyard.format.manifest_file import ManifestFile
-from tiltyard.format.names import Scheme
+from tiltyard.format.names import Scheme, manifest_path
 from tiltyard.format.values import DataFile, DataFormat, DataFragment, Field, WriterVersion
 from tiltyard.interfaces import Runtime
 from tiltyard.storage.handlers import ConditionalPutHandler
@@ -119,7 +119,7 @@ class DecodedOnce(VersionLog):
         self._decoded = decoded
 
     def _read(self, version: int, scheme: Scheme, *, check: bool, lazily: bool = False) -> ManifestFile:
-        path = self.path(version, scheme)
+        path = manifest_path(version, scheme)
         data = self._ahead.pop(path, None) or self.store.get(path)
         known = self._decoded.get(path)
         if known is None or known[0] is not data:

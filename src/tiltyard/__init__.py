@@ -34,6 +34,7 @@ from tiltyard.errors import (
     Winner,
     WriterTimeout,
 )
+from tiltyard.handles.rows import MergeBuilder
 from tiltyard.lake import Lake
 from tiltyard.lakes.branches.lake_refs import LakeBranch, LakeTag
 from tiltyard.lakes.check_catalog import LakeCheckReport, LakeProblem
@@ -70,7 +71,6 @@ from tiltyard.verbs.cleanup.run_cleanup import CleanedFile, CleanupReport
 from tiltyard.verbs.engine.isolated import ReadLimits
 from tiltyard.verbs.explain import Explanation, FailedAttempt
 from tiltyard.verbs.indices.index_list import IndexInfo
-from tiltyard.verbs.merge_plan import MergeBuilder
 from tiltyard.verbs.table_history import HistoryEntry
 from tiltyard.verbs.table_settings import resume_migration
 

@@ -17,6 +17,7 @@ from tests.support.commits import InterruptedStore, files_below, handle, ids_of,
 from tests.support.races import PATIENCE
 from tests.support.tables import open_stock
 from tiltyard.errors import ContentionError, HistoryUnavailable, IncompatibleConflict, NotFound, OutcomeUnknown, StorageError
+from tiltyard.format.names import manifest_path
 from tiltyard.storage.local import LocalStore
 from tiltyard.testing import Fault, FaultStore, Killed
 from tiltyard.testing.stores import Match, Request, T
@@ -378,7 +379,7 @@ def test_others_who_remove_the_newest_version_while_it_is_looked_for(root: Path,
             _open(root).append(rows(next(number)))
         newest = handle(root)
         for version in newest.layout.versions()[:-1]:
-            (root / newest._access.log.path(version, newest._scheme)).unlink()
+            (root / manifest_path(version, newest._scheme)).unlink()
 
     class _Reads(InterruptedStore):
         def _call(self, method: str, path: str, request: Request[T], *, data: bytes | None = None) -> T:

@@ -29,7 +29,7 @@ from tiltyard.errors import (
 )
 from tiltyard.format.manifest import encode_indices
 from tiltyard.format.manifest_file import encode_manifest_file
-from tiltyard.format.names import Scheme
+from tiltyard.format.names import Scheme, manifest_path
 from tiltyard.interfaces import ObjectStore
 from tiltyard.storage.memory import MemoryStore
 from tiltyard.testing import Fault, FaultStore, WrapperStore
@@ -303,7 +303,7 @@ def test_a_table_made_by_somebody_with_newer_features() -> None:
         memory_table(other, runtime=noted_runtime(5))
         log = VersionLog(other)
         file = replace(log.load(1, Scheme.V2).manifest, reader_flags=1 << 40)
-        store.put(log.path(1, Scheme.V2), encode_manifest_file(file, None)[0])
+        store.put(manifest_path(1, Scheme.V2), encode_manifest_file(file, None)[0])
 
     with pytest.raises(UnsupportedFeature):
         memory_table(InterruptedStore(store, is_version, newer))

@@ -15,7 +15,7 @@ import pyarrow as pa
 import tiltyard as ty
 from tiltyard.errors import OutcomeUnknown, TiltyardError
 from tiltyard.format.manifest_file import encode_manifest_file
-from tiltyard.format.names import Scheme
+from tiltyard.format.names import Scheme, manifest_path
 from tiltyard.format.values import DataFile, DataFormat, DataFragment, Field, WriterVersion
 from tiltyard.interfaces import ObjectStore, Runtime
 from tiltyard.storage.local import LocalStore
@@ -332,7 +332,7 @@ def plant(
     data, _ = encode_manifest_file(manifest, wire if inline else None)
     if file:
         store.put("_transactions/" + transaction.file_name, wire)
-    store.put_if_absent(log.path(manifest.version, found[1]), data)
+    store.put_if_absent(manifest_path(manifest.version, found[1]), data)
     return transaction
 
 

@@ -20,7 +20,7 @@ from tiltyard.format.flags import Feature
 from tiltyard.format.fragments import FragmentList
 from tiltyard.format.manifest import Manifest
 from tiltyard.format.manifest_file import encode_manifest_file
-from tiltyard.format.names import Scheme
+from tiltyard.format.names import Scheme, manifest_path
 from tiltyard.format.row_ids import decode_row_ids, decode_row_versions
 from tiltyard.format.values import BasePath, DataFormat, DataFragment, DeletionFile, WriterVersion
 from tiltyard.storage.local import LocalStore
@@ -306,7 +306,7 @@ def _with_non_reusable_ids(root: Path) -> None:
     flags = file.manifest.writer_flags | Feature.NON_REUSABLE_FIELD_IDS
     inline = to_be_sealed(log.transaction_of(file)).to_bytes()
     data, _ = encode_manifest_file(replace(file.manifest, writer_flags=int(flags), max_allocated_field_id=5), inline)
-    log.store.put(log.path(found[0], Scheme.V2), data)
+    log.store.put(manifest_path(found[0], Scheme.V2), data)
 
 
 NESTED = pa.table({"a": pa.array([1], pa.int64()), "st": pa.array([{"x": 1, "l": [1, 2]}]), "z": ["z"]})

@@ -26,7 +26,7 @@ from tests.support.commits import (
 )
 from tiltyard import ops
 from tiltyard.errors import ConflictError, HistoryUnavailable, OutcomeUnknown, RetryableConflict, StorageError
-from tiltyard.format.names import Scheme
+from tiltyard.format.names import Scheme, manifest_path
 from tiltyard.format.values import DataFragment
 from tiltyard.interfaces import ObjectStore, Runtime
 from tiltyard.storage.memory import MemoryStore
@@ -171,7 +171,7 @@ def test_a_read_version_without_its_transaction_inside_that_was_replaced() -> No
     memory_table(store)
     plant(store, append("stock"), inline=False)
     table = reopened(store)
-    store.delete(VersionLog(store).path(2, Scheme.V2))
+    store.delete(manifest_path(2, Scheme.V2))
     plant(store, append("another"), inline=False)
     with pytest.raises(HistoryUnavailable, match="another one now"):
         table.commit(append())
@@ -198,7 +198,7 @@ def test_every_version_of_the_window_is_met_once_and_none_twice() -> None:
     result = ty.Table(memory_place(racing), table._file, Scheme.V2).commit(append())
     assert [one.version for one in result.rebased_over] == [2, 3, 4, 5]
     gets = [path for method, path in counting.log if method == "get" and path.endswith(".manifest")]
-    assert sorted(set(gets)) == sorted(VersionLog(store).path(version, Scheme.V2) for version in (2, 3, 4, 5))
+    assert sorted(set(gets)) == sorted(manifest_path(version, Scheme.V2) for version in (2, 3, 4, 5))
 
 
 def test_a_version_that_was_made_from_another_one_ends_the_window() -> None:

@@ -22,7 +22,7 @@ from tests.support.commits import (
 )
 from tiltyard import ops
 from tiltyard.errors import HistoryUnavailable
-from tiltyard.format.names import Scheme
+from tiltyard.format.names import Scheme, manifest_path
 from tiltyard.interfaces import ObjectStore
 from tiltyard.storage.memory import MemoryStore
 from tiltyard.testing import WrapperStore
@@ -126,7 +126,7 @@ def test_a_restore_of_a_version_that_goes_before_it_is_announced_is_refused() ->
     def announces(method: str, path: str) -> bool:
         return method == "put" and path.startswith("_transactions/")
 
-    gone = VersionLog(store).path(1, Scheme.V2)
+    gone = manifest_path(1, Scheme.V2)
     table = ty.Table._open(memory_place(InterruptedStore(store, announces, lambda: store.delete(gone))))
     with pytest.raises(HistoryUnavailable, match="Restore needs it") as caught:
         table.commit(ops.Restore(1))
@@ -157,7 +157,7 @@ def test_a_record_says_whether_a_number_was_taken_before(whose: str) -> None:
     def others() -> None:
         theirs = plant(store, append("theirs"))
         plant(store, ops.Restore(1))
-        store.delete(VersionLog(store).path(2, Scheme.V2))
+        store.delete(manifest_path(2, Scheme.V2))
         _record(store, 3, removed={2: theirs.uuid if whose == "theirs" else last_id(table)})
 
     memory_table(store)

@@ -27,7 +27,7 @@ from tiltyard.errors import (
     HistoryUnavailable,
 )
 from tiltyard.format.manifest_file import encode_manifest_file
-from tiltyard.format.names import Scheme
+from tiltyard.format.names import Scheme, manifest_path
 from tiltyard.format.values import DataFormat
 from tiltyard.interfaces import ObjectStore
 from tiltyard.storage.memory import MemoryStore
@@ -40,11 +40,11 @@ from tiltyard.verbs.explain import ATTEMPTS
 
 
 def _delete(store: ObjectStore, version: int) -> None:
-    store.delete(VersionLog(store).path(version, Scheme.V2))
+    store.delete(manifest_path(version, Scheme.V2))
 
 
 def _flip(store: ObjectStore, version: int) -> None:
-    path = VersionLog(store).path(version, Scheme.V2)
+    path = manifest_path(version, Scheme.V2)
     data = bytearray(store.get(path))
     data[-20] ^= 0xFF
     data[-1] ^= 0xFF
@@ -52,21 +52,21 @@ def _flip(store: ObjectStore, version: int) -> None:
 
 
 def _empty(store: ObjectStore, version: int) -> None:
-    store.put(VersionLog(store).path(version, Scheme.V2), b"")
+    store.put(manifest_path(version, Scheme.V2), b"")
 
 
 def _strip(store: ObjectStore, version: int) -> None:
     log = VersionLog(store)
     file = log.load(version, Scheme.V2)
     data, _ = encode_manifest_file(replace(file.manifest, transaction_file=""), None)
-    store.put(log.path(version, Scheme.V2), data)
+    store.put(manifest_path(version, Scheme.V2), data)
 
 
 def _strip_inline_and_lose_the_file(store: ObjectStore, version: int) -> None:
     log = VersionLog(store)
     file = log.load(version, Scheme.V2)
     data, _ = encode_manifest_file(file.manifest, None)
-    store.put(log.path(version, Scheme.V2), data)
+    store.put(manifest_path(version, Scheme.V2), data)
     store.delete("_transactions/" + file.manifest.transaction_file)
 
 

@@ -11,7 +11,7 @@ import tiltyard as ty
 from tests.support.commits import FIELDS, InterruptedStore, append, fragment, is_version, memory_place, memory_table, plant, version_count
 from tiltyard import ops
 from tiltyard.errors import AlreadyExists, NotFound, OutcomeUnknown, StorageError
-from tiltyard.format.names import Scheme
+from tiltyard.format.names import Scheme, manifest_path
 from tiltyard.format.values import DataFormat
 from tiltyard.interfaces import ObjectStore
 from tiltyard.storage.handlers import ConditionalPutHandler
@@ -40,7 +40,7 @@ def _landing(store: ObjectStore) -> Landing:
 
 
 def _path(store: ObjectStore, version: int) -> str:
-    return VersionLog(store).path(version, Scheme.V2)
+    return manifest_path(version, Scheme.V2)
 
 
 def _table(store: ObjectStore, table: ty.Table) -> ty.Table:

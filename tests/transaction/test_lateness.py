@@ -22,7 +22,7 @@ from tests.support.commits import (
 )
 from tiltyard import ops
 from tiltyard.errors import CorruptTable, HistoryUnavailable, OutcomeUnknown, StorageError
-from tiltyard.format.names import HINT_PATH, Scheme, decode_hint, encode_hint
+from tiltyard.format.names import HINT_PATH, Scheme, decode_hint, encode_hint, manifest_path
 from tiltyard.interfaces import ObjectStore
 from tiltyard.storage.memory import MemoryStore
 from tiltyard.testing import CountingStore, ManualClock, WrapperStore
@@ -59,7 +59,7 @@ def _looks(store: ObjectStore) -> HeadCheck:
 
 
 def _path(store: ObjectStore, version: int) -> str:
-    return VersionLog(store).path(version, Scheme.V2)
+    return manifest_path(version, Scheme.V2)
 
 
 def _table(store: ObjectStore, table: ty.Table) -> ty.Table:

@@ -12,7 +12,7 @@ from tiltyard import ops
 from tiltyard.errors import CorruptTable, NotFound, UnsupportedFeature
 from tiltyard.format import lance_pb2
 from tiltyard.format.manifest_file import encode_manifest_file
-from tiltyard.format.names import Scheme
+from tiltyard.format.names import Scheme, manifest_path
 from tiltyard.storage.memory import MemoryStore
 from tiltyard.testing import CountingStore
 from tiltyard.transaction.log import VersionLog
@@ -70,7 +70,7 @@ def test_the_inline_copy_is_read_first(store: MemoryStore) -> None:
 def _without_inline(store: MemoryStore, name: str) -> None:
     log = VersionLog(store)
     file = log.load(2, Scheme.V2)
-    store.put(log.path(2, Scheme.V2), encode_manifest_file(replace(file.manifest, transaction_file=name), None)[0])
+    store.put(manifest_path(2, Scheme.V2), encode_manifest_file(replace(file.manifest, transaction_file=name), None)[0])
 
 
 def test_the_file_is_read_where_there_is_no_inline_copy(store: MemoryStore) -> None:
@@ -91,7 +91,7 @@ def test_a_transaction_file_that_lies_elsewhere_is_not_read(store: MemoryStore, 
     counting = CountingStore(store)
     with pytest.raises(CorruptTable):
         VersionLog(counting).committed(2, Scheme.V2)
-    assert [path for method, path in counting.log if method == "get"] == [VersionLog(store).path(2, Scheme.V2)]
+    assert [path for method, path in counting.log if method == "get"] == [manifest_path(2, Scheme.V2)]
 
 
 def test_what_cannot_be_read_is_said(store: MemoryStore) -> None:
@@ -103,8 +103,8 @@ def test_what_cannot_be_read_is_said(store: MemoryStore) -> None:
     plant(store, APPEND, reader_flags=1 << 40)
     with pytest.raises(UnsupportedFeature):
         log.load(4, Scheme.V2)
-    plant_as_4 = log.path(4, Scheme.V2)
-    store.put(plant_as_4, store.get(log.path(3, Scheme.V2)))
+    plant_as_4 = manifest_path(4, Scheme.V2)
+    store.put(plant_as_4, store.get(manifest_path(3, Scheme.V2)))
     with pytest.raises(CorruptTable, match="content 3"):
         log.load(4, Scheme.V2)
 

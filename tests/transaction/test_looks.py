@@ -15,6 +15,7 @@ from tiltyard import ops
 from tiltyard.errors import HistoryUnavailable, NotFound, StorageError
 from tiltyard.format.digests import digest
 from tiltyard.format.manifest_file import ManifestFile
+from tiltyard.format.names import manifest_path
 from tiltyard.interfaces import Runtime
 from tiltyard.storage.memory import MemoryStore
 from tiltyard.storage.thread_queue import ThreadQueue
@@ -159,13 +160,12 @@ def test_a_create_that_took_long_is_looked_after(site: Site) -> None:
 def test_whoever_came_too_late_is_told(site: Site) -> None:
     """Two others commit and a cleanup removes what they were put on, all of it while our request is under way."""
     site.commit()
-    path = site.table._access.log.path
 
     def meanwhile() -> None:
         for _ in range(3):
             plant(site.memory, append("theirs"))
         for version in (1, 2, 3, 4):
-            site.memory.delete(path(version, site.table._scheme))
+            site.memory.delete(manifest_path(version, site.table._scheme))
         site.clock.advance(GOOD_FOR)  # which a cleanup waits for
 
     site.store.before["put_if_absent"] = meanwhile
@@ -226,7 +226,7 @@ def test_a_failure_on_the_way_does_not_hide_what_the_look_saw(site: Site) -> Non
     """The simulator found this: the second try took the version it had come to for the latest, as the look was still good."""
     for _ in range(2):
         plant(site.memory, append("theirs"))
-    third = site.table._access.log.path(3, site.table._scheme)
+    third = manifest_path(3, site.table._scheme)
     site.store.failing = {third: 2}  # when it is read ahead, and when it is asked for by itself
     assert site.commit().version == 4
     assert site.store.failing == {third: 0}

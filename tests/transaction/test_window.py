@@ -10,7 +10,7 @@ import pytest
 from tests.support.commits import append, fragment, memory_place, memory_table, overwrite, plant, reopened, version_count
 from tiltyard import ops
 from tiltyard.errors import HistoryUnavailable, IncompatibleConflict, NotFound, RetryableConflict, StorageError
-from tiltyard.format.names import Scheme
+from tiltyard.format.names import Scheme, manifest_path
 from tiltyard.storage.local import LocalStore
 from tiltyard.storage.memory import MemoryStore
 from tiltyard.storage.wrapper import Request, T, WrapperStore
@@ -76,7 +76,7 @@ def test_a_window_that_cannot_be_read_is_not_judged() -> None:
     for name in "abc":
         plant(store, append(name))
     first = VersionLog(store).load(1, Scheme.V2)
-    path = VersionLog(store).path(3, Scheme.V2)
+    path = manifest_path(3, Scheme.V2)
     whole = store.get(path)
     store.put(path, whole[:10])
     with pytest.raises(HistoryUnavailable) as caught:

@@ -23,7 +23,7 @@ from tiltyard.format.deletions import encode_deletions
 from tiltyard.format.flags import Feature
 from tiltyard.format.manifest import Manifest
 from tiltyard.format.manifest_file import encode_manifest_file
-from tiltyard.format.names import Scheme
+from tiltyard.format.names import Scheme, manifest_path
 from tiltyard.format.row_ids import encode_row_ids, fresh_row_ids
 from tiltyard.format.values import BasePath, DataFragment
 from tiltyard.storage.local import LocalStore
@@ -60,7 +60,7 @@ def _rewrite(root: Path, version: int, change: Callable[[Manifest], Manifest], t
     with suppress(CorruptTable):  # for one that is none, too
         inline = to_be_sealed(Transaction.from_bytes(inline)).to_bytes()
     data, _ = encode_manifest_file(change(file.manifest), inline)
-    log.store.put(log.path(version, Scheme.V2), data)
+    log.store.put(manifest_path(version, Scheme.V2), data)
 
 
 def _each(change: Callable[[DataFragment], DataFragment]) -> Callable[[Manifest], Manifest]:
@@ -71,7 +71,7 @@ def _each(change: Callable[[DataFragment], DataFragment]) -> Callable[[Manifest]
 
 
 def _manifest_path(root: Path, version: int) -> Path:
-    return root / VersionLog(LocalStore(root)).path(version, Scheme.V2)
+    return root / manifest_path(version)
 
 
 def test_a_sound_table(root: Path) -> None:
@@ -295,7 +295,7 @@ def test_a_version_that_keeps_no_transaction(root: Path) -> None:
     log = VersionLog(LocalStore(root))
     file = log.load(3, Scheme.V2)
     data, _ = encode_manifest_file(replace(file.manifest, transaction_file=""), None)
-    log.store.put(log.path(3, Scheme.V2), data)
+    log.store.put(manifest_path(3, Scheme.V2), data)
     report = _report(root)
     assert report.ok
     assert report.not_checked == ("I7 for version 3: it keeps no transaction",)

@@ -29,6 +29,7 @@ from tests.support.commits import (
 )
 from tests.support.tables import open_stock
 from tiltyard.errors import HistoryUnavailable, InvalidInput, NotFound
+from tiltyard.format.names import manifest_path
 from tiltyard.interfaces import Runtime
 from tiltyard.storage.local import LocalStore
 from tiltyard.storage.memory import MemoryStore
@@ -153,7 +154,7 @@ def test_a_branch_is_cleaned_by_itself_and_keeps_what_it_shares(root: Path) -> N
 def test_a_branch_whose_fork_point_is_lost_keeps_its_files(root: Path) -> None:
     table = _open(root)
     table.branches.create("try", 3)
-    (root / table._access.log.path(3, table._scheme)).unlink()
+    (root / manifest_path(3, table._scheme)).unlink()
     table.cleanup(keep_versions=1, grace=NOTHING)
     assert ids_of(_open(root, branch="try")) == [1, 2, 3, 4]
 
@@ -359,7 +360,7 @@ def test_who_had_a_number_is_recorded_only_if_that_is_certain(root: Path) -> Non
     table.cleanup(keep_versions=1)
     for number in (21, 22):
         table.append(rows(number))
-    (root / table._access.log.path(7, table._scheme)).unlink()
+    (root / manifest_path(7, table._scheme)).unlink()
     table.cleanup(keep_versions=1)
     (record,) = read_records(LocalStore(root)).values()
     assert sorted(record.removed) == [1, 2, 3, 4, 5]

@@ -14,7 +14,7 @@ from tiltyard import ops
 from tiltyard.errors import OutcomeUnknown, StorageError
 from tiltyard.format.flags import Feature
 from tiltyard.format.manifest_file import encode_manifest_file
-from tiltyard.format.names import Scheme
+from tiltyard.format.names import Scheme, manifest_path
 from tiltyard.storage.local import LocalStore
 from tiltyard.storage.memory import MemoryStore
 from tiltyard.testing import Fault, FaultStore
@@ -86,7 +86,7 @@ def test_whoever_knows_only_the_id_is_never_told_wrong(store: MemoryStore) -> No
     inline = store.get(f"_transactions/2-{error.transaction_id}.txn")
     base = log.load(2, Scheme.V2).manifest
     made = replace(base, version=3, transaction_file=f"2-{error.transaction_id}.txn")
-    store.put(log.path(3, Scheme.V2), encode_manifest_file(made, inline)[0])
+    store.put(manifest_path(3, Scheme.V2), encode_manifest_file(made, inline)[0])
     assert reopened(store).transactions.outcome(error.transaction_id) == ty.outcomes.Committed(3)
 
 
@@ -104,7 +104,7 @@ def test_a_withdrawn_transaction_was_not_committed(store: MemoryStore) -> None:
 def test_cleaned_history_settles_nothing(store: MemoryStore, cleaned: list[int]) -> None:
     plant(store, _append("three"))
     for version in cleaned:
-        store.delete(VersionLog(store).path(version, Scheme.V2))
+        store.delete(manifest_path(version, Scheme.V2))
     answer = reopened(store).transactions.outcome(NOBODY)
     assert isinstance(answer, ty.outcomes.Unknown)
     assert "cleaned" in answer.reason
@@ -114,7 +114,7 @@ def test_cleaned_history_settles_nothing(store: MemoryStore, cleaned: list[int])
 
 def test_history_that_cannot_be_read_settles_nothing(store: MemoryStore) -> None:
     plant(store, _append("three"))
-    path = VersionLog(store).path(2, Scheme.V2)
+    path = manifest_path(2, Scheme.V2)
     table = reopened(store)
     sound = store.get(path)
     for damage in (sound[:-1], b"", sound[:40]):
@@ -141,7 +141,7 @@ def test_a_store_that_fails_settles_nothing(store: MemoryStore, fault: Fault, at
 
 def test_a_version_that_vanishes_while_it_is_read_settles_nothing(store: MemoryStore) -> None:
     plant(store, _append("three"))
-    path = VersionLog(store).path(2, Scheme.V2)
+    path = manifest_path(2, Scheme.V2)
     vanishing = InterruptedStore(store, lambda method, name: name == path, lambda: store.delete(path))
     table = ty.Table(memory_place(vanishing), reopened(store)._file, Scheme.V2)
     assert isinstance(table.transactions.outcome(NOBODY), ty.outcomes.Unknown)

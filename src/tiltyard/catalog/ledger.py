@@ -12,7 +12,7 @@ from tiltyard.catalog.marks import without_marks
 from tiltyard.catalog.publishing import AbortedError, StaleError
 from tiltyard.errors import AlreadyExists, CorruptTable, ExpectedVersionMismatch, HistoryUnavailable, StorageError
 from tiltyard.format.manifest_file import decode_manifest_file
-from tiltyard.format.names import Scheme
+from tiltyard.format.names import Scheme, manifest_path
 from tiltyard.interfaces import CommitHandler, ObjectStore
 from tiltyard.storage.external import ExternalHandler, ExternalStore, UnfinishedError, VersionClaim
 from tiltyard.storage.handlers import handler_for
@@ -256,5 +256,5 @@ def _foreign_steps(log: VersionLog, head: TableHead, newest: int, scheme: Scheme
             raise CorruptTable(head.name, f"version {version} is missing below {newest}, which is not the catalog's") from error
         operation = theirs.transaction.operation
         content = not isinstance(operation, MAINTENANCE)
-        steps.append(VersionStep(version, log.path(version, scheme), None, theirs.transaction.uuid, operation.name, content))
+        steps.append(VersionStep(version, manifest_path(version, scheme), None, theirs.transaction.uuid, operation.name, content))
     return tuple(steps), str(theirs.manifest.writer or "")

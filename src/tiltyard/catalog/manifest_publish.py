@@ -15,7 +15,7 @@ from tiltyard.format.flags import check_writable
 from tiltyard.format.manifest import Manifest
 from tiltyard.format.manifest_file import ManifestFile
 from tiltyard.format.names import Scheme
-from tiltyard.format.schema import match_schema
+from tiltyard.format.schema import arrow_from_fields, match_schema
 from tiltyard.options import FileLimits
 from tiltyard.transaction.apply.frame import has_stable_row_ids
 from tiltyard.transaction.backoff import RetryPolicy
@@ -73,7 +73,7 @@ def publish_rows(
         operation = update_of(manifest, strike_out(access, manifest, taken), fragments, None if new else SCHEMA.names)
         key, _ = merge_key(manifest, [_ID])
         came = key.of(source.take(pa.array(new, pa.int64())))
-        keys = NewKeys(access, key, came, filter_of(key, manifest, came))
+        keys = NewKeys(access, key, came, filter_of(key, arrow_from_fields(manifest.fields, {}), came))
         operation = replace(operation, inserted_rows=keys.filter)
         transaction = Transaction(manifest.version, access.runtime.random.uuid(), operation, {})
         _, file = access.committer.commit(transaction, read, scheme, _ONCE, keys=keys, rows=taken)

@@ -50,9 +50,9 @@ def decode(key: str, text: str, where: str) -> dict[str, Any]:
     raise CorruptTable(f"{where}: record {key!r}", "it is no JSON object", advice="Restore the catalog from a copy.")
 
 
-def encode_all(bodies: Iterable[tuple[str, Body]]) -> dict[str, str]:
+def encode_all(bodies: Mapping[str, Body]) -> dict[str, str]:
     """The text of each body, by key."""
-    return {key: encode(key, body) for key, body in bodies}
+    return {key: encode(key, body) for key, body in bodies.items()}
 
 
 def decode_all(rows: Iterable[Sequence[str]], where: str) -> dict[str, dict[str, Any]]:

@@ -138,7 +138,7 @@ class SqlRecords:
 
     def _write(self, connection: Connection, writes: Writes[T], found: Found, absent: Sequence[str]) -> None:
         """Writes it all. What was looked for and not there is created, if only to be deleted again: so nobody else can have created it."""
-        bodies = encode_all((key, body) for key, body in writes.put.items() if key not in writes.delete)
+        bodies = encode_all({key: body for key, body in writes.put.items() if key not in writes.delete})
         guards = {key for key in absent if key not in bodies}
         new = dict.fromkeys(guards, "{}") | {key: body for key, body in bodies.items() if key not in found}
         if new and (taken := new.keys() - self._database.insert(connection, sorted(new.items()))):

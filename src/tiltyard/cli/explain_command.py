@@ -237,7 +237,7 @@ def _attempt_told(document: dict[str, Any], line: str, attempt: ty.FailedAttempt
 
 def _listed(session: Session, lines: list[ty.Table]) -> CommandMessage:
     found = [(line, attempt) for line in lines for attempt in line.transactions.failed()]
-    found.sort(key=lambda one: one[1].time, reverse=True)
+    found.sort(key=lambda entry: entry[1].time, reverse=True)
     document = {"uri": session.shown_uri, "attempts": [{"branch": line.branch, **attempt.to_dict()} for line, attempt in found]}
     rows = [
         (f"{attempt.time:%Y-%m-%d %H:%M:%S}", attempt.operation, attempt.kind, str(attempt.read_version or ""), attempt.transaction_id)

@@ -327,7 +327,7 @@ def _cleaned(report: ty.LakeCleanupReport, uri: str) -> CommandMessage:
     ]
     facts += [("directory", name) for name in report.dropped[:SHOWN_AT_MOST]]
     facts += [("given up", f"transaction {transaction.transaction}") for transaction in report.transactions[:SHOWN_AT_MOST]]
-    facts += [("left alone", f"transaction {one.transaction}: {one.reason}") for one in report.held[:SHOWN_AT_MOST]]
+    facts += [("left alone", f"transaction {left.transaction}: {left.reason}") for left in report.held[:SHOWN_AT_MOST]]
     facts += [("expired", count(report.expired, "transaction record"))] if report.expired else []
     facts += [
         ("orphan", f"{orphan.path} ({size(orphan.bytes)}, {orphan.owner}): {orphan.reason}") for orphan in report.orphans[:SHOWN_AT_MOST]

@@ -21,7 +21,6 @@ _DETACHED_BIT: Final = 1 << 63
 _V2_LENGTH: Final = len("18446744073709551614.manifest")
 _MANIFEST: Final = re.compile(r"(d?)([0-9]{1,20})\.manifest", re.ASCII)
 _TRANSACTION: Final = re.compile(r"([0-9]{1,20})-([0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})\.txn", re.ASCII)
-_UUID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", re.ASCII)
 
 
 class Scheme(Enum):
@@ -45,6 +44,11 @@ def manifest_name(version: int, scheme: Scheme = Scheme.V2) -> str:
     if not 0 <= version < _DETACHED_BIT:
         raise InvalidInput(f"{version} is not a version number.", argument="version")
     return f"{_MAX - version:020d}.manifest" if scheme is Scheme.V2 else f"{version}.manifest"
+
+
+def manifest_path(version: int, scheme: Scheme = Scheme.V2) -> str:
+    """Where a version on the line of history lies, below the table's root."""
+    return f"{VERSIONS_DIR}/{manifest_name(version, scheme)}"
 
 
 def detached_name(version: int) -> str:
@@ -138,15 +142,6 @@ def migration_plan(names: Iterable[str]) -> list[tuple[str, str]]:
     parsed = ((name, parse_manifest_name(name)) for name in names)
     old = [(found.version, name) for name, found in parsed if found is not None and found.scheme is Scheme.V1]
     return [(name, manifest_name(version, Scheme.V2)) for version, name in sorted(old, reverse=True)]
-
-
-def transaction_name(read_version: int, uuid: str) -> str:
-    """Name, inside ``_transactions``, of a transaction file."""
-    if not 0 <= read_version <= _MAX:
-        raise InvalidInput(f"{read_version} is not a version number.", argument="read_version")
-    if not _UUID.fullmatch(uuid):
-        raise InvalidInput(f"{uuid[:60]!r} is not a lower-case hyphenated uuid.", argument="uuid")
-    return f"{read_version}-{uuid}.txn"
 
 
 def parse_transaction_name(name: str) -> tuple[int, str] | None:

@@ -6,7 +6,7 @@ gets at the table through ``_access``, ``_file`` or ``_data``, what does not thr
     ``base``       ``Handle``
     ``row_reading``  ``scan``, ``to_arrow``, ``count_rows``, Arrow streams
     ``history``    ``history``, ``changes``, ``check``, ``commit``; ``t.transactions``
-    ``rows``       ``append``, ``overwrite``, ``delete``, ``update``, ``merge``, ``restore``
+    ``rows``       ``append``, ``overwrite``, ``delete``, ``update``, ``restore``, ``merge`` and its ``MergeBuilder``
     ``batches``    ``writer``: appends of many threads, committed together
     ``columns``    ``add_columns``, ``drop_columns``, ``alter_columns``
     ``indices``    ``t.indices`` and its write-ahead log

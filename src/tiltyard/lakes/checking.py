@@ -10,7 +10,7 @@ from tiltyard.catalog.ledger import maker_of
 from tiltyard.catalog.line_identity import owns
 from tiltyard.catalog.snapshot_index import BranchHistory
 from tiltyard.errors import CorruptTable, NotFound, TiltyardError
-from tiltyard.format.names import Scheme
+from tiltyard.format.names import Scheme, manifest_path
 from tiltyard.interfaces import ObjectStore
 from tiltyard.lakes.check_catalog import (
     LakeCheckReport,
@@ -96,7 +96,7 @@ class _Stores:
         except CorruptTable:
             # Stock writers may keep the transaction in a file beside the version.
             log = VersionLog(store)
-            one = next((name for name in log.versions() if log.path(name.version, name.scheme) == path), None)
+            one = next((name for name in log.versions() if manifest_path(name.version, name.scheme) == path), None)
             if one is None:
                 raise
             return log.transaction_of(log.load(one.version, one.scheme)).uuid
@@ -178,11 +178,11 @@ def _tables(lake: Lake, lines: list[BranchHistory], stores: _Stores, findings: L
 def _table(lake: Lake, branch: str, head: TableHead, name: str, stores: _Stores, findings: LakeFindings, deep: bool) -> None:
     store, _ = stores.of(head)
     log = VersionLog(store)
-    if not is_there(store, log.path(head.version, Scheme(head.naming))):
+    if not is_there(store, manifest_path(head.version, Scheme(head.naming))):
         if not head.quarantine and _moved_not(lake, branch, head):
             findings.add("I10", f"the catalog has it at version {head.version}, which is not there", head.name)
         return
-    path = log.path(head.version, Scheme(head.naming))
+    path = manifest_path(head.version, Scheme(head.naming))
     if head.transaction and not head.quarantine and (maker := stores.maker(head, path)) not in (None, head.transaction):
         text = f"version {head.version} was made by transaction {maker}, the catalog has {head.transaction}"
         findings.add("I10", text, head.name)

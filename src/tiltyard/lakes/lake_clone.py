@@ -16,7 +16,7 @@ from tiltyard.catalog.lake_values import MAIN, Change, Publication, TableHead, V
 from tiltyard.catalog.marks import write_owner
 from tiltyard.catalog.publishing import StaleError
 from tiltyard.errors import AlreadyExists, InvalidInput
-from tiltyard.format.names import Scheme
+from tiltyard.format.names import Scheme, manifest_path
 from tiltyard.lakes.finishing import finish_before, load_head
 from tiltyard.lakes.recovery.journal import note_names
 from tiltyard.lakes.table_names import directory_of, is_within, resolved, shown
@@ -113,6 +113,6 @@ def _cloned(source: Lake, target: Lake, shot: LakeSnapshot, head: TableHead, tra
     done = clone_table(
         replace(access, store=source.plain_access_of(head).on_branch(head.branch).store), file, there, how, marks.properties()
     )
-    path = there.log.path(done.version, Scheme.V2)
+    path = manifest_path(done.version, Scheme.V2)
     step = VersionStep(done.version, path, None, done.transaction_id, Clone.name)
     return Change(table, "create", head.name, 0, 0, (step,), made.location, Scheme.V2.value)

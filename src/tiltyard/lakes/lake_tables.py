@@ -108,7 +108,7 @@ class StagedTable:
         """Its versions, lowest first, with the commits that made them."""
         if self.access is None:
             return ()
-        made = [(own, commit.transaction) for own, commit in zip(self.access.store.own(), self.access.committer.recorded, strict=True)]
+        made = [(own, commit.transaction) for own, commit in zip(self.access.store.own(), self.access.recorded, strict=True)]
         return tuple(
             VersionStep(own.version, own.path, own.staged, by.uuid, by.operation.name, not isinstance(by.operation, MAINTENANCE))
             for own, by in made

@@ -44,7 +44,7 @@ class Retention:
             going = there[: max(len(there) - self.keep_snapshots, 0)]
         if self.older_than is not None:
             limit = now - self.older_than
-            going = list(takewhile(lambda one: one[1] < limit, going))
+            going = list(takewhile(lambda entry: entry[1] < limit, going))
         return there[len(going)][0] if going else line.begin
 
 

@@ -137,8 +137,8 @@ def _has_footer(found: FoundFile) -> bool:
 
 def _ordered(found: list[FoundFile], source: FileSource, runner: str) -> list[FoundFile]:
     if source.order == "name":
-        return sorted(found, key=lambda one: one.item)
-    return sorted(found, key=lambda one: hashlib.sha256(f"{runner}/{one.item}".encode()).digest())
+        return sorted(found, key=lambda item: item.item)
+    return sorted(found, key=lambda item: hashlib.sha256(f"{runner}/{item.item}".encode()).digest())
 
 
 def check_unchanged(source: str, files: Sequence[FoundFile]) -> None:

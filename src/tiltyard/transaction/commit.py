@@ -18,7 +18,7 @@ from tiltyard.errors import CorruptTable, NotFound, OutcomeUnknown, RetryableCon
 from tiltyard.format.flags import Feature, check_writable
 from tiltyard.format.manifest import Manifest, check_carried_over
 from tiltyard.format.manifest_file import ManifestFile, encode_manifest_file
-from tiltyard.format.names import Scheme
+from tiltyard.format.names import Scheme, manifest_path
 from tiltyard.format.values import BasePath, IndexMetadata, WriterVersion
 from tiltyard.interfaces import CommitHandler, CommitQueue, ObjectStore, Runtime, SendsAtOnce
 from tiltyard.transaction import observers
@@ -34,7 +34,7 @@ from tiltyard.transaction.log import TRANSACTIONS, CreatedVersion, Landing, Vers
 from tiltyard.transaction.looks import Look, Looks
 from tiltyard.transaction.new_files import LOOK_AFTER, NO_DIGESTS, Digests, Taken, check_there, new_files
 from tiltyard.transaction.operations import Append, Delete, KeyExistenceFilter, Restore
-from tiltyard.transaction.race import CommitResult, NextVersion, Race
+from tiltyard.transaction.race import CommitResult, NextVersion, Race, RecordedCommit
 from tiltyard.transaction.rebaser import Rebaser
 from tiltyard.transaction.recent import RecentVersions
 from tiltyard.transaction.resolve import Window
@@ -70,6 +70,8 @@ class Committer:
     """Where writers of this table wait for their turn."""
     look_seconds: float = 0.0
     """For so long a look at the table is good; 0 for a look in each commit."""
+    recorded: list[RecordedCommit] | None = None
+    """Takes down each commit, for a transaction that may have to make it again; None where nobody needs that."""
     recent: RecentVersions = field(init=False)
     looks: Looks = field(init=False)
 
@@ -263,7 +265,7 @@ class Committer:
         if self.queue is not None:
             self.recent.note(CreatedVersion(created.file or made, next_version.as_told), race.head)
         if members or self.recent.keeps:
-            answer(race, self.recent, members, manifest.version, (self.log.path(manifest.version, race.scheme), data))
+            answer(race, self.recent, members, manifest.version, (manifest_path(manifest.version, race.scheme), data))
         self.remove_announced(race, kept=manifest.transaction_file)
         self.remove(race.carrier.garbage(transaction) if race.carrier else ())
         return created.file or made
@@ -437,6 +439,9 @@ class Committer:
         self.log.remember(made)
         if race.look is not None:
             self.looks.keep(race.look, made)
+        if self.recorded is not None:
+            told = race.announced.get(made.manifest.transaction_file) or self.log.transaction_of(made)
+            self.recorded.append(race.recorded(told, self.runtime.clock.monotonic()))
         result = race.result(made.manifest.version, self.runtime.clock.monotonic() - race.started)
         observers.committed(race.transaction, attempts=race.attempts, version=result.version, seconds=result.seconds)
         return result, made

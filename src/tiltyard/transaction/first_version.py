@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from tiltyard.errors import AlreadyExists, CorruptTable, StorageError
 from tiltyard.format.manifest_file import ManifestFile, encode_manifest_file
-from tiltyard.format.names import Scheme
+from tiltyard.format.names import Scheme, manifest_path
 from tiltyard.transaction.apply.next_manifest import Creation, create
 from tiltyard.transaction.backoff import RetryPolicy
 from tiltyard.transaction.new_files import Taken
@@ -67,5 +67,5 @@ def _check_alone(committer: Committer, version: int, scheme: Scheme) -> None:
     except StorageError:
         return  # the table is there; only this second look failed
     except CorruptTable:
-        log.store.delete(log.path(version, scheme))
+        log.store.delete(manifest_path(version, scheme))
         raise AlreadyExists.table(log.store.uri) from None

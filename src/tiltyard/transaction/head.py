@@ -17,7 +17,7 @@ from typing import Any, Final
 from tiltyard.errors import CorruptTable, HistoryUnavailable, NotFound, OutcomeUnknown, StorageError, TiltyardError
 from tiltyard.format.manifest import Manifest
 from tiltyard.format.manifest_file import ManifestFile
-from tiltyard.format.names import HINT_PATH, Scheme, decode_hint, encode_hint
+from tiltyard.format.names import HINT_PATH, Scheme, decode_hint, encode_hint, manifest_path
 from tiltyard.interfaces import ObjectStore, Runtime, ask_at_once
 from tiltyard.transaction.backoff import wait_before
 from tiltyard.transaction.log import CreatedVersion, VersionLog
@@ -58,7 +58,7 @@ class HeadCheck:
                 return False
             if self._has_refs() or read_floor(self.log.store).version > version:
                 return False
-            self.log.store.head(self.log.path(version + 1, scheme))
+            self.log.store.head(manifest_path(version + 1, scheme))
         except NotFound:
             return True
         except StorageError:
@@ -67,7 +67,7 @@ class HeadCheck:
 
     def look(self, file: ManifestFile, scheme: Scheme) -> tuple[tuple[int, Scheme] | None, bool, Floor]:
         """The latest version, whether the one we go on from is there, and the floor: asked at once."""
-        path = self.log.path(file.manifest.version, scheme)
+        path = manifest_path(file.manifest.version, scheme)
 
         def is_there() -> bool:
             try:
@@ -89,7 +89,7 @@ class HeadCheck:
         """
         version = file.manifest.version
         try:
-            same = self._is_there(file, self.log.path(version, scheme))
+            same = self._is_there(file, manifest_path(version, scheme))
         except NotFound:
             same = None
         if not same:
@@ -171,7 +171,7 @@ class HeadCheck:
                 break
             with suppress(StorageError, CorruptTable):
                 if self._is_ours(made.version, transaction, scheme):
-                    self.log.store.delete(self.log.path(made.version, scheme))
+                    self.log.store.delete(manifest_path(made.version, scheme))
             raise HistoryUnavailable(
                 f"Version {made.version} had been there and was cleaned up while we were about to create it; the head is {head}.",
                 read_version=transaction.read_version,
@@ -220,7 +220,7 @@ class HeadCheck:
 
     def _is_gone(self, version: int, scheme: Scheme) -> bool:
         try:
-            self.log.store.head(self.log.path(version, scheme))
+            self.log.store.head(manifest_path(version, scheme))
         except NotFound:
             return True
         return False
@@ -308,7 +308,7 @@ class FloorRecord:
 def read_floor(store: ObjectStore) -> Floor:
     """The floor as it is now; zero where nothing was cleaned up."""
     found = [named for named in map(_parse_name, store.names(FLOORS)) if named is not None]
-    return Floor(max((floor.version for floor in found), default=0), max((one.refused for one in found), default=0))
+    return Floor(max((floor.version for floor in found), default=0), max((floor.refused for floor in found), default=0))
 
 
 def read_records(store: ObjectStore) -> dict[str, FloorRecord]:

@@ -10,7 +10,7 @@ from tiltyard.errors import AlreadyExists, CorruptTable, NotFound, OutcomeUnknow
 from tiltyard.format.flags import check_consistent
 from tiltyard.format.manifest import Manifest
 from tiltyard.format.manifest_file import LENGTH, MAX_SECTION, ManifestFile, decode_manifest_file, is_intact, known_by_transaction
-from tiltyard.format.names import Scheme, VersionName, all_versions, latest_version, manifest_name, parse_transaction_name
+from tiltyard.format.names import Scheme, VersionName, all_versions, latest_version, manifest_path, parse_transaction_name
 from tiltyard.interfaces import CommitHandler, ObjectStore, SendsAtOnce, ask_at_once
 from tiltyard.transaction.transaction import Heading, Transaction
 
@@ -72,9 +72,6 @@ class VersionLog:
         except NotFound:
             return []
 
-    def path(self, version: int, scheme: Scheme) -> str:
-        return VERSIONS + manifest_name(version, scheme)
-
     def load(self, version: int, scheme: Scheme, *, lazily: bool = False) -> ManifestFile:
         """Reads one version; with ``lazily`` its fragments are checked only when somebody asks for one.
 
@@ -96,7 +93,7 @@ class VersionLog:
 
     def read_ahead(self, first: int, last: int, scheme: Scheme) -> None:
         """Reads several versions at once, as far as they are there, for those who will ask for them one after the other."""
-        paths = {self.path(version, scheme): version for version in range(first, min(last, first + MOST_AHEAD) + 1)}
+        paths = {manifest_path(version, scheme): version for version in range(first, min(last, first + MOST_AHEAD) + 1)}
         if next(iter(paths)) in self._ahead:
             return
         self._ahead.clear()
@@ -111,7 +108,7 @@ class VersionLog:
 
     def take(self, version: int, scheme: Scheme, data: bytes) -> None:
         """Takes over what somebody else has read or written, for who asks for it next; checked as if it came from the store."""
-        self._ahead[self.path(version, scheme)] = data
+        self._ahead[manifest_path(version, scheme)] = data
 
     def _asking(self, path: str) -> Callable[[], bytes | None]:
         def ask() -> bytes | None:
@@ -123,7 +120,7 @@ class VersionLog:
         return ask
 
     def _read(self, version: int, scheme: Scheme, *, check: bool, lazily: bool = False) -> ManifestFile:
-        path = self.path(version, scheme)
+        path = manifest_path(version, scheme)
         data = self._ahead.pop(path, None) or self.store.get(path)
         file = decode_manifest_file(data, source=path, version=version, known=self._last, check=check, lazily=lazily)
         if self._verify:
@@ -169,7 +166,7 @@ class VersionLog:
             NotFound: there is no such version.
             CorruptTable: there is no transaction in that place.
         """
-        path, start = self.path(version, scheme), below.transaction_at or 0
+        path, start = manifest_path(version, scheme), below.transaction_at or 0
         data = self.store.get_range(path, start, _FIRST_READ)
         end = LENGTH.size + int.from_bytes(data[: LENGTH.size], "little")
         if end > _FIRST_READ:
@@ -235,7 +232,7 @@ class Landing:
         A request that failed without saying whether it was applied is sent again as it was: under one name, the same bytes or
         somebody else's can land, never both. Who was late before reads so many versions ``ahead`` of the one that somebody has.
         """
-        path = self.log.path(version, scheme)
+        path = manifest_path(version, scheme)
         doubt: TiltyardError | None = None
         unsynced = False
         for _ in range(READ_BACKS):

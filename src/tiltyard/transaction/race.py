@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -10,12 +10,17 @@ from tiltyard.errors import ContentionError, CorruptTable, HistoryUnavailable, N
 from tiltyard.format.manifest import Manifest
 from tiltyard.format.manifest_file import ManifestFile
 from tiltyard.format.names import Scheme
+from tiltyard.format.values import IndexMetadata
 from tiltyard.interfaces import QueuePlace
+from tiltyard.transaction.key_filter import WrittenKeys
+from tiltyard.transaction.log import TRANSACTIONS
 from tiltyard.transaction.looks import Look
-from tiltyard.transaction.new_files import Taken
+from tiltyard.transaction.new_files import Taken, new_files
+from tiltyard.transaction.operations import KeyExistenceFilter, Operation
 from tiltyard.transaction.rebaser import Rebaser
 from tiltyard.transaction.resolve import unreadable
 from tiltyard.transaction.transaction import Transaction
+from tiltyard.transaction.verify import without_marks
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +65,35 @@ class NextVersion:
     manifest: Manifest
     as_told: Transaction
     inline: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedCommit:
+    """A commit inside a transaction over several tables, with all that is needed to make it again on another version.
+
+    Attributes:
+        transaction: as it was committed, rebased over whatever came in between.
+        read: the version it stands on.
+        scheme: how versions are named.
+        at: when it was committed here, on the monotonic clock.
+        keys, reuse: as for ``Committer.commit``.
+    """
+
+    transaction: Transaction
+    read: ManifestFile
+    scheme: Scheme
+    at: float
+    keys: WrittenKeys | KeyExistenceFilter | None = None
+    reuse: IndexMetadata | None = None
+
+    @property
+    def operation(self) -> Operation:
+        return self.transaction.operation
+
+    def files(self) -> Sequence[str]:
+        """All that it wrote into the table's directory, apart from its version."""
+        base: Manifest | None = self.read.manifest if self.transaction.read_version else None
+        return [*new_files(self.operation, base), TRANSACTIONS + self.transaction.file_name]
 
 
 @dataclass(slots=True)
@@ -114,6 +148,11 @@ class Race:
             seconds=seconds,
             rows=self.counts,
         )
+
+    def recorded(self, transaction: Transaction, at: float) -> RecordedCommit:
+        """The commit, to be made again elsewhere. What it was rebased over is in it by now, and is not to be taken for its own."""
+        keys, reuse = (self.carrier.keys, self.carrier.reuse) if self.carrier is not None else (None, None)
+        return RecordedCommit(without_marks(transaction), self.head, self.scheme, at, keys, reuse)
 
     @contextmanager
     def reading(self, version: int, head: int) -> Iterator[None]:

@@ -332,7 +332,7 @@ class Rebaser:
         if isinstance(operation, Rewrite) and self._carried:
             there = fragments_of(head, self._carried)
             return replace(
-                self.transaction, operation=regrouped(operation, self._carried, there, lambda one: self._with_our_rows(one, head))
+                self.transaction, operation=regrouped(operation, self._carried, there, lambda fragment: self._with_our_rows(fragment, head))
             )
         if not isinstance(operation, RowChange):
             return self.transaction

@@ -53,7 +53,7 @@ def stamped_reuse(entry: IndexMetadata, version: int) -> IndexMetadata:
     details = _reuse(entry)
     if details is None or not details.inline.versions:
         return replace(entry, dataset_version=version)
-    own = max(details.inline.versions, key=lambda one: one.dataset_version)
+    own = max(details.inline.versions, key=lambda version: version.dataset_version)
     own.dataset_version = max(version, own.dataset_version)
     url = entry.details[0] if entry.details else ""
     return replace(entry, dataset_version=version, details=(url, details.SerializeToString(deterministic=True)))

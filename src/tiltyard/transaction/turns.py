@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 from tiltyard.errors import AlreadyCommitted, ConflictError, CorruptTable, OutcomeUnknown, TiltyardError
 from tiltyard.format.flags import Feature
 from tiltyard.format.manifest_file import ManifestFile
+from tiltyard.format.names import manifest_path
 from tiltyard.interfaces import NOT_TAKEN, CarriesVersions, CommitQueue, Offer, QueuePlace, SeesFiles, SharesMemory
 from tiltyard.transaction import observers
 from tiltyard.transaction.backoff import RetryPolicy
@@ -172,7 +173,7 @@ class Turns:
     def _read(self, race: Race, place: QueuePlace, version: int, *, lazily: bool = False) -> CreatedVersion:
         """A version, if it can be from what its maker left on this machine."""
         log = self.committer.log
-        if isinstance(place, CarriesVersions) and (data := place.carried(log.path(version, race.scheme))):
+        if isinstance(place, CarriesVersions) and (data := place.carried(manifest_path(version, race.scheme))):
             log.take(version, race.scheme, data)
         return log.committed(version, race.scheme, lazily=lazily)
 

@@ -6,7 +6,7 @@ which re-executes it on the latest version after a retryable conflict. Only ``en
 Rows
     ``write``             create, append, overwrite
     ``delete``            delete; ``update`` update
-    ``merge``             merge by key; ``merge_plan`` its clauses (``MergeBuilder``)
+    ``merge``             merge by key; ``merge_plan`` its clauses and its key
     ``compact``           compact
 History
     ``restore``           restore an older version

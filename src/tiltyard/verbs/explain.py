@@ -213,7 +213,7 @@ class Explanation:
         if not isinstance(self.outcome, Committed):
             return f"{type(self.outcome).__name__}: {self.outcome.reason}."
         what = f"{self.entry.operation} committed" if self.entry is not None else "Committed"
-        over = [f"version {one.version} ({one.operation or 'not recorded'})" for one in self.rebased_over]
+        over = [f"version {winner.version} ({winner.operation or 'not recorded'})" for winner in self.rebased_over]
         over += [f"version {number} (cleaned up)" for number in self.missing]
         return f"{what} as version {self.outcome.version}{', rebased over ' + ', '.join(over) if over else ''}."
 

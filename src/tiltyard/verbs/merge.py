@@ -20,7 +20,7 @@ from tiltyard.format.logical_types import storage_type
 from tiltyard.format.manifest import Manifest
 from tiltyard.format.manifest_file import ManifestFile
 from tiltyard.format.names import Scheme
-from tiltyard.format.schema import arrow_from_fields, check_encodable, match_schema
+from tiltyard.format.schema import SchemaMatch, arrow_from_fields, check_encodable, match_schema
 from tiltyard.format.values import DataFragment, Field
 from tiltyard.transaction.apply.next_manifest import has_stable_row_ids
 from tiltyard.transaction.new_files import new_files
@@ -64,7 +64,8 @@ def merge_rows(
         manifest = run.read.manifest
         check_writable(manifest.reader_flags, manifest.writer_flags)
         access.ensure_safe()
-        check_progress(manifest, plan.generations)
+        if plan.generations:
+            check_progress(manifest, plan.generations)
         merge = _prepared(access, manifest, plan, source)
         found = match_rows(access, merge.sides.dataset, merge.key, merge.known, manifest, others=bool(plan.orphans))
         changes = _changes(merge, found)
@@ -102,6 +103,8 @@ class _Merge:
     known: KnownKeys
     sides: Sides
     """The source, under the table's types, and the table."""
+    match: SchemaMatch
+    """How the source's columns fit the table's."""
     target: WriteBase | None
     """The base that new rows go to."""
 
@@ -116,7 +119,7 @@ class _Merge:
 
     def new_keys(self, inserted: Any) -> NewKeys:
         keys = self.known.keys.take(pa.array(inserted, pa.int64()))
-        told = filter_of(self.key, self.manifest, keys) if self.is_primary else None
+        told = filter_of(self.key, self.schema, keys) if self.is_primary else None
         return NewKeys(self.access, self.key, keys, told)
 
 
@@ -127,7 +130,7 @@ def _prepared(access: TableAccess, manifest: Manifest, plan: MergePlan, source: 
     if primary is not None and key != primary and not plan.allow_duplicates:
         updated = {name for clause in plan.matched if clause.action == "update" for name in clause.columns or source.schema.names}
         refuse_second_key(key.names, primary, inserting=bool(plan.inserts), updated=updated)
-    rows = _fitting(manifest, plan, source)
+    match, rows = _fitting(manifest, plan, source)
     keys = key.of(rows)
     for name in keys.column_names:
         if keys.column(name).null_count:
@@ -145,7 +148,8 @@ def _prepared(access: TableAccess, manifest: Manifest, plan: MergePlan, source: 
             sides.check_own(clause.condition)
         if clause.values:
             sides.check_values(clause.values)
-    return _Merge(access, manifest, plan, key, key == primary, known, sides, find_base(access, manifest, plan.files.base))
+    target = find_base(access, manifest, plan.files.base) if plan.files.base is not None else None
+    return _Merge(access, manifest, plan, key, key == primary, known, sides, match, target)
 
 
 def _check_columns(plan: MergePlan, key: Key, given: pa.Schema) -> None:
@@ -172,7 +176,7 @@ def _check_values(plan: MergePlan, key: Key, primary: Key | None, table: Sequenc
                 )
 
 
-def _fitting(manifest: Manifest, plan: MergePlan, source: pa.Table) -> pa.Table:
+def _fitting(manifest: Manifest, plan: MergePlan, source: pa.Table) -> tuple[SchemaMatch, pa.Table]:
     """The source under the types of the table. Where none of its rows is inserted whole it need not have all columns."""
     fields: Sequence[Field] = manifest.fields
     if all(clause.columns is not None for clause in plan.inserts):
@@ -187,7 +191,7 @@ def _fitting(manifest: Manifest, plan: MergePlan, source: pa.Table) -> pa.Table:
         check_encodable(match.fields, (int(major), int(minor)))
     rows = conformed(source, match.schema, match.check_not_null)
     assert isinstance(rows, pa.Table)
-    return rows
+    return match, rows
 
 
 def _with_members(fields: Sequence[Field], top: set[int]) -> tuple[Field, ...]:
@@ -336,7 +340,7 @@ def _new_fragments(merge: _Merge, changes: _Changes) -> tuple[DataFragment, ...]
     batches = _source_as_it_is(merge, changes, schema) or _new_batches(merge, changes, schema)
     small = merge.source.nbytes <= SMALL_BYTES
     rows: Rows = pa.Table.from_batches(batches, schema) if small else pa.RecordBatchReader.from_batches(schema, batches)
-    match = match_schema(manifest.fields, schema)
+    match = merge.match if schema.equals(merge.match.schema, check_metadata=True) else match_schema(manifest.fields, schema)
     data_version = manifest.data_format.version if manifest.data_format else ""
     fitting = conformed(rows, match.schema, match.check_not_null)
     fragments = write_into(merge.access, fitting, match.fields, data_version, lambda: merge.sides.dataset, merge.plan.files, merge.target)
@@ -351,7 +355,9 @@ def _source_as_it_is(merge: _Merge, changes: _Changes, schema: pa.Schema) -> lis
     taken = set(schema.names)
     if has_stable_row_ids(merge.manifest) or any(moving.clause.values for moving in changes.updated):
         return []
-    if any(clause.columns is not None for _, clause in changes.inserts) or not all(taken.issubset(one.columns) for one in changes.updated):
+    if any(clause.columns is not None for _, clause in changes.inserts):
+        return []
+    if not all(taken.issubset(moving.columns) for moving in changes.updated):
         return []
     written = np.concatenate([changes.inserted, *(moving.pairs.rows for moving in changes.updated)])
     seen = np.zeros(merge.source.num_rows, np.bool_)

@@ -1,23 +1,18 @@
-"""What a merge is to do, put together clause by clause."""
+"""What a merge is to do: its clauses, its key, and the operation that comes of it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
-from uuid import UUID
 
 from tiltyard.errors import InvalidInput
 from tiltyard.format.manifest import Manifest
 from tiltyard.format.row_ids import encode_row_ids, row_ids_of
 from tiltyard.format.values import DataFragment
-from tiltyard.options import CommitOptions, FileLimits
+from tiltyard.options import FileLimits
 from tiltyard.transaction.operations import CompactedSsTable, Update, UpdateMode
-from tiltyard.transaction.race import CommitResult
-from tiltyard.verbs.engine.arguments import sql_where
-from tiltyard.verbs.engine.reexecution import ReexecutionPolicy, commit_terms
 from tiltyard.verbs.engine.row_deletion import Struck
-from tiltyard.verbs.indices.mem_wal import compacted
 from tiltyard.verbs.keys.primary_keys import Key, check_comparable, key_of_columns, primary_key_of
 
 Group = Literal["matched", "inserts", "orphans"]
@@ -79,134 +74,12 @@ class MergePlan:
         return (*self.matched, *self.inserts, *self.orphans)
 
 
-Run = Callable[[MergePlan, Mapping[str, str], ReexecutionPolicy], CommitResult]
-
-
-@dataclass(frozen=True, slots=True)
-class MergeBuilder:
-    """A merge that is being described. Each clause gives a new one; ``execute`` does it.
-
-    Of several clauses for the same rows, the first whose condition holds decides. Conditions and values are SQL over both rows:
-    ``"source.changed > target.changed"``. The source has columns of the table only.
-
-    Examples:
-        >>> import tempfile, tiltyard as ty
-        >>> stock = ty.Table.create(tempfile.mkdtemp() + "/stock", {"item": ["a", "b"], "count": [5, 7]}, primary_key=["item"])
-        >>> merge = stock.merge({"item": ["a", "c"], "count": [1, 2]}).when_matched_update({"count": "target.count + source.count"})
-        >>> merge = merge.when_not_matched_insert({"count": "source.count * 10"})
-        >>> _ = merge.when_not_matched_by_source_update({"count": "0"}).execute()
-        >>> sorted(stock.to_arrow().to_pylist(), key=lambda row: row["item"])
-        [{'item': 'a', 'count': 6}, {'item': 'b', 'count': 0}, {'item': 'c', 'count': 20}]
-    """
-
-    _run: Run
-    _plan: MergePlan
-
-    def when_matched_update_all(self, where: str | None = None) -> MergeBuilder:
-        """Rows in both take all columns that the source has."""
-        return self._with("matched", Clause("update", _given(where)))
-
-    def when_matched_update(self, values: Mapping[str, str] | Sequence[str], where: str | None = None) -> MergeBuilder:
-        """Rows in both take new values, by column; a list of names takes the source's values."""
-        return self._with("matched", Clause("update", _given(where), *_assigned(values)))
-
-    def when_matched_delete(self, where: str | None = None) -> MergeBuilder:
-        """Rows in both are deleted."""
-        return self._with("matched", Clause("delete", _given(where)))
-
-    def when_matched_fail(self) -> MergeBuilder:
-        """If a row is in both, nothing is done at all and a ``KeyConflict`` is raised."""
-        return self._with("matched", Clause("fail"))
-
-    def when_not_matched_insert_all(self, where: str | None = None) -> MergeBuilder:
-        """Inserts rows that only the source has.
-
-        Args:
-            where: a condition over ``source.`` columns.
-        """
-        return self._with("inserts", Clause("insert", _given(where)))
-
-    def when_not_matched_insert(self, values: Mapping[str, str] | Sequence[str], where: str | None = None) -> MergeBuilder:
-        """Inserts rows that only the source has, with these values; other columns are null.
-
-        Args:
-            values: SQL over ``source.`` columns, by column; a list of names takes the source's values. The columns that rows are matched
-                by are always the source's.
-            where: a condition over ``source.`` columns.
-        """
-        return self._with("inserts", Clause("insert", _given(where), *_assigned(values)))
-
-    def when_not_matched_by_source_delete(self, where: str | None = None) -> MergeBuilder:
-        """Rows that only the table has are deleted. ``where`` is over the table's columns, by their names."""
-        return self._with("orphans", Clause("delete", _given(where)))
-
-    def when_not_matched_by_source_update(self, values: Mapping[str, str], where: str | None = None) -> MergeBuilder:
-        """Rows that only the table has take new values, by column.
-
-        Values and ``where`` are over the table's columns, by their names.
-        """
-        if not isinstance(values, Mapping):
-            raise InvalidInput("Values are expressions by column: there is no source to take them from.", argument="values")
-        return self._with("orphans", Clause("update", _given(where), *_assigned(values)))
-
-    def mark_generations_merged(self, generations: Mapping[str | UUID, int]) -> MergeBuilder:
-        """Records in the same commit up to which generation shards of a write-ahead log are merged.
-
-        So of two who merge one generation only one comes through, and after a crash it is known what is still to be merged. Where the
-        source changes no row, the progress is committed by itself.
-
-        Args:
-            generations: a generation for each shard, by its uuid; higher than the one recorded, or ``execute`` raises an
-                ``IncompatibleConflict``. ``t.indices.mem_wal.generations`` says what is recorded.
-        """
-        return replace(self, _plan=replace(self._plan, generations=(*self._plan.generations, *compacted(generations))))
-
-    def execute(self, *, message: str | None = None, commit: CommitOptions | None = None) -> CommitResult:
-        """Does it.
-
-        Args:
-            message: a sentence for the history.
-            commit: properties, retries and deadline.
-
-        Returns:
-            What became of it; ``rows`` counts ``inserted``, ``updated`` and ``deleted``. If nothing was to be done, nothing is committed.
-
-        Raises:
-            InvalidInput: the source does not fit the table, or a clause cannot be understood.
-            KeyConflict: the source has two rows of one key; a row matched that must not; others inserted our keys, again and again.
-            RetryableConflict: others changed the same rows, again and again.
-            IncompatibleConflict: the table was replaced meanwhile, or a generation to be marked is merged already.
-        """
-        if not self._plan.clauses:
-            raise InvalidInput("The merge has no clause.", argument="merge", advice="Add when_matched_... or when_not_matched_... first.")
-        return self._run(self._plan, *commit_terms(commit, message))
-
-    def _with(self, group: Group, clause: Clause) -> MergeBuilder:
-        return replace(self, _plan=self._plan.with_clause(group, clause))
-
-
 def merge_on(on: str | Sequence[str] | None, allow_duplicates: bool, files: FileLimits | None = None) -> MergePlan:
     """A plan without clauses yet."""
     names = (on,) if isinstance(on, str) else None if on is None else tuple(on)
     if names is not None and not all(isinstance(name, str) for name in names):
         raise InvalidInput("Columns to merge on are named by text.", argument="on")
     return MergePlan(names, bool(allow_duplicates), files=files or FileLimits())
-
-
-def _given(condition: str | None) -> str | None:
-    return None if condition is None else sql_where(condition)
-
-
-def _assigned(values: Mapping[str, str] | Sequence[str]) -> tuple[tuple[str, ...], Mapping[str, str]]:
-    """The columns that get a value, and the expressions for them."""
-    names = (values,) if isinstance(values, str) else tuple(values)
-    if not names or not all(isinstance(name, str) for name in names):
-        raise InvalidInput("Columns are named by text, at least one.", argument="values")
-    if not isinstance(values, Mapping):
-        return names, {}
-    if not all(isinstance(value, str) for value in values.values()):
-        raise InvalidInput('A value is a SQL expression as text, such as "source.x + 1".', argument="values")
-    return names, dict(values)
 
 
 def merge_key(manifest: Manifest, on: Sequence[str] | None) -> tuple[Key, Key | None]:

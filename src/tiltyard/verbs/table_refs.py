@@ -12,7 +12,7 @@ from uuid import UUID
 from tiltyard.errors import AlreadyExists, InvalidInput, NotFound, OutcomeUnknown, StorageError, TiltyardError
 from tiltyard.format.flags import check_writable
 from tiltyard.format.manifest_file import ManifestFile, encode_manifest_file
-from tiltyard.format.names import Scheme
+from tiltyard.format.names import Scheme, manifest_path
 from tiltyard.format.refs import (
     MAIN,
     Branch,
@@ -255,7 +255,7 @@ class _Point:
         # What refers to a version needs to know no more of it than this, and the handle that asks has mostly read it.
         known = access.log.last_read(version) or access.load(version, self.scheme, lazily=True)
         check_writable(known.manifest.reader_flags, known.manifest.writer_flags)
-        self.size = access.store.head(access.log.path(version, self.scheme)).size
+        self.size = access.store.head(manifest_path(version, self.scheme)).size
 
     @classmethod
     def of(cls, main: TableAccess, version: int | None, branch: str | None) -> _Point:
@@ -285,7 +285,7 @@ class _Point:
         if read_floor(self.access.store).version > self.version and self._referred() < 2:
             # A cleanup gave it up, and may have looked for what refers to it before we came.
             raise NotFound(f"Version {self.version} was given up by a cleanup and may go at any time.", name=str(self.version))
-        self.access.store.head(self.access.log.path(self.version, self.scheme))
+        self.access.store.head(manifest_path(self.version, self.scheme))
 
     def _referred(self) -> int:
         """How many tags and branches refer to it, ours among them."""

@@ -28,9 +28,9 @@ from tiltyard.transaction.transaction import Transaction
 from tiltyard.verbs.engine.access import TableAccess
 from tiltyard.verbs.engine.data_files import discard, write_into, write_new
 from tiltyard.verbs.engine.pylance import open_dataset
-from tiltyard.verbs.engine.reexecution import Committed, Execution, ReexecutionPolicy, RowSource, always, run_verb
+from tiltyard.verbs.engine.reexecution import Committed, Execution, ReexecutionPolicy, StreamSpentError, always, run_verb
 from tiltyard.verbs.engine.row_input import Rows, as_rows, conformed
-from tiltyard.verbs.engine.write_bases import find_base
+from tiltyard.verbs.engine.write_bases import WriteBase, find_base
 from tiltyard.verbs.keys.primary_keys import AnyKeys, Key, NewKeys, PassingKeys, check_comparable, distinct_keys, primary_key_of
 
 if TYPE_CHECKING:
@@ -198,12 +198,60 @@ class AppendCache:
         self._last = None
 
 
+class _RowSource:
+    """The rows a caller gave to a verb, and the files written of them so far, over all its runs.
+
+    Files are written again only where another version needs other files. So a stream, which can be read once, is enough for most
+    conflicts, and nothing that was written in vain costs twice.
+    """
+
+    def __init__(self, access: TableAccess, data: Any) -> None:
+        self._access = access
+        self._data = data
+        self._rows: Rows | None = None
+        self._written: tuple[object, tuple[DataFragment, ...], WriteBase | None] | None = None
+
+    @property
+    def rows(self) -> Rows:
+        if self._rows is None:
+            self._rows, self._data = as_rows(self._data), None
+        return self._rows
+
+    def files(
+        self, plan: object, write: Callable[[], tuple[DataFragment, ...]], after: RetryableConflict | None, target: WriteBase | None = None
+    ) -> tuple[DataFragment, ...]:
+        """The rows as files.
+
+        Args:
+            plan: all that decides what the files look like; equal plans can share files.
+            write: writes them.
+            after: the conflict that ended the run before.
+            target: the base they are written to.
+        """
+        if self._written is not None:
+            if self._written[0] == (plan, target):
+                return self._written[1]
+            if not isinstance(self.rows, pa.Table):
+                raise StreamSpentError
+            assert after is not None
+            self.discard(after)
+        fragments = write()
+        self._written = ((plan, target), fragments, target)
+        return fragments
+
+    def discard(self, failure: TiltyardError) -> None:
+        """Removes the files, unless the failure leaves open whether they are part of the table."""
+        if self._written is not None:
+            discard(self._access, self._written[1], failure, self._written[2])
+            self._written = None
+
+
 def append_rows(
     access: TableAccess, read: ManifestFile, scheme: Scheme, data: Any, cache: AppendCache,
     properties: Mapping[str, str], how: Writing, policy: ReexecutionPolicy,
 ) -> Committed:  # fmt: skip
     """Adds rows. ``cache`` holds what earlier appends of the handle left."""
-    source = RowSource(access, data)
+    source = _RowSource(access, data)
     passing: list[PassingKeys] = []
 
     def execute(run: Execution) -> Committed:
@@ -269,7 +317,7 @@ def overwrite_rows(
     how: Writing, policy: ReexecutionPolicy,
 ) -> Committed:  # fmt: skip
     """Replaces rows and schema. The primary key stays unless another one is named."""
-    source = RowSource(access, data)
+    source = _RowSource(access, data)
 
     def execute(run: Execution) -> Committed:
         manifest = run.read.manifest
@@ -297,7 +345,7 @@ def _run(
     access: TableAccess,
     read: ManifestFile,
     scheme: Scheme,
-    source: RowSource,
+    source: _RowSource,
     execute: Callable[[Execution], Committed],
     policy: ReexecutionPolicy,
     again: Callable[[RetryableConflict], bool] = always,

@@ -18,7 +18,7 @@ from tiltyard.errors import (
 )
 from tiltyard.format.manifest import Manifest, decode_indices
 from tiltyard.format.manifest_file import ManifestFile
-from tiltyard.format.names import Scheme, all_versions
+from tiltyard.format.names import Scheme, all_versions, manifest_path
 from tiltyard.interfaces import CommitHandler, CommitQueue, Runtime
 from tiltyard.testing.faults import Fault
 from tiltyard.transaction.backoff import RetryPolicy
@@ -55,7 +55,7 @@ class _SharedLog(VersionLog):
         self._world = world
 
     def _read(self, version: int, scheme: Scheme, *, check: bool, lazily: bool = False) -> ManifestFile:
-        path = self.path(version, scheme)
+        path = manifest_path(version, scheme)
         return self._world.manifest(path, self.store.get(path))
 
 
@@ -128,7 +128,7 @@ def open_latest(means: Means) -> tuple[ManifestFile, Scheme]:
     found = log.head()
     if found is None:
         raise Violation("P1: there is no table any more")
-    return _manifest(means, log.path(*found)), found[1]
+    return _manifest(means, manifest_path(*found)), found[1]
 
 
 def commit(means: Means, committer: Committer, wanted: Intention, made: Built, read: ManifestFile, scheme: Scheme) -> str:
@@ -192,14 +192,14 @@ def clean(means: Means, older_than: float) -> None:
 def _clean_once(means: Means, log: VersionLog, older_than: float) -> None:
     names = all_versions(means.store.names(VERSIONS))
     seen = means.runtime.clock.monotonic()
-    files = {one.version: _manifest(means, log.path(one.version, one.scheme)) for one in names}
+    files = {name.version: _manifest(means, manifest_path(name.version, name.scheme)) for name in names}
     now, latest = means.runtime.clock.now().timestamp(), names[-1].version
-    old = [one for one in names if one.version not in (latest, TAGGED) and now - _written(files[one.version].manifest) > older_than]
-    gone = {one.version for one in old}
+    old = [name for name in names if name.version not in (latest, TAGGED) and now - _written(files[name.version].manifest) > older_than]
+    gone = {name.version for name in old}
     kept = {path for version, file in files.items() if version not in gone for path in files_of(file.manifest)}
     outlast_looks(means, seen)
-    for one in old:
-        means.store.delete(log.path(one.version, one.scheme))
+    for name in old:
+        means.store.delete(manifest_path(name.version, name.scheme))
     for path in sorted({path for version in gone for path in files_of(files[version].manifest)} - kept):
         means.store.delete(path)
 
@@ -222,9 +222,9 @@ def _written(manifest: Manifest) -> float:
 def files_of(manifest: Manifest) -> list[str]:
     """Every file a version names, below the table's root."""
     found = [f"data/{file.path}" for fragment in manifest.fragments for file in fragment.files]
-    found += [one.deletion_file.path(one.id) for one in manifest.fragments if one.deletion_file is not None]
+    found += [piece.deletion_file.path(piece.id) for piece in manifest.fragments if piece.deletion_file is not None]
     if manifest.index_section:
-        found += [index_path(one.uuid) for one in decode_indices(manifest, "simulated") if one.name not in SINGLETONS]
+        found += [index_path(index.uuid) for index in decode_indices(manifest, "simulated") if index.name not in SINGLETONS]
     if manifest.transaction_file:
         found.append(TRANSACTIONS + manifest.transaction_file)
     return found
@@ -245,14 +245,13 @@ class Reading:
 
 def read_twice(means: Means, readings: list[Reading]) -> None:
     """Opens the latest version and reads it; later reads it again, at the version it is pinned to."""
-    log = VersionLog(means.store)
     for _ in range(2):
         acknowledged = means.world.acknowledged
         try:
             file, scheme = open_latest(means)
             version = file.manifest.version
             readings.append(Reading(version, _rows(means, file), acknowledged))
-            again = _manifest(means, log.path(version, scheme))
+            again = _manifest(means, manifest_path(version, scheme))
             readings.append(Reading(version, _rows(means, again), acknowledged))
         except (NotFound, StorageError):
             continue  # cleaned up under the reader

@@ -165,7 +165,7 @@ def _check_versions(world: World, history: dict[int, tuple[Landing, ManifestFile
 
 
 def _compare(world: World, manifest: Manifest, state: State) -> None:
-    columns = tuple(one.name for one in manifest.fields)
+    columns = tuple(field.name for field in manifest.fields)
     if columns != state.columns:
         raise Violation(f"I3: the columns are {columns}, not {state.columns}")
     rows = world.rows_of(manifest)
@@ -173,18 +173,18 @@ def _compare(world: World, manifest: Manifest, state: State) -> None:
         raise Violation(f"I3: {_difference(rows, state)}")
     if dict(manifest.config) != dict(state.config):
         raise Violation(f"I3: the config is {dict(manifest.config)}, not {dict(state.config)}")
-    bases = {one.name or "" for one in manifest.base_paths}
+    bases = {base.name or "" for base in manifest.base_paths}
     if bases != state.bases or len(bases) != len(manifest.base_paths):
         raise Violation(f"I3: the bases are {sorted(bases)}, not {sorted(state.bases)}")
-    if any(one.primary_key for one in manifest.fields):
+    if any(field.primary_key for field in manifest.fields):
         keys = [row[KEY] for row in rows.values()]
         if len(set(keys)) != len(keys):
             doubled = next(key for key in keys if keys.count(key) > 1)
             raise Violation(f"I4: key {doubled} has two live rows")
     indices = _indices(manifest)
-    names = {one.name: column.name for one in indices if (column := column_of(one, manifest.fields)) is not None}
+    names = {index.name: column.name for index in indices if (column := column_of(index, manifest.fields)) is not None}
     if names != dict(state.indices) or len(indices) != len(names):
-        raise Violation(f"I3: the indices are {sorted(one.name for one in indices)}, not {sorted(state.indices)}")
+        raise Violation(f"I3: the indices are {sorted(index.name for index in indices)}, not {sorted(state.indices)}")
 
 
 def _difference(rows: Rows, state: State) -> str:
@@ -219,7 +219,7 @@ def _check_fragments(manifest: Manifest, highest: int) -> int:
 def _indices(manifest: Manifest) -> list[IndexMetadata]:
     if not manifest.index_section:
         return []
-    return [one for one in decode_indices(manifest, "simulated") if one.name not in SINGLETONS]
+    return [index for index in decode_indices(manifest, "simulated") if index.name not in SINGLETONS]
 
 
 def _check_indices(world: World, manifest: Manifest) -> None:
@@ -235,12 +235,12 @@ def _check_indices(world: World, manifest: Manifest) -> None:
             if fragment.id not in covered:
                 continue
             ids = world.row_ids(fragment) if by_row_id else []
-            for one in world.live(fragment, manifest.fields):
-                place: object = ids[one.offset] if by_row_id else (fragment.id, one.offset)
+            for row in world.live(fragment, manifest.fields):
+                place: object = ids[row.offset] if by_row_id else (fragment.id, row.offset)
                 if place not in entries:
-                    raise Violation(f"I3: index {index.name} covers fragment {fragment.id} but does not know row {one.rid}")
-                if entries[place] != one.row[column.name]:
-                    raise Violation(f"I3: index {index.name} has {entries[place]!r} for row {one.rid}, which has {one.row[column.name]!r}")
+                    raise Violation(f"I3: index {index.name} covers fragment {fragment.id} but does not know row {row.rid}")
+                if entries[place] != row.row[column.name]:
+                    raise Violation(f"I3: index {index.name} has {entries[place]!r} for row {row.rid}, which has {row.row[column.name]!r}")
 
 
 # ---- what is there now -----------------------------------------------------------------------------------------------------
@@ -248,7 +248,7 @@ def _check_indices(world: World, manifest: Manifest) -> None:
 
 def _check_there(world: World, history: dict[int, tuple[Landing, ManifestFile, Transaction]], cleaner: int | None) -> None:
     """I1, I2, I9: versions without a gap but those a cleanup may leave, the newest among them, and all their files."""
-    there = [one.version for one in all_versions(world.store.names(VERSIONS))]
+    there = [entry.version for entry in all_versions(world.store.names(VERSIONS))]
     head = max([*world.states, *history])
     if not there or there[-1] != head:
         raise Violation(f"P1: the newest version is {there[-1:]}, not {head}")
@@ -269,15 +269,15 @@ def _check_there(world: World, history: dict[int, tuple[Landing, ManifestFile, T
 def _check_readings(world: World, readings: Sequence[Reading], states: dict[int, State]) -> None:
     # Under a number that was cleaned up, a late writer's version can be seen until that writer has noticed.
     retaken = {landing.version for landing in world.store.landings if landing.version <= landing.head}
-    for one in readings:
-        if one.version in retaken:
+    for reading in readings:
+        if reading.version in retaken:
             continue
-        if one.version < one.acknowledged:
-            raise Violation(f"P3: a reader saw version {one.version} after {one.acknowledged} had been acknowledged")
-        if one.version not in states:
-            raise Violation(f"P3: a reader saw version {one.version}, which is none")
-        if one.rows != states[one.version].rows:
-            raise Violation(f"P3: a reader saw other rows in version {one.version} than it has")
+        if reading.version < reading.acknowledged:
+            raise Violation(f"P3: a reader saw version {reading.version} after {reading.acknowledged} had been acknowledged")
+        if reading.version not in states:
+            raise Violation(f"P3: a reader saw version {reading.version}, which is none")
+        if reading.rows != states[reading.version].rows:
+            raise Violation(f"P3: a reader saw other rows in version {reading.version} than it has")
 
 
 def _check_unknown(world: World, landed: dict[str, int]) -> None:
@@ -297,7 +297,7 @@ def _check_unknown(world: World, landed: dict[str, int]) -> None:
 
 def _check_tidy(world: World) -> None:
     """Where nothing failed, a transaction that was refused leaves no file of the commit loop behind."""
-    refused = {one.uuid for one in world.attempts.values() if one.outcome == "refused"}
+    refused = {attempt.uuid for attempt in world.attempts.values() if attempt.outcome == "refused"}
     for path in world.store.objects():
         if (path.startswith(TRANSACTIONS) and path.removesuffix(".txn").partition("-")[2] in refused) or "/.tmp" in path:
             raise Violation(f"I8: {path} was left behind")

@@ -52,7 +52,7 @@ def explore(scenario: Scenario, make_committer: MakeCommitter = real_committer, 
                 stack.append(point)
             chosen = stack[depth].chosen
             depth += 1
-            return next(one for one in waiting if one.number == chosen)
+            return next(actor for actor in waiting if actor.number == chosen)
 
         outcome = run(scenario, choose, make_committer)
         if not outcome.cut_short or outcome.violation is not None:
@@ -64,7 +64,7 @@ def explore(scenario: Scenario, make_committer: MakeCommitter = real_committer, 
 
 
 def _next_point(stack: list[_Point], waiting: Sequence[Actor], reduce: bool) -> _Point | None:
-    calls = {one.number: one.pending for one in waiting}
+    calls = {actor.number: actor.pending for actor in waiting}
     if not reduce:
         return _Point(calls, set(), waiting[0].number, set(calls))
     asleep: set[int] = set()
@@ -118,7 +118,7 @@ def _backtrack(stack: list[_Point]) -> bool:
 
 def equivalent_runs(outcome: Outcome) -> int:
     """How many orders of the steps of a run of two actors are equivalent to it, by counting the paths that keep every pair in order."""
-    steps = [[(place, Call(one.method, one.path)) for place, one in enumerate(outcome.trace) if one.actor == actor] for actor in (0, 1)]
+    steps = [[(place, Call(step.method, step.path)) for place, step in enumerate(outcome.trace) if step.actor == actor] for actor in (0, 1)]
     left, right = steps
     ways = [[0] * (len(right) + 1) for _ in range(len(left) + 1)]
     ways[0][0] = 1

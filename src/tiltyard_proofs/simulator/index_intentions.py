@@ -46,18 +46,18 @@ def _index(view: View, wanted: Intention) -> Built | None:
     """An index over a column: of the fragments with the given keys, or of all."""
     column = view.field(wanted.column)
     name = wanted.name or f"{wanted.column}_idx"
-    if column is None or any(one.name == name for one in indices_of(view)):
+    if column is None or any(index.name == name for index in indices_of(view)):
         return None
-    chosen = [one for one, _, _ in view.targets(wanted.keys)] if wanted.keys else list(view.manifest.fragments)
+    chosen = [piece for piece, _, _ in view.targets(wanted.keys)] if wanted.keys else list(view.manifest.fragments)
     by_row_id = view.stable and wanted.number == 1
     uuid = _uuid(view)
     entries: dict[object, Value] = {}
     for fragment in chosen:
         ids = view.world.row_ids(fragment) if by_row_id else []
-        for one in view.world.live(fragment, view.fields):
-            entries[ids[one.offset] if by_row_id else (fragment.id, one.offset)] = one.row[column.name]
+        for row in view.world.live(fragment, view.fields):
+            entries[ids[row.offset] if by_row_id else (fragment.id, row.offset)] = row.row[column.name]
     _keep(view, uuid, entries, by_row_id=by_row_id)
-    bitmap = encode_roaring(BitMap(one.id for one in chosen))
+    bitmap = encode_roaring(BitMap(piece.id for piece in chosen))
     details = (BITMAP if by_row_id else BTREE, b"")
     entry = IndexMetadata(uuid, (column.id,), name, view.manifest.version, bitmap, details, 0)
     return built(ops.CreateIndex((entry,)), Effect(index=(name, column.name)))
@@ -71,7 +71,7 @@ def _keep(view: View, uuid: str, entries: Mapping[object, Value], *, by_row_id: 
 
 
 def _drop_index(view: View, wanted: Intention) -> Built | None:
-    found = [one for one in indices_of(view) if one.name == wanted.name]
+    found = [index for index in indices_of(view) if index.name == wanted.name]
     return built(ops.CreateIndex((), tuple(found)), Effect(dropped_index=wanted.name)) if found else None
 
 
@@ -80,11 +80,11 @@ def _drop_index(view: View, wanted: Intention) -> Built | None:
 
 def _compact(view: View, wanted: Intention) -> Built | None:
     """The fragments with the given keys become one, whose id (``number``) was reserved."""
-    old = [one for one, _, _ in view.targets(wanted.keys)]
-    rows = [(fragment, one) for fragment in old for one in view.world.live(fragment, view.fields)]
+    old = [piece for piece, _, _ in view.targets(wanted.keys)]
+    rows = [(fragment, live) for fragment in old for live in view.world.live(fragment, view.fields)]
     if not rows:
         return None
-    columns = {one.id: [row.row[one.name] for _, row in rows] for one in view.fields}
+    columns = {field.id: [row.row[field.name] for _, row in rows] for field in view.fields}
     file = view.world.write_file(view.actor, [row.rid for _, row in rows], columns)
     new = replace(_lineage(view, old, rows, DataFragment(0, (file,), len(rows))), id=wanted.number)
     group = ops.RewriteGroup(tuple(old), (new,))
@@ -95,11 +95,11 @@ def _compact(view: View, wanted: Intention) -> Built | None:
 def _lineage(view: View, old: Sequence[DataFragment], rows: Sequence[tuple[DataFragment, Placed]], made: DataFragment) -> DataFragment:
     if not view.stable:
         return made
-    ids = {one.id: view.world.row_ids(one) for one in old}
+    ids = {piece.id: view.world.row_ids(piece) for piece in old}
     made = replace(made, row_ids=encode_row_ids(row_ids_of([ids[fragment.id][row.offset] for fragment, row in rows])))
     created, updated = (
-        {one.id: _versions(data, one) for one, data in zip(old, several, strict=True)}
-        for several in ([one.created_at for one in old], [one.updated_at for one in old])
+        {fragment.id: _versions(data, fragment) for fragment, data in zip(old, several, strict=True)}
+        for several in ([piece.created_at for piece in old], [piece.updated_at for piece in old])
     )
     return replace(made, created_at=_carried(created, rows), updated_at=_carried(updated, rows))
 
@@ -111,7 +111,7 @@ def _carried(versions: Mapping[int, Sequence[int]], rows: Sequence[tuple[DataFra
 def _versions(data: bytes | None, fragment: DataFragment) -> list[int]:
     if data is None:
         return [1] * fragment.physical_rows
-    return [int(one) for one in decode_row_versions(data, physical_rows=fragment.physical_rows, source="").to_numpy()]
+    return [int(version) for version in decode_row_versions(data, physical_rows=fragment.physical_rows, source="").to_numpy()]
 
 
 def _remapped(
@@ -119,7 +119,7 @@ def _remapped(
 ) -> tuple[ops.RewrittenIndex, ...]:
     """Indices that cover all of the old fragments, with the addresses of rows as they are to be."""
     moved: dict[object, object] = {(fragment.id, row.offset): (number, place) for place, (fragment, row) in enumerate(rows)}
-    taken = BitMap(one.id for one in old)
+    taken = BitMap(piece.id for piece in old)
     result = []
     for index in indices_of(view):
         if index.name in SINGLETONS or index.fragment_bitmap is None or index.uuid in view.world.by_row_id:
@@ -135,7 +135,7 @@ def _remapped(
 
 
 def column_of(index: IndexMetadata, fields: Sequence[Field]) -> Field | None:
-    return next((one for one in fields if one.id in index.fields), None)
+    return next((field for field in fields if field.id in index.fields), None)
 
 
 BUILDERS: Final[Mapping[str, Builder]] = {**PLAIN_BUILDERS, "index": _index, "drop-index": _drop_index, "compact": _compact}

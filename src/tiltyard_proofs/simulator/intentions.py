@@ -97,41 +97,41 @@ class View:
         wanted = frozenset(keys)
         found = []
         for fragment, rows in self.live():
-            met = [one for one in rows if one.row[KEY] in wanted]
+            met = [row for row in rows if row.row[KEY] in wanted]
             if met:
                 found.append((fragment, met, len(rows)))
         return found
 
     def keys(self) -> set[Value]:
-        return {one.row[KEY] for _, rows in self.live() for one in rows}
+        return {row.row[KEY] for _, rows in self.live() for row in rows}
 
     def generation(self) -> int | None:
         """How far the write-ahead log has come; None where there is none."""
         for index in decode_indices(self.manifest, "simulated") if self.manifest.index_section else ():
             if index.name == MEM_WAL and index.details is not None:
                 details = pb.MemWalIndexDetails.FromString(index.details[1])
-                return max((one.generation for one in details.compacted_sstables), default=0)
+                return max((table.generation for table in details.compacted_sstables), default=0)
         return None
 
     def field(self, name: str) -> Field | None:
-        return next((one for one in self.fields if one.name == name), None)
+        return next((field for field in self.fields if field.name == name), None)
 
     def new_fragment(self, rows: Sequence[tuple[str, Mapping[str, Value]]], moved: Sequence[int] = ()) -> DataFragment:
         """A fragment of these rows; the first of them moved here with the row ids given."""
-        columns = {one.id: [row.get(one.name) for _, row in rows] for one in self.fields}
+        columns = {field.id: [row.get(field.name) for _, row in rows] for field in self.fields}
         file = self.world.write_file(self.actor, [rid for rid, _ in rows], columns)
         made = DataFragment(0, (file,), len(rows))
         return replace(made, row_ids=encode_row_ids(row_ids_of(list(moved)))) if moved else made
 
     def with_deletions(self, fragment: DataFragment, rows: Sequence[Placed]) -> DataFragment:
-        deleted = self.world.deleted(fragment) | BitMap(one.offset for one in rows)
+        deleted = self.world.deleted(fragment) | BitMap(row.offset for row in rows)
         return replace(fragment, deletion_file=self.world.write_deletions(self.actor, fragment, deleted, self.manifest.version))
 
     def new_rows(self, keys: Iterable[int]) -> list[tuple[str, dict[str, Value]]]:
         rows: list[tuple[str, dict[str, Value]]] = []
         for key in keys:
             rid = f"{self.world.fresh(self.actor + '.r')}"
-            rows.append((rid, {one.name: key if one.name == KEY else f"{one.name}{key}{self.actor}" for one in self.fields}))
+            rows.append((rid, {field.name: key if field.name == KEY else f"{field.name}{key}{self.actor}" for field in self.fields}))
         return rows
 
 
@@ -148,7 +148,7 @@ def built(operation: ops.Operation, effect: Effect | None = None, properties: Ma
 def _append(view: View, wanted: Intention) -> Built | None:
     """New rows; on a table with a primary key only of keys that are not there."""
     keys = wanted.keys
-    if any(one.primary_key for one in view.fields):
+    if any(field.primary_key for field in view.fields):
         there = view.keys()
         keys = tuple(key for key in keys if key not in there)
     rows = view.new_rows(keys)
@@ -167,10 +167,10 @@ def _without(view: View, keys: Iterable[int]) -> tuple[list[DataFragment], list[
     updated, removed, row_ids = [], [], []
     gone: dict[str, Placed] = {}
     for fragment, rows, live in view.targets(keys):
-        gone |= {one.rid: one for one in rows}
+        gone |= {row.rid: row for row in rows}
         if view.stable:
             ids = view.world.row_ids(fragment)
-            row_ids += [ids[one.offset] for one in rows]
+            row_ids += [ids[row.offset] for row in rows]
         if len(rows) == live:
             removed.append(fragment.id)
         else:
@@ -182,7 +182,7 @@ def _delete(view: View, wanted: Intention) -> Built | None:
     updated, removed, gone, _ = _without(view, wanted.keys)
     if not gone:
         return None
-    seen = {rid: one.row for rid, one in gone.items()}
+    seen = {rid: row.row for rid, row in gone.items()}
     return built(ops.Delete(tuple(updated), tuple(removed), "key in (...)"), Effect(seen=seen, deleted=frozenset(gone)))
 
 
@@ -197,12 +197,12 @@ def _moved(view: View, wanted: Intention, inserted: Sequence[int], keys: ops.Key
     if column is None or not (gone or inserted):
         return None
     more = f"+{view.world.fresh(view.actor + '.v')}"
-    changed = [(rid, {**one.row, column.name: f"{one.row[column.name]}{more}"}) for rid, one in gone.items()]
+    changed = [(rid, {**row.row, column.name: f"{row.row[column.name]}{more}"}) for rid, row in gone.items()]
     added = view.new_rows(inserted)
     fragments = (view.new_fragment([*changed, *added], row_ids),)
-    assigned = tuple(one.id for one in view.fields) if keys is not None else (column.id,)
+    assigned = tuple(field.id for field in view.fields) if keys is not None else (column.id,)
     operation = ops.Update(tuple(removed), tuple(updated), fragments, fields_for_preserving_frag_bitmap=assigned, inserted_rows=keys)
-    seen = {rid: one.row for rid, one in gone.items()}
+    seen = {rid: row.row for rid, row in gone.items()}
     return built(operation, Effect(seen=seen, appended={rid: {column.name: more} for rid in gone}, added=dict(added)))
 
 
@@ -223,10 +223,10 @@ def _update_columns(view: View, wanted: Intention) -> Built | None:
     updated, told = [], {}
     seen: dict[str, Row] = {}
     for fragment, rows, _ in found:
-        changed = {one.offset for one in rows}
+        changed = {row.offset for row in rows}
         updated.append(_with_column(view, fragment, column, more, changed))
         told[fragment.id] = encode_roaring(BitMap(changed))
-        seen |= {one.rid: one.row for one in rows}
+        seen |= {row.rid: row.row for row in rows}
     operation = ops.Update(
         (),
         tuple(updated),
@@ -240,12 +240,12 @@ def _update_columns(view: View, wanted: Intention) -> Built | None:
 def _column_file(view: View, fragment: DataFragment, column: Field, more: str, changed: Iterable[int] | None) -> DataFile:
     rows = view.world.physical(fragment, view.fields)
     places = None if changed is None else frozenset(changed)
-    values = [f"{one.row[column.name]}{more}" if places is None or one.offset in places else one.row[column.name] for one in rows]
-    return view.world.write_file(view.actor, [one.rid for one in rows], {column.id: values})
+    values = [f"{row.row[column.name]}{more}" if places is None or row.offset in places else row.row[column.name] for row in rows]
+    return view.world.write_file(view.actor, [row.rid for row in rows], {column.id: values})
 
 
 def _with_column(view: View, fragment: DataFragment, column: Field, more: str, changed: Iterable[int]) -> DataFragment:
-    known = {one.id for one in view.fields}
+    known = {field.id for field in view.fields}
     files = []
     for file in fragment.files:
         fields = tuple(TOMBSTONE if number == column.id else number for number in file.fields)
@@ -255,10 +255,10 @@ def _with_column(view: View, fragment: DataFragment, column: Field, more: str, c
 
 
 def _overwrite(view: View, wanted: Intention) -> Built | None:
-    schema = KEYED_FIELDS if any(one.primary_key for one in view.fields) else FIELDS
+    schema = KEYED_FIELDS if any(field.primary_key for field in view.fields) else FIELDS
     rows = View(view.world, replace(view.manifest, fields=schema), view.actor).new_rows(wanted.keys)
     fragment = View(view.world, replace(view.manifest, fields=schema), view.actor).new_fragment(rows)
-    effect = Effect(added=dict(rows), replaced=tuple(one.name for one in schema))
+    effect = Effect(added=dict(rows), replaced=tuple(field.name for field in schema))
     return built(ops.Overwrite((fragment,), schema), effect)
 
 
@@ -268,7 +268,7 @@ def _flush(view: View, wanted: Intention) -> Built | None:
         return None
     rows = [(f"wal-{wanted.number}-{key}", row) for key, (_, row) in zip(wanted.keys, view.new_rows(wanted.keys), strict=True)]
     progress = (ops.CompactedSsTable(SHARD, wanted.number),)
-    assigned = tuple(one.id for one in view.fields)
+    assigned = tuple(field.id for field in view.fields)
     operation = ops.Update((), (), (view.new_fragment(rows),), compacted_sstables=progress, fields_for_preserving_frag_bitmap=assigned)
     return built(operation, Effect(added=dict(rows), generations={SHARD: wanted.number}))
 
@@ -283,7 +283,7 @@ def _replace(view: View, wanted: Intention) -> Built | None:
         return None
     more = f"*{view.world.fresh(view.actor + '.v')}"
     new = tuple(ops.Replacement(fragment.id, _column_file(view, fragment, column, more, None)) for fragment, _, _ in found)
-    seen = {one.rid: one.row for fragment, _, _ in found for one in view.world.live(fragment, view.fields)}
+    seen = {row.rid: row.row for fragment, _, _ in found for row in view.world.live(fragment, view.fields)}
     return built(ops.DataReplacement(new), Effect(seen=seen, appended={rid: {column.name: more} for rid in seen}, loose=True))
 
 
@@ -294,9 +294,9 @@ def _add_column(view: View, wanted: Intention) -> Built | None:
     values: dict[str, Value] = {}
     for fragment in view.manifest.fragments:
         rows = view.world.physical(fragment, view.fields)
-        file = view.world.write_file(view.actor, [one.rid for one in rows], {number: [f"{name}:{one.rid}" for one in rows]})
+        file = view.world.write_file(view.actor, [row.rid for row in rows], {number: [f"{name}:{row.rid}" for row in rows]})
         fragments.append(replace(fragment, files=(*fragment.files, file)))
-        values |= {one.rid: f"{name}:{one.rid}" for one in rows}
+        values |= {row.rid: f"{name}:{row.rid}" for row in rows}
     schema = (*view.fields, Field(name, number, -1, "string"))
     return built(ops.Merge(tuple(fragments), schema, preserves_nullability=True), Effect(new_column=(name, values)))
 
@@ -304,7 +304,7 @@ def _add_column(view: View, wanted: Intention) -> Built | None:
 def _drop_column(view: View, wanted: Intention) -> Built | None:
     if view.field(wanted.column) is None:
         return None
-    schema = tuple(one for one in view.fields if one.name != wanted.column)
+    schema = tuple(field for field in view.fields if field.name != wanted.column)
     return built(ops.Project(schema, preserves_nullability=True), Effect(dropped_column=wanted.column))
 
 
@@ -326,7 +326,7 @@ def _reserve(view: View, wanted: Intention) -> Built | None:
 
 
 def _add_base(view: View, wanted: Intention) -> Built | None:
-    if any(one.name == wanted.name for one in view.manifest.base_paths):
+    if any(base.name == wanted.name for base in view.manifest.base_paths):
         return None
     return built(ops.UpdateBases((BasePath(0, f"memory://{wanted.name}", name=wanted.name),)), Effect(base=wanted.name))
 

@@ -208,13 +208,13 @@ def _by_priority(random: Random) -> Choose:
 
     def choose(waiting: Sequence[Actor]) -> Actor:
         nonlocal step
-        for one in waiting:
-            if one.number not in ranks:
-                ranks[one.number] = random.random()
-        best = max(waiting, key=lambda one: ranks[one.number])
+        for actor in waiting:
+            if actor.number not in ranks:
+                ranks[actor.number] = random.random()
+        best = max(waiting, key=lambda actor: ranks[actor.number])
         if step in changes and len(waiting) > 1:
             ranks[best.number] = random.random() - 1.0 - step
-            best = max(waiting, key=lambda one: ranks[one.number])
+            best = max(waiting, key=lambda actor: ranks[actor.number])
         step += 1
         return best
 
@@ -231,10 +231,10 @@ def scripted(schedule: Sequence[int]) -> Choose:
         while place < len(schedule):
             wanted = schedule[place]
             place += 1
-            for one in waiting:
-                if one.number == wanted:
-                    last = one
-                    return one
+            for actor in waiting:
+                if actor.number == wanted:
+                    last = actor
+                    return actor
         if last is None or last not in waiting:
             last = waiting[0]
         return last

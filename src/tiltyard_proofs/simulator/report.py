@@ -22,7 +22,10 @@ def describe(outcome: Outcome) -> str:
     for number, step in enumerate(outcome.trace, start=1):
         name = scenario.parts[step.actor].name
         lines.append(f"{number:4}  {name:{width}}  {step.method:16} {readable_path(step.path)}  -> {_short(step.result)}")
-    lines += [f"  {_attempt_line(one.actor, one.intention, one.outcome, one.version, one.error, outcome)}" for one in outcome.attempts]
+    lines += [
+        f"  {_attempt_line(attempt.actor, attempt.intention, attempt.outcome, attempt.version, attempt.error, outcome)}"
+        for attempt in outcome.attempts
+    ]
     lines.append(f"BROKEN  {outcome.violation}" if outcome.violation is not None else "all promises hold")
     return "\n".join(lines)
 
@@ -34,7 +37,7 @@ def _attempt_line(actor: int, intention: str, said: str, version: int | None, er
 
 
 def _part(part: Part) -> str:
-    wants = ", then ".join(str(one) for one in part.intentions)
+    wants = ", then ".join(str(intention) for intention in part.intentions)
     what = {"cleaner": f"removes versions older than {part.older_than} s", "reader": "reads"}.get(part.role, wants)
     faults = "".join(f"; {fault.value} at call {number}" for number, fault in sorted(part.faults.items()))
     return f"{part.name} ({part.role}): {what}{faults}"

@@ -88,8 +88,8 @@ class Outcome:
         found = hashlib.sha256()
         for path, (data, _) in sorted(self.world.store.objects().items()):
             found.update(f"{path} {len(data)} ".encode() + data)
-        for one in sorted(self.attempts, key=lambda one: one.uuid):
-            found.update(f"{one.uuid} {one.outcome} {one.version} {one.error}".encode())
+        for attempt in sorted(self.attempts, key=lambda attempt: attempt.uuid):
+            found.update(f"{attempt.uuid} {attempt.outcome} {attempt.version} {attempt.error}".encode())
         return found.hexdigest()
 
 

@@ -57,7 +57,7 @@ def _simpler(search: _Search) -> None:
     """Drops actors, intentions, faults and jumps, one at a time."""
     changed = True
     while changed and search.left > 0:
-        changed = any(search.attempt(one, list(search.best.schedule)) for one in _simplifications(search.best.scenario))
+        changed = any(search.attempt(scenario, list(search.best.schedule)) for scenario in _simplifications(search.best.scenario))
 
 
 def _simplifications(scenario: Scenario) -> Iterator[Scenario]:
@@ -72,7 +72,7 @@ def _simplifications(scenario: Scenario) -> Iterator[Scenario]:
                 yield _with_part(scenario, place, replace(part, intentions=part.intentions[:number] + part.intentions[number + 1 :]))
         for number, wanted in enumerate(part.intentions):
             for key in wanted.keys if len(wanted.keys) > 1 else ():
-                fewer = replace(wanted, keys=tuple(one for one in wanted.keys if one != key))
+                fewer = replace(wanted, keys=tuple(kept for kept in wanted.keys if kept != key))
                 several = (*part.intentions[:number], fewer, *part.intentions[number + 1 :])
                 yield _with_part(scenario, place, replace(part, intentions=several))
     if scenario.jumps:
@@ -111,4 +111,4 @@ def _earlier_turns(search: _Search) -> None:
 
 
 def _turns(schedule: list[int]) -> int:
-    return sum(one != two for one, two in pairwise(schedule))
+    return sum(actor != following for actor, following in pairwise(schedule))

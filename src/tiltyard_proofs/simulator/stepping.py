@@ -235,10 +235,10 @@ class Turns:
 
     def _pick(self) -> Actor | None:
         """The next actor; None when all are done."""
-        waiting = [one for one in self.actors if one.waiting]
+        waiting = [actor for actor in self.actors if actor.waiting]
         if not waiting:
             return None
-        waiting = [one for one in waiting if one.blocked is None or one.impatient or not one.blocked()] or waiting
+        waiting = [actor for actor in waiting if actor.blocked is None or actor.impatient or not actor.blocked()] or waiting
         chosen = None
         if not self.cut_short:
             self.endless = len(self.schedule) >= MOST_STEPS

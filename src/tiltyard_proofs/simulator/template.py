@@ -10,7 +10,7 @@ from typing import Final
 from tiltyard.format import lance_pb2 as pb
 from tiltyard.format.codec import uuid_to_pb
 from tiltyard.format.manifest_file import ManifestFile, encode_manifest_file
-from tiltyard.format.names import Scheme
+from tiltyard.format.names import Scheme, manifest_path
 from tiltyard.format.values import DataFormat, IndexMetadata, WriterVersion
 from tiltyard.transaction.apply.next_manifest import Creation, Stamp, apply, create
 from tiltyard.transaction.footprint import MEM_WAL
@@ -69,7 +69,7 @@ class Template:
 @cache
 def template(kind: Kind) -> Template:
     fields = KEYED_FIELDS if kind.keyed else FIELDS
-    names = tuple(one.name for one in fields)
+    names = tuple(column.name for column in fields)
     world = World(NotingStore({}, {}, 0), {}, {})
     log = VersionLog(world.store)
     file: ManifestFile | None = None
@@ -132,5 +132,5 @@ def _committed(world: World, operation: Operation, before: ManifestFile | None, 
     inline = transaction.to_bytes()
     data, made = encode_manifest_file(manifest, inline, before)
     world.put(TRANSACTIONS + transaction.file_name, inline)
-    world.put(VersionLog(world.store).path(number, SCHEME), data)
+    world.put(manifest_path(number, SCHEME), data)
     return made

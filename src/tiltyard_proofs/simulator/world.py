@@ -243,7 +243,7 @@ class World:
     def physical(self, fragment: DataFragment, fields: Sequence[Field]) -> tuple[Placed, ...]:
         """All rows of a fragment, deleted ones too."""
         files = fragment.files
-        key = (fragment.id, tuple([(file.path, file.fields) for file in files]), tuple([(one.id, one.name) for one in fields]))
+        key = (fragment.id, tuple([(file.path, file.fields) for file in files]), tuple([(column.id, column.name) for column in fields]))
         found = self._rows.get(key)
         if found is None:
             found = self._rows[key] = tuple(self._placed(fragment, fields))
@@ -255,30 +255,30 @@ class World:
         if any(model.rids != rids for model in models) or len(rids) != fragment.physical_rows:
             raise Violation(f"I3: the files of fragment {fragment.id} hold different rows")
         sources: list[tuple[str, tuple[Value, ...] | None]] = []
-        for one in fields:
-            homes = [model for file, model in zip(fragment.files, models, strict=True) if one.id in file.fields]
+        for column in fields:
+            homes = [model for file, model in zip(fragment.files, models, strict=True) if column.id in file.fields]
             if len(homes) > 1:
-                raise Violation(f"I3: {one.name} of fragment {fragment.id} stands in two files")
-            sources.append((one.name, homes[0].columns.get(one.id) if homes else None))
+                raise Violation(f"I3: {column.name} of fragment {fragment.id} stands in two files")
+            sources.append((column.name, homes[0].columns.get(column.id) if homes else None))
         for offset, rid in enumerate(rids):
             yield Placed(offset, rid, {name: None if values is None else values[offset] for name, values in sources})
 
     def live(self, fragment: DataFragment, fields: Sequence[Field]) -> list[Placed]:
         gone = self.deleted(fragment)
         rows = self.physical(fragment, fields)
-        return [one for one in rows if one.offset not in gone] if gone else list(rows)
+        return [row for row in rows if row.offset not in gone] if gone else list(rows)
 
     def rows_of(self, manifest: Manifest) -> dict[str, Row]:
         """The rows a reader of this version sees, by identity."""
         found: dict[str, Row] = {}
         for fragment in manifest.fragments:
-            for one in self.live(fragment, manifest.fields):
-                if one.rid in found:
-                    raise Violation(f"I3: row {one.rid} is there twice")
-                found[one.rid] = one.row
+            for row in self.live(fragment, manifest.fields):
+                if row.rid in found:
+                    raise Violation(f"I3: row {row.rid} is there twice")
+                found[row.rid] = row.row
         return found
 
     def row_ids(self, fragment: DataFragment) -> list[int]:
         if fragment.row_ids is None:
             raise Violation(f"I3: fragment {fragment.id} has no row ids")
-        return [int(one) for one in decode_row_ids(fragment.row_ids, physical_rows=fragment.physical_rows, source="").to_numpy()]
+        return [int(number) for number in decode_row_ids(fragment.row_ids, physical_rows=fragment.physical_rows, source="").to_numpy()]

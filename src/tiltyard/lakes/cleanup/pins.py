@@ -25,10 +25,9 @@ from tiltyard.catalog.records import Body, Found, Writes
 from tiltyard.catalog.value_codec import BRANCHES, TAGS, pin_key
 from tiltyard.catalog.value_codec import PINS as PIN_RECORDS
 from tiltyard.errors import ConflictError, NotFound, StorageError, TiltyardError
-from tiltyard.format.names import Scheme
+from tiltyard.format.names import Scheme, manifest_path
 from tiltyard.format.refs import Tag, encode_tag, tag_path, timestamp_text
 from tiltyard.lakes.retention import Need
-from tiltyard.transaction.log import VersionLog
 from tiltyard.verbs.table_refs import Tags
 
 if TYPE_CHECKING:
@@ -128,7 +127,7 @@ def write_pin(lake: Lake, branch: str, head: TableHead, name: str) -> None:
     """Tags the version of a table that a head names."""
     access = lake.access_of(head, branch)
     scheme = Scheme(head.naming)
-    size = access.store.head(VersionLog(access.store).path(head.version, scheme)).size  # finished first, if it was not yet
+    size = access.store.head(manifest_path(head.version, scheme)).size  # finished first, if it was not yet
     _put(lake, head, name, head.version, size)
 
 
@@ -214,7 +213,7 @@ def pin_kept(lake: Lake, needs: Iterable[Need], *, wanted: bool) -> None:
             need, version = expected[name]
             store = main.on_branch(need.head.branch).store
             try:
-                size = store.head(VersionLog(store).path(version, Scheme(need.head.naming))).size
+                size = store.head(manifest_path(version, Scheme(need.head.naming))).size
             except NotFound:
                 _log.warning("version %s of %s is gone and cannot be pinned", version, location)
                 continue

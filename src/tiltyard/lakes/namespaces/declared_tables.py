@@ -18,7 +18,7 @@ from tiltyard.catalog.ledger import maker_of
 from tiltyard.catalog.marks import remove_owner, write_owner
 from tiltyard.catalog.publishing import AbortedError, StaleError
 from tiltyard.catalog.records import Body, Found, Writes
-from tiltyard.format.names import Scheme
+from tiltyard.format.names import Scheme, manifest_path
 from tiltyard.lakes.recovery.journal import note_names
 from tiltyard.lakes.table_names import JOINT, directory_of, refuse_reserved, shown
 from tiltyard.storage.external import ExternalStore
@@ -144,7 +144,7 @@ def make_declared(lake: Lake, declared: DeclaredTable, version: int, data: bytes
         raise ConcurrentModificationError(f"{shown(declared.name)} has no version yet: its first one is 1, not {version}.")
     view, made = lake.view(), maker_of(data, source)
     access = lake.access_of(declared.head, lake.branch, None, view.snapshot, declared.transaction)
-    path = access.log.path(1, Scheme.V2)
+    path = manifest_path(1, Scheme.V2)
     store = cast(ExternalStore, access.store)
     staged = f"{STAGED}{declared.transaction}/1-{lake.catalog.runtime.random.uuid()}.manifest"
     store.inner.put(staged, data)

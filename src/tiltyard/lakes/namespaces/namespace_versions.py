@@ -42,7 +42,7 @@ from tiltyard.errors import (
     StorageError,
 )
 from tiltyard.format.manifest_file import decode_manifest_file
-from tiltyard.format.names import Scheme, parse_manifest_name
+from tiltyard.format.names import Scheme, manifest_path, parse_manifest_name
 from tiltyard.format.refs import check_branch_name
 from tiltyard.interfaces import ObjectInfo, ObjectStore
 from tiltyard.lakes.cleanup.version_deletion import delete_versions
@@ -127,7 +127,7 @@ class VersionOperations(NamespaceBase):
             info = stat_staged(access.store, staged)
             data = access.store.get(staged)
             access.trusted(decode_manifest_file(data, source=staged, version=request.version, check=False))
-            path = access.log.path(request.version, scheme)
+            path = manifest_path(request.version, scheme)
             publish_staged(access, request.version, path, staged, data, self._later)
         except AlreadyExists:
             raise taken from None
@@ -171,7 +171,7 @@ class VersionOperations(NamespaceBase):
         try:
             data = read_staged(access.store, staged)
             decode_manifest_file(data, source=staged, version=request.version, check=False)
-            access.handler.create(access.store, access.log.path(request.version, Scheme.V2), data)
+            access.handler.create(access.store, manifest_path(request.version, Scheme.V2), data)
         except AlreadyExists:
             raise ConcurrentModificationError(f"Version {request.version} of branch {request.branch} is taken.") from None
         except (CorruptTable, NotFound) as error:
@@ -193,7 +193,7 @@ class VersionOperations(NamespaceBase):
             return head
         access = self._access(head)
         try:
-            cast(ExternalStore, access.store).inner.head(access.log.path(head.version + 1, Scheme(head.naming)))
+            cast(ExternalStore, access.store).inner.head(manifest_path(head.version + 1, Scheme(head.naming)))
         except NotFound:
             return head
         return adopt(self._lake.catalog, access.store, head, MAIN, view.line)
@@ -218,7 +218,7 @@ class VersionOperations(NamespaceBase):
 
     def _version(self, access: TableAccess, head: TableHead, version: int) -> TableVersion:
         scheme = Scheme(head.naming) if access.branch is None else Scheme.V2
-        path = access.log.path(version, scheme)
+        path = manifest_path(version, scheme)
         try:
             info = access.store.head(path)
         except NotFound:

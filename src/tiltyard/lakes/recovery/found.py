@@ -14,7 +14,7 @@ from typing import Final
 from tiltyard.catalog.marks import VersionMarks, without_marks
 from tiltyard.errors import CorruptTable, NotFound, TiltyardError
 from tiltyard.format.manifest_file import ManifestFile, decode_manifest_file
-from tiltyard.format.names import Scheme, parse_manifest_name
+from tiltyard.format.names import Scheme, manifest_path, parse_manifest_name
 from tiltyard.interfaces import ObjectStore
 from tiltyard.storage.staged import STAGED
 from tiltyard.transaction.log import VERSIONS, VersionLog
@@ -157,7 +157,7 @@ def read_versions(store: ObjectStore, key: LineKey, above: int) -> FoundLine:
         if name.version <= above:
             continue
         try:
-            path = log.path(name.version, name.scheme)
+            path = manifest_path(name.version, name.scheme)
             file = log.peek(name.version, name.scheme)
             found.append(_version(file, _transaction(log, file), path, None, 0, name.scheme))
         except TiltyardError as error:

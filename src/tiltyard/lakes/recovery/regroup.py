@@ -146,7 +146,7 @@ def contested(line: Sequence[FoundVersion], staged: Iterable[FoundVersion], tran
     ours = max((version.version for version in line if version.transaction), default=known)
     waiting = [version for version in staged if version.transaction == transaction and version.version > ours]
     run: list[FoundVersion] = []
-    for version in sorted(waiting, key=lambda one: (one.version, one.count), reverse=True):
+    for version in sorted(waiting, key=lambda found: (found.version, found.count), reverse=True):
         if run and run[-1].version == version.version:
             continue
         taken = there.get(version.version)

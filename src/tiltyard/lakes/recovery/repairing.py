@@ -25,7 +25,7 @@ from tiltyard.catalog.value_codec import (
 )
 from tiltyard.errors import CorruptTable, InvalidInput, NotFound, StorageError
 from tiltyard.format.manifest_file import decode_manifest_file
-from tiltyard.format.names import HINT_PATH, Scheme
+from tiltyard.format.names import HINT_PATH, Scheme, manifest_path
 from tiltyard.interfaces import ObjectStore
 from tiltyard.lakes.finishing import finish
 from tiltyard.lakes.table_names import full_name, shown
@@ -106,7 +106,7 @@ def _keep_ours(lake: Lake, head: TableHead, store: ExternalStore, pending: list[
     plain = store.inner
     log, scheme = VersionLog(plain), Scheme(head.naming)
     theirs = [name for name in log.versions() if name.version >= taken.version]
-    data = {log.path(name.version, name.scheme): plain.get(log.path(name.version, name.scheme)) for name in theirs}
+    data = {manifest_path(name.version, name.scheme): plain.get(manifest_path(name.version, name.scheme)) for name in theirs}
     aside = _set_aside(lake, plain, data)
     with suppress(StorageError):
         plain.delete(HINT_PATH)  # it would lead beyond the newest version
@@ -114,7 +114,7 @@ def _keep_ours(lake: Lake, head: TableHead, store: ExternalStore, pending: list[
         plain.delete(path)
     finish(lake.catalog, [(pending, store)])
     _lift(lake, head)
-    kept = plain.get(log.path(pending[-1].version, scheme))
+    kept = plain.get(manifest_path(pending[-1].version, scheme))
     return LakeRepairReport(shown(head.name), "ours", pending[-1].version, taken.transaction, aside, _only_in([*data.values()], kept))
 
 
@@ -143,7 +143,7 @@ def _keep_theirs(lake: Lake, head: TableHead, store: ExternalStore, pending: lis
     now = cut.by_id(head.id)
     assert now is not None
     now = adopt(lake.catalog, store, now, lake.branch, cut.line)
-    theirs = plain.get(VersionLog(plain).path(now.version, Scheme(now.naming)))
+    theirs = plain.get(manifest_path(now.version, Scheme(now.naming)))
     return LakeRepairReport(shown(head.name), "theirs", now.version, lost[0].transaction, aside, _only_in([*data.values()], theirs))
 
 

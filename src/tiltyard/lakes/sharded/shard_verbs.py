@@ -63,7 +63,7 @@ def tables_of(rows: Rows) -> Iterator[pa.Table]:
     held: list[pa.RecordBatch] = []
     for batch in rows:
         held.append(batch)
-        if sum(one.nbytes for one in held) >= AT_ONCE:
+        if sum(part.nbytes for part in held) >= AT_ONCE:
             yield pa.Table.from_batches(held, rows.schema)
             held = []
     if held:
@@ -107,8 +107,8 @@ def overwrite(
     """Replaces all rows and columns: each shard is emptied under the new columns, then gets its rows."""
     kept = table.primary_key if primary_key is None else tuple(primary_key)
     Sharding.new(table.sharding.id, table.sharding.columns, table.sharding.shards, rows.schema, kept)
-    for one in (table.anchor, *table.every()):
-        one.overwrite(rows.schema, primary_key=primary_key, message=says.message, commit=says.commit)
+    for shard in (table.anchor, *table.every()):
+        shard.overwrite(rows.schema, primary_key=primary_key, message=says.message, commit=says.commit)
     return replace(append(table, rows, on_duplicate, says, files), operation="Overwrite")
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from tiltyard.handles.rows import MergeBuilder
 from tiltyard.lakes.lake_tables import TransactionTable
 from tiltyard.lakes.sharded import shard_verbs
 from tiltyard.lakes.sharded.shard_definitions import reshard
@@ -20,7 +21,7 @@ from tiltyard.transaction.race import CommitResult
 from tiltyard.verbs.engine.arguments import sql_where
 from tiltyard.verbs.engine.reexecution import ReexecutionPolicy
 from tiltyard.verbs.engine.row_input import as_rows
-from tiltyard.verbs.merge_plan import MergeBuilder, MergePlan, merge_on
+from tiltyard.verbs.merge_plan import MergePlan, merge_on
 from tiltyard.verbs.update import Mode
 
 if TYPE_CHECKING:

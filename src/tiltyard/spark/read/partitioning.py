@@ -50,7 +50,7 @@ def pack(
     weight = _weights(full, rows)
     heap = [(0.0, number) for number in range(min(wanted, len(pieces)))]
     bins: list[list[Span]] = [[] for _ in heap]
-    for piece in sorted(pieces, key=lambda one: (-one.rows * weight[one.fragment], one.fragment, one.start or 0)):
+    for piece in sorted(pieces, key=lambda part: (-part.rows * weight[part.fragment], part.fragment, part.start or 0)):
         load, number = heapq.heappop(heap)
         bins[number].append(piece)
         heapq.heappush(heap, (load + piece.rows * weight[piece.fragment], number))

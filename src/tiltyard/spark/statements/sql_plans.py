@@ -59,7 +59,8 @@ class Statement:
         known: set[str] = set()
         found = list(self._relations(self.plan if plan is None else plan, known, aliased=False))
         return sorted(
-            (relation for relation in found if len(relation.name) > 1 or relation.name[0].lower() not in known), key=lambda one: one.start
+            (relation for relation in found if len(relation.name) > 1 or relation.name[0].lower() not in known),
+            key=lambda entry: entry.start,
         )
 
     def _relations(self, node: Any, known: set[str], *, aliased: bool) -> Iterator[Relation]:

@@ -241,7 +241,7 @@ class TiltyardStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def _in_order(table: ty.Table) -> list[Fragment]:
-    return sorted(fragments_of(table), key=lambda one: one.id)
+    return sorted(fragments_of(table), key=lambda fragment: fragment.id)
 
 
 def _parsed(text: str) -> datetime:

@@ -161,9 +161,9 @@ def retained(indices: Indices, fields: Iterable[Field], live: Iterable[int]) -> 
     known = {field.id for field in fields}
     kept = tuple(index for index in indices if index.name in SYSTEM or known.issuperset(_columns(index)))
     by_name: dict[str, list[IndexMetadata]] = {}
-    for one in kept:
-        if one.name not in SYSTEM and one.fragment_bitmap is not None:
-            by_name.setdefault(one.name, []).append(one)
+    for entry in kept:
+        if entry.name not in SYSTEM and entry.fragment_bitmap is not None:
+            by_name.setdefault(entry.name, []).append(entry)
     several = [segments for segments in by_name.values() if len(segments) > 1]
     if not several or _elsewhere(indices):
         return kept
@@ -172,7 +172,7 @@ def retained(indices: Indices, fields: Iterable[Field], live: Iterable[int]) -> 
     for segments in several:
         empty = [segment for segment in segments if not (covered(segment) or BitMap()) & there]
         if len(empty) == len(segments):
-            empty.remove(min(empty, key=lambda one: one.dataset_version))
+            empty.remove(min(empty, key=lambda entry: entry.dataset_version))
         away.update(index.uuid for index in empty)
     return tuple(index for index in kept if index.uuid not in away)
 

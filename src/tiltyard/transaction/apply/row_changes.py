@@ -168,7 +168,8 @@ def update(operation: Update, base: Manifest, beside: Beside) -> Manifest:
         moved = [fragment.id for fragment, given in zip(added, operation.new_fragments, strict=True) if moved_only(given)]
         after = with_moved_rows(after, there, moved, family(base.fields, operation.fields_for_preserving_frag_bitmap))
     after = retained(after, base.fields, made.fragments.ids())
-    after = with_progress(after, operation.compacted_sstables, made.version, operation.name)
+    if operation.compacted_sstables:
+        after = with_progress(after, operation.compacted_sstables, made.version, operation.name)
     return with_indices(made, after)
 
 

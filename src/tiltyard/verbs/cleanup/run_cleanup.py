@@ -15,7 +15,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from tiltyard.errors import ContentionError, NotFound
-from tiltyard.format.names import VersionName
+from tiltyard.format.names import VersionName, manifest_path
 from tiltyard.interfaces import HasDirectories, ObjectStore
 from tiltyard.transaction.log import TRANSACTIONS
 from tiltyard.transaction.looks import LONGER, look_seconds
@@ -210,7 +210,7 @@ class _Work:
     def _is_young(self, name: VersionName) -> bool:
         """Whether a writer may not have seen a version yet, for all that the store's clock and ours say."""
         pair = (name, self.survey.versions[-1])
-        mine, head = (self.survey.manifests.get(self.access.log.path(version.version, version.scheme)) for version in pair)
+        mine, head = (self.survey.manifests.get(manifest_path(version.version, version.scheme)) for version in pair)
         if mine is None or head is None:
             return True
         return head.modified - mine.modified < YOUNG and self.survey.now - mine.modified < CLOCKS_DIFFER
@@ -248,7 +248,7 @@ class _Work:
         removed, held = self._judged()
         manifests = []
         for version, name in sorted(self.going.items()):
-            path = self.access.log.path(version, name.scheme)
+            path = manifest_path(version, name.scheme)
             size = self.survey.manifests[path].size if path in self.survey.manifests else 0
             manifests.append(CleanedFile(path, "versions", size, "cleaned up by the policy"))
         kept: dict[int, tuple[str, ...]] = {}
@@ -281,7 +281,7 @@ class _Work:
         done, total = 0, len(self.going) + len(planned)
         for version, name in sorted(self.going.items()):
             # The oldest first: a writer who finds a version that has no next one can then rely on being late.
-            self.access.store.delete(self.access.log.path(version, name.scheme))
+            self.access.store.delete(manifest_path(version, name.scheme))
             done += 1
             progress(done, total)
         self.deleted = True

@@ -236,7 +236,8 @@ def change_rows(
         manifest = run.read.manifest
         check_writable(manifest.reader_flags, manifest.writer_flags)
         access.ensure_safe()
-        check_progress(manifest, plan.generations)
+        if plan.generations:
+            check_progress(manifest, plan.generations)
         key = _checked_plan(manifest, plan)
         change = worker(Pinned(access, manifest, key, run.after))
         check_uri(access, change.pieces)
@@ -300,12 +301,12 @@ def _new_keys(access: TableAccess, manifest: Manifest, plan: RowPlan, key: Key |
     if key is None:
         return None
     primary = key == primary_key_of(manifest)
-    keys = change.keys
+    keys, schema = change.keys, arrow_from_fields(manifest.fields, {})
     if keys is None:
-        keys = key.of(pa.Table.from_batches([], arrow_from_fields(manifest.fields, {})))
+        keys = key.of(pa.Table.from_batches([], schema))
     if not change.distinct:
         distinct_keys(keys, "The new rows have", "Merge")
-    new = NewKeys(access, key, keys, filter_of(key, manifest, keys) if primary else None)
+    new = NewKeys(access, key, keys, filter_of(key, schema, keys) if primary else None)
     if plan.on == () and (shared := new.shared_with_all(manifest)):
         raise KeyConflict(
             f"Version {manifest.version} already has these keys: {'; '.join(shared)}.",

@@ -58,7 +58,7 @@ class ScanTask:
         """The ids of all fragments in at most so many groups of about as many rows; the larger ones first."""
         count = max(1, min(most, len(self.fragments)))
         groups: list[tuple[int, list[int]]] = [(0, []) for _ in range(count)]
-        for number, rows in sorted(self.fragments, key=lambda one: (-one[1], one[0])):
+        for number, rows in sorted(self.fragments, key=lambda fragment: (-fragment[1], fragment[0])):
             access = min(range(count), key=lambda index: groups[index][0])
             groups[access] = (groups[access][0] + max(rows, 1), [*groups[access][1], number])
         return [tuple(sorted(ids)) for _, ids in groups if ids]

@@ -8,15 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
-
-import pyarrow as pa
+from typing import Final
 
 from tiltyard.errors import ExpectedVersionMismatch, InvalidInput, RetryableConflict, TiltyardError
 from tiltyard.format.manifest import check_carried_over
 from tiltyard.format.manifest_file import ManifestFile
 from tiltyard.format.names import Scheme
-from tiltyard.format.values import DataFragment
 from tiltyard.interfaces import Clock
 from tiltyard.options import CommitOptions
 from tiltyard.transaction import observers
@@ -25,9 +22,7 @@ from tiltyard.transaction.race import CommitResult
 from tiltyard.transaction.resolve import Window
 from tiltyard.transaction.verify import transaction_id
 from tiltyard.verbs.engine.access import TableAccess
-from tiltyard.verbs.engine.data_files import discard, properties_with_message
-from tiltyard.verbs.engine.row_input import Rows, as_rows
-from tiltyard.verbs.engine.write_bases import WriteBase
+from tiltyard.verbs.engine.data_files import properties_with_message
 
 Committed = tuple[CommitResult, ManifestFile]
 """What a commit came to, and the version it made."""
@@ -191,51 +186,3 @@ def _latest(access: TableAccess, conflict: RetryableConflict) -> tuple[ManifestF
         if transaction_id(judged) != transaction_id(read):
             raise conflict
     return read, scheme
-
-
-class RowSource:
-    """The rows a caller gave to a verb, and the files written of them so far, over all its runs.
-
-    Files are written again only where another version needs other files. So a stream, which can be read once, is enough for most
-    conflicts, and nothing that was written in vain costs twice.
-    """
-
-    def __init__(self, access: TableAccess, data: Any) -> None:
-        self._access = access
-        self._data = data
-        self._rows: Rows | None = None
-        self._written: tuple[object, tuple[DataFragment, ...], WriteBase | None] | None = None
-
-    @property
-    def rows(self) -> Rows:
-        if self._rows is None:
-            self._rows, self._data = as_rows(self._data), None
-        return self._rows
-
-    def files(
-        self, plan: object, write: Callable[[], tuple[DataFragment, ...]], after: RetryableConflict | None, target: WriteBase | None = None
-    ) -> tuple[DataFragment, ...]:
-        """The rows as files.
-
-        Args:
-            plan: all that decides what the files look like; equal plans can share files.
-            write: writes them.
-            after: the conflict that ended the run before.
-            target: the base they are written to.
-        """
-        if self._written is not None:
-            if self._written[0] == (plan, target):
-                return self._written[1]
-            if not isinstance(self.rows, pa.Table):
-                raise StreamSpentError
-            assert after is not None
-            self.discard(after)
-        fragments = write()
-        self._written = ((plan, target), fragments, target)
-        return fragments
-
-    def discard(self, failure: TiltyardError) -> None:
-        """Removes the files, unless the failure leaves open whether they are part of the table."""
-        if self._written is not None:
-            discard(self._access, self._written[1], failure, self._written[2])
-            self._written = None

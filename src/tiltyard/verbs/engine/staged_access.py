@@ -15,82 +15,23 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Final
 
 from tiltyard.errors import StorageError, TiltyardError, UnsupportedFeature
-from tiltyard.format.manifest import Manifest
-from tiltyard.format.manifest_file import ManifestFile, decode_manifest_file, encode_manifest_file
+from tiltyard.format.manifest_file import decode_manifest_file, encode_manifest_file
 from tiltyard.format.names import Scheme, detached_name, manifest_name
 from tiltyard.storage.staged import StagedHandler, StagedStore, remove
 from tiltyard.transaction.backoff import RetryPolicy
 from tiltyard.transaction.commit import Committer
-from tiltyard.transaction.key_filter import WrittenKeys
 from tiltyard.transaction.log import TRANSACTIONS, VERSIONS
-from tiltyard.transaction.new_files import LOOK_AFTER, check_there, new_files
-from tiltyard.transaction.operations import Append, Operation
-from tiltyard.transaction.race import CommitResult
-from tiltyard.transaction.transaction import Transaction
-from tiltyard.transaction.verify import without_marks
+from tiltyard.transaction.new_files import LOOK_AFTER, check_there
+from tiltyard.transaction.operations import Append
+from tiltyard.transaction.race import RecordedCommit
 from tiltyard.verbs.engine.access import WRITER, TableAccess
 
 _DETACHED_BIT: Final = 1 << 63
-
-
-@dataclass(frozen=True, slots=True)
-class RecordedCommit:
-    """A commit inside the transaction, with all that is needed to make it again on another version.
-
-    Attributes:
-        transaction: as it was committed, rebased over whatever came in between.
-        read: the version it stands on.
-        scheme: how versions are named.
-        at: when it was committed here, on the monotonic clock.
-        keys, reuse: as for ``Committer.commit``.
-    """
-
-    transaction: Transaction
-    read: ManifestFile
-    scheme: Scheme
-    at: float
-    keys: WrittenKeys | None = None
-    reuse: Any = None
-
-    @property
-    def operation(self) -> Operation:
-        return self.transaction.operation
-
-    def files(self) -> Sequence[str]:
-        """All that it wrote into the table's directory, apart from its version."""
-        base: Manifest | None = self.read.manifest if self.transaction.read_version else None
-        return [*new_files(self.operation, base), TRANSACTIONS + self.transaction.file_name]
-
-
-@dataclass(frozen=True, slots=True)
-class RecordingCommitter(Committer):
-    """A commit loop that remembers what it committed."""
-
-    recorded: list[RecordedCommit] = field(default_factory=list)
-
-    def commit(
-        self, transaction: Transaction, read: ManifestFile, scheme: Scheme, policy: RetryPolicy, **more: Any
-    ) -> tuple[CommitResult, ManifestFile]:
-        done, file = Committer.commit(self, transaction, read, scheme, policy, **more)
-        settled = self.log.transaction_of(file)
-        # What it was rebased over is part of what it says now, and must not be taken for its own.
-        below = file.manifest.version - 1
-        ground = read if read.manifest.version == below else self.log.load(below, scheme)
-        at = self.runtime.clock.monotonic()
-        self.recorded.append(RecordedCommit(without_marks(settled), ground, scheme, at, more.get("keys"), more.get("reuse")))
-        return done, file
-
-    def create_table(
-        self, transaction: Transaction, creation: Any, scheme: Scheme, *, begun: float | None = None
-    ) -> tuple[CommitResult, ManifestFile]:
-        done, file = Committer.create_table(self, transaction, creation, scheme, begun=begun)
-        self.recorded.append(RecordedCommit(transaction, file, scheme, self.runtime.clock.monotonic()))
-        return done, file
 
 
 @dataclass(frozen=True)
@@ -100,8 +41,14 @@ class StagedAccess(TableAccess):
     store: StagedStore
 
     @cached_property
-    def committer(self) -> RecordingCommitter:
-        return RecordingCommitter(self.log, self.handler, self.runtime, WRITER, self.trusted, self.open_base, self.stamp, self.digests)
+    def recorded(self) -> list[RecordedCommit]:
+        """The commits inside the transaction, in order."""
+        return []
+
+    @cached_property
+    def committer(self) -> Committer:
+        made = (self.log, self.handler, self.runtime, WRITER, self.trusted, self.open_base, self.stamp, self.digests)
+        return Committer(*made, recorded=self.recorded)
 
     def on_branch(self, branch: str | None) -> TableAccess:
         if branch == self.branch:
@@ -138,8 +85,8 @@ class StagedAccess(TableAccess):
         Raises:
             ConflictError: the rules do not allow it.
         """
-        recorded = list(self.committer.recorded)
-        self.committer.recorded.clear()
+        recorded = list(self.recorded)
+        self.recorded.clear()
         first, there = recorded[0].read, None
         self.store.move_to(head, manifest_name(head, recorded[0].scheme))
         try:
@@ -153,23 +100,23 @@ class StagedAccess(TableAccess):
                 again = commit.transaction if read is there else replace(commit.transaction, read_version=read.manifest.version)
                 self.committer.commit(again, read, commit.scheme, RetryPolicy(), keys=commit.keys, reuse=commit.reuse)
         except TiltyardError:
-            self.committer.recorded[:] = recorded  # all of it is still to be thrown away
+            self.recorded[:] = recorded  # all of it is still to be thrown away
             raise
-        kept = {commit.transaction.file_name for commit in self.committer.recorded}
+        kept = {commit.transaction.file_name for commit in self.recorded}
         for name in {commit.transaction.file_name for commit in recorded} - kept:
             with suppress(StorageError):
                 self.store.delete(TRANSACTIONS + name)
 
     def can_replay(self, *, blind_only: bool) -> bool:
         """Whether the commits do not build on one another, so that the rules for one commit hold for each."""
-        operations = [commit.operation for commit in self.committer.recorded]
+        operations = [commit.operation for commit in self.recorded]
         if all(isinstance(operation, Append) for operation in operations):
             return True
         return len(operations) == 1 and not blind_only
 
     def new_files(self) -> Sequence[str]:
         """All that the transaction wrote into the table's directory, apart from versions."""
-        return list(dict.fromkeys(path for commit in self.committer.recorded for path in commit.files()))
+        return list(dict.fromkeys(path for commit in self.recorded for path in commit.files()))
 
     def check_files(self) -> None:
         """Makes sure that what the transaction wrote is there, before the catalog names it.
@@ -177,7 +124,7 @@ class StagedAccess(TableAccess):
         Raises:
             StorageError: a file is gone.
         """
-        recorded = self.committer.recorded
+        recorded = self.recorded
         if recorded:
             ask = self.runtime.clock.monotonic() - min(commit.at for commit in recorded) >= LOOK_AFTER
             check_there(self.store.inner, [path for path in self.new_files() if not path.endswith("/")], "transaction", ask=ask)

@@ -57,9 +57,9 @@ class IndexInfo:
 def list_indices(access: TableAccess, manifest: Manifest, dataset: Callable[[], LanceDataset]) -> tuple[IndexInfo, ...]:
     """The indices by name, without those that a table keeps for itself. pylance is asked only for what the manifest does not say."""
     by_name: dict[str, list[IndexMetadata]] = {}
-    for one in current(manifest):
-        if one.name not in SYSTEM:
-            by_name.setdefault(one.name, []).append(one)
+    for index in current(manifest):
+        if index.name not in SYSTEM:
+            by_name.setdefault(index.name, []).append(index)
     if not by_name:
         return ()
     kinds = kinds_of(access, dataset()) if any(_kind(several[0]) is None for several in by_name.values()) else {}
@@ -67,7 +67,7 @@ def list_indices(access: TableAccess, manifest: Manifest, dataset: Callable[[], 
     live = {fragment.id: fragment.live_rows for fragment in manifest.fragments}
     found = []
     for name in sorted(by_name):
-        segments = sorted(by_name[name], key=lambda one: one.dataset_version)
+        segments = sorted(by_name[name], key=lambda index: index.dataset_version)
         fragments = sorted(BitMap.union(BitMap(), *(covered(segment) or BitMap() for segment in segments)) & BitMap(live))
         missing = sorted(set(live).difference(fragments))
         stamps = [segment.created_at for segment in segments if segment.created_at is not None]

@@ -272,7 +272,7 @@ def reuse_versions(manifest: Manifest) -> Versions:
     if entry is None or entry.details is None:
         return []
     details = pb.FragmentReuseIndexDetails.FromString(entry.details[1])
-    return sorted(details.inline.versions, key=lambda one: one.dataset_version)
+    return sorted(details.inline.versions, key=lambda version: version.dataset_version)
 
 
 def _sides(version: pb.FragmentReuseIndexDetails.Version) -> list[tuple[BitMap, BitMap]]:

@@ -23,7 +23,6 @@ from tiltyard.format.fields import field_tree, format_path, parse_path
 from tiltyard.format.keys import primary_key_fields
 from tiltyard.format.logical_types import has_members, storage_type
 from tiltyard.format.manifest import Manifest
-from tiltyard.format.schema import arrow_from_fields
 from tiltyard.format.values import DataFragment, Field
 from tiltyard.transaction.key_filter import has_key_bytes, key_filter
 from tiltyard.transaction.operations import KeyExistenceFilter
@@ -361,9 +360,9 @@ class AnyKeys:
         return ()
 
 
-def filter_of(key: Key, manifest: Manifest, keys: pa.Table) -> KeyExistenceFilter:
-    """What tells other merges which keys are inserted."""
-    schema = key.of(pa.Table.from_batches([], arrow_from_fields(manifest.fields, {}))).schema
+def filter_of(key: Key, table: pa.Schema, keys: pa.Table) -> KeyExistenceFilter:
+    """What tells other merges which keys are inserted, under the types of the table."""
+    schema = key.of(pa.Table.from_batches([], table)).schema
     return key_filter(key.fields, keys.cast(schema) if not keys.schema.equals(schema) else keys)
 
 
