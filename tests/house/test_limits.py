@@ -120,3 +120,17 @@ def test_no_call_travels_further_than_its_bound() -> None:
     """In a process of its own: what other tests left in this one would be on the way."""
     done = subprocess.run([sys.executable, ROOT / "tools" / "walk.py", "--check"], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_loop_variable_says_what_it_is() -> None:
+    """``fragment``, ``field``, ``index``: what a loop or a comprehension goes over has a name."""
+    loops = (ast.For, ast.comprehension)
+    nameless = [
+        f"{name}:{target.lineno}"
+        for name, path in modules().items()
+        for node in ast.walk(tree_of(path))
+        if isinstance(node, loops)
+        for target in ast.walk(node.target)
+        if isinstance(target, ast.Name) and target.id == "one"
+    ]
+    assert nameless == []
