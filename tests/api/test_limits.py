@@ -11,6 +11,8 @@ from typing import Any, Final
 import pytest
 
 import tiltyard as ty
+from tiltyard.merges import LakeDiff
+from tiltyard.pipeline import Pipeline
 from tiltyard.spark import LakeSpark, SparkMerge, SparkReader, SparkTable, TransactionSpark
 
 MOST: Final = 6
@@ -31,14 +33,14 @@ SHORTHANDS: Final = (
 HANDLES: Final = (
     ty.Table, ty.TableReader, ty.TableWriter, ty.LakeTable, ty.LakeReader, ty.TransactionTable, ty.Lake, ty.LakeSnapshot,
     ty.LakeTransaction, ty.MergeBuilder, ty.BatchWriter, ty.ShardedTable, ty.ShardedTransactionTable, ty.ShardedReader,
-    SparkReader, SparkTable, SparkMerge, LakeSpark, TransactionSpark,
+    SparkReader, SparkTable, SparkMerge, LakeSpark, TransactionSpark, ty.RemoteLake, ty.RemoteTransaction, LakeDiff, Pipeline,
 )  # fmt: skip
 SHELVES: Final = ("tiltyard", "tiltyard.conflicts", "tiltyard.distributed", "tiltyard.outcomes", "tiltyard.ops", "tiltyard.locks",
-                  "tiltyard.metrics", "tiltyard.spark")  # fmt: skip
+                  "tiltyard.metrics", "tiltyard.merges", "tiltyard.telemetry", "tiltyard.spark")  # fmt: skip
 
 
 def _sub_objects() -> Iterator[type]:
-    for handle in (ty.TableReader, ty.TableWriter, ty.Table):
+    for handle in (ty.TableReader, ty.TableWriter, ty.Table, ty.Lake):
         for name in ("layout", "settings", "indices", "maintenance", "distributed", "transactions", "tags", "branches"):
             found = inspect.getattr_static(handle, name, None)
             getter = getattr(found, "fget", None) or getattr(found, "func", None)
@@ -66,7 +68,14 @@ PUBLIC: Final = _public()
 
 def test_there_are_some() -> None:
     names = {name for name, _ in PUBLIC}
-    assert {"Table.append", "TableIndices.create", "TableMaintenance.cleanup", "SparkTable.merge", "tiltyard.distributed.once"} <= names
+    assert {
+        "Table.append",
+        "TableIndices.create",
+        "TableMaintenance.cleanup",
+        "SparkTable.merge",
+        "tiltyard.distributed.once",
+        "LakeBranches.merge",
+    } <= names
     assert len(names) > 150
 
 

@@ -117,19 +117,17 @@ class Pipeline:
         observer: Observer = ignore,
         author: str | None = None,
         on_branch: str | None = None,
-        into: str | None = None,
     ) -> RunReport:
         """Runs once, in one transaction: all that is new goes through, or nothing does.
 
         Args:
             spark: a session; one is started, and stopped at the end, where none is given and there is something to do.
-            lake: another lake than the pipeline's own, open or by its URI.
+            lake: another lake than the pipeline's own, open or by its URI; an open one may be on a branch, which the run is then for.
             select: only what these steps belong to.
             observer: called at each point of the run.
             author: who runs it, for the history.
-            on_branch: run on this branch, and merge it into ``into`` only if all expectations hold (write, audit, publish). It is made if
-                there is none, and then deleted after the merge; one that fails stays.
-            into: the branch that the run is for; the lake's own, main by default.
+            on_branch: run on this branch, and merge it into the lake's own (main by default) only if all expectations hold: write, audit,
+                publish. It is made if there is none, and then deleted after the merge; one that fails stays.
 
         Raises:
             ExpectationFailed: data is not what it should be. Nothing was committed, or only on the branch.
@@ -140,10 +138,9 @@ class Pipeline:
         session = Spark(spark, self.spec.name, self.spec.spark)
         try:
             with _Opened(self.spec, lake, create=True, author=author) as opened:
-                target = opened if into is None else opened.on_branch(into)
                 if on_branch is not None:
-                    return BranchRunner(self.spec, target, on_branch, session, observer).run(select)
-                return Runner(self.spec, target, session, observer).run(select)
+                    return BranchRunner(self.spec, opened, on_branch, session, observer).run(select)
+                return Runner(self.spec, opened, session, observer).run(select)
         finally:
             session.stop()
 

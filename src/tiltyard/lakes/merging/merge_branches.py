@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final, Literal
 
-from tiltyard.catalog.lake_values import Cut, Isolation, TableHead
+from tiltyard.catalog.lake_values import Cut, TableHead
 from tiltyard.catalog.ledger import adopt
 from tiltyard.catalog.line_identity import owns
 from tiltyard.catalog.merge_records import LineGraph, MergeStep, merged_key, picked_into, publish_merge
@@ -57,7 +57,6 @@ class MergeRequest:
         source, target: the branches.
         settle: answers to conflicts.
         message: for the history.
-        isolation: of the transaction on the target.
         dry_run: whether nothing is to be changed.
         kind: what of the branch: all of it (a merge or, seen from the target, a rebase), what one snapshot did, the opposite of that, or
             everything as a snapshot has it.
@@ -69,7 +68,6 @@ class MergeRequest:
     target: str
     settle: Settlement
     message: str | None = None
-    isolation: Isolation = "snapshot"
     dry_run: bool = False
     kind: Literal["merge", "rebase", "cherry-pick", "revert", "restore"] = "merge"
     snapshot: int = 0
@@ -227,7 +225,6 @@ def _commit(on_target: Lake, request: MergeRequest, ground: _Ground, plan: Branc
     step = MergeStep(request.source, cuts.theirs.line, cuts.theirs.snapshot, cuts.ours.line, ground.seen, ground.floor, pick)
     number = cuts.theirs.snapshot if whole else request.snapshot
     tx = on_target.transaction(
-        isolation=request.isolation,
         message=request.message or _message(request, number),
         properties={PROPERTIES[request.kind]: f"{request.source}@{number} {cuts.theirs.line}"},
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from tiltyard.catalog.lake_values import MAIN, Isolation
+from tiltyard.catalog.lake_values import MAIN
 from tiltyard.errors import InvalidInput, NotFound
 from tiltyard.lakes.merging.merge_branches import MergeRequest, merge
 from tiltyard.lakes.merging.merge_values import MergeResult, OnConflict, settlement_of
@@ -29,10 +29,8 @@ class MergeVerbs:
         *,
         on_conflict: OnConflict = "fail",
         message: str | None = None,
-        isolation: Isolation = "snapshot",
         dry_run: bool = False,
-        at: int | None = None,
-        into_at: int | None = None,
+        at: int | tuple[int, int] | None = None,
     ) -> MergeResult:
         """Merges a branch into another, in one commit; the branch stays as it is, and can be merged again later.
 
@@ -46,10 +44,9 @@ class MergeVerbs:
             on_conflict: ``"fail"`` refuses the merge; ``"ours"`` and ``"theirs"`` settle conflicts for the target or for the branch;
                 or answers by table: one of the two, or ``ty.merges.Resolution`` values for some of its rows.
             message: for the history.
-            isolation: ``"serializable"`` refuses the merge if any table of the target is changed meanwhile, and plans it again.
             dry_run: whether to report only what would be done, with all conflicts.
-            at: the snapshot of the branch that was looked at; the merge is refused if the branch has another one since.
-            into_at: the same for the target. Answers to conflicts then hold for no other rows than those that were looked at.
+            at: the snapshot of the branch that was looked at; the merge is refused if the branch has another one since. Or that and the
+                target's: answers to conflicts then hold for no other rows than those that were looked at.
 
         Raises:
             MergeConflict: both changed the same things, or it cannot be told whether they did. Nothing was committed.
@@ -61,9 +58,8 @@ class MergeVerbs:
         """
         for name in (source, into):
             _check_branch(self._lake, name)
-        return merge(
-            self._lake, MergeRequest(source, into, settlement_of(on_conflict), message, isolation, dry_run, at=at, into_at=into_at)
-        )
+        theirs, ours = at if isinstance(at, tuple) else (at, None)
+        return merge(self._lake, MergeRequest(source, into, settlement_of(on_conflict), message, dry_run, at=theirs, into_at=ours))
 
     def rebase(
         self,

@@ -168,7 +168,7 @@ def merge_action(asked: PageRequest) -> ConsolePage:
     source_tip, into_tip = map(int, view.seen.split("-")[:2])
     try:
         done = viewer.lake.branches.merge(
-            source, into, on_conflict=answers.for_all(), message=message or None, at=source_tip, into_at=into_tip
+            source, into, on_conflict=answers.for_all(), message=message or None, at=(source_tip, into_tip)
         )
     except (ConflictError, ProtectedBranch) as error:
         return _again(asked, view, said(str(error)))
