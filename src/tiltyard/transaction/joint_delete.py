@@ -86,7 +86,7 @@ class JointDelete:
     def operation(self, deletes: Sequence[Delete]) -> Delete:
         """One delete that does what all of these do. Writes the deletion files that merging asks for."""
         written: dict[int, list[DeletionFile]] = {}
-        for fragment in (fragment for one in deletes for fragment in one.updated_fragments):
+        for fragment in (fragment for delete in deletes for fragment in delete.updated_fragments):
             if fragment.deletion_file is not None and fragment.deletion_file.base_id is None:
                 written.setdefault(fragment.id, []).append(fragment.deletion_file)
         updated, removed = [], []
@@ -100,8 +100,8 @@ class JointDelete:
 
 
 def _condition(deletes: Sequence[Delete]) -> str:
-    several = list(dict.fromkeys(one.predicate for one in deletes))
-    text = several[0] if len(several) == 1 else " OR ".join(f"({one})" for one in several)
+    several = list(dict.fromkeys(delete.predicate for delete in deletes))
+    text = several[0] if len(several) == 1 else " OR ".join(f"({text})" for text in several)
     return text if all(several) and len(text) <= _LONGEST_PREDICATE else ""
 
 

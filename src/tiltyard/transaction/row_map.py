@@ -49,7 +49,7 @@ def _ids(fragment: DataFragment) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:
 
 def in_order(rows: Rows, old: Sequence[tuple[DataFragment, BitMap]], new: Sequence[DataFragment]) -> dict[int, BitMap] | None:
     """Where rows of old fragments (with what was deleted in them) are in new ones that hold the live rows in the same order."""
-    if sum(fragment.physical_rows - len(deleted) for fragment, deleted in old) != sum(one.physical_rows for one in new):
+    if sum(fragment.physical_rows - len(deleted) for fragment, deleted in old) != sum(piece.physical_rows for piece in new):
         return None
     places: list[int] = []
     begin = 0

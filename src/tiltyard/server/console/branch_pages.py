@@ -167,9 +167,7 @@ def merge_action(asked: PageRequest) -> ConsolePage:
         return page_of(asked, "compare.html", f"{source} into {into}", "branches", view)
     source_tip, into_tip = map(int, view.seen.split("-")[:2])
     try:
-        done = viewer.lake.branches.merge(
-            source, into, on_conflict=answers.for_all(), message=message or None, at=(source_tip, into_tip)
-        )
+        done = viewer.lake.branches.merge(source, into, on_conflict=answers.for_all(), message=message or None, at=(source_tip, into_tip))
     except (ConflictError, ProtectedBranch) as error:
         return _again(asked, view, said(str(error)))
     return ConsolePage("", location=path_to("transactions", into, done.snapshot))
