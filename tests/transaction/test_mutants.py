@@ -17,6 +17,10 @@ MODULES = (
     *("apply/next_manifest", "apply/row_changes", "apply/row_lineage", "apply/column_changes", "apply/coverage", "apply/maps"),
     *("apply/rewrite", "apply/version_fields", "apply/mem_wal_state"),
 )
+ELSEWHERE = (
+    *("catalog/protection", "catalog/server_records", "lakes/merging/row_merge", "lakes/merging/merge_branches"),
+    *("server/catalog_door", "server/principals", "spark/sql_catalog/statements_run", "spark/sql_catalog/row_statements"),
+)
 
 FEW = ("order-without-rank", "log-goes-back", "any-hint-will-do")
 """One of each kind, with fast tests."""
@@ -34,6 +38,7 @@ def test_there_are_enough_and_no_two_share_a_name() -> None:
     assert len(ALL) >= 100
     assert len({one.id for one in ALL}) == len(ALL)
     assert {f"transaction/{module}.py" for module in MODULES} <= {one.file for one in ALL}
+    assert {f"{module}.py" for module in ELSEWHERE} <= {one.file for one in ALL}
 
 
 @pytest.mark.parametrize("mutant", ALL, ids=lambda one: one.id)
