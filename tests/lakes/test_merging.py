@@ -15,6 +15,7 @@ from tests.support.lakes import Site, foreign_append, numbers, stock, uri_of
 from tiltyard.catalog.lake_values import MAIN
 from tiltyard.errors import InvalidInput, MergeConflict, NotFound
 from tiltyard.lake import Lake
+from tiltyard.lakes.merging import merge_branches
 from tiltyard.merges import MergeResult, Resolution
 
 NO_GRACE = timedelta(0)
@@ -192,6 +193,26 @@ def test_what_main_deleted_does_not_come_back(lake: Lake) -> None:
     side.append(table_of({101: "y"}))
     lake.branches.merge("side")
     assert rows(lake) == {**TEN, 101: "y"}
+
+
+def test_a_target_that_moves_while_the_merge_is_planned(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was planned is for a target that is no more: the merge is planned anew, and what came meanwhile is compared as well."""
+    mine, side = shop(lake, ["id"])
+    side.update({"v": "'side'"}, where="id = 1")
+    planned, plans = merge_branches.plan_merge, []
+
+    def meanwhile(*given: Any, **named: Any) -> Any:
+        plans.append(planned(*given, **named))
+        if len(plans) == 1:
+            mine.append(table_of({10: "new"}))
+            mine.delete("id = 2")
+        return plans[-1]
+
+    monkeypatch.setattr(merge_branches, "plan_merge", meanwhile)
+    lake.branches.merge("side")
+    assert len(plans) == 2
+    assert rows(lake) == {number: text for number, text in {**TEN, 1: "side", 10: "new"}.items() if number != 2}
+    sound(lake)
 
 
 def test_main_comes_to_the_branch_and_the_branch_home(lake: Lake) -> None:
