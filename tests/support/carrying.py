@@ -65,7 +65,7 @@ class Ground:
         self.commits.append(CreatedVersion(file, transaction))
         return self.commits[-1]
 
-    def carrier(
+    def rebaser(
         self, operation: ops.Operation, properties: Mapping[str, str] | None = None, *, reuse: IndexMetadata | None = None
     ) -> Rebaser:
         """Ours, built on the head as it is now."""
@@ -73,17 +73,17 @@ class Ground:
         vectors = DeletionVectors(self.store, SeededRandomness(2))
         return Rebaser(transaction, self.head, vectors, reuse=reuse)
 
-    def meet(self, carrier: Rebaser, last: int = 1) -> Verdict:
+    def meet(self, rebaser: Rebaser, last: int = 1) -> Verdict:
         """Takes ours over the last of the commits, or over the last few; gives the last verdict."""
         for place in range(len(self.commits) - last, len(self.commits)):
             before = self.commits[place - 1].manifest if place else self.base
-            verdict = carrier.meet(self.commits[place], before)
+            verdict = rebaser.meet(self.commits[place], before)
         return verdict
 
-    def land(self, carrier: Rebaser) -> Manifest:
+    def land(self, rebaser: Rebaser) -> Manifest:
         """Ours on the head, committed."""
-        stored = carrier.settled(self.head)
-        _, file = encode_manifest_file(apply(stored.operation, self.head, STAMP, reuse=carrier.reuse), stored.to_bytes())
+        stored = rebaser.settled(self.head)
+        _, file = encode_manifest_file(apply(stored.operation, self.head, STAMP, reuse=rebaser.reuse), stored.to_bytes())
         self.commits.append(CreatedVersion(file, stored))
         return self.head
 

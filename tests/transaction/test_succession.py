@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.carrying import Ground, compaction, packed
 from tests.support.manifests import deletions, index, part, table
-from tests.transaction.test_singletons import reuse
+from tests.transaction.test_system_indices import reuse
 from tiltyard import ops
 from tiltyard.format.manifest import Manifest
 from tiltyard.format.values import BasePath, DataFragment

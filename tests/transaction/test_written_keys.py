@@ -91,14 +91,14 @@ def _append(name: str) -> ops.Append:
 
 def test_keys_that_came_meanwhile_are_a_conflict_and_others_are_none() -> None:
     ground = Ground(table())
-    mine = ground.carrier(_merge(b"1"))
+    mine = ground.rebaser(_merge(b"1"))
     mine.keys = Keys(_filter(b"1"), frozenset({6}))
     ground.commit(_append("theirs"))
     ground.meet(mine)
     with pytest.raises(KeyConflict) as caught:
         mine.compare_keys(ground.head)
     assert (caught.value.sample, [one.version for one in caught.value.winners]) == (("key 6",), [8])
-    mine = ground.carrier(_merge(b"1"))
+    mine = ground.rebaser(_merge(b"1"))
     mine.keys = Keys(_filter(b"1"))
     assert isinstance(ground.meet(mine), Compatible)
     mine.compare_keys(ground.head)
@@ -106,7 +106,7 @@ def test_keys_that_came_meanwhile_are_a_conflict_and_others_are_none() -> None:
 
 def test_rows_of_several_commits_are_read_at_once_and_only_once() -> None:
     ground = Ground(table())
-    mine, keys = ground.carrier(_append("mine")), Keys()
+    mine, keys = ground.rebaser(_append("mine")), Keys()
     mine.keys = keys
     for number in range(3):
         ground.commit(_append(f"theirs{number}"))
@@ -123,7 +123,7 @@ def test_rows_of_several_commits_are_read_at_once_and_only_once() -> None:
 
 def test_of_several_commits_the_one_is_named_that_brought_the_key() -> None:
     ground = Ground(table())
-    mine = ground.carrier(_append("mine"))
+    mine = ground.rebaser(_append("mine"))
     mine.keys = Keys(there=frozenset({7}))
     for number in range(3):
         ground.commit(_append(f"theirs{number}"))
@@ -136,7 +136,7 @@ def test_of_several_commits_the_one_is_named_that_brought_the_key() -> None:
 def test_rows_are_read_before_a_compaction_moves_them() -> None:
     """Afterwards they would be among rows that were there before, in a fragment that nobody looks at."""
     ground = Ground(table())
-    mine = ground.carrier(_append("mine"))
+    mine = ground.rebaser(_append("mine"))
     mine.keys = Keys(there=frozenset({6}))
     ground.commit(_append("theirs"))
     ground.meet(mine)
@@ -147,7 +147,7 @@ def test_rows_are_read_before_a_compaction_moves_them() -> None:
 
 def test_rows_that_stay_where_they_are_wait_through_other_commits() -> None:
     ground = Ground(table())
-    mine, keys = ground.carrier(_append("mine")), Keys()
+    mine, keys = ground.rebaser(_append("mine")), Keys()
     mine.keys = keys
     ground.commit(_append("theirs"))
     ground.commit(ground.delete({1: [0]}))

@@ -86,7 +86,7 @@ class Committer:
         return Landing(self.log, self.handler)
 
     @property
-    def lateness(self) -> HeadCheck:
+    def head_check(self) -> HeadCheck:
         return HeadCheck(self.log, self.runtime)
 
     def commit(
@@ -130,9 +130,9 @@ class Committer:
         with self.withdrawing(race):
             vectors = DeletionVectors(self.log.store, self.runtime.random, self.open_base, self.digests.note)
             race.taken = None if unverified else Taken(self.digests)
-            race.carrier = Rebaser(transaction, read.manifest, vectors, keys, reuse, _rows=dict(rows or {}))
+            race.rebaser = Rebaser(transaction, read.manifest, vectors, keys, reuse, _rows=dict(rows or {}))
             if unverified:
-                race.carrier.check_rows()
+                race.rebaser.check_rows()
             try:
                 if self.queue is None:
                     return self.run_race(race, policy)
@@ -152,7 +152,7 @@ class Committer:
         except TiltyardError as raised:
             error = in_doubt(race, raised, self.log.store.uri)
             if not isinstance(error, OutcomeUnknown):
-                self.remove((TRANSACTIONS + name for name in race.announced), race.carrier.garbage(None) if race.carrier else ())
+                self.remove((TRANSACTIONS + name for name in race.announced), race.rebaser.garbage(None) if race.rebaser else ())
             mine = race.transaction
             complete(
                 error,
@@ -211,18 +211,18 @@ class Committer:
 
     def _attempt(self, race: Race) -> ManifestFile | None:
         """One try: catch up with the head, build on it, create. None when somebody else took the version."""
-        carrier = race.carrier
-        assert carrier is not None
+        rebaser = race.rebaser
+        assert rebaser is not None
         waited = race.waited or race.head.partial or self.recent.keeps
-        if race.place is not None and waited and self.queue is not None and carrier.keys is None:
+        if race.place is not None and waited and self.queue is not None and rebaser.keys is None:
             Turns(self, self.queue).skip_ahead(race, race.place)
         if race.head.partial:
             race.head = self._in_window(race.head.manifest.version, self._newest(race), race).file
         if not self.look_seconds:
             self.sync_files(race)
         elif not self._relies_on_look(race):
-            self._send_ahead(race, carrier)
-        mine = self._catch_up(race, carrier)
+            self._send_ahead(race, rebaser)
+        mine = self._catch_up(race, rebaser)
         if mine is not None:
             self.remove_announced(race, kept=mine.manifest.transaction_file)
             return mine
@@ -231,16 +231,16 @@ class Committer:
         check_carried_over(base)
         check_field_ids(race.transaction, base, race.rebased_over)
         check_not_done(race.transaction.properties, base.config)
-        restored, members = self._restored(race), self._members(race, carrier.transaction)
+        restored, members = self._restored(race), self._members(race, rebaser.transaction)
         next_version: NextVersion | None = None
         if members:
             try:
-                next_version = self._prepared(race, for_all(carrier, members, base, race.taken), restored, members)
+                next_version = self._prepared(race, for_all(rebaser, members, base, race.taken), restored, members)
             except TiltyardError:
                 answer(race, self.recent, members)
                 members = []
         if next_version is None:
-            settled = carrier.settled(base)
+            settled = rebaser.settled(base)
             alone = race.taken.added_to(settled, base) if race.taken is not None else settled
             next_version = self._prepared(race, alone, restored)
         return self._create(race, next_version, members)
@@ -260,21 +260,21 @@ class Committer:
             observers.lost_race(race.transaction, attempts=race.attempts, version=manifest.version, theirs=created.winner)
             return None
         if created.doubtful or not self._relies_on_look(race):
-            self.lateness.check_in_time(transaction, race.head.manifest, manifest, race.scheme, again=created.doubtful)
-        self.lateness.leave_hint(manifest.version)
+            self.head_check.check_in_time(transaction, race.head.manifest, manifest, race.scheme, again=created.doubtful)
+        self.head_check.leave_hint(manifest.version)
         if self.queue is not None:
             self.recent.note(CreatedVersion(created.file or made, next_version.as_told), race.head)
         if members or self.recent.keeps:
             answer(race, self.recent, members, manifest.version, (manifest_path(manifest.version, race.scheme), data))
         self.remove_announced(race, kept=manifest.transaction_file)
-        self.remove(race.carrier.garbage(transaction) if race.carrier else ())
+        self.remove(race.rebaser.garbage(transaction) if race.rebaser else ())
         return created.file or made
 
     def _prepared(
         self, race: Race, transaction: Transaction, restored: Manifest | None, members: Sequence[Transaction] = ()
     ) -> NextVersion:
         """The next version, announced: all that can be done before its name is created."""
-        base, reuse = race.head.manifest, race.carrier.reuse if race.carrier is not None else None
+        base, reuse = race.head.manifest, race.rebaser.reuse if race.rebaser is not None else None
         reuse = None if reuse is None else stamped_reuse(reuse, base.version)
         manifest = apply(transaction.operation, base, self.stamped(transaction, base), restored=restored, reuse=reuse)
         as_told = to_be_sealed(transaction, race.head)
@@ -282,7 +282,7 @@ class Committer:
         self.announce(race, manifest.transaction_file, transaction, inline)
         floor = race.look.floor if race.look is not None and self._relies_on_look(race) else None
         oldest = min((member.read_version for member in members), default=None)
-        self.lateness.check_ground(transaction, race.scheme, oldest=oldest, floor=floor)
+        self.head_check.check_ground(transaction, race.scheme, oldest=oldest, floor=floor)
         return NextVersion(transaction, manifest, as_told, inline)
 
     def _members(self, race: Race, mine: Transaction) -> list[Transaction]:
@@ -306,7 +306,7 @@ class Committer:
         """The files reach the disk before anything names them, once however often the race is run."""
         if race.files is None:
             store = self.log.store
-            files = new_files(race.transaction.operation, race.carrier.read if race.carrier else None)
+            files = new_files(race.transaction.operation, race.rebaser.read if race.rebaser else None)
             listed = [name for path in files if path.endswith("/") for name in (path + name for name in store.names(path))]
             files = [*(path for path in files if not path.endswith("/")), *listed]
             store.sync(files)
@@ -317,7 +317,7 @@ class Committer:
         since = self.runtime.clock.monotonic() - race.begun
         check_there(self.log.store, race.files or [], race.transaction.operation.name, ask=since >= LOOK_AFTER)
 
-    def _catch_up(self, race: Race, carrier: Rebaser) -> ManifestFile | None:
+    def _catch_up(self, race: Race, rebaser: Rebaser) -> ManifestFile | None:
         """Goes over all versions since the one last checked. Gives our own where it turns out to be among them already.
 
         Others go on meanwhile. So it looks again: else whoever has more to go over would lose to those who have less, again and again.
@@ -329,18 +329,18 @@ class Committer:
                 theirs = self._in_window(version, head, race)
                 if race.transaction.uuid in made_by(theirs.transaction):
                     return theirs.file
-                self._go_over(theirs, head, race, carrier)
-            if head <= checked + 1 and not self._compare_keys(race, carrier):
+                self._go_over(theirs, head, race, rebaser)
+            if head <= checked + 1 and not self._compare_keys(race, rebaser):
                 return None
-        self._compare_keys(race, carrier)
+        self._compare_keys(race, rebaser)
         return None
 
-    def _compare_keys(self, race: Race, carrier: Rebaser) -> bool:
-        if carrier.keys is None:
+    def _compare_keys(self, race: Race, rebaser: Rebaser) -> bool:
+        if rebaser.keys is None:
             return False
         version = race.head.manifest.version
         try:
-            return carrier.compare_keys(race.head.manifest)
+            return rebaser.compare_keys(race.head.manifest)
         except (NotFound, CorruptTable) as error:
             raise race.unreadable(version, version, str(error)) from error
 
@@ -353,7 +353,7 @@ class Committer:
         race.looked = self.runtime.clock.monotonic()
         if self.look_seconds:
             found = self._look(race)
-        elif self.lateness.is_newest(max(checked, race.newest), race.scheme, just_made=race.newest > checked):
+        elif self.head_check.is_newest(max(checked, race.newest), race.scheme, just_made=race.newest > checked):
             found = (max(checked, race.newest), race.scheme)
         else:
             found = self.log.head()
@@ -361,7 +361,7 @@ class Committer:
             race.scheme = found[1]  # names may have been migrated since we opened the table
         head = race.seen = max(found[0] if found else 0, race.newest)
         if not race.confirmed or head < checked:
-            self.lateness.confirm(race.head, race.scheme, head, race.transaction.read_version)
+            self.head_check.confirm(race.head, race.scheme, head, race.transaction.read_version)
             race.confirmed = True
         return head
 
@@ -373,27 +373,27 @@ class Committer:
         """Looks at the table, by several questions at once; the latest version, if there is a table."""
         clock = self.runtime.clock
         ticks, when = clock.monotonic(), clock.now()
-        found, there, floor = self.lateness.look(race.head, race.scheme)
+        found, there, floor = self.head_check.look(race.head, race.scheme)
         race.look = Look(race.head, floor, clock, ticks, when)
         race.confirmed = there and found is not None and found[1] is race.scheme
         race.newest = max(race.newest, found[0] if found else 0)  # who relies on the look goes over all that it saw
         return found
 
-    def _send_ahead(self, race: Race, carrier: Rebaser) -> None:
+    def _send_ahead(self, race: Race, rebaser: Rebaser) -> None:
         """Sends the transaction file together with the look that is due, which finds nothing new as a rule."""
         if isinstance(race.transaction.operation, Append) and race.taken is not None and not race.announced:
             base = race.head.manifest
-            transaction = race.taken.added_to(carrier.settled(base), base)
+            transaction = race.taken.added_to(rebaser.settled(base), base)
             inline = to_be_sealed(transaction, race.head).to_bytes()
             self.announce(race, self.stamped(transaction, base).transaction_file, transaction, inline)
 
-    def _go_over(self, theirs: CreatedVersion, head: int, race: Race, carrier: Rebaser) -> None:
+    def _go_over(self, theirs: CreatedVersion, head: int, race: Race, rebaser: Rebaser) -> None:
         before = race.head.manifest
         if not fits(theirs, race.head):
             # A late writer put another version under that number: what was there is not to be known any more.
             raise race.unreadable(before.version, head, f"version {theirs.manifest.version} was made from another one")
         with race.reading(theirs.manifest.version, head):
-            verdict = carrier.meet(theirs, before)
+            verdict = rebaser.meet(theirs, before)
         race.dropped_fields |= meet_schema(race.transaction, before.fields, theirs, race.dropped_fields)
         if self.queue is not None:
             self.recent.note(theirs, race.head)

@@ -52,7 +52,7 @@ def create_first(
         if created.winner is not None:
             raise AlreadyExists.table(log.store.uri)
         _check_alone(committer, manifest.version, scheme)
-        committer.lateness.leave_hint(manifest.version)
+        committer.head_check.leave_hint(manifest.version)
         return created.file or made
 
     with committer.withdrawing(race):

@@ -57,12 +57,12 @@ def rows_in(transaction: Transaction) -> dict[int, BitMap]:
 class JointDelete:
     """The rows that one version takes from its fragments, for a leader and whoever it takes along."""
 
-    carrier: Rebaser
+    rebaser: Rebaser
     head: Manifest
     _rows: dict[int, BitMap] = field(init=False)
 
     def __post_init__(self) -> None:
-        self._rows = self.carrier.all_rows()
+        self._rows = self.rebaser.all_rows()
 
     def take(self, member: Transaction) -> bool:
         """Adds what a member deletes, unless some of it is gone already: then nothing is added.
@@ -76,7 +76,7 @@ class JointDelete:
             return False  # a fragment went as a whole
         for number, fragment in there.items():
             several = rows[number]
-            gone = self.carrier.vectors.of(fragment, self.head.base_paths)
+            gone = self.rebaser.vectors.of(fragment, self.head.base_paths)
             if several.max() >= fragment.physical_rows or several & gone or several & self._rows.get(number, BitMap()):
                 return False
         for number, several in rows.items():
@@ -91,7 +91,7 @@ class JointDelete:
                 written.setdefault(fragment.id, []).append(fragment.deletion_file)
         updated, removed = [], []
         for number, fragment in fragments_of(self.head, self._rows).items():
-            after = self.carrier.without(fragment, self._rows[number], self.head, written.get(number, ()))
+            after = self.rebaser.without(fragment, self._rows[number], self.head, written.get(number, ()))
             if after is None:
                 removed.append(number)
             else:
@@ -105,19 +105,19 @@ def _condition(deletes: Sequence[Delete]) -> str:
     return text if all(several) and len(text) <= _LONGEST_PREDICATE else ""
 
 
-def for_all(carrier: Rebaser, members: Sequence[Transaction], head: Manifest, taken: Taken | None) -> Transaction:
+def for_all(rebaser: Rebaser, members: Sequence[Transaction], head: Manifest, taken: Taken | None) -> Transaction:
     """The leader's transaction on top of ``head``, with what its members bring and the digests of all new files."""
-    mine = carrier.transaction
+    mine = rebaser.transaction
     if not isinstance(mine.operation, Delete):
-        settled = carrier.settled(head)
+        settled = rebaser.settled(head)
         return fold(taken.added_to(settled, head) if taken is not None else settled, members)
-    joint, deletes = JointDelete(carrier, head), [mine.operation]
+    joint, deletes = JointDelete(rebaser, head), [mine.operation]
     for member in members:
         fits = joint.take(member)
         assert fits, "it was found to fit on this very version"
         assert isinstance(member.operation, Delete)
         deletes.append(member.operation)
-    carrier.leave_files_to_others()
+    rebaser.leave_files_to_others()
     operation = joint.operation(deletes)
     told = told_of(mine, members, named=deletion_files(operation))
     folded = replace(told, operation=operation, read_version=max(head.version, mine.read_version))

@@ -106,7 +106,7 @@ class Race:
     started: float
     taken: Taken | None = None
     """Digests of the files it brings; None where others made them."""
-    carrier: Rebaser | None = None
+    rebaser: Rebaser | None = None
     """Takes the operation over other commits; the creation of a table has none to go over."""
     attempts: int = 0
     confirmed: bool = False
@@ -151,7 +151,7 @@ class Race:
 
     def recorded(self, transaction: Transaction, at: float) -> RecordedCommit:
         """The commit, to be made again elsewhere. What it was rebased over is in it by now, and is not to be taken for its own."""
-        keys, reuse = (self.carrier.keys, self.carrier.reuse) if self.carrier is not None else (None, None)
+        keys, reuse = (self.rebaser.keys, self.rebaser.reuse) if self.rebaser is not None else (None, None)
         return RecordedCommit(without_marks(transaction), self.head, self.scheme, at, keys, reuse)
 
     @contextmanager

@@ -118,12 +118,12 @@ class Turns:
         if not can_be_taken_along(transaction) or race.head.manifest.writer_flags & Feature.NO_TRANSACTION_FILE:
             return "", b""
         assert race.taken is not None  # who brings files of others commits alone
-        assert race.carrier is not None
+        assert race.rebaser is not None
         try:
             self.committer.sync_files(race)
             offered = race.taken.added_to(transaction, race.head.manifest)
             if isinstance(offered.operation, Delete):
-                offered = with_rows(offered, race.carrier.all_rows())
+                offered = with_rows(offered, race.rebaser.all_rows())
         except TiltyardError:
             return "", b""  # met again, and told of, when we commit it ourselves
         if not self.committer.recent.keeps:  # else it is the leader who announces it
@@ -151,9 +151,9 @@ class Turns:
         window = committer.recent.since(race.head.manifest.version, transaction_id(race.head), version, maker)
         _rebased_over(race, window[:-1] if window else ())
         committer.remove_announced(race)
-        if race.carrier is not None and isinstance(race.transaction.operation, Delete):
-            race.carrier.leave_files_to_others()
-            committer.remove(race.carrier.garbage(committer.log.transaction_of(file)))
+        if race.rebaser is not None and isinstance(race.transaction.operation, Delete):
+            race.rebaser.leave_files_to_others()
+            committer.remove(race.rebaser.garbage(committer.log.transaction_of(file)))
         return committer.result(race, file)
 
     def _found_in(self, version: int, race: Race, place: QueuePlace) -> tuple[ManifestFile | None, str]:
@@ -214,9 +214,9 @@ class Turns:
         if not can_be_taken_along(mine):
             return taken
         marks = dict(marks_in(mine.properties))
-        assert race.carrier is not None
+        assert race.rebaser is not None
         try:
-            joint = JointDelete(race.carrier, race.head.manifest) if isinstance(mine.operation, Delete) else None
+            joint = JointDelete(race.rebaser, race.head.manifest) if isinstance(mine.operation, Delete) else None
         except TiltyardError:
             return taken  # what our own rows are cannot be read; whoever waits is not to blame
         self.committer.recent.learn(place.told())

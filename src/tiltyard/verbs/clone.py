@@ -96,7 +96,7 @@ def clone_table(source: TableAccess, file: ManifestFile, target: TableAccess, ho
         with suppress(StorageError):
             target.store.delete(announced)
         raise
-    target.committer.lateness.leave_hint(version)
+    target.committer.head_check.leave_hint(version)
     seconds = target.runtime.clock.monotonic() - begun
     return CommitResult(version, Clone.name, transaction.uuid, version, attempts=1, seconds=seconds)
 

@@ -399,7 +399,7 @@ def make_branch(main: TableAccess, name: str, source: TableAccess, file: Manifes
             with suppress(StorageError):
                 access.store.delete(announced)
         raise
-    access.committer.lateness.leave_hint(version)
+    access.committer.head_check.leave_hint(version)
 
 
 def _taken(name: str) -> AlreadyExists:

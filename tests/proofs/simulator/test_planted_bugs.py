@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 
 from tiltyard.interfaces import CommitHandler, ObjectStore, Runtime
-from tiltyard.transaction import commit, recent
-from tiltyard.transaction import rebaser as carrier
+from tiltyard.transaction import commit, rebaser, recent
 from tiltyard.transaction.commit import Committer
 from tiltyard.transaction.log import VersionLog
 from tiltyard.transaction.resolve import Compatible, Incompatible, resolve
@@ -60,7 +59,7 @@ def _never_incompatible(real: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def test_a_resolver_that_says_yes_to_everything(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(carrier, "resolve", _always_compatible)
+    monkeypatch.setattr(rebaser, "resolve", _always_compatible)
     seed, words, steps = first_failure()
     print(seed, words)
     assert "BROKEN" in words
@@ -68,7 +67,7 @@ def test_a_resolver_that_says_yes_to_everything(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_resolver_that_never_says_incompatible(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(carrier, "resolve", _never_incompatible(resolve))
+    monkeypatch.setattr(rebaser, "resolve", _never_incompatible(resolve))
     seed, words, _ = first_failure()
     print(seed, words)
     assert "BROKEN" in words

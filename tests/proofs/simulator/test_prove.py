@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tiltyard.transaction import rebaser as carrier
+from tiltyard.transaction import rebaser
 from tiltyard.transaction.resolve import Compatible
 from tiltyard_proofs.simulator import run_seed
 from tools import prove
@@ -19,7 +19,7 @@ def test_a_run_that_fails_is_shown(monkeypatch: pytest.MonkeyPatch, capsys: pyte
     def careless(*_arguments: Any, **_options: Any) -> Compatible:
         return Compatible("whatever it is")
 
-    monkeypatch.setattr(carrier, "resolve", careless)
+    monkeypatch.setattr(rebaser, "resolve", careless)
     seed = next(seed for seed in range(400) if run_seed(seed).violation is not None)
     assert prove.main(["--replay", str(seed)]) == 1
     shown = capsys.readouterr().out

@@ -139,7 +139,7 @@ def test_an_entry_without_such_a_part_gets_a_version_alone(entry: IndexMetadata)
 
 def test_a_rewrite_brings_an_entry_and_they_trimmed_it() -> None:
     ground = Ground(table(indices=[reuse([1, 2])]))
-    mine = ground.carrier(compaction(list(ground.head.fragments)[:2], packed(4, 20)), reuse=reuse([1, 2, 8], uuid=5))
+    mine = ground.rebaser(compaction(list(ground.head.fragments)[:2], packed(4, 20)), reuse=reuse([1, 2, 8], uuid=5))
     ground.commit(ops.CreateIndex((reuse([2], uuid=6),), (reuse([1, 2]),)))
     assert isinstance(ground.meet(mine), Rebase)
     assert versions_of(mine.reuse) == [2, 8]
@@ -149,7 +149,7 @@ def test_a_rewrite_brings_an_entry_and_they_trimmed_it() -> None:
 
 def test_we_trim_the_entry_and_their_rewrite_added_to_it() -> None:
     ground = Ground(table(indices=[reuse([1, 2])]))
-    mine = ground.carrier(ops.CreateIndex((reuse([2], uuid=6),), (reuse([1, 2]),)))
+    mine = ground.rebaser(ops.CreateIndex((reuse([2], uuid=6),), (reuse([1, 2]),)))
     ground.commit(compaction(list(ground.head.fragments)[:2], packed(4, 20)), reuse=reuse([1, 2, 8], uuid=5))
     assert isinstance(ground.meet(mine), Rebase)
     ground.land(mine)
@@ -158,7 +158,7 @@ def test_we_trim_the_entry_and_their_rewrite_added_to_it() -> None:
 
 def test_their_rewrite_left_the_entry_alone() -> None:
     ground = Ground(table(indices=[reuse([1, 2])]))
-    mine = ground.carrier(ops.CreateIndex((reuse([2], uuid=6),), (reuse([1, 2]),)))
+    mine = ground.rebaser(ops.CreateIndex((reuse([2], uuid=6),), (reuse([1, 2]),)))
     ground.commit(compaction(list(ground.head.fragments)[:2], packed(4, 20)))
     ground.meet(mine)
     ground.land(mine)
@@ -168,7 +168,7 @@ def test_their_rewrite_left_the_entry_alone() -> None:
 def test_two_set_up_the_same_log() -> None:
     ground = Ground()
     other = index("w", [4], [0], uuid=9)
-    mine = ground.carrier(ops.CreateIndex((log({0: 5, 1: 1}, uuid=5), other)))
+    mine = ground.rebaser(ops.CreateIndex((log({0: 5, 1: 1}, uuid=5), other)))
     ground.commit(ops.CreateIndex((log({1: 4}, uuid=6),)))
     assert isinstance(ground.meet(mine), Rebase)
     ground.land(mine)
@@ -185,10 +185,10 @@ def test_entries_that_cannot_be_merged_are_a_conflict(rewriting: bool) -> None:
     compacted = compaction(list(ground.head.fragments)[:2], packed(4, 20))
     entry = reuse([1, 2, 8], uuid=5)
     if rewriting:
-        mine = ground.carrier(compacted, reuse=entry)
+        mine = ground.rebaser(compacted, reuse=entry)
         ground.commit(trimmed)
     else:
-        mine = ground.carrier(trimmed)
+        mine = ground.rebaser(trimmed)
         ground.commit(compacted, reuse=entry)
     with pytest.raises(RetryableConflict):
         ground.meet(mine)

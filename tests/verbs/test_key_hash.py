@@ -1,4 +1,4 @@
-"""Keys are found by their marks: never one too few, whatever their type, and never one too many."""
+"""Keys are found by their hashes: never one too few, whatever their type, and never one too many."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ def _packed(ground: Ground, number: int, *old: int, **more: object) -> DataFragm
 def test_what_both_deleted_is_deleted_and_nothing_else() -> None:
     ground = Ground()
     ground.commit(ground.delete({0: [9]}))
-    mine = ground.carrier(ground.delete({0: [1, 2], 1: [3]}))
+    mine = ground.rebaser(ground.delete({0: [1, 2], 1: [3]}))
     ground.commit(ground.delete({0: [5]}))
     assert isinstance(ground.meet(mine), Rebase)
     assert set(mine.rows(0)) == {1, 2}
@@ -61,7 +61,7 @@ def test_what_both_deleted_is_deleted_and_nothing_else() -> None:
 def test_a_fragment_nobody_else_touched_keeps_the_file_it_came_with() -> None:
     ground = Ground()
     operation = ground.delete({0: [1], 1: [3]})
-    mine = ground.carrier(operation)
+    mine = ground.rebaser(operation)
     ground.commit(ground.delete({0: [5]}))
     ground.meet(mine)
     ground.land(mine)
@@ -70,7 +70,7 @@ def test_a_fragment_nobody_else_touched_keeps_the_file_it_came_with() -> None:
 
 def test_the_same_row_twice_is_refused_and_named() -> None:
     ground = Ground()
-    mine = ground.carrier(ground.delete({0: [1, 5]}))
+    mine = ground.rebaser(ground.delete({0: [1, 5]}))
     ground.commit(ground.delete({0: [5, 6]}))
     with pytest.raises(RetryableConflict) as caught:
         ground.meet(mine)
@@ -80,7 +80,7 @@ def test_the_same_row_twice_is_refused_and_named() -> None:
 
 def test_a_fragment_emptied_by_both_goes() -> None:
     ground = Ground()
-    mine = ground.carrier(ground.delete({0: range(4)}))
+    mine = ground.rebaser(ground.delete({0: range(4)}))
     ground.commit(ground.delete({0: range(4, 10)}))
     ground.meet(mine)
     ground.land(mine)
@@ -93,7 +93,7 @@ def test_a_fragment_emptied_by_both_goes() -> None:
 def test_an_update_over_a_delete_that_left_it_no_old_row() -> None:
     ground = Ground()
     update = ops.Update((), (ground.without(ground.fragment(0), range(4)),), (part(0, 4, name="moved"),))
-    mine = ground.carrier(update)
+    mine = ground.rebaser(update)
     ground.commit(ground.delete({0: range(4, 10)}))
     ground.meet(mine)
     ground.land(mine)
@@ -116,7 +116,7 @@ def test_columns_rewritten_in_place_and_rows_deleted_elsewhere_in_the_fragment()
         update_mode=UpdateMode.REWRITE_COLUMNS,
         updated_fragment_offsets={0: encode_roaring(BitMap([1, 2]))},
     )
-    mine = ground.carrier(update)
+    mine = ground.rebaser(update)
     ground.commit(ground.delete({0: [5]}))
     ground.meet(mine)
     ground.land(mine)
@@ -126,7 +126,7 @@ def test_columns_rewritten_in_place_and_rows_deleted_elsewhere_in_the_fragment()
 
 def test_a_merged_file_is_used_again_while_the_head_has_the_same_deletions() -> None:
     ground = Ground()
-    mine = ground.carrier(ground.delete({0: [1]}))
+    mine = ground.rebaser(ground.delete({0: [1]}))
     ground.commit(ground.delete({0: [5]}))
     ground.meet(mine)
     first = mine.settled(ground.head).operation
@@ -143,7 +143,7 @@ def test_a_merged_file_is_used_again_while_the_head_has_the_same_deletions() -> 
 
 def test_files_that_nobody_needs_after_success_and_after_failure() -> None:
     ground = Ground()
-    mine = ground.carrier(ground.delete({0: [1]}))
+    mine = ground.rebaser(ground.delete({0: [1]}))
     brought = _files(ground)
     ground.commit(ground.delete({0: [5]}))
     theirs = _files(ground) - brought
@@ -177,7 +177,7 @@ def test_a_file_that_the_read_version_has_too_is_not_ours_to_replace() -> None:
     old = ground.fragment(0)
     new = replace(old, files=(replace(old.files[0], fields=(0, 1, 3, -2)), data_file("column", (4,))))
     offsets = {0: encode_roaring(BitMap([1]))}
-    mine = ground.carrier(ops.Update((), (new,), (), (4,), update_mode=UpdateMode.REWRITE_COLUMNS, updated_fragment_offsets=offsets))
+    mine = ground.rebaser(ops.Update((), (new,), (), (4,), update_mode=UpdateMode.REWRITE_COLUMNS, updated_fragment_offsets=offsets))
     ground.commit(ground.delete({0: [5]}))
     ground.meet(mine)
     ground.land(mine)
@@ -188,7 +188,7 @@ def test_a_file_that_the_read_version_has_too_is_not_ours_to_replace() -> None:
 def test_columns_that_they_rewrote_without_a_word_are_found_out() -> None:
     """A stock writer's update that does not own up to it: its files differ from those before it."""
     ground = Ground()
-    mine = ground.carrier(ground.delete({0: [1]}))
+    mine = ground.rebaser(ground.delete({0: [1]}))
     old = ground.fragment(0)
     new = replace(old, files=(replace(old.files[0], fields=(0, 1, 3, -2)), data_file("column", (4,))))
     transaction = Transaction(7, "theirs", ops.Update((), (new,)))
@@ -206,10 +206,10 @@ def test_an_operation_that_brings_rows_back_is_refused() -> None:
     ground = Ground()
     stale = ground.delete({0: [1]})
     ground.commit(ground.delete({0: [5]}))
-    mine = ground.carrier(stale)
+    mine = ground.rebaser(stale)
     with pytest.raises(InvalidInput, match="leave out row 5"):
         mine.check_rows()
-    mine = ground.carrier(ground.delete({0: [1]}))
+    mine = ground.rebaser(ground.delete({0: [1]}))
     mine.check_rows()
     assert set(mine.rows(0)) == {1}
 
@@ -219,17 +219,17 @@ def test_deletion_files_are_looked_at_only_where_the_operation_changes_them() ->
     ground.commit(ground.delete({0: [1]}))
     for name in list(ground.store.names("_deletions/")):
         ground.store.delete("_deletions/" + name)
-    ground.carrier(ops.Update((), (ground.fragment(0),))).check_rows()
-    ground.carrier(ops.Append()).check_rows()
+    ground.rebaser(ops.Update((), (ground.fragment(0),))).check_rows()
+    ground.rebaser(ops.Append()).check_rows()
     missing = replace(part(0), deletion_file=deletions(2, number=99))
     with pytest.raises(NotFound):
-        ground.carrier(ops.Delete((missing,))).check_rows()
+        ground.rebaser(ops.Delete((missing,))).check_rows()
 
 
 def test_what_a_side_removes_as_a_whole_is_all_of_its_rows() -> None:
     ground = Ground()
     ground.commit(ground.delete({1: [0, 4]}))
-    assert list(ground.carrier(ops.Delete((), (1,))).rows(1)) == [1, 2, 3, 5, 6, 7, 8, 9]
+    assert list(ground.rebaser(ops.Delete((), (1,))).rows(1)) == [1, 2, 3, 5, 6, 7, 8, 9]
 
 
 # ---- our rows, through their rewrite -----------------------------------------------------------------------------------------
@@ -238,7 +238,7 @@ def test_what_a_side_removes_as_a_whole_is_all_of_its_rows() -> None:
 @STABLE
 def test_our_deletions_follow_a_rewrite(stable: bool) -> None:
     ground = Ground(table(stable=stable))
-    mine = ground.carrier(ground.delete({0: [1], 1: [3]}))
+    mine = ground.rebaser(ground.delete({0: [1], 1: [3]}))
     brought = _files(ground)
     ground.commit(compaction(list(ground.head.fragments)[:2], _packed(ground, 4, 0, 1)), IN_ORDER)
     assert isinstance(ground.meet(mine), Rebase)
@@ -254,7 +254,7 @@ def test_our_deletions_follow_a_rewrite(stable: bool) -> None:
 @STABLE
 def test_only_the_groups_with_rows_of_ours_are_looked_into(stable: bool) -> None:
     ground = Ground(table(stable=stable))
-    mine = ground.carrier(ground.delete({1: [3], 2: [0]}))
+    mine = ground.rebaser(ground.delete({1: [3], 2: [0]}))
     groups = (
         ops.RewriteGroup((ground.fragment(0),), (_packed(ground, 4, 0),)),
         ops.RewriteGroup((ground.fragment(1),), (_packed(ground, 5, 1),)),
@@ -267,7 +267,7 @@ def test_only_the_groups_with_rows_of_ours_are_looked_into(stable: bool) -> None
 
 def test_a_whole_fragment_that_was_compacted_is_deleted_where_its_rows_are_now() -> None:
     ground = Ground(table(stable=True))
-    mine = ground.carrier(ops.Delete((), (0,)))
+    mine = ground.rebaser(ops.Delete((), (0,)))
     ground.commit(compaction(list(ground.head.fragments)[:2], _packed(ground, 4, 0, 1)))
     ground.meet(mine)
     ground.land(mine)
@@ -280,7 +280,7 @@ def test_a_whole_fragment_that_was_compacted_is_deleted_where_its_rows_are_now()
 def test_an_update_follows_a_rewrite_with_its_new_fragments() -> None:
     ground = Ground(table(stable=True))
     moved = with_lineage(part(0, 2, name="moved"), [1, 2])
-    mine = ground.carrier(ops.Update((1,), (ground.without(ground.fragment(0), [1, 2]),), (moved,)))
+    mine = ground.rebaser(ops.Update((1,), (ground.without(ground.fragment(0), [1, 2]),), (moved,)))
     ground.commit(compaction(list(ground.head.fragments)[:2], _packed(ground, 4, 0, 1)))
     ground.meet(mine)
     stored = mine.settled(ground.head).operation
@@ -292,7 +292,7 @@ def test_an_update_follows_a_rewrite_with_its_new_fragments() -> None:
 def test_ids_that_lie_in_data_files_are_not_guessed() -> None:
     ground = Ground(table(stable=True))
     operation = ground.delete({0: [1]})
-    mine = ground.carrier(operation)
+    mine = ground.rebaser(operation)
     ground.commit(compaction(list(ground.head.fragments)[:2], packed(4, 20, fields=(0, 1, 3, 4, -3), row_ids_spilled=True)))
     with pytest.raises(RetryableConflict, match="rewrote fragments"):
         ground.meet(mine)
@@ -302,7 +302,7 @@ def test_ids_that_lie_in_data_files_are_not_guessed() -> None:
 def test_an_order_that_was_kept_with_another_number_of_rows_is_not_believed() -> None:
     """Such a rewrite was itself carried over deletions: which rows are missing is not in its order."""
     ground = Ground()
-    mine = ground.carrier(ground.delete({0: [1]}))
+    mine = ground.rebaser(ground.delete({0: [1]}))
     ground.commit(ground.delete({1: [3]}))
     ground.meet(mine)
     new = ground.without(packed(4, 20), [13])
@@ -313,7 +313,7 @@ def test_an_order_that_was_kept_with_another_number_of_rows_is_not_believed() ->
 
 def test_a_rewrite_without_a_word_about_its_order_is_not_followed() -> None:
     ground = Ground()
-    mine = ground.carrier(ground.delete({0: [1]}))
+    mine = ground.rebaser(ground.delete({0: [1]}))
     ground.commit(compaction(list(ground.head.fragments)[:2], packed(4, 20)))
     with pytest.raises(RetryableConflict, match="rewrote fragments"):
         ground.meet(mine)
@@ -328,7 +328,7 @@ def test_their_deletions_follow_our_rewrite(stable: bool) -> None:
     ground.commit(ground.delete({1: [9]}))
     old = list(ground.head.fragments)[:2]
     new = packed(4, 19)
-    mine = ground.carrier(compaction(old, with_lineage(new, range(19)) if stable else new), IN_ORDER)
+    mine = ground.rebaser(compaction(old, with_lineage(new, range(19)) if stable else new), IN_ORDER)
     for rows in ({0: [1]}, {0: [2], 1: [0]}, {2: [5]}):
         ground.commit(ground.delete(rows))
         ground.meet(mine)
@@ -343,7 +343,7 @@ def test_their_deletions_follow_our_rewrite(stable: bool) -> None:
 @STABLE
 def test_deletions_that_came_after_a_lost_race_are_carried_as_well(stable: bool) -> None:
     ground = Ground(table(stable=stable))
-    mine = ground.carrier(compaction(list(ground.head.fragments)[:2], _packed(ground, 4, 0, 1)), IN_ORDER)
+    mine = ground.rebaser(compaction(list(ground.head.fragments)[:2], _packed(ground, 4, 0, 1)), IN_ORDER)
     for rows in ({0: [1]}, {0: [2], 1: [0]}):
         ground.commit(ground.delete(rows))
         ground.meet(mine)
@@ -356,7 +356,7 @@ def test_deletions_that_came_after_a_lost_race_are_carried_as_well(stable: bool)
 
 def test_an_old_fragment_that_went_as_a_whole_is_no_longer_rewritten() -> None:
     ground = Ground(table(stable=True))
-    mine = ground.carrier(compaction(list(ground.head.fragments)[:2], _packed(ground, 4, 0, 1)))
+    mine = ground.rebaser(compaction(list(ground.head.fragments)[:2], _packed(ground, 4, 0, 1)))
     ground.commit(ground.delete({}, [0]))
     ground.meet(mine)
     ground.land(mine)
@@ -372,7 +372,7 @@ def test_a_rewrite_of_nothing_that_is_left() -> None:
         ops.RewriteGroup((ground.fragment(0),), (_packed(ground, 4, 0),)),
         ops.RewriteGroup((ground.fragment(1),), (_packed(ground, 5, 1),)),
     )
-    mine = ground.carrier(ops.Rewrite(groups))
+    mine = ground.rebaser(ops.Rewrite(groups))
     ground.commit(ground.delete({1: [2]}, [0]))
     ground.meet(mine)
     ground.land(mine)
@@ -386,7 +386,7 @@ def test_a_rewrite_of_nothing_that_is_left() -> None:
 @pytest.mark.parametrize("new", [packed(0, 20), packed(4, 20, deletion_file=deletions(0))], ids=["without an id", "with deletions"])
 def test_new_fragments_that_can_get_no_deletions_are_not_carried(new: DataFragment) -> None:
     ground = Ground()
-    mine = ground.carrier(compaction(list(ground.head.fragments)[:2], new), IN_ORDER)
+    mine = ground.rebaser(compaction(list(ground.head.fragments)[:2], new), IN_ORDER)
     ground.commit(ground.delete({0: [1]}))
     with pytest.raises(RetryableConflict, match="rewrote fragments"):
         ground.meet(mine)
@@ -399,7 +399,7 @@ def test_only_the_groups_in_which_they_deleted_get_deletions(stable: bool) -> No
         ops.RewriteGroup((ground.fragment(0),), (_packed(ground, 4, 0),)),
         ops.RewriteGroup((ground.fragment(1),), (_packed(ground, 5, 1),)),
     )
-    mine = ground.carrier(ops.Rewrite(groups), IN_ORDER)
+    mine = ground.rebaser(ops.Rewrite(groups), IN_ORDER)
     ground.commit(ground.delete({1: [3]}))
     ground.meet(mine)
     ground.land(mine)
@@ -409,7 +409,7 @@ def test_only_the_groups_in_which_they_deleted_get_deletions(stable: bool) -> No
 
 def test_an_order_is_not_guessed_whoever_asks() -> None:
     ground = Ground()
-    mine = ground.carrier(ground.delete({0: [1]}))
+    mine = ground.rebaser(ground.delete({0: [1]}))
     silent = Transaction(7, "theirs", compaction(list(ground.head.fragments)[:2], packed(4, 20)))
     old, new = list(ground.head.fragments)[:2], [packed(4, 20)]
     assert mine._followed({0: mine.rows(0)}, old, new, ground.head, silent) is None
@@ -419,7 +419,7 @@ def test_an_order_is_not_guessed_whoever_asks() -> None:
 
 def test_our_rewrite_whose_rows_cannot_be_found_gives_way() -> None:
     ground = Ground(table(stable=True))
-    mine = ground.carrier(compaction(list(ground.head.fragments)[:2], with_lineage(packed(4, 20), fresh_row_ids(50, 20))))
+    mine = ground.rebaser(compaction(list(ground.head.fragments)[:2], with_lineage(packed(4, 20), fresh_row_ids(50, 20))))
     ground.commit(ground.delete({0: [1]}))
     with pytest.raises(RetryableConflict, match="rewrote fragments"):
         ground.meet(mine)
@@ -430,7 +430,7 @@ def test_our_rewrite_whose_rows_cannot_be_found_gives_way() -> None:
 
 def test_an_index_loses_what_was_rewritten_under_it() -> None:
     ground = Ground()
-    mine = ground.carrier(ops.CreateIndex((index("w", [4], [0, 1], uuid=1), index("s", [1], [0, 1], uuid=2))))
+    mine = ground.rebaser(ops.CreateIndex((index("w", [4], [0, 1], uuid=1), index("s", [1], [0, 1], uuid=2))))
     old = ground.fragment(0)
     new = replace(old, files=(replace(old.files[0], fields=(0, 1, 3, -2)), data_file("column", (4,))))
     ground.commit(ops.Update((), (new,), (), fields_modified=(4,), update_mode=UpdateMode.REWRITE_COLUMNS))
@@ -442,7 +442,7 @@ def test_an_index_loses_what_was_rewritten_under_it() -> None:
 def test_what_is_to_be_dropped_is_dropped_under_its_new_id() -> None:
     old, other = index("w", [4], [0, 1], uuid=1), index("s", [1], [2], uuid=2)
     ground = Ground(table(indices=[old, other]))
-    mine = ground.carrier(ops.CreateIndex((), (old, other)))
+    mine = ground.rebaser(ops.CreateIndex((), (old, other)))
     mapped = ops.RewrittenIndex(old.uuid, index("w", [4], [4], uuid=7).uuid)
     ground.commit(compaction(list(ground.head.fragments)[:2], packed(4, 20), rewritten_indices=(mapped,)))
     assert isinstance(ground.meet(mine), Rebase)
@@ -453,7 +453,7 @@ def test_what_is_to_be_dropped_is_dropped_under_its_new_id() -> None:
 def test_what_does_not_touch_passes_as_it_is() -> None:
     ground = Ground()
     operation = ops.Append((part(0, name="more"),))
-    mine = ground.carrier(operation)
+    mine = ground.rebaser(operation)
     ground.commit(ground.delete({0: [1]}))
     assert isinstance(ground.meet(mine), Compatible)
     assert mine.settled(ground.head) == mine.transaction
