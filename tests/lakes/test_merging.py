@@ -16,6 +16,7 @@ from tiltyard.catalog.lake_values import MAIN
 from tiltyard.errors import InvalidInput, MergeConflict, NotFound
 from tiltyard.lake import Lake
 from tiltyard.lakes.merging import merge_branches
+from tiltyard.lakes.merging.branch_plan import plan_merge
 from tiltyard.merges import MergeResult, Resolution
 
 NO_GRACE = timedelta(0)
@@ -199,10 +200,10 @@ def test_a_target_that_moves_while_the_merge_is_planned(lake: Lake, monkeypatch:
     """What was planned is for a target that is no more: the merge is planned anew, and what came meanwhile is compared as well."""
     mine, side = shop(lake, ["id"])
     side.update({"v": "'side'"}, where="id = 1")
-    planned, plans = merge_branches.plan_merge, []
+    plans: list[Any] = []
 
     def meanwhile(*given: Any, **named: Any) -> Any:
-        plans.append(planned(*given, **named))
+        plans.append(plan_merge(*given, **named))
         if len(plans) == 1:
             mine.append(table_of({10: "new"}))
             mine.delete("id = 2")

@@ -79,7 +79,7 @@ class Turns:
         log, version = self.committer.log, race.head.manifest.version
         with suppress(TiltyardError):
             while True:
-                log.store.head(log.path(version + 1, race.scheme))
+                log.store.head(manifest_path(version + 1, race.scheme))
                 version += 1
         return version
 
