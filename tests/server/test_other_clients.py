@@ -7,11 +7,7 @@ package registries are out of reach these tests say so and are left out. Ray is 
 
 from __future__ import annotations
 
-import fcntl
-import hashlib
-import os
 import re
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -22,14 +18,13 @@ import pyarrow as pa
 import pytest
 
 import tiltyard as ty
+from tests.support.environments import environment, is_node, plain
 from tests.support.proving import PROVING
 from tests.support.served import Served, served
 from tiltyard.server.principals import Grant
 from tiltyard.server.tokens import create_token
 
 GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "clients.md"
-UV = Path(sys.executable).with_name("uv")
-LONGEST_BUILD = 300.0
 
 
 @dataclass(frozen=True)
@@ -49,10 +44,6 @@ class Client:
     packages: tuple[str, ...] = ()
     block: int = 0
     adopted: bool = False
-
-    @property
-    def is_node(self) -> bool:
-        return any("/" in package for package in self.packages)
 
     def program(self, url: str, token: str) -> str:
         section = GUIDE.read_text(encoding="utf-8").split(f"\n## {self.heading}\n")[1].split("\n## ")[0]
@@ -74,45 +65,6 @@ CLIENTS = {
 }
 
 
-def environment(client: Client) -> Path:
-    """The directory with the packages of a client, built where it is not there yet; the test is left out where it cannot be."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tiltyard" / "clients"
-    home = cache / hashlib.sha256(" ".join(client.packages).encode()).hexdigest()[:12]
-    cache.mkdir(parents=True, exist_ok=True)
-    with (cache / f"{home.name}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not (home / "built").exists():
-            shutil.rmtree(home, ignore_errors=True)
-            try:
-                _build(home, client)
-            except (OSError, subprocess.SubprocessError) as error:
-                said = getattr(error, "stderr", b"") or b""
-                pytest.skip(f"the packages {', '.join(client.packages)} cannot be installed here: {error} {said[-300:]!r}")
-            (home / "built").touch()
-    return home
-
-
-def _build(home: Path, client: Client) -> None:
-    if client.is_node:
-        home.mkdir()
-        (home / "package.json").write_text("{}", encoding="utf-8")
-        steps = [["npm", "install", "--ignore-scripts", "--no-audit", "--no-fund", *client.packages]]
-    else:
-        steps = [
-            [str(UV), "venv", "--quiet", "--python", sys.executable, str(home)],
-            [str(UV), "pip", "install", "--quiet", "--python", str(home / "bin/python"), *client.packages],
-        ]
-    for step in steps:
-        there = home if home.is_dir() else home.parent
-        subprocess.run(step, cwd=there, check=True, capture_output=True, env=_plain(), timeout=LONGEST_BUILD)
-
-
-def _plain() -> dict[str, str]:
-    """The environment without the paths of this tree: a client knows nothing of it."""
-    left_out = ("PYTHONPATH", "VIRTUAL_ENV")
-    return {**{name: value for name, value in os.environ.items() if name not in left_out}, "RAY_USAGE_STATS_ENABLED": "0"}
-
-
 @pytest.fixture(scope="module")
 def asking(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """A server that asks for tokens, with a table that all clients write to."""
@@ -126,15 +78,19 @@ def asking(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 @pytest.mark.parametrize("name", [name for name in CLIENTS if PROVING or name != "ray"])
 def test_a_client_as_the_guide_has_it(asking: Served, name: str, tmp_path: Path) -> None:
     client = CLIENTS[name]
-    home = environment(client) if client.packages else None
+    home = environment(client.packages) if client.packages else None
     with asking.lake() as lake:
         token, _ = create_token(lake, f"{name} user", [Grant.parse("writer:people")])
         before = {(row["id"], row["name"]) for row in lake.table("people").to_arrow().to_pylist()}
-        program = tmp_path / ("program.js" if client.is_node else "program.py")
+        program = tmp_path / ("program.js" if is_node(client.packages) else "program.py")
         program.write_text(client.program(asking.url, token), encoding="utf-8")
         python = sys.executable if home is None else str(home / "bin/python")
-        command = ["node", str(program)] if client.is_node else [python, str(program)]
-        around = {**_plain(), **({"NODE_PATH": str(home / "node_modules")} if client.is_node and home else {})}
+        command = ["node", str(program)] if is_node(client.packages) else [python, str(program)]
+        around = {
+            **plain(),
+            "RAY_USAGE_STATS_ENABLED": "0",
+            **({"NODE_PATH": str(home / "node_modules")} if is_node(client.packages) and home else {}),
+        }
         done = subprocess.run(command, cwd=tmp_path, env=around, capture_output=True, text=True, timeout=300, check=False)
         assert done.returncode == 0, done.stderr[-2000:]
         assert client.row[1] in done.stdout, "it does not read what it wrote"
