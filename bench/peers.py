@@ -1,10 +1,10 @@
 """Tiltyard beside its peers: pylance, delta-rs, pyiceberg and DuckLake, each in an environment of its own.
 
     make bench                                       all of it, about half an hour on quiet cores; writes the page and its plots
-    make bench ARGS="--cases shared own"             one part of it: its figures take the place of those that stand in the page
+    make bench ARGS="--cases shared --writers 1 8"   one part of it: its figures take the place of those that stand in the page
     make bench ARGS="--long"                         ten seconds for each count of writers instead of three, five minutes for each series
     make bench ARGS="--quick"                        every case in small, some minutes, figures on the screen alone
-    make bench ARGS="--only tiltyard delta --cases serial --commits 100"   figures on the screen alone; --seconds, --json
+    make bench ARGS="--only tiltyard delta --cases serial --commits 100"   of some peers alone, figures on the screen; --seconds, --json
 
 Peers are installed on first use below .bench/. Nobody but the databases flushes to the disk here. Every acknowledged row is counted
 afterwards. What the machine can do at most stands beside it. Peers take turns within each case, so that whatever else the machine does
@@ -286,7 +286,7 @@ def main(arguments: list[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     stated = {name: value for name in asdict(FULL) if (value := getattr(given, name)) is not None}
     extent = replace(QUICK if given.quick else LONG if given.long else FULL, **stated)
-    kept = not stated and not given.quick and not given.json and given.only == list(ALL)
+    kept = not given.quick and not given.json and given.only == list(ALL)
     told = {}
     for case in given.cases:
         told[case] = _measured(case, given.only, extent, given.json)

@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 from bench import pages, peers
+from bench.circumstances import circumstances
 
 
 def _case(case: str, load: float, *figures: peers.Figure) -> dict[str, object]:
-    now = {**peers.circumstances(), "load": [load, 0, 0]}
+    now = {**circumstances(), "load": [load, 0, 0]}
     return {"before": now, "after": now, "extent": asdict(peers.FULL), "problems": [], "figures": [asdict(one) for one in figures]}
 
 
@@ -35,12 +36,13 @@ def test_a_case_takes_the_place_of_its_own_figures(tmp_path: Path, monkeypatch: 
     assert "777/s" in pages.written(page, blocks)
 
 
-def test_only_whole_cases_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_figures_of_all_peers_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(peers, "RESULTS", tmp_path / "peers.json")
     monkeypatch.setattr(peers, "figures", lambda *_: iter(()))
-    peers.main(["--cases", "limits", "--seconds", "1"])
     peers.main(["--cases", "limits", "--only", "tiltyard"])
     peers.main(["--cases", "limits", "--quick"])
     assert not peers.RESULTS.exists()
-    peers.main(["--cases", "limits"])
-    assert list(json.loads(peers.RESULTS.read_text())["cases"]) == ["limits"]
+    peers.main(["--cases", "limits", "--seconds", "1"])
+    told = json.loads(peers.RESULTS.read_text())["cases"]
+    assert list(told) == ["limits"]
+    assert told["limits"]["extent"]["seconds"] == 1.0, "and how much was measured is said"

@@ -18,7 +18,7 @@ import tiltyard as ty
 from tests.support.commits import ids_of, rows
 from tests.support.in_line import LONG, Work, held, in_line
 from tests.support.proving import pick
-from tiltyard.storage.local_queue import LocalQueue
+from tiltyard.storage.local_queue import LocalPlace, LocalQueue
 from tiltyard.transaction import turns
 from tiltyard.transaction.group import ROWS
 from tiltyard.transaction.joint_delete import with_rows
@@ -72,6 +72,20 @@ def test_deletes_of_other_rows_are_one_version(uri: str) -> None:
     assert set(told.operation.predicate.split(" OR ")) == {"(id = 0)", "(id = 1)", "(id = 2)", "(id = 6)"}
     assert deletion_files(uri) == 2, "one for each fragment; those that were merged are gone"
     assert len(list((Path(uri) / "_transactions").glob("*.txn"))) == 3
+    sound(uri)
+
+
+def test_who_finds_itself_committed_leaves_nothing_behind(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The lead may be had before the answer is read: then it is by the versions that a writer learns what became of it."""
+    read = LocalPlace._read
+
+    def unread(self: LocalPlace) -> None:
+        read(self)
+
+    monkeypatch.setattr(LocalPlace, "_read", unread)
+    results = [future.result() for future in in_line(uri, [deleting("id = 0"), deleting("id = 1"), deleting("id = 2")])]
+    assert [(result.version, result.rows) for result in results] == [(3, {"deleted": 1})] * 3
+    assert deletion_files(uri) == 1
     sound(uri)
 
 

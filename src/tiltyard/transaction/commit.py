@@ -40,7 +40,7 @@ from tiltyard.transaction.recent import RecentVersions
 from tiltyard.transaction.resolve import Window
 from tiltyard.transaction.system_indices import stamped_reuse
 from tiltyard.transaction.transaction import Transaction
-from tiltyard.transaction.turns import Turns, answer, in_doubt
+from tiltyard.transaction.turns import Turns, answer, in_doubt, remove_left_over
 from tiltyard.transaction.verify import check_field_ids, check_not_done, fits, marks_in, meet_schema, to_be_sealed
 
 TICK_NS: Final = 1_000
@@ -225,6 +225,7 @@ class Committer:
         mine = self._catch_up(race, rebaser)
         if mine is not None:
             self.remove_announced(race, kept=mine.manifest.transaction_file)
+            remove_left_over(self, race, mine)
             return mine
         base = race.head.manifest
         check_writable(base.reader_flags, base.writer_flags)

@@ -151,9 +151,7 @@ class Turns:
         window = committer.recent.since(race.head.manifest.version, transaction_id(race.head), version, maker)
         _rebased_over(race, window[:-1] if window else ())
         committer.remove_announced(race)
-        if race.rebaser is not None and isinstance(race.transaction.operation, Delete):
-            race.rebaser.leave_files_to_others()
-            committer.remove(race.rebaser.garbage(committer.log.transaction_of(file)))
+        remove_left_over(committer, race, file)
         return committer.result(race, file)
 
     def _found_in(self, version: int, race: Race, place: QueuePlace) -> tuple[ManifestFile | None, str]:
@@ -264,6 +262,13 @@ def answer(
     place.tell(recent.encoded())
     for member in members:
         place.answer(member.uuid, version)
+
+
+def remove_left_over(committer: Committer, race: Race, file: ManifestFile) -> None:
+    """Removes deletion files of ours that the version does not name which somebody made for us: no other can, by now."""
+    if race.rebaser is not None and isinstance(race.transaction.operation, Delete):
+        race.rebaser.leave_files_to_others()
+        committer.remove(race.rebaser.garbage(committer.log.transaction_of(file)))
 
 
 def in_doubt(race: Race, error: TiltyardError, uri: str) -> TiltyardError:
