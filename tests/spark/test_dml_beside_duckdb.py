@@ -1,0 +1,120 @@
+"""Sequences of statements through the catalog leave what DuckDB makes of the same: nulls, duplicates, structs, columns that come and go.
+
+A statement that DuckDB takes may be refused here for two reasons only, which are looked for beforehand: the keyed table would get a key
+twice or null, or a merge would touch a row of the table twice. Then nothing may have changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from copy import deepcopy
+from pathlib import Path
+
+import duckdb
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+import tiltyard as ty
+from tests.spark.dml_statements import Statements, Step
+from tests.support.proving import pick
+from tiltyard.spark.sql_catalog.session_catalog import use_lake
+
+SEEDS = range(1, 1 + pick(1, 40))
+STEPS = 130
+"""Statements of each seed."""
+
+KEY = pa.field("id", pa.int64(), nullable=False)
+COLUMNS = [
+    pa.field("v", pa.int32()),
+    pa.field("s", pa.string()),
+    pa.field("p", pa.struct([("x", pa.int32()), ("y", pa.int32())])),
+    pa.field("l", pa.list_(pa.int32())),
+]
+
+
+QUICK = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.shuffle.partitions": "1",
+}
+"""Over so few rows, compiling each plan takes longer than it."""
+
+
+@pytest.fixture
+def quick(spark: SparkSession) -> Iterator[SparkSession]:
+    before = {name: spark.conf.get(name, None) for name in QUICK}
+    for name, value in QUICK.items():
+        spark.conf.set(name, value)
+    yield spark
+    for name, old in before.items():
+        if old is None:
+            spark.conf.unset(name)
+        else:
+            spark.conf.set(name, old)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_statements_leave_what_duckdb_makes_of_them(quick: SparkSession, tmp_path: Path, seed: int) -> None:
+    spark = quick
+    ty.spark.enable(spark)
+    lake = ty.Lake.open(tmp_path / "lake", durability="os")
+    lake.create_table("k", pa.schema([KEY, *COLUMNS]), primary_key=["id"])
+    lake.create_table("u", pa.schema([KEY.with_nullable(True), *COLUMNS]))
+    use_lake(spark, "lake", {"lake": str(tmp_path / "lake"), "durability": "os"})
+    statements, refusals = Statements(seed), 0
+    with duckdb.connect() as beside:
+        for name in ("k", "u"):
+            beside.execute(f"CREATE TABLE {name} (id BIGINT, v INTEGER, s VARCHAR, p STRUCT(x INTEGER, y INTEGER), l INTEGER[])")
+        for number in range(STEPS):
+            kept = deepcopy(statements.tables)
+            step = statements.next()
+            print(f"seed {seed} step {number}: {step.spark}")
+            before = lake.snapshot().id
+            if step.may_twice and is_twice(beside, step):
+                statements.tables = kept
+                continue
+            why = expected_refusal(beside, step)
+            if why is not None:
+                refusals += 1
+                with pytest.raises(Exception, match=why):
+                    spark.sql(step.spark)
+                assert lake.snapshot().id == before, "a statement that was refused changed something"
+                statements.tables = kept
+                continue
+            spark.sql(step.spark)
+            assert lake.snapshot().id <= before + 1, "a statement is one transaction"
+            assert ours(lake, step.table) == theirs(beside, step.table), step
+        assert ours(lake, "k") == theirs(beside, "k")
+        assert ours(lake, "u") == theirs(beside, "u")
+    assert refusals < STEPS // 2, "hardly anything was done"
+    assert lake.check().ok
+
+
+def is_twice(beside: duckdb.DuckDBPyConnection, step: Step) -> bool:
+    return step.once is not None and beside.execute(step.once).fetchone() is not None
+
+
+def expected_refusal(beside: duckdb.DuckDBPyConnection, step: Step) -> str | None:
+    """Runs it in DuckDB; takes it back where Spark has to refuse, and says how."""
+    if is_twice(beside, step):
+        return "MERGE_CARDINALITY_VIOLATION"
+    beside.execute("BEGIN")
+    for text in step.duck:
+        beside.execute(text)
+    if step.table == "k" and beside.execute("SELECT id FROM k GROUP BY id HAVING count(*) > 1 OR id IS NULL").fetchone() is not None:
+        beside.execute("ROLLBACK")
+        return r"KEY_CONFLICT|NOT_NULL_ASSERT_VIOLATION|may not be null|NULL value"
+    beside.execute("COMMIT")
+    return None
+
+
+def ours(lake: ty.Lake, name: str) -> list[str]:
+    table = lake.table(name).to_arrow()
+    return sorted([str(table.column_names)] + [str(tuple(row.values())) for row in table.to_pylist()])
+
+
+def theirs(beside: duckdb.DuckDBPyConnection, name: str) -> list[str]:
+    table = beside.table(name).to_arrow_table()
+    return sorted([str(table.column_names)] + [str(tuple(row.values())) for row in table.to_pylist()])
