@@ -23,6 +23,9 @@ from tests.support.lakes import stores_through
 from tiltyard.catalog.lake_values import TableHead
 from tiltyard.catalog.records import Body, Decide, Found, Records, Writes
 from tiltyard.lake import Lake
+from tiltyard.lakes import lake_maintenance
+from tiltyard.lakes.lake_clone import clone_lake
+from tiltyard.options import Storage
 from tiltyard.storage.wrapper import Request, WrapperStore
 from tiltyard.testing.stores import WRITES
 from tiltyard.verbs.engine.access import TableAccess
@@ -151,6 +154,28 @@ def run_forward(uri: str, arguments: dict[str, Any], branch: str, deadly: int | 
 def run_merge(uri: str, arguments: dict[str, Any], branch: str, deadly: int | None, names: Path) -> None:
     """Merges a branch into main, and dies at a step."""
     _bring_home(uri, arguments, deadly, names, lambda lake: lake.branches.merge(branch))
+
+
+def run_branch_verb(uri: str, arguments: dict[str, Any], call: tuple[Any, ...], deadly: int | None, names: Path) -> None:
+    """Calls a member of ``lake.branches`` by its name, and dies at a step."""
+    verb, *given = call
+    _bring_home(uri, arguments, deadly, names, lambda lake: getattr(lake.branches, verb)(*given))
+
+
+def run_clone(uri: str, arguments: dict[str, Any], target: str, deadly: int | None, names: Path) -> None:
+    """Clones a lake, and dies at a step: of either catalog, or of a table."""
+    steps = Steps(deadly, names)
+
+    def stepping(source: Lake, target: Lake, *more: Any) -> Any:
+        target.catalog.records = SteppingRecords(target.catalog.records, steps)
+        return clone_lake(source, target, *more)
+
+    setattr(lake_maintenance, clone_lake.__name__, stepping)
+    with Lake.open(uri, **arguments) as lake:
+        lake.catalog.records = SteppingRecords(lake.catalog.records, steps)
+        with stores_through(lambda store: SteppingStore(store, steps)):
+            lake.clone(target, storage=Storage(durability="os"))
+        steps.take("acknowledged")
 
 
 def _bring_home(uri: str, arguments: dict[str, Any], deadly: int | None, names: Path, act: Callable[[Lake], object]) -> None:

@@ -32,17 +32,24 @@ def check_relative(path: str, source: str) -> str:
     return path
 
 
-def check_base(path: str, allowed_roots: Iterable[str], source: str = "manifest") -> str:
+def check_base(path: str, allowed_roots: Iterable[str], source: str = "manifest", *, own: str = "") -> str:
     """Returns the base's path when it is one of ``allowed_roots`` or below one; otherwise ``CorruptTable``.
 
     Roots and bases are absolute local paths or URIs; ``file://`` and plain paths mean the same. Only the text is compared: who
-    allows a directory allows what its symbolic links lead to.
+    allows a directory allows what its symbolic links lead to. With ``own``, the table's root, the error says so if the base looks like
+    that root at another address.
     """
     base = _normal(path, source)
     for root in allowed_roots:
         normal_root = _normal(root, source)
         if base[0] == normal_root[0] and base[1][: len(normal_root[1])] == normal_root[1]:
             return path
+    name = own.rstrip("/").rpartition("/")[2]
+    if name and name in base[1]:
+        raise CorruptTable(
+            source, f"it names the base {_shown(path)}: the table was moved or copied from there, and bases are absolute",
+            advice="Put it back, or put a symbolic link to it there and open it by that address.",
+        )  # fmt: skip
     raise CorruptTable(
         source, f"it names the base {_shown(path)}, outside the allowed roots", advice="Allow this root if you trust the table."
     )

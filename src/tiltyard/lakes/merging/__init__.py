@@ -7,7 +7,7 @@
     ``merge_branches``  what they have in common: finds the common ancestor, plans, and commits in one transaction
     ``branch_plan``     what is done to each table
     ``schema_merge``    three-way comparison of columns and settings
-    ``row_merge``       which rows come and go
+    ``row_merge``       which rows come and go; ``place_merge`` where columns were written again in place
     ``replay``          repeats the operations of a branch on a table that the target has left as it was
     ``apply_merge``     commits a plan for one table that both changed
     ``merge_values``    results, conflicts and how they are settled

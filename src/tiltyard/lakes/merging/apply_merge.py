@@ -15,8 +15,9 @@ from tiltyard.format.manifest_file import ManifestFile
 from tiltyard.format.names import Scheme
 from tiltyard.format.schema import arrow_from_fields, match_schema
 from tiltyard.format.values import TOMBSTONE, BasePath, DataFile, DataFragment, DeletionFile, IndexMetadata
+from tiltyard.lakes.merging.place_merge import Three
 from tiltyard.lakes.merging.row_identity import PlaceList
-from tiltyard.lakes.merging.row_merge import RowMerge, Three
+from tiltyard.lakes.merging.row_merge import RowMerge
 from tiltyard.lakes.merging.schema_merge import SchemaMerge
 from tiltyard.lakes.merging.table_state import PhysicalChange, TableState, roots_of
 from tiltyard.options import FileLimits

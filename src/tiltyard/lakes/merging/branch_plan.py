@@ -10,8 +10,9 @@ from tiltyard.catalog.lake_values import Cut, TableHead
 from tiltyard.catalog.line_identity import owns, same_version
 from tiltyard.lakes.merging.apply_merge import TablePlan
 from tiltyard.lakes.merging.merge_values import ConflictKind, FoundConflicts, Settlement, Use
+from tiltyard.lakes.merging.place_merge import Three
 from tiltyard.lakes.merging.replay import MadeVersion, versions_to_replay
-from tiltyard.lakes.merging.row_merge import RowMerge, Three, plan_rows
+from tiltyard.lakes.merging.row_merge import RowMerge, plan_rows
 from tiltyard.lakes.merging.schema_merge import Clash, merged_schema, merged_settings, schema_clashes, unlike_columns
 from tiltyard.lakes.merging.table_state import TableState, physical_change, state_of
 from tiltyard.lakes.table_names import shown

@@ -4,44 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from pyroaring import BitMap
 
 from tiltyard.lakes.merging.merge_values import SAMPLE, ConflictingRow, Settlement
-from tiltyard.lakes.merging.row_identity import (
-    Identity,
-    Place,
-    PlaceList,
-    Row,
-    common_columns,
-    content,
-    identities,
-    identity_of,
-    key_shown,
-    read_rows,
-)
-from tiltyard.lakes.merging.table_state import PhysicalChange, TableState
+from tiltyard.lakes.merging.place_merge import Sides, Three, Values, taken_apart
+from tiltyard.lakes.merging.row_identity import Identity, Place, PlaceList, identities, identity_of, key_shown, read_rows
+from tiltyard.lakes.merging.table_state import PhysicalChange
 from tiltyard.verbs.changed_rows import Places
-
-
-@dataclass(frozen=True, slots=True)
-class Three:
-    """One table at the common ancestor, on the target and on the branch.
-
-    Attributes:
-        ours_ids, theirs_ids: whether a row id of the base stands for the same row on that side.
-    """
-
-    base: TableState
-    ours: TableState
-    theirs: TableState
-    ours_ids: bool
-    theirs_ids: bool
-
-    @property
-    def same_ids(self) -> bool:
-        return self.ours_ids and self.theirs_ids
 
 
 @dataclass(slots=True)
@@ -74,17 +44,6 @@ class RowMerge:
         return bool(self.strike or self.bring or self.copy or self.refile)
 
 
-@dataclass(slots=True)
-class _Sides:
-    """The changes of both sides, with fragments that were written in place on one and touched on the other taken as written again."""
-
-    went_ours: Places
-    went_theirs: Places
-    came_ours: Places
-    came_theirs: Places
-    refile: dict[int, int]
-
-
 def plan_rows(three: Three, mine: PhysicalChange, other: PhysicalChange, settle: Settlement, table: str) -> RowMerge:
     """Decides about all rows that the branch changed.
 
@@ -94,7 +53,8 @@ def plan_rows(three: Three, mine: PhysicalChange, other: PhysicalChange, settle:
         settle: answers to conflicts.
         table: its name, for these.
     """
-    sides = _taken_apart(three, mine, other)
+    identity = identity_of([three.base, three.ours, three.theirs], same_ids=three.same_ids)
+    sides = taken_apart(three, mine, other, by_place=not identity)
     plan = RowMerge(refile=sides.refile)
     _join_common(plan, three, mine, other, sides)
     both = {number: rows for number, gone in sides.went_theirs.items() if (rows := gone & sides.went_ours.get(number, BitMap()))}
@@ -104,9 +64,8 @@ def plan_rows(three: Three, mine: PhysicalChange, other: PhysicalChange, settle:
             plan.strike[there] = plan.strike.get(there, BitMap()) | left
     hidden: dict[int, BitMap] = {}
     plain = {number: gone - both.get(number, BitMap()) for number, gone in sides.went_theirs.items()}
-    identity = identity_of([three.base, three.ours, three.theirs], same_ids=three.same_ids)
-    if both and not identity:
-        _untold(plan, three, both)
+    if sides.clashes or (both and not identity):
+        _untold(plan, three, {number: both.get(number, BitMap()) | sides.clashes.get(number, BitMap()) for number in both | sides.clashes})
         return plan
     if both or (identity.by == "key" and sides.came_ours and sides.came_theirs):
         _settle_rows(plan, _Meeting(three, sides, both, identity), hidden, settle, table)
@@ -133,26 +92,7 @@ def _ids_on_target(plan: RowMerge, three: Three, mine: PhysicalChange, other: Ph
     return found
 
 
-def _taken_apart(three: Three, mine: PhysicalChange, other: PhysicalChange) -> _Sides:
-    base, ours, theirs = three.base, three.ours, three.theirs
-    sides = _Sides(dict(mine.went), dict(other.went), dict(mine.came), dict(other.came), {})
-    for number in mine.refiled | other.refiled:
-        here, there = number in mine.refiled, number in other.refiled
-        if there and not here and number not in mine.went:
-            sides.refile[mine.kept[number]] = other.kept[number]
-            continue
-        if here and not there and number not in other.went:
-            continue
-        if there:
-            sides.went_theirs[number] = base.live(number)
-            sides.came_theirs[other.kept[number]] = theirs.live(other.kept[number])
-        if here:
-            sides.went_ours[number] = base.live(number)
-            sides.came_ours[mine.kept[number]] = ours.live(mine.kept[number])
-    return sides
-
-
-def _join_common(plan: RowMerge, three: Three, mine: PhysicalChange, other: PhysicalChange, sides: _Sides) -> None:
+def _join_common(plan: RowMerge, three: Three, mine: PhysicalChange, other: PhysicalChange, sides: Sides) -> None:
     """Fragments that both sides have and the base has not: they came to both from a third line. Who deleted rows of them since is right."""
     ours, theirs = three.ours, three.theirs
     old_here, old_there = set(mine.kept.values()), set(other.kept.values())
@@ -180,7 +120,7 @@ class _Meeting:
     """Rows that both sides touched, by what makes them the same row."""
 
     three: Three
-    sides: _Sides
+    sides: Sides
     both: Places
     identity: Identity
 
@@ -202,7 +142,7 @@ def _settle_rows(plan: RowMerge, meeting: _Meeting, hidden: dict[int, BitMap], s
     base, ours, theirs = meeting.found()
     three = meeting.three
     named = key_shown(three.base, meeting.identity)
-    values = _Values(three, (base, ours, theirs))
+    values = Values(three, (base, ours, theirs))
     for found in {**base, **ours, **theirs}:
         was, mine, other = values.of(found)
         if mine == other or (other == was and values.comparable):
@@ -224,31 +164,6 @@ def _settle_rows(plan: RowMerge, meeting: _Meeting, hidden: dict[int, BitMap], s
             plan.strike.setdefault(number, BitMap()).add(offset)
             if found in base:
                 plan.moved[base[found]] = ours[found]
-
-
-class _Values:
-    """Values of rows on three sides, read once, in the columns that all have."""
-
-    def __init__(self, three: Three, places: tuple[Mapping[Hashable, Place], ...]) -> None:
-        states = (three.base, three.ours, three.theirs)
-        names = common_columns(states)
-        self.comparable = names is not None
-        self._rows: list[dict[Hashable, Row]] = []
-        for number, (state, found) in enumerate(zip(states, places, strict=True)):
-            columns = None if names is None else {name[number]: name[1] for name in names}
-            self._rows.append(dict(zip(found, read_rows(state, list(found.values()), columns), strict=True)))
-
-    def shown(self, found: Hashable) -> tuple[Row | None, Row | None, Row | None]:
-        base, ours, theirs = (rows.get(found) for rows in self._rows)
-        return base, ours, theirs
-
-    def of(self, found: Hashable) -> tuple[Any, Any, Any]:
-        """The values on the three sides. Where columns cannot be compared, no two rows are alike, but no row is like no row."""
-        shown = self.shown(found)
-        if not self.comparable:
-            base, ours, theirs = (None if row is None else object() for row in shown)
-            return base, ours, theirs
-        return content(shown[0]), content(shown[1]), content(shown[2])
 
 
 # ---- rows that come --------------------------------------------------------------------------------------------------------------

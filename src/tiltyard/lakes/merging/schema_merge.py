@@ -124,8 +124,8 @@ def schema_clashes(merged: SchemaMerge, ours: TableState, theirs: TableState, mi
         *_unknown_columns(merged, theirs, other, {field.id for field in ours.manifest.fields}),
     ]
     own = {field.id for field in merged.fields} - {field.id for field in theirs.manifest.fields}
-    if mine.moved_rows and _gave_values(theirs, other, merged.added):
-        found.append(Clash("column", "the branch added a column with values, and rows were written again on the target"))
+    if (mine.moved_rows or mine.brought_back) and _gave_values(theirs, other, merged.added):
+        found.append(Clash("column", "the branch added a column with values, and rows were written again or came back on the target"))
     if other.moved_rows and _gave_values(ours, mine, own):
         found.append(Clash("column", "the target added a column with values, and rows were written again on the branch"))
     return [*found, *_new_keys(ours, theirs, mine, other)]

@@ -125,6 +125,11 @@ class PhysicalChange:
         """Whether rows of the base may have been written again elsewhere: by an update or a compaction."""
         return bool(self.went and self.came) or bool(self.refiled)
 
+    @property
+    def brought_back(self) -> bool:
+        """Whether rows are in a place again that the base had deleted them from, as after a restore."""
+        return not self.came.keys().isdisjoint(self.kept.values())
+
     def __bool__(self) -> bool:
         return bool(self.went or self.came or self.refiled)
 

@@ -158,7 +158,7 @@ class TableAccess:
         if file.manifest.base_paths and ANYWHERE not in self.allowed_bases:
             roots = [self.main_uri, *self.allowed_bases]
             for base in file.manifest.base_paths:
-                check_base(base.path, roots, f"version {file.manifest.version}")
+                check_base(base.path, roots, f"version {file.manifest.version}", own=self.main_uri)
         return file
 
     @property
