@@ -10,7 +10,7 @@
     ``row_statements``    DELETE, UPDATE and MERGE as Spark rewrote them
     ``more_statements``   OPTIMIZE, RESTORE, DESCRIBE HISTORY and table_changes, which Spark's grammar does not have
     ``metadata_tables``   ``t.history`` and its siblings
-    ``procedures``        CALL
+    ``procedures``        CALL; ``branch_procedures`` those about branches, ``procedure_types`` what one is made of
 
 The JVM holds no state but what a query resolved: a class there describes what Spark asks as JSON, and ``CatalogAnswers`` on the Python
 driver answers. Statements that write come with their plan. Fails as the verbs of a table do; the JVM throws what they said.

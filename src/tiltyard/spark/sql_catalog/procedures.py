@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
@@ -11,42 +10,17 @@ from pyspark.sql import types as st
 
 from tiltyard.errors import InvalidInput, NotFound
 from tiltyard.spark.spark_lake import LakeSpark
+from tiltyard.spark.sql_catalog.branch_procedures import BRANCH_PROCEDURES
 from tiltyard.spark.sql_catalog.catalog_tables import name_in, open_lake
 from tiltyard.spark.sql_catalog.metadata_tables import told
+from tiltyard.spark.sql_catalog.procedure_types import Parameter, Procedure, Values
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 Request = Mapping[str, Any]
-Values = Mapping[str, Any]
 NAMESPACE: Final = "system"
 _TYPES: Final[Mapping[str, st.DataType]] = {"string": st.StringType(), "bigint": st.LongType(), "boolean": st.BooleanType()}
-
-
-@dataclass(frozen=True)
-class Parameter:
-    """One argument of a procedure."""
-
-    name: str
-    type: str = "string"
-    required: bool = False
-
-
-@dataclass(frozen=True)
-class Procedure:
-    """A verb that CALL can run.
-
-    Attributes:
-        description: what it does.
-        parameters: in order.
-        columns: of the one row it tells.
-        run: does it, and returns that row.
-    """
-
-    description: str
-    parameters: tuple[Parameter, ...]
-    columns: str
-    run: Callable[[LakeSpark, Values], list[Any]]
 
 
 def _table(tables: LakeSpark, values: Values) -> str:
@@ -109,11 +83,6 @@ def _fast_forward(tables: LakeSpark, values: Values) -> list[Any]:
     return [tables.lake.branches.fast_forward(values["branch"]).snapshot]
 
 
-def _merge_branch(tables: LakeSpark, values: Values) -> list[Any]:
-    done = tables.lake.branches.merge(values["source"], values["into"] or "main", on_conflict=values["on_conflict"] or "fail")
-    return [str(done)]
-
-
 _OF_TABLE: Final = Parameter("table", required=True)
 _REF: Final = "name string, snapshot bigint"
 PROCEDURES: Final[Mapping[str, Procedure]] = {
@@ -162,12 +131,7 @@ PROCEDURES: Final[Mapping[str, Procedure]] = {
     "fast_forward": Procedure(
         "Moves main to the head of a branch.", (Parameter("branch", required=True),), "snapshot bigint", _fast_forward
     ),
-    "merge_branch": Procedure(
-        "Merges a branch into another.",
-        (Parameter("source", required=True), Parameter("into"), Parameter("on_conflict")),
-        "result string",
-        _merge_branch,
-    ),
+    **BRANCH_PROCEDURES,
 }
 
 
