@@ -398,7 +398,8 @@ class MergeRun:
         table.settings[key] = value
 
     def index(self, branch: str, table: Content) -> None:
-        self.handle(branch, table, "index id").create_index("id", "BTREE", replace=True)
+        name = table.columns[self.random.choice([number for number in (0, 1) if number in table.columns])]
+        self.handle(branch, table, f"index {name}").create_index(name, "BTREE", replace=True)
         table.maintained += 1
 
     # ---- the merge -------------------------------------------------------------------------------------------------------------
@@ -488,6 +489,18 @@ class MergeRun:
             found: Any = lance.dataset(place.lance_uri, version=head.version)
             found.validate()
             assert found.count_rows() == len(table.rows), f"pylance sees other rows in {branch} {table.name}"
+            if found.has_index:
+                self.found_by_index(branch, table, found)
+
+    def found_by_index(self, branch: str, table: Content, opened: Any) -> None:
+        """An index finds the rows that are there, with the values that they have."""
+        for number in (0, 1):
+            if number in table.columns:
+                values = sorted({row.values[number] for row in table.rows.values() if row.values.get(number) is not None})
+                for value in values if number else [values]:
+                    asked = f"{table.columns[number]} = {value}" if number else f"id in ({', '.join(map(str, values)) or 0})"
+                    wanted = sum(row.values.get(number) == value for row in table.rows.values()) if number else len(table.rows)
+                    assert opened.count_rows(asked) == wanted, f"{branch} {table.name}: rows where {asked}"
 
     def compare(self, branch: str, line: Line) -> None:
         shot = self.on(branch).snapshot()

@@ -95,6 +95,24 @@ def test_rows_that_came_back_have_no_values_of_a_column_that_was_added_meanwhile
     sound(lake)
 
 
+@pytest.mark.parametrize(("key", "stable"), TABLES)
+def test_rows_that_came_back_are_found_by_an_index_of_the_branch(lake: Lake, key: list[str] | None, stable: bool) -> None:
+    """The branch built it while they were deleted; it may come along only where it has all rows of a fragment."""
+    lake.create_table("t", table_of(TEN), primary_key=key, stable_row_ids=stable)
+    then = lake.table("t").version
+    lake.table("t").delete("id in (3, 5)")
+    lake.branches.create("side")
+    side = lake.on_branch("side").table("t")
+    side.create_index("id", "BTREE")
+    side.append(table_of({100: "x"}))
+    lake.table("t").restore(then)
+    done = lake.branches.merge("side")
+    assert done.tables[0].left_out == ("id_idx",)
+    for number in (3, 5, 7, 100):
+        assert lake.table("t").to_arrow(filter=f"id = {number}").num_rows == 1
+    sound(lake)
+
+
 def test_a_lake_that_was_moved_says_so_and_is_read_through_a_link_at_its_address(tmp_path: Path) -> None:
     with Lake.open(tmp_path / "lake", durability="os") as lake:
         _, side = shop(lake)

@@ -284,7 +284,8 @@ def _index_changes(target: MergedTable, plan: TablePlan) -> CreateIndex:
     three = plan.three
     was, mine, other = (_by_name(state.manifest) for state in (three.base, three.ours, three.theirs))
     stale = {plan.mine.kept[number] for number in plan.mine.refiled if number in plan.mine.kept}
-    same = {there for there, here in three.theirs.found_in(three.ours).items() if there == here and here not in stale}
+    shared = three.theirs.found_in(three.ours).items()
+    same = {there for there, here in shared if there == here and here not in stale and not _shows_more(plan, there, here)}
     fields = {field.id for field in plan.schema.fields}
     new: list[IndexMetadata] = []
     removed: list[IndexMetadata] = []
@@ -300,6 +301,12 @@ def _index_changes(target: MergedTable, plan: TablePlan) -> CreateIndex:
         new += fresh
         removed += [here[uuid] for uuid in before if uuid not in after]
     return CreateIndex(tuple(new), tuple(removed))
+
+
+def _shows_more(plan: TablePlan, there: int, here: int) -> bool:
+    """Whether a fragment shows rows after the merge that are deleted on the branch, as after a restore: its indices do not have them."""
+    struck = plan.rows.strike.get(here, BitMap())
+    return bool(plan.three.ours.live(here) - struck - plan.three.theirs.live(there))
 
 
 def _by_name(manifest: Manifest) -> dict[str, list[IndexMetadata]]:
