@@ -32,7 +32,7 @@ class Three:
         return self.ours_ids and self.theirs_ids
 
 
-class Values:
+class RowValues:
     """Values of rows on three sides, read once, in the columns that all have."""
 
     def __init__(self, three: Three, places: tuple[Mapping[Hashable, Place], ...]) -> None:
@@ -58,7 +58,7 @@ class Values:
 
 
 @dataclass(slots=True)
-class Sides:
+class MergeSides:
     """What came and went on both sides, once it is known what becomes of fragments that were written in place.
 
     Attributes:
@@ -74,7 +74,7 @@ class Sides:
     clashes: Places
 
 
-def taken_apart(three: Three, mine: PhysicalChange, other: PhysicalChange, *, by_place: bool) -> Sides:
+def taken_apart(three: Three, mine: PhysicalChange, other: PhysicalChange, *, by_place: bool) -> MergeSides:
     """Decides about fragments that were written in place on one side and touched on the other.
 
     Args:
@@ -83,7 +83,7 @@ def taken_apart(three: Three, mine: PhysicalChange, other: PhysicalChange, *, by
         by_place: whether rows are compared at their place; otherwise they count as written again, and something else tells them apart.
     """
     base, ours, theirs = three.base, three.ours, three.theirs
-    sides = Sides(dict(mine.went), dict(other.went), dict(mine.came), dict(other.came), {}, {})
+    sides = MergeSides(dict(mine.went), dict(other.went), dict(mine.came), dict(other.came), {}, {})
     for number in mine.refiled | other.refiled:
         here, there = number in mine.refiled, number in other.refiled
         # A row that came back on the target is none of the branch's: its values there are nobody's.
@@ -104,7 +104,7 @@ def taken_apart(three: Three, mine: PhysicalChange, other: PhysicalChange, *, by
     return sides
 
 
-def _compared(three: Three, mine: PhysicalChange, other: PhysicalChange, sides: Sides, number: int) -> bool:
+def _compared(three: Three, mine: PhysicalChange, other: PhysicalChange, sides: MergeSides, number: int) -> bool:
     """Compares the rows of a fragment of the base at their place on all sides; False where their columns cannot be compared."""
     was = three.base.live(number)
     here, there = _live(three.ours, mine, number), _live(three.theirs, other, number)
@@ -115,7 +115,7 @@ def _compared(three: Three, mine: PhysicalChange, other: PhysicalChange, sides: 
         looked |= was & here & there if back or number in mine.refiled else BitMap()
     if number in mine.refiled:
         looked |= (was & here) - there
-    values = Values(
+    values = RowValues(
         three,
         (
             {offset: (number, offset) for offset in looked},
@@ -148,7 +148,7 @@ def _live(state: TableState, change: PhysicalChange, number: int) -> BitMap:
     return state.live(change.kept[number]) if number in change.kept else BitMap()
 
 
-def _came_back(sides: Sides, mine: PhysicalChange, other: PhysicalChange) -> None:
+def _came_back(sides: MergeSides, mine: PhysicalChange, other: PhysicalChange) -> None:
     """Rows that the base had deleted and that are back in their place on both sides: they are there once."""
     for number in mine.kept.keys() & other.kept.keys():
         here, there = mine.kept[number], other.kept[number]

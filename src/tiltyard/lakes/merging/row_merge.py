@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pyroaring import BitMap
 
 from tiltyard.lakes.merging.merge_values import SAMPLE, ConflictingRow, Settlement
-from tiltyard.lakes.merging.place_merge import Sides, Three, Values, taken_apart
+from tiltyard.lakes.merging.place_merge import MergeSides, RowValues, Three, taken_apart
 from tiltyard.lakes.merging.row_identity import Identity, Place, PlaceList, identities, identity_of, key_shown, read_rows
 from tiltyard.lakes.merging.table_state import PhysicalChange
 from tiltyard.verbs.changed_rows import Places
@@ -92,7 +92,7 @@ def _ids_on_target(plan: RowMerge, three: Three, mine: PhysicalChange, other: Ph
     return found
 
 
-def _join_common(plan: RowMerge, three: Three, mine: PhysicalChange, other: PhysicalChange, sides: Sides) -> None:
+def _join_common(plan: RowMerge, three: Three, mine: PhysicalChange, other: PhysicalChange, sides: MergeSides) -> None:
     """Fragments that both sides have and the base has not: they came to both from a third line. Who deleted rows of them since is right."""
     ours, theirs = three.ours, three.theirs
     old_here, old_there = set(mine.kept.values()), set(other.kept.values())
@@ -120,7 +120,7 @@ class _Meeting:
     """Rows that both sides touched, by what makes them the same row."""
 
     three: Three
-    sides: Sides
+    sides: MergeSides
     both: Places
     identity: Identity
 
@@ -142,7 +142,7 @@ def _settle_rows(plan: RowMerge, meeting: _Meeting, hidden: dict[int, BitMap], s
     base, ours, theirs = meeting.found()
     three = meeting.three
     named = key_shown(three.base, meeting.identity)
-    values = Values(three, (base, ours, theirs))
+    values = RowValues(three, (base, ours, theirs))
     for found in {**base, **ours, **theirs}:
         was, mine, other = values.of(found)
         if mine == other or (other == was and values.comparable):
