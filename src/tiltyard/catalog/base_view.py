@@ -7,7 +7,8 @@ others have committed since, the snapshots in between say what the table was lik
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from itertools import islice
 from typing import Final
 
 from tiltyard.catalog.catalog import Catalog
@@ -18,8 +19,10 @@ from tiltyard.catalog.records import Body, Found
 from tiltyard.catalog.value_codec import BEFORE, BUCKET, bucket_prefix, head_from_body, name_key, table_key, tip_key
 from tiltyard.errors import HistoryUnavailable, NotFound, StorageError
 
-_REMEMBERED: Final = 8
+_READ_WITH_TIP: Final = 8
 """Tables that are read with the tip, since the last transactions used them."""
+_REMEMBERED: Final = 1024
+"""Tables whose ids are remembered, so that one that is asked for by name is read in one look."""
 _LOOKS: Final = 8
 """How often a name is looked up again because it was given to another table meanwhile."""
 _FEW_BUCKETS: Final = 4
@@ -41,10 +44,12 @@ class UsedTables:
             if len(ids) > _REMEMBERED:
                 del ids[next(iter(ids))]
 
-    def of(self, branch: str) -> dict[str, str]:
-        """Ids by full name."""
+    def of(self, branch: str, names: Collection[str] = ()) -> dict[str, str]:
+        """Ids by full name: of these names, or else of the tables that were used last."""
         with self._lock:
-            return dict(self._ids.get(branch, {}))
+            ids = self._ids.get(branch, {})
+            chosen = names or [*islice(reversed(ids), _READ_WITH_TIP)]
+            return {name: ids[name] for name in chosen if name in ids}
 
 
 class BaseView:
@@ -62,8 +67,10 @@ class BaseView:
     def __init__(self, catalog: Catalog, branch: str, used: UsedTables, names: Iterable[str] = ()) -> None:
         self._catalog, self._used = catalog, used
         self._lock = threading.RLock()
-        known = [(name, table, name_key(branch, name), table_key(branch, table)) for name, table in used.of(branch).items()]
         asked = {name: name_key(branch, name) for name in names}
+        # Who says which tables it will ask for does not pay for those that others of the process use: a server has many.
+        recent = used.of(branch, asked)
+        known = [(name, table, name_key(branch, name), table_key(branch, table)) for name, table in recent.items()]
         keys = [tip_key(branch), *asked.values(), *(key for *_, of_name, of_table in known for key in (of_name, of_table))]
         found = catalog.records.get([*dict.fromkeys(keys)])
         self.branch = branch

@@ -11,7 +11,7 @@ from tiltyard.catalog.lake_values import MAIN, Change, Moved, Publication, Table
 from tiltyard.catalog.marks import without_marks
 from tiltyard.catalog.publishing import AbortedError, StaleError
 from tiltyard.errors import AlreadyExists, CorruptTable, ExpectedVersionMismatch, HistoryUnavailable, StorageError
-from tiltyard.format.manifest_file import decode_manifest_file
+from tiltyard.format.manifest_file import ManifestFile, decode_manifest_file
 from tiltyard.format.names import Scheme, manifest_path
 from tiltyard.interfaces import CommitHandler, ObjectStore
 from tiltyard.storage.external import ExternalHandler, ExternalStore, UnfinishedError, VersionClaim
@@ -29,7 +29,11 @@ _ADOPTIONS: Final = 16
 
 def maker_of(data: bytes, path: str) -> Transaction:
     """Whose work a version is, from its bytes: ours always carry their transaction inside."""
-    file = decode_manifest_file(data, source=path, check=False)
+    return maker_in(decode_manifest_file(data, source=path, check=False), path)
+
+
+def maker_in(file: ManifestFile, path: str) -> Transaction:
+    """Whose work a version is that was read already."""
     if file.transaction is None:
         raise CorruptTable(path, "it does not say which transaction made it")
     return Transaction.from_bytes(file.transaction, path)
@@ -67,7 +71,10 @@ class LakeLedger:
         return [VersionClaim(pending.version, pending.path, pending.staged) for pending in found]
 
     def claim(self, claim: VersionClaim, data: bytes) -> None:
-        transaction = maker_of(data, claim.path)
+        self.claim_for(claim, maker_of(data, claim.path))
+
+    def claim_for(self, claim: VersionClaim, transaction: Transaction) -> None:
+        """``claim``, for a version whose transaction is known."""
         content = not isinstance(transaction.operation, MAINTENANCE)
         step = VersionStep(claim.version, claim.path, claim.staged, transaction.uuid, transaction.operation.name, content)
         base_branch, base_transaction = self._base(claim.version - 1, transaction)

@@ -31,7 +31,7 @@ from lance_namespace import (
 )
 
 from tiltyard.catalog.lake_values import MAIN
-from tiltyard.catalog.ledger import adopt
+from tiltyard.catalog.ledger import adopt, maker_in
 from tiltyard.errors import (
     AlreadyExists,
     CorruptTable,
@@ -126,9 +126,9 @@ class VersionOperations(NamespaceBase):
         try:
             info = stat_staged(access.store, staged)
             data = access.store.get(staged)
-            access.trusted(decode_manifest_file(data, source=staged, version=request.version, check=False))
+            file = access.trusted(decode_manifest_file(data, source=staged, version=request.version, check=False))
             path = manifest_path(request.version, scheme)
-            publish_staged(access, request.version, path, staged, data, self._later)
+            publish_staged(access, request.version, path, staged, data, maker_in(file, staged), self._later)
         except AlreadyExists:
             raise taken from None
         except (CorruptTable, ExpectedVersionMismatch, HistoryUnavailable, NotFound) as error:

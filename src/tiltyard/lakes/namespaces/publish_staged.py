@@ -18,6 +18,7 @@ from tiltyard.errors import AlreadyExists, ContentionError, NotFound, StorageErr
 from tiltyard.storage.external import ExternalStore, UnfinishedError, VersionClaim, discard
 from tiltyard.storage.local import LocalStore
 from tiltyard.storage.staged import STAGED
+from tiltyard.transaction.transaction import Transaction
 from tiltyard.verbs.engine.access import TableAccess
 
 _TRIES: Final = 3
@@ -64,7 +65,7 @@ def settle_all(settlements: Iterable[UnsettledVersion]) -> None:
             discard(work.inner, work.claim)
 
 
-def publish_staged(access: TableAccess, version: int, path: str, staged: str, data: bytes, later: Later) -> None:
+def publish_staged(access: TableAccess, version: int, path: str, staged: str, data: bytes, made: Transaction, later: Later) -> None:
     """Publishes a version.
 
     Args:
@@ -73,6 +74,7 @@ def publish_staged(access: TableAccess, version: int, path: str, staged: str, da
         path: the name under which everybody will look for it.
         staged: what the client called it.
         data: its bytes, read and checked.
+        made: the transaction inside.
         later: does the bookkeeping.
 
     Raises:
@@ -91,7 +93,7 @@ def publish_staged(access: TableAccess, version: int, path: str, staged: str, da
     inner.move_if_absent(staged, claim.staged)
     try:
         inner.sync([claim.staged])
-        _claim(store, claim, data)
+        _claim(store, claim, made)
     except TiltyardError as error:
         if not (isinstance(error, StorageError) and error.maybe_applied):
             discard(inner, claim)
@@ -113,10 +115,11 @@ def _refuse_taken(inner: LocalStore, path: str) -> None:
         raise AlreadyExists(f"{path!r} exists already.", name=path)
 
 
-def _claim(store: ExternalStore, claim: VersionClaim, data: bytes) -> None:
+def _claim(store: ExternalStore, claim: VersionClaim, made: Transaction) -> None:
+    ledger = cast(LakeLedger, store.ledger)
     for _ in range(_TRIES):
         try:
-            return store.ledger.claim(claim, data)
+            return ledger.claim_for(claim, made)
         except UnfinishedError:
             store.finish()
     raise StorageError(f"{claim.path} waits for an earlier version that does not get finished.", name=claim.path, transient=True)
