@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import functools
 import os
 import pty
 import subprocess
@@ -11,10 +12,14 @@ from pathlib import Path
 import lance
 import pyarrow as pa
 import pytest
+import typer.testing
 from typer.testing import CliRunner
 
 import tiltyard as ty
 from tiltyard.cli.app import app
+
+# The runner builds all of our commands for each one it runs, which takes thirty times as long as most of them do.
+typer.testing._get_command = functools.cache(typer.testing._get_command)  # type: ignore[attr-defined]
 
 
 @dataclass(frozen=True, slots=True)

@@ -504,11 +504,11 @@ def test_a_clone_in_doubt_is_asked_for_where_it_is(run: Run, people: Path, tmp_p
     nobody = "00000000-0000-4000-8000-000000000000"
 
     def lost(self: ty.Table, *_: object, **__: object) -> None:
-        raise ty.OutcomeUnknown("No answer.", transaction_id=nobody, version=7, uri=str(tmp_path / "copy"), operation="Clone")
+        raise ty.OutcomeUnknown("No answer.", transaction_id=nobody, version=7, uri="lake/copy", operation="Clone")
 
     monkeypatch.setattr(ty.Table, "clone", lost)
     done = run("clone", people, tmp_path / "copy", width=1000)
-    assert (done.code, f"tiltyard why {tmp_path / 'copy'} {nobody} --tried 7" in done.err) == (4, True)
+    assert (done.code, f"tiltyard why lake/copy {nobody} --tried 7" in done.err) == (4, True)
 
 
 def test_text_names_version_transaction_and_rows(run: Run, people: Path) -> None:

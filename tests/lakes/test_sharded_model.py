@@ -14,7 +14,7 @@ import tiltyard as ty
 from tests.support.proving import pick
 from tiltyard.lakes.lake_transaction import LakeTransaction
 
-SEEDS = pick(range(4), range(60))
+SEEDS = pick(range(2), range(60))
 STEPS = 25
 KEYS = 40
 

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyroaring import BitMap
 
+from tests.support.proving import pick
 from tiltyard.errors import CorruptTable, InvalidInput
 from tiltyard.format import lance_pb2 as pb
 from tiltyard.format.codec import integer, length_delimited, varint
@@ -160,7 +161,7 @@ def test_every_operation_is_round_tripped_below() -> None:
 
 
 @pytest.mark.parametrize("kind", OPERATIONS, ids=lambda kind: kind.__name__)
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=pick(20, 200), deadline=None, derandomize=True)
 @given(data=st.data())
 def test_a_transaction_survives_the_wire(kind: type, data: st.DataObject) -> None:
     mine = Transaction(

@@ -12,6 +12,7 @@ import pytest
 
 import tiltyard as ty
 from tests.support.commits import InterruptedStore, files_below, handle, is_version
+from tests.support.proving import pick
 from tests.support.tables import open_stock
 from tiltyard.errors import AlreadyExists, IncompatibleConflict, InvalidInput, NotFound, RetryableConflict
 from tiltyard.storage.local import LocalStore
@@ -440,7 +441,7 @@ def _step(table: ty.Table, chance: random.Random) -> None:
             table.indices.extend(chance.choice(names), merge=verb == "merge")
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", range(1, pick(2, 20)))
 @STABLE
 def test_whatever_comes_in_whatever_order(tmp_path: Path, stable: bool, seed: int) -> None:
     """Several handles, most of them behind, so that every verb is carried over others or done again."""

@@ -17,7 +17,7 @@ import pytest
 import tiltyard as ty
 from tests.support.proving import pick
 
-INTERRUPTS = pick(4, 60)
+INTERRUPTS = pick(2, 60)
 
 PRESSES = 4
 PATIENCE = 20.0
