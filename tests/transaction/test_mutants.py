@@ -19,7 +19,7 @@ MODULES = (
 )
 ELSEWHERE = (
     *("catalog/protection", "catalog/server_records", "lakes/merging/row_merge", "lakes/merging/merge_branches"),
-    *("server/catalog_door", "server/principals", "spark/sql_catalog/statements_run", "spark/sql_catalog/row_statements"),
+    *("server/catalog_door", "server/principals", "spark/sql_catalog/statements_run"),
 )
 
 FEW = ("order-without-rank", "log-goes-back", "any-hint-will-do")
