@@ -158,7 +158,7 @@ PATHS: Final[dict[str, Callable[[Path], Callable[[], Any]]]] = {
 BOUNDS: Final = {
     "open + scan": Length(28, 110, 70, 0),
     "append": Length(41, 222, 135, 0),
-    "merge": Length(56, 374, 264, 0),
+    "merge": Length(56, 360, 262, 0),
     "lake transaction": Length(72, 450, 625, 0),
     "spark write": Length(47, 269, 199, 0),
 }
