@@ -117,8 +117,7 @@ def test_two_merges_at_once(site: Site) -> None:
     assert lake.check().problems == ()
 
 
-@pytest.mark.parametrize("isolation", ["snapshot", "serializable"])
-def test_a_merge_is_planned_again_when_others_are_faster(site: Site, isolation: Any) -> None:
+def test_a_merge_is_planned_again_when_others_are_faster(site: Site) -> None:
     lake = site.open()
     for name in "ab":
         lake.create_table(name, numbers(1))
@@ -127,12 +126,12 @@ def test_a_merge_is_planned_again_when_others_are_faster(site: Site, isolation: 
     other = site.open()
     merging = site.open()
     through(merging, lambda inner: InterposedRecords(inner, lambda: other.table("a").append(numbers(3))))
-    merging.branches.merge("side", isolation=isolation)
+    merging.branches.merge("side")
     assert rows(lake)["a"] == [1, 2, 3]
     lake.on_branch("side").table("a").delete("id = 1")
     through(merging, lambda inner: InterposedRecords(inner, lambda: other.table("a").delete("id = 1")))
     with pytest.raises(MergeConflict):
-        merging.branches.merge("side", isolation=isolation)
+        merging.branches.merge("side")
     assert rows(lake)["a"] == [2, 3]
 
 
