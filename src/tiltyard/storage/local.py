@@ -25,6 +25,9 @@ _FILES = (".manifest/", ".txn/", ".json/")
 ADVICE = "_versions/latest_version_hint.json"
 """Every commit renews it and nobody depends on it: it is written in place, and not flushed. Whoever finds it torn lists instead."""
 
+MOST_ANCHORED = 1000
+"""Directories that are remembered as flushed: every transaction of a lake has one of its own."""
+
 _ABSENT = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
 
 
@@ -328,18 +331,28 @@ class LocalStore:
             return
         try:
             files.sync_path(directory)
-            times, above = [0], directory
+            levels, times, above = [directory], [0], directory
             while len(above) > len(self.uri):
                 above = above.rpartition("/")[0]
+                levels.append(above)
                 times.append(os.stat(above or "/").st_ctime_ns)
             if self._anchored.get(directory) != times:
-                self._above |= files.sync_above(directory, self.uri, self._above)
-                if max(times) < time.time_ns() - files.TICK:  # a later change would show
-                    self._anchored[directory] = times
+                self._anchor(levels, times)
         except OSError as error:
             if maybe_applied:
                 raise self._in_doubt("flush the directory of", path, error) from error
             raise files.storage_error("flush the directory of", path, self.uri, error) from error
+
+    def _anchor(self, levels: Sequence[str], times: Sequence[int]) -> None:
+        """Flushes the names of a directory and of those above it, up to one of which nothing has changed."""
+        since = [[0, *times[level + 1 :]] for level in range(len(levels))]
+        known = next((level for level, path in enumerate(levels) if self._anchored.get(path) == since[level]), None)
+        stop = set() if known is None else {os.path.realpath(levels[known])}
+        self._above |= files.sync_above(levels[0], self.uri, self._above | stop)
+        if len(self._anchored) > MOST_ANCHORED:
+            self._anchored.clear()
+        settled = time.time_ns() - files.TICK
+        self._anchored.update((path, state) for path, state in zip(levels, since, strict=True) if max(state) < settled)
 
     def _failed(self, action: str, path: str, error: OSError) -> StorageError:
         """What to say when the step that names a file failed."""
