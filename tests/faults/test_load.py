@@ -28,6 +28,8 @@ from tiltyard.transaction.head import read_floor
 
 _server = fork_server()
 
+DELETES = ("delete", "cool")
+"""Verbs that a leader takes along: those of several writers are one version."""
 FAIR, STARVED = 0.5, 0.25
 """Least to most commits of equal writers: what is promised; and what is asked beside a stranger who looks at no key."""
 
@@ -128,10 +130,13 @@ def _judge_rows(root: Path, books: Books) -> None:
 
 def _judge_history(root: Path, books: Books, goal: int) -> None:
     versions = [one["version"] for one in books.acknowledged()]
-    assert len(versions) == len(set(versions)) >= goal, "one version was promised to two"
+    shared = {one["version"] for one in books.acknowledged(*DELETES)}
+    alone = [version for version in versions if version not in shared]
+    deletes = sum(1 for one in books.acknowledged(*DELETES))
+    assert len(alone) == len(set(alone)) == len(versions) - deletes, "one version was promised to two; only deletes share one"
+    assert len(versions) >= goal
     table = ty.Table.open(root)
-    assert table.version >= goal + 1
-    assert table.version >= max(versions)
+    assert table.version >= max(versions) >= len(set(versions))
     report = table.check()
     assert report.problems == ()
     assert report.not_checked == ()
@@ -169,7 +174,7 @@ def _told_in_full(root: Path, books: Books) -> Iterator[None]:
 
 @pytest.mark.parametrize(
     ("goal", "work_of", "fair"),
-    [(pick(400, 2000), _ours, FAIR), (pick(300, 500), _one_by_pylance, STARVED)],
+    [(pick(280, 2000), _ours, FAIR), (pick(240, 500), _one_by_pylance, STARVED)],
     ids=["ours", "one by pylance"],
 )
 def test_the_table_is_what_the_ledgers_say(tmp_path: Path, goal: int, work_of: Callable[[int], Callable[..., None]], fair: float) -> None:
