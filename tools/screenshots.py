@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -40,14 +41,22 @@ PAGES: Final = {
     "pipelines": "/pipelines",
     "run": "/pipelines/run-1",
     "run-failed": "/pipelines/run-2",
-    "quarantine": "/tables/web.sessions",
-    "transaction-quarantine": "/transactions/main/26",
     "health": "/health",
     "health-check": "/health?look=check",
     "health-storage": "/health?look=storage",
     "health-cleanup": "/health?look=cleanup&keep=5",
     "missing": "/nowhere",
 }
+IN_TROUBLE: Final = {
+    "quarantine": "/tables/web.sessions",
+    "quarantine-timeline": "/",
+    "quarantine-tables": "/tables",
+    "quarantine-transaction": "/transactions/main/26",
+    "quarantine-compare": "/branches/trial",
+    "quarantine-health": "/health?look=check",
+    "quarantine-storage": "/health?look=storage",
+}
+"""Pages of a lake with a table that nobody may write to."""
 IN_DOCS: Final = {"timeline": "light", "transaction": "light", "conflicts": "light", "compare": "dark"}
 """Pages that the documentation shows."""
 SHOWN: Final = ROOT / "docs" / "guides" / "console"
@@ -66,16 +75,21 @@ def main() -> int:
         return 1
     given.out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as temporary, sync_playwright() as playwright:
-        lake = shop(Path(temporary) / "lake")
-        put_apart(lake)
-        lake.close()
+        shop(Path(temporary) / "lake").close()
+        with shop(Path(temporary) / "trouble") as lake:
+            put_apart(lake)
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-        with served(Path(temporary) / "lake") as open_server, served(Path(temporary) / "lake", "--auth", "token") as closed:
+        with (
+            served(Path(temporary) / "lake") as open_server,
+            served(Path(temporary) / "lake", "--auth", "token") as closed,
+            served(Path(temporary) / "trouble") as troubled,
+        ):
+            shown = ((open_server, PAGES), (closed, {"sign-in": "/sign-in"}), (troubled, IN_TROUBLE))
             for theme in ("light", "dark"):
                 for width in WIDTHS:
-                    _take(browser, f"{open_server.url}/console", theme, width, given.out, given.only)
-                    if not given.only:
-                        _take(browser, f"{closed.url}/console", theme, width, given.out, ["sign-in"])
+                    for server, pages in shown:
+                        some = {name: path for name, path in pages.items() if not given.only or name in given.only}
+                        _take(browser, f"{server.url}/console", theme, width, given.out, some)
             if given.docs:
                 _for_docs(browser, f"{open_server.url}/console")
         browser.close()
@@ -83,13 +97,12 @@ def main() -> int:
     return 0
 
 
-def _take(browser: Browser, url: str, theme: str, width: int, out: Path, only: list[str] | None) -> None:
+def _take(browser: Browser, url: str, theme: str, width: int, out: Path, pages: Mapping[str, str]) -> None:
     context = browser.new_context(viewport={"width": width, "height": 800}, color_scheme="dark" if theme == "dark" else "light")
     page = context.new_page()
-    for name, path in {**PAGES, "sign-in": "/sign-in"}.items():
-        if name in only if only else name != "sign-in":
-            page.goto(url + path, wait_until="networkidle")
-            page.screenshot(path=out / f"{name}-{width}-{theme}.png", full_page=True)
+    for name, path in pages.items():
+        page.goto(url + path, wait_until="networkidle")
+        page.screenshot(path=out / f"{name}-{width}-{theme}.png", full_page=True)
     context.close()
 
 

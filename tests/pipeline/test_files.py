@@ -119,10 +119,10 @@ def test_a_file_that_changed_after_it_was_consumed(tmp_path: Path) -> None:
 def test_a_file_that_changes_while_it_is_read(tmp_path: Path) -> None:
     put(tmp_path, "a.json", "b.json")
     found = look(tmp_path)
-    check_unchanged("s", found.new)
+    check_unchanged(FileSource("s", ("*",), "json"), found.new)
     put(tmp_path, "b.json", text="{} {}")
     with pytest.raises(ty.RetryableConflict, match=r"b.json was changed or removed"):
-        check_unchanged("s", found.new)
+        check_unchanged(FileSource("s", ("*",), "json"), found.new)
     (tmp_path / "b.json").unlink()
     with pytest.raises(ty.RetryableConflict, match=r"b.json was changed or removed"):
-        check_unchanged("s", found.new)
+        check_unchanged(FileSource("s", ("*",), "json"), found.new)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,6 +25,7 @@ from tiltyard.pipeline import (
     Pipeline,
     PipelineSpec,
     Step,
+    StepContext,
     TableSource,
 )
 
@@ -88,6 +90,32 @@ def test_a_failing_step_leaves_nothing(bench: Bench, spark: SparkSession) -> Non
     with bench.lake() as lake:
         assert ids_of(lake) == [1, 2, 3, 4]
         assert lake.check().ok
+
+
+def test_whatever_fails_leaves_a_report_with_the_plan(bench: Bench, spark: SparkSession) -> None:
+    """An error of a user's own function, too: whoever looks in the morning finds out which step it was."""
+    bench.downlink("one", [1])
+
+    def breaks(context: StepContext) -> DataFrame:
+        raise Broke("the sensor table has no row for satellite 7, token=sk-12345678")
+
+    spec = bench.pipeline().spec
+    steps = (*spec.steps, Step("own", function=breaks, inputs=("readings",)))
+    broken = Pipeline(replace(spec, steps=steps, outputs=(*spec.outputs, Output("own", "own"))))
+    with pytest.raises(Broke):
+        broken.run(spark)
+    with bench.lake() as lake:
+        (report,) = ty.pipeline.runs(lake)
+        assert (report["status"], report["report"]["failed_at"]) == ("failed", "steps.own")
+        assert "Broke: the sensor table has no row for satellite 7" in report["error"]
+        plan = {(part["kind"], part["name"]): part["inputs"] for part in report["report"]["plan"]}
+        assert plan["step", "own"] == ["readings"]
+        assert plan["output", "own"] == ["own"]
+        assert plan["quarantine", QUARANTINE] == ["readings"]
+        assert set(lake.tables()) == {STATE, RUNS}
+    bench.pipeline().run(spark)
+    with bench.lake() as lake:
+        assert [row["status"] for row in ty.pipeline.runs(lake)] == ["committed", "failed"]
 
 
 def test_an_observer_that_raises_ends_the_run(bench: Bench, spark: SparkSession) -> None:

@@ -108,7 +108,12 @@ def test_everything_is_read() -> None:
         ('order = "any"', 'order = "size"', "sources.downlinks.order", "'any' or 'name'"),
         ('order = "any"', 'format = "xml"', "sources.downlinks.format", "'csv' or 'json' or 'parquet'"),
         ('files = ["landing/*.csv", "more/*.csv"]', 'files = "landing/*"', "sources.downlinks.format", "is missing"),
-        ('files = ["landing/*.csv", "more/*.csv"]', 'files = "s3://b/*.csv"', "sources.downlinks.files", "not from a store"),
+        (
+            'files = ["landing/*.csv", "more/*.csv"]',
+            'files = "ftp://b/*.csv"',
+            "sources.downlinks.files",
+            "files are on a file system, or at s3",
+        ),
         ('files = ["landing/*.csv", "more/*.csv"]', "files = [1]", "sources.downlinks.files", "text or a list of texts"),
         ('order = "any"', 'table = "x"', "sources.downlinks", "either files or table"),
         ('min_age = "1m30s"', 'min_age = "soon"', "sources.downlinks.min_age", "'30s', '10m'"),

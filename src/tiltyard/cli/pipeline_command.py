@@ -5,7 +5,7 @@ from __future__ import annotations
 import json as jsonlib
 import sys
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -13,12 +13,12 @@ import typer
 import tiltyard as ty
 from tiltyard.cli.command_session import PROBLEMS, Session, reporting
 from tiltyard.cli.messages import NOTHING, CommandMessage, count
-from tiltyard.cli.option_types import DryRun, Json, StorageOptions, duration, listed
+from tiltyard.cli.option_types import DryRun, Json, StorageOptions, duration, listed, pairs
 from tiltyard.cli.output import redacted
 from tiltyard.redact import redact
 
 if TYPE_CHECKING:  # loaded when the command runs: nobody else waits for it
-    from tiltyard.pipeline import Pipeline, RunReport
+    from tiltyard.pipeline import Again, Pipeline, RunReport
     from tiltyard.pipeline.branch_runner import BranchRunner
     from tiltyard.pipeline.runner import Runner
 
@@ -36,6 +36,20 @@ OnBranch = Annotated[
     typer.Option("--on-branch", metavar="BRANCH", help="Run on this branch, and merge it only if all expectations hold; made if need be."),
 ]
 Into = Annotated[str, typer.Option("--into", metavar="BRANCH", help="The branch that the run is for.")]
+Parameters = Annotated[
+    list[str] | None, typer.Option("--param", metavar="NAME=VALUE", help="A value for a parameter that the pipeline declares; repeat.")
+]
+Refresh = Annotated[
+    list[str] | None,
+    typer.Option("--refresh", metavar="TABLE", help="Replace the rows of this output by what all of its sources come to; repeat."),
+]
+Since = Annotated[
+    str | None,
+    typer.Option(
+        "--since", metavar="TIME", help="Consume files again that changed since then, such as 2026-11-01, for outputs that merge."
+    ),
+]
+Backfill = Annotated[list[str] | None, typer.Option("--backfill", metavar="TABLE", help="The outputs that --since is for; repeat.")]
 Author = Annotated[str | None, typer.Option("--author", metavar="NAME", help="Who runs it, for the history.")]
 
 
@@ -50,6 +64,10 @@ def run(
     author: Author = None,
     on_branch: OnBranch = None,
     into: Into = "main",
+    param: Parameters = None,
+    refresh: Refresh = None,
+    since: Since = None,
+    backfill: Backfill = None,
     json: Json = False,
     storage_option: StorageOptions = None,
 ) -> None:
@@ -64,39 +82,81 @@ def run(
         pause = duration(every, "every")
         if once and pause is not None:
             raise ty.InvalidInput("--once and --every exclude each other.", argument="every")
-        pipeline = ty.pipeline.Pipeline.load(file)
+        pipeline = ty.pipeline.Pipeline.load(file, _parameters(param))
         names = listed(select) or None
+        again = _again(refresh, since, backfill)
+        if again and pause is not None:
+            raise ty.InvalidInput("--refresh and --since are for one run, and --every for many.", argument="every")
         if dry_run:
-            _plan(session, pipeline, lake, names)
+            _plan(session, pipeline, lake, names, again)
             return
         with _opened(session, lake or pipeline.spec.lake_uri(), author) as opened:
             target = opened if into == opened.branch else opened.on_branch(into)
             runner = pipeline.runner(target) if on_branch is None else pipeline.branch_runner(target, on_branch)
             try:
-                _run(session, runner, names, pause, lines=json and pause is not None)
+                _run(session, runner, names, pause, again, lines=json and pause is not None)
             finally:
                 runner.spark.stop()
+
+
+@app.command("test")
+def run_tests(file: File, param: Parameters = None, json: Json = False) -> None:
+    """Run the tests of a pipeline, each on its own rows in a lake of its own. Exit code 1 if one fails.
+
+    A test is a table [[tests]] of the file: rows that its sources are given, and rows that its tables are expected to have.
+    """
+    with reporting(file, None, json, None, None) as session:
+        pipeline = ty.pipeline.Pipeline.load(file, _parameters(param))
+        results = pipeline.test()
+        failed = [result for result in results if not result.ok]
+        facts = [(result.name, problem) for result in results for problem in result.problems or ("ok",)]
+        line = f"{pipeline.spec.name}: {count(len(results), 'test')}, {len(failed)} failed"
+        document = {
+            "pipeline": pipeline.spec.name,
+            "ok": not failed,
+            "tests": [{"name": result.name, "ok": result.ok, "problems": list(result.problems)} for result in results],
+        }
+        session.output.told(CommandMessage(document, "failed" if failed else "ok", line, facts))
+        if failed:
+            raise typer.Exit(PROBLEMS)
+
+
+def _parameters(given: list[str] | None) -> dict[str, str]:
+    return pairs(given or (), "param")
+
+
+def _again(refresh: list[str] | None, since: str | None, backfill: list[str] | None) -> Again:
+    when = None
+    if since is not None:
+        try:
+            when = datetime.fromisoformat(since)
+        except ValueError:
+            raise ty.InvalidInput(f"--since is {since!r}, and must be a time such as 2026-11-01T08:00.", argument="since") from None
+        when = when if when.tzinfo is not None else when.replace(tzinfo=UTC)
+    return ty.pipeline.Again(tuple(listed(refresh)), when, tuple(listed(backfill)))
 
 
 def _opened(session: Session, uri: str, author: str | None, *, create: bool = True) -> ty.Lake:
     return ty.Lake.open(uri, storage_options=session.options, author=author, create=create)
 
 
-def _plan(session: Session, pipeline: Pipeline, lake: str | None, names: list[str] | None) -> None:
+def _plan(session: Session, pipeline: Pipeline, lake: str | None, names: list[str] | None, again: Again) -> None:
     try:
         with _opened(session, lake or pipeline.spec.lake_uri(), None, create=False) as opened:
-            plan = pipeline.plan(lake=opened, select=names)
+            plan = pipeline.plan(lake=opened, select=names, again=again)
     except ty.NotFound:
-        plan = pipeline.plan(lake=lake, select=names)
+        plan = pipeline.plan(lake=lake, select=names, again=again)
     line = f"{pipeline.spec.name} has {'nothing to do' if plan.nothing else 'something to do'}"
     session.output.told(CommandMessage(plan.to_dict(), "dry run", line, list(plan.lines()), notes=("Nothing was changed.",)))
 
 
-def _run(session: Session, runner: Runner | BranchRunner, names: list[str] | None, pause: timedelta | None, *, lines: bool) -> None:
+def _run(
+    session: Session, runner: Runner | BranchRunner, names: list[str] | None, pause: timedelta | None, again: Again, *, lines: bool
+) -> None:
     def once() -> RunReport:
         with session.output.progress(f"running {runner.spec.name}") as progress:
             runner.observer = lambda event: progress(event.done, event.total)
-            return runner.run(names)
+            return runner.run(names, again)
 
     schedule = ty.pipeline.Schedule(pause)
     told: Callable[[CommandMessage], None] = _one_line if lines else session.output.told

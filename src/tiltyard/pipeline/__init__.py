@@ -5,17 +5,20 @@ write outputs, and record what was consumed. All of it is committed together, so
 
 What a pipeline is
     ``spec``             sources, steps, outputs and maintenance as values; ``toml_spec`` from a file
+    ``parameters``       values that a run is given
+    ``sample_tests``     a pipeline run on a few rows, and what has to come out
     ``reader_options``   options of Spark's file readers that are allowed
 A run
     ``runner``           ``Runner``: one run; ``schedule`` many
     ``branch_runner``    ``BranchRunner``: a run on a branch, audited and then merged
     ``plan``             what a run would do; ``portions`` what it takes of each source
-    ``source_files``     which files are new; ``consumed`` what was consumed before
+    ``source_files``     which files are new; ``consumed`` what was consumed before; ``consumers`` by whom, and what is done again
     ``run_steps``        the work inside the transaction
-    ``sources``          a portion as a data frame; ``headers`` CSV columns by name
+    ``sources``          a portion as a data frame; ``headers`` CSV columns by name; ``rescued`` what the schema has not
+    ``bad_files``        files that cannot be read, set apart; ``remote_files`` those of object stores
     ``steps``            queries and functions; ``expectations`` what must hold for their rows
-    ``outputs``          rows into tables
-    ``run_report``       ``RunReport``, events, earlier runs
+    ``outputs``          rows into tables; ``row_history`` every version of a row
+    ``run_report``       ``RunReport``, events, earlier runs; ``lineage`` the same for servers of OpenLineage
     ``maintenance``      compaction, indices and cleanup beside the runs
     ``spark_session``    the session, started when a step needs it
 
@@ -26,7 +29,7 @@ running it again is safe.
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Self
@@ -35,13 +38,15 @@ from tiltyard.errors import NotFound
 from tiltyard.lake import Lake
 from tiltyard.pipeline.branch_runner import BranchRunner
 from tiltyard.pipeline.consumed import RUNS, STATE
+from tiltyard.pipeline.consumers import NOT_AGAIN, Again
 from tiltyard.pipeline.expectations import ExpectationFailed
 from tiltyard.pipeline.plan import Plan
 from tiltyard.pipeline.run_report import POINTS, Event, Observer, RunReport, ignore, runs
 from tiltyard.pipeline.runner import Runner
+from tiltyard.pipeline.sample_tests import TestResult, run_tests
 from tiltyard.pipeline.schedule import Schedule, repeat, stopped_by_signals
 from tiltyard.pipeline.spark_session import Spark
-from tiltyard.pipeline.spec import Expectation, FileSource, Maintenance, Output, PipelineSpec, Source, Step, TableSource
+from tiltyard.pipeline.spec import Expectation, FileSource, Maintenance, Output, PipelineSpec, SampleTest, Source, Step, TableSource
 from tiltyard.pipeline.steps import StepContext
 from tiltyard.pipeline.toml_spec import load_spec, parse_span
 
@@ -52,6 +57,7 @@ __all__ = [
     "POINTS",
     "RUNS",
     "STATE",
+    "Again",
     "Event",
     "Expectation",
     "ExpectationFailed",
@@ -62,11 +68,13 @@ __all__ = [
     "PipelineSpec",
     "Plan",
     "RunReport",
+    "SampleTest",
     "Schedule",
     "Source",
     "Step",
     "StepContext",
     "TableSource",
+    "TestResult",
     "parse_span",
     "repeat",
     "runs",
@@ -90,30 +98,30 @@ class Pipeline:
         return f"Pipeline({self.spec.name!r})"
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Self:
-        """From a TOML file.
+    def load(cls, path: str | os.PathLike[str], parameters: Mapping[str, object] | None = None) -> Self:
+        """From a TOML file, with values for the parameters that it declares.
 
         Raises:
             NotFound: there is none.
             InvalidInput: it is not what a pipeline looks like; the message names the key and what is allowed.
         """
-        return cls(load_spec(path))
+        return cls(load_spec(path, parameters))
 
-    def plan(self, *, lake: Lake | str | None = None, select: Collection[str] | None = None) -> Plan:
+    def plan(self, *, lake: Lake | str | None = None, select: Collection[str] | None = None, again: Again = NOT_AGAIN) -> Plan:
         """What a run would do now. Nothing is changed, and Spark is not started."""
         with ExitStack() as stack:
             try:
                 opened = stack.enter_context(_Opened(self.spec, lake, create=False))
             except NotFound:  # the first run makes the lake; until then it is an empty one
                 opened = stack.enter_context(Lake.open(stack.enter_context(TemporaryDirectory())))
-            return Runner(self.spec, opened, Spark(None, self.spec.name, self.spec.spark)).plan(select)
+            return Runner(self.spec, opened, Spark(None, self.spec.name, self.spec.spark)).plan(select, again)
 
     def run(
         self,
         spark: SparkSession | None = None,
         *,
         lake: Lake | str | None = None,
-        select: Collection[str] | None = None,
+        select: Collection[str] | Again | None = None,
         observer: Observer = ignore,
         author: str | None = None,
         on_branch: str | None = None,
@@ -123,7 +131,7 @@ class Pipeline:
         Args:
             spark: a session; one is started, and stopped at the end, where none is given and there is something to do.
             lake: another lake than the pipeline's own, open or by its URI; an open one may be on a branch, which the run is then for.
-            select: only what these steps belong to.
+            select: only what these steps belong to; or ``Again``: outputs that are rebuilt, and files that are consumed once more.
             observer: called at each point of the run.
             author: who runs it, for the history.
             on_branch: run on this branch, and merge it into the lake's own (main by default) only if all expectations hold: write, audit,
@@ -136,11 +144,13 @@ class Pipeline:
             OutcomeUnknown: it is not known yet whether it was committed. Running it again is safe: the run finds out first.
         """
         session = Spark(spark, self.spec.name, self.spec.spark)
+        again = select if isinstance(select, Again) else NOT_AGAIN
+        names = (again.steps or None) if isinstance(select, Again) else select
         try:
             with _Opened(self.spec, lake, create=True, author=author) as opened:
                 if on_branch is not None:
-                    return BranchRunner(self.spec, opened, on_branch, session, observer).run(select)
-                return Runner(self.spec, opened, session, observer).run(select)
+                    return BranchRunner(self.spec, opened, on_branch, session, observer).run(names, again)
+                return Runner(self.spec, opened, session, observer).run(names, again)
         finally:
             session.stop()
 
@@ -154,6 +164,10 @@ class Pipeline:
     def runner(self, lake: Lake, spark: SparkSession | None = None, observer: Observer = ignore) -> Runner:
         """Many runs on one open lake and session; ``runner.spark.stop()`` ends a session it started."""
         return Runner(self.spec, lake, Spark(spark, self.spec.name, self.spec.spark), observer)
+
+    def test(self, spark: SparkSession | None = None) -> list[TestResult]:
+        """Runs the tests of the pipeline, each on its own rows and in a lake of its own."""
+        return run_tests(self.spec, spark)
 
     def runs(self, *, lake: Lake | str | None = None, limit: int | None = None) -> Sequence[dict[str, Any]]:
         """Reports of earlier runs, latest first."""

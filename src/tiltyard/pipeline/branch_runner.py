@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import tiltyard as ty
 from tiltyard.pipeline.consumed import RUNS
+from tiltyard.pipeline.consumers import NOT_AGAIN, Again
 from tiltyard.pipeline.expectations import ExpectationFailed
 from tiltyard.pipeline.run_report import Observer, RunReport, ignore, runs
 from tiltyard.pipeline.runner import Runner
@@ -49,7 +50,7 @@ class BranchRunner:
         """What the check is called that the audit reports."""
         return f"pipeline.{self.spec.name}"
 
-    def run(self, names: Collection[str] | None = None) -> RunReport:
+    def run(self, names: Collection[str] | None = None, again: Again = NOT_AGAIN) -> RunReport:
         """Runs once on the branch, and merges the branch into the target if no expectation that says ``fail`` is broken there.
 
         Raises:
@@ -62,7 +63,7 @@ class BranchRunner:
             raise ty.InvalidInput(f"A run on {self.branch!r} cannot be merged into {self.branch!r}.", argument="on_branch")
         made = self._prepared()
         on_branch = self.lake.on_branch(self.branch)
-        report = Runner(self.spec, on_branch, self.spark, self.observer, self.identity, audited=True).run(names)
+        report = Runner(self.spec, on_branch, self.spark, self.observer, self.identity, audited=True).run(names, again)
         audited, published = self._published(on_branch)
         notes = report.notes
         if made:

@@ -40,7 +40,7 @@ def read_by_header(source: FileSource, files: Sequence[FoundFile], reader: Reade
     groups = _by_header(source, files, reader)
     if not groups:  # blank files: no header, and no rows
         ready = reader() if source.schema is None else reader().schema(source.schema)
-        return finish(ready.load([found.path.as_uri() for found in files]))
+        return finish(ready.load([found.address for found in files]))
     wanted = _wanted(source, next(iter(groups)))
     frames = [finish(_read(source, group, header, wanted, reader)) for header, group in groups.items()]
     whole = frames[0]
@@ -55,10 +55,21 @@ def _by_header(source: FileSource, files: Sequence[FoundFile], reader: Reader) -
     found: dict[tuple[str, ...], list[FoundFile]] = {}
     own_lines = any(name.lower() in _OWN_LINES for name in source.options)
     for group in _alike(files, own_lines=own_lines):
-        header = tuple(reader().option("inferSchema", "false").load(group[0].path.as_uri()).columns)
+        header = tuple(reader().option("inferSchema", "false").load(group[0].address).columns)
         if header:
             found.setdefault(header, []).extend(group)
     return found
+
+
+def columns_of(source: FileSource, files: Sequence[FoundFile], reader: Reader) -> list[tuple[tuple[str, ...], list[FoundFile]]]:
+    """Files by the columns they have; in Parquet files these have types, which must agree, too."""
+    if source.format == "csv":
+        return list(_by_header(source, files, reader).items())
+    found: dict[str, tuple[tuple[str, ...], list[FoundFile]]] = {}
+    for file in files:
+        frame = reader().load(file.address)
+        found.setdefault(frame.schema.json(), (tuple(frame.columns), []))[1].append(file)
+    return list(found.values())
 
 
 def _alike(files: Iterable[FoundFile], *, own_lines: bool) -> Iterable[list[FoundFile]]:
@@ -94,7 +105,7 @@ def _read(source: FileSource, group: list[FoundFile], header: Sequence[str], wan
     corrupt = next((value for name, value in source.options.items() if name.lower() == "columnnameofcorruptrecord"), _CORRUPT)
     fields = {field.name.lower(): field for field in wanted if field.name != corrupt}
     _check_names(source, group[0], header, fields)
-    paths = [found.path.as_uri() for found in group]
+    paths = [found.address for found in group]
     if source.schema is None:
         return reader().load(paths)
     extra = [field for field in wanted if field.name == corrupt]

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
 import tiltyard as ty
+from tiltyard.pipeline.row_history import FROM, with_times, write_history
 from tiltyard.pipeline.spec import Output
 from tiltyard.pipeline.steps import spark_errors
 from tiltyard.spark.spark_expressions import whole_expression
@@ -37,8 +38,8 @@ class WrittenOutput:
     made: bool = False
 
 
-def write_output(tx: ty.LakeTransaction, spark: SparkSession, frame: DataFrame, output: Output) -> WrittenOutput:
-    """Writes rows.
+def write_output(tx: ty.LakeTransaction, spark: SparkSession, frame: DataFrame, output: Output, *, refresh: bool = False) -> WrittenOutput:
+    """Writes rows; with ``refresh`` in place of all that are there.
 
     Raises:
         InvalidInput: they do not fit the table, or what is overwritten.
@@ -47,9 +48,13 @@ def write_output(tx: ty.LakeTransaction, spark: SparkSession, frame: DataFrame, 
     with spark_errors(f"outputs.{output.table}"):
         made = output.table not in tx.tables()
         if made:
-            _make(tx, frame, output)
+            _make(tx, with_times(frame, output) if output.mode == "scd2" else frame, output)
         table = tx.spark(spark).table(output.table)
         before = table.table.count_rows()
+        if refresh and not made and output.mode == "scd2":
+            table.delete("true")
+        elif refresh and not made:
+            output = replace(output, mode="overwrite", on=(), update=(), where=None)
         done = _written(table, frame, output, made=made)
         if "inserted" not in done and output.mode in ("append", "overwrite where"):
             done["inserted"] = table.table.count_rows() - before + done.get("deleted", 0)
@@ -64,6 +69,8 @@ def append_rows(tx: ty.LakeTransaction, spark: SparkSession, frame: DataFrame, t
 
 
 def _written(table: SparkTable, frame: DataFrame, output: Output, *, made: bool) -> dict[str, int]:
+    if output.mode == "scd2":
+        return write_history(table, frame, output)
     if output.mode == "merge" and not made:
         return _merge(table, frame, output)
     if output.mode == "overwrite" and not made:
@@ -94,7 +101,7 @@ def _make(tx: ty.LakeTransaction, frame: DataFrame, output: Output) -> None:
             f"outputs.{output.table}: there is no such table, and a merge that inserts nothing does not make one.", name=output.table
         )
     schema = pa.schema([pa.field(item.name, item.type) for item in frame.limit(0).toArrow().schema])
-    key = output.primary_key or output.on
+    key = (*output.on, FROM) if output.mode == "scd2" else output.primary_key or output.on
     tx.create_table(output.table, schema, primary_key=list(key) or None, stable_row_ids=output.stable_row_ids)
 
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Any, Final
 
 import tiltyard as ty
 from tiltyard.pipeline.consumed import WHOLE, Mark
 from tiltyard.pipeline.source_files import FileScan, FoundFile, check_unchanged, scan
 from tiltyard.pipeline.spec import FileSource, Source, TableSource
+
+NONE: Final[Mapping[FoundFile, str]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +43,11 @@ class FilePortion:
     def files(self) -> tuple[FoundFile, ...]:
         return self.found.new
 
-    def marks(self) -> list[Mark]:
-        return [file.mark(self.source.name) for file in self.files]
+    def marks(self, bad: Mapping[FoundFile, str] = NONE) -> list[Mark]:
+        return [file.mark(self.source.name, bad.get(file, "")) for file in self.files]
 
     def check(self) -> None:
-        check_unchanged(self.source.name, self.files)
+        check_unchanged(self.source, self.files)
 
     def described(self) -> str:
         text = f"{len(self.files)} new file{'' if len(self.files) == 1 else 's'}"
@@ -82,7 +85,7 @@ class TablePortion:
         """Tells it from another portion of the same source."""
         return (self.source.name, self.first, self.last, self.whole, self.identity)
 
-    def marks(self) -> list[Mark]:
+    def marks(self, _: Mapping[FoundFile, str] = NONE) -> list[Mark]:
         value = {"version": self.last, "read": self.source.read, "table": self.identity, "since": self.since}
         return [Mark(self.source.name, WHOLE, value)]
 

@@ -16,6 +16,21 @@ Status = Literal["committed", "nothing to do", "upkeep", "failed"]
 
 
 @dataclass(frozen=True, slots=True)
+class PlanPart:
+    """A part of what a run was to do, and what it reads: known before anything is done, so that failed runs have it, too.
+
+    Attributes:
+        kind: what it is.
+        name: of a source or step; of the table for outputs and quarantine.
+        inputs: names of the sources and steps whose rows it gets.
+    """
+
+    kind: Literal["source", "step", "output", "quarantine"]
+    name: str
+    inputs: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class SourceReport:
     """What was taken of a source: so many rows of so many files or versions."""
 
@@ -79,6 +94,8 @@ class RunReport:
         notes: anything else worth knowing.
         branch: the branch that it was on before it was merged; empty if it was on none.
         published: the target's snapshot that the merge made; None if there was nothing to merge.
+        plan: what it was to do, part by part.
+        failed_at: the part that it failed at, as ``steps.NAME``; empty if it did not, or at none of them.
     """
 
     run: str
@@ -101,6 +118,8 @@ class RunReport:
     notes: tuple[str, ...] = ()
     branch: str = ""
     published: int | None = None
+    plan: tuple[PlanPart, ...] = ()
+    failed_at: str = ""
 
     @property
     def rows_in(self) -> int:

@@ -11,18 +11,22 @@ from typing import Any, Final
 
 import tiltyard as ty
 from tiltyard.pipeline.consumed import ensure_tables
+from tiltyard.pipeline.consumers import NOT_AGAIN, Again
+from tiltyard.pipeline.lineage import send
 from tiltyard.pipeline.maintenance import BackgroundMaintenance
-from tiltyard.pipeline.plan import Plan, Selection, make_plan, select
+from tiltyard.pipeline.plan import Plan, Selection, make_plan, parts_of, select
 from tiltyard.pipeline.run_report import Event, Observer, RunReport, completed, ignore, store, store_again
 from tiltyard.pipeline.run_steps import RunWork
 from tiltyard.pipeline.spark_session import Spark
 from tiltyard.pipeline.spec import PipelineSpec
+from tiltyard.redact import redact
 
 ASKS: Final = 5
 """How often a commit without an answer is asked for before somebody else has to."""
 WAIT: Final = 0.05
 """Seconds before a run is worked out again, at most; twice as many each time, up to a limit."""
 LONGEST_WAIT: Final = 2.0
+LONGEST_ERROR: Final = 1000
 _PIECES: Final = frozenset(("source read", "step done", "output written", "state written", "committed"))
 
 
@@ -47,12 +51,12 @@ class Runner:
     identity: str = field(default_factory=lambda: str(uuid.uuid4()))
     audited: bool = False
 
-    def plan(self, names: Collection[str] | None = None) -> Plan:
+    def plan(self, names: Collection[str] | None = None, again: Again = NOT_AGAIN) -> Plan:
         """What a run would do now. Nothing is changed, and Spark is not started."""
-        return make_plan(self.spec, self.lake.snapshot(), select(self.spec, names), self.identity)
+        return make_plan(self.spec, self.lake.snapshot(), select(self.spec, names), self.identity, again=again)
 
-    def run(self, names: Collection[str] | None = None) -> RunReport:
-        """Runs once: all that is new goes through, or nothing does.
+    def run(self, names: Collection[str] | None = None, again: Again = NOT_AGAIN) -> RunReport:
+        """Runs once: all that is new goes through, or nothing does; with ``again``, also what is to be done once more.
 
         Raises:
             ExpectationFailed: data is not what it should be. Nothing was committed.
@@ -61,19 +65,20 @@ class Runner:
             OutcomeUnknown: it is not known yet whether it was committed. Running it again is safe: the run finds out first.
         """
         selection = select(self.spec, names)
-        return _Run(self, replace(selection, maintenance=()) if self.audited else selection).go()
+        return _Run(self, replace(selection, maintenance=()) if self.audited else selection, again).go()
 
 
 class _Run:
     """One run, from the first look at its sources to the report."""
 
-    def __init__(self, runner: Runner, selection: Selection) -> None:
-        self.runner, self.selection = runner, selection
+    def __init__(self, runner: Runner, selection: Selection, again: Again = NOT_AGAIN) -> None:
+        self.runner, self.selection, self.again = runner, selection, again
         self.spec, self.lake = runner.spec, runner.lake
-        self.report = RunReport(str(uuid.uuid4()), self.spec.name, datetime.now(UTC), self.lake.author)
+        self.report = RunReport(str(uuid.uuid4()), self.spec.name, datetime.now(UTC), self.lake.author, plan=parts_of(self.spec, selection))
         self.work = RunWork(self.spec, runner.spark, self.tell, runner.audited)
         self.began = time.monotonic()
         self.done = 0
+        self.publishing = False
 
     def tell(self, point: str, what: str = "") -> None:
         total = len(self.selection.sources) + len(self.selection.steps) + len(self.selection.outputs) + 2
@@ -93,8 +98,11 @@ class _Run:
                 commit = self._attempts()
             else:
                 self.note(status="upkeep" if self.selection.maintenance else "nothing to do", attempts=0)
-        except (ty.ConflictError, ty.ContentionError, ty.InvalidInput, ty.HistoryUnavailable) as error:
-            self._failed(error)
+        except Exception as error:
+            refused = isinstance(error, ty.ConflictError | ty.ContentionError | ty.InvalidInput)
+            if refused or not self.publishing:  # else it may have been committed, with its report
+                self._failed(error)
+                self._send_lineage()
             raise
         finally:
             self.work.let_go()
@@ -102,12 +110,18 @@ class _Run:
         self.note(upkeep=tuple(beside.told()), seconds=time.monotonic() - self.began)
         if commit is not None:
             self._complete(commit)
+        self._send_lineage()
         self.tell("ended")
         return self.report
 
+    def _send_lineage(self) -> None:
+        note = send(self.spec, self.lake.url, self.report)
+        if note:
+            self.note(notes=(*self.report.notes, note))
+
     def _attempts(self) -> ty.LakeCommit | None:
         """Works it out until it is committed or there is nothing left to do."""
-        if make_plan(self.spec, self.lake.snapshot(), self.selection, self.runner.identity).nothing:
+        if make_plan(self.spec, self.lake.snapshot(), self.selection, self.runner.identity, again=self.again).nothing:
             self.note(status="nothing to do", attempts=0)
             return None
         ensure_tables(self.lake)
@@ -125,11 +139,12 @@ class _Run:
         raise AssertionError("the loop above returns or raises")
 
     def _attempt(self) -> ty.LakeCommit | None:
+        self.publishing = False
         facts = {"tiltyard.pipeline": self.spec.name, "tiltyard.run": self.report.run}
         tx = self.lake.transaction(isolation=self.spec.isolation, message=f"pipeline {self.spec.name}", properties=facts)
         try:
             sight = self.lake.snapshot(tx.base)
-            plan = make_plan(self.spec, sight, self.selection, self.runner.identity)
+            plan = make_plan(self.spec, sight, self.selection, self.runner.identity, again=self.again)
             self.tell("planned")
             if plan.nothing:
                 tx.rollback()
@@ -142,6 +157,7 @@ class _Run:
         except BaseException:
             tx.rollback()
             raise
+        self.publishing = True
         self.tell("publishing")
         commit = self._published(tx)
         self.tell("committed")
@@ -152,7 +168,7 @@ class _Run:
         told = self.report
         self.report = RunReport(
             told.run, told.pipeline, told.started, told.author, "nothing to do", attempts=told.attempts, conflicts=told.conflicts,
-            notes=("another run consumed the new data",),
+            notes=("another run consumed the new data",), plan=told.plan,
         )  # fmt: skip
 
     def _timed(self) -> RunReport:
@@ -176,9 +192,15 @@ class _Run:
             self.note(notes=(*self.report.notes, f"the stored report is not complete: {error}"))
         self.tell("report completed")
 
-    def _failed(self, error: ty.TiltyardError) -> None:
-        """Leaves a report of a run that committed nothing, if the lake lets us."""
-        self.note(status="failed", error=str(error), seconds=time.monotonic() - self.began)
+    def _failed(self, error: Exception) -> None:
+        """Leaves a report of a run that committed nothing, if the lake lets us: whatever failed, a function of the user's or the store."""
+        known = isinstance(error, ty.TiltyardError)
+        told = str(error) if known else redact(f"{type(error).__name__}: {error}")[:LONGEST_ERROR]
+        named = str(getattr(error, "argument", "") or "")
+        parts = {f"{part.kind}s.{part.name}" for part in self.report.plan}
+        at = next((part for part in parts if named == part or named.startswith(part + ".")), "")
+        conflict = isinstance(error, ty.ConflictError | ty.ContentionError)
+        self.note(status="failed", error=told, failed_at=at or ("" if conflict else self.work.doing), seconds=time.monotonic() - self.began)
         try:
             ensure_tables(self.lake)
             store(self.lake, self.report)

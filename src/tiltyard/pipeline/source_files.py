@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 from tiltyard.errors import InvalidInput, RetryableConflict
 from tiltyard.pipeline.consumed import WHOLE, Mark
+from tiltyard.pipeline.remote_files import changed_ns, facts_of, is_remote, remote_files
 from tiltyard.pipeline.spec import FileSource
 
 PARTIAL: Final = (".tmp", ".temp", ".part", ".partial", ".inprogress", ".crdownload", ".swp", "~")
 """How names end that writers give to what is not finished."""
 _PARQUET: Final = b"PAR1"
+_SIGNS: Final = re.compile(r"([\\*?\[\]{}])")
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,15 +31,23 @@ class FoundFile:
         path: where it is.
         size: in bytes.
         mtime_ns: when it was changed last.
+        store: of files in an object store, where these are; empty for files of a file system. They are read from a copy at ``path``.
     """
 
     item: str
     path: Path
     size: int
     mtime_ns: int
+    store: str = ""
 
-    def mark(self, source: str) -> Mark:
-        return Mark(source, self.item, {"size": self.size, "mtime_ns": self.mtime_ns})
+    @property
+    def address(self) -> str:
+        """What Spark is given to read it: Spark takes no other text for a path than the path, but for signs that stand for many files."""
+        return "file://" + _SIGNS.sub(r"\\\1", str(self.path))
+
+    def mark(self, source: str, bad: str = "") -> Mark:
+        """That it was consumed; or that it is bad, and why."""
+        return Mark(source, self.item, {"size": self.size, "mtime_ns": self.mtime_ns, **({"bad": bad} if bad else {})})
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +58,13 @@ class FileScan:
         new: to be consumed, in order; as many as one run takes.
         waiting: how many more are new.
         partial: not finished yet, it seems.
+        present: all files that are there, consumed ones too.
     """
 
     new: tuple[FoundFile, ...] = ()
     waiting: int = 0
     partial: tuple[str, ...] = ()
+    present: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
 
 
 def scan(source: FileSource, directory: Path, known: Mapping[str, Mapping[str, Any]], now_ns: int, runner: str) -> FileScan:
@@ -68,10 +82,9 @@ def scan(source: FileSource, directory: Path, known: Mapping[str, Mapping[str, A
     """
     new: list[FoundFile] = []
     partial: list[str] = []
-    for path in _matching(source.files, directory):
-        found = _looked_at(path, directory)
-        if found is None:
-            continue
+    present: set[str] = set()
+    for found in _found(source, directory):
+        present.add(found.item)
         before = known.get(found.item)
         if before is not None and not _changed(source, found, before):
             continue
@@ -81,7 +94,19 @@ def scan(source: FileSource, directory: Path, known: Mapping[str, Mapping[str, A
             new.append(found)
     ordered = _ordered(new, source, runner)
     taken = ordered[: source.max_files] if source.max_files else ordered
-    return FileScan(tuple(taken), len(ordered) - len(taken), tuple(partial))
+    return FileScan(tuple(taken), len(ordered) - len(taken), tuple(partial), frozenset(present))
+
+
+def _found(source: FileSource, directory: Path) -> Iterator[FoundFile]:
+    local = [pattern for pattern in source.files if not is_remote(pattern)]
+    for path in _matching(local, directory):
+        found = _looked_at(path, directory)
+        if found is not None:
+            yield found
+    for pattern in source.files:
+        if is_remote(pattern):
+            for store, remote in remote_files(source, pattern):
+                yield FoundFile(f"{store}/{remote.path}", Path(remote.path), remote.size, changed_ns(remote), store)
 
 
 def _matching(patterns: Sequence[str], directory: Path) -> Iterator[Path]:
@@ -108,7 +133,11 @@ def _looked_at(path: Path, directory: Path) -> FoundFile | None:
 
 def _changed(source: FileSource, found: FoundFile, before: Mapping[str, Any]) -> bool:
     """Whether a file that was consumed is to be consumed again."""
-    if (before.get("size"), before.get("mtime_ns")) == (found.size, found.mtime_ns) or source.changed == "ignore":
+    if (before.get("size"), before.get("mtime_ns")) == (found.size, found.mtime_ns):
+        return False
+    if before.get("bad"):
+        return True  # nothing of it was consumed: somebody has corrected it
+    if source.changed == "ignore":
         return False
     if source.changed == "fail":
         raise InvalidInput(
@@ -123,7 +152,8 @@ def _is_partial(source: FileSource, found: FoundFile, now_ns: int) -> bool:
         return True
     if now_ns - found.mtime_ns < source.min_age.total_seconds() * 1e9:
         return True
-    return source.format == "parquet" and not _has_footer(found)
+    # An object is there as a whole, or not at all.
+    return source.format == "parquet" and not found.store and not _has_footer(found)
 
 
 def _has_footer(found: FoundFile) -> bool:
@@ -141,20 +171,23 @@ def _ordered(found: list[FoundFile], source: FileSource, runner: str) -> list[Fo
     return sorted(found, key=lambda item: hashlib.sha256(f"{runner}/{item.item}".encode()).digest())
 
 
-def check_unchanged(source: str, files: Sequence[FoundFile]) -> None:
+def check_unchanged(source: FileSource, files: Sequence[FoundFile]) -> None:
     """Makes sure that what was read is what was marked.
 
     Raises:
         RetryableConflict: a file was changed or removed while it was read.
     """
     for file in files:
-        try:
-            facts = file.path.stat()
-        except FileNotFoundError:
-            facts = None
-        if facts is None or (facts.st_size, facts.st_mtime_ns) != (file.size, file.mtime_ns):
+        facts: tuple[int, int] | None = None
+        if file.store:
+            facts = facts_of(source, file.store, file.item.removeprefix(f"{file.store}/"))
+        else:
+            with contextlib.suppress(FileNotFoundError):
+                there = file.path.stat()
+                facts = (there.st_size, there.st_mtime_ns)
+        if facts != (file.size, file.mtime_ns):
             raise RetryableConflict(
-                f"sources.{source}: {file.item} was changed or removed while it was read.", operation="pipeline",
+                f"sources.{source.name}: {file.item} was changed or removed while it was read.", operation="pipeline",
                 advice="It is read again. Let writers rename files into place, or set min_age.",
             )  # fmt: skip
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -12,11 +16,16 @@ import pyarrow as pa
 import tiltyard as ty
 from tiltyard.pipeline.headers import read_by_header
 from tiltyard.pipeline.portions import FilePortion, Portion, TablePortion
+from tiltyard.pipeline.remote_files import fetch
+from tiltyard.pipeline.rescued import read_rescued
+from tiltyard.pipeline.source_files import FoundFile
 from tiltyard.pipeline.spec import FileSource
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 
+COPIED_AT_ONCE: Final = 8
+"""Files of an object store that are copied at the same time."""
 DRIVER_ROWS: Final = 100_000
 """Tables of at most so many rows, and as many changes, are read by the driver."""
 
@@ -38,6 +47,39 @@ def read_portion(spark: SparkSession, portion: Portion, sight: ty.LakeSnapshot) 
     return _files(spark, portion) if isinstance(portion, FilePortion) else _table(spark, portion, sight)
 
 
+def check_local(spark: SparkSession, source: str) -> None:
+    """Refuses copies on the driver where other machines would have to read them.
+
+    Raises:
+        InvalidInput: the session is one of a cluster.
+    """
+    master = str(spark.conf.get("spark.master", "local"))
+    if not master.startswith("local[") and master != "local":
+        raise ty.InvalidInput(
+            f"sources.{source}: files of an object store are copied to the driver, which executors on {master} cannot see.",
+            argument=f"sources.{source}.files", advice="Run it with master = 'local[*]', or mount the store as a file system.",
+        )  # fmt: skip
+
+
+def copies_of(source: FileSource, files: Sequence[FoundFile], directory: Path) -> tuple[FoundFile, ...]:
+    """Files with copies of those that are in an object store, under their own names; each is copied once."""
+
+    def copied(file: FoundFile) -> FoundFile:
+        if not file.store:
+            return file
+        place = directory / hashlib.sha256(f"{file.item}\0{file.size}\0{file.mtime_ns}".encode()).hexdigest()[:24]
+        target = place / PurePosixPath(file.item).name
+        if not target.exists():
+            place.mkdir(parents=True, exist_ok=True)
+            part = place / f".{target.name}.part"
+            fetch(source, file.store, file.item.removeprefix(f"{file.store}/"), part)
+            part.rename(target)
+        return replace(file, path=target)
+
+    with ThreadPoolExecutor(COPIED_AT_ONCE) as pool:
+        return tuple(pool.map(copied, files))
+
+
 def _files(spark: SparkSession, portion: FilePortion) -> DataFrame:
     source = portion.source
     if not portion.files:
@@ -48,10 +90,12 @@ def _files(spark: SparkSession, portion: FilePortion) -> DataFrame:
     def reader() -> DataFrameReader:
         return spark.read.format(source.format).options(**{**options, **own})
 
+    if source.rescued is not None:
+        return read_rescued(spark, source, portion.files, reader, lambda frame: _with_file(frame, source))
     if source.format == "csv" and options["header"].lower() == "true":
         return read_by_header(source, portion.files, reader, lambda frame: _with_file(frame, source))
     ready = reader() if source.schema is None else reader().schema(source.schema)
-    return _with_file(ready.load([found.path.as_uri() for found in portion.files]), source)
+    return _with_file(ready.load([found.address for found in portion.files]), source)
 
 
 def _options(source: FileSource) -> dict[str, str]:
@@ -76,8 +120,8 @@ def _empty(spark: SparkSession, portion: FilePortion) -> DataFrame:
 
     source = portion.source
     if source.schema is not None:
-        frame = spark.createDataFrame([], source.schema)
-        return frame if source.file_column is None else frame.select("*", _null_text(source.file_column))
+        more = [_null_text(name) for name in (source.file_column, source.rescued) if name is not None]
+        return spark.createDataFrame([], source.schema).select("*", *more)
     if portion.schema is None:
         raise ty.InvalidInput(
             f"sources.{source.name} has no files yet, so its columns are not known.", argument=f"sources.{source.name}.schema",

@@ -14,12 +14,13 @@ from tiltyard.errors import InvalidInput
 from tiltyard.pipeline.reader_options import check_reader_options
 
 FORMATS: Final = ("csv", "json", "parquet")
+SCHEMES: Final = ("file", "s3", "s3a", "gs", "gcs", "az", "azure", "abfs", "abfss", "memory")
 ORDERS: Final = ("any", "name")
 ON_CHANGE: Final = ("again", "fail", "ignore")
 READS: Final = ("changes", "snapshot")
 STARTS: Final = ("beginning", "now")
 OTHERWISE: Final = ("drop", "fail", "warn")
-MODES: Final = ("append", "merge", "overwrite", "overwrite where")
+MODES: Final = ("append", "merge", "overwrite", "overwrite where", "scd2")
 MATCHED: Final = ("ignore", "update")
 NOT_MATCHED: Final = ("ignore", "insert")
 ISOLATIONS: Final = ("serializable", "snapshot")
@@ -33,7 +34,7 @@ _NO_NAMES: Final = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|--[^\n]*|/
 
 Format: TypeAlias = Literal["csv", "json", "parquet"]
 Otherwise: TypeAlias = Literal["drop", "fail", "warn"]
-Mode: TypeAlias = Literal["append", "merge", "overwrite", "overwrite where"]
+Mode: TypeAlias = Literal["append", "merge", "overwrite", "overwrite where", "scd2"]
 
 
 def must(fine: bool, key: str, what: str, advice: str = "") -> None:
@@ -62,7 +63,7 @@ class FileSource:
 
     Attributes:
         name: the view that steps read.
-        files: a pattern, or several, below the pipeline's directory: ``landing/**/*.json``.
+        files: a pattern, or several, below the pipeline's directory: ``landing/**/*.json``; or in an object store: ``s3://bucket/in/*.json``.
         format: ``"parquet"``, ``"csv"`` or ``"json"`` (one object a line).
         schema: columns as Spark's DDL; found out where it is missing.
         options: for Spark's reader. What cannot be read fails, unless ``mode`` says otherwise; CSV has a header, unless ``header`` does.
@@ -71,6 +72,9 @@ class FileSource:
         changed: a file that was consumed and then changed: ``"fail"``, ``"ignore"``, or consume it ``"again"``.
         min_age: files that changed more recently may still be written, and wait.
         file_column: a column with the file's name.
+        quarantine: a table of the lake for files that cannot be read, with the reason; the others go on. Without one the run fails.
+        rescued: a column for what files have and the schema has not, as JSON.
+        storage: options of the object store, as ``storage_options`` of a table.
     """
 
     name: str
@@ -83,6 +87,9 @@ class FileSource:
     changed: Literal["again", "fail", "ignore"] = "fail"
     min_age: timedelta = timedelta(0)
     file_column: str | None = None
+    quarantine: str | None = None
+    rescued: str | None = None
+    storage: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     kind = "files"
 
@@ -91,13 +98,25 @@ class FileSource:
         _named(self.name, key)
         must(bool(self.files), f"{key}.files", "is empty, and must name at least one pattern")
         for pattern in self.files:
-            must("://" not in pattern, f"{key}.files", f"is {pattern!r}; files are read from a file system, not from a store by URL")
+            scheme = pattern.partition("://")[0] if "://" in pattern else "file"
+            must(scheme in SCHEMES, f"{key}.files", f"is {pattern!r}; files are on a file system, or at {', '.join(SCHEMES[1:])}")
         one_of(self.format, FORMATS, f"{key}.format")
         check_reader_options(self.name, self.format, self.options)
         one_of(self.order, ORDERS, f"{key}.order")
         one_of(self.changed, ON_CHANGE, f"{key}.changed")
         _positive(self.max_files, f"{key}.max_files")
         must(self.min_age >= timedelta(0), f"{key}.min_age", "is negative")
+        fine = self.quarantine is None or not self.quarantine.startswith("_tiltyard.")
+        must(fine and self.quarantine != "", f"{key}.quarantine", f"is {self.quarantine!r}, and must be a table of yours")
+        if self.rescued is not None:
+            _named(self.rescued, f"{key}.rescued")
+            must(self.schema is not None, f"{key}.rescued", "is for sources with a schema: without one all columns are read")
+            given = {name.lower() for name in self.options}
+            for option in ("mode", "columnNameOfCorruptRecord", "multiLine"):
+                must(option.lower() not in given, f"{key}.options.{option}", "does not go with rescued")
+            must(
+                self.options.get("header", "true").lower() == "true", f"{key}.rescued", "needs a header: without names nothing is too much"
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +213,8 @@ class Output:
     Attributes:
         table: its name in the lake; made by the first run.
         source: the step or source it gets its rows from.
-        mode: ``"append"``, ``"merge"`` on ``on``, ``"overwrite"``, or ``"overwrite where"`` for the rows that ``where`` holds for.
+        mode: ``"append"``, ``"merge"`` on ``on``, ``"overwrite"``, ``"overwrite where"`` for the rows that ``where`` holds for, or
+            ``"scd2"``: every version of a row, with the time that it held.
         on: the columns a merge matches rows by.
         where: a condition that the new rows must meet, too.
         matched: what a merge does with rows that are there: ``"update"`` them or ``"ignore"`` them.
@@ -202,6 +222,7 @@ class Output:
         update: the columns a merge updates; all that the rows have, by default.
         primary_key: of a table that is made; that of a merge is ``on``.
         stable_row_ids: of a table that is made, so that its changes can be told.
+        sequence: of mode ``"scd2"``: the column that says when a row begins to hold.
     """
 
     table: str
@@ -214,6 +235,7 @@ class Output:
     update: tuple[str, ...] = ()
     primary_key: tuple[str, ...] = ()
     stable_row_ids: bool = True
+    sequence: str | None = None
 
     def __post_init__(self) -> None:
         key = f"outputs.{self.table}"
@@ -222,8 +244,14 @@ class Output:
         one_of(self.mode, MODES, f"{key}.mode")
         one_of(self.matched, MATCHED, f"{key}.matched")
         one_of(self.not_matched, NOT_MATCHED, f"{key}.not_matched")
-        merging = self.mode == "merge"
-        must(merging == bool(self.on), f"{key}.on", "names the columns of mode = 'merge', and is needed there and only there")
+        merging, dated = self.mode == "merge", self.mode == "scd2"
+        must(
+            (merging or dated) == bool(self.on),
+            f"{key}.on",
+            "names the columns of mode = 'merge' or 'scd2', and is needed there and only there",
+        )
+        must(dated == (self.sequence is not None), f"{key}.sequence", "is needed for mode = 'scd2' only")
+        must(not dated or not self.primary_key, f"{key}.primary_key", "is that of on and valid_from in mode = 'scd2'")
         must(merging or not self.update, f"{key}.update", "is for mode = 'merge' only")
         must((self.mode == "overwrite where") == (self.where is not None), f"{key}.where", "is needed for mode = 'overwrite where' only")
         must((self.matched, self.not_matched) != ("ignore", "ignore"), key, "would ignore all rows")
@@ -266,6 +294,29 @@ class Maintenance:
 
 
 @dataclass(frozen=True, slots=True)
+class SampleTest:
+    """A pipeline run on a few rows, and what has to come out.
+
+    Attributes:
+        name: what it is called.
+        given: rows of each source.
+        before: rows that tables have before the run.
+        expect: rows that tables have after it, in any order; columns that no row names are not compared.
+        fails: a part of the message that the run has to fail with.
+    """
+
+    name: str
+    given: Mapping[str, tuple[Mapping[str, Any], ...]]
+    before: Mapping[str, tuple[Mapping[str, Any], ...]] = field(default_factory=dict)
+    expect: Mapping[str, tuple[Mapping[str, Any], ...]] = field(default_factory=dict)
+    fails: str | None = None
+
+    def __post_init__(self) -> None:
+        key = f"tests.{self.name}"
+        must(bool(self.expect) != (self.fails is not None), key, "needs either expect or fails, and not both")
+
+
+@dataclass(frozen=True, slots=True)
 class PipelineSpec:
     """All of a pipeline.
 
@@ -277,6 +328,9 @@ class PipelineSpec:
         retries: how often a run is re-executed after a conflict.
         spark: settings of the session that is started for it, ``master`` among them.
         directory: what relative paths start from, and where modules of functions are found.
+        parameters: values that queries take as ``:name`` and functions find in their context.
+        tests: of the pipeline, on a few rows each.
+        lineage: where OpenLineage events of its runs go: the URL of a server, or a file.
     """
 
     name: str
@@ -289,6 +343,9 @@ class PipelineSpec:
     retries: int = 10
     spark: Mapping[str, str] = field(default_factory=dict)
     directory: Path = field(default_factory=Path.cwd)
+    parameters: Mapping[str, str | int | float | bool] = field(default_factory=dict)
+    tests: tuple[SampleTest, ...] = ()
+    lineage: str | None = None
 
     def __post_init__(self) -> None:
         fine = isinstance(self.name, str) and PIPELINE_NAME.fullmatch(self.name) is not None
@@ -312,6 +369,9 @@ class PipelineSpec:
             known.add(step.name)
         for output in self.outputs:
             must(output.source in known, f"outputs.{output.table}.from", f"is {output.source!r}, and may be {', '.join(sorted(known))}")
+        for test in self.tests:
+            for name in test.given:
+                must(self.source(name) is not None, f"tests.{test.name}.given.{name}", "is no source")
         upkeep = [maintenance.name for maintenance in self.maintenance]
         must(len({*upkeep, *known}) == len(upkeep) + len(known), "maintenance", "has a name that is there twice")
 

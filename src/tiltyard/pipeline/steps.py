@@ -7,11 +7,12 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tiltyard.errors import InvalidInput
+from tiltyard.pipeline.parameters import bound
 from tiltyard.pipeline.spec import Step
 from tiltyard.redact import redact
 
@@ -28,12 +29,14 @@ class StepContext:
         inputs: the same as DataFrames, by name.
         run: the id of the run.
         pipeline: the name of the pipeline.
+        parameters: values of the pipeline's parameters.
     """
 
     spark: SparkSession
     inputs: Mapping[str, DataFrame]
     run: str
     pipeline: str
+    parameters: Mapping[str, Any] = field(default_factory=dict)
 
     def __getitem__(self, name: str) -> DataFrame:
         try:
@@ -52,7 +55,7 @@ def run_step(step: Step, context: StepContext, directory: Path) -> DataFrame:
 
     with spark_errors(f"steps.{step.name}"):
         if step.sql is not None:
-            return context.spark.sql(step.sql)
+            return context.spark.sql(step.sql, args=bound(step.sql, context.parameters) or None)
         function = step.function if callable(step.function) else _imported(str(step.function), step.name, directory)
         result = function(context)
     if not isinstance(result, DataFrame):

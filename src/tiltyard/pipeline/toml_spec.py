@@ -7,17 +7,30 @@ import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 from tiltyard.errors import InvalidInput, NotFound, StorageError
 from tiltyard.options import span_of
-from tiltyard.pipeline.spec import Expectation, FileSource, Maintenance, Output, PipelineSpec, Source, Step, TableSource, must
+from tiltyard.pipeline.parameters import Parameter, filled_in, parameters_of
+from tiltyard.pipeline.spec import (
+    Expectation,
+    FileSource,
+    Maintenance,
+    Output,
+    PipelineSpec,
+    SampleTest,
+    Source,
+    Step,
+    TableSource,
+    must,
+)
 
 T = TypeVar("T")
 
 
-def load_spec(path: str | os.PathLike[str]) -> PipelineSpec:
-    """Reads a pipeline.
+def load_spec(path: str | os.PathLike[str], parameters: Mapping[str, object] | None = None) -> PipelineSpec:
+    """Reads a pipeline, with the values of its parameters.
 
     Raises:
         NotFound: there is no such file.
@@ -30,13 +43,16 @@ def load_spec(path: str | os.PathLike[str]) -> PipelineSpec:
         raise NotFound(f"There is no pipeline at {file}.", name=str(file)) from None
     except (OSError, UnicodeDecodeError) as error:
         raise StorageError(f"{file} cannot be read ({error}).", name=str(file)) from None
-    return parse_spec(text, str(file), file.resolve().parent)
+    return parse_spec(text, str(file), file.resolve().parent, parameters or {})
 
 
-def parse_spec(text: str, file: str, directory: Path) -> PipelineSpec:
+def parse_spec(text: str, file: str, directory: Path, given: Mapping[str, object] = MappingProxyType({})) -> PipelineSpec:
     """A pipeline from the text of a file."""
     try:
-        return _pipeline(_Keys(tomllib.loads(text), ""), directory)
+        document = tomllib.loads(text)
+        parameters = parameters_of(document, given)
+        document.pop("parameters", None)
+        return _pipeline(_Keys(filled_in(document, parameters), ""), directory, parameters)
     except tomllib.TOMLDecodeError as error:
         raise InvalidInput(f"{file} is not TOML: {error}.", argument="file") from None
     except InvalidInput as error:
@@ -94,6 +110,15 @@ class _Keys:
             must(isinstance(value, str | int | float | bool), f"{self.key(name)}.{key}", f"is {_short(value)}, and must be text")
         return {key: _as_text(value) for key, value in found.items()}
 
+    def rows(self, name: str) -> dict[str, tuple[dict[str, Any], ...]]:
+        """Lists of rows by the name of a source or table."""
+        found: dict[str, tuple[dict[str, Any], ...]] = {}
+        for key, value in self.take(name, dict, {}, "a table of lists of rows").items():
+            fine = isinstance(value, list) and all(isinstance(row, dict) for row in value)
+            must(fine, f"{self.key(name)}.{key}", f"is {_short(value)}, and must be a list of rows")
+            found[key] = tuple(value)
+        return found
+
     def span(self, name: str) -> timedelta | None:
         text = self.text(name)
         return None if text is None else parse_span(text, self.key(name))
@@ -124,15 +149,24 @@ def parse_span(text: str, key: str) -> timedelta:
     return found
 
 
-def _pipeline(keys: _Keys, directory: Path) -> PipelineSpec:
+def _pipeline(keys: _Keys, directory: Path, parameters: Mapping[str, Parameter]) -> PipelineSpec:
     name, lake = keys.needed("name"), keys.text("lake", "lake")
     sources = tuple(_source(table, name) for name, table in keys.tables("sources"))
     steps = tuple(_step(each_keys, directory) for each_keys in keys.listed("steps", "name"))
     outputs = tuple(_output(each_keys) for each_keys in keys.listed("outputs", "table"))
     maintenance = tuple(_maintenance(each_keys) for each_keys in keys.listed("maintenance", "name"))
     isolation, retries, spark = keys.text("isolation", "snapshot"), keys.number("retries", 10), keys.mapping("spark")
+    lineage = keys.text("lineage")
+    tests = tuple(_sample_test(each_keys) for each_keys in keys.listed("tests", "name"))
     keys.done()
-    return PipelineSpec(name, lake or "lake", sources, steps, outputs, maintenance, isolation, retries, spark, directory)  # type: ignore[arg-type]  # checked there
+    return PipelineSpec(
+        name, lake or "lake", sources, steps, outputs, maintenance, isolation, retries, spark, directory, parameters, tests, lineage  # type: ignore[arg-type]  # checked there
+    )  # fmt: skip
+
+
+def _sample_test(keys: _Keys) -> SampleTest:
+    name, fails = keys.needed("name"), keys.text("fails")
+    return _finished(keys, SampleTest, name, keys.rows("given"), keys.rows("before"), keys.rows("expect"), fails)
 
 
 def _source(keys: _Keys, name: str) -> Source:
@@ -157,6 +191,9 @@ def _files(keys: _Keys, name: str, files: tuple[str, ...]) -> FileSource:
         changed=keys.text("changed", "fail"),
         min_age=keys.span("min_age") or timedelta(0),
         file_column=keys.text("file_column"),
+        quarantine=keys.text("quarantine"),
+        rescued=keys.text("rescued"),
+        storage=keys.mapping("storage"),
     )
 
 
@@ -213,6 +250,7 @@ def _output(keys: _Keys) -> Output:
         update=keys.texts("update") or (),
         primary_key=keys.texts("primary_key") or (),
         stable_row_ids=keys.flag("stable_row_ids", True) is not False,
+        sequence=keys.text("sequence"),
     )
 
 
