@@ -184,6 +184,11 @@ class _Doing:
     def change(self) -> DataFrame | None:
         """Runs a statement that changes a table of ours; None if it is none."""
         plan, kind = self.statement.plan, self.statement.kind
+        if kind == "OverwriteByExpression":  # so Spark 4.2 reads INSERT INTO ... REPLACE WHERE
+            target = target_of(self.statement, plan.table())
+            if target is not None and self.names.find(target.relation.name) is not None:
+                raise self.statement.refuse("REPLACE WHERE is not supported", plan, "Name the table by the catalog of its lake.")
+            return None
         if kind == "UnresolvedWith" or kind not in ("MergeIntoTable", "UpdateTable", "DeleteFromTable", "InsertIntoStatement"):
             return None
         target = target_of(self.statement, plan.targetTable() if kind == "MergeIntoTable" else plan.table())
