@@ -11,7 +11,7 @@ export PYTHONDONTWRITEBYTECODE :=
 QUICK := not (spark or server or process or fuzz or slow)
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo console screenshots browser check test lint format types proto proto-check docs wheel-test lock bench bench-commit bench-verbs bench-writers bench-cliffs bench-lake bench-object-store bench-spark bench-console bench-scale cluster-test dbt-test spark-versions prove prove-tests prove-lakes prove-runs coverage mutants clean
+.PHONY: help venv demo console screenshots browser check test lint format types proto proto-check docs wheel-test lock bench bench-commit bench-verbs bench-writers bench-cliffs bench-lake bench-object-store bench-spark bench-tpch bench-console bench-scale cluster-test dbt-test spark-versions prove prove-tests prove-lakes prove-runs coverage mutants clean
 
 help: ## Show this help
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -108,6 +108,9 @@ bench-object-store: $(STAMP) ## Measure appends on an S3-like store behind a del
 
 bench-spark: $(STAMP) ## Measure Spark on Lance tables against Spark on Parquet
 	$(BIN)/python -m bench.spark $(ARGS)
+
+bench-tpch: $(STAMP) ## Ask the 22 questions of TPC-H of Spark over a lake's tables and over Parquet, in turn; ARGS="--scale 0.1" for a look
+	$(BIN)/python -m bench.tpch $(ARGS)
 
 bench-console: $(STAMP) ## Measure pages of the console on a lake of 1,000 snapshots and 200 tables: answers, and first paints in Chromium
 	$(BIN)/python -m bench.console $(ARGS)

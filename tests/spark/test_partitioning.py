@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from itertools import chain
+from pathlib import Path
 from random import Random
 
+import pyarrow as pa
 import pytest
 
+import tiltyard as ty
+from tiltyard.spark.read import reading
 from tiltyard.spark.read.partitioning import Fragment, Span, pack
+from tiltyard.spark.spark_types import spark_schema
+from tiltyard.spark.target import Address
 
 
 def _rows(spans: tuple[Span, ...]) -> int:
@@ -58,3 +65,34 @@ def test_small_tables_are_not_spread() -> None:
     assert len(pack([Fragment(number, 10) for number in range(100)], 8)) == 1
     assert pack([], 8) == []
     assert pack([Fragment(0, 0)], 8) == []
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_parts_of_a_filtered_fragment_are_each_row_once(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cut by addresses: deleted rows have some too."""
+    random = Random(seed)
+    monkeypatch.setattr(reading, "SMALLEST_ROWS", 1)
+    rows = random.randrange(1, 400)
+    data = pa.table({"id": range(rows), "g": [number % 7 for number in range(rows)]})
+    table = ty.Table.create(tmp_path / "t", data, options=ty.TableOptions(files=ty.FileLimits(rows=150)))
+    if seed % 4:
+        table.delete(f"id % {seed + 1} = 1")
+    if seed % 2:
+        table.create_index("id", "BTREE")
+    address = Address.of(table)
+    for condition in (
+        None,
+        "id >= 0",
+        f"g = {random.randrange(7)}",
+        f"id < {random.randrange(rows + 1)}",
+        f"id = {random.randrange(rows)}",
+    ):
+        scan = reading.Scan(address, spark_schema(data.schema), condition)
+        expected = table.lance.to_table(filter=condition)["id"].to_pylist()
+        for wanted in (1, 2, 5, 9):
+            parts = reading.parts(scan, wanted)
+            found = [batch for part in parts for batch in reading.raw_batches(scan, table.lance, part.spans)]
+            assert sorted(chain(*(batch["id"].to_pylist() for batch in found))) == sorted(expected), (condition, wanted, parts)
+            assert {tuple(batch.schema.names) for batch in found} <= {("id", "g")}
+            counted = [one.count_rows() for part in parts for one in reading.scanners(scan, table.lance, part.spans) if condition]
+            assert not condition or sum(counted) == len(expected)

@@ -127,7 +127,7 @@ class Queries:
                 f"{of}d {sign} {real}",
                 f"{of}f {sign} float({real})",
                 f"{of}s {sign} '{text}'",
-                f"{of}s like '{pick.choice(['a%', '%b', '%é%', 'a_b', '%', 'ab'])}'",
+                f"{of}s like '{pick.choice(['a%', '%b', '%é%', 'a_b', '%', 'ab', '%a%b%', 'a%%b%', '%a%_%'])}'",
                 f"{of}s in ({', '.join(self._quoted())})",
                 f"{of}k not in (1, 2, {pick.choice(['3', 'null'])})",
                 f"{of}id in ({', '.join(map(str, pick.sample(range(400), 15)))})",

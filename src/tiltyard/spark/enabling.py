@@ -190,7 +190,8 @@ def _install(spark: SparkSession, notices: list[str]) -> bool:
     # What the JVM throws arrives by one of Spark's classes or of py4j's; a class that is not there is a package, which cannot be called.
     refusals: tuple[type[Exception], ...] = (PySparkException, import_module("py4j.protocol").Py4JError, TypeError)
     try:
-        install(spark)
+        if not install(spark).columnar:
+            notices.append("no columns: workers hand over rows one by one, since the reader of columns does not fit this Spark")
     except refusals as error:
         reason = " ".join(str(error).split())[:160]
         notices.append(f"no rule: this Spark refused it ({reason}); scans read all columns and Spark filters")

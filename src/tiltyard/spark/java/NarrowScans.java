@@ -23,12 +23,14 @@ import org.apache.spark.sql.catalyst.expressions.AttributeSet;
 import org.apache.spark.sql.catalyst.expressions.Cast;
 import org.apache.spark.sql.catalyst.expressions.Coalesce;
 import org.apache.spark.sql.catalyst.expressions.Divide;
+import org.apache.spark.sql.catalyst.expressions.DynamicPruningSubquery;
 import org.apache.spark.sql.catalyst.expressions.EqualTo;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
 import org.apache.spark.sql.catalyst.expressions.GetStructField;
 import org.apache.spark.sql.catalyst.expressions.If;
 import org.apache.spark.sql.catalyst.expressions.InSet;
+import org.apache.spark.sql.catalyst.expressions.Like;
 import org.apache.spark.sql.catalyst.expressions.Literal;
 import org.apache.spark.sql.catalyst.expressions.NamedExpression$;
 import org.apache.spark.sql.catalyst.expressions.aggregate.AggregateExpression;
@@ -47,6 +49,8 @@ import org.apache.spark.sql.catalyst.plans.logical.Project;
 import org.apache.spark.sql.catalyst.plans.logical.V2WriteCommand;
 import org.apache.spark.sql.catalyst.rules.Rule;
 import org.apache.spark.sql.catalyst.trees.TreeNode;
+import org.apache.spark.sql.connector.expressions.NamedReference;
+import org.apache.spark.sql.connector.expressions.filter.Predicate;
 import org.apache.spark.sql.connector.metric.CustomMetric;
 import org.apache.spark.sql.connector.read.Batch;
 import org.apache.spark.sql.connector.read.InputPartition;
@@ -54,6 +58,7 @@ import org.apache.spark.sql.connector.read.PartitionReaderFactory;
 import org.apache.spark.sql.connector.read.Scan;
 import org.apache.spark.sql.connector.read.Statistics;
 import org.apache.spark.sql.connector.read.SupportsReportStatistics;
+import org.apache.spark.sql.connector.read.SupportsRuntimeV2Filtering;
 import org.apache.spark.sql.connector.write.RowLevelOperationTable;
 import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation;
 import org.apache.spark.sql.execution.datasources.v2.DataSourceV2ScanRelation;
@@ -85,13 +90,16 @@ public final class NarrowScans extends Rule {
     private static final byte[] END = ":tiltyard-end".getBytes(StandardCharsets.US_ASCII);
 
     private final Function planner;
+    private final Function columnar;
     private final AtomicLong queries = new AtomicLong();
     private final Map numbers = new WeakHashMap();
     private final ThreadLocal query = new ThreadLocal();
     private volatile String failure = "";
 
-    public NarrowScans(Function planner) {
+    /** {@code columnar} makes readers of columns from readers of rows; null where this Spark has only the latter. */
+    public NarrowScans(Function planner, Function columnar) {
         this.planner = planner;
+        this.columnar = columnar;
     }
 
     public String lastFailure() {
@@ -199,6 +207,22 @@ public final class NarrowScans extends Rule {
         return changed ? (LogicalPlan) plan.withNewChildren(seq(children)) : plan;
     }
 
+    /**
+     * The condition with the plans in it rewritten that give keys of joins: they are planned as they are, and Spark broadcasts
+     * once only what is the same plan as the join's side.
+     */
+    private Expression withRewrittenPlans(Expression condition) throws Exception {
+        if (condition instanceof And) {
+            return new And(withRewrittenPlans(((And) condition).left()), withRewrittenPlans(((And) condition).right()));
+        }
+        if (condition instanceof DynamicPruningSubquery) {
+            DynamicPruningSubquery keys = (DynamicPruningSubquery) condition;
+            LogicalPlan query = keys.buildQuery();
+            return reads(query) ? (Expression) keys.withNewPlan(rewrite(query)) : condition;
+        }
+        return condition;
+    }
+
     /** Columns, filters and a limit into the scan; null where the answer is no. */
     private LogicalPlan narrowed(Chain chain, String limit) throws Exception {
         List filters = chain.conjuncts();
@@ -225,7 +249,7 @@ public final class NarrowScans extends Rule {
                 left = left == null ? one : new And(left, one);
             }
         }
-        plan = left == null ? plan : new Filter(left, plan);
+        plan = left == null ? plan : new Filter(withRewrittenPlans(left), plan);
         if (chain.project == null) {
             return plan;
         }
@@ -343,21 +367,22 @@ public final class NarrowScans extends Rule {
         return in.readInt() == 0 ? null : new Answer(in);
     }
 
-    private static LogicalPlan scanOf(Chain chain, List output, Answer answer) {
+    private LogicalPlan scanOf(Chain chain, List output, Answer answer) {
         DataSourceV2ScanRelation old = chain.scan;
-        PythonDataSourceV2 source = new PythonDataSourceV2();
-        source.setShortName(NAME);
-        source.setReadInfo(answer.info);
-        StructType schema = structOf(output);
-        PythonScan inner = new PythonScan(
-            source, NAME, schema, CaseInsensitiveStringMap.empty(), new org.apache.spark.sql.sources.Filter[0]);
         Object[] parts = new Object[old.productArity()];
         for (int index = 0; index < parts.length; index++) {
             parts[index] = old.productElement(index);
         }
-        parts[1] = new NarrowScan(inner, schema, answer);
+        parts[1] = new NarrowScan(structOf(output), answer, planner, columnar);
         parts[2] = seq(output);
         return (LogicalPlan) old.makeCopy(parts);
+    }
+
+    static PythonScan pythonScan(PythonDataSourceReadInfo info, StructType schema) {
+        PythonDataSourceV2 source = new PythonDataSourceV2();
+        source.setShortName(NAME);
+        source.setReadInfo(info);
+        return new PythonScan(source, NAME, schema, CaseInsensitiveStringMap.empty(), new org.apache.spark.sql.sources.Filter[0]);
     }
 
     static StructType structOf(List attributes) {
@@ -406,6 +431,7 @@ public final class NarrowScans extends Rule {
         final long bytes;
         final String description;
         final String identity;
+        final long number;
         final PythonDataSourceReadInfo info;
 
         Answer(DataInputStream in) throws IOException {
@@ -419,6 +445,7 @@ public final class NarrowScans extends Rule {
             bytes = in.readLong();
             description = text(in);
             identity = text(in);
+            number = in.readLong();
             info = PythonDataSourceReadInfo.receive(in);
         }
 
@@ -430,15 +457,48 @@ public final class NarrowScans extends Rule {
     }
 
     /** The scan Spark sees: reads as a Python source does, and says how much there is. Never leaves the driver. */
-    public static final class NarrowScan implements SupportsReportStatistics {
-        private final PythonScan inner;
+    public static final class NarrowScan implements SupportsReportStatistics, SupportsRuntimeV2Filtering {
         private final StructType schema;
         private final Answer answer;
+        private final Function planner;
+        private final Function columnar;
+        private PythonScan inner;
 
-        NarrowScan(PythonScan inner, StructType schema, Answer answer) {
-            this.inner = inner;
+        NarrowScan(StructType schema, Answer answer, Function planner, Function columnar) {
             this.schema = schema;
             this.answer = answer;
+            this.planner = planner;
+            this.columnar = columnar;
+            this.inner = pythonScan(answer.info, schema);
+        }
+
+        /** None: Spark asked the scan that was here before, and put its keys above. */
+        public NamedReference[] filterAttributes() {
+            return new NamedReference[0];
+        }
+
+        /** Keys that the other side of a join has, known now that it was read: what has none of them need not be handed over. */
+        public void filter(Predicate[] predicates) {
+            StringBuilder request = new StringBuilder("{\"again\":").append(answer.number).append(",\"among\":[");
+            String comma = "";
+            for (int index = 0; index < predicates.length; index++) {
+                if (Text.among(request, comma, predicates[index])) {
+                    comma = ",";
+                }
+            }
+            try {
+                byte[] bytes = (byte[]) planner.apply(request.append("]}").toString());
+                DataInputStream in = new DataInputStream(new ByteArrayInputStream(bytes));
+                if (in.readInt() != 0) {
+                    inner = pythonScan(PythonDataSourceReadInfo.receive(in), schema);
+                }
+            } catch (IOException failure) {
+                // All rows are read, and the join leaves out what it always would.
+            }
+        }
+
+        public ColumnarSupportMode columnarSupportMode() {
+            return columnar == null ? ColumnarSupportMode.UNSUPPORTED : ColumnarSupportMode.SUPPORTED;
         }
 
         public StructType readSchema() {
@@ -487,7 +547,8 @@ public final class NarrowScans extends Rule {
         }
 
         public PartitionReaderFactory createReaderFactory() {
-            return inner.createReaderFactory();
+            PartitionReaderFactory rows = inner.createReaderFactory();
+            return scan.columnar == null ? rows : (PartitionReaderFactory) scan.columnar.apply(rows);
         }
 
         public boolean equals(Object other) {
@@ -725,6 +786,26 @@ public final class NarrowScans extends Rule {
 
     /** Expressions and names as JSON. */
     static final class Text {
+        /** A column and the values that it may have; false where the condition is of another form. */
+        static boolean among(StringBuilder to, String comma, Predicate given) {
+            org.apache.spark.sql.connector.expressions.Expression[] parts = given.children();
+            if (!given.name().equals("IN") || !(parts[0] instanceof NamedReference) || ((NamedReference) parts[0]).fieldNames().length != 1) {
+                return false;
+            }
+            StringBuilder values = new StringBuilder();
+            for (int index = 1; index < parts.length; index++) {
+                if (!(parts[index] instanceof org.apache.spark.sql.connector.expressions.Literal)) {
+                    return false;
+                }
+                values.append(index == 1 ? "" : ",");
+                value(values, ((org.apache.spark.sql.connector.expressions.Literal) parts[index]).value());
+            }
+            to.append(comma).append("{\"column\":");
+            string(to, ((NamedReference) parts[0]).fieldNames()[0]);
+            to.append(",\"values\":[").append(values).append("]}");
+            return true;
+        }
+
         static void expression(StringBuilder to, Expression node, Chain chain) {
             to.append("{\"c\":");
             string(to, node.getClass().getSimpleName());
@@ -739,6 +820,9 @@ public final class NarrowScans extends Rule {
             } else if (node instanceof Literal) {
                 to.append(",\"v\":");
                 value(to, ((Literal) node).value());
+            } else if (node instanceof Like) {
+                to.append(",\"v\":");
+                string(to, String.valueOf(((Like) node).escapeChar()));
             } else if (node instanceof InSet) {
                 to.append(",\"vs\":[");
                 String comma = "";

@@ -7,6 +7,7 @@
     ``optimizer_rule``   compiles and installs the rule that calls ``planner``
     ``planner``          decides what is pushed into a scan: ``filters``, ``aggregates``
     ``filters``          Spark's conditions as SQL of pylance, where both mean the same
+    ``join_keys``        keys that the other side of a join has, when a query is executed
     ``aggregates``       partial aggregates in workers
     ``reading_tables``   rows, history and changes as data frames
 

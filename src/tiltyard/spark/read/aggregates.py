@@ -15,7 +15,7 @@ from pyspark.sql.types import StructType
 from tiltyard.spark.convert import batch_converter
 from tiltyard.spark.read.datasets import dataset, reading
 from tiltyard.spark.read.partitioning import Span
-from tiltyard.spark.read.reading import Part, PlannedReader, Scan, raw_batches, scanner
+from tiltyard.spark.read.reading import Part, PlannedReader, Scan, raw_batches, scanners
 
 AT_ONCE: Final = 1 << 19
 """Rows that are aggregated together; more cost memory, fewer cost time."""
@@ -128,7 +128,7 @@ def _only_rows(part: Part, work: Aggregation, target: pa.Schema) -> pa.RecordBat
         rows = sum(span.rows for span in part.spans)
     else:
         with reading(scan.address):
-            rows = scanner(scan, dataset(scan.address), fragments=[span.fragment for span in part.spans]).count_rows()
+            rows = sum(one.count_rows() for one in scanners(scan, dataset(scan.address), part.spans))
     return pa.RecordBatch.from_arrays([pa.array([rows], pa.int64()) for _ in work.partials], schema=target)
 
 

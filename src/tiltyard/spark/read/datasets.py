@@ -64,5 +64,5 @@ def _fragments_of(opened: LanceDataset) -> list[Fragment]:
         known: Any = fragment.metadata
         deleted = known.deletion_file.num_deleted_rows if known.deletion_file is not None else 0
         size = sum(file.file_size_bytes or 0 for file in known.files)
-        found.append(Fragment(fragment.fragment_id, known.physical_rows - deleted, size))
+        found.append(Fragment(fragment.fragment_id, known.physical_rows - deleted, size, known.physical_rows))
     return found

@@ -71,6 +71,8 @@ def condition(node: Node, schema: pa.Schema) -> PushedCondition | None:
         return _membership(node, schema)
     if name in _TEXT:
         return _text_test(_TEXT[name], children, schema)
+    if name == "Like":
+        return _like(node, schema)
     if name == "IsNaN":
         column = _column(children[0], schema)
         if column is None or column.nested or not _is_float(column.kind):
@@ -168,6 +170,17 @@ def _text_test(function: str, children: list[Node], schema: pa.Schema) -> Pushed
         return None
     value = literal(wanted["t"], wanted["v"], column.kind)
     return None if value is None else PushedCondition(f"({function}({column.sql}, {value}))", not column.nested)
+
+
+def _like(node: Node, schema: pa.Schema) -> PushedCondition | None:
+    """A pattern of ``%`` alone: what stands for one character, and what is escaped, is left to Spark."""
+    column, wanted = _column(node["k"][0], schema), node["k"][1]
+    if column is None or not _is_text(column.kind) or wanted["c"] != "Literal" or node["v"] != "\\":
+        return None
+    value = literal(wanted["t"], wanted["v"], column.kind)
+    if value is None or "_" in value or "\\" in value:
+        return None
+    return PushedCondition(f"({column.sql} LIKE {value})", not column.nested)
 
 
 def _column(node: Node, schema: pa.Schema) -> _Column | None:

@@ -10,7 +10,9 @@ from importlib.resources import files
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Final
 
+from tiltyard.errors import UnsupportedFeature
 from tiltyard.spark.read.planner import Planner
+from tiltyard.spark.sql_catalog.catalog_jar import loader_with_jar
 from tiltyard.spark.write.arrow_batches import BatchRows, measured_again
 
 if TYPE_CHECKING:
@@ -21,6 +23,7 @@ TESTED: Final = ("4.2", "4.3")
 
 _SCANS: Final = "NarrowScans"
 _WRITES: Final = "UnmeasuredWrites"
+_COLUMNS: Final = "tiltyard.ColumnarRead"
 _OURS: Final = (f"tiltyard.{_SCANS}", f"tiltyard.{_WRITES}")
 _lock: Final = Lock()
 _installed: Final[dict[str, OptimizerRule]] = {}
@@ -34,10 +37,12 @@ class OptimizerRule:
     Attributes:
         planner: what decides about scans; it counts what it answered and says why it declined.
         instance: the object in the JVM that does.
+        columnar: whether batches are handed over as columns; as rows otherwise.
     """
 
     planner: Planner
     instance: Any
+    columnar: bool
 
     @property
     def last_failure(self) -> str:
@@ -45,8 +50,12 @@ class OptimizerRule:
         return str(self.instance.lastFailure())
 
 
-def install(spark: SparkSession) -> OptimizerRule:
+def install(spark: SparkSession, *, columnar: bool = True) -> OptimizerRule:
     """Puts the rule into a session, once.
+
+    Args:
+        spark: the session.
+        columnar: whether batches may be handed over as columns; what is read is the same.
 
     Raises:
         PySparkException: or an error of py4j: this Spark is another inside; the session is as it was.
@@ -54,7 +63,7 @@ def install(spark: SparkSession) -> OptimizerRule:
     with _lock:
         key = _key(spark)
         if key not in _installed:
-            _installed[key] = _install(spark)
+            _installed[key] = _install(spark, columnar)
         return _installed[key]
 
 
@@ -75,20 +84,33 @@ def _key(spark: SparkSession) -> str:
     return str(spark._jsparkSession.sessionUUID())
 
 
-def _install(spark: SparkSession) -> OptimizerRule:
+def _install(spark: SparkSession, columnar: bool) -> OptimizerRule:
     from pyspark.java_gateway import ensure_callback_server_started
 
     context = spark.sparkContext
     jvm: Any = context._jvm
     ensure_callback_server_started(context._gateway)  # type: ignore[no-untyped-call]  # Spark left it so
     planner = Planner(context.defaultParallelism)
-    scans = _made(jvm, _SCANS, planner)
+    columns = _columnar(spark) if columnar else None
+    scans = _made(jvm, _SCANS, planner, columns)
     writes = _made(jvm, _WRITES, spark._jsparkSession.sparkContext(), BatchRows())
     rules = _others(spark)
     rules.add(scans)
     rules.add(writes)
     _set_rules(spark, rules)
-    return OptimizerRule(planner, scans)
+    return OptimizerRule(planner, scans, columns is not None)
+
+
+def _columnar(spark: SparkSession) -> Any:
+    """What makes readers of columns in executors; None where rows have to do."""
+    jvm: Any = spark.sparkContext._jvm
+    try:
+        loader = loader_with_jar(spark)
+    except UnsupportedFeature:
+        return None
+    kind = jvm.java.lang.Class.forName(_COLUMNS, True, loader)
+    made = kind.getConstructors()[0].newInstance(jvm.java.util.ArrayList().toArray())
+    return made if made.isKnown() else None
 
 
 def _others(spark: SparkSession) -> Any:

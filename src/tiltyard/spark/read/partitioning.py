@@ -13,11 +13,12 @@ SMALLEST_ROWS: Final = 50_000
 
 @dataclass(frozen=True, slots=True)
 class Fragment:
-    """What packing has to know of a fragment: its live rows, and the bytes of its files."""
+    """What packing has to know of a fragment: its live rows, the bytes of its files, and its rows with those that are deleted."""
 
     id: int
     rows: int
     bytes: int = 0
+    physical: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +28,14 @@ class Span:
     fragment: int
     rows: int
     start: int | None = None
+
+
+def addresses(span: Span, fragment: Fragment) -> tuple[int, int]:
+    """Where a part of a fragment begins and ends, by addresses of rows: together the parts are the fragment, each address once."""
+    assert span.start is not None
+    ends = (span.start, span.start + span.rows)
+    low, high = (end * fragment.physical // fragment.rows for end in ends)
+    return (fragment.id << 32) + low, (fragment.id << 32) + high
 
 
 def pack(

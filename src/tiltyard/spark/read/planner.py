@@ -8,7 +8,7 @@ import json
 import struct
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Final
 
@@ -22,6 +22,7 @@ from tiltyard.errors import TiltyardError, UnsupportedFeature
 from tiltyard.spark.read.aggregates import AggregatingReader, aggregation
 from tiltyard.spark.read.datasets import dataset, fragments_at, reading
 from tiltyard.spark.read.filters import condition
+from tiltyard.spark.read.join_keys import among
 from tiltyard.spark.read.partitioning import Fragment
 from tiltyard.spark.read.read_pins import address_of
 from tiltyard.spark.read.reading import READ, Part, PlannedReader, Scan, check, own_filter, parts, rows_at_once
@@ -42,6 +43,24 @@ _WIDTH: Final = 24
 """Bytes that a value without a fixed width is taken for."""
 
 
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A scan as it was planned, in case that more is known when it is executed."""
+
+    scan: Scan
+    options: Options
+    filters: list[Mapping[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What a plan shows of a scan, what it is compared by, and the number that it is asked for again by; 0 is none."""
+
+    shown: str
+    identity: str
+    number: int
+
+
 class Planner:
     """Answers the rule. One a session; called from whatever thread of the JVM plans a query."""
 
@@ -50,7 +69,10 @@ class Planner:
         self._pinned: OrderedDict[str, Address] = OrderedDict()
         self.snapshots: OrderedDict[str, int] = OrderedDict()
         self._lock = Lock()
+        self._planned: OrderedDict[int, Planned] = OrderedDict()
+        self._numbered = 0
         self.answered = 0
+        self.refined = 0
         self.declined: OrderedDict[str, int] = OrderedDict()
 
     def apply(self, text: str) -> bytes:
@@ -68,6 +90,8 @@ class Planner:
         return answer
 
     def _answered(self, request: Mapping[str, Any]) -> bytes | None:
+        if "again" in request:
+            return self._narrowed_again(request)
         if "count" in request:
             return self._counted(request)
         return self._aggregated(request) if "aggregate" in request else self._narrowed(request)
@@ -99,7 +123,33 @@ class Planner:
         made = self._parts(scan, options, request["filters"])
         shown = f"{options.text('table') or address.uri} version {address.version}" + (f" where {scan.filter}" if scan.filter else "")
         size = _size(address, schema, scan.limit)
-        return _packed(exact, schema.fieldNames(), size, (shown, _identity(scan)), PlannedReader(made), schema)
+        number = self._kept(Planned(scan, options, request["filters"]))
+        told = Told(shown, _identity(scan), number)
+        return _packed(exact, schema.fieldNames(), size, told, PlannedReader(made), schema)
+
+    def _kept(self, planned: Planned) -> int:
+        """The number by which a scan is asked for again once more is known."""
+        with self._lock:
+            self._numbered += 1
+            self._planned[self._numbered] = planned
+            while len(self._planned) > _KEPT:
+                self._planned.popitem(last=False)
+            return self._numbered
+
+    def _narrowed_again(self, request: Mapping[str, Any]) -> bytes | None:
+        """The same scan, of rows with keys among those that the other side of a join has; None leaves it as it was planned."""
+        with self._lock:
+            known = self._planned.get(request["again"])
+        if known is None:
+            return None
+        scan, nodes = among(known.scan, request["among"], dataset(known.scan.address).schema)
+        if scan is known.scan:
+            return None
+        out = io.BytesIO()
+        out.write(struct.pack(">i", 1))
+        write_plan(out, PlannedReader(self._parts(scan, known.options, [*known.filters, *nodes])), scan.schema)
+        self.refined += 1
+        return out.getvalue()
 
     def _aggregated(self, request: Mapping[str, Any]) -> bytes | None:
         facts, described = json.loads(request["facts"]), request["aggregate"]
@@ -121,7 +171,7 @@ class Planner:
         rows, size = _size(address, work.schema, None)
         few = (len(made), 64 * len(made)) if not work.keys else (rows, size)
         same = f"{_identity(scan)} {work.keys} {work.partials} {work.ansi}"
-        return _packed(exact, work.schema.fieldNames(), few, (shown, same), AggregatingReader(work, made), work.schema)
+        return _packed(exact, work.schema.fieldNames(), few, Told(shown, same, 0), AggregatingReader(work, made), work.schema)
 
     def _parts(self, scan: Scan, options: Options, filters: list[Mapping[str, Any]]) -> list[Part]:
         wanted = options.integer("partitions", least=1)
@@ -234,18 +284,17 @@ def _width(kind: str, dimension: int | None) -> int:
     )
 
 
-def _packed(
-    exact: list[int], columns: list[str], size: tuple[int, int], told: tuple[str, str], reader: DataSourceReader, schema: StructType
-) -> bytes:
-    """The answer as the Java side reads it; ``told`` is what a plan shows of the scan, and what it is compared by."""
+def _packed(exact: list[int], columns: list[str], size: tuple[int, int], told: Told, reader: DataSourceReader, schema: StructType) -> bytes:
+    """The answer as the Java side reads it."""
     out = io.BytesIO()
     out.write(struct.pack(f">ii{len(exact)}i", 1, len(exact), *exact))
     out.write(struct.pack(">i", len(columns)))
     for text in columns:
         _text(out, text)
     out.write(struct.pack(">qq", *size))
-    for text in told:
+    for text in (told.shown, told.identity):
         _text(out, text)
+    out.write(struct.pack(">q", told.number))
     write_plan(out, reader, schema)
     return out.getvalue()
 

@@ -16,7 +16,8 @@ from tiltyard.distributed import whole_condition
 from tiltyard.errors import InvalidInput
 from tiltyard.spark.convert import batch_converter
 from tiltyard.spark.read.datasets import dataset, fragments_at, reading
-from tiltyard.spark.read.partitioning import SMALLEST_ROWS, Fragment, Span, pack
+from tiltyard.spark.read.join_keys import KeysAmong, key_test
+from tiltyard.spark.read.partitioning import SMALLEST_ROWS, Fragment, Span, addresses, pack
 from tiltyard.spark.source_options import STREAM_READ, Options
 from tiltyard.spark.spark_types import BLOB, DIMENSION, spark_schema
 from tiltyard.spark.target import Address, Target
@@ -53,6 +54,7 @@ class Scan:
         filter: a SQL condition, as pylance takes it.
         limit: rows after which a partition stops.
         batch_rows: rows handed over at a time.
+        keys: what columns may be; workers leave the other rows out.
     """
 
     address: Address
@@ -60,6 +62,7 @@ class Scan:
     filter: str | None = None
     limit: int | None = None
     batch_rows: int = BATCH_ROWS
+    keys: tuple[KeysAmong, ...] = ()
 
 
 class Part(InputPartition):
@@ -205,7 +208,7 @@ def parts(scan: Scan, wanted: int | None = None, *, cores: int | None = None, on
     packed = pack(
         fragments,
         wanted or _spread(fragments, cores or os.cpu_count() or 1),
-        may_split=scan.filter is None and scan.limit is None,
+        may_split=scan.limit is None,
         smallest=smallest,
     )
     if scan.limit is not None and scan.filter is None:
@@ -233,22 +236,37 @@ def batches(part: Part) -> Iterator[pa.RecordBatch]:
     """The rows of a partition, as Spark wants them."""
     scan, opened = part.scan, dataset(part.scan.address)
     target = to_arrow_schema(scan.schema, timezone="UTC")
-    convert = None
+    convert, wanted = None, key_test(scan.keys)
     for raw in raw_batches(scan, opened, part.spans):
         if convert is None:
             convert = batch_converter(raw.schema, target)
-        yield convert(raw)
+        yield convert(raw if wanted is None else wanted(raw))
 
 
 def raw_batches(scan: Scan, opened: LanceDataset, spans: tuple[Span, ...]) -> Iterator[pa.RecordBatch]:
     """The rows of some spans, as they are stored."""
-    whole = [span.fragment for span in spans if span.start is None]
     with reading(scan.address):
-        if whole:
-            yield from scanner(scan, opened, fragments=whole).to_batches()
-        for span in spans:
-            if span.start is not None:
-                yield from scanner(replace(scan, limit=span.rows), opened, fragments=[span.fragment], offset=span.start).to_batches()
+        for one in scanners(scan, opened, spans):
+            yield from one.to_batches()
+
+
+def scanners(scan: Scan, opened: LanceDataset, spans: tuple[Span, ...]) -> Iterator[Any]:
+    """Scanners of pylance that together read some spans."""
+    whole = [span.fragment for span in spans if span.start is None]
+    if whole:
+        yield scanner(scan, opened, fragments=whole)
+    for span in spans:
+        if span.start is not None and scan.filter is None:
+            yield scanner(replace(scan, limit=span.rows), opened, fragments=[span.fragment], offset=span.start)
+        elif span.start is not None:
+            yield scanner(_between(scan, span), opened, fragments=[span.fragment])
+
+
+def _between(scan: Scan, span: Span) -> Scan:
+    """The scan of a part of a fragment: by addresses, since limits count the rows that pass."""
+    fragment = next(one for one in fragments_at(scan.address) if one.id == span.fragment)
+    low, high = addresses(span, fragment)
+    return replace(scan, filter=f"({scan.filter}) AND {ROW_ADDRESS} >= {low} AND {ROW_ADDRESS} < {high}")
 
 
 def scanner(scan: Scan, opened: LanceDataset, *, fragments: list[int], offset: int | None = None) -> Any:

@@ -12,9 +12,12 @@ from contextlib import ExitStack
 from functools import cache
 from importlib.resources import as_file, files
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
 from tiltyard.errors import UnsupportedFeature
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 _PACKER: Final = "Packing.java"
 _SECONDS: Final = 300
@@ -39,6 +42,19 @@ def catalog_jar() -> str:
         with ExitStack() as kept:
             _pack(jar, [kept.enter_context(as_file(source)) for source in sources])
     return str(jar)
+
+
+def loader_with_jar(spark: SparkSession) -> Any:
+    """The loader that catalogs are found by, with our classes in it; they are known to the executors of this session too.
+
+    Raises:
+        UnsupportedFeature: there is no Java to compile them, or this Spark is another inside.
+    """
+    jar = catalog_jar()
+    there = spark.sql("LIST JARS").collect()
+    if not any(Path(str(row[0])).name == Path(jar).name for row in there):
+        spark.sql(f"ADD JAR '{jar}'")
+    return spark._jsparkSession.sharedState().jarClassLoader()
 
 
 def _cache() -> Path:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from importlib import import_module
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Final
 
 from tiltyard.errors import InvalidInput
 from tiltyard.spark.sql_catalog.answers import CatalogAnswers
-from tiltyard.spark.sql_catalog.catalog_jar import catalog_jar
+from tiltyard.spark.sql_catalog.catalog_jar import loader_with_jar
 from tiltyard.spark.sql_catalog.catalog_tables import LAKE
 
 if TYPE_CHECKING:
@@ -52,7 +51,7 @@ def serve(spark: SparkSession) -> Any:
     gateway: Any = context._gateway
     with _lock:
         ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call]  # Spark left it so
-        loader = _loader(spark)
+        loader = loader_with_jar(spark)
         given = jvm.java.util.ArrayList()
         given.add(CatalogAnswers(spark))
         kinds = gateway.new_array(jvm.java.lang.Class, 1)
@@ -64,17 +63,6 @@ def serve(spark: SparkSession) -> Any:
         session.add(spark._jsparkSession)
         for name in _IN_SESSIONS:
             jvm.java.lang.Class.forName(name, True, loader).getMethod("install", kinds).invoke(None, session.toArray())
-    return loader
-
-
-def _loader(spark: SparkSession) -> Any:
-    """The loader that catalogs are found by, with our classes in it."""
-    jvm: Any = spark.sparkContext._jvm
-    loader = spark._jsparkSession.sharedState().jarClassLoader()
-    try:
-        jvm.java.lang.Class.forName(CATALOG, True, loader)
-    except import_module("py4j.protocol").Py4JJavaError:
-        spark.sql(f"ADD JAR '{catalog_jar()}'")
     return loader
 
 

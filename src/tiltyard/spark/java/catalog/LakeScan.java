@@ -7,11 +7,15 @@ import java.util.OptionalLong;
 
 import com.fasterxml.jackson.databind.node.ObjectNode;
 
+import org.apache.spark.sql.connector.expressions.FieldReference$;
+import org.apache.spark.sql.connector.expressions.NamedReference;
+import org.apache.spark.sql.connector.expressions.filter.Predicate;
 import org.apache.spark.sql.connector.read.Batch;
 import org.apache.spark.sql.connector.read.Scan;
 import org.apache.spark.sql.connector.read.Statistics;
 import org.apache.spark.sql.connector.read.SupportsPushDownRequiredColumns;
 import org.apache.spark.sql.connector.read.SupportsReportStatistics;
+import org.apache.spark.sql.connector.read.SupportsRuntimeV2Filtering;
 import org.apache.spark.sql.connector.read.streaming.MicroBatchStream;
 import org.apache.spark.sql.execution.datasources.v2.python.PythonDataSourceReadInfo;
 import org.apache.spark.sql.execution.datasources.v2.python.PythonDataSourceV2;
@@ -20,7 +24,7 @@ import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
 /** Some columns of a table. With the optimizer's rule in the session, a narrower scan takes its place before it is executed. */
-public final class LakeScan implements SupportsReportStatistics {
+public final class LakeScan implements SupportsReportStatistics, SupportsRuntimeV2Filtering {
 
     static final String SOURCE = "tiltyard";
 
@@ -51,6 +55,24 @@ public final class LakeScan implements SupportsReportStatistics {
 
     public Statistics estimateStatistics() {
         return new Size(Driver.at(table.known, "bytes").asLong(), Driver.at(table.known, "count").asLong());
+    }
+
+    /** All columns, so that Spark offers keys of joins; the narrower scan that takes this one's place uses them. */
+    public NamedReference[] filterAttributes() {
+        java.util.Map all = new java.util.LinkedHashMap();
+        String[] names = schema.fieldNames();
+        for (int index = 0; index < names.length; index++) {
+            // Spark looks them up without regard to case, and fails where there are two.
+            String key = names[index].toLowerCase(java.util.Locale.ROOT);
+            all.put(key, all.containsKey(key) ? null : FieldReference$.MODULE$.column(names[index]));
+        }
+        while (all.values().remove(null)) {
+        }
+        return (NamedReference[]) all.values().toArray(new NamedReference[0]);
+    }
+
+    /** Nothing: without the rule all rows are read, and the join leaves out what it always would. */
+    public void filter(Predicate[] predicates) {
     }
 
     public Batch toBatch() {
