@@ -74,14 +74,14 @@ def rows_only(spark: SparkSession) -> Iterator[None]:
 
 def test_every_type_arrives_as_it_was_stored(spark: SparkSession, tmp_path: Path) -> None:
     print(f"seed {SEED}")
-    table = all_kinds(3000, Random(SEED))
-    ty.Table.create(tmp_path / "t", table.slice(0, 2000)).append(table.slice(2000))
+    table = all_kinds(900, Random(SEED))
+    ty.Table.create(tmp_path / "t", table.slice(0, 600)).append(table.slice(600))
     remove(spark)
     assert enable(spark).rule
     rule = rule_of(spark)
     assert rule is not None
     assert rule.columnar
-    frame = spark.read.format("tiltyard").option("batch_rows", "700").load(str(tmp_path / "t"))
+    frame = spark.read.format("tiltyard").option("batch_rows", "250").load(str(tmp_path / "t"))
     assert "ColumnarToRow" in _plan(frame)
     got = comparable(frame.collect())
     groups = comparable(frame.groupBy("text", "flag").agg({"price": "sum", "whole": "max", "day": "min"}).collect())
@@ -92,7 +92,7 @@ def test_every_type_arrives_as_it_was_stored(spark: SparkSession, tmp_path: Path
     assert got == comparable(plain.collect())
     assert groups == comparable(plain.groupBy("text", "flag").agg({"price": "sum", "whole": "max", "day": "min"}).collect())
     assert narrow == comparable(plain.filter("whole % 3 = 0").select("day", "price", "text").collect())
-    assert len(got) == 3000
+    assert len(got) == 900
 
 
 def test_rows_are_handed_over_where_columns_cannot_be(spark: SparkSession, tmp_path: Path, rows_only: None) -> None:
