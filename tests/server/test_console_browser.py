@@ -125,7 +125,7 @@ def test_from_the_timeline_to_a_merge(visitor: Visitor, server: Served) -> None:
     expect(page.locator("ins")).to_have_text("sent")
     page.click("nav >> text=Branches")
     page.click("text=Compare and merge trial")
-    expect(page.locator("fieldset")).to_contain_text("both sides changed the same row")
+    expect(page.locator("fieldset.card")).to_contain_text("both sides changed the same row")
     page.check("text=Take what trial has")
     page.fill("#message", "take the trial")
     page.click("text=Merge trial into main")
