@@ -112,7 +112,7 @@ def _for_docs(browser: Browser, url: str) -> None:
         context = browser.new_context(viewport={"width": 1280, "height": 720}, color_scheme="dark" if theme == "dark" else "light")
         page = context.new_page()
         page.goto(url + PAGES[name], wait_until="networkidle")
-        page.screenshot(path=SHOWN / f"{name}.png")
+        page.screenshot(path=SHOWN / f"{name}.png", full_page=name == "compare")  # the choices are at its end
         context.close()
 
 
