@@ -128,7 +128,7 @@ def _only_rows(part: Part, work: Aggregation, target: pa.Schema) -> pa.RecordBat
         rows = sum(span.rows for span in part.spans)
     else:
         with reading(scan.address):
-            rows = sum(one.count_rows() for one in scanners(scan, dataset(scan.address), part.spans))
+            rows = sum(scan_of_span.count_rows() for scan_of_span in scanners(scan, dataset(scan.address), part.spans))
     return pa.RecordBatch.from_arrays([pa.array([rows], pa.int64()) for _ in work.partials], schema=target)
 
 

@@ -91,7 +91,7 @@ def key_test(keys: Sequence[KeysAmong]) -> Callable[[pa.RecordBatch], pa.RecordB
     """What leaves rows without any of the keys out of a batch; None where there are no keys."""
     if not keys:
         return None
-    tests = [(one.column, _test(one.values)) for one in keys]
+    tests = [(known.column, _test(known.values)) for known in keys]
 
     def run(batch: pa.RecordBatch) -> pa.RecordBatch:
         for column, test in tests:

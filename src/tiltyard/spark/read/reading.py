@@ -246,8 +246,8 @@ def batches(part: Part) -> Iterator[pa.RecordBatch]:
 def raw_batches(scan: Scan, opened: LanceDataset, spans: tuple[Span, ...]) -> Iterator[pa.RecordBatch]:
     """The rows of some spans, as they are stored."""
     with reading(scan.address):
-        for one in scanners(scan, opened, spans):
-            yield from one.to_batches()
+        for opened_scanner in scanners(scan, opened, spans):
+            yield from opened_scanner.to_batches()
 
 
 def scanners(scan: Scan, opened: LanceDataset, spans: tuple[Span, ...]) -> Iterator[Any]:
@@ -264,7 +264,7 @@ def scanners(scan: Scan, opened: LanceDataset, spans: tuple[Span, ...]) -> Itera
 
 def _between(scan: Scan, span: Span) -> Scan:
     """The scan of a part of a fragment: by addresses, since limits count the rows that pass."""
-    fragment = next(one for one in fragments_at(scan.address) if one.id == span.fragment)
+    fragment = next(fragment for fragment in fragments_at(scan.address) if fragment.id == span.fragment)
     low, high = addresses(span, fragment)
     return replace(scan, filter=f"({scan.filter}) AND {ROW_ADDRESS} >= {low} AND {ROW_ADDRESS} < {high}")
 
