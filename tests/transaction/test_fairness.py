@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 
@@ -97,20 +97,20 @@ def test_who_is_slower_than_all_others_together_tries_all_the_same() -> None:
     assert caught.value.winners[0].version == 1 + 2 * LOOKS + 1
 
 
-def _contested(store: MemoryStore, seconds: list[float], runtime: Runtime, behind: int = 0, per_version: float = 0.0) -> ty.Table:
-    """A handle whose creates each come after somebody else's, and take so many seconds; each version gone over takes some, too."""
+def _contested(store: MemoryStore, seconds: list[float], runtime: Runtime, reads: Sequence[float] = ()) -> ty.Table:
+    """A handle whose creates each come after somebody else's, and take so many seconds; reading what it is behind takes some, too."""
     clock = runtime.clock
     assert isinstance(clock, ManualClock)
-    tries = iter(seconds)
+    tries, costs = iter(seconds), iter(reads)
 
     def seen(method: str, path: str) -> None:
-        if _reads_version(method, path):
-            clock.advance(per_version)
+        if _reads_version(method, path) and version_count(store) > 1:
+            clock.advance(next(costs, 0.0))
         elif is_version(method, path) and (took := next(tries, None)) is not None:
             clock.advance(took)
             plant(store, append(f"theirs{version_count(store)}"))
 
-    return _behind(store, behind, seen, runtime)
+    return _behind(store, len(reads), seen, runtime)
 
 
 def _waits(table: ty.Table) -> list[float]:
@@ -130,10 +130,12 @@ def test_a_slow_attempt_does_not_make_the_later_waits_long(seed: int) -> None:
     assert max(later) <= 0.01 * 2 ** (DOUBLINGS + 1)
 
 
+@pytest.mark.parametrize("reads", [[0.1] * 50, [5.0] * 3], ids=["many", "slow"])
 @pytest.mark.parametrize("seed", range(5))
-def test_versions_that_are_gone_over_do_not_make_the_wait_long(seed: int) -> None:
+def test_versions_that_are_gone_over_do_not_make_the_wait_long(seed: int, reads: list[float]) -> None:
     store = MemoryStore()
-    table = _contested(store, [0.01], noted_runtime(seed), behind=50, per_version=0.1)
+    table = _contested(store, [0.01], noted_runtime(seed), reads)
     table.commit(append())
     (wait,) = _waits(table)
-    assert wait <= 2 * (0.01 + 0.1)  # the one who won is read within the attempt
+    assert wait <= 2 * 0.01
+    assert table._access.runtime.clock.monotonic() >= sum(reads)
