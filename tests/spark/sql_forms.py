@@ -450,10 +450,10 @@ _TITLES: Final = {
 _BEGIN: Final = """# SQL forms on Spark
 
 What the [catalog of a lake](../guides/spark-catalog.md) does with each form of SQL and of the DataFrame API, in a classic session of
-Spark 4.3. Each line is a test (`tests/spark/sql_forms.py`): a form that works gives the right result in one transaction; one that is refused changes
-nothing, and the message names the clause. A Connect client has the catalog that its server was started with: INSERT, MERGE, DELETE,
-OPTIMIZE, SELECT and `writeTo` are tested there (`tests/spark/test_connect.py`). On a server without it, all forms are refused by Spark,
-which does not know the name.
+Spark 4.3. Each line is a test (`tests/spark/sql_forms.py`): a form that works gives the right result in one transaction; one that is
+refused changes nothing, and the message names the clause. A Connect client has the catalog that its server was started with:
+INSERT, MERGE, DELETE, OPTIMIZE, SELECT and `writeTo` are tested there (`tests/spark/test_connect.py`). On a server without it, all forms
+are refused by Spark, which does not know the name.
 """
 
 
