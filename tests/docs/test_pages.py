@@ -80,9 +80,17 @@ def test_every_design_note_says_how_it_stands() -> None:
     notes = sorted((ROOT / "docs" / "design").glob("0*.md"))
     index = (ROOT / "docs" / "design" / "index.md").read_text()
     assert len(notes) >= 15
+    assert [note.name[:3] for note in notes] == [f"{number:03}" for number in range(1, len(notes) + 1)], "a number that two notes have"
     for note in notes:
         assert re.match(r"# \d{3} - .+\n\nStatus: .+<br>\nDate: \d{4}-\d\d-\d\d<br>\nSupersedes: .+\n", note.read_text()), note.name
         assert f"({note.name})" in index
+
+
+def test_no_page_has_two_sides_of_a_merge() -> None:
+    pages = [*ROOT.glob("*.*"), *(ROOT / "docs").rglob("*.md")]
+    assert len(pages) > 60
+    halves = [page.name for page in pages if page.is_file() and re.search(rb"^(<{7}|>{7}) ", page.read_bytes(), re.MULTILINE)]
+    assert halves == []
 
 
 @pytest.mark.parametrize("name", ["AGENTS.md", "CONTRIBUTING.md", "SECURITY.md"])
