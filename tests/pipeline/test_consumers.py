@@ -13,7 +13,7 @@ import pytest
 
 import tiltyard as ty
 from tests.support.pipelines import QUARANTINE, READINGS, TOTALS, Bench, ids_of
-from tiltyard.pipeline import Again, Output, Pipeline, PipelineSpec, Step, TableSource
+from tiltyard.pipeline import Again, Event, Output, Pipeline, PipelineSpec, Step, TableSource
 from tiltyard.pipeline.consumed import Mark
 from tiltyard.pipeline.consumers import BY, known_to, merged_mark, passes_of
 
@@ -115,6 +115,52 @@ def test_a_source_may_be_a_table_that_the_pipeline_makes(bench: Bench, spark: Sp
     with bench.lake() as lake:
         assert ids_of(lake, LATE) == ids_of(lake) == [1, 2, 3]
     assert chained.run(spark).status == "nothing to do"
+
+
+def test_an_output_without_a_reason_to_run_of_its_own_takes_part_in_runs_of_others(bench: Bench, spark: SparkSession) -> None:
+    spec = bench.pipeline().spec
+    rates = TableSource("rates", "rates", "snapshot")
+    outputs = (Output("plain", "downlinks"), Output("copy", "rates", "overwrite"), Output("fixed", "constant", "overwrite"))
+    steps = (Step("constant", "SELECT 7 AS seven"),)
+    pipeline = Pipeline(replace(spec, sources=(*spec.sources, rates), steps=steps, outputs=outputs))
+    with bench.lake() as lake:
+        lake.create_table("rates", pa.table({"rate": [2]}))
+    assert pipeline.run(spark).status == "nothing to do", "neither of them is a reason"
+    bench.downlink("one", [1])
+    assert [one.table for one in pipeline.run(spark).outputs] == ["plain", "copy", "fixed"]
+    bench.downlink("two", [2])
+    assert [one.table for one in pipeline.run(spark).outputs] == ["plain", "fixed"], "the rates are as before"
+    with bench.lake() as lake:
+        lake.table("rates").update({"rate": "3"})
+    assert pipeline.run(spark).status == "nothing to do"
+    bench.downlink("three", [3])
+    assert [one.table for one in pipeline.run(spark).outputs] == ["plain", "copy", "fixed"]
+    assert [one.table for one in pipeline.run(spark, select=Again(refresh=("copy",))).outputs if one.table != "fixed"] == ["copy"]
+    with bench.lake() as lake:
+        assert lake.table("copy").to_arrow()["rate"].to_pylist() == [3]
+        assert lake.check().ok
+
+
+def test_a_serializable_run_rests_on_what_it_found_unchanged(bench: Bench, spark: SparkSession) -> None:
+    """An output is left as it is because its table has nothing new; if that table changes meanwhile, the run begins again."""
+    spec = bench.pipeline().spec
+    rates = TableSource("rates", "rates", "snapshot")
+    outputs = (Output("plain", "downlinks"), Output("copy", "rates", "overwrite"))
+    pipeline = Pipeline(replace(spec, sources=(*spec.sources, rates), steps=(), outputs=outputs, isolation="serializable"))
+    with bench.lake() as lake:
+        lake.create_table("rates", pa.table({"rate": [2]}))
+        bench.downlink("one", [1])
+        pipeline.run(spark, lake=lake)
+        bench.downlink("two", [2])
+        left = [lambda: lake.table("rates").update({"rate": "3"})]
+
+        def disturb(event: Event) -> None:
+            if event.point == "publishing" and left:
+                left.pop()()
+
+        report = pipeline.run(spark, lake=lake, observer=disturb)
+        assert (report.attempts, [one.table for one in report.outputs]) == (2, ["plain", "copy"])
+        assert lake.table("copy").to_arrow()["rate"].to_pylist() == [3]
 
 
 def test_marks_of_earlier_releases_are_about_all() -> None:

@@ -128,6 +128,7 @@ class Plan:
         nothing: whether no source has anything new.
         marks: what was consumed before.
         waiting: outputs that read a table which the pipeline has yet to make.
+        looked: the tables that are read as a whole, or were found to have nothing new, by which an output is left as it is.
     """
 
     pipeline: str
@@ -138,6 +139,7 @@ class Plan:
     nothing: bool
     marks: Marks
     waiting: tuple[str, ...] = ()
+    looked: tuple[str, ...] = ()
 
     @property
     def portions(self) -> tuple[Portion, ...]:
@@ -210,21 +212,35 @@ def make_plan(
         if which.refresh:
             _check_there(portions, known)
         passes.append(PlannedPass(which, portions, part, reads))
-    new = tuple(each for each in (_with_news(spec, selection, each) for each in passes) if each is not None)
+    new = _with_news(spec, selection, passes)
     tables = {output.table: versions.get(output.table) for output in selection.outputs}
-    return Plan(spec.name, sight.id, new or tuple(passes), selection, tables, not new, known, waiting)
+    looked = tuple(dict.fromkeys(table for each in passes for table in _snapshots(each.portions)))
+    return Plan(spec.name, sight.id, new or tuple(passes), selection, tables, not new, known, waiting, looked)
 
 
-def _with_news(spec: PipelineSpec, selection: Selection, each: PlannedPass) -> PlannedPass | None:
-    """The part of a pass for which there is something new: an output whose own sources have nothing new is left as it is."""
-    fresh = {portion.source.name for portion in each.portions if portion.has_new and spec.triggers(portion.source)}
-    active = frozenset(name for name in each.which.consumers if fresh & set(each.sources_of[name]))
-    if not active:
-        return None
-    which = replace(each.which, consumers=active)
-    part = _part(spec, selection, which)
-    portions = tuple(portion for portion in each.portions if portion.source.name in part.sources)
-    return replace(each, which=which, selection=part, portions=portions)
+def _with_news(spec: PipelineSpec, selection: Selection, passes: Iterable[PlannedPass]) -> tuple[PlannedPass, ...]:
+    """The parts of passes for which there is something new: an output whose own sources have nothing new is left as it is.
+
+    A source that is no reason to run is none for an output that has others, too: without news of those there are no rows to make. But an
+    output that has no others would never be made, so it takes part in runs that others are the reason for.
+    """
+    reasons = {source.name for source in spec.sources if spec.triggers(source)}
+    found, reason = [], False
+    for each in passes:
+        fresh = {portion.source.name for portion in each.portions if portion.has_new}
+        active = set()
+        for name in each.which.consumers:
+            own = set(each.sources_of[name])
+            telling = own if each.which.refresh else own & reasons  # who asks for a refresh has a reason
+            reason = reason or bool(fresh & telling)
+            if fresh & (telling or own) or not own:
+                active.add(name)
+        if active:
+            which = replace(each.which, consumers=frozenset(active))
+            part = _part(spec, selection, which)
+            portions = tuple(portion for portion in each.portions if portion.source.name in part.sources)
+            found.append(replace(each, which=which, selection=part, portions=portions))
+    return tuple(found) if reason else ()
 
 
 def _reads(spec: PipelineSpec, selection: Selection, there: Collection[str]) -> tuple[dict[str, set[str]], tuple[str, ...]]:
@@ -275,6 +291,6 @@ def _check_there(portions: Iterable[Portion], marks: Marks) -> None:
             )  # fmt: skip
 
 
-def tables_read(plan: Plan) -> list[str]:
-    """The tables of which a run reads all rows."""
-    return [portion.source.table for portion in plan.portions if isinstance(portion, TablePortion) and portion.source.read == "snapshot"]
+def _snapshots(portions: Iterable[Portion]) -> list[str]:
+    """The tables of which all rows are read."""
+    return [portion.source.table for portion in portions if isinstance(portion, TablePortion) and portion.source.read == "snapshot"]

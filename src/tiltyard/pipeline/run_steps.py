@@ -17,7 +17,7 @@ from tiltyard.pipeline.consumed import Mark, record
 from tiltyard.pipeline.consumers import consumer_of, merged_mark
 from tiltyard.pipeline.expectations import Judged, judge
 from tiltyard.pipeline.outputs import append_rows, write_output
-from tiltyard.pipeline.plan import Plan, PlannedPass, Selection, tables_read
+from tiltyard.pipeline.plan import Plan, PlannedPass, Selection
 from tiltyard.pipeline.portions import FilePortion, Portion
 from tiltyard.pipeline.run_report import OutputReport, RunReport, SourceReport, StepReport, store
 from tiltyard.pipeline.source_files import FoundFile, schema_mark
@@ -141,7 +141,7 @@ class _Attempt:
             steps += [self._step(step, each, quarantine) for step in each.selection.steps]
             outputs += self._outputs(each)
         if self.work.spec.isolation == "serializable":
-            for name in tables_read(self.plan):
+            for name in self.plan.looked:
                 tx.table(name).schema  # noqa: B018 - asked for, so that the transaction counts the table among those it rests on
         self.work.doing = ""
         record(tx, self.work.spec.name, self.marks.values(), self.report.run, self.at)
