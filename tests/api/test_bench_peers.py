@@ -21,18 +21,20 @@ def test_in_small(capsys: pytest.CaptureFixture[str]) -> None:
     cases = pick(["serial", "shared", "pairs", "limits"], [case for case in peers.CASES if case != "own"])  # runs what ``shared`` runs
     assert peers.main(["--only", "tiltyard", "pylance", "--cases", *cases, *SMALL.split()]) == 0
     told = json.loads(capsys.readouterr().out)
-    found = {(figure["case"], figure["peer"]): figure for figure in told["figures"]}
+    assert list(told["cases"]) == cases
+    figures = [figure for case in told["cases"].values() for figure in case["figures"]]
+    found = {(figure["case"], figure["peer"]): figure for figure in figures}
     for peer in ("tiltyard", "pylance"):
         assert {case for case, name in found if name == peer} >= pick(
             {"serial", "shared"}, {"serial", "open", "shared", "wide", "upsert", "deletes"}
         )
     assert {peer for case, peer in found if case == "limits"} == set(LIMITS)
     assert {peer for case, peer in found if case == "pairs"} == {"tiltyard", "tiltyard-postgres"}, "pylance has no such transactions"
-    assert all(figure["p50_ms"] > 0 for figure in told["figures"])
-    assert sum(figure["failed"] for figure in told["figures"] if figure["peer"] == "tiltyard") == 0
+    assert all(figure["p50_ms"] > 0 for figure in figures)
+    assert sum(figure["failed"] for figure in figures if figure["peer"] == "tiltyard") == 0
     assert found["serial", "tiltyard"]["done"] == 6
-    assert told["problems"] == []
-    assert told["circumstances"]["before"]["load"]
+    assert [case["problems"] for case in told["cases"].values()] == [[]] * len(cases)
+    assert all(case["before"]["load"] for case in told["cases"].values())
     check_page(told)
 
 
@@ -40,7 +42,9 @@ def check_page(told: dict[str, Any]) -> None:
     blocks = pages.peer_blocks(told)
     assert blocks["peers-serial"].count("\n") == 4, "a line for each, and two for the header"
     assert "PostgreSQL commit" in blocks["peers-limits"]
-    assert ("not quiet" in blocks["peers-run"]) == (told["circumstances"]["before"]["load"][0] > 0.5)
+    for case, measured in told["cases"].items():
+        assert f"| {case} |" in blocks["peers-run"], "each case says under what load it was measured"
+        assert f"{measured['before']['load'][0]}, {measured['after']['load'][0]}" in blocks["peers-run"]
 
 
 def test_rows_that_are_missing_are_noticed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -81,6 +81,36 @@ def test_one_query_reads_one_snapshot(spark: SparkSession, lake: ty.Lake, monkey
     assert values(lake) == {1: 0, 2: 0, 3: 0}
 
 
+JOINED = "FROM lake.a AS x JOIN lake.b AS y ON x.id = y.id AND x.v = y.v WHERE y.v > 10"
+"""Spark offers keys of such a join to the scans of its sides."""
+
+
+@pytest.mark.parametrize(
+    ("statement", "after"),
+    [
+        ("INSERT INTO lake.a SELECT x.id + 10, y.v {joined}", {1: 10, 2: 20, 3: 30, 12: 20, 13: 30}),
+        ("UPDATE lake.a SET v = 0 WHERE id IN (SELECT x.id {joined})", {1: 10, 2: 0, 3: 0}),
+        ("DELETE FROM lake.a WHERE v > (SELECT min(x.v) {joined})", {1: 10, 2: 20}),
+        (
+            "MERGE INTO lake.a AS t USING (SELECT id, v FROM lake.b WHERE v > 10) AS s ON t.id = s.id AND t.v = s.v"
+            " WHEN MATCHED THEN UPDATE SET v = 0 WHEN NOT MATCHED THEN INSERT *",
+            {1: 10, 2: 0, 3: 0},
+        ),
+        (
+            "MERGE INTO lake.a AS t USING (SELECT * FROM VALUES (3L, 30L), (4L, 40L) AS q(id, v)) AS s ON t.id = s.id AND t.v = s.v"
+            " WHEN MATCHED THEN DELETE WHEN NOT MATCHED THEN INSERT *",
+            {1: 10, 2: 20, 4: 40},
+        ),
+    ],
+    ids=["insert", "update", "delete", "merge", "merge-values"],
+)
+def test_statements_whose_rows_come_from_joins_on_several_columns(
+    spark: SparkSession, lake: ty.Lake, statement: str, after: dict[int, int]
+) -> None:
+    spark.sql(statement.replace("{joined}", JOINED))
+    assert values(lake) == after
+
+
 STATEMENTS = {
     "UPDATE lake.a SET v = v + 1 WHERE id = 1": {1: 1001, 2: 20, 3: 30},
     "DELETE FROM lake.a WHERE v < 15 OR v = 30": {1: 1000, 2: 20},

@@ -6,7 +6,9 @@ import java.util.List;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 
 import org.apache.spark.sql.catalyst.analysis.ResolvedIdentifier;
-import org.apache.spark.sql.catalyst.expressions.Attribute;
+import org.apache.spark.sql.catalyst.expressions.DynamicPruningSubquery;
+import org.apache.spark.sql.catalyst.expressions.Literal$;
+import org.apache.spark.sql.catalyst.expressions.SubqueryExpression;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.V2CreateTablePlan;
 import org.apache.spark.sql.catalyst.plans.logical.V2WriteCommand;
@@ -28,13 +30,39 @@ public final class LakeStrategy extends SparkStrategy {
         List found = new ArrayList();
         ObjectNode request = requestOf(plan);
         if (request != null) {
-            found.add(new Command(request, plan));
+            found.add(new Command(request, withoutJoinKeys(plan)));
         }
         return seq(found);
     }
 
     private static Seq seq(List elements) {
         return scala.jdk.javaapi.CollectionConverters.asScala(elements).toSeq();
+    }
+
+    /**
+     * The plan without what Spark only added to read less: Python has it optimized once more, and these conditions do not survive that.
+     */
+    private static LogicalPlan withoutJoinKeys(LogicalPlan plan) {
+        return (LogicalPlan) plan.transformAllExpressions(new JoinKeysAreTrue());
+    }
+
+    /** Keys of joins that Spark offers to a scan leave out what the join would. */
+    private static final class JoinKeysAreTrue extends scala.runtime.AbstractPartialFunction {
+        public boolean isDefinedAt(Object expression) {
+            return expression instanceof SubqueryExpression;
+        }
+
+        public Object applyOrElse(Object expression, scala.Function1 otherwise) {
+            if (expression instanceof DynamicPruningSubquery) {
+                return Literal$.MODULE$.TrueLiteral();
+            }
+            if (expression instanceof SubqueryExpression) {
+                SubqueryExpression query = (SubqueryExpression) expression;
+                LogicalPlan plain = withoutJoinKeys((LogicalPlan) query.plan());
+                return plain == query.plan() ? query : query.withNewPlan(plain);
+            }
+            return otherwise.apply(expression);
+        }
     }
 
     /** What Python is asked to do; null for what is not ours, or is answered by the catalog. */
