@@ -24,7 +24,11 @@ import pytest
 ROOT: Final = Path(__file__).resolve().parent.parent
 PACKAGE: Final = "tiltyard.transaction"
 SOURCE: Final = ROOT / "src" / "tiltyard" / "transaction"
-TESTS: Final = ("tests/transaction", "tests/faults/test_lost_answers.py", "tests/verbs/test_joint_deletes.py")
+TESTS: Final = (
+    "tests/transaction",
+    "tests/faults/test_lost_answers.py",
+    "tests/verbs/test_joint_deletes.py",
+)
 LEFT_OUT: Final = ("test_apply_as_pylance.py", "test_pylance_transactions.py", "test_peek.py", "test_mutants.py", "test_rebase.py")
 DIRECTORY: Final = "coverage_gate_directory"
 

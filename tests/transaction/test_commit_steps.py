@@ -35,6 +35,7 @@ from tiltyard.testing.stores import Request, T
 from tiltyard.transaction.backoff import RetryPolicy
 from tiltyard.transaction.deletion_vectors import DeletionVectors
 from tiltyard.transaction.log import CreatedVersion, VersionLog
+from tiltyard.transaction.race import RecordedCommit
 from tiltyard.transaction.row_map import KEPT, ROW_ORDER
 from tiltyard.transaction.transaction import Transaction
 from tiltyard.transaction.verify import PARENT
@@ -342,3 +343,20 @@ def test_seconds_are_of_the_clock_that_was_given() -> None:
     runtime = noted_runtime()
     table = memory_table(store, runtime=runtime)
     assert table.commit(append()).seconds == 0.0
+
+
+def test_a_commit_is_taken_down_as_it_was_made() -> None:
+    """For a transaction over several tables, which may have to make it again on another version."""
+    store = MemoryStore()
+    table = memory_table(store)
+    plant(store, append("theirs"))
+    taken: list[RecordedCommit] = []
+    committer = replace(table._access.committer, recorded=taken)
+    mine = Transaction(table.version, table._access.runtime.random.uuid(), append("ours"))
+    result, _ = committer.commit(mine, table._file, table._scheme, RetryPolicy())
+    [commit] = taken
+    assert (result.version, commit.read.manifest.version) == (3, 2), "on top of what it was rebased over"
+    assert (commit.transaction.uuid, commit.operation) == (mine.uuid, mine.operation)
+    assert PARENT not in commit.transaction.properties, "which version it stands on is not its own to say another time"
+    assert any(path.startswith("_transactions/") for path in commit.files())
+    assert any("ours" in path for path in commit.files())

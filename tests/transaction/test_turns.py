@@ -42,6 +42,8 @@ class ScriptedPlace:
     answered: dict[str, int] = field(default_factory=dict)
     waited: list[float] = field(default_factory=list)
     gathered: int = 0
+    looks: bool = False
+    newest: list[int] = field(default_factory=list)
     strangers: list[float] = field(default_factory=list)
 
     def lead(self) -> bool:
@@ -67,6 +69,7 @@ class ScriptedPlace:
 
     def gather(self, newest: Callable[[], int]) -> None:
         self.gathered += 1
+        self.newest += [newest()] if self.looks else []
 
     def offers(self, most: int) -> list[Offer]:
         return self.offered[:most]
@@ -129,6 +132,16 @@ def test_a_leader_tells_of_writers_who_know_of_no_queue(store: MemoryStore) -> N
     waiting = ScriptedPlace(answers=[None], hangs=True)
     _commit(_queued(store, waiting))
     assert waiting.strangers == [], "who does not lead has nobody to tell"
+
+
+def test_who_waits_for_others_can_see_how_far_the_table_is(store: MemoryStore) -> None:
+    """By asking for one version after the other, without a listing."""
+    place = ScriptedPlace(looks=True)
+    table = _queued(store, place)
+    for number in (2, 3):
+        plant(store, append(f"v{number}"))
+    assert _commit(table).version == 4
+    assert place.newest == [3]
 
 
 def test_without_a_queue_to_join_it_goes_on_alone(store: MemoryStore) -> None:

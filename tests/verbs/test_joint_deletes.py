@@ -6,8 +6,10 @@ A test holds the lead until all who are to wait do so. Then it lets go, and the 
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import lance
@@ -18,11 +20,14 @@ import tiltyard as ty
 from tests.support.commits import ids_of, rows
 from tests.support.in_line import LONG, Work, held, in_line
 from tests.support.proving import pick
+from tiltyard.format.manifest import Manifest
+from tiltyard.format.values import DataFragment, DeletionFile
 from tiltyard.storage.local_queue import LocalPlace, LocalQueue
 from tiltyard.transaction import turns
 from tiltyard.transaction.group import ROWS
-from tiltyard.transaction.joint_delete import with_rows
+from tiltyard.transaction.joint_delete import JointDelete, with_rows
 from tiltyard.transaction.operations import Delete
+from tiltyard.transaction.rebaser import Rebaser
 from tiltyard.transaction.transaction import Transaction
 from tiltyard.transaction.verify import PARENT, mark
 
@@ -40,6 +45,13 @@ def uri(tmp_path: Path) -> str:
     table = ty.Table.create(uri, rows(*range(6)), stable_row_ids=True)
     table.append(rows(6, 7, 8))
     return uri
+
+
+class Fragments(list[DataFragment]):
+    """Those of a version, for what looks them up by number."""
+
+    def ids(self) -> list[int]:
+        return [fragment.id for fragment in self]
 
 
 def deleting(where: str, **properties: str) -> Work:
@@ -140,6 +152,42 @@ def test_a_whole_fragment_and_a_row_of_it(uri: str) -> None:
     assert both in ((3, 0), (2, 1)), "whoever came second looked again"
     assert ids_of(ty.Table.open(uri)) == [1, 2, 3, 4, 5]
     sound(uri)
+
+
+def test_who_cannot_read_its_own_rows_takes_nobody_along(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those who wait are not to blame: they lead themselves."""
+    failed: list[Rebaser] = []
+
+    def once_unreadable(rebaser: Rebaser, head: Manifest) -> JointDelete:
+        if not failed:
+            failed.append(rebaser)
+            raise ty.CorruptTable(uri, "a deletion file cannot be read")
+        return JointDelete(rebaser, head)
+
+    monkeypatch.setattr(turns, "JointDelete", once_unreadable)
+    results = [future.result() for future in in_line(uri, [deleting("id = 0"), deleting("id = 1"), deleting("id = 6")])]
+    assert failed
+    assert {result.version for result in results} == {3, 4}, "one alone, then the others together"
+    assert ids_of(ty.Table.open(uri)) == [2, 3, 4, 5, 7, 8]
+    sound(uri)
+
+
+def test_a_file_of_another_base_is_not_used_again(uri: str) -> None:
+    """Its path is another table's: what is merged is written here."""
+    fragment = ty.Table.open(uri).layout.fragments[0]
+    here = DeletionFile(bitmap=True, read_version=2, id=7, deleted_rows=1)
+    mine, theirs = (replace(fragment, deletion_file=file) for file in (here, replace(here, base_id=1)))
+    offered: list[Any] = []
+
+    def without(fragment: Any, rows: BitMap, head: Any, written: Any) -> Any:
+        offered.extend(written)
+        return fragment
+
+    rebaser: Any = SimpleNamespace(all_rows=lambda: {fragment.id: BitMap([1])}, without=without)
+    head: Any = SimpleNamespace(fragments=Fragments([fragment]))
+    joint = JointDelete(rebaser, head)
+    joint.operation([Delete((theirs,), (), "a"), Delete((mine,), (), "b")])
+    assert offered == [here]
 
 
 def test_kinds_wait_for_a_leader_of_their_own(uri: str) -> None:
