@@ -151,7 +151,8 @@ def test_an_abandoned_scan_leaves_no_process(root: Path) -> None:
 
 
 _PARENT: Final = """
-import sys, tiltyard as ty
+import signal, sys, tiltyard as ty
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell that runs the tests in the background has it ignored
 table = ty.Table.open(sys.argv[1], storage=ty.Storage(isolate=True))
 reader = table.scan(options={"batch_size": 1})
 reader.read_next_batch()
