@@ -111,6 +111,16 @@ def test_statements_whose_rows_come_from_joins_on_several_columns(
     assert values(lake) == after
 
 
+def test_an_update_by_a_subquery_beside_columns_that_have_no_order(spark: SparkSession, lake: ty.Lake) -> None:
+    """What a statement changes is not offered keys of groups, which Spark would make of all columns."""
+    lake.create_table("n", pa.table({"id": [1, 2], "v": pa.array([None, 2], pa.int64()), "l": [[1], [2]], "p": [{"x": 1}, {"x": 2}]}))
+    spark.sql("UPDATE lake.n SET l = array(7L), v = (SELECT max(o.v) FROM lake.b o WHERE o.id = n.id) WHERE v IS NULL")
+    assert lake.table("n").to_arrow().sort_by("id").to_pylist() == [
+        {"id": 1, "v": 10, "l": [7], "p": {"x": 1}},
+        {"id": 2, "v": 2, "l": [2], "p": {"x": 2}},
+    ]
+
+
 STATEMENTS = {
     "UPDATE lake.a SET v = v + 1 WHERE id = 1": {1: 1001, 2: 20, 3: 30},
     "DELETE FROM lake.a WHERE v < 15 OR v = 30": {1: 1000, 2: 20},

@@ -158,7 +158,7 @@ def _target_ids(plan: Any, mark: str) -> dict[str, str]:
 
 
 def _is_of(scan: Any, mark: str) -> bool:
-    return str(scan.getClass().getName()) == "tiltyard.LakeScan" and json.loads(str(scan.facts()))["id"] == mark
+    return str(scan.getClass().getName()).startswith("tiltyard.LakeScan") and json.loads(str(scan.facts()))["id"] == mark
 
 
 def _update_values(query: Any) -> list[Any]:

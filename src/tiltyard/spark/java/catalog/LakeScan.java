@@ -23,15 +23,19 @@ import org.apache.spark.sql.execution.datasources.v2.python.PythonScan;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
-/** Some columns of a table. With the optimizer's rule in the session, a narrower scan takes its place before it is executed. */
-public final class LakeScan implements SupportsReportStatistics, SupportsRuntimeV2Filtering {
+/**
+ * Some columns of a table. With the optimizer's rule in the session, a narrower scan takes its place before it is executed.
+ *
+ * This one reads what a statement changes. Spark would offer it keys of whole groups of rows that can be rewritten, which ours are not.
+ */
+public class LakeScan implements SupportsReportStatistics {
 
     static final String SOURCE = "tiltyard";
 
     private final LakeTable table;
     private final CaseInsensitiveStringMap options;
     private final String facts;
-    private final StructType schema;
+    final StructType schema;
 
     LakeScan(LakeTable table, CaseInsensitiveStringMap options, String facts, StructType schema) {
         this.table = table;
@@ -57,24 +61,6 @@ public final class LakeScan implements SupportsReportStatistics, SupportsRuntime
         return new Size(Driver.at(table.known, "bytes").asLong(), Driver.at(table.known, "count").asLong());
     }
 
-    /** All columns, so that Spark offers keys of joins; the narrower scan that takes this one's place uses them. */
-    public NamedReference[] filterAttributes() {
-        java.util.Map all = new java.util.LinkedHashMap();
-        String[] names = schema.fieldNames();
-        for (int index = 0; index < names.length; index++) {
-            // Spark looks them up without regard to case, and fails where there are two.
-            String key = names[index].toLowerCase(java.util.Locale.ROOT);
-            all.put(key, all.containsKey(key) ? null : FieldReference$.MODULE$.column(names[index]));
-        }
-        while (all.values().remove(null)) {
-        }
-        return (NamedReference[]) all.values().toArray(new NamedReference[0]);
-    }
-
-    /** Nothing: without the rule all rows are read, and the join leaves out what it always would. */
-    public void filter(Predicate[] predicates) {
-    }
-
     public Batch toBatch() {
         ObjectNode request = Driver.request("plan_scan").put("facts", facts).put("schema", schema.json());
         byte[] bytes = Base64.getDecoder().decode(Driver.ask(request, null).asText());
@@ -96,11 +82,14 @@ public final class LakeScan implements SupportsReportStatistics, SupportsRuntime
     static final class Builder implements SupportsPushDownRequiredColumns {
         private final LakeTable table;
         private final CaseInsensitiveStringMap options;
+        private final boolean changed;
         private StructType schema;
 
-        Builder(LakeTable table, CaseInsensitiveStringMap options) {
+        /** {@code changed} where the rows are read to be changed. */
+        Builder(LakeTable table, CaseInsensitiveStringMap options, boolean changed) {
             this.table = table;
             this.options = options;
+            this.changed = changed;
             this.schema = table.schema();
         }
 
@@ -109,7 +98,34 @@ public final class LakeScan implements SupportsReportStatistics, SupportsRuntime
         }
 
         public Scan build() {
-            return new LakeScan(table, options, table.facts(options), schema);
+            String facts = table.facts(options);
+            return changed ? new LakeScan(table, options, facts, schema) : new OfQuery(table, options, facts, schema);
+        }
+    }
+
+    /** What a query reads: it may be told the keys that a join can match. */
+    public static final class OfQuery extends LakeScan implements SupportsRuntimeV2Filtering {
+
+        OfQuery(LakeTable table, CaseInsensitiveStringMap options, String facts, StructType schema) {
+            super(table, options, facts, schema);
+        }
+
+        /** All columns, so that Spark offers keys of joins; the narrower scan that takes this one's place uses them. */
+        public NamedReference[] filterAttributes() {
+            java.util.Map all = new java.util.LinkedHashMap();
+            String[] names = schema.fieldNames();
+            for (int index = 0; index < names.length; index++) {
+                // Spark looks them up without regard to case, and fails where there are two.
+                String key = names[index].toLowerCase(java.util.Locale.ROOT);
+                all.put(key, all.containsKey(key) ? null : FieldReference$.MODULE$.column(names[index]));
+            }
+            while (all.values().remove(null)) {
+            }
+            return (NamedReference[]) all.values().toArray(new NamedReference[0]);
+        }
+
+        /** Nothing: without the rule all rows are read, and the join leaves out what it always would. */
+        public void filter(Predicate[] predicates) {
         }
     }
 

@@ -133,7 +133,7 @@ public final class LakeTable
     }
 
     public ScanBuilder newScanBuilder(CaseInsensitiveStringMap options) {
-        return new LakeScan.Builder(this, options);
+        return new LakeScan.Builder(this, options, false);
     }
 
     public WriteBuilder newWriteBuilder(LogicalWriteInfo info) {
@@ -167,7 +167,7 @@ public final class LakeTable
         }
 
         public ScanBuilder newScanBuilder(CaseInsensitiveStringMap options) {
-            return new LakeScan.Builder(table, options);
+            return new LakeScan.Builder(table, options, true);
         }
 
         public DeltaWriteBuilder newWriteBuilder(LogicalWriteInfo given) {
