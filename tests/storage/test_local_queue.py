@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -15,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.own_time import own_time
 from tiltyard.interfaces import NOT_TAKEN
 from tiltyard.storage import queue_of
 from tiltyard.storage.local import LocalStore
@@ -254,8 +254,7 @@ class Hands:
         self.now = 0.0
         self.slept = 0
         self._arrivals = dict(arrivals)
-        monkeypatch.setattr(time, "monotonic", lambda: self.now)
-        monkeypatch.setattr(time, "sleep", self.sleep)
+        own_time(monkeypatch, lambda: self.now, self.sleep)
 
     def sleep(self, seconds: float) -> None:
         self.now += seconds

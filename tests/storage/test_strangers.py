@@ -10,7 +10,6 @@ from __future__ import annotations
 import gc
 import os
 import random
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,6 +18,7 @@ import pyarrow as pa
 import pytest
 
 import tiltyard as ty
+from tests.support.own_time import own_time
 from tiltyard.storage.local import ADVICE
 from tiltyard.storage.local_queue import LocalPlace, LocalQueue
 from tiltyard.storage.strangers import Strangers
@@ -95,8 +95,7 @@ class Stranger:
 def _shares(root: Path, ours: int, slowness: float, seconds: float, monkeypatch: pytest.MonkeyPatch) -> tuple[float, Stranger]:
     """The stranger's part of an even share, beside so many of ours who are all in each version of the leader."""
     stranger, queue, made, last = Stranger(root, slowness), LocalQueue(str(root)), 0, 1
-    monkeypatch.setattr(time, "monotonic", lambda: stranger.now)
-    monkeypatch.setattr(time, "sleep", stranger.advance)
+    own_time(monkeypatch, lambda: stranger.now, stranger.advance)
     monkeypatch.setattr(LocalPlace, "_entries", lambda self: [])
     while stranger.now < seconds:
         stranger.advance(0.0008)
