@@ -21,7 +21,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from enum import Enum
-from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Final
@@ -30,10 +29,11 @@ ROOT: Final = Path(__file__).resolve().parent.parent
 PACKAGE: Final = ROOT / "src" / "tiltyard"
 LIST: Final = Path(__file__).resolve().parent / "mutant_list"
 PATIENCE: Final = 300.0
-"""Seconds. Tests that do not end have noticed, too."""
+"""Seconds for the tests of one mutant. Tests that do not end have noticed as well, and are told apart: a slow machine does the same."""
 
 _PYTEST: Final = ("-m", "pytest", "-x", "-q", "--tb=no", "--no-header", "-p", "no:cacheprovider", "-p", "pytest_timeout")
 _PASSED, _FAILED = 0, 1
+_NO_END: Final = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +74,8 @@ class Mutant:
 
 class Fate(Enum):
     CAUGHT = "caught"
+    ENDLESS = "no end"
+    """The tests were still running after ``PATIENCE``."""
     SURVIVED = "survived"
     MISPLACED = "misplaced"
     """Its text is not there, or not once: the list is behind the code."""
@@ -159,19 +161,19 @@ class Bed:
         self._moment += 2
         os.utime(path, (self._moment, self._moment))
 
-    def run(self, tests: Iterable[str]) -> tuple[int, str]:
+    def run(self, tests: Iterable[str], patience: float | None = PATIENCE) -> tuple[int, str]:
         """Runs tests against this copy, not the package in the work tree; gives pytest's exit status and its last words."""
         try:
-            ended = self._python([*_PYTEST, *tests])
+            ended = self._python([*_PYTEST, *tests], patience)
         except subprocess.TimeoutExpired:
-            return _FAILED, f"no end after {PATIENCE:.0f} s"
+            return _NO_END, f"no end after {patience:.0f} s"
         return ended.returncode, _last_words(ended.stdout + ended.stderr)
 
     def where(self) -> str:
         """From where the package is imported."""
         return self._python(["-c", "import tiltyard; print(tiltyard.__file__)"]).stdout.strip()
 
-    def _python(self, arguments: Iterable[str]) -> subprocess.CompletedProcess[str]:
+    def _python(self, arguments: Iterable[str], patience: float | None = PATIENCE) -> subprocess.CompletedProcess[str]:
         environment = {
             **os.environ,
             "PYTHONPATH": os.pathsep.join([str(self.package), str(ROOT)]),
@@ -179,7 +181,7 @@ class Bed:
             "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
         }
         command = [sys.executable, *arguments]
-        return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=PATIENCE, check=False)
+        return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=patience, check=False)
 
 
 def _last_words(output: str) -> str:
@@ -196,46 +198,55 @@ def examine(mutant: Mutant, bed: Bed) -> Report:
             status, told = bed.run(mutant.tests)
     except (Misplaced, OSError) as error:
         return Report(mutant, Fate.MISPLACED, str(error))
-    fate = {_PASSED: Fate.SURVIVED, _FAILED: Fate.CAUGHT}.get(status, Fate.BROKEN)
+    fate = {_PASSED: Fate.SURVIVED, _FAILED: Fate.CAUGHT, _NO_END: Fate.ENDLESS}.get(status, Fate.BROKEN)
     return Report(mutant, fate, "" if fate is Fate.SURVIVED else told, time.monotonic() - begun)
 
 
-def examine_all(mutants: Sequence[Mutant], beds: Sequence[Bed], tell: Callable[[], object] = lambda: None) -> list[Report]:
-    """As many at once as there are copies; the reports are in the order of the mutants."""
+def examine_all(mutants: Sequence[Mutant], beds: Sequence[Bed], tell: Callable[[Report], object] = lambda _: None) -> list[Report]:
+    """As many at once as there are copies; the reports are in the order of the mutants, ``tell`` has each as soon as it is there."""
     free: SimpleQueue[Bed] = SimpleQueue()
     for bed in beds:
         free.put(bed)
 
-    def one(mutant: Mutant) -> Report:
+    def examined(mutant: Mutant) -> Report:
         bed = free.get()
         try:
-            return examine(mutant, bed)
+            report = examine(mutant, bed)
         finally:
             free.put(bed)
-            tell()
+        tell(report)
+        return report
 
     with ThreadPoolExecutor(len(beds)) as pool:
-        return list(pool.map(one, mutants))
+        return list(pool.map(examined, mutants))
 
 
 def problem_without_a_bug(mutants: Sequence[Mutant], bed: Bed) -> str:
     """Why the tests of these mutants prove nothing: they fail as it is, or run against another package. Empty if all is well."""
     if not bed.where().startswith(str(bed.package)):
         return f"the tests would run against {bed.where()}"
-    status, told = bed.run(dict.fromkeys(test for one in mutants for test in one.tests))
+    status, told = bed.run(dict.fromkeys(test for mutant in mutants for test in mutant.tests), patience=None)
     return "" if status == _PASSED else f"the tests fail without a bug: {told}"
 
 
+def _print_progress(report: Report) -> None:
+    """A line as soon as it is known: all of them take an hour."""
+    told = f"{report.fate.value:9}  {report.mutant.id}  {report.seconds:.1f} s  {report.by or report.mutant.breaks}"
+    print(told, file=sys.stderr, flush=True)
+
+
 def _print_table(reports: Sequence[Report]) -> None:
-    width = max(len(one.mutant.id) for one in reports)
-    for one in reports:
-        print(f"{one.fate.value:9}  {one.mutant.id:{width}}  {one.seconds:5.1f} s  {one.by or one.mutant.breaks}")
-    counts = {fate.value: sum(one.fate is fate for one in reports) for fate in Fate}
+    width = max(len(report.mutant.id) for report in reports)
+    for report in reports:
+        print(f"{report.fate.value:9}  {report.mutant.id:{width}}  {report.seconds:5.1f} s  {report.by or report.mutant.breaks}")
+    counts = {fate.value: sum(report.fate is fate for report in reports) for fate in Fate}
     print(", ".join(f"{count} {name}" for name, count in counts.items() if count), f"of {len(reports)}")
 
 
 def _print_json(reports: Sequence[Report]) -> None:
-    told = [{**asdict(one.mutant), "fate": one.fate.value, "by": one.by, "seconds": round(one.seconds, 1)} for one in reports]
+    told = [
+        {**asdict(report.mutant), "fate": report.fate.value, "by": report.by, "seconds": round(report.seconds, 1)} for report in reports
+    ]
     print(json.dumps(told, indent=1))
 
 
@@ -253,10 +264,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if problem := problem_without_a_bug(mutants, beds[0]):
             print(problem, file=sys.stderr)
             return 1
-        reports = examine_all(mutants, beds, partial(print, ".", end="", flush=True, file=sys.stderr))
-    print(file=sys.stderr)
+        reports = examine_all(mutants, beds, _print_progress)
     (_print_json if given.json else _print_table)(reports)
-    return 0 if all(one.fate is Fate.CAUGHT for one in reports) else 1
+    return 0 if all(report.fate in (Fate.CAUGHT, Fate.ENDLESS) for report in reports) else 1
 
 
 if __name__ == "__main__":
