@@ -44,14 +44,15 @@ def both(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Itera
 
 @pytest.fixture(scope="module")
 def expected(both: SparkSession) -> list[tuple[str, str, list[str]]]:
-    """Each query with its session time zone and what Parquet answers."""
+    """Each query with its session time zone and what Parquet answers; every second one in the short form."""
     print(f"seed {SEED}")
+    queries = list(enumerate(Queries(SEED).all()))
+    assert len(queries) >= 60
     found = []
-    for number, query in enumerate(Queries(SEED).all()):
+    for number, query in sample(queries, len(queries) // 2):
         zone = ZONES[number % len(ZONES)]
         found.append((query, zone, _answer(both, query, "p", zone)))
-    assert len(found) >= 60
-    assert sum(bool(rows) for _, _, rows in found) > 50, "queries that find nothing prove little"
+    assert sum(bool(rows) for _, _, rows in found) > 0.8 * len(found), "queries that find nothing prove little"
     return found
 
 
@@ -88,5 +89,5 @@ def test_with_the_rule(both: SparkSession, expected: list[tuple[str, str, list[s
 def test_without_the_rule(both: SparkSession, expected: list[tuple[str, str, list[str]]]) -> None:
     assert not enable(both, rule=False).rule
     assert rule_of(both) is None
-    wrong = _differences(both, sample(expected, len(expected) // 4))
+    wrong = _differences(both, sample(expected, len(expected) // 3))
     assert not wrong, "\n".join(wrong)

@@ -23,12 +23,13 @@ SHARES: Final = {
     "tests/interop/test_reencode.py::test_pylance_opens_what_we_encoded_again": 2,
     "tests/interop/test_stale_handles.py::test_it_is_carried_over_what_does_not_touch_it": 2,
     "tests/interop/test_two_writers_one_key.py::test_we_come_second": 2,
+    "tests/lakes/test_cherry_pick.py::test_a_branch_is_rebased_and_comes_home": 3,
     "tests/lakes/test_merging.py::test_a_branch_is_merged_again_and_again": 3,
     "tests/lakes/test_sharded.py::test_rows_of_every_type_reach_their_shards": 4,
     "tests/spark/test_kills_write.py::test_a_worker_dies_during_a_batch_write": 2,
     "tests/spark/test_sharded.py::test_read_append_merge_delete_update": 2,
-    "tests/verbs/test_indices.py::test_an_index_is_built_while_others_write": 2,
-    "tests/verbs/test_indices.py::test_former_values_do_not_come_back": 2,
+    "tests/verbs/test_indices.py::test_an_index_is_built_while_others_write": 3,
+    "tests/verbs/test_indices.py::test_former_values_do_not_come_back": 3,
 }
 """By test: one in so many of its parameters."""
 GOLDEN: Final = (5**0.5 - 1) / 2
