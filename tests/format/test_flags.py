@@ -101,6 +101,9 @@ def test_any_words_are_accepted_or_refused_by_name(reader: int, writer: int) -> 
     assert len(str(caught.value)) < 300
 
 
+STABLE = int(Feature.STABLE_ROW_IDS)
+
+
 def test_words_of_stock_writers(tmp_path: Path) -> None:
     root = tmp_path / "t"
     dataset = lance.write_dataset(pa.table({"a": range(10)}), root, enable_stable_row_ids=True)
@@ -114,19 +117,22 @@ def test_words_of_stock_writers(tmp_path: Path) -> None:
         words = (manifest.reader_feature_flags, manifest.writer_feature_flags)
         assert words == compute_flags(
             has_deletions=any(fragment.HasField("deletion_file") for fragment in manifest.fragments),
-            stable_row_ids=True,
             has_config=bool(manifest.config),
+            old_reader=STABLE,
+            old_writer=STABLE,
         )
         seen.append(words)
     assert seen[:3] == [(2, 2), (2, 10), (3, 11)]
     assert seen[-1] == (2, 2)
     clone = dataset.shallow_clone(str(tmp_path / "c"), dataset.version)
     manifest = stock_manifest(tmp_path / "c", clone.version)
-    assert (manifest.reader_feature_flags, manifest.writer_feature_flags) == compute_flags(stable_row_ids=True, has_bases=True)
+    assert (manifest.reader_feature_flags, manifest.writer_feature_flags) == compute_flags(
+        has_bases=True, old_reader=STABLE, old_writer=STABLE
+    )
 
 
 def test_what_stays_and_what_goes() -> None:
     sticky = 2 | 256 | 1024 | 16384
     assert compute_flags(old_reader=sticky | 1 | 4 | 16, old_writer=sticky | 1 | 4 | 16 | 8 | 32) == (sticky, sticky | 32)
-    assert compute_flags(spilled_lineage=True, covering_indices=True, mixed_file_versions=True) == (2048 | 128 | 256, 2048 | 128 | 256)
+    assert compute_flags(spilled_lineage=True, covering_indices=True) == (2048 | 128, 2048 | 128)
     assert compute_flags(max_allocated_field_id=0) == (0, 32768)

@@ -261,7 +261,9 @@ def test_row_versions_are_looked_at(member: str, many: int) -> None:
 
 
 def test_new_fragments_keep_the_same_rules() -> None:
-    check_new_fragment(DataFragment(0, (DataFile("a.lance", (0, 1), (0, 1), base_id=77),), 5), "the operation")
+    check_new_fragment(DataFragment(0, (DataFile("a.lance", (0, 1), (0, 1), base_id=77),), 5), None, "the operation")
+    with pytest.raises(CorruptTable, match="base 77"):
+        check_new_fragment(DataFragment(0, (DataFile("a.lance", (0, 1), (0, 1), base_id=77),), 5), BASES, "the operation")
     for files, rows in (
         ((DataFile("a.lance", (0, 1), (0, 1)),), 0),
         ((DataFile("a.lance", (0, 0), (0, 1)),), 5),
@@ -273,7 +275,7 @@ def test_new_fragments_keep_the_same_rules() -> None:
         ((DataFile("a.lance", (2**40,), (0,)),), 5),
     ):
         with pytest.raises(CorruptTable) as caught:
-            check_new_fragment(DataFragment(0, files, rows), "the operation")
+            check_new_fragment(DataFragment(0, files, rows), BASES, "the operation")
         assert caught.value.file == "the operation"
     for broken in (
         DataFragment(0, (DataFile("a.lance", (0,), (0,)),), 5, DeletionFile(False, 1, 1, 6)),
@@ -281,4 +283,4 @@ def test_new_fragments_keep_the_same_rules() -> None:
         DataFragment(0, (DataFile("a.lance", (0,), (0,)),), 5, overlays=(b"\xff",)),
     ):
         with pytest.raises(CorruptTable):
-            check_new_fragment(broken, "the operation")
+            check_new_fragment(broken, BASES, "the operation")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import uuid as uuidlib
 from collections.abc import Iterable
 from types import MappingProxyType
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.unknown_fields import UnknownFieldSet
@@ -263,9 +263,19 @@ def length_delimited(number: int, body: bytes) -> bytes:
     return b"".join((varint(number << 3 | 2), varint(len(body)), body))
 
 
-def encode_fields(fields: Iterable[tuple[int, int | bytes]]) -> bytes:
-    """Integer and length-delimited fields by number, zeros included."""
-    return b"".join(integer(number, value) if isinstance(value, int) else length_delimited(number, value) for number, value in fields)
+Encodable: TypeAlias = "int | bytes | list[tuple[int, Encodable]]"
+"""An integer, a string or message as bytes, or the fields of a message."""
+
+
+def encode_fields(fields: Iterable[tuple[int, Encodable]]) -> bytes:
+    """Fields of a message by number, zeros included."""
+    parts = []
+    for number, value in fields:
+        if isinstance(value, int):
+            parts.append(integer(number, value))
+        else:
+            parts.append(length_delimited(number, value if isinstance(value, bytes) else encode_fields(value)))
+    return b"".join(parts)
 
 
 M = TypeVar("M", bound=Message)

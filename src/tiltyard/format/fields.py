@@ -172,6 +172,11 @@ def is_blob_v2(field: Field) -> bool:
     return field.metadata.get(EXTENSION_NAME) == BLOB_V2.encode()
 
 
+def has_blobs(fields: Iterable[Field]) -> bool:
+    """Whether values of a column lie in files of their own, beside the data files."""
+    return any(map(is_blob_v2, fields))
+
+
 def _is_one_column(field: Field, file_version: tuple[int, int]) -> bool:
     if file_version == (2, 0) and field.logical_type.startswith("fixed_size_list:"):
         return True

@@ -121,12 +121,10 @@ def check_consistent(reader_flags: int, writer_flags: int, *, max_allocated_fiel
 def compute_flags(
     *,
     has_deletions: bool = False,
-    stable_row_ids: bool = False,
     has_config: bool = False,
     has_bases: bool = False,
     spilled_lineage: bool = False,
     covering_indices: bool = False,
-    mixed_file_versions: bool = False,
     max_allocated_field_id: int | None = None,
     old_reader: int = 0,
     old_writer: int = 0,
@@ -135,11 +133,9 @@ def compute_flags(
     both = (old_reader & old_writer) & int(_STICKY)
     wanted = {
         Feature.DELETION_FILES: has_deletions,
-        Feature.STABLE_ROW_IDS: stable_row_ids,
         Feature.BASE_PATHS: has_bases,
         Feature.SPILLED_ROW_LINEAGE: spilled_lineage,
         Feature.COVERED_INDEX_METADATA: covering_indices,
-        Feature.MIXED_FILE_VERSIONS: mixed_file_versions,
     }
     both |= sum(int(feature) for feature, is_set in wanted.items() if is_set)
     writer = both | (old_writer & Feature.NO_TRANSACTION_FILE)

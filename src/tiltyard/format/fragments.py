@@ -22,7 +22,6 @@ from tiltyard.format.codec import (
     deletion_file_from_pb,
     fragment_from_pb,
     fragment_to_pb,
-    length_delimited,
     parse_sound,
     varint,
 )
@@ -220,8 +219,8 @@ _HEADERS: Final = tuple(map(_header, range(1024)))
 
 def encode_fragment_record(item: DataFragment | bytes) -> bytes:
     """One fragment as a record of a manifest message."""
-    body = item if isinstance(item, bytes) else fragment_to_pb(item).SerializeToString(deterministic=True)
-    return length_delimited(FRAGMENTS_TAG, body)
+    record = item if isinstance(item, bytes) else fragment_to_pb(item).SerializeToString(deterministic=True)
+    return (_HEADERS[len(record)] if len(record) < len(_HEADERS) else _header(len(record))) + record
 
 
 def decode_fragment(data: bytes, source: str) -> DataFragment:
@@ -290,8 +289,8 @@ def check_fragment(
     return int(fragment.id)
 
 
-def check_new_fragment(fragment: DataFragment, source: str) -> None:
-    """Refuses a fragment that no manifest may hold, before it has an id, row ids and bases to be checked against.
+def check_new_fragment(fragment: DataFragment, base_ids: frozenset[int] | None, source: str) -> None:
+    """Refuses a fragment that no manifest may hold, before it has an id and row ids; ``base_ids`` as for ``check_fragment``.
 
     Raises:
         CorruptTable: naming what is wrong with it; numbers that do not fit the wire are reported so too.
@@ -300,7 +299,7 @@ def check_new_fragment(fragment: DataFragment, source: str) -> None:
         record = fragment_to_pb(fragment).SerializeToString(deterministic=True)
     except (ValueError, TypeError, DecodeError) as error:
         raise CorruptTable(source, f"fragment {fragment.id} cannot be written ({str(error)[:80]})") from error
-    check_fragment(record, None, None, source)
+    check_fragment(record, base_ids, None, source)
 
 
 def _numbers(fragment: pb.DataFragment, sure: bool) -> str | None:

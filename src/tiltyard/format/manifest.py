@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Final
 
 from google.protobuf.message import DecodeError
@@ -18,6 +19,7 @@ from google.protobuf.message import DecodeError
 from tiltyard.errors import CorruptTable, UnsupportedFeature
 from tiltyard.format import lance_pb2 as pb
 from tiltyard.format.codec import (
+    Encodable,
     base_path_from_pb,
     base_path_to_pb,
     data_format_from_pb,
@@ -34,7 +36,7 @@ from tiltyard.format.codec import (
     writer_to_pb,
 )
 from tiltyard.format.fields import field_tree
-from tiltyard.format.flags import Feature, check_readable
+from tiltyard.format.flags import WRITABLE, Feature, check_readable, check_writable
 from tiltyard.format.fragment_check import check_fragments
 from tiltyard.format.fragments import FragmentList, encode_fragment_record
 from tiltyard.format.safe_text import check_relative
@@ -331,9 +333,9 @@ def _encode_static(manifest: Manifest) -> bytes:
 def encode_tail(manifest: Manifest, offsets: Offsets) -> bytes:
     """What every commit changes. Zeros are written too: a spliced message must override what stands before it."""
     seconds, nanos = divmod(manifest.timestamp_ns, NANOS)
-    fields: list[tuple[int, int | bytes]] = [
+    fields: list[tuple[int, Encodable]] = [
         (3, manifest.version),
-        (7, encode_fields([(1, seconds % 2**64), (2, nanos)])),
+        (7, [(1, seconds % 2**64), (2, nanos)]),
         (9, manifest.reader_flags),
         (10, manifest.writer_flags),
         (12, manifest.transaction_file.encode()),
@@ -342,12 +344,18 @@ def encode_tail(manifest: Manifest, offsets: Offsets) -> bytes:
     if manifest.max_fragment_id is not None:
         fields.append((11, manifest.max_fragment_id))
     if manifest.writer is not None:
-        fields.append((13, writer_to_pb(manifest.writer).SerializeToString(deterministic=True)))
+        fields.append((13, _writer_record(manifest.writer)))
     if offsets.index is not None:
         fields.append((6, offsets.index))
     if offsets.transaction is not None:
         fields.append((23, offsets.transaction))
     return encode_fields(fields)
+
+
+@lru_cache(maxsize=16)
+def _writer_record(writer: WriterVersion) -> bytes:
+    """A writer's name and version as bytes; every version of a table says it, most often the same."""
+    return writer_to_pb(writer).SerializeToString(deterministic=True)
 
 
 def decode_indices(manifest: Manifest, source: str) -> tuple[IndexMetadata, ...]:
@@ -377,12 +385,14 @@ def has_sure_counts(manifest: Manifest) -> bool:
     return manifest.data_format is not None or manifest.writer is not None
 
 
-def check_carried_over(manifest: Manifest) -> None:
-    """Refuses to build on a version of which something would be lost.
+def check_buildable(manifest: Manifest) -> None:
+    """Refuses to build on a version that our commit could break, or of which something would be lost.
 
     Raises:
         UnsupportedFeature: naming what.
     """
+    if (manifest.reader_flags | manifest.writer_flags) & ~WRITABLE:
+        check_writable(manifest.reader_flags, manifest.writer_flags)
     if not is_legacy(manifest):
         return
     if not has_sure_counts(manifest) and len(manifest.fragments):

@@ -19,6 +19,7 @@ from tiltyard.format.schema import arrow_from_fields
 from tiltyard.transaction.race import CommitResult
 from tiltyard.verbs.cleanup.auto_cleanup import clean_up_when_due
 from tiltyard.verbs.engine.access import TableAccess
+from tiltyard.verbs.engine.reexecution import Committed
 from tiltyard.verbs.explain import LOST, keep_attempt
 from tiltyard.verbs.write import AppendCache
 
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 Part = TypeVar("Part")
+HandOut = Callable[[], tuple[TableAccess, ManifestFile]]
+"""A method of a handle that hands the table out."""
 
 
 class Handle:
@@ -53,7 +56,7 @@ class Handle:
         self._appends = AppendCache()
         self._in_doubt: dict[str, int] = {}
 
-    # Whoever uses the table gets at it through one of the five below, and inside a transaction that is noted. ``_data`` and ``_blind`` are
+    # Whoever uses the table gets at it through one of the six below, and inside a transaction that is noted. ``_data`` and ``_blind`` are
     # for those who need less than all of it.
 
     def _hand_out(self, level: ReadLevel, *, partial: bool = False) -> tuple[TableAccess, ManifestFile]:
@@ -83,6 +86,10 @@ class Handle:
         with self._moving:
             if self._known[1] is file:
                 self._known = (access, whole)
+
+    def _whole(self) -> tuple[TableAccess, ManifestFile]:
+        """The table for a use that may depend on all of it, the order of its rows and its indices included."""
+        return self._hand_out("table")
 
     @property
     def _access(self) -> TableAccess:
@@ -177,10 +184,18 @@ class Handle:
             self._lance = None
             self._appends.clear()
 
-    def _commit(self, work: Callable[[], tuple[CommitResult, ManifestFile]]) -> CommitResult:
-        access, read = self._to_append()
+    def _commit(
+        self,
+        hand_out: HandOut,
+        verb: Callable[Concatenate[TableAccess, ManifestFile, Scheme, P], Committed],
+        *given: P.args,
+        **named: P.kwargs,
+    ) -> CommitResult:
+        """Runs a verb on the table as ``hand_out`` hands it out, and moves this handle to the version it made."""
+        access, read = self._known
         try:
-            result, file = work()
+            access, read = hand_out()
+            result, file = verb(access, read, self._scheme, *given, **named)
         except TiltyardError as error:
             if self._scope is not None:
                 self._scope.note("table")  # that it failed says something of what is there

@@ -59,9 +59,8 @@ class HandleTarget:
         return None if key is None else check_comparable(manifest, key)
 
     def append(self, rows: pa.Table) -> CommitResult:
-        table, (access, read) = self.table, self.table._blind()
-        described, policy = commit_terms(self.commit, None)
-        return table._commit(lambda: append_rows(access, read, table._scheme, rows, table._appends, described, self.how, policy))
+        table, (described, policy) = self.table, commit_terms(self.commit, None)
+        return table._commit(table._blind, append_rows, rows, table._appends, described, self.how, policy)
 
     def catch_up(self) -> bool:
         access, mine = self.table._blind()

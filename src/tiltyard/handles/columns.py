@@ -55,7 +55,7 @@ class ColumnVerbs(Handle):
         found = None if how.checkpoint is None else Checkpoint(how.checkpoint, f"{place.uri} {values.work}")
         adding, files = Adding(values, how.progress), ColumnFiles(place, found)
         described, policy = commit_terms(commit, message)
-        return self._commit(lambda: add_columns(*self._data(), self._scheme, adding, files, described, policy))
+        return self._commit(self._data, add_columns, adding, files, described, policy)
 
     def drop_columns(self, columns: Sequence[str], *, message: str | None = None, commit: CommitOptions | None = None) -> CommitResult:
         """Drops columns. Older versions keep them, and the files their values.
@@ -70,7 +70,7 @@ class ColumnVerbs(Handle):
         """
         paths = dropped_paths(columns)
         described, policy = commit_terms(commit, message)
-        return self._commit(lambda: drop_columns(*self._data(), self._scheme, paths, described, policy))
+        return self._commit(self._data, drop_columns, paths, described, policy)
 
     def alter_columns(self, *changes: Mapping[str, Any], message: str | None = None, commit: CommitOptions | None = None) -> CommitResult:
         """Renames or casts columns, or changes whether they take nulls.
@@ -86,7 +86,7 @@ class ColumnVerbs(Handle):
         """
         wanted = alterations(changes)
         described, policy = commit_terms(commit, message)
-        return self._commit(lambda: alter_columns(*self._data(), self._scheme, wanted, described, policy))
+        return self._commit(self._data, alter_columns, wanted, described, policy)
 
 
 def backfill_of(backfill: Backfill | None, read_columns: Sequence[str] | None) -> Backfill:

@@ -147,7 +147,7 @@ class CommitVerb(Handle):
         """
         terms, bounds = commit_terms(commit, message)
         policy = replace(bounds.race, deadline=bounds.deadline)
-        read, scheme = self._file, self._scheme
+        access, read = self._whole()
         described = None if message is None and (commit is None or commit.properties is None) else terms
-        transaction = as_transaction(operation, read_version, described, self._access, read)
-        return self._commit(lambda: commit_transaction(self._access, read, scheme, transaction, policy))
+        transaction = as_transaction(operation, read_version, described, access, read)
+        return self._commit(lambda: (access, read), commit_transaction, transaction, policy)

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace as with_changes
-from functools import partial
 from uuid import UUID
 
 from tiltyard.errors import InvalidInput, NotFound
 from tiltyard.format.manifest import decode_indices
 from tiltyard.format.manifest_file import ManifestFile
+from tiltyard.format.names import Scheme
 from tiltyard.format.values import IndexMetadata
 from tiltyard.handles.base import Handle, shorthand
 from tiltyard.options import CommitOptions, IndexSpec, WalSharding
 from tiltyard.transaction.race import CommitResult
-from tiltyard.verbs.engine.reexecution import ReexecutionPolicy, commit_terms
+from tiltyard.verbs.engine.access import TableAccess
+from tiltyard.verbs.engine.reexecution import Committed, ReexecutionPolicy, commit_terms
 from tiltyard.verbs.engine.row_deletion import dataset_at
-from tiltyard.verbs.indices.build_index import Build, NewIndex, Progress, create_index, drop_index, segments_of
+from tiltyard.verbs.indices.build_index import Build, IndexRunner, NewIndex, Progress, create_index, drop_index, segments_of
 from tiltyard.verbs.indices.index_list import IndexInfo, list_indices
 from tiltyard.verbs.indices.mem_wal import MemWalSetup, generations_of, initialize, mark_merged
 from tiltyard.verbs.indices.optimize_indices import Extension, extend_index, mended, names_of, trim_reuse
@@ -79,13 +80,7 @@ class TableIndices(IndexReader):
         kind = spec.type.upper() if isinstance(spec.type, str) else spec.type
         new = NewIndex(Build(column, kind, dict(spec.options or {}), spec.progress), name, replace)
         described, policy = commit_terms(commit, message)
-        table = self._table
-
-        def work() -> tuple[CommitResult, ManifestFile]:
-            done = create_index(table._access, table._file, table._scheme, new, described, policy, spec.runner)
-            return mended(table._access, done, table._scheme, described, policy)
-
-        return table._commit(work)
+        return self._table._commit(self._table._whole, _create, new, described, policy, spec.runner)
 
     def drop(self, name: str, *, message: str | None = None, commit: CommitOptions | None = None) -> CommitResult:
         """Drops an index. Older versions keep it.
@@ -100,7 +95,7 @@ class TableIndices(IndexReader):
         """
         described, policy = commit_terms(commit, message)
         table = self._table
-        return table._commit(lambda: drop_index(table._access, table._file, table._scheme, name, described, policy))
+        return table._commit(table._whole, drop_index, name, described, policy)
 
     def extend(
         self,
@@ -133,7 +128,7 @@ class TableIndices(IndexReader):
         """
         how = Extension(merge, retrain, progress)
         described, policy = commit_terms(commit, message)
-        return self._table._commit(lambda: self._extend(name, how, described, policy))
+        return self._table._commit(self._table._whole, _extend, name, how, described, policy)
 
     def optimize(
         self,
@@ -172,20 +167,13 @@ class TableIndices(IndexReader):
         results = []
         for name in chosen:
             try:
-                results.append(table._commit(partial(self._extend, name, how, described, policy)))
+                results.append(table._commit(table._whole, _extend, name, how, described, policy))
             except NotFound:
                 if names is not None:
                     raise
                 # Dropped by another writer meanwhile, and the caller did not name it.
-        results.append(table._commit(lambda: trim_reuse(table._access, table._file, table._scheme, described, policy)))
+        results.append(table._commit(table._whole, trim_reuse, described, policy))
         return _last(results)
-
-    def _extend(
-        self, name: str, how: Extension, described: Mapping[str, str], policy: ReexecutionPolicy
-    ) -> tuple[CommitResult, ManifestFile]:
-        table = self._table
-        done = extend_index(table._access, table._file, table._scheme, name, how, described, policy)
-        return mended(table._access, done, table._scheme, described, policy)
 
     @property
     def mem_wal(self) -> MemWal:
@@ -208,6 +196,20 @@ class IndexVerbs(Handle):
 def _last(results: list[CommitResult]) -> CommitResult:
     committed = [result for result in results if result.transaction_id] or results[-1:]
     return with_changes(committed[-1], rows={"indexed": sum(result.rows.get("indexed", 0) for result in results)})
+
+
+def _create(
+    access: TableAccess, read: ManifestFile, scheme: Scheme, new: NewIndex, described: Mapping[str, str], policy: ReexecutionPolicy,
+    runner: IndexRunner | None,
+) -> Committed:  # fmt: skip
+    return mended(access, create_index(access, read, scheme, new, described, policy, runner), scheme, described, policy)
+
+
+def _extend(
+    access: TableAccess, read: ManifestFile, scheme: Scheme, name: str, how: Extension, described: Mapping[str, str],
+    policy: ReexecutionPolicy,
+) -> Committed:  # fmt: skip
+    return mended(access, extend_index(access, read, scheme, name, how, described, policy), scheme, described, policy)
 
 
 class MemWal:
@@ -248,7 +250,7 @@ class MemWal:
         setup = MemWalSetup(indices, split.bucket_column, split.num_buckets, split.identity_column, split.unsharded, dict(writer or {}))
         described, policy = commit_terms(commit, message)
         table = self._table
-        return table._commit(lambda: initialize(table._access, table._file, table._scheme, setup, described, policy))
+        return table._commit(table._whole, initialize, setup, described, policy)
 
     def mark_merged(
         self, shard: str | UUID, generation: int, *, message: str | None = None, commit: CommitOptions | None = None
@@ -266,4 +268,4 @@ class MemWal:
         """
         described, policy = commit_terms(commit, message)
         table, generations = self._table, {str(shard): generation}
-        return table._commit(lambda: mark_merged(table._access, table._file, table._scheme, generations, described, policy))
+        return table._commit(table._whole, mark_merged, generations, described, policy)

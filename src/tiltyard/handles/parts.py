@@ -42,7 +42,7 @@ class DistributedVerbs(PieceVerbs):
         """
         described, policy = commit_terms(commit, message)
         table = self._table
-        return table._commit(lambda: change_rows(*table._data(), table._scheme, worker, plan, described, policy))
+        return table._commit(table._data, change_rows, worker, plan, described, policy)
 
     def compact(
         self,
@@ -67,7 +67,7 @@ class DistributedVerbs(PieceVerbs):
         compaction = Compaction(target_rows, max_bytes, deletions)
         described, policy = commit_terms(commit, message)
         table = self._table
-        return table._commit(lambda: compact_table(table._access, table._file, table._scheme, compaction, described, policy, runner))
+        return table._commit(table._whole, compact_table, compaction, described, policy, runner)
 
     def add_columns(
         self, columns: pa.Schema, worker: ColumnWorker, *, message: str | None = None, commit: CommitOptions | None = None
@@ -83,7 +83,7 @@ class DistributedVerbs(PieceVerbs):
         """
         described, policy = commit_terms(commit, message)
         table = self._table
-        return table._commit(lambda: add_columns_of_parts(*table._data(), table._scheme, columns, worker, described, policy))
+        return table._commit(table._data, add_columns_of_parts, columns, worker, described, policy)
 
     def replace_data(
         self,
@@ -116,7 +116,7 @@ class DistributedVerbs(PieceVerbs):
         new = new_data(values, columns, how.read_columns, fragments, how.progress)
         described, policy = commit_terms(commit, message)
         table = self._table
-        return table._commit(lambda: replace_data(*table._data(), table._scheme, new, described, policy))
+        return table._commit(table._data, replace_data, new, described, policy)
 
 
 class PartVerbs(Handle):

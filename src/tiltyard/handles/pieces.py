@@ -100,9 +100,7 @@ class PieceVerbs(PieceReader):
         Writing(on_duplicate=on_duplicate)
         described, policy = commit_terms(commit, message)
         table = self._table
-        return table._commit(
-            lambda: append_pieces(*table._blind(), table._scheme, pieces, on_duplicate, described, policy, leftovers=leftovers)
-        )
+        return table._commit(table._blind, append_pieces, pieces, on_duplicate, described, policy, leftovers=leftovers)
 
     def overwrite(
         self,
@@ -131,9 +129,7 @@ class PieceVerbs(PieceReader):
         Writing(on_duplicate=on_duplicate)
         described, policy = commit_terms(commit, message)
         table = self._table
-        return table._commit(
-            lambda: overwrite_pieces(*table._blind(), table._scheme, task, pieces, on_duplicate, described, policy, leftovers=leftovers)
-        )
+        return table._commit(table._blind, overwrite_pieces, task, pieces, on_duplicate, described, policy, leftovers=leftovers)
 
     def discard(self, pieces: Iterable[Piece | None], *, leftovers: bool = False) -> int:
         """Removes the files of pieces that are not to be committed; returns how many.

@@ -54,8 +54,8 @@ class RowVerbs(Handle):
         """
         how = USUAL if files is None and on_duplicate == "error" else Writing(files or FileLimits(), on_duplicate)
         described, policy = commit_terms(commit, message)
-        access, read = self._to_append() if how.limits.base is None else self._blind()
-        return self._commit(lambda: append_rows(access, read, self._scheme, data, self._appends, described, how, policy))
+        hand_out = self._to_append if how.limits.base is None else self._blind
+        return self._commit(hand_out, append_rows, data, self._appends, described, how, policy)
 
     def overwrite(
         self,
@@ -84,7 +84,7 @@ class RowVerbs(Handle):
         """
         how = Writing(files or FileLimits(), on_duplicate)
         described, policy = commit_terms(commit, message)
-        return self._commit(lambda: overwrite_rows(*self._blind(), self._scheme, data, primary_key, described, how, policy))
+        return self._commit(self._blind, overwrite_rows, data, primary_key, described, how, policy)
 
     def delete(self, where: str, *, message: str | None = None, commit: CommitOptions | None = None) -> CommitResult:
         """Deletes the rows that a condition holds for.
@@ -103,7 +103,7 @@ class RowVerbs(Handle):
         """
         condition = sql_where(where)
         described, policy = commit_terms(commit, message)
-        return self._commit(lambda: delete_rows(*self._data(), self._scheme, condition, described, policy))
+        return self._commit(self._data, delete_rows, condition, described, policy)
 
     def update(
         self,
@@ -136,7 +136,7 @@ class RowVerbs(Handle):
         assignment = Assignment(values, "true" if where is None else sql_where(where), mode)
         limits = without_base(files)
         described, policy = commit_terms(commit, message)
-        return self._commit(lambda: update_rows(*self._data(), self._scheme, assignment, described, limits, policy))
+        return self._commit(self._data, update_rows, assignment, described, limits, policy)
 
     def merge(
         self,
@@ -160,7 +160,7 @@ class RowVerbs(Handle):
         """
 
         def run(plan: MergePlan, described: Mapping[str, str], policy: ReexecutionPolicy) -> CommitResult:
-            return self._commit(lambda: merge_rows(*self._data(), self._scheme, source, plan, described, policy))
+            return self._commit(self._data, merge_rows, source, plan, described, policy)
 
         return MergeBuilder(run, merge_on(on, allow_duplicates, files))
 
@@ -177,7 +177,7 @@ class RowVerbs(Handle):
         """
         number = version_of(self._access, self._main, version)
         described, policy = commit_terms(commit, message)
-        return self._commit(lambda: restore_version(*self._data(), self._scheme, number, described, policy))
+        return self._commit(self._data, restore_version, number, described, policy)
 
 
 Run = Callable[[MergePlan, Mapping[str, str], ReexecutionPolicy], CommitResult]

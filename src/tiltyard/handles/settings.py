@@ -67,7 +67,7 @@ class TableSettings(SettingsReader):
     def _update(self, operation: UpdateConfig, message: str | None, commit: CommitOptions | None) -> CommitResult:
         described, policy = commit_terms(commit, message)
         table = self._table
-        return table._commit(lambda: update_settings(*table._data(), table._scheme, operation, described, policy))
+        return table._commit(table._data, update_settings, operation, described, policy)
 
     def update_field_metadata(
         self, path: str, values: Values, *, replace: bool = False, message: str | None = None, commit: CommitOptions | None = None
@@ -87,7 +87,7 @@ class TableSettings(SettingsReader):
         update = changes(values, replace, "values")
         described, policy = commit_terms(commit, message)
         table = self._table
-        return table._commit(lambda: update_field(*table._data(), table._scheme, path, update, described, policy))
+        return table._commit(table._data, update_field, path, update, described, policy)
 
     def add_bases(
         self,
@@ -111,7 +111,7 @@ class TableSettings(SettingsReader):
         new = new_bases(bases, is_dataset_root)
         described, policy = commit_terms(commit, message)
         table = self._table
-        return table._commit(lambda: add_bases(*table._data(), table._scheme, new, described, policy))
+        return table._commit(table._data, add_bases, new, described, policy)
 
 
 class SettingVerbs(Handle):

@@ -53,7 +53,7 @@ class Upkeep:
         compaction = Compaction(target_rows, max_bytes, deletions, progress)
         described, policy = commit_terms(commit, message)
         table = self._table
-        return table._commit(lambda: compact_table(table._access, table._file, table._scheme, compaction, described, policy))
+        return table._commit(table._whole, compact_table, compaction, described, policy)
 
     def check(
         self, *, versions: Iterable[int] | None = None, data: bool = False, progress: Callable[[int, int], object] | None = None

@@ -197,21 +197,6 @@ def sync_above(directory: str, root: str, flushed: Set[str]) -> set[str]:
     return settled
 
 
-def read_range(path: str, start: int, length: int) -> bytes:
-    """Bytes of a file; a negative start counts from the end. Shorter where the file ends."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        size = os.fstat(descriptor).st_size
-        first = max(size + start, 0) if start < 0 else start
-        wanted = max(min(length, size - first), 0)
-        data = os.pread(descriptor, wanted, first)
-        while len(data) < wanted and (more := os.pread(descriptor, wanted - len(data), first + len(data))):
-            data += more
-        return data
-    finally:
-        os.close(descriptor)
-
-
 def changed_at(path: str) -> float | None:
     """When a directory last changed, in seconds; None where it is gone."""
     try:

@@ -107,7 +107,17 @@ class LocalStore:
         if length < 0:
             check_range(path, length)
         try:
-            return files.read_range(target, start, length)
+            descriptor = os.open(target, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                size = os.fstat(descriptor).st_size
+                first = max(size + start, 0) if start < 0 else start
+                wanted = max(min(length, size - first), 0)
+                data = os.pread(descriptor, wanted, first)
+                while len(data) < wanted and (more := os.pread(descriptor, wanted - len(data), first + len(data))):
+                    data += more
+                return data
+            finally:
+                os.close(descriptor)
         except _ABSENT:
             raise self._not_found(path) from None
         except OSError as error:

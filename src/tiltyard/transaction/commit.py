@@ -15,8 +15,8 @@ from typing import Any, Final
 from pyroaring import BitMap
 
 from tiltyard.errors import CorruptTable, NotFound, OutcomeUnknown, RetryableConflict, StorageError, TiltyardError, complete
-from tiltyard.format.flags import Feature, check_writable
-from tiltyard.format.manifest import Manifest, check_carried_over
+from tiltyard.format.flags import Feature
+from tiltyard.format.manifest import Manifest
 from tiltyard.format.manifest_file import ManifestFile, encode_manifest_file
 from tiltyard.format.names import Scheme, manifest_path
 from tiltyard.format.values import BasePath, IndexMetadata, WriterVersion
@@ -41,7 +41,7 @@ from tiltyard.transaction.resolve import Window
 from tiltyard.transaction.system_indices import stamped_reuse
 from tiltyard.transaction.transaction import Transaction
 from tiltyard.transaction.turns import Turns, answer, in_doubt, remove_left_over
-from tiltyard.transaction.verify import check_field_ids, check_not_done, fits, marks_in, meet_schema, to_be_sealed
+from tiltyard.transaction.verify import check_base, fits, marks_in, meet_schema, to_be_sealed
 
 TICK_NS: Final = 1_000
 """What a Python datetime can tell apart."""
@@ -228,10 +228,7 @@ class Committer:
             remove_left_over(self, race, mine)
             return mine
         base = race.head.manifest
-        check_writable(base.reader_flags, base.writer_flags)
-        check_carried_over(base)
-        check_field_ids(race.transaction, base, race.rebased_over)
-        check_not_done(race.transaction.properties, base.config)
+        check_base(race.transaction, base, race.rebased_over)
         restored, members = self._restored(race), self._members(race, rebaser.transaction)
         next_version: NextVersion | None = None
         if members:

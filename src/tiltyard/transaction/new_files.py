@@ -17,7 +17,7 @@ import xxhash
 
 from tiltyard.errors import NotFound, StorageError
 from tiltyard.format.digests import DIGESTS, Digest, decode_digests, digest, encode_digests, file_key
-from tiltyard.format.fields import is_blob_v2
+from tiltyard.format.fields import has_blobs
 from tiltyard.format.manifest import Manifest
 from tiltyard.format.values import DataFile, DataFragment, IndexFile
 from tiltyard.interfaces import ObjectStore, SeesFiles, SendsAtOnce, ask_at_once
@@ -94,7 +94,7 @@ class Taken:
 
 def _has_blobs(operation: Operation, base: Manifest | None) -> bool:
     fields = (*(base.fields if base is not None else ()), *(operation.schema if isinstance(operation, Overwrite | Merge) else ()))
-    return any(map(is_blob_v2, fields))
+    return has_blobs(fields)
 
 
 def _brought_by(key: str) -> str:

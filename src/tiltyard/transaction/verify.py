@@ -15,7 +15,7 @@ from typing import Final
 from tiltyard.errors import AlreadyCommitted, InvalidInput, RetryableConflict, TiltyardError, Winner
 from tiltyard.format import lance_pb2 as pb
 from tiltyard.format.digests import SEAL, UNSEALED
-from tiltyard.format.manifest import Manifest
+from tiltyard.format.manifest import Manifest, check_buildable
 from tiltyard.format.manifest_file import ManifestFile
 from tiltyard.format.names import parse_transaction_name
 from tiltyard.format.values import Field, WriterVersion
@@ -52,6 +52,19 @@ def marks_in(properties: Mapping[str, str]) -> dict[str, str]:
 def last_number(config: Mapping[str, str], source: str) -> int | None:
     """The highest number of a source's that a version has; None for none."""
     return _number(PREFIX + source, config[PREFIX + source]) if PREFIX + source in config else None
+
+
+def check_base(mine: Transaction, base: Manifest, rebased_over: Sequence[Winner]) -> None:
+    """Refuses to put a transaction on a version that cannot bear it, or that has its work already.
+
+    Raises:
+        UnsupportedFeature: we cannot build on that version.
+        InvalidInput, RetryableConflict: its field ids are taken.
+        AlreadyCommitted: the version has its work.
+    """
+    check_buildable(base)
+    check_field_ids(mine, base, rebased_over)
+    check_not_done(mine.properties, base.config)
 
 
 def check_not_done(properties: Mapping[str, str], config: Mapping[str, str]) -> None:

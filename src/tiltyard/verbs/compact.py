@@ -19,7 +19,6 @@ from pyroaring import BitMap
 
 from tiltyard.errors import ConflictError, ContentionError, InvalidInput, NotFound, TiltyardError
 from tiltyard.format import lance_pb2 as pb
-from tiltyard.format.flags import check_writable
 from tiltyard.format.manifest import Manifest
 from tiltyard.format.manifest_file import ManifestFile
 from tiltyard.format.names import Scheme
@@ -102,8 +101,6 @@ def compact_table(
 
     def execute(run: Execution) -> Committed:
         manifest = run.read.manifest
-        check_writable(manifest.reader_flags, manifest.writer_flags)
-        access.ensure_safe()
         written = _written(access, manifest, compaction) if runner is None else _written_elsewhere(access, manifest, compaction, runner)
         if not written:
             return nothing_done(run, Rewrite.name, {})

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tiltyard.errors import TiltyardError
-from tiltyard.format.flags import check_writable
 from tiltyard.format.manifest_file import ManifestFile
 from tiltyard.format.names import Scheme
 from tiltyard.transaction.operations import Delete
@@ -25,8 +24,6 @@ def delete_rows(
 
     def execute(run: Execution) -> Committed:
         manifest = run.read.manifest
-        check_writable(manifest.reader_flags, manifest.writer_flags)
-        access.ensure_safe()
         rows = matching_rows(access, manifest, where)
         if not rows:
             return nothing_done(run, Delete.name, {"deleted": 0})

@@ -15,7 +15,6 @@ import pyarrow as pa
 from pyroaring import BitMap
 
 from tiltyard.errors import InvalidInput, KeyConflict, TiltyardError
-from tiltyard.format.flags import check_writable
 from tiltyard.format.logical_types import storage_type
 from tiltyard.format.manifest import Manifest
 from tiltyard.format.manifest_file import ManifestFile
@@ -62,8 +61,6 @@ def merge_rows(
 
     def execute(run: Execution) -> Committed:
         manifest = run.read.manifest
-        check_writable(manifest.reader_flags, manifest.writer_flags)
-        access.ensure_safe()
         if plan.generations:
             check_progress(manifest, plan.generations)
         merge = _prepared(access, manifest, plan, source)

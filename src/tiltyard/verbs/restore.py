@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tiltyard.errors import InvalidInput
-from tiltyard.format.flags import check_writable
 from tiltyard.format.manifest_file import ManifestFile
 from tiltyard.format.names import Scheme
 from tiltyard.transaction.operations import Restore
@@ -35,8 +34,6 @@ def restore_version(
 
     def execute(run: Execution) -> Committed:
         manifest = run.read.manifest
-        check_writable(manifest.reader_flags, manifest.writer_flags)
-        access.ensure_safe()
         access.load(version, run.scheme)
         transaction = Transaction(manifest.version, access.runtime.random.uuid(), Restore(version), properties)
         return access.committer.commit(transaction, run.read, run.scheme, run.policy)

@@ -9,7 +9,6 @@ from typing import Any, Final
 import pyarrow as pa
 
 from tiltyard.errors import AlreadyExists, CorruptTable, InvalidInput, UnsupportedFeature
-from tiltyard.format.flags import check_writable
 from tiltyard.format.manifest import Manifest
 from tiltyard.format.manifest_file import ManifestFile
 from tiltyard.format.names import Scheme, migration_plan
@@ -164,8 +163,6 @@ def _commit(
 ) -> Committed:
     def execute(run: Execution) -> Committed:
         manifest = run.read.manifest
-        check_writable(manifest.reader_flags, manifest.writer_flags)
-        access.ensure_safe()
         transaction = Transaction(manifest.version, access.runtime.random.uuid(), plan(manifest), properties)
         return access.committer.commit(transaction, run.read, run.scheme, run.policy)
 

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import pyarrow as pa
 
 from tiltyard.errors import InvalidInput, TiltyardError, UnsupportedFeature
-from tiltyard.format.flags import check_writable
 from tiltyard.format.keys import primary_key_fields
 from tiltyard.format.manifest import Manifest
 from tiltyard.format.manifest_file import ManifestFile
@@ -91,8 +90,6 @@ def update_rows(
 
     def execute(run: Execution) -> Committed:
         manifest = run.read.manifest
-        check_writable(manifest.reader_flags, manifest.writer_flags)
-        access.ensure_safe()
         assigned = _assigned(manifest, assignment)
         if _in_place(access, manifest, assignment, assigned):
             made = _rewrite_columns(access, manifest, assignment)

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from tiltyard.errors import AlreadyExists, InvalidInput, KeyConflict, RetryableConflict, StorageError, TiltyardError
 from tiltyard.format.fields import leaf_ids, parse_path
-from tiltyard.format.flags import Feature, check_writable
+from tiltyard.format.flags import Feature
 from tiltyard.format.keys import primary_key as key_of
 from tiltyard.format.manifest import Manifest
 from tiltyard.format.manifest_file import ManifestFile
@@ -260,8 +260,6 @@ def append_rows(
         key, data_version = appending.key, appending.data_version
         checked = check_comparable(manifest, key) if key is not None and how.on_duplicate == "error" else None
         target = find_base(access, manifest, how.limits.base) if how.limits.base is not None else None
-        check_writable(manifest.reader_flags, manifest.writer_flags)
-        access.ensure_safe()
         match = appending.match(source.rows.schema)
 
         def write() -> tuple[DataFragment, ...]:
@@ -321,8 +319,6 @@ def overwrite_rows(
 
     def execute(run: Execution) -> Committed:
         manifest = run.read.manifest
-        check_writable(manifest.reader_flags, manifest.writer_flags)
-        access.ensure_safe()
         data_version = manifest.data_format.version if manifest.data_format else "2.2"
         key = kept_key(manifest, source.rows.schema) if primary_key is None else primary_key
         fields, metadata, rows = _as_schema(source.rows, key, data_version)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -145,7 +144,7 @@ def merge(
     results = []
     for number in numbers:
         shard, mine = table.physical(number), parts.get(number, whole.slice(0, 0))
-        results.append(shard._commit(partial(merge_rows, *shard._data(), shard._scheme, mine, plan, described, policy)))
+        results.append(shard._commit(shard._data, merge_rows, mine, plan, described, policy))
     return summed(results, "Merge", table.base, ["inserted", "updated", "deleted"])
 
 

@@ -14,8 +14,7 @@ from tiltyard.format.flags import Feature
 from tiltyard.format.fragments import check_fragment, check_new_fragment
 from tiltyard.format.manifest import Manifest
 from tiltyard.format.row_ids import RowIds, RowVersions
-from tiltyard.format.safe_text import check_relative
-from tiltyard.format.values import TOMBSTONE, DataFile, DataFragment, Field, IndexMetadata
+from tiltyard.format.values import TOMBSTONE, DataFragment, Field, IndexMetadata
 
 MEND = "Nothing was committed. Correct the operation."
 SAMPLE = 5
@@ -152,10 +151,24 @@ def _checked(fragment: DataFragment, base: Manifest) -> DataFragment:
         raise invalid(f"It would make an unreadable version: {error.reason}.") from error
     except (ValueError, TypeError, DecodeError) as error:  # numbers that do not fit the wire
         raise invalid(f"Fragment {fragment.id} cannot be written: {error}.") from error
-    for file in fragment.files:
-        if problem := file_problem(file, base):
-            raise invalid(f"Fragment {fragment.id} {problem}.")
+    if problem := _other_format(fragment, base):
+        raise invalid(f"Fragment {fragment.id} {problem}.")
     return fragment
+
+
+def with_ids(fragments: Iterable[DataFragment], base: Manifest) -> tuple[list[DataFragment], int | None]:
+    """New fragments with the ids after the highest one ever given out, and the highest one now.
+
+    Refuses what would make the next version unreadable, or readable with other rows than were meant.
+    """
+    highest = highest_fragment_id(base)
+    numbered = []
+    for fragment in fragments:
+        if problem := new_fragment_problem(fragment, base):
+            raise InvalidInput(f"A new fragment {problem}.", argument="fragments", advice=MEND)
+        highest = next_fragment_id(highest)
+        numbered.append(replace(fragment, id=highest))
+    return numbered, highest
 
 
 def new_fragment_problem(fragment: DataFragment, base: Manifest) -> str:
@@ -166,27 +179,20 @@ def new_fragment_problem(fragment: DataFragment, base: Manifest) -> str:
         return "brings row ids or row versions along, which are given out at the commit"
     if not 0 <= fragment.physical_rows <= MAX_FRAGMENT_ROWS:
         return f"claims {fragment.physical_rows} rows"
-    problem = next((problem for file in fragment.files if (problem := file_problem(file, base))), "")
-    if not problem:
-        try:
-            check_new_fragment(fragment, "the operation")
-        except CorruptTable as error:
-            return f"is not sound: {error.reason}"
-    return problem
-
-
-def file_problem(file: DataFile, base: Manifest) -> str:
     try:
-        check_relative(file.path, "the operation")
+        check_new_fragment(fragment, frozenset(path.id for path in base.base_paths), "the operation")
     except CorruptTable as error:
-        return f"cannot be named: {error.reason}"
-    if file.base_id is not None and file.base_id not in {path.id for path in base.base_paths}:
-        return f"lies in base {file.base_id}, which the table does not have"
-    if len(file.column_indices) != len(file.fields) and (file.column_indices or file.major >= 2):
-        return f"has {len(file.fields)} fields but {len(file.column_indices)} columns in {file.path}"
-    mixed = bool(base.writer_flags & Feature.MIXED_FILE_VERSIONS)
-    if base.data_format and file.major >= 2 and not mixed and f"{file.major}.{file.minor}" != base.data_format.version:
-        return f"has a file of format {file.major}.{file.minor}, the table has {base.data_format.version}"
+        return f"is not sound: {error.reason}"
+    return _other_format(fragment, base)
+
+
+def _other_format(fragment: DataFragment, base: Manifest) -> str:
+    """What is wrong with a fragment whose files have another format than the table's, or nothing."""
+    if base.data_format is None or base.writer_flags & Feature.MIXED_FILE_VERSIONS:
+        return ""
+    for file in fragment.files:
+        if file.major >= 2 and f"{file.major}.{file.minor}" != base.data_format.version:
+            return f"has a file of format {file.major}.{file.minor}, the table has {base.data_format.version}"
     return ""
 
 

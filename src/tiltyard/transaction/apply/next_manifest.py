@@ -160,7 +160,6 @@ def _flags(manifest: Manifest, base: Manifest) -> tuple[int, int]:
         covering = any(index.covering_fields for index in indices_of(manifest))
     return compute_flags(
         has_deletions=deletions,
-        stable_row_ids=has_stable_row_ids(manifest),
         has_config=bool(manifest.config),
         has_bases=bool(manifest.base_paths),
         spilled_lineage=spilled,

@@ -7,26 +7,14 @@ from dataclasses import replace
 
 from pyroaring import BitMap
 
-from tiltyard.errors import CorruptTable, InvalidInput
+from tiltyard.errors import CorruptTable
 from tiltyard.format.flags import Feature
 from tiltyard.format.fragments import FragmentList
 from tiltyard.format.manifest import Manifest
 from tiltyard.format.roaring import decode_roaring
 from tiltyard.format.values import CREATED_AT_FIELD, ROW_ID_FIELD, UPDATED_AT_FIELD, DataFragment
 from tiltyard.transaction.apply.coverage import current, family, retained, with_indices, with_moved_rows, without_coverage
-from tiltyard.transaction.apply.frame import (
-    MEND,
-    Beside,
-    distinct,
-    found,
-    gone,
-    has_stable_row_ids,
-    highest_fragment_id,
-    invalid,
-    new_fragment_problem,
-    next_fragment_id,
-    rebuilt,
-)
+from tiltyard.transaction.apply.frame import Beside, distinct, found, gone, has_stable_row_ids, invalid, rebuilt, with_ids
 from tiltyard.transaction.apply.mem_wal_state import with_progress
 from tiltyard.transaction.apply.row_lineage import moved_only, row_ids_left, some_updated, with_fresh_lineage, with_moved_lineage
 from tiltyard.transaction.operations import Append, Delete, Overwrite, Update, UpdateMode
@@ -81,7 +69,7 @@ def overwrite(operation: Overwrite, base: Manifest) -> Manifest:
 def _numbered(fragments: Iterable[DataFragment], base: Manifest) -> tuple[list[DataFragment], int | None, int]:
     """The new fragments with their ids and, on tables that have them, row ids; and the high-water marks after them."""
     stable = has_stable_row_ids(base)
-    numbered, highest = _with_ids(fragments, base)
+    numbered, highest = with_ids(fragments, base)
     next_row_id = base.next_row_id
     if stable:
         for place, fragment in enumerate(numbered):
@@ -89,18 +77,6 @@ def _numbered(fragments: Iterable[DataFragment], base: Manifest) -> tuple[list[D
             numbered[place] = with_fresh_lineage(fragment, next_row_id, base.version + 1)
             next_row_id += fragment.physical_rows
     return numbered, highest, next_row_id
-
-
-def _with_ids(fragments: Iterable[DataFragment], base: Manifest) -> tuple[list[DataFragment], int | None]:
-    highest = highest_fragment_id(base)
-    numbered = []
-    for fragment in fragments:
-        # Refuses what would make the next version unreadable, or readable with other rows than were meant.
-        if problem := new_fragment_problem(fragment, base):
-            raise InvalidInput(f"A new fragment {problem}.", argument="fragments", advice=MEND)
-        highest = next_fragment_id(highest)
-        numbered.append(replace(fragment, id=highest))
-    return numbered, highest
 
 
 # ---- rows that go ----------------------------------------------------------------------------------------------------------
@@ -154,7 +130,7 @@ def update(operation: Update, base: Manifest, beside: Beside) -> Manifest:
         fragment.id: _changed(there[fragment.id], fragment, operation, base, beside) for fragment in operation.updated_fragments
     }
     changes.update(dict.fromkeys(removed))
-    added, _ = _with_ids((replace(fragment, row_ids=None) for fragment in operation.new_fragments), base)
+    added, _ = with_ids((replace(fragment, row_ids=None) for fragment in operation.new_fragments), base)
     added = [replace(fragment, row_ids=given.row_ids) for fragment, given in zip(added, operation.new_fragments, strict=True)]
     next_row_id = base.next_row_id
     if has_stable_row_ids(base):

@@ -16,7 +16,6 @@ import pyarrow as pa
 from pyroaring import BitMap
 
 from tiltyard.errors import InvalidInput, KeyConflict, OutcomeUnknown, RetryableConflict, TiltyardError, UnsupportedFeature
-from tiltyard.format.flags import check_writable
 from tiltyard.format.keys import primary_key_fields
 from tiltyard.format.manifest import Manifest
 from tiltyard.format.manifest_file import ManifestFile
@@ -234,8 +233,6 @@ def change_rows(
 
     def execute(run: Execution) -> Committed:
         manifest = run.read.manifest
-        check_writable(manifest.reader_flags, manifest.writer_flags)
-        access.ensure_safe()
         if plan.generations:
             check_progress(manifest, plan.generations)
         key = _checked_plan(manifest, plan)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from tiltyard.errors import ExpectedVersionMismatch, InvalidInput, RetryableConflict, TiltyardError
-from tiltyard.format.manifest import check_carried_over
+from tiltyard.format.manifest import check_buildable
 from tiltyard.format.manifest_file import ManifestFile
 from tiltyard.format.names import Scheme
 from tiltyard.interfaces import Clock
@@ -127,7 +127,7 @@ def run_verb(
         RetryableConflict: the last one, ``executions`` telling how many runs there were.
         TiltyardError: whatever else a run ended in, which is not repeated.
     """
-    check_carried_over(read.manifest)
+    access.ensure_safe()
     clock = access.runtime.clock
     first = clock.monotonic()
     end = None if policy.deadline is None else first + policy.deadline
@@ -138,6 +138,7 @@ def run_verb(
             executions += 1
             begun = clock.monotonic()
             try:
+                check_buildable(read.manifest)  # before files are written for it; the commit looks at the one it is put on
                 result, made = execute(Execution(read, scheme, conflict, first, policy.race, clock, end))
                 return replace(result, executions=executions), made
             except StreamSpentError:

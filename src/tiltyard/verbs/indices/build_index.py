@@ -13,7 +13,6 @@ from pyroaring import BitMap
 
 from tiltyard.errors import AlreadyExists, InvalidInput, NotFound, OutcomeUnknown, StorageError, TiltyardError
 from tiltyard.format.fields import field_tree, parse_path
-from tiltyard.format.flags import check_writable
 from tiltyard.format.manifest import Manifest
 from tiltyard.format.manifest_file import ManifestFile
 from tiltyard.format.names import Scheme
@@ -158,8 +157,6 @@ def create_index(
 
     def execute(run: Execution) -> Committed:
         manifest = run.read.manifest
-        check_writable(manifest.reader_flags, manifest.writer_flags)
-        access.ensure_safe()
         name = _name_for(new, manifest)
         taken = named(manifest, name)
         if taken and not new.replace:
@@ -183,8 +180,6 @@ def drop_index(
 
     def execute(run: Execution) -> Committed:
         manifest = run.read.manifest
-        check_writable(manifest.reader_flags, manifest.writer_flags)
-        access.ensure_safe()
         return commit_segments(access, run, (), segments_of(manifest, name), properties, 0)
 
     return run_verb(access, read, scheme, execute, policy)

@@ -10,7 +10,6 @@ from uuid import UUID
 from tiltyard.errors import AlreadyExists, InvalidInput, NotFound
 from tiltyard.format import lance_pb2 as pb
 from tiltyard.format.fields import field_tree
-from tiltyard.format.flags import check_writable
 from tiltyard.format.manifest import Manifest
 from tiltyard.format.manifest_file import ManifestFile
 from tiltyard.format.names import Scheme
@@ -128,8 +127,6 @@ def initialize(
 
     def execute(run: Execution) -> Committed:
         manifest = run.read.manifest
-        check_writable(manifest.reader_flags, manifest.writer_flags)
-        access.ensure_safe()
         if singleton(manifest, MEM_WAL) is not None:
             raise AlreadyExists(f"{access.store.uri} has a write-ahead log already.", name=MEM_WAL)
         entry = IndexMetadata(
@@ -159,9 +156,6 @@ def mark_merged(
     tables = compacted(generations)
 
     def execute(run: Execution) -> Committed:
-        manifest = run.read.manifest
-        check_writable(manifest.reader_flags, manifest.writer_flags)
-        access.ensure_safe()
         return commit_progress(access, run, tables, properties)
 
     return run_verb(access, read, scheme, execute, policy)

@@ -15,7 +15,6 @@ from pyroaring import BitMap
 from tiltyard.errors import CorruptTable, InvalidInput, NotFound, TiltyardError
 from tiltyard.format import lance_pb2 as pb
 from tiltyard.format.fields import field_tree
-from tiltyard.format.flags import check_writable
 from tiltyard.format.manifest import Manifest
 from tiltyard.format.manifest_file import ManifestFile
 from tiltyard.format.names import Scheme
@@ -85,9 +84,6 @@ def extend_index(
     check_name(name)
 
     def execute(run: Execution) -> Committed:
-        manifest = run.read.manifest
-        check_writable(manifest.reader_flags, manifest.writer_flags)
-        access.ensure_safe()
         change = _Work(access, run, name, how).change()
         if change is None:
             return nothing_done(run, CreateIndex.name, {"indexed": 0})
