@@ -5,7 +5,8 @@ record has expired, and nobody can have it aborted. An in-doubt transaction that
 tip of its branch says up to which snapshot records have expired, and a transaction that was begun before that one is refused.
 
 Only committed transactions expire. The record of an aborted one is the proof on which its files are deleted, and keeps its writer from
-publishing what is gone; there is one for each that died. A single verb needs no record of its own: the version log of its table says
+publishing what is gone; there is one for each that died. What a name was used for is forgotten together with the outcomes of that time
+(``freed/``). A single verb needs no record of its own: the version log of its table says
 whether its transaction is there. ``gone/``, ``ended/`` and ``place/`` stay as well: somebody may come back with the pieces of a table whose
 directory was given up, however late.
 """
@@ -29,6 +30,7 @@ from tiltyard.catalog.value_codec import (
     BRANCHES,
     BUCKET,
     EXPIRED,
+    FREED,
     GONE,
     TRANSACTIONS,
     cut_key,
@@ -87,7 +89,21 @@ def expire(catalog: Catalog, outcomes: timedelta, keys: timedelta, now: datetime
         _raise_floor(catalog, branch, max(int(body["snapshot"]) for _, body in records))
         for first in range(0, len(records), AT_ONCE):
             done += _forget(catalog, records[first : first + AT_ONCE])
+    _forget_freed(catalog)
     return done
+
+
+def _forget_freed(catalog: Catalog) -> None:
+    """Deletes what says when a name was freed, where all transactions that looked before are refused anyway."""
+    freed = [key for key, _ in catalog.records.scan([FREED])]
+    for first in range(0, len(freed), AT_ONCE):
+        tips = {key: tip_key(key.removeprefix(FREED).partition("/")[0]) for key in freed[first : first + AT_ONCE]}
+
+        def decide(found: Found, tips: Mapping[str, str] = tips) -> Writes[None]:
+            floors = {key: int(found.get(tip, {}).get("expired", 0)) for key, tip in tips.items()}
+            return Writes(None, delete=[key for key in tips if key in found and int(found[key]["snapshot"]) <= floors[key]])
+
+        catalog.records.transact([*tips], sorted({*tips.values()}), decide)
 
 
 def _raise_floor(catalog: Catalog, branch: str, snapshot: int) -> None:

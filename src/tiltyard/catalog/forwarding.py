@@ -24,6 +24,7 @@ from tiltyard.catalog.value_codec import (
     cut_key,
     cuts_prefix,
     ended_key,
+    freed_key,
     name_key,
     snapshots_prefix,
     table_key,
@@ -62,7 +63,7 @@ class Forward:
 
 def branch_prefixes(branch: str) -> list[str]:
     """All records of a line of history but those of the branch itself."""
-    return [table_key(branch, ""), name_key(branch, ""), snapshots_prefix(branch), cuts_prefix(branch)]
+    return [table_key(branch, ""), name_key(branch, ""), freed_key(branch, ""), snapshots_prefix(branch), cuts_prefix(branch)]
 
 
 def forward(catalog: Catalog, plan: Forward, publication: Publication | None) -> Published:

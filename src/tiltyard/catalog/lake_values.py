@@ -160,6 +160,11 @@ class Change:
         return bool(self.kind in ("create", "register", "drop", "rename") or self.former)
 
     @property
+    def names(self) -> tuple[str, ...]:
+        """The names that it gives to a table or takes from one."""
+        return (self.name, *((self.former,) if self.former else ())) if self.changes_names else ()
+
+    @property
     def operations(self) -> tuple[str, ...]:
         return tuple(step.operation for step in self.steps)
 
@@ -230,6 +235,7 @@ class Publication:
         line: id of the line of history it was built on; empty where that is not compared.
         absent: names that no table may have got.
         names: the snapshot that must still be the last one to have changed a name; None where that does not matter.
+        blind: whether it rests on nothing that it was told: the names that it takes must be free, and may have been in use since its base.
         noted: whether it only notes what the tables' files say has happened, so that no rule about who may write concerns it.
     """
 
@@ -246,6 +252,7 @@ class Publication:
     line: str = ""
     absent: tuple[str, ...] = ()
     names: int | None = None
+    blind: bool = False
     noted: bool = False
 
 
@@ -259,14 +266,15 @@ class Moved:
             or whose name is taken, ``foreign`` for one whose number a writer took that does not know the catalog, ``replaced`` for one
             that has the number, but not the version or branch of the table that was built on, ``line`` where the whole branch of the
             lake is another one than that (``name`` is its name, ``expected`` and ``actual`` are snapshots), ``name`` for a name that was
-            read and stands for another table or for none by now; with an empty name for the list of all names.
+            read and stands for another table or for none by now; with an empty name for the list of all names; ``freed`` for a name
+            that others took from a table since, whatever it stands for by now (``expected`` and ``actual`` are snapshots).
         expected, actual: versions; ``actual`` is None where the table is gone.
         head: where it is now.
     """
 
     table: str
     name: str
-    kind: Literal["write", "read", "incompatible", "foreign", "replaced", "line", "name"]
+    kind: Literal["write", "read", "incompatible", "foreign", "replaced", "line", "name", "freed"]
     expected: int
     actual: int | None
     head: TableHead | None = None

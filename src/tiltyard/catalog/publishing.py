@@ -18,6 +18,7 @@ from tiltyard.catalog.value_codec import (
     BEFORE,
     PROTECTED,
     TABLE_COUNT,
+    freed_key,
     gone_key,
     head_from_body,
     head_to_body,
@@ -77,10 +78,7 @@ def locks(publication: Publication) -> tuple[list[str], list[str]]:
     exclusive = [tip_key(branch), transaction_key(publication.transaction)]
     for change in publication.changes:
         exclusive.append(table_key(branch, change.table))
-        if change.kind in ("create", "register", "drop", "rename"):
-            exclusive.append(name_key(branch, change.name))
-        if change.former:
-            exclusive.append(name_key(branch, change.former))
+        exclusive += [key for name in change.names for key in (name_key(branch, name), freed_key(branch, name))]
     if publication.key is not None:
         exclusive.append(idempotency_key(publication.key))
     written = set(exclusive)
@@ -113,9 +111,7 @@ def decide(publication: Publication, found: Found, now: datetime, passed: Collec
         guard(publication, tip, passed)
     if publication.base < int(tip.get("expired", 0)) and not _tells_by_itself(publication):
         raise ExpiredError
-    # What was read comes first: whoever rests on it is to look again, even where a write could not be carried over.
-    moved = [*_moved_reads(publication, found), *_moved_names(publication, found, tip), *_moved_writes(publication, found)]
-    if moved:
+    if moved := [*_moved(publication, found, tip)]:
         raise StaleError(moved)
     line = str(tip.get("line") or publication.line)
     snapshot = Snapshot(
@@ -175,14 +171,22 @@ def _decided_before(publication: Publication, found: Found) -> Published | None:
     return None
 
 
+def _moved(publication: Publication, found: Found, tip: Body) -> Iterable[Moved]:
+    """What is not as it expects. What was read comes first: whoever rests on it is to look again, even where a write could not follow."""
+    yield from _moved_reads(publication, found)
+    yield from _moved_names(publication, found, tip)
+    yield from _moved_writes(publication, found)
+    yield from _freed_names(publication, found)
+
+
 def _moved_writes(publication: Publication, found: Found) -> Iterable[Moved]:
     branch = publication.branch
     leaving = {change.table for change in publication.changes if change.kind == "drop" or change.former}
     for change in publication.changes:
         if change.kind in ("create", "register", "rename"):
             holder = found.get(name_key(branch, change.name))
-            if holder is not None and holder["table"] not in leaving:
-                yield Moved(str(holder["table"]), change.name, "incompatible", 0, None)
+            if holder is not None and holder.get("table") not in leaving:
+                yield Moved(str(holder.get("table", "")), change.name, "incompatible", 0, None)
                 continue
         if change.kind in ("create", "register"):
             continue
@@ -228,6 +232,20 @@ def _moved_names(publication: Publication, found: Found, tip: Body) -> Iterable[
             yield Moved(str(holder.get("table", "")), name, "name", 0, None)
     if publication.names is not None and names_of(tip) != publication.names:
         yield Moved("", "", "name", publication.names, names_of(tip))
+
+
+def _freed_names(publication: Publication, found: Found) -> Iterable[Moved]:
+    """Names that it takes or frees, and that others have freed since its base: the first committer wins.
+
+    That a name is free again, or stands for the same table again, does not make its two looks one: whatever else the transaction read is
+    from before the others.
+    """
+    if publication.blind or publication.noted:
+        return
+    for name in dict.fromkeys(name for change in publication.changes for name in change.names):
+        freed = found.get(freed_key(publication.branch, name), {})
+        if (at := int(freed.get("snapshot", 0))) > publication.base:
+            yield Moved(str(freed["table"]), name, "freed", publication.base, at)
 
 
 def _names_after(publication: Publication, tip: Body, snapshot: int) -> int:
@@ -297,6 +315,8 @@ def _apply(change: Change, publication: Publication, snapshot: int, found: Found
     """The head, the name and the unfinished versions that one change leaves behind in a snapshot; gives the head that was there."""
     branch = publication.branch
     key = table_key(branch, change.table)
+    if change.kind == "drop" or change.former:
+        put[freed_key(branch, change.former or change.name)] = {"snapshot": snapshot, "table": change.table}
     if change.kind == "drop":
         delete += [key, name_key(branch, str(found[key]["name"]))]
         return found[key]

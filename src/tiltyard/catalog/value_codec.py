@@ -25,6 +25,7 @@ ENDED: Final = "ended/"
 PLACES: Final = "place/"
 PINS: Final = "pin/"
 EXPIRED: Final = "expired/"
+FREED: Final = "freed/"
 
 TABLE_COUNT: Final = "tables"
 """In the record of a tip: how many tables there are. Missing in records of earlier releases."""
@@ -44,6 +45,11 @@ def table_key(branch: str, table: str) -> str:
 
 def name_key(branch: str, name: str) -> str:
     return f"name/{branch}/{name}"
+
+
+def freed_key(branch: str, name: str) -> str:
+    """Notes which snapshot last took a name from a table, so that nobody who looked before that takes the name for untouched."""
+    return f"{FREED}{branch}/{name}"
 
 
 def pending_key(table: str, branch: str | None, version: int) -> str:

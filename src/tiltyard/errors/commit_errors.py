@@ -81,7 +81,8 @@ class ExpectedVersionMismatch(RetryableConflict):
         expected, actual: its versions; ``actual`` is None if the table was dropped.
         cause: ``write`` if both wrote to it, ``read`` if we only read it, ``incompatible`` if it was dropped or renamed or its name is
             taken, ``foreign`` if a foreign writer took the version, ``replaced`` if another commit has that version number now, ``line``
-            if the lake's branch was recreated or fast-forwarded (``expected`` and ``actual`` are snapshots then).
+            if the lake's branch was recreated or fast-forwarded, ``name`` if a name that we looked up stands for something else, ``freed``
+            if a name that we take or free was in use by another table since (for ``line`` and ``freed`` the two versions are snapshots).
         by: the transactions that changed it: their ids, authors, operations and messages.
     """
 

@@ -112,6 +112,8 @@ class StagedTransaction:
         self._attempts = 0
         self._doubted = False
         self._alone = False
+        self._blind = False
+        """Whether its caller was told nothing before the commit: what a name was used for since the base does not matter then."""
         self._publish_by: Callable[[Publication], Published] | None = None
         self._at_end: Callable[[], None] | None = None
         """What is left to do once it is committed."""
@@ -251,7 +253,7 @@ class StagedTransaction:
         changes = tuple(change for touched in self._by_name.values() if (change := touched.change()) is not None)
         publication = Publication(
             self.id, changes, self._branch, (), self._key, self._lake.author, self._message, self._properties,
-            self._isolation, self.base, self._view.line,
+            self._isolation, self.base, self._view.line, blind=self._blind,
         )  # fmt: skip
         if self._isolation != "serializable" or not changes:
             return publication  # a cut is consistent by itself: a transaction that only reads has its place right after its base

@@ -45,6 +45,8 @@ def mismatch(catalog: Catalog, branch: str, base: int, transaction: str, moved: 
 
 def _what(moved: Moved, transaction: str) -> str:
     name = shown(moved.name)
+    if moved.kind == "freed":
+        return f"The name {name} was in use by another table since transaction {transaction} began at snapshot {moved.expected}"
     if moved.kind != "name":
         where = "is gone, or its name is taken" if moved.actual is None else f"is at version {moved.actual}"
         where = f"has another version {moved.actual}" if moved.kind == "replaced" else where

@@ -68,7 +68,7 @@ def clone_lake(source: Lake, target: Lake, shot: LakeSnapshot, uri: str | os.Pat
     changes = [_cloned(source, target, shot, head, transaction) for head in shot.cut.tables.values()]
     publication = Publication(
         transaction, tuple(changes), MAIN, author=target.author, message=message or f"clone of snapshot {shot.id} of {source.url}",
-        properties={"cloned-from": f"{shot.branch}@{shot.id} {source.id}"}, base=0, line=cut.line,
+        properties={"cloned-from": f"{shot.branch}@{shot.id} {source.id}"}, base=0, line=cut.line, blind=True,
     )  # fmt: skip
     try:
         done = target.catalog.publish(publication)

@@ -134,8 +134,12 @@ class LakePieces(NewTables["LakeTable"]):
         lake = cast("Lake", self)
         try:
             with lake.transaction() as tx:
+                tx._blind = True
                 work(tx)
-        except ExpectedVersionMismatch as error:  # another writer took the name between our look and our commit
+        except ExpectedVersionMismatch as error:
+            if error.cause != "incompatible":
+                raise
+            # Another writer took the name between our look and our commit.
             raise AlreadyExists(f"There is a table {name!r} in the lake already.", name=name) from error
         return lake.table(name)
 

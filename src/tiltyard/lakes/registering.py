@@ -45,7 +45,7 @@ def register(lake: Lake, name: str, uri: str | os.PathLike[str]) -> None:
     table, transaction = lake.catalog.runtime.random.uuid(), lake.catalog.runtime.random.uuid()
     _take(lake, location, table, transaction)
     change = Change(table, "register", full, version, version, location=location, naming=scheme.value, base_transaction=made_by)
-    publication = Publication(transaction, (change,), lake.branch, author=lake.author, base=cut.snapshot, line=cut.line)
+    publication = Publication(transaction, (change,), lake.branch, author=lake.author, base=cut.snapshot, line=cut.line, blind=True)
     try:
         done = lake.catalog.publish(publication)
     except StaleError as stale:

@@ -116,8 +116,6 @@ class _Resolving:
             return  # nobody knows where it stood
         chain = self.chains[name]
         place = self._place(transaction, chain, seen)
-        if place is not None and self._unchanged(transaction, name, chain, place):
-            return
         if place is not None:
             yield Read(key_of(name), tuple(state.element for state in chain[:place]))
             return
@@ -135,17 +133,6 @@ class _Resolving:
             places.insert(0, _count(chain, step.snapshot - 1))
         places += sorted(range(len(chain) + 1), key=lambda place: abs(place - places[-1]))
         return next((place for place in places if _value(chain, place) in seen), None)
-
-    def _unchanged(self, transaction: Transaction, name: str, chain: list[_State], place: int) -> bool:
-        """Whether the transaction changed a name that stood for the same as when it looked, whatever it stood for in between.
-
-        No state was passed over then, and under snapshots nothing else follows from the look.
-        """
-        step = self.step_of.get(transaction.name)
-        if self.isolation != "snapshot" or step is None or name not in step.names:
-            return False
-        before = _count(chain, step.snapshot - 1)
-        return before != place and _value(chain, before) == _value(chain, place)
 
     def _changes(self, transaction: Transaction, own: Mapping[str, str | None]) -> Iterator[Append]:
         step = self.step_of.get(transaction.name)

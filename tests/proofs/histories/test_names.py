@@ -152,6 +152,15 @@ def test_a_name_that_came_back_is_no_change() -> None:
     assert not check(later, "serializable", names=[steps[0], step(2, "a/0")]).ok
 
 
+def test_a_name_that_came_back_is_another_one_to_who_takes_it_under_snapshots() -> None:
+    """The first committer wins: who looked before others used the name, and takes it after them, passed them over."""
+    transactions = (t("a", 0, Look("x", None), Define("x", "x2")), t("b", 0, X, began=2), t("c", 1, Define("x", None), began=3))
+    steps = [step(1, "b/0", x="x1"), step(2, "c/0", x=None), step(3, "a/0", x="x2")]
+    report = check(History(transactions), "snapshot", names=steps)
+    assert [finding.anomaly for finding in report.findings] == [Anomaly.LOST_UPDATE], str(report)
+    assert check(History(transactions), "serializable", names=steps).ok
+
+
 def test_names_come_through_lines() -> None:
     history = PLANTS["write skew by two lists"].history()
     assert load(dump(history)) == history

@@ -152,8 +152,9 @@ def make_declared(lake: Lake, declared: DeclaredTable, version: int, data: bytes
     step = VersionStep(1, path, staged, made.uuid, made.operation.name, content)
     change = Change(declared.table, "create", declared.name, 0, 0, (step,), declared.location, Scheme.V2.value)
     publication = Publication(
-        declared.transaction, (change,), lake.branch, author=lake.author, message=made.message, base=view.snapshot, line=view.line
-    )
+        declared.transaction, (change,), lake.branch, author=lake.author, message=made.message, base=view.snapshot, line=view.line,
+        blind=True,
+    )  # fmt: skip
     try:
         done = lake.catalog.publish(publication)
     except StaleError:
