@@ -192,9 +192,12 @@ class Handle:
         **named: P.kwargs,
     ) -> CommitResult:
         """Runs a verb on the table as ``hand_out`` hands it out, and moves this handle to the version it made."""
-        access, read = self._known
         try:
-            access, read = hand_out()
+            access, read = hand_out()  # who is refused here has begun nothing
+        except HistoryUnavailable as error:
+            self._keep(error, *self._known)
+            raise
+        try:
             result, file = verb(access, read, self._scheme, *given, **named)
         except TiltyardError as error:
             if self._scope is not None:
