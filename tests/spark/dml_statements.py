@@ -246,11 +246,15 @@ class Statements:
 
     # ---- merges ------------------------------------------------------------------------------------------------------------------
 
-    def _source(self, table: str, extra: tuple[Column, ...] = ()) -> tuple[Both, list[Column]]:
+    def _source(self, table: str, extra: tuple[Column, ...] = (), *, rows_only: bool = False) -> tuple[Both, list[Column]]:
         """Rows as a source, and its columns; keys may be null, or come twice."""
         columns = [column for column in self.tables[table] if column.name in ("id", "v", "s", "p")]
         other = "u" if table == "k" else "k"
-        if not extra and self.random.random() < 0.3 and {column.name for column in columns} <= {item.name for item in self._shared(table)}:
+        if (
+            not (extra or rows_only)
+            and self.random.random() < 0.3
+            and {column.name for column in columns} <= {item.name for item in self._shared(table)}
+        ):
             where = self._condition()
             names = _names(columns)
             return Both(
@@ -341,24 +345,21 @@ class Statements:
         )
 
     def _evolve_merge(self, table: str) -> Step:
+        struct = next(column for column in self.tables[table] if column.kind == "struct")
+        if len(struct.members) < 4 and self.random.random() < 0.4:
+            return self._evolve_struct(table, struct)
         new = self._new_column()
         before = list(self.tables[table])
         source, given = self._source(table, (new,))
         self.tables[table].append(new)
         names = [column.name for column in given if column == new or column in before]
-        sets = ", ".join(f"{name} = s.{name}" for name in names)
-        values = ", ".join(f"s.{name}" for name in names)
-        return Step(
-            table,
-            f"MERGE WITH SCHEMA EVOLUTION INTO lake.{table} AS t USING {source.spark} AS s ON t.id = s.id "
-            "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *",
-            (
-                f"ALTER TABLE {table} ADD COLUMN {new.name} {KINDS[new.kind]}",
-                f"MERGE INTO {table} AS t USING {source.duck} AS s ON t.id = s.id "
-                f"WHEN MATCHED THEN UPDATE SET {sets} WHEN NOT MATCHED THEN INSERT ({', '.join(names)}) VALUES ({values})",
-            ),
-            f"SELECT t.rowid FROM {table} t JOIN {source.duck} s ON t.id = s.id GROUP BY t.rowid HAVING count(*) > 1",
-        )
+        return _evolving(table, source, names, f"{new.name} {KINDS[new.kind]}")
+
+    def _evolve_struct(self, table: str, struct: Column) -> Step:
+        """The struct of the source has one more member."""
+        struct.members.append(f"m{len(struct.members)}")
+        source, given = self._source(table, rows_only=True)
+        return _evolving(table, source, [column.name for column in given], f"p.{struct.members[-1]} INTEGER")
 
     def _alter(self, table: str) -> Step:
         columns = self.tables[table]
@@ -381,6 +382,23 @@ class Statements:
             f"ALTER TABLE lake.{table} ADD COLUMN {new.name} {new.kind}",
             (f"ALTER TABLE {table} ADD COLUMN {new.name} {KINDS[new.kind]}",),
         )
+
+
+def _evolving(table: str, source: Both, names: list[str], added: str) -> Step:
+    """A merge whose source has a column, or a member of one, that the table has not."""
+    sets = ", ".join(f"{name} = s.{name}" for name in names)
+    values = ", ".join(f"s.{name}" for name in names)
+    return Step(
+        table,
+        f"MERGE WITH SCHEMA EVOLUTION INTO lake.{table} AS t USING {source.spark} AS s ON t.id = s.id "
+        "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *",
+        (
+            f"ALTER TABLE {table} ADD COLUMN {added}",
+            f"MERGE INTO {table} AS t USING {source.duck} AS s ON t.id = s.id "
+            f"WHEN MATCHED THEN UPDATE SET {sets} WHEN NOT MATCHED THEN INSERT ({', '.join(names)}) VALUES ({values})",
+        ),
+        f"SELECT t.rowid FROM {table} t JOIN {source.duck} s ON t.id = s.id GROUP BY t.rowid HAVING count(*) > 1",
+    )
 
 
 def _alike(table: str, what: str) -> Step:

@@ -85,6 +85,8 @@ class RowStatement:
         command = str(plan.table().table().operation().command().toString())
         projected = option(plan.projections().rowProjection())
         columns = () if projected is None else tuple(str(name) for name in projected.schema().fieldNames())
+        if _is_empty(plan.query()):
+            return cls(command, columns)
         if command != "MERGE":
             values = _update_values(plan.query()) if command == "UPDATE" else []
             return cls(command, columns, _assigned(columns, values, _target_ids(plan, mark), {}))
@@ -154,7 +156,16 @@ def _target_ids(plan: Any, mark: str) -> dict[str, str]:
     for node in _nodes(plan.query()):
         if kind_of(node) == "DataSourceV2ScanRelation" and _is_of(node.scan(), mark):
             found |= {str(item.exprId().toString()): str(item.name()) for item in as_list(node.output())}
+    if (
+        not found and kind_of(plan) == "WriteDelta"
+    ):  # Spark saw that no row can match, and left the scan out: the columns are still called what they were
+        found = {str(item.exprId().toString()): str(item.name()) for item in as_list(plan.originalTable().output())}
     return found
+
+
+def _is_empty(query: Any) -> bool:
+    """Whether Spark saw that no row changes at all: then nothing is left in the plan to read."""
+    return kind_of(query) == "LocalRelation" and bool(query.data().isEmpty())
 
 
 def _is_of(scan: Any, mark: str) -> bool:

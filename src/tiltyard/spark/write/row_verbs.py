@@ -47,7 +47,8 @@ def update_rows(
         ]
         places = [f.col(ADDRESS), *([f.col(ROW_ID)] if pinned.stable else [])]
         frame = mentioned_rows(spark, pinned, ["" if where is None else where, *values.values()], work, alias).where(condition)
-        change = changed(frame.select(f.lit(0).alias(ACTION), *places, *given), pinned, [Action("update", tuple(names))])
+        rows = frame.select(f.lit(0).alias(ACTION), *places, *given)
+        change = changed(rows, pinned, [Action("update", tuple(names))], work=_small(pinned, work))
         work.begin("committing")
         return RowChange(change.taken, change.pieces, change.moved, counts={"updated": change.counts["updated"]})
 
@@ -70,11 +71,16 @@ def delete_rows(
 
         work.begin("finding rows")
         frame = mentioned_rows(spark, pinned, [where], work, alias).where(condition)
-        change = changed(frame.select(f.lit(0).alias(ACTION), f.col(ADDRESS)), pinned, [Action("delete")])
+        change = changed(frame.select(f.lit(0).alias(ACTION), f.col(ADDRESS)), pinned, [Action("delete")], work=_small(pinned, work))
         work.begin("committing")
         return RowChange(change.taken, counts={"deleted": change.counts["deleted"]})
 
     return table.distributed.change_rows(worker, RowPlan("delete", predicate=str(where)), **how)
+
+
+def _small(pinned: Pinned, work: Work) -> Work | None:
+    """Says that the driver writes, if the table has no more rows than that. Spark cannot guess how many a scan of ours has."""
+    return work if pinned.rows <= work.driver_rows else None
 
 
 def mentioned_rows(spark: SparkSession, pinned: Pinned, expressions: list[Any], work: Work, alias: str | None = None) -> DataFrame:

@@ -58,13 +58,24 @@ public final class Driver {
             throw new IllegalStateException("The driver's answer is not JSON.", failure);
         } catch (Py4JException failure) {
             String text = failure.getMessage() == null ? "" : failure.getMessage().trim();
-            if (text.indexOf("Traceback") >= 0) { // of something that is nobody's mistake but ours: its last line says what it was
-                throw new IllegalStateException(text.substring(text.lastIndexOf('\n') + 1), failure);
+            if (text.indexOf("Traceback") >= 0) { // of something that is nobody's mistake but ours
+                throw new IllegalStateException(lastOutside(text), failure);
             }
             throw new IllegalStateException(
                 "The Python process that served the catalog went away. Call ty.spark.enable(spark); if this statement writes, look at"
                     + " the table's history first: whether it was committed is not known.", failure);
         }
+    }
+
+    /** The last line that is not of a stack: it says what went wrong. */
+    private static String lastOutside(String text) {
+        String[] lines = text.split("\n");
+        for (int index = lines.length - 1; index > 0; index--) {
+            if (lines[index].length() > 0 && !Character.isWhitespace(lines[index].charAt(0))) {
+                return lines[index];
+            }
+        }
+        return lines[0];
     }
 
     static RuntimeException refusal(JsonNode answer) {
