@@ -10,12 +10,12 @@ import pytest
 from pyspark.sql import SparkSession
 
 import tiltyard as ty
-from tiltyard.spark.sql_catalog import row_statements, statements_run
+from tiltyard.spark.sql_catalog import replace_statements, row_statements, statements_run
 from tiltyard.spark.sql_catalog.catalog_changes import _CHANGES, _USED
 from tiltyard.spark.sql_catalog.session_catalog import use_lake
 from tiltyard.spark.sql_catalog.statements_run import CLAUSES, USED
 from tiltyard.spark.statements import plan_members
-from tiltyard.spark.write import row_jobs
+from tiltyard.spark.write import row_jobs, row_verbs
 
 ROWS = pa.table({"id": [1, 2, 3], "v": [10, 20, 30]})
 
@@ -51,6 +51,50 @@ def test_every_member_of_a_plan_is_read_or_refused(spark: SparkSession) -> None:
         assert stated <= members, f"{kind}: {stated - members} is none"
         assert len(stated) == constructor, f"{kind} has {constructor} members, of which {sorted(stated)} are known"
     assert set(CLAUSES) == set().union(*REFUSED.values())
+
+
+@pytest.mark.parametrize("kind", sorted(replace_statements.USED))
+def test_every_member_of_what_is_replaced_is_read(spark: SparkSession, kind: str) -> None:
+    if spark.version.startswith("4.2"):
+        pytest.skip("this Spark has no such clause")
+    jvm: Any = spark._jvm
+    found = jvm.java.lang.Class.forName(f"{PACKAGE}.{kind}")
+    made = max(found.getConstructors(), key=lambda constructor: int(constructor.getParameterCount()))
+    assert {str(item.getName()) for item in made.getParameters()} == replace_statements.USED[kind]
+
+
+@pytest.mark.parametrize("clause", ["USING (id) {rows}", "ON r.id = s.id ({rows}) AS s"])
+def test_rows_of_a_replacing_insert_are_computed_once(spark: SparkSession, lake: ty.Lake, clause: str) -> None:
+    """What was deleted for a row is what that row replaces, though each look at ``rand()`` gives others."""
+    lake.create_table("r", pa.table({"id": range(100), "v": [0] * 100}))
+    rows = "SELECT id, 1L AS v FROM range(100) WHERE rand() < 0.5"
+    spark.sql(f"INSERT INTO lake.r REPLACE {clause.format(rows=rows)}")
+    found = lake.table("r").to_arrow()
+    assert sorted(found["id"].to_pylist()) == list(range(100))
+    assert 10 < sum(found["v"].to_pylist()) < 90
+
+
+def test_a_replacing_insert_in_a_transaction_and_after_a_conflict(
+    spark: SparkSession, lake: ty.Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = lake.snapshot().id
+    with ty.spark.transaction(spark):
+        spark.sql("INSERT INTO lake.a REPLACE USING (id) SELECT 2L, 99L")
+        spark.sql("INSERT INTO lake.a REPLACE ON a.id = s.id (SELECT id, v + 1 AS v FROM lake.a WHERE id = 2) AS s")
+    assert (values(lake), lake.snapshot().id) == ({1: 10, 2: 100, 3: 30}, before + 1)
+    changed, meddled = row_jobs.changed, [0]
+
+    def late(*given: Any, **named: Any) -> Any:
+        found = changed(*given, **named)
+        meddled[0] += 1
+        if meddled[0] == 1:
+            lake.table("a").update({"v": "1000"}, where="id = 2")
+        return found
+
+    monkeypatch.setattr(row_verbs, "changed", late)
+    spark.sql("INSERT INTO lake.a REPLACE USING (id) SELECT 2L, 5L")
+    assert values(lake) == {1: 10, 2: 5, 3: 30}
+    assert meddled == [2]
 
 
 def test_every_change_of_a_table_is_made_or_refused(spark: SparkSession) -> None:

@@ -13,6 +13,7 @@ import tiltyard as ty
 from tiltyard.errors import InvalidInput, TiltyardError
 from tiltyard.spark.sql_catalog import catalog_changes, catalog_tables, more_statements, procedures, statements_run
 from tiltyard.spark.sql_catalog.open_transactions import EVOLUTIONS, Tables, require_none, tables_of, whole
+from tiltyard.spark.sql_catalog.replace_statements import as_insert
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -24,6 +25,7 @@ _VERBS: Final[Mapping[str, Callable[[Request], Any]]] = {
     "list_namespaces": catalog_tables.list_namespaces,
     "load_namespace": catalog_tables.load_namespace,
     "plan_scan": catalog_tables.plan_scan,
+    "refuse_option": catalog_tables.refuse_option,
     "load_procedure": procedures.describe,
     "list_procedures": procedures.names,
 }
@@ -78,6 +80,8 @@ class CatalogAnswers:
                 return statements_run.execute(session_of(self._spark, subject[1]), request, subject[0], where)
         if verb == "parse":
             return more_statements.parse(session_of(self._spark, subject[1]), request["text"])
+        if verb == "replace_rows":
+            return self._as_insert(subject)
         if verb == "table_changes":
             rows = more_statements.table_changes(session_of(self._spark, subject[1]), request["values"])
             subject[0] = rows._jdf.queryExecution().analyzed()
@@ -92,6 +96,14 @@ class CatalogAnswers:
             what = f"The classes in the JVM are of another release of Tiltyard: they ask for {verb!r}."
             raise InvalidInput(what, argument="do", advice="Restart the Spark session after an upgrade.")
         return _VERBS[verb](request)
+
+    def _as_insert(self, subject: Any) -> bool:
+        """An INSERT that replaces rows, parsed: one that Spark can analyze takes its place, if the table is in a catalog of ours."""
+        session = session_of(self._spark, subject[1])
+        if not more_statements.is_insert_into_ours(session, subject[0]):
+            return False
+        subject[0] = as_insert(session, subject[0])
+        return True
 
     def _load(self, request: Request) -> Any:
         """A table; one that the statement adds columns to, with those."""

@@ -62,7 +62,7 @@ class TableToMake:
         given = {**properties, **_layout(partitions)}
         provider = given.pop("provider", "tiltyard")
         if provider.lower() not in _PROVIDERS:
-            raise refuse(f"USING {provider}", "Write USING tiltyard, or leave it out.")
+            raise refuse(f"USING {provider}", "Write USING tiltyard, or leave it out; source='tiltyard' in spark.catalog.createTable.")
         for name in ("location", "external", "collation"):
             if given.pop(name, None) not in (None, "false"):
                 raise refuse(name.upper(), "The lake decides where its tables are; lake.register_table takes in one that is elsewhere.")

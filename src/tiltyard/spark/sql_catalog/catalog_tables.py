@@ -21,7 +21,7 @@ from tiltyard.spark.read.datasets import fragments_at
 from tiltyard.spark.read.planner import write_plan
 from tiltyard.spark.read.read_pins import address_of
 from tiltyard.spark.read.reading import READ, PlannedReader, Scan, check, own_filter, parts, rows_at_once
-from tiltyard.spark.source_options import STORAGE, Options
+from tiltyard.spark.source_options import STORAGE, STREAM_READ, TARGET, Options
 from tiltyard.spark.spark_types import spark_schema
 from tiltyard.spark.sql_catalog.metadata_tables import METADATA, metadata_rows
 from tiltyard.spark.target import Address, Target
@@ -168,6 +168,8 @@ def described(request: Request, name: str, table: ty.TableReader, *, latest: boo
         "stable": bool(table.lance.has_stable_row_ids),
         "properties": properties_of(table),
         "partitioned": list(columns_of(table, PARTITIONED_BY)),
+        "readable": [*_READABLE],
+        "streamable": [*_STREAMABLE],
         "facts": {"id": uuid4().hex, "options": options, "address": address.to_json()},
         "target": options,
         "count": sum(fragment.rows for fragment in fragments),
@@ -195,6 +197,17 @@ def with_comments(schema: pa.Schema) -> StructType:
         if text := (field.metadata or {}).get(COMMENT.encode()):
             given.metadata = {**(given.metadata or {}), COMMENT: text.decode()}
     return found
+
+
+_READABLE: Final = (*READ, *TARGET, "versionasof", "timestampasof")
+_STREAMABLE: Final = (*STREAM_READ, *READ, *TARGET)
+"""Options that a read of a table by name may have; they are looked at once more when it is planned."""
+
+
+def refuse_option(request: Request) -> None:
+    """Refuses an option that such a read does not take, with the nearest one that it does."""
+    known, doing = (STREAM_READ, "streaming read") if request["stream"] else (READ, "batch read")
+    Options({request["name"]: "?"}).require_known(known, doing)
 
 
 def plan_scan(request: Request) -> str:

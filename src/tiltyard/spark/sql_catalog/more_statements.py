@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from tiltyard.errors import InvalidInput, UnsupportedFeature
 from tiltyard.spark.sql_catalog.catalog_tables import name_in
 from tiltyard.spark.sql_catalog.open_transactions import tables_of
-from tiltyard.spark.statements.sql_plans import as_list
+from tiltyard.spark.statements.sql_plans import as_list, kind_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -72,11 +72,19 @@ _ADVICE: Final = "See the page of SQL forms."
 def parse(session: SparkSession, text: str) -> str | None:
     """The statement in Spark's grammar; None where it is not about a table of ours."""
     words = _Words(text)
+    explained = _explained(words)
     for verb, read in _VERBS.items():
         if words.take(*verb):
             found = _in_catalog(session, words.name() if verb != ("RESTORE",) else _after(words, "TABLE"))
-            return None if found is None else read(words, *found)
+            return None if found is None else explained + read(words, *found)
     return None
+
+
+def _explained(words: _Words) -> str:
+    """EXPLAIN, if it comes first, with the mode that it names."""
+    if not words.take("EXPLAIN"):
+        return ""
+    return next((f"EXPLAIN {mode} " for mode in ("EXTENDED", "CODEGEN", "COST", "FORMATTED") if words.take(mode)), "EXPLAIN ")
 
 
 def _after(words: _Words, word: str) -> tuple[str, ...] | None:
@@ -95,6 +103,14 @@ def _in_catalog(session: SparkSession, name: tuple[str, ...] | None) -> tuple[st
     if not _is_ours(session, current):
         return None
     return current, (*(str(part) for part in manager.currentNamespace()), *name) if len(name) == 1 else name
+
+
+def is_insert_into_ours(session: SparkSession, plan: Any) -> bool:
+    """Whether a parsed INSERT, with or without WITH before it, is into a table of a catalog of ours."""
+    insert = plan.child() if kind_of(plan) == "UnresolvedWith" else plan
+    if kind_of(insert.table()) != "UnresolvedRelation":
+        return False
+    return _in_catalog(session, tuple(str(part) for part in as_list(insert.table().multipartIdentifier()))) is not None
 
 
 def _is_ours(session: SparkSession, catalog: str) -> bool:
@@ -125,9 +141,10 @@ def _optimize(words: _Words, catalog: str, name: tuple[str, ...]) -> str:
     if words.take("WHERE"):
         raise _refused("OPTIMIZE ... WHERE", "Leave WHERE out: only fragments that are small or have deleted rows are rewritten.")
     if words.take("ZORDER"):
-        raise _refused(
-            "ZORDER BY", f"Use CALL {catalog}.system.create_index(table => ..., column => ...) for columns that queries filter by."
+        advice = (
+            f"ALTER TABLE ... CLUSTER BY (columns), then INSERT OVERWRITE the table with its rows; or CALL {catalog}.system.create_index."
         )
+        raise _refused("ZORDER BY", advice)
     words.end()
     return _call(catalog, "compact", table=_text(name))
 

@@ -20,6 +20,7 @@ from tiltyard.spark.spark_lake import TransactionSpark
 from tiltyard.spark.sql_catalog.catalog_changes import TableToMake, refuse
 from tiltyard.spark.sql_catalog.catalog_tables import dotted, name_in
 from tiltyard.spark.sql_catalog.open_transactions import EVOLUTIONS, Tables, run_in
+from tiltyard.spark.sql_catalog.replace_statements import replace_rows, replaced_by
 from tiltyard.spark.sql_catalog.row_statements import change_rows
 from tiltyard.spark.statements.plan_members import INTERNAL, check_used
 from tiltyard.spark.statements.sql_plans import as_list, kind_of, option
@@ -135,15 +136,20 @@ def _mapping(scala: Any) -> dict[str, str]:
 def _append(session: SparkSession, request: Request, plan: Any, where: Tables) -> None:
     how = options_of(plan)
     table = where.spark(session, Work()).table(name_in(where, request["name"]))
+    replaced = replaced_by(plan)
+    if replaced is not None:  # as it was analyzed: what Spark keeps of the rows is found again only so
+        rows = _named(session, plan, table.schema.names, option(plan.analyzedQuery()))
+        replace_rows(where, name_in(where, request["name"]), rows, replaced, how)
+        return
     rows = _named(session, plan, table.schema.names)
     table.append(rows, on_duplicate=how.on_duplicate, message=how.message, commit=how.commit(), files=how.files)
 
 
-def _named(session: SparkSession, plan: Any, names: list[str]) -> DataFrame:
+def _named(session: SparkSession, plan: Any, names: list[str], query: Any = None) -> DataFrame:
     """The rows that Spark lined up with the columns of the table, by the table's names: which must be what they were then."""
     if [str(item.name()) for item in as_list(plan.table().output())] != names:
         raise InvalidInput("The table's columns changed while the statement was planned.", argument="table", advice="Run it again.")
-    return frame_of(session, plan.query()).toDF(*names)
+    return frame_of(session, plan.query() if query is None else query).toDF(*names)
 
 
 def _overwrite(session: SparkSession, request: Request, plan: Any, where: Tables) -> None:
@@ -275,7 +281,7 @@ def _spec(plan: Any) -> TableToMake:
 
 def _described(transform: Any) -> dict[str, Any]:
     columns = [[str(part) for part in reference.fieldNames()] for reference in transform.references()]
-    return {"name": str(transform.name()), "text": str(transform.describe()), "columns": columns}
+    return {"name": str(transform.name()), "text": str(transform.toString()), "columns": columns}
 
 
 def _create_as(session: SparkSession, request: Request, plan: Any, where: Tables) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -76,6 +77,37 @@ def delete_rows(
         return RowChange(change.taken, counts={"deleted": change.counts["deleted"]})
 
     return table.distributed.change_rows(worker, RowPlan("delete", predicate=str(where)), **how)
+
+
+@dataclass(frozen=True)
+class Matching:
+    """Rows of a table that match one of others, or several.
+
+    Attributes:
+        source: the others.
+        condition: over both.
+        alias: what it calls the table.
+    """
+
+    source: DataFrame
+    condition: ColumnFacts
+    alias: str
+
+
+def delete_matching(spark: SparkSession, table: ty.TableWriter, matching: Matching, how: Mapping[str, Any], work: Work) -> ty.CommitResult:
+    """Deletes the rows that match. Where there are none, nothing is committed."""
+
+    def worker(pinned: Pinned) -> RowChange:
+        from pyspark.sql import functions as f
+
+        work.begin("finding rows")
+        frame = mentioned_rows(spark, pinned, [matching.condition], work, matching.alias)
+        found = frame.join(matching.source, matching.condition.column, "leftsemi").select(f.lit(0).alias(ACTION), f.col(ADDRESS))
+        change = changed(found, pinned, [Action("delete")], work=_small(pinned, work))
+        work.begin("committing")
+        return RowChange(change.taken, counts={"deleted": change.counts["deleted"]})
+
+    return table.distributed.change_rows(worker, RowPlan("delete", predicate=str(matching.condition)), **how)
 
 
 def _small(pinned: Pinned, work: Work) -> Work | None:

@@ -10,13 +10,21 @@ import java.util.regex.Pattern;
 import com.fasterxml.jackson.databind.JsonNode;
 
 import org.apache.spark.sql.catalyst.parser.ParserInterface;
+import org.apache.spark.sql.catalyst.plans.logical.InsertIntoStatement;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.catalyst.plans.logical.UnresolvedWith;
 import org.apache.spark.sql.classic.SparkSession;
+import org.apache.spark.sql.execution.command.ExplainCommand;
+
+import scala.Option;
+import scala.Product;
 
 /** Spark's parser, with a few statements more: Python reads them, and says what they are in Spark's own grammar. */
 public final class LakeParser implements InvocationHandler {
 
+    private static final int FLAGS = Pattern.CASE_INSENSITIVE | Pattern.DOTALL;
     private static final Pattern OURS =
-        Pattern.compile("\\s*(OPTIMIZE|VACUUM|RESTORE|DESC(RIBE)?\\s+HISTORY)\\b.*", Pattern.CASE_INSENSITIVE | Pattern.DOTALL);
+        Pattern.compile("\\s*(EXPLAIN\\s+(\\w+\\s+)?)?(OPTIMIZE|VACUUM|RESTORE|DESC(RIBE)?\\s+HISTORY)\\b.*", FLAGS);
 
     private final Object parser;
     private final SparkSession session;
@@ -48,10 +56,53 @@ public final class LakeParser implements InvocationHandler {
                 given[0] = read.asText();
             }
         }
+        if (method.getName().equals("parseMultipartIdentifier") && "".equals(given[0]) && isListing()) {
+            return scala.collection.immutable.Nil$.MODULE$; // of a table that is in no namespace
+        }
+        Object made;
         try {
-            return method.invoke(parser, given);
+            made = method.invoke(parser, given);
         } catch (InvocationTargetException failure) {
             throw failure.getCause();
         }
+        return plan && made instanceof LogicalPlan ? understood((LogicalPlan) made) : made;
+    }
+
+    /** Whether {@code spark.catalog} asks, which makes a text of a table's namespace and reads that again. */
+    private static boolean isListing() {
+        StackTraceElement[] calls = Thread.currentThread().getStackTrace();
+        for (int index = 0; index < calls.length; index++) {
+            if (calls[index].getClassName().startsWith("org.apache.spark.sql.classic.Catalog")) {
+                return true;
+            }
+        }
+        return false;
+    }
+
+    /** An INSERT that says which rows it replaces becomes one that Spark can analyze; Python knows the rest. */
+    private LogicalPlan understood(LogicalPlan plan) {
+        if (plan instanceof ExplainCommand) {
+            ExplainCommand explained = (ExplainCommand) plan;
+            LogicalPlan inner = understood(explained.logicalPlan());
+            return inner == explained.logicalPlan() ? plan : new ExplainCommand(inner, explained.mode());
+        }
+        LogicalPlan statement = plan instanceof UnresolvedWith ? (LogicalPlan) ((UnresolvedWith) plan).child() : plan;
+        if (!(statement instanceof InsertIntoStatement) || !replaces((Product) statement)) {
+            return plan;
+        }
+        Object[] subject = new Object[] {plan, session};
+        Driver.ask(Driver.request("replace_rows"), subject);
+        return (LogicalPlan) subject[0];
+    }
+
+    /** Whether it is by what new rows match; by a plain condition Spark can do it. By name: not every release has these. */
+    private static boolean replaces(Product insert) {
+        for (int index = 0; index < insert.productArity(); index++) {
+            if (insert.productElementName(index).equals("replaceCriteriaOpt")) {
+                Option criteria = (Option) insert.productElement(index);
+                return criteria.isDefined() && !criteria.get().getClass().getSimpleName().equals("InsertReplaceWhere");
+            }
+        }
+        return false;
     }
 }

@@ -3,6 +3,7 @@ package tiltyard;
 import java.util.Arrays;
 import java.util.EnumSet;
 import java.util.HashMap;
+import java.util.HashSet;
 import java.util.Iterator;
 import java.util.List;
 import java.util.Map;
@@ -133,7 +134,34 @@ public final class LakeTable
     }
 
     public ScanBuilder newScanBuilder(CaseInsensitiveStringMap options) {
+        if (!options.isEmpty()) {
+            checkOptions(options);
+        }
         return new LakeScan.Builder(this, options, false);
+    }
+
+    /** An option that is not known is refused here: a count may come from metadata, without a scan that would look at it. */
+    private void checkOptions(CaseInsensitiveStringMap options) {
+        Set names = new HashSet();
+        for (Iterator all = Driver.at(known, isStream() ? "streamable" : "readable").elements(); all.hasNext();) {
+            names.add(((JsonNode) all.next()).asText());
+        }
+        for (Iterator all = options.keySet().iterator(); all.hasNext();) {
+            String name = (String) all.next();
+            if (!names.contains(name) && !name.startsWith("storage.") && !name.startsWith("__")) {
+                Driver.ask(Driver.request("refuse_option").put("name", name).put("stream", isStream()), null);
+            }
+        }
+    }
+
+    private static boolean isStream() {
+        StackTraceElement[] calls = Thread.currentThread().getStackTrace();
+        for (int index = 0; index < calls.length; index++) {
+            if (calls[index].getClassName().indexOf(".streaming.") >= 0) {
+                return true;
+            }
+        }
+        return false;
     }
 
     public WriteBuilder newWriteBuilder(LogicalWriteInfo info) {
