@@ -43,7 +43,7 @@ def cleanup(walk: Walk, random: Random) -> str:
 
 
 def release(walk: Walk, site: Site, older: timedelta | None, keep: int | None) -> None:
-    """What a cleanup may take is not asked for any more."""
+    """What a cleanup may take is not asked for any more. The deed it comes in between of may have made a snapshot that nobody has seen."""
     there = {version.directory for heads in site.heads.values() for version in heads.values()}
     for version in [one for one in site.shadow if one.directory in site.known - there]:
         del site.shadow[version]  # dropped, by a catalog that knows the table
@@ -52,7 +52,7 @@ def release(walk: Walk, site: Site, older: timedelta | None, keep: int | None) -
     now = walk.world.clock.now()
     for line in site.state.lines.values():
         kept = site.kept.get(line.token, {})
-        newest = max(site.tips.get(line.token, 0), max(kept, default=0))
+        newest = max(site.tips.get(line.token, 0), max(kept, default=0)) + (walk.depth > 0)
         for number in [one for one in kept if one != newest]:
             young = older is not None and now - kept[number].at <= older
             among = keep is not None and number > newest - keep
