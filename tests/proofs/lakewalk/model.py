@@ -181,6 +181,11 @@ class Draft:
     def drop(self, name: str) -> None:
         del self.view[name]
 
+    def ignore(self, name: str) -> None:
+        """As if it had never seen a table: whether its name can be taken is decided by the state that the deed meets."""
+        self.base = {other: tab for other, tab in self.base.items() if other != name}
+        del self.view[name]
+
     def rename(self, name: str, to: str) -> None:
         self.view[to] = self.view.pop(name)
 

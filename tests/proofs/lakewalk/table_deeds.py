@@ -17,11 +17,12 @@ def create_table(walk: Walk, random: Random) -> str:
     draft = walk.draft(site, line)
     name, rows = fresh_name(draft.view, random), walk.world.fresh_rows(2)
     plan = walk.plan(random, 10, process)
-    taken = name in draft.view
-    if not taken:
-        draft.create(name, walk.world.token("table"), rows)
-    effect = draft.effect if not taken else refused
-    end, result = walk.act(site, process, effect, lambda: walk.lake_on(process, line).create_table(name, numbers(rows)), plan, must=True)
+    if name in draft.view:  # then it is refused, unless somebody drops that table in the middle of it
+        draft.ignore(name)
+    draft.create(name, walk.world.token("table"), rows)
+    end, result = walk.act(
+        site, process, draft.effect, lambda: walk.lake_on(process, line).create_table(name, numbers(rows)), plan, must=True
+    )
     return f"{site.name} {line} {name} {told(end, result)}"
 
 
@@ -84,10 +85,11 @@ def rename_table(walk: Walk, random: Random) -> str:
     name, to, plan = pick(random, sorted(draft.view)), fresh_name(draft.view, random), walk.plan(random, 4, process)
     if name is None:
         return "nothing there"
-    taken = to in draft.view
-    if not taken:
+    if to != name and to in draft.view:
+        draft.ignore(to)
+    if to != name:
         draft.rename(name, to)
-    effect = draft.effect if not taken else refused
+    effect = draft.effect if to != name else refused
     end, result = walk.act(site, process, effect, lambda: walk.lake_on(process, line).rename_table(name, to), plan, must=True)
     return f"{site.name} {line} {name} -> {to} {told(end, result)}"
 
