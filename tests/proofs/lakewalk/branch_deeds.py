@@ -5,9 +5,21 @@ from __future__ import annotations
 from random import Random
 
 from tests.proofs.lakewalk.acting import BRANCHES, TAGS, Walk, deed, told
-from tests.proofs.lakewalk.model import MAIN, Content, Tab, branch_created, branch_deleted, by_token, fast_forwarded, tagged, untagged
+from tests.proofs.lakewalk.model import (
+    MAIN,
+    Content,
+    State,
+    Tab,
+    branch_created,
+    branch_deleted,
+    by_token,
+    fast_forwarded,
+    tagged,
+    untagged,
+)
 from tests.proofs.lakewalk.world import DONE, REFUSED, Broken, Site, pick
 from tiltyard.errors import HistoryUnavailable
+from tiltyard.lakes.branches.lake_refs import LakeBranch
 
 
 def _past(site: Site, line: str, random: Random) -> tuple[int | None, Content | None]:
@@ -29,9 +41,15 @@ def create_branch(walk: Walk, random: Random) -> str:
     process = walk.process(site, random)
     name, origin = pick(random, BRANCHES), walk.line(site, random)
     plan, token = walk.plan(random, 4, process), walk.world.token("line")
-    lake, source = walk.lake_on(process, origin), site.state.lines[origin].token
-    effect = branch_created(name, token, origin, source, None)
-    end, result = walk.act(site, process, effect, lambda: lake.branches.create(name), plan, must=True)
+    lake, source = walk.lake_on(process, origin), site.state.lines[origin]
+    tip, made = site.tips.get(source.token), list[LakeBranch]()
+
+    def effect(state: State) -> State | None:
+        """It begins at what was newest when it was asked for, whatever is committed before the branch is there."""
+        first = source.tables if made and made[0].snapshot == tip else None
+        return branch_created(name, token, origin, source.token, first)(state)
+
+    end, result = walk.act(site, process, effect, lambda: made.append(lake.branches.create(name)), plan, must=True)
     if end == DONE and plan is None:
         site.calm[token] = _main_heads(site) if origin == MAIN else None
     return f"{site.name} {name} of {origin} {told(end, result)}"
@@ -68,7 +86,7 @@ def recreate_branch(walk: Walk, random: Random) -> str:
 def fast_forward(walk: Walk, random: Random) -> str:
     site = walk.site(random)
     process = walk.process(site, random)
-    name, plan = walk.branch(site, random), walk.plan(random, 15, process, often=True)
+    name, plan = walk.branch(site, random), walk.plan(random, 40, process, often=True)
     line = site.state.lines.get(name)
     calm = line is not None and line.token in site.calm and site.calm[line.token] == _main_heads(site)
     end, result = walk.act(site, process, fast_forwarded(name), lambda: process.lake.branches.fast_forward(name), plan)
