@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
+import shutil
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
+from urllib.parse import quote
 
 import pyarrow as pa
 import pytest
@@ -16,6 +19,7 @@ import tiltyard as ty
 from tests.support.console_client import ConsoleClient, PageParts, console
 from tests.support.console_lakes import RUN_SCHEMA, RUNS, run_row
 from tiltyard.errors import Winner
+from tiltyard.lakes import table_names
 from tiltyard.server.console.lake_viewer import LakeViewer
 from tiltyard.server.console.timeline import read_timeline
 from tiltyard.server.console.timeline_svg import timeline_svg
@@ -24,6 +28,8 @@ from tiltyard.verbs.explain import ATTEMPTS, FailedAttempt
 
 EVIL: Final = "\"'></title></a></svg></td><script>boom()</script><img src=x onerror=boom()> {{ 7919 * 7907 }} {% raw %}"
 HIDDEN: Final = "<script", "<img"
+NAMED: Final = "\"'><script>boom()<script><img src=x onerror=boom()>{{ 7919 * 7907 }}"
+"""For names of tables, branches and tags: they have neither slashes nor dots, even where nobody checks them."""
 
 
 @pytest.fixture(scope="module")
@@ -38,6 +44,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ty.Lake]:
         with made.transaction(message=EVIL, properties={EVIL: EVIL}) as tx:
             tx.table("t").append(pa.table({"id": [5], rows.column_names[1]: [EVIL]}))
         made.table("t").settings.update_config({f"evil{EVIL}": EVIL})
+        made.table("t").indices.create(rows.column_names[1], "BTREE", name=f"index {EVIL}".replace("/", ""))
         made.branches.create("other")
         with contextlib.suppress(ty.InvalidInput):
             made.tags.create(EVIL)
@@ -80,21 +87,74 @@ def client(lake: ty.Lake) -> Iterator[ConsoleClient]:
         ("/tables/t?view=schema", True),
         ("/tables/t?view=versions", True),
         ("/tables/t?view=diff&first=1&second=6", True),
+        ("/tables/t?view=indices", True),
+        ("/tables/t?view=fragments", False),
         ("/conflicts", True),
         ("/branches", False),
         ("/branches/other", True),
         ("/pipelines", True),
         ("/pipelines/r1", True),
         ("/health", False),
+        ("/health?look=check", False),
+        ("/health?look=storage", True),
+        ("/health?look=cleanup&keep=1", False),
     ],
 )
 def test_a_page_with_payloads(client: ConsoleClient, path: str, shows: bool) -> None:
-    page = client.text(path)
+    check(client.text(path), shows)
+
+
+def check(page: str, shows: bool) -> None:
+    """A page with a payload in it, as text."""
     parts = PageParts(page)
     parts.check()
     assert not any(mark in page.replace('<script src="/console/static', "") for mark in HIDDEN)
     assert (("boom" in parts.words) or any("boom" in value for *_, value in parts.attributes)) == shows
     assert "62615533" not in parts.words
+
+
+@pytest.fixture(scope="module")
+def named(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConsoleClient]:
+    """A lake whose tables, branches and tags have payloads for names, as if somebody had written the catalog past all checks."""
+    with pytest.MonkeyPatch.context() as patch, ty.Lake.open(tmp_path_factory.mktemp("named") / "lake") as made:
+        patch.setattr(table_names, "_PART", re.compile("[^.$]+"))
+        patch.setattr(table_names, "_REF", re.compile(".+"))
+        rows = pa.table({"id": [1]})
+        made.create_table(NAMED, rows, primary_key=["id"])
+        made.create_table(f"old.{NAMED}", rows)
+        made.rename_table(f"old.{NAMED}", f"new.{NAMED}")
+        made.branches.create(NAMED)
+        made.tags.create(f"{NAMED} tag")
+        made.on_branch(NAMED).create_table(f"more.{NAMED}", rows)
+        shutil.copytree(made.table(NAMED).uri, Path(made.table(NAMED).uri).parent / f"{'0' * 12}_stray.lance")
+        with console(made) as client:
+            yield client
+
+
+_IN_PATH: Final = quote(NAMED, safe="")
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/",
+        f"/?branch={_IN_PATH}",
+        f"/?table={_IN_PATH}",
+        "/transactions/main/3",
+        f"/transactions/{_IN_PATH}/4",
+        "/tables",
+        *(f"/tables/{_IN_PATH}?view={view}" for view in ("rows", "schema", "versions", "diff&first=1&second=2", "indices", "fragments")),
+        "/conflicts",
+        "/branches",
+        f"/branches/{_IN_PATH}",
+        "/pipelines",
+        "/health?look=check",
+        "/health?look=storage",
+        "/health?look=cleanup&keep=1",
+    ],
+)
+def test_a_page_with_names_that_are_payloads(named: ConsoleClient, path: str) -> None:
+    check(named.text(path), True)
 
 
 def test_errors_say_what_was_asked_for_as_text(client: ConsoleClient) -> None:

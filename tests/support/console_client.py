@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlencode
+from urllib.parse import unquote, urlencode
 
 import tiltyard as ty
 from tests.support.served import Answer
@@ -44,6 +44,7 @@ class ConsoleClient:
 
     def ask(self, method: str, path: str, body: bytes, headers: Mapping[str, str]) -> Answer:
         where, _, query = f"/console{path}".partition("?")
+        where = unquote(where)  # as servers do
         cookie = "; ".join(f"{key}={value}" for key, value in self.cookies.items())
         sent = {"host": HOST, **headers, **({"cookie": cookie} if cookie else {})}
         scope = {

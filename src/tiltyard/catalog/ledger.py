@@ -153,7 +153,7 @@ class LakeLedger:
             f"but {FOREIGN} took {pending.path}"
         )
         self.catalog.quarantine(pending, why)
-        return CorruptTable(self.name, why, advice="Run `tiltyard lake repair`.")
+        return CorruptTable(self.name.replace("$", "."), why, advice="Run `tiltyard lake repair`.")
 
 
 def another_line(name: str, branch: str, moved: Moved) -> ExpectedVersionMismatch:
@@ -260,7 +260,9 @@ def _foreign_steps(log: VersionLog, head: TableHead, newest: int, scheme: Scheme
         try:
             theirs: CreatedVersion = log.committed(version, scheme)
         except LookupError as error:
-            raise CorruptTable(head.name, f"version {version} is missing below {newest}, which is not the catalog's") from error
+            raise CorruptTable(
+                head.name.replace("$", "."), f"version {version} is missing below {newest}, which is not the catalog's"
+            ) from error
         operation = theirs.transaction.operation
         content = not isinstance(operation, MAINTENANCE)
         steps.append(VersionStep(version, manifest_path(version, scheme), None, theirs.transaction.uuid, operation.name, content))

@@ -202,7 +202,7 @@ def _moved_writes(publication: Publication, found: Found) -> Iterable[Moved]:
         elif differs(change, head, branch, publication.line):
             yield Moved(change.table, head.name, "replaced", change.base, head.version, head)
         elif head.quarantine and change.kind != "drop":
-            raise CorruptTable(head.name, head.quarantine, advice="Run `tiltyard lake repair`.")
+            raise CorruptTable(head.name.replace("$", "."), head.quarantine, advice="Run `tiltyard lake repair`.")
         elif (change.read or change.base) < head.refused:
             raise HistoryUnavailable(
                 f"The lake was cleaned up while the transaction was at work on {head.name}; it read version {change.read or change.base}.",

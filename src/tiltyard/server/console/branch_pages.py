@@ -20,6 +20,7 @@ from tiltyard.server.console.page_values import ConsolePage, PageRequest, cell, 
 MOST_COUNTED: Final = 1000
 MOST_COLUMNS: Final = 12
 NOT_ANSWERED: Final = MergeAnswers()
+UNPLANNED: Final = "What a merge would do cannot be told at the moment. A role for the whole lake sees why."
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,10 +204,11 @@ def _compared(viewer: LakeViewer, source: str, into: str, answers: MergeAnswers 
     plan, trouble = None, ""
     differences: tuple[TableDifference, ...] | None = None
     try:
-        differences = tuple(table for table in viewer.lake.diff(into, source).tables if viewer.sees(table.table))
+        differences = tuple(viewer.difference(table) for table in viewer.lake.diff(into, source).tables if viewer.sees(table.table))
         plan = viewer.lake.branches.merge(source, into, on_conflict=answers.for_rows(), dry_run=True)
     except TiltyardError as error:
-        trouble = said(str(error))
+        # The message may be about a table that the role does not show.
+        trouble = said(str(error)) if viewer.sees_all else UNPLANNED
     conflicts = tuple(
         TableConflictView(conflict, tuple(_row(conflict.table, row) for row in conflict.sample), answers.tables.get(conflict.table, ""))
         for conflict in (plan.conflicts if plan else ())

@@ -68,7 +68,7 @@ class ConflictsView:
         looked_at: how many snapshots were counted.
         tables: of how many tables refusals were read, and how many there are.
         names: all operations of the rules; ``signs`` what becomes of each pair of them, in one word.
-        counted: what this process counted since it started: commits, lost races, re-executions.
+        counted: what this process counted since it started: commits, lost races, re-executions; empty for roles that do not see all tables.
     """
 
     operations: tuple[str, ...]
@@ -94,14 +94,19 @@ def conflicts_page(asked: PageRequest) -> ConsolePage:
     pairs = {pair: PairCount(*pair, rebased[pair], refused[pair]) for pair in {*rebased, *refused}}
     known = [name for name in conflicts.OPERATIONS.values() if any(name in pair for pair in pairs)]
     others = sorted({name for pair in pairs for name in pair} - set(known))
-    process = metrics.snapshot()
-    counted = (("commits", process.commits), ("lost races", process.lost_races), ("re-executions", process.reruns))
+    counted = _counted() if viewer.sees_all else ()
     names = tuple(conflicts.OPERATIONS.values())
     view = ConflictsView(
         (*known, *others), pairs, tuple(refusals[:MOST_REFUSALS]), looked_at, (min(len(heads), MOST_TABLES), len(heads)), names,
         {(ours, theirs): _sign(ours, theirs) for ours in names for theirs in names}, counted,
     )  # fmt: skip
     return page_of(asked, "conflicts.html", "Conflicts", "conflicts", view, live=tip)
+
+
+def _counted() -> tuple[tuple[str, int], ...]:
+    """Of all tables together, so not for everybody."""
+    process = metrics.snapshot()
+    return ("commits", process.commits), ("lost races", process.lost_races), ("re-executions", process.reruns)
 
 
 def _rebases(page: HistoryPage, made: Makers) -> Counter[tuple[str, str]]:

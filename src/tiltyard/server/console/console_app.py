@@ -7,6 +7,7 @@ of the protocol.
 
 from __future__ import annotations
 
+import gzip
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Mapping
@@ -42,6 +43,7 @@ MOST_PAGES: Final = 24
 """Pages that are made at one moment; one more is answered with 503."""
 _LONGEST_FORM: Final = 64 * 1024
 _LONGEST_VALUE: Final = 500
+_WORTH_PACKING: Final = 1_000
 _YEAR: Final = 365 * 24 * 3600
 
 
@@ -160,7 +162,7 @@ class Console:
             "main": MAIN,
         }
         headers = {**HEADERS, "cache-control": "no-store", **more}
-        return Response(render(page.template, values), status, headers, "text/html; charset=utf-8")
+        return _packed(request, Response(render(page.template, values), status, headers, "text/html; charset=utf-8"))
 
     def _failure(self, request: Request, status: int, what: str, advice: str = "", more: Mapping[str, str] = {}) -> Response:
         page = ConsolePage("error.html", what, values={"status": status, "what": what, "advice": advice})
@@ -295,4 +297,14 @@ async def _static(request: Request) -> Response:
     if found is None:
         return Response("There is no such file.", 404, dict(HEADERS), "text/plain")
     kept = "public, max-age=31536000, immutable" if request.query_params.get("v") == found.digest else "no-cache"
-    return Response(found.data, 200, {**HEADERS, "cache-control": kept}, found.media)
+    return _packed(request, Response(found.data, 200, {**HEADERS, "cache-control": kept}, found.media))
+
+
+def _packed(request: Request, response: Response) -> Response:
+    """Compressed, if the browser takes that. No page has a secret beside text that others chose, from whose length it could be guessed."""
+    response.headers["vary"] = "accept-encoding"
+    if "gzip" in request.headers.get("accept-encoding", "") and len(response.body) > _WORTH_PACKING:
+        response.body = gzip.compress(bytes(response.body), 5, mtime=0)
+        response.headers["content-encoding"] = "gzip"
+        response.headers["content-length"] = str(len(response.body))
+    return response

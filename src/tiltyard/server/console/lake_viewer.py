@@ -12,11 +12,14 @@ from tiltyard.errors import NotFound
 from tiltyard.lake import Lake
 from tiltyard.lakes.lake_snapshot import LakeSnapshot
 from tiltyard.lakes.table_names import JOINT, full_name, logical_name, shown
+from tiltyard.merges import TableDifference
 from tiltyard.server.principals import Principal
 from tiltyard.server.routes import Role
 
 SEARCHED: Final = 2_000
 """Snapshots that one page reads at most while it looks for those that a filter lets through."""
+NEARBY: Final = 100
+"""Snapshots that are searched for the next one that a role shows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +97,14 @@ class LakeViewer:
         """Whether a table may be seen, by its name as people write it."""
         return self.principal.sees(name.replace(".", JOINT))
 
+    def former(self, name: str) -> str:
+        """What a table was called before; empty where that name may not be seen."""
+        return name if name and self.sees(name) else ""
+
+    def difference(self, found: TableDifference) -> TableDifference:
+        """How a table differs, without a name that may not be seen."""
+        return replace(found, former=self.former(found.former))
+
     def on_branch(self, branch: str) -> LakeViewer:
         """The same lake on another branch.
 
@@ -149,6 +160,13 @@ class LakeViewer:
         stopped = len(found) == limit or searched == SEARCHED
         more = last is not None and stopped and bool(self.lake.history(1, before=last)[:1])
         return HistoryPage(tuple(found), last if more else None, searched)
+
+    def after(self, number: int) -> int | None:
+        """The snapshot after one that may be seen, too; None where there is none nearby."""
+        if self.sees_all:
+            return number + 1 if number < self.tip() else None
+        later = self.visible(self.lake.history(NEARBY, before=number + 1 + NEARBY))
+        return min((snapshot.id for snapshot in later if snapshot.id > number), default=None)
 
     def one(self, number: int) -> Snapshot:
         """A snapshot by its number.

@@ -132,7 +132,9 @@ class DiffView:
     Attributes:
         before, after: the snapshots; None until they are chosen.
         choices: snapshots that can be compared, latest first.
-        difference: of the schema, the settings, and numbers of rows; None where there is none.
+        difference: numbers of rows, and whether anything differs; None where nothing does.
+        defined: columns and settings that differ: what, before, after. Some of them, where there are many.
+        more_defined: how many are left out.
         columns: of the rows that are shown.
         rows: kind and values of each; a changed value has what it was beside what it is.
         begin, next: for paging.
@@ -142,10 +144,12 @@ class DiffView:
     after: int | None
     choices: tuple[VersionLine, ...]
     difference: TableDifference | None
-    columns: tuple[str, ...]
-    rows: tuple[tuple[str, tuple[tuple[str, str | None], ...]], ...]
-    begin: int
-    next: int | None
+    defined: tuple[tuple[str, str, str], ...] = ()
+    more_defined: int = 0
+    columns: tuple[str, ...] = ()
+    rows: tuple[tuple[str, tuple[tuple[str, str | None], ...]], ...] = ()
+    begin: int = 0
+    next: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,13 +300,30 @@ def _diff(asked: PageRequest, reader: LakeReader, name: str) -> DiffView:
     before, after = asked.optional_number("first"), asked.optional_number("second")
     if before is None or after is None:
         latest = choices[0].snapshot if choices else None
-        return DiffView(choices[1].snapshot if len(choices) > 1 else latest, latest, choices, None, (), (), 0, None)
+        return DiffView(choices[1].snapshot if len(choices) > 1 else latest, latest, choices, None)
     begin = asked.number("from", 0)
     found = asked.viewer.lake.diff(before, after)
+    difference = found.table(name)
+    if difference is not None and difference.former != asked.viewer.former(difference.former):
+        raise NotFound(f"There is no table {name!r} at snapshot {before}.", name=name)
     page = found.rows(name, limit=PAGE_ROWS, after=begin)
     columns = tuple(dict.fromkeys(key for row in page.rows for side in (row.before, row.after) if side for key in side))[:PAGE_COLUMNS]
     rows = tuple((row.change, _sides(row, columns)) for row in page.rows)
-    return DiffView(before, after, choices, found.table(name), columns, rows, begin, page.next)
+    defined = _defined(difference)
+    more = len(defined) - PAGE_FIELDS
+    return DiffView(before, after, choices, difference, tuple(defined[:PAGE_FIELDS]), max(more, 0), columns, rows, begin, page.next)
+
+
+def _defined(found: TableDifference | None) -> list[tuple[str, str, str]]:
+    """Columns and settings that differ, as texts without credentials."""
+    if found is None:
+        return []
+    settings = [redact_options({name: pair[side] or "not set" for name, pair in found.settings.items()}) for side in (0, 1)]
+    columns = [(f"column {said(name, 80)}", pair[0] or "not there", pair[1] or "not there") for name, pair in found.columns.items()]
+    return [
+        *((name, said(was, 120), said(now, 120)) for name, was, now in columns),
+        *((said(name, 80), said(was, 120), said(settings[1][name], 120)) for name, was in settings[0].items()),
+    ]
 
 
 def _sides(row: RowDifference, columns: Sequence[str]) -> tuple[tuple[str, str | None], ...]:

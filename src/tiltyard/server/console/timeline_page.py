@@ -23,6 +23,7 @@ from tiltyard.server.console.timeline_svg import timeline_svg
 LOOKED_BACK: Final = 400
 """Snapshots that are searched for those that a change was rebased over."""
 MOST_CHANGES: Final = 100
+MOST_OVER: Final = 8
 MOST_FILES: Final = 12
 _OPERATIONS: Final = ("create", "drop", "rename", "register", "adopt", *conflicts.OPERATIONS.values())
 
@@ -39,6 +40,7 @@ class TimelineView:
         spans: how far it can be zoomed.
         span: how far it is.
         newer: pass it as ``before`` for the page after this one; None where there is none.
+        over: by snapshot, those that it was rebased over, as the arrows have it.
     """
 
     timeline: Timeline
@@ -48,6 +50,18 @@ class TimelineView:
     spans: tuple[int, ...]
     span: int
     newer: int | None
+    over: Mapping[int, tuple[int, ...]]
+
+    @property
+    def closer(self) -> int | None:
+        """How many snapshots there are one step further in."""
+        return max((span for span in self.spans if span < self.span), default=None)
+
+    @property
+    def wider(self) -> int | None:
+        """How many there are one step further out; None where all are shown."""
+        more = self.timeline.older or self.newer
+        return min((span for span in self.spans if span > self.span), default=None) if more else None
 
 
 def timeline_page(asked: PageRequest) -> ConsolePage:
@@ -61,8 +75,15 @@ def timeline_page(asked: PageRequest) -> ConsolePage:
     newer = None
     if not timeline.is_latest and before is not None:
         newer = before + span
-    view = TimelineView(timeline, drawing, wanted, _OPERATIONS, SPANS, span, newer)
+    view = TimelineView(timeline, drawing, wanted, _OPERATIONS, SPANS, span, newer, _over(timeline))
     return page_of(asked, "timeline.html", "Timeline", "timeline", view, live=timeline.tip if timeline.is_latest else None)
+
+
+def _over(timeline: Timeline) -> dict[int, tuple[int, ...]]:
+    found: dict[int, list[int]] = {}
+    for arrow in timeline.arrows:
+        found.setdefault(arrow.by, []).append(arrow.over)
+    return {snapshot: tuple(dict.fromkeys(over[-MOST_OVER:])) for snapshot, over in found.items()}
 
 
 # ---- one transaction ---------------------------------------------------------------------------------------------------------------
@@ -168,7 +189,6 @@ def transaction_page(asked: PageRequest) -> ConsolePage:
         versions = {}  # what the tables were then was lost with a catalog
     changed = {table_of(change) for change in snapshot.changes}
     around, made = _Around(viewer, snapshot), makers(before)
-    tip = viewer.tip()
     view = TransactionView(
         snapshot.id,
         snapshot.at,
@@ -182,7 +202,7 @@ def transaction_page(asked: PageRequest) -> ConsolePage:
         max(len(snapshot.changes) - MOST_CHANGES, 0),
         tuple((name, version, name in changed) for name, version in versions.items()),
         before[0].id if before else None,
-        snapshot.id + 1 if snapshot.id < tip else None,
+        viewer.after(snapshot.id),
     )
     there = PageRequest(viewer, asked.here, asked.path)
     return page_of(there, "transaction.html", f"Transaction {snapshot.id}", "timeline", view)
@@ -200,7 +220,9 @@ def find_page(asked: PageRequest) -> ConsolePage:
     outcome = asked.viewer.lake.outcome(given) if given else None
     if isinstance(outcome, Committed):
         known = asked.viewer.lake.catalog.transaction(given) or {}
-        return ConsolePage("", location=path_to("transactions", str(known.get("branch") or asked.viewer.branch), outcome.version))
+        viewer = asked.viewer.on_branch(str(known.get("branch") or asked.viewer.branch))
+        if any(viewer.visible(viewer.lake.history(1, before=outcome.version + 1))):
+            return ConsolePage("", location=path_to("transactions", viewer.branch, outcome.version))
     raise NotFound(
         f"No transaction {given[:60]!r} was committed.", name=given[:60], advice="See the conflicts for those that were refused."
     )
@@ -225,9 +247,9 @@ def _change(around: _Around, change: Change, made: Mapping[tuple[str, int], tupl
         winners.append(WinnerView(version, theirs, author, message, maker[0].id if maker else None, ours, why_of(ours, theirs)))
     name = table_of(change)
     return ChangeView(
-        name, change.kind, change.former, change.base, change.read, change.version, tuple(dict.fromkeys(change.operations)),
-        tuple(step.version for step in change.lost), tuple(winners), len(over) - len(winners), around.files(change),
-        _why(change, len(over)), around.held(change),
+        name, change.kind, around.viewer.former(change.former), change.base, change.read, change.version,
+        tuple(dict.fromkeys(change.operations)), tuple(step.version for step in change.lost), tuple(winners), len(over) - len(winners),
+        around.files(change), _why(change, len(over)), around.held(change),
     )  # fmt: skip
 
 

@@ -247,6 +247,7 @@ def _shape(kind: str, x: float, y: float, wide: float) -> str:
     if kind == "lost":
         return f'<path class="tl-lost" d="M{x - half} {y - 5}L{x + half} {y + 5}M{x - half} {y + 5}L{x + half} {y - 5}"/>'
     if kind in ("rename", "register"):
-        return f'<polygon class="tl-{kind}" points="{x - half},{y + 6} {x},{y - 7} {x + half},{y + 6}"/>'
+        base, tip = (y + 6, y - 7) if kind == "rename" else (y - 6, y + 7)
+        return f'<polygon class="tl-{kind}" points="{x - half},{base} {x},{tip} {x + half},{base}"/>'
     kind = kind if kind in ("write", "drop") else "write"
     return f'<rect class="tl-{kind}" x="{x - half}" y="{y - 6}" width="{wide}" height="12" rx="2.5"/>'
