@@ -81,7 +81,7 @@ def test_a_page(client: ConsoleClient, path: str) -> None:
 
 def test_all_that_a_browser_loads_is_small(client: ConsoleClient) -> None:
     files = sum(len(found.data) for name in STATIC if (found := static_file(name)) is not None)
-    assert files + max(len(client.get(path).body) for path in EVERY_PAGE[:12]) < 300_000
+    assert files + max(len(client.get(path).body) for path in EVERY_PAGE) < 300_000
 
 
 def test_the_timeline_says_who_was_rebased_over_whom(client: ConsoleClient) -> None:
