@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -91,6 +92,29 @@ def test_the_timeline_says_who_was_rebased_over_whom(client: ConsoleClient) -> N
     assert "web.clicks by a foreign writer to version 5" in words
     assert "tag opening at snapshot 4" in words
     assert "branch trial at snapshot 22" in words
+
+
+def test_the_list_of_the_timeline_says_what_the_picture_says(client: ConsoleClient) -> None:
+    rows = client.text("/").partition("<tbody>")[2].split("<tr>")
+    row = next(row for row in rows if 'transactions/main/13">13</a>' in row)
+    assert 'transactions/main/12">12</a>' in row
+    assert row.count(">Update</span>") == 2
+
+
+def test_the_timeline_is_zoomed_by_links(client: ConsoleClient) -> None:
+    assert 'href="/console/?span=20">Zoom in</a>' in client.text("/")
+    assert "Zoom out" not in client.text("/")
+    assert 'href="/console/?span=40">Zoom out</a>' in client.text("/?span=20")
+
+
+def test_pages_are_compressed_for_those_who_take_it(client: ConsoleClient) -> None:
+    for path in ("/tables", "/static/console.css"):
+        plain, packed = client.get(path), client.get(path, accept_encoding="br, gzip")
+        assert "content-encoding" not in plain.headers
+        assert plain.headers["vary"] == packed.headers["vary"] == "accept-encoding"
+        assert packed.headers["content-encoding"] == "gzip"
+        assert int(packed.headers["content-length"]) == len(packed.body) < len(plain.body) / 2
+        assert gzip.decompress(packed.body) == plain.body
 
 
 def test_the_command_draws_the_same(lake: ty.Lake, tmp_path: Path) -> None:

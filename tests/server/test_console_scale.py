@@ -95,21 +95,29 @@ def test_wide_tables_and_large_cells(tmp_path: Path) -> None:
         lake.create_table("wide", wide)
         lake.create_table("large", large, primary_key=["id"])
         lake.table("large").update({"text": "'short'"}, where="id = 1")
+        lake.table("wide").drop_columns([f"column_{number}" for number in range(700, 1_200)])
+        lake.table("large").settings.update_config({"aws_secret_access_key": "hunter2hunter2", "owner": "ada"})
         with console(lake) as client:
-            _wide(client)
+            _wide(client, "?at=1")
             for path in ("/tables/large", "/tables/large?view=diff&first=2&second=3", "/tables/large?view=schema"):
                 assert len(client.text(path)) < 20_000, path
             assert "x" * 120 + "…" in client.text("/tables/large")
+            dropped = client.text("/tables/wide?view=diff&first=1&second=4")
+            assert len(dropped) < 60_000
+            assert "And 300 more differences." in dropped
+            settings = client.text("/tables/large?view=diff&first=3&second=5")
+            assert "config.owner" in settings
+            assert "hunter2" not in settings + client.text("/tables/large?view=schema")
 
 
-def _wide(client: ConsoleClient) -> None:
-    page = client.text("/tables/wide")
+def _wide(client: ConsoleClient, at: str) -> None:
+    page = client.text(f"/tables/wide{at}")
     assert len(page) < 30_000
     assert "1–30 of 2,000" in page
-    last = client.text("/tables/wide?column=1980")
+    last = client.text(f"/tables/wide{at}&column=1980")
     assert "column_1999" in last
     assert "-1,999" not in last
     assert "-1999" in last
-    assert len(client.text("/tables/wide?view=schema")) < 60_000
-    assert "column_1999" in client.text("/tables/wide?view=schema&from=1800")
-    assert client.get("/tables/wide?column=2000").status == 400
+    assert len(client.text(f"/tables/wide{at}&view=schema")) < 60_000
+    assert "column_1999" in client.text(f"/tables/wide{at}&view=schema&from=1800")
+    assert client.get(f"/tables/wide{at}&column=2000").status == 400

@@ -31,7 +31,7 @@ class ConsoleClient:
     cookies: dict[str, str] = field(default_factory=dict)
 
     def get(self, path: str, **headers: str) -> Answer:
-        return self.ask("GET", path, b"", headers)
+        return self.ask("GET", path, b"", {key.replace("_", "-"): value for key, value in headers.items()})
 
     def post(self, path: str, form: Mapping[str, str], **headers: str) -> Answer:
         """Sends a form, as a page of the console does."""
