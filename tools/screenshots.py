@@ -52,7 +52,7 @@ IN_TROUBLE: Final = {
     "quarantine-timeline": "/",
     "quarantine-tables": "/tables",
     "quarantine-transaction": "/transactions/main/26",
-    "quarantine-compare": "/branches/trial",
+    "quarantine-compare": "/branches/main?into=trial",
     "quarantine-health": "/health?look=check",
     "quarantine-storage": "/health?look=storage",
 }

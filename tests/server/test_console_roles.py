@@ -95,13 +95,14 @@ def test_pages_say_no_more_than_the_role(clients: Mapping[str, ConsoleClient], r
     own, hidden = clients[role], HIDDEN[role.partition(":")[2]]
     tip = own.text("/tables").partition("Live, at snapshot ")[2].partition(" ")[0]
     shown = [f"/transactions/main/{number}" for number in range(1, int(tip) + 1)]
-    for path in (*MAY, *shown, "/tables/web.plain", "/tables/sales.plain?view=versions"):
+    for path in (*MAY, *shown, "/branches/main?into=trial", "/tables/web.plain", "/tables/sales.plain?view=versions"):
         answer = own.get(path)
         if answer.status in (303, 404):
             continue  # it says only the name that was asked for
         words = PageParts(answer.body.decode()).words
         assert [word for word in hidden if word in words] == [], path
     assert "Counted by this server" not in own.text("/conflicts")
+    assert "A role for the whole lake sees why" in own.text("/branches/main?into=trial")
     assert f"{role.partition(':')[2]}.plain" in own.text("/")
 
 

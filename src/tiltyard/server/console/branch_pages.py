@@ -9,9 +9,12 @@ from typing import Any, Final
 
 from lance_namespace import PermissionDeniedError
 
-from tiltyard.catalog.lake_values import MAIN
+from tiltyard.catalog.lake_values import MAIN, TableHead
+from tiltyard.catalog.line_identity import same_version
 from tiltyard.errors import ConflictError, ProtectedBranch, TiltyardError
-from tiltyard.merges import ConflictingRow, MergeResult, TableConflict, TableDifference
+from tiltyard.lakes.branches.lake_refs import LakeBranch
+from tiltyard.lakes.table_names import shown
+from tiltyard.merges import ConflictingRow, LakeDiff, MergeResult, TableConflict, TableDifference
 from tiltyard.server.console.lake_viewer import LakeViewer
 from tiltyard.server.console.merge_answers import MergeAnswers, row_token
 from tiltyard.server.console.page_rendering import path_to
@@ -120,7 +123,9 @@ class CompareView:
     Attributes:
         source, into: the branch to be merged, and the one that changes.
         targets: branches that it could be merged into.
-        differences: tables that differ; None where they cannot be read.
+        differences: tables that changed on the source since it began, and differ; all that differ where that cannot be told.
+            None where they cannot be read.
+        others: how many tables differ only since the target changed them.
         plan: what a merge would do; None where it cannot be planned.
         trouble: why not.
         conflicts: that have to be settled first.
@@ -135,6 +140,7 @@ class CompareView:
     into: str
     targets: tuple[str, ...]
     differences: tuple[TableDifference, ...] | None
+    others: int
     plan: MergeResult | None
     trouble: str
     conflicts: tuple[TableConflictView, ...]
@@ -201,10 +207,10 @@ def _compared(viewer: LakeViewer, source: str, into: str, answers: MergeAnswers 
     begun = viewer.lake.branches[source] if source != MAIN else None
     source_view, into_view = viewer.on_branch(source), viewer.on_branch(into)
     seen = f"{source_view.tip()}-{into_view.tip()}-{begun.id if begun else ''}"
-    plan, trouble = None, ""
+    plan, trouble, others = None, "", 0
     differences: tuple[TableDifference, ...] | None = None
     try:
-        differences = tuple(viewer.difference(table) for table in viewer.lake.diff(into, source).tables if viewer.sees(table.table))
+        differences, others = _differences(viewer, viewer.lake.diff(into, source), begun)
         plan = viewer.lake.branches.merge(source, into, on_conflict=answers.for_rows(), dry_run=True)
     except TiltyardError as error:
         # The message may be about a table that the role does not show.
@@ -219,7 +225,38 @@ def _compared(viewer: LakeViewer, source: str, into: str, answers: MergeAnswers 
     answered = tuple(AnsweredRows(table, answers.tokens(table, "ours"), answers.tokens(table, "theirs")) for table in answers.rows)
     targets = tuple(name for name in viewer.branches() if name != source)
     can_forward = begun is not None and into == MAIN and begun.origin == MAIN and into_view.tip() == begun.snapshot < source_view.tip()
-    return CompareView(source, into, targets, differences, plan, trouble, conflicts, answered, seen, viewer.may_act, can_forward)
+    return CompareView(source, into, targets, differences, others, plan, trouble, conflicts, answered, seen, viewer.may_act, can_forward)
+
+
+def _differences(viewer: LakeViewer, found: LakeDiff, begun: LakeBranch | None) -> tuple[tuple[TableDifference, ...], int]:
+    """How tables differ that changed on the source. Those that only the target changed are counted by their heads, and not read."""
+    old, new = ({head.id: head for head in shot.cut.tables.values()} for shot in (found.before, found.after))
+    began = _began(viewer, begun)
+    differences, others = [], 0
+    for table in {**old, **new}:
+        name = shown((new.get(table) or old[table]).name)
+        if _is_same(old.get(table), new.get(table)) or not viewer.sees(name):
+            continue
+        if began is not None and _is_same(began.get(table), new.get(table)):
+            others += 1
+        elif (difference := found.table(name)) is not None:
+            differences.append(viewer.difference(difference))
+    return tuple(sorted(differences, key=lambda difference: difference.table)), others
+
+
+def _began(viewer: LakeViewer, begun: LakeBranch | None) -> dict[str, TableHead] | None:
+    """The tables as a branch found them when it began; None where that cannot be told any more."""
+    try:
+        cut = viewer.on_branch(begun.origin).snapshot(begun.snapshot).cut if begun is not None else None
+    except TiltyardError:
+        return None
+    return None if cut is None else {head.id: head for head in cut.tables.values()}
+
+
+def _is_same(one: TableHead | None, other: TableHead | None) -> bool:
+    if one is None or other is None:
+        return one is other
+    return same_version(one, other) and (one.name, one.location) == (other.name, other.location)
 
 
 def _row(table: str, row: ConflictingRow) -> RowConflictView:
