@@ -168,7 +168,7 @@ class Writer:
     def cleanup(self) -> dict[str, Any]:
         with self.stranger:
             self.table.refresh()
-            report = self.table.cleanup(keep_versions=self.keep)
+            report = self.table.cleanup(keep_versions=self.keep, older_than=NOW)
         return {"removed": len(report.versions), "kept": len(report.kept)}
 
 

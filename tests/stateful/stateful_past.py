@@ -261,7 +261,8 @@ class CleanupDeeds(RefDeeds):
     @deed(which=WHICH, keep=st.integers(1, 4), by_age=st.booleans(), at_once=st.booleans(), dry=st.booleans())
     def cleanup(self, which: int, keep: int, by_age: bool, at_once: bool, dry: bool) -> None:
         held, line = self.held(which)
-        how: dict[str, Any] = {"older_than": timedelta(0)} if by_age else {"keep_versions": keep}
+        # Without an age, versions of the last hour would be left to the machine's stock writers.
+        how: dict[str, Any] = {"older_than": timedelta(0)} | ({} if by_age else {"keep_versions": keep})
         if at_once:
             how["grace"] = timedelta(0)
         stay = {line.head, held.table.version, *self._referred(held.branch)}

@@ -36,6 +36,7 @@ from tiltyard.storage.memory import MemoryStore
 from tiltyard.testing import ManualClock, SeededRandomness
 from tiltyard.transaction.head import Floor, read_floor, read_records
 from tiltyard.verbs.cleanup.cleanup_plan import BEGUN, OLD, REFUSED, REPLACED, YOUNG
+from tiltyard.verbs.cleanup.foreign_writers import LEFT_TO_FOREIGN
 
 NOTHING = timedelta(0)
 
@@ -202,7 +203,7 @@ def test_v1_names_and_stock_tables_are_cleaned_alike(tmp_path: Path) -> None:
     stock.optimize.optimize_indices()
     stock.optimize.compact_files()
     table = _open(tmp_path / "stock")
-    table.cleanup(keep_versions=1)
+    table.cleanup(keep_versions=1, older_than=NOTHING)
     assert table.layout.versions() == [table.version]
     _sound(tmp_path / "stock")
     assert open_stock(uri).to_table(filter="id = 2")["id"].to_pylist() == [2]
@@ -452,6 +453,45 @@ def test_lance_3718_stock_pylance_writes_under_a_number_that_was_cleaned_up(root
     made = lance.write_dataset(rows(99), str(root), mode="append", commit_lock=stalled)
     assert made.version == 7
     assert ids_of(_open(root)) == [10, 11, 21, 22, 23], "99 is lost"
+
+
+@pytest.mark.parametrize("stalled_once", [False, True])
+def test_lance_3718_our_cleanup_by_number_leaves_stock_writers_the_numbers_of_the_last_hour(root: Path, stalled_once: bool) -> None:
+    """A stock writer that stalls before its create meets the version that took its number, and goes over it."""
+    stalls = iter([True])
+
+    @contextmanager
+    def stalled(version: int) -> Iterator[None]:
+        if next(stalls, False):
+            with ThreadPoolExecutor(1) as pool:
+                pool.submit(_meanwhile, root, "ours").result()
+        yield
+
+    if stalled_once:  # one that has committed before; otherwise nothing but its transaction file tells of it
+        lance.write_dataset(rows(20), str(root), mode="append")
+    lance.write_dataset(rows(99), str(root), mode="append", commit_lock=stalled)
+    assert ids_of(_open(root)) == [10, 11, *([20] if stalled_once else []), 21, 22, 23, 99]
+    _sound(root)
+
+
+def test_versions_are_left_to_foreign_writers_for_an_hour(root: Path) -> None:
+    lance.write_dataset(rows(20), str(root), mode="append")
+    for number in (21, 22):
+        _open(root).append(rows(number))
+    report = _open(root).cleanup(keep_versions=1)
+    assert report.versions == ()
+    assert report.floor == 1
+    assert report.kept[7] == (LEFT_TO_FOREIGN, "the policy")
+    assert _later(root, minutes=59).cleanup(keep_versions=1, dry_run=True).versions == ()
+    assert _later(root, minutes=61).cleanup(keep_versions=1, dry_run=True).versions == tuple(range(1, 9))
+
+
+@pytest.mark.parametrize(
+    "how", [{"grace": NOTHING, "keep_versions": 1}, {"older_than": NOTHING, "keep_versions": 1}, {"older_than": NOTHING}]
+)
+def test_whoever_says_how_long_writers_may_stall_is_believed(root: Path, how: dict[str, Any]) -> None:
+    lance.write_dataset(rows(20), str(root), mode="append")
+    assert _open(root).cleanup(**how).versions == tuple(range(1, 7))
 
 
 @pytest.mark.parametrize("cleanup", ["ours", "stock"])

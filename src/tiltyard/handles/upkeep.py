@@ -80,6 +80,7 @@ class TableMaintenance(Upkeep):
         It removes versions older than ``older_than`` and not among the ``keep_versions`` latest, whichever of the two is given; with
         neither, only uncommitted files are removed. The latest version always stays, as do those that a tag, a
         branch or ``keep`` names and the one this handle is at. A writer that built on a removed version gets ``HistoryUnavailable``.
+        With ``keep_versions`` alone, versions of the last hour stay where writers of other software were seen within it.
 
         Args:
             older_than: how old a version has to be.

@@ -27,6 +27,7 @@ from tiltyard.transaction.new_files import new_files
 from tiltyard.transaction.operations import Restore
 from tiltyard.transaction.transaction import Heading, Transaction
 from tiltyard.transaction.verify import PARENT
+from tiltyard.verbs.cleanup.foreign_writers import ForeignWriters
 from tiltyard.verbs.engine.access import TableAccess
 from tiltyard.verbs.table_history import moment
 from tiltyard.verbs.table_refs import Branches, Tags
@@ -150,6 +151,7 @@ class Claims:
     """Versions that were read; others went while we looked."""
     committed: set[str] = field(default_factory=set)
     """Ids of all transactions that made a version."""
+    foreign: ForeignWriters = field(default_factory=lambda: ForeignWriters(datetime.min, timedelta(0)))
 
 
 def take_survey(access: TableAccess) -> Survey:
@@ -244,8 +246,8 @@ def load_version(access: TableAccess, name: VersionName) -> ManifestFile | None:
         return None
 
 
-def claims_of(access: TableAccess, main: TableAccess, survey: Survey, going: Collection[int], ignored: Collection[str] = ()) -> Claims:
-    claims = Claims()
+def claims_of(access: TableAccess, main: TableAccess, survey: Survey, going: Collection[int], policy: Policy) -> Claims:
+    claims = Claims(foreign=ForeignWriters.for_policy(policy, survey.now))
     stay, go = _Records(), _Records()
     made: dict[int, tuple[str, ...]] = {}
     for name in survey.versions:
@@ -257,6 +259,7 @@ def claims_of(access: TableAccess, main: TableAccess, survey: Survey, going: Col
         if name.version - 1 in going and _is_owner(made, name.version - 1, heading):
             claims.owners[name.version - 1] = " ".join(made[name.version - 1])
         made[name.version] = uuids
+        claims.foreign.note_version(file.manifest)
         claims.loaded.add(name.version)
         claims.committed.update(uuids)
         if name.version in going:
@@ -270,7 +273,7 @@ def claims_of(access: TableAccess, main: TableAccess, survey: Survey, going: Col
     claims.named.update(_fragment_names(stay.found))
     claims.left.update(_fragment_names(go.found - stay.found, own=True))  # what stays is not asked who else names it
     claims.named.update(_detached(access))
-    claims.named.update(named_by_staged(access, ignored))
+    claims.named.update(named_by_staged(access, policy.ignored))
     claims.named.update(_lost_forks(access, main, {name.version for name in survey.versions}))
     return claims
 
@@ -390,6 +393,7 @@ def add_announced(access: TableAccess, survey: Survey, claims: Claims, policy: P
             claims.refused.update(files, {key})
         elif group.modified is None or survey.now - group.modified < policy.grace:
             claims.awaited.update(files, {key})
+            claims.foreign.note_transaction(transaction, group.modified)
             if isinstance(transaction.operation, Restore):
                 claims.restoring.add(transaction.operation.version)
 

@@ -42,6 +42,7 @@ from tiltyard.verbs.cleanup.cleanup_plan import (
     verdict,
 )
 from tiltyard.verbs.cleanup.cleanup_records import DRAIN, CleanupRecords, Journal
+from tiltyard.verbs.cleanup.foreign_writers import LEFT_TO_FOREIGN
 from tiltyard.verbs.engine.access import TableAccess
 from tiltyard.verbs.engine.digest_history import keep_digests
 from tiltyard.verbs.explain import OLD_RECORD, old_attempts
@@ -187,7 +188,7 @@ class _Work:
             for version in self.survey.versions
             if version.version < self.begin and version.version not in self.kept
         }
-        self.claims = claims_of(access, self.main, self.survey, self.going, policy.ignored)
+        self.claims = claims_of(access, self.main, self.survey, self.going, policy)
         self.claims.named.update(policy.named)
         self.claims.committed.update(self.records.committed)
         add_late_files(access, self.survey, self.claims.left)
@@ -195,6 +196,7 @@ class _Work:
         add_announced(access, self.survey, self.claims, policy, refused, groups_of(self.records.files))
         for version in self.claims.restoring:
             self._keep(version, "being restored")
+        self._leave_to_foreign()
 
     # ---- looks of writers ----------------------------------------------------------------------------------------------------
 
@@ -230,6 +232,13 @@ class _Work:
         if name is not None and (file := load_version(self.access, name)) is not None:
             self.claims.named.update(names_in(file.manifest))
             self.claims.owners.pop(version, None)
+
+    def _leave_to_foreign(self) -> None:
+        """Takes back the decision about versions whose numbers a foreign writer that stalled may be about to take."""
+        for version in self.claims.foreign.needed:
+            if version in self.going:
+                self.begin = min(self.begin, version)
+                self._keep(version, LEFT_TO_FOREIGN)
 
     def _judged(self) -> tuple[list[CleanedFile], list[CleanedFile]]:
         begun = groups_of(self.records.files)
@@ -329,12 +338,15 @@ class _Work:
             if key in self.survey.groups or (transaction := announced(self.access, key)) is None:
                 continue
             self.claims.awaited.update(files_of(transaction), {key})
+            self.claims.foreign.note_transaction(transaction, None)
             operation = transaction.operation
             if isinstance(operation, Restore) and operation.version in self.going:
                 if self.deleted:
                     self.claims.awaited.update(self.claims.left)  # which of these it needs is no longer to be known
                 else:
                     self._keep(operation.version, "being restored")
+        if not self.deleted:
+            self._leave_to_foreign()
         self.claims.named.update(named_by_staged(self.access, self.policy.ignored))
         self._name_newer()
 
