@@ -33,16 +33,23 @@ Kind = Literal["ours", "pylance"]
 
 @dataclass(frozen=True)
 class Told:
-    """What one writer did: seconds of each append that was acknowledged, and how many were not."""
+    """What one writer did: seconds of each append that was acknowledged, how many were not, and seconds that processors worked for it."""
 
     kind: Kind
     seconds: list[float]
     failed: int
+    worked: float
 
 
 @dataclass(frozen=True)
 class Figure:
-    """One run. ``fairness`` is what the slowest got done by what the fastest did; ``share`` what pylance's got of an even share."""
+    """One run.
+
+    Attributes:
+        fairness: what the slowest got done by what the fastest did.
+        processor_ms: how long processors worked for an append, in its writer or in whoever committed it.
+        share: what pylance's got of an even share.
+    """
 
     writers: int
     kind: str
@@ -53,6 +60,7 @@ class Figure:
     p99_ms: float
     failed: int
     versions: int
+    processor_ms: float
     share: float | None = None
 
 
@@ -66,7 +74,7 @@ def _write(
     table = ty.Table.open(path, storage=ty.Storage(durability=durability)) if kind == "ours" else None
     rows, taken, failed = _rows(writer), list[float](), 0
     start.wait()
-    end = time.perf_counter() + seconds
+    end, worked = time.perf_counter() + seconds, time.process_time()
     while time.perf_counter() < end:
         begun = time.perf_counter()
         try:
@@ -77,7 +85,7 @@ def _write(
             taken.append(time.perf_counter() - begun)
         except (ty.TiltyardError, OSError):
             failed += 1
-    told.put(Told(kind, taken, failed))
+    told.put(Told(kind, taken, failed, time.process_time() - worked))
 
 
 def measure(kinds: list[Kind], durability: Literal["fsync", "os"], seconds: float) -> Figure:
@@ -131,6 +139,7 @@ def _figure(told: list[Told], durability: str, seconds: float, version: int) -> 
         p99_ms=1000 * taken[len(taken) * 99 // 100] if taken else 0.0,
         failed=sum(writer.failed for writer in told),
         versions=version - 1,
+        processor_ms=1000 * sum(writer.worked for writer in told) / max(len(taken), 1),
         share=share,
     )
 
@@ -139,7 +148,8 @@ def _line(figure: Figure) -> str:
     share = f", pylance got {figure.share:.2f} of an even share" if figure.share is not None else ""
     return (
         f"{figure.writers:3d} {figure.kind:8s} {figure.durability:6s} {figure.per_second:7.0f}/s  least/most {figure.fairness:4.2f}  "
-        f"p50 {figure.p50_ms:7.2f} ms  p99 {figure.p99_ms:8.2f} ms  failed {figure.failed}  versions {figure.versions}{share}"
+        f"p50 {figure.p50_ms:7.2f} ms  p99 {figure.p99_ms:8.2f} ms  failed {figure.failed}  versions {figure.versions}  "
+        f"processors {figure.processor_ms:.2f} ms each{share}"
     )
 
 
