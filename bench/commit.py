@@ -1,7 +1,8 @@
 """What a commit costs, ours and pylance's measured in turn in one run, so that a noisy machine hits both alike.
 
-    make bench-commit                      all of it, about a minute
+    make bench-commit                      all of it, about two minutes
     make bench-commit ARGS="--appends 200" fewer appends; --json for figures, --check to fail when a target is missed
+    make bench-commit ARGS="--only growth"  ours alone: 10,000 versions, and 100,000 fragments against 100, in less than a minute
 
 ``os`` is compared with pylance, which never flushes; ``fsync``, our default, is shown beside it.
 """
@@ -131,11 +132,7 @@ def opening(root: Path, rounds: int) -> list[Figure]:
 def many_fragments(root: Path, fragments: int, rounds: int) -> list[Figure]:
     """One more fragment onto very many. They all name one data file, which commits do not open, but claim many sizes."""
     rows = next(batches(1))
-    table = ty.Table.create(root / "many", rows, durability="os")
-    one = replace(table.layout.fragments[0], id=0)
-    random = Random(7)
-    sizes = [(random.randrange(1, 300), random.randrange(500, 50_000)) for _ in range(fragments - 1)]
-    table.commit(ty.ops.Append(tuple(replace(one, physical_rows=rows, files=(replace(one.files[0], size=size),)) for rows, size in sizes)))
+    table = _of_fragments(root / "many", fragments)
     shutil.copytree(root / "many", root / "many-pylance")
     shutil.copytree(root / "many", root / "many-fsync")
     ours, synced, stock = table, ty.Table.open(root / "many-fsync"), Stock(str(root / "many-pylance"))
@@ -146,6 +143,42 @@ def many_fragments(root: Path, fragments: int, rounds: int) -> list[Figure]:
     return [
         Figure(f"one more onto {fragments} fragments", middle["ours"], middle["pylance"], "ms", 0.5),
         Figure(f"one more onto {fragments} fragments, fsync", middle["fsync"], middle["pylance"], "ms", None),
+    ]
+
+
+def _of_fragments(root: Path, fragments: int) -> ty.Table:
+    """A table of so many, made in two commits."""
+    table = ty.Table.create(root, next(batches(1)), durability="os")
+    first = replace(table.layout.fragments[0], id=0)
+    random = Random(7)
+    sizes = [(random.randrange(1, 300), random.randrange(500, 50_000)) for _ in range(fragments - 1)]
+    table.commit(
+        ty.ops.Append(tuple(replace(first, physical_rows=rows, files=(replace(first.files[0], size=size),)) for rows, size in sizes))
+    )
+    return table
+
+
+def growth(root: Path, versions: int, fragments: int, rounds: int) -> list[Figure]:
+    """Ours alone: what a long history and a large table add to a commit."""
+    table = ty.Table.create(root / "long", next(batches(1)), durability="os")
+    times = appended(versions, long=table.append)["long"]
+    edge = max(versions // 20, 1)
+    new = ty.Table.create(root / "short", next(batches(1)), durability="os")
+    beside = {name: statistics.median(taken) for name, taken in appended(edge, old=table.append, new=new.append).items()}
+    few, many = _of_fragments(root / "few", 100), _of_fragments(root / "most", fragments)
+    for warm in (few.append, many.append):
+        warm(next(batches(1)))
+    wide = {name: statistics.median(taken) for name, taken in appended(rounds, few=few.append, many=many.append).items()}
+    return [
+        Figure(
+            f"append {versions}: the last {edge} against the first",
+            statistics.median(times[-edge:]),
+            statistics.median(times[:edge]),
+            "ms",
+            1.3,
+        ),
+        Figure(f"append onto {versions} versions against onto a new table", beside["old"], beside["new"], "ms", 1.3),
+        Figure(f"one more onto {fragments} fragments against onto 100", wide["many"], wide["few"], "ms", 3.0),
     ]
 
 
@@ -164,14 +197,20 @@ def main() -> None:
     parser.add_argument("--appends", type=int, default=1000)
     parser.add_argument("--fragments", type=int, default=100_000)
     parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--versions", type=int, default=10_000, help="of the table whose history grows")
+    parser.add_argument("--only", choices=["pylance", "growth"], help="beside pylance, or ours alone")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--check", action="store_true", help="exit with 1 when a target is missed")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="tiltyard-bench-") as scratch:
         root = Path(scratch)
-        figures = serial_appends(root, arguments.appends)
-        figures += opening(root, arguments.rounds * 2)
-        figures += many_fragments(root, arguments.fragments, arguments.rounds)
+        figures = []
+        if arguments.only != "growth":
+            figures += serial_appends(root, arguments.appends)
+            figures += opening(root, arguments.rounds * 2)
+            figures += many_fragments(root, arguments.fragments, arguments.rounds)
+        if arguments.only != "pylance":
+            figures += growth(root, arguments.versions, arguments.fragments, arguments.rounds)
     if arguments.json:
         print(json.dumps([{**asdict(figure), "ratio": figure.ratio, "met": figure.met} for figure in figures], indent=2))
     else:

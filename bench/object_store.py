@@ -206,6 +206,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--writers", nargs="+", default=["1", "8x1", "4x8"], help="processes x threads; 1 for one that is alone")
     parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--appends", type=int, default=40, help="of one that is alone")
+    parser.add_argument("--ours-only", action="store_true", help="of writers that are not alone")
     parser.add_argument("--json", action="store_true")
     asked = parser.parse_args(arguments)
     figures: list[Figure] = []
@@ -220,7 +221,10 @@ def main(arguments: list[str] | None = None) -> int:
                     made = measure_alone(site, delay, asked.appends)
                 else:
                     processes, threads = (int(part) for part in writers.split("x"))
-                    made = [measure_writers(site, kind, delay, processes, threads, asked.seconds) for kind in KINDS]
+                    made = [
+                        measure_writers(site, kind, delay, processes, threads, asked.seconds)
+                        for kind in KINDS[: 1 if asked.ours_only else 2]
+                    ]
                 figures += made
                 if not asked.json:
                     for figure in made:
