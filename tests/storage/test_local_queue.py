@@ -312,6 +312,41 @@ def test_those_who_trickle_in_do_not_hold_a_leader_for_long(root: Path, monkeypa
         place.leave()
 
 
+def test_leaders_wait_longer_where_company_came_too_late_and_shorter_where_nobody_came(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    queue, hands = LocalQueue(str(root)), Hands(monkeypatch, {})
+
+    def turn(late: bool) -> float:
+        """The seconds that a leader waits for one who comes during the turn, or not at all."""
+        queue.company, queue.until_room, begun = 1, 256, hands.now
+        leader = queue.place("leader", 0.0)
+        assert leader.lead()
+        leader.gather(_newest(root))
+        waited = hands.now - begun
+        others = [_joined(root, "late")] if late else []
+        leader.leave()
+        for other in others:
+            other.leave()
+        return round(waited, 3)
+
+    assert [turn(late=True) for _ in range(6)] == [0.002, 0.004, 0.008, 0.016, 0.016, 0.016]
+    assert [turn(late=False) for _ in range(6)] == [0.016, 0.008, 0.004, 0.002, 0.002, 0.002]
+
+
+def test_who_leads_from_the_queue_is_no_company_of_its_own(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = _crowd(root, 0)
+    second = _joined(root, "second")
+    first.leave()
+    assert second.wait(LONG) is None
+    second.queue.company = 1
+    places: list[LocalPlace] = []
+    hands = Hands(monkeypatch, {0.001: lambda: places.append(_joined(root, "third"))})
+    second.gather(_newest(root))
+    assert hands.now >= 0.001
+    assert [offer.transaction_id for offer in second.offers(9)] == ["third"]
+    for place in (second, *places):
+        place.leave()
+
+
 def test_all_of_a_version_know_how_many_they_were(root: Path) -> None:
     leader = _crowd(root, 0)
     members = [_joined(root, name) for name in ("a", "b", "c")]

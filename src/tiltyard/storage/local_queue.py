@@ -33,10 +33,13 @@ _ENTRY: Final = f"{TEMPORARY_PREFIX}.q"
 _NOTE: Final = f"{TEMPORARY_PREFIX}.note"
 _IN_A_LOOP: Final = 3
 """Commits after which a process looks out for strangers."""
-_NEXT_COMES: Final = 0.002
-"""Seconds that a leader waits for one more of those who were here with the last version, counted from the one before."""
-_GATHERED: Final = 0.02
-"""Seconds after which it waits for nobody."""
+_NEXT_COMES: Final = (0.002, 0.016)
+"""Seconds that a leader waits for one more of those who were here with the last version, counted from the one before: at first, and at
+most, where processors are busy and all take longer to come back."""
+_GATHERED: Final = 10
+"""So many times as long it waits in all,"""
+_LONGEST_GATHERING: Final = 0.06
+"""but after so many seconds for nobody."""
 _PAUSE: Final = 0.0003
 _EVEN: Final = 0.5
 _ROOM: Final = 3.0
@@ -78,6 +81,8 @@ class LocalQueue:
         """Whether the last who waited here gave up: then nobody waits long until somebody leads again."""
         self.company = 0
         """How many others were committed with the last version that we know of."""
+        self.patience = _NEXT_COMES[0]
+        """Seconds that are waited for one more of the company."""
         self.room_every = self.seldom
         """After how many commits that went through this process room is left for writers who know nothing of the queue."""
         self.until_room = self.seldom // 4
@@ -90,6 +95,11 @@ class LocalQueue:
         """Tells of those who were beaten, once this process is a writer in a loop, whom others may starve beside."""
         self.room_for_one, self.room_for_a_loser = _ROOM_FOR_ONE[0], _ROOM_FOR_A_LOSER[0]
         """Seconds that are left to a stranger."""
+
+    def learn(self, late: bool) -> None:
+        """After a turn for which some of the company had not come: who came during it would have been taken along by waiting longer."""
+        least, most = _NEXT_COMES
+        self.patience = min(2 * self.patience, most) if late else max(self.patience / 2, least)
 
     def place(self, transaction_id: str, since: float) -> LocalPlace:
         return LocalPlace(self, self._root, transaction_id, since)
@@ -113,6 +123,8 @@ class LocalPlace:
     """By transaction id the entries that were offered to us."""
     _begun: float = 0.0
     """When we began to commit, after all who were waited for had come."""
+    _missing: bool = False
+    """Whether we began before all of them had."""
     _newest: Callable[[], int] | None = None
     """Tells the newest version, until a stranger was left room by this commit."""
 
@@ -148,6 +160,8 @@ class LocalPlace:
                 self.queue.lasted = time.monotonic() - self._begun
                 _led_here().discard(self.root)
                 waiting = self._entries()
+                if self._missing:
+                    self.queue.learn(bool(waiting))
                 fcntl.flock(lock, fcntl.LOCK_UN)  # said aloud: a child forked meanwhile may keep the same open file
                 for name in waiting:
                     if _send(name, b""):
@@ -258,13 +272,15 @@ class LocalPlace:
             self.queue.strangers = Strangers(f"{self.root}/_versions")
         if self.queue.until_room <= 0:
             self._leave_room(newest)
-        now = time.monotonic()
-        end, next_comes, seen = now + _GATHERED, now + _NEXT_COMES, 0
-        while (there := len(self._entries())) < self.queue.company and now < min(end, next_comes):
+        patience, now = self.queue.patience, time.monotonic()
+        end, next_comes, seen = now + min(_GATHERED * patience, _LONGEST_GATHERING), now + patience, 0
+        # Who comes from the queue still has an entry of his own.
+        while (there := len(self._entries()) - bool(self._entry)) < self.queue.company and now < min(end, next_comes):
             if there > seen:
-                seen, next_comes = there, now + _NEXT_COMES
+                seen, next_comes = there, now + patience
             time.sleep(_PAUSE)
             now = time.monotonic()
+        self._missing = there < self.queue.company
         self._begun = now
 
     def _leave_room(self, newest: Callable[[], int], *, beaten: bool = False) -> None:
