@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -313,7 +314,7 @@ def test_those_who_trickle_in_do_not_hold_a_leader_for_long(root: Path, monkeypa
 
 
 def test_leaders_wait_longer_where_company_came_too_late_and_shorter_where_nobody_came(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    queue, hands = LocalQueue(str(root)), Hands(monkeypatch, {})
+    queue, hands, names = LocalQueue(str(root)), Hands(monkeypatch, {}), map(str, count())
 
     def turn(late: bool) -> float:
         """The seconds that a leader waits for one who comes during the turn, or not at all."""
@@ -322,7 +323,7 @@ def test_leaders_wait_longer_where_company_came_too_late_and_shorter_where_nobod
         assert leader.lead()
         leader.gather(_newest(root))
         waited = hands.now - begun
-        others = [_joined(root, "late")] if late else []
+        others = [_joined(root, next(names))] if late else []
         leader.leave()
         for other in others:
             other.leave()
