@@ -1,22 +1,29 @@
-"""Turns at one table, by a clock that the test moves: who is answered when."""
+"""Turns at one table, by a clock that the test moves: who is answered when, and whether anybody starves."""
 
 from __future__ import annotations
 
 import asyncio
+import random
+import selectors
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 from lance_namespace import ThrottlingError
 
 from tiltyard.server.table_turns import TableTurns
 
+SEED = 20261118
+
 
 def turns(most: int = 8) -> TableTurns:
     return TableTurns(most, asyncio.get_running_loop().time)
 
 
-async def wins(table: TableTurns, peer: str) -> None:
-    table.begin("t", peer)
-    await table.won("t", peer)
+async def wins(table: TableTurns, peer: str, *, brings: bool = True) -> None:
+    table.begin(["t"], peer)
+    await table.won(["t"], peer, brings=brings)
 
 
 def test_a_lone_writer_is_answered_at_once() -> None:
@@ -32,12 +39,14 @@ def test_a_lone_writer_is_answered_at_once() -> None:
 def test_a_winner_waits_for_who_lost_and_then_they_take_turns() -> None:
     async def run() -> None:
         table = turns()
-        table.begin("t", "a")
-        table.begin("t", "b")
-        first = asyncio.create_task(table.won("t", "a"))
+        table.begin(["t"], "a")
+        table.begin(["t"], "b")
+        first = asyncio.create_task(table.won(["t"], "a"))
         await asyncio.sleep(0)
         assert first.done()  # nobody had lost yet
-        table.failed("t", "b", lost=True)
+        table.failed(["t"], "b", lost=True)
+        assert table.holds(["t", "other"])
+        assert not table.holds(["other"])
         held = asyncio.create_task(wins(table, "a"))
         await asyncio.sleep(0)
         assert not held.done()
@@ -51,11 +60,49 @@ def test_a_winner_waits_for_who_lost_and_then_they_take_turns() -> None:
     asyncio.run(run())
 
 
+def test_commits_of_the_server_are_answered_together() -> None:
+    async def run() -> None:
+        table = turns()
+        table.begin(["t"], "stock")
+        table.failed(["t"], "stock", lost=True)
+        rows = [asyncio.create_task(wins(table, f"row {number}", brings=False)) for number in range(3)]
+        stock = asyncio.create_task(wins(table, "other"))
+        await asyncio.sleep(0)
+        assert not any(task.done() for task in (*rows, stock))
+        table.forget("stock")
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert [task.done() for task in (*rows, stock)] == [True, True, True, False]
+        table.forget("row 2")
+        await asyncio.wait_for(stock, 60)
+
+    asyncio.run(run())
+
+
+def test_who_writes_several_tables_waits_at_each_of_them() -> None:
+    async def run() -> None:
+        table = turns()
+        for name in ("t", "u"):
+            table.begin([name], f"loser of {name}")
+            table.failed([name], f"loser of {name}", lost=True)
+        table.begin(["t", "u", "v"], "a")
+        both = asyncio.create_task(table.won(["t", "u", "v"], "a"))
+        table.forget("loser of t")
+        await asyncio.sleep(0)
+        assert not both.done()
+        table.forget("loser of u")
+        await asyncio.wait_for(both, 60)
+        table.forget("a")
+        assert (table.waiting(), table._tables) == (0, {})
+
+    asyncio.run(run())
+
+
 def test_nobody_waits_for_a_connection_that_closed() -> None:
     async def run() -> None:
         table = turns()
-        table.begin("t", "b")
-        table.failed("t", "b", lost=True)
+        table.begin(["t"], "b")
+        table.failed(["t"], "b", lost=True)
         held = asyncio.create_task(wins(table, "a"))
         await asyncio.sleep(0)
         assert not held.done()
@@ -68,11 +115,11 @@ def test_nobody_waits_for_a_connection_that_closed() -> None:
 def test_a_loser_that_does_not_come_is_waited_for_once() -> None:
     async def run() -> None:
         table = turns()
-        table.begin("t", "b")
-        table.failed("t", "b", lost=True)
+        table.begin(["t"], "b")
+        table.failed(["t"], "b", lost=True)
         await asyncio.wait_for(wins(table, "a"), 60)
-        table.begin("t", "c")
-        table.failed("t", "c", lost=False)
+        table.begin(["t"], "c")
+        table.failed(["t"], "c", lost=False)
 
     asyncio.run(run())
 
@@ -80,9 +127,159 @@ def test_a_loser_that_does_not_come_is_waited_for_once() -> None:
 def test_a_crowd_is_refused() -> None:
     async def run() -> None:
         table = turns(most=2)
-        table.begin("t", "a")
-        table.begin("t", "b")
+        table.begin(["t"], "a")
+        table.begin(["t", "u"], "b")
         with pytest.raises(ThrottlingError):
-            table.begin("t", "c")
+            table.begin(["u", "t"], "c")
+        for names, peer in ((["t"], "a"), (["t", "u"], "b")):
+            table.failed(names, peer, lost=False)
+        assert table._tables == {}, "who was refused is nowhere counted"
 
     asyncio.run(run())
+
+
+# ---- writers in closed loops, in virtual time ------------------------------------------------------------------------------------------
+
+
+class VirtualLoop(asyncio.SelectorEventLoop):
+    """An event loop whose time passes only while everybody waits, and then at once."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        super().__init__(_Skipping(self))
+
+    def time(self) -> float:
+        return self.now
+
+
+class _Skipping(selectors.SelectSelector):
+    def __init__(self, loop: VirtualLoop) -> None:
+        super().__init__()
+        self._loop = loop
+
+    def select(self, timeout: float | None = None) -> Any:
+        self._loop.now += timeout or 0.0
+        return super().select(0)
+
+
+@dataclass
+class Table:
+    """A table whose catalog compares numbers, the writers before it, and how often one of them was told of a conflict."""
+
+    turns: TableTurns
+    random: random.Random
+    version: int = 0
+    commits: dict[str, int] = field(default_factory=dict)
+    conflicts: int = 0
+
+    async def publish(self, built_on: int) -> bool:
+        """Whether the next number was free when its turn in the catalog came."""
+        await self.pause(0.002)
+        if self.version != built_on:
+            return False
+        self.version += 1
+        return True
+
+    async def pause(self, seconds: float) -> None:
+        await asyncio.sleep(seconds * self.random.uniform(0.5, 1.5))
+
+    async def stock(self, peer: str) -> None:
+        """As lancedb does: after a loss it sleeps for a random number of slots, each as long as its first try; their number doubles."""
+        loop = asyncio.get_running_loop()
+        while True:
+            began, slots = loop.time(), 4
+            took: float | None = None
+            while True:
+                built_on = self.version
+                await self.pause(0.004)
+                self.turns.begin(["t"], peer)
+                if await self.publish(built_on):
+                    await self.turns.won(["t"], peer)
+                    break
+                self.conflicts += 1
+                self.turns.failed(["t"], peer, lost=True)
+                took = loop.time() - began if took is None else took
+                await asyncio.sleep(self.random.randrange(slots) * took)
+                slots *= 2
+            self.commits[peer] = self.commits.get(peer, 0) + 1
+
+    async def ours(self, peer: str, *, in_line: bool = True) -> None:
+        """As a lake does that was opened by the server's address: after a loss it rebases at once."""
+        while True:
+            await self.pause(0.003)
+            while True:
+                built_on = self.version
+                await self.pause(0.001)
+                if in_line:
+                    self.turns.begin(["t"], peer)
+                if await self.publish(built_on):
+                    if in_line:
+                        await self.turns.won(["t"], peer)
+                    break
+                self.conflicts += 1
+                if in_line:
+                    self.turns.failed(["t"], peer, lost=True)
+            self.commits[peer] = self.commits.get(peer, 0) + 1
+
+    async def rows(self, peer: str) -> None:
+        """As a client does that sends rows: the server commits them, and rebases by itself."""
+        while True:
+            await self.pause(0.001)
+            self.turns.begin(["t"], peer)
+            while not await self.publish(self.version):
+                pass
+            await self.turns.won(["t"], peer, brings=False)
+            self.commits[peer] = self.commits.get(peer, 0) + 1
+
+
+Writers = Callable[[Table], dict[str, Coroutine[Any, Any, None]]]
+
+
+def raced(writers: Writers, seconds: float = 20.0) -> Table:
+    """Lets writers of one table go on for some seconds of their time."""
+    loop = VirtualLoop()
+
+    async def run() -> Table:
+        table = Table(turns(most=64), random.Random(SEED))
+        loops = writers(table)
+        table.commits = dict.fromkeys(loops, 0)
+        tasks: list[Awaitable[None]] = [asyncio.create_task(work, name=name) for name, work in loops.items()]
+        await asyncio.wait(tasks, timeout=seconds)  # type: ignore[type-var]
+        for task in asyncio.all_tasks() - {asyncio.current_task()}:
+            task.cancel()
+        return table
+
+    try:
+        return loop.run_until_complete(run())
+    finally:
+        loop.close()
+
+
+def stock(table: Table, count: int) -> dict[str, Coroutine[Any, Any, None]]:
+    return {f"stock {place}": table.stock(f"stock {place}") for place in range(count)}
+
+
+def ours(table: Table, count: int, **how: bool) -> dict[str, Coroutine[Any, Any, None]]:
+    return {f"ours {place}": table.ours(f"ours {place}", **how) for place in range(count)}
+
+
+def fairness(table: Table) -> float:
+    """Commits of the least by those of the most."""
+    print(f"seed {SEED}: {table.commits}, {table.conflicts} conflicts")
+    return min(table.commits.values()) / max(table.commits.values())
+
+
+@pytest.mark.parametrize(("foreign", "own", "senders"), [(8, 2, 0), (1, 4, 0), (4, 0, 4), (4, 2, 4)])
+def test_nobody_starves(foreign: int, own: int, senders: int) -> None:
+    def writers(table: Table) -> dict[str, Coroutine[Any, Any, None]]:
+        rows = {f"rows {place}": table.rows(f"rows {place}") for place in range(senders)}
+        return {**stock(table, foreign), **ours(table, own), **rows}
+
+    table = raced(writers)
+    assert fairness(table) >= 0.5
+    assert table.conflicts <= 0.3 * sum(table.commits.values()), "turns are there so that commits do not meet"
+
+
+def test_writers_that_stand_in_no_line_starve_the_others() -> None:
+    """What the line is for: the same writers, of which two go past it."""
+    assert fairness(raced(lambda table: {**stock(table, 8), **ours(table, 2, in_line=False)})) < 0.3

@@ -19,9 +19,14 @@ SECONDS: Final = 120.0
 """For which an answer is waited for."""
 FRESH: Final = 30.0
 """Seconds for which a silent connection is used again; the server closes it after more than twice that."""
+SILENT: Final = 1.0
+"""Seconds after which a connection is given to another thread than the one that used it."""
 _NOT_FOUND: Final = frozenset({4, 10})
 _CONFLICTS: Final = frozenset({14, 19})
 _LOCAL: Final = frozenset({"127.0.0.1", "::1", "localhost"})
+
+_Idle = tuple[http.client.HTTPConnection, float, int]
+"""A connection that nobody uses, since when, and which thread used it last."""
 
 T = TypeVar("T")
 
@@ -56,7 +61,7 @@ class ServerLink:
     def __init__(self, url: str, token: str | None = None) -> None:
         self.url, self.token = url, token
         self._lock = threading.Lock()
-        self._idle: list[tuple[http.client.HTTPConnection, float]] = []
+        self._idle: list[_Idle] = []
         self._process = os.getpid()
         weakref.finalize(self, _close_all, self._idle)
 
@@ -105,26 +110,32 @@ class ServerLink:
             connection.close()
             raise
         with self._lock:
-            self._idle.append((connection, time.monotonic()))
+            self._idle.append((connection, time.monotonic(), threading.get_ident()))
         if status != 200:
             raise refused(status, told, self.url, writes=writes)
         return answer
 
     def _taken(self) -> http.client.HTTPConnection:
-        """A connection that was used a moment ago, or a new one that is not connected yet."""
-        old: list[tuple[http.client.HTTPConnection, float]] = []
+        """A connection that was used a moment ago, or a new one that is not connected yet.
+
+        A thread is given the one that it used before, or one that has been silent for a while: the server knows writers by their
+        connections, and who changed them would be taken for another one when its turn at a table comes.
+        """
+        old: list[http.client.HTTPConnection] = []
+        found: http.client.HTTPConnection | None = None
         with self._lock:
             if self._process != os.getpid():  # what a forked child finds is its parent's
                 self._process = os.getpid()
                 self._idle.clear()
-            while self._idle:
-                found, used = self._idle.pop()
-                if found.sock is not None and time.monotonic() - used < FRESH:
+            now, me = time.monotonic(), threading.get_ident()
+            free = [idle for idle in self._idle if idle[2] == me or now - idle[1] > SILENT]
+            for idle in sorted(free, key=lambda idle: idle[2] == me, reverse=True):
+                self._idle.remove(idle)
+                if idle[0].sock is not None and now - idle[1] < FRESH:
+                    found = idle[0]
                     break
-                old.append((found, used))
-            else:
-                found = None
-        for stale, _ in old:
+                old.append(idle[0])
+        for stale in old:
             stale.close()
         if found is not None:
             return found
@@ -141,7 +152,7 @@ class ServerLink:
             raise StorageError(what, name=self.url, maybe_applied=maybe_applied, transient=True) from error
 
 
-def _close_all(idle: list[tuple[http.client.HTTPConnection, float]]) -> None:
+def _close_all(idle: list[_Idle]) -> None:
     while idle:
         idle.pop()[0].close()
 

@@ -57,10 +57,16 @@ def _waits(lake: LakeBase, transaction: str) -> bool:
     return any(pending.transaction == transaction and pending.alone for pending in lake.catalog.pending())
 
 
-def recover(lake: LakeBase) -> int:
-    """Gives all committed versions their final names; how many there were. A table that cannot be finished keeps nobody from the others."""
+def recover(lake: LakeBase, tables: Sequence[tuple[str, str | None]] | None = None) -> int:
+    """Gives all committed versions their final names; how many there were. A table that cannot be finished keeps nobody from the others.
+
+    Args:
+        lake: whose versions.
+        tables: only of these, by their ids and branches of their own; of all without.
+    """
     by_table: dict[tuple[str, str, str, str | None], list[Pending]] = defaultdict(list)
-    for pending in lake.catalog.pending():
+    waiting = lake.catalog.pending() if tables is None else [each for table in tables for each in lake.catalog.pending(*table)]
+    for pending in waiting:
         by_table[pending.lake_branch, pending.line, pending.table, pending.branch].append(pending)
     done = 0
     for (branch, _, table, _), versions in by_table.items():

@@ -14,7 +14,7 @@ from lance_namespace import UnauthenticatedError
 
 from tiltyard.errors import InvalidInput
 from tiltyard.server.principals import LOCAL, Grant, Principal
-from tiltyard.server.tokens import principal_of
+from tiltyard.server.tokens import PREFIX, principal_of
 
 if TYPE_CHECKING:
     from jwt import PyJWK, PyJWKClient
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tiltyard.lake import Lake
 
 REMEMBERED_SECONDS: Final = 2.0
-"""How long a token is good without another look into the catalog; a revoked one is refused after that."""
+"""How long a request is let in without another look: a JWT is not checked again; a token is before anything is done, in the same step."""
 _MOST_REMEMBERED: Final = 4096
 _LONGEST: Final = 16 * 1024
 """Characters of a proof; a longer one is not looked at."""
@@ -174,17 +174,23 @@ class Authenticator:
         Raises:
             UnauthenticatedError: there is none, or it is not good. Which of the two, and why, is not told.
         """
-        if (known := self.known(proof)) is not None:
+        if (known := self.known(proof)) is not None and not self.is_revocable(proof):
             return known
         found = self._looked_up(proof) if proof and len(proof) <= _LONGEST else None
         if found is None:
             raise UnauthenticatedError("A valid token is needed: Authorization: Bearer <token>, or x-api-key.")
         return found
 
+    def is_revocable(self, proof: str | None) -> bool:
+        """Whether a proof that was good a moment ago may not be by now: a token of the lake, which somebody can revoke."""
+        return self.required and proof is not None and (proof.startswith(PREFIX) or self._jwt is None)
+
     def _looked_up(self, proof: str) -> Principal | None:
-        found = principal_of(self._lake, proof) if proof.startswith("tyd_") or self._jwt is None else self._jwt.principal(proof)
-        if found is not None:
-            with self._lock:
+        found = principal_of(self._lake, proof) if self._jwt is None or proof.startswith(PREFIX) else self._jwt.principal(proof)
+        with self._lock:
+            if found is None:
+                self._seen.pop(_digest(proof), None)
+            else:
                 if len(self._seen) >= _MOST_REMEMBERED:
                     self._seen.clear()
                 self._seen[_digest(proof)] = (self._lake.catalog.runtime.clock.monotonic() + REMEMBERED_SECONDS, found)

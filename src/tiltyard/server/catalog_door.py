@@ -9,7 +9,8 @@ changes what the lake says of itself. Tokens are not among the records: nobody r
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Final
 
@@ -25,6 +26,7 @@ from tiltyard.errors import CorruptTable, HistoryUnavailable, InvalidInput, NotF
 from tiltyard.format.safe_text import check_text
 from tiltyard.lake import Lake
 from tiltyard.lakes.claim import TABLE_DIRECTORY
+from tiltyard.lakes.finishing import recover
 from tiltyard.lakes.table_names import JOINT, directory_of
 from tiltyard.server.principals import Principal
 from tiltyard.server.routes import Role, RouteSpec
@@ -70,8 +72,8 @@ class CatalogDoor:
         self._lake, self._vend_to = lake, vend_to
         self._catalog: Catalog = lake.catalog
 
-    def answer(self, principal: Principal, spec: RouteSpec, body: bytes) -> Mapping[str, Any]:
-        """Does an operation for somebody.
+    def read(self, principal: Principal, spec: RouteSpec, body: bytes) -> dict[str, Any]:
+        """What somebody asks for.
 
         Raises:
             PermissionDeniedError: their role for all tables does not allow it.
@@ -83,13 +85,18 @@ class CatalogDoor:
         given = parsed(body) if body.strip() else {}
         if not isinstance(given, dict):
             raise InvalidInputError("The body must be a JSON object.")
+        return given
+
+    def answer(self, principal: Principal, spec: RouteSpec, given: dict[str, Any]) -> Mapping[str, Any]:
+        """Does an operation for somebody.
+
+        Raises:
+            PermissionDeniedError: their role does not allow it.
+            InvalidInputError: it is malformed.
+        """
         work: Callable[[Principal, dict[str, Any]], Mapping[str, Any]] = getattr(self, f"_{spec.operation}")
-        try:
+        with _well_formed():
             return work(principal, given)
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            if isinstance(error, InvalidInput):
-                raise
-            raise InvalidInputError("The request is malformed: a member is missing or has the wrong type.") from error
 
     def _describe_lake(self, principal: Principal, given: dict[str, Any]) -> Mapping[str, Any]:
         where = self._lake.where
@@ -132,10 +139,28 @@ class CatalogDoor:
 
     # ---- what every commit does --------------------------------------------------------------------------------------------------
 
-    def _publish(self, principal: Principal, given: dict[str, Any]) -> Mapping[str, Any]:
-        # Whether something only notes what has happened, nobody says from afar: the rules of protected branches rest on it.
-        publication = replace(publication_from_body(given["publication"]), noted=False)
-        _check_paths(publication)
+    def publication(self, given: dict[str, Any]) -> Publication:
+        """What is to be published.
+
+        Raises:
+            InvalidInputError: it is malformed, or names files that are none of its own.
+        """
+        with _well_formed():
+            # Whether something only notes what has happened, nobody says from afar: the rules of protected branches rest on it.
+            publication = replace(publication_from_body(given["publication"]), noted=False)
+            _check_paths(publication)
+            return publication
+
+    def publish(self, principal: Principal, publication: Publication) -> Mapping[str, Any]:
+        """Publishes something for somebody; what became of it."""
+        with _well_formed():
+            return self._published(principal, publication)
+
+    def finish(self, changes: Sequence[Change]) -> None:
+        """Gives versions that were just published their names, as any reader would. What fails is left to the next one who looks."""
+        recover(self._lake, [(change.table, change.branch) for change in changes])
+
+    def _published(self, principal: Principal, publication: Publication) -> Mapping[str, Any]:
         if principal.way != "open":  # where nobody proves who they are, they may as well say it
             publication = replace(publication, author=principal.name)
         else:
@@ -173,6 +198,17 @@ class CatalogDoor:
     def _quarantine(self, principal: Principal, given: dict[str, Any]) -> Mapping[str, Any]:
         self._catalog.quarantine(Pending(**given["pending"]), str(given["why"])[:1000])
         return {"done": True}
+
+
+@contextmanager
+def _well_formed() -> Iterator[None]:
+    """Whoever trips over a request that lacks something blames the request."""
+    try:
+        yield
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        if isinstance(error, InvalidInput):
+            raise
+        raise InvalidInputError("The request is malformed: a member is missing or has the wrong type.") from error
 
 
 def _texts(given: Any) -> Sequence[str]:

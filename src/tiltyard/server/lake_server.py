@@ -11,7 +11,7 @@ import inspect
 import logging
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -39,7 +39,7 @@ from tiltyard.server.routes import NOT_OFFERED, ROUTES, Role, RouteSpec
 from tiltyard.server.server_metrics import CONTENT_TYPE, ServerMetrics
 from tiltyard.server.server_options import ServerOptions
 from tiltyard.server.settling import SettleQueue
-from tiltyard.server.table_turns import TableTurns
+from tiltyard.server.table_turns import TableTurns, branched
 from tiltyard.server.upkeep_runs import AUTHOR as UPKEEP_AUTHOR
 from tiltyard.server.upkeep_runs import UpkeepStep
 from tiltyard.server.wire import WireRequest, answer, failed, failure, parsed, read_request
@@ -64,6 +64,8 @@ class Exchange:
     principal: Principal = NOBODY
     target: str = ""
     transaction: str = ""
+    recheck: str | None = None
+    """A token that was good a moment ago, and is looked at again right before the work: it may be revoked since."""
     started: float = field(default_factory=time.monotonic)
 
     @property
@@ -235,11 +237,12 @@ class LakeServer:
             proof = proof_in(request.headers, _identity(body))
         known = self.authenticator.known(proof)
         exchange.principal = known or await self.in_thread(lambda: self.authenticator.principal(proof))
+        exchange.recheck = proof if known is not None and self.authenticator.is_revocable(proof) else None
         if body is None:
             limits = self.options.limits
             body = await self._read(exchange, limits.body_bytes if spec.body == "arrow" or spec.scope == "catalog" else limits.json_bytes)
         if spec.scope == "catalog":
-            told = await self.in_thread(lambda: self.door.answer(exchange.principal, spec, body))
+            told = await self._through_door(exchange, body)
             exchange.transaction = str(told.get("transaction_id", ""))
             return answer(spec, told, {})
         given = WireRequest(spec, request.path_params, request.url.query, body)
@@ -247,22 +250,58 @@ class LakeServer:
         exchange.target = ".".join(parts)
         self._allow(exchange, model, parts)
         self._bound_page(model)
-        result = await self._in_turn(exchange, model, parts, body)
+        result = await self._in_turn(exchange, _tables_of(model, spec, parts), lambda: self._operate(exchange, model, body))
         exchange.transaction = str(getattr(result, "transaction_id", None) or "")
         return answer(spec, result, {})
 
-    async def _in_turn(self, exchange: Exchange, model: Any, parts: Sequence[str], body: bytes) -> Any:
-        name, peer = JOINT.join(parts), exchange.peer
-        if exchange.spec.operation != "create_table_version":
-            return await self.in_thread(lambda: self._operate(exchange, model, body))
-        self.turns.begin(name, peer)
+    async def _through_door(self, exchange: Exchange, body: bytes) -> Mapping[str, Any]:
+        """An operation of a lake that was opened by our address."""
+        principal, spec = exchange.principal, exchange.spec
+        given = self.door.read(principal, spec, body)
+        publication = self.door.publication(given) if spec.operation == "publish" else None
+        if publication is None:
+            told: Mapping[str, Any] = await self._work(exchange, lambda: self.door.answer(principal, spec, given))
+            return told
+        written = [change for change in publication.changes if change.kind == "write"]
+        names = tuple({branched(publication.branch, change.name) for change in written})
+        self.turns.begin(names, exchange.peer)
         try:
-            result = await self.in_thread(lambda: self._operate(exchange, model, body))
-        except BaseException as error:
-            self.turns.failed(name, peer, lost=isinstance(error, ConcurrentModificationError))
+            told = await self._work(exchange, lambda: self.door.publish(principal, publication))
+            if "published" in told and self.turns.holds(names):
+                # While the answer is held back its version has its name: others build on what they find in the store.
+                await self.in_thread(lambda: self.door.finish(written))
+        except BaseException:
+            self.turns.failed(names, exchange.peer, lost=False)
             raise
-        await self.turns.won(name, peer)
+        if "published" in told:
+            await self.turns.won(names, exchange.peer)
+        else:
+            self.turns.failed(names, exchange.peer, lost="moved" in told)
+        return told
+
+    async def _in_turn(self, exchange: Exchange, names: tuple[str, ...], work: Callable[[], Any]) -> Any:
+        """Does something in a thread; what commits to tables takes its turn there."""
+        if not names:
+            return await self._work(exchange, work)
+        peer, brings = exchange.peer, exchange.spec.operation == "create_table_version"
+        self.turns.begin(names, peer)
+        try:
+            result = await self._work(exchange, work)
+        except BaseException as error:
+            self.turns.failed(names, peer, lost=brings and isinstance(error, ConcurrentModificationError))
+            raise
+        await self.turns.won(names, peer, brings=brings)
         return result
+
+    async def _work(self, exchange: Exchange, work: Callable[[], Any]) -> Any:
+        """Does in a thread what a request asks for, if its token is still good."""
+
+        def checked() -> Any:
+            if exchange.recheck is not None:
+                self.authenticator.principal(exchange.recheck)
+            return work()
+
+        return await self.in_thread(checked)
 
     def _operate(self, exchange: Exchange, model: Any, body: bytes) -> Any:
         principal, spec = exchange.principal, exchange.spec
@@ -344,6 +383,15 @@ def _batched(model: Any, spec: RouteSpec) -> list[tuple[Role, list[str]]]:
             if part is not None:
                 needed.append((role, [piece for piece in part.id or () if piece]))
     return needed
+
+
+def _tables_of(model: Any, spec: RouteSpec, parts: Sequence[str]) -> tuple[str, ...]:
+    """The tables at which a request takes turns, each once."""
+    if not spec.takes_turns:
+        return ()
+    if spec.scope != "batch":
+        return (branched(getattr(model, "branch", None), JOINT.join(parts)),)
+    return tuple({JOINT.join(names) for _, names in _batched(model, spec)})
 
 
 async def _openapi(_: Request) -> Response:

@@ -52,6 +52,20 @@ class RouteSpec:
     def commits(self) -> bool:
         return self.role > Role.READER
 
+    @property
+    def takes_turns(self) -> bool:
+        """Whether it makes versions of tables that others may write to as well."""
+        return self.operation in _IN_TURN
+
+
+_IN_TURN: Final = frozenset(
+    {
+        "create_table_version", "batch_create_table_versions", "batch_commit_tables", "restore_table", "insert_into_table",
+        "merge_insert_into_table", "update_table", "delete_from_table", "create_table_index", "create_table_scalar_index",
+        "drop_table_index", "alter_table_add_columns", "alter_table_alter_columns", "alter_table_drop_columns",
+        "update_table_schema_metadata", "update_field_metadata",
+    }
+)  # fmt: skip
 
 _T, _N = "/v1/table/{id}", "/v1/namespace/{id}"
 

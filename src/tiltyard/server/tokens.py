@@ -24,7 +24,9 @@ if TYPE_CHECKING:
     from tiltyard.lake import Lake
 
 TOKENS: Final = "token/"
-_TOKEN: Final = re.compile(r"tyd_([0-9a-f]{16})_([A-Za-z0-9_-]{43})", re.ASCII)
+PREFIX: Final = "tyd_"
+"""What every token begins with."""
+_TOKEN: Final = re.compile(PREFIX + r"([0-9a-f]{16})_([A-Za-z0-9_-]{43})", re.ASCII)
 _NO_HASH: Final = "0" * 64
 _LONGEST_NAME: Final = 100
 
