@@ -139,10 +139,12 @@ def _url(process: subprocess.Popen[bytes], errors: Path) -> str:
 
 
 @contextmanager
-def served_here(lake: Lake, options: ServerOptions | None = None, *, required: bool = False) -> Iterator[tuple[str, LakeServer]]:
+def served_here(
+    lake: Lake, options: ServerOptions | None = None, *, required: bool = False, audit: Path | None = None
+) -> Iterator[tuple[str, LakeServer]]:
     """Serves a lake from a thread of this process, which takes no time to start; its URL."""
-    audit = AuditLog(Path(lake.root_uri).parent / "audit.jsonl")
-    door = LakeServer(lake, options or ServerOptions(port=0), Authenticator(lake, required=required), audit)
+    log = AuditLog(audit or Path(lake.root_uri).parent / "audit.jsonl")
+    door = LakeServer(lake, options or ServerOptions(port=0), Authenticator(lake, required=required), log)
     server = uvicorn.Server(uvicorn.Config(door.app(), host="127.0.0.1", port=0, lifespan="off", log_config=None, access_log=False))
     ready = threading.Event()
     startup = server.startup
@@ -161,4 +163,4 @@ def served_here(lake: Lake, options: ServerOptions | None = None, *, required: b
         server.should_exit = True
         thread.join(60)
         door.close()
-        audit.close()
+        log.close()

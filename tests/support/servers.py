@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import signal
@@ -130,14 +131,20 @@ def _tool(name: str) -> str:
 
 
 @contextmanager
-def seaweedfs(directory: Path) -> Iterator[S3Server]:
-    """SeaweedFS: a real distributed store with an S3 door."""
+def seaweedfs(directory: Path, role: str | None = None) -> Iterator[S3Server]:
+    """SeaweedFS: a real distributed store with an S3 door.
+
+    Args:
+        directory: for its files.
+        role: the ARN of a role that may do everything, and that its token service gives out; nobody gets in without keys then.
+    """
     data = directory / "seaweedfs"
     data.mkdir()
     config = directory / "seaweedfs.json"
     credentials = [{"accessKey": ACCESS_KEY, "secretKey": SECRET_KEY}]
     identities = [{"name": "test", "credentials": credentials, "actions": ["Admin"]}, {"name": "anonymous", "actions": ["Admin"]}]
-    config.write_text(json.dumps({"identities": identities}))
+    config.write_text(json.dumps({"identities": identities if role is None else identities[:1]}))
+    more = [] if role is None else [f"-s3.iam.config={_token_service(directory, role)}"]
     names = ("master", "volume", "filer", "s3")
     taken: list[int] = []
 
@@ -147,7 +154,7 @@ def seaweedfs(directory: Path) -> Iterator[S3Server]:
         listening = [f"-{name}.port{'.grpc' if of else ''}={port}" for key, port in ports.items() for name, _, of in [key.partition(".")]]
         command = [
             *(_tool("weed"), "server", f"-dir={data}", "-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-master.telemetry=false"),
-            *("-filer", "-s3", f"-s3.config={config}", "-s3.port.iceberg=0", "-s3.port.lance=0"),
+            *("-filer", "-s3", f"-s3.config={config}", "-s3.port.iceberg=0", "-s3.port.lance=0", *more),
             *("-volume.max=50", "-master.volumeSizeLimitMB=64", "-volume.preStopSeconds=0", *listening),
         ]
         return command, f"http://127.0.0.1:{ports['s3']}/healthz"
@@ -159,6 +166,22 @@ def seaweedfs(directory: Path) -> Iterator[S3Server]:
         for port in taken:
             for leftover in Path("/tmp").glob(f"seaweedfs-*-{port}.sock"):
                 leftover.unlink(missing_ok=True)
+
+
+def _token_service(directory: Path, role: str) -> Path:
+    """The settings of SeaweedFS for credentials that end by themselves."""
+    signing = base64.b64encode(b"only for tests, never elsewhere: 0123456789").decode()
+    everything = {"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Action": ["s3:*"], "Resource": ["*"]}]}
+    trust = {"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Principal": "*", "Action": ["sts:AssumeRole"]}]}
+    settings = {
+        "sts": {"tokenDuration": "1h", "maxSessionLength": "12h", "issuer": "tests", "signingKey": signing},
+        "policy": {"defaultEffect": "Deny", "storeType": "memory"},
+        "policies": [{"name": "everything", "document": everything}],
+        "roles": [{"roleName": role.rpartition("/")[2], "roleArn": role, "attachedPolicies": ["everything"], "trustPolicy": trust}],
+    }
+    path = directory / "tokens.json"
+    path.write_text(json.dumps(settings))
+    return path
 
 
 @contextmanager

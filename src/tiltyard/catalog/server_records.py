@@ -10,7 +10,7 @@ A lost answer is a ``StorageError`` with ``maybe_applied``, as with every catalo
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any, Final, TypeVar
 
 from tiltyard.catalog.catalog import Catalog, Pending
@@ -21,7 +21,7 @@ from tiltyard.catalog.record_codec import check_keys, encode
 from tiltyard.catalog.records import Body, Decide, Found, Records
 from tiltyard.catalog.server_link import ServerLink
 from tiltyard.catalog.value_codec import change_from_body
-from tiltyard.errors import ContentionError, CorruptTable, HistoryUnavailable, NotFound, ProtectedBranch, TiltyardError
+from tiltyard.errors import ContentionError, CorruptTable, HistoryUnavailable, NotFound, ProtectedBranch, StorageError, TiltyardError
 from tiltyard.interfaces import Runtime, system_runtime
 
 T = TypeVar("T")
@@ -94,6 +94,23 @@ class ServerRecords:
 
     def close(self) -> None:
         self.link.close()
+
+
+@dataclass(frozen=True, slots=True)
+class VendedOptions:
+    """Asks the server for storage options whose keys are good for a while. It can be sent to another process.
+
+    Attributes:
+        link: to the server.
+    """
+
+    link: ServerLink
+
+    def __call__(self) -> Mapping[str, Any]:
+        given = self.link.post(f"{HOME}/lake/describe", {}, writes=False).get("storage_options")
+        if not given:
+            raise StorageError("The server gives no storage options any more.", name=self.link.url, advice="Ask its operator: --vend-to.")
+        return dict(given)
 
 
 class ServerCatalog(Catalog):

@@ -32,6 +32,14 @@ AuditLog = Annotated[Path | None, typer.Option("--audit-log", metavar="FILE", he
 Vend = Annotated[
     str | None, typer.Option("--vend-to", metavar="ROLE", help="Give storage options to clients of this role; by default to none.")
 ]
+VendRole = Annotated[
+    str | None,
+    typer.Option("--vend-role", metavar="ARN", help="Give clients keys of this role for one table, which end by themselves."),
+]
+VendEndpoint = Annotated[
+    str | None, typer.Option("--vend-endpoint", metavar="URL", help="The token service of the store; that of the region by default.")
+]
+VendFor = Annotated[str, typer.Option("--vend-for", metavar="TIME", help="How long such keys are good, 15m to 12h.")]
 Upkeep = Annotated[
     Path | None,
     typer.Option("--upkeep", metavar="FILE", help="A TOML file: compaction, indices and cleanup that the server does by itself."),
@@ -61,12 +69,17 @@ def serve(
     insecure: Insecure = None,
     audit_log: AuditLog = None,
     vend_to: Vend = None,
+    vend_role: VendRole = None,
+    vend_endpoint: VendEndpoint = None,
+    vend_for: VendFor = "1h",
     upkeep: Upkeep = None,
     max_body_mb: BodyMegabytes = 256,
 ) -> None:
     """Serve a lake to Lance clients over HTTP (needs the extra `server`). It stops on SIGTERM, after finishing its commits."""
     rooms = _server()
     role = None if vend_to is None else rooms.routes.Grant.parse(vend_to).role
+    lasts = duration(vend_for, "vend_for")
+    sts = None if vend_role is None or lasts is None else rooms.options.StsOptions(vend_role, vend_endpoint, int(lasts.total_seconds()))
     options = rooms.options.ServerOptions(
         host=host,
         port=port,
@@ -77,6 +90,7 @@ def serve(
         insecure=frozenset(insecure or ()),
         audit_log=audit_log,
         vend_to=role,
+        sts=sts,
         upkeep=upkeep,
         limits=rooms.options.ServerLimits(body_bytes=max_body_mb * 1024 * 1024),
     )

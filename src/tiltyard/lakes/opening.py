@@ -15,7 +15,7 @@ from tiltyard.catalog.catalog import Catalog
 from tiltyard.catalog.open_records import open_records
 from tiltyard.catalog.records import Body, Records
 from tiltyard.catalog.server_link import ServerLink, check_server, is_server
-from tiltyard.catalog.server_records import HOME, ServerRecords
+from tiltyard.catalog.server_records import HOME, ServerRecords, VendedOptions
 from tiltyard.errors import InvalidInput, NotFound, OwnershipError, TiltyardError
 from tiltyard.interfaces import ObjectStore, Runtime
 from tiltyard.lakes.claim import (
@@ -35,6 +35,7 @@ from tiltyard.lakes.table_names import below, resolved, shown_database
 from tiltyard.options import Storage, storage_of
 from tiltyard.redact import redact
 from tiltyard.storage import Durability, address_of, local_path, open_store, refuse_file
+from tiltyard.storage.renewed_options import EXPIRES, RenewedOptions
 from tiltyard.verbs.engine.isolated import read_limits
 
 CATALOG_FILE: Final = "catalog.db"
@@ -191,8 +192,8 @@ def _served(url: str, token: str | None, root: object, storage: Storage, runtime
     except TiltyardError:
         link.close()
         raise
-    if storage.options is None and told.get("storage_options"):
-        storage = replace(storage, options=told["storage_options"])
+    if storage.options is None and (given := told.get("storage_options")):
+        storage = replace(storage, options=RenewedOptions(VendedOptions(link), given) if EXPIRES in given else given)
     where = LakeLocation(str(told["root"]), False, "", CatalogId(SERVER, link.url), str(told["id"]), storage=storage)
     return where, ServerRecords(link, runtime, "" if told["way"] == "open" else str(told["author"]))
 

@@ -9,6 +9,7 @@ A request goes down this list, and its answer back up:
 - ``openapi``: the routes as an OpenAPI document, at ``/openapi.json``.
 - ``catalog_door``: the catalog for lakes that are opened by the address of a server.
 - ``authentication``: who asks, by a token or a JWT. ``tokens``: tokens in the catalog. ``principals``: roles by names of tables.
+- ``vending``: which storage options a client is told. ``sts``: credentials that end by themselves, from an S3 store.
 - ``console/``: pages about the lake for a browser, on the same port.
 - ``table_turns``: the queue at each table, so that no client starves. ``settling``: bookkeeping of commits, after the answer.
 - ``upkeep_runs``: compaction, indices and cleanup when they are due. ``upkeep_policies``: what is to be done, from a TOML file.

@@ -32,6 +32,7 @@ from tiltyard.server.principals import Principal
 from tiltyard.server.routes import Role, RouteSpec
 from tiltyard.server.tokens import TOKENS
 from tiltyard.server.upkeep_runs import UPKEEP
+from tiltyard.server.vending import Vendor
 from tiltyard.server.wire import parsed
 from tiltyard.storage.staged import STAGED
 
@@ -65,11 +66,11 @@ class CatalogDoor:
 
     Args:
         lake: whose it is.
-        vend_to: the role from which on clients are given the storage options of the server; None for nobody.
+        vendor: says with which storage options clients reach the store.
     """
 
-    def __init__(self, lake: Lake, vend_to: Role | None = None) -> None:
-        self._lake, self._vend_to = lake, vend_to
+    def __init__(self, lake: Lake, vendor: Vendor) -> None:
+        self._lake, self._vendor = lake, vendor
         self._catalog: Catalog = lake.catalog
 
     def read(self, principal: Principal, spec: RouteSpec, body: bytes) -> dict[str, Any]:
@@ -100,8 +101,7 @@ class CatalogDoor:
 
     def _describe_lake(self, principal: Principal, given: dict[str, Any]) -> Mapping[str, Any]:
         where = self._lake.where
-        vends = self._vend_to is not None and principal.may(self._vend_to, ())
-        options = dict(where.storage.options or {}) if vends else None
+        options = self._vendor.for_lake(principal, where.root, where.storage.options)
         return {"id": self._lake.id, "root": where.root, "author": principal.name, "way": principal.way, "storage_options": options}
 
     # ---- records -----------------------------------------------------------------------------------------------------------------

@@ -42,6 +42,7 @@ from tiltyard.server.settling import SettleQueue
 from tiltyard.server.table_turns import TableTurns, branched
 from tiltyard.server.upkeep_runs import AUTHOR as UPKEEP_AUTHOR
 from tiltyard.server.upkeep_runs import UpkeepStep
+from tiltyard.server.vending import Vendor
 from tiltyard.server.wire import WireRequest, answer, failed, failure, parsed, read_request
 
 _log = logging.getLogger("tiltyard.server")
@@ -88,7 +89,8 @@ class LakeServer:
         self.lake, self.options, self.authenticator, self.audit = lake, options, authenticator, audit
         self._pool = ThreadPoolExecutor(options.limits.threads, thread_name_prefix="tiltyard")
         self._settling = SettleQueue()
-        self.door = CatalogDoor(lake, options.vend_to)
+        self.vendor = Vendor(lake.where.storage.options, lake.where.root, options.vend_to, options.sts)
+        self.door = CatalogDoor(lake, self.vendor)
         self.turns = TableTurns(options.limits.table_queue, time.monotonic)
         self.metrics = ServerMetrics(self.turns.waiting, self._is_healthy)
         self._in_flight = 0
@@ -306,10 +308,8 @@ class LakeServer:
     def _operate(self, exchange: Exchange, model: Any, body: bytes) -> Any:
         principal, spec = exchange.principal, exchange.spec
         namespace = LakeNamespace(self.lake.signed(principal.name))
-        parts = exchange.target.split(".") if exchange.target else []
-        vend_to = self.options.vend_to
-        if vend_to is None or not principal.may(vend_to, parts):
-            namespace.without_options()
+        parts = tuple(exchange.target.split(".")) if exchange.target else ()
+        namespace.vend_by(lambda access: self.vendor.for_table(principal, parts, access.lance_uri, access.lance_options()))
         namespace.only(principal.sees)
         namespace.settle_by(self._settling.add)
         operation = inspect.unwrap(getattr(LakeNamespace, spec.operation))

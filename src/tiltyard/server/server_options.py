@@ -9,6 +9,7 @@ from typing import Final
 
 from tiltyard.errors import InvalidInput
 from tiltyard.server.routes import Role
+from tiltyard.server.sts import StsOptions
 
 LOOPBACK: Final = "127.0.0.1"
 
@@ -53,7 +54,8 @@ class ServerOptions:
         certificate, key: files for TLS.
         insecure: what is allowed beyond loopback although it is not safe: ``no-auth``, ``no-tls``.
         audit_log: a file; the log of the process without one.
-        vend_to: the role from which on clients are given the storage options of the server; None for nobody.
+        vend_to: the role from which on clients are given storage options; None for nobody.
+        sts: where keys for clients come from that end by themselves; without, they are given the server's own.
         upkeep: a TOML file that says what the server does for its lake by itself.
         limits: how much it takes on.
     """
@@ -67,6 +69,7 @@ class ServerOptions:
     insecure: frozenset[str] = frozenset()
     audit_log: Path | None = None
     vend_to: Role | None = None
+    sts: StsOptions | None = None
     upkeep: Path | None = None
     limits: ServerLimits = field(default_factory=ServerLimits)
 
@@ -78,6 +81,8 @@ class ServerOptions:
         unknown = self.insecure - {"no-auth", "no-tls"}
         if unknown:
             raise InvalidInput(f"Only no-auth and no-tls can be allowed, not {sorted(unknown)}.", argument="insecure")
+        if self.sts is not None and self.vend_to is None:
+            raise InvalidInput("Nobody is given storage options.", argument="vend_role", advice="Say from which role on: --vend-to reader.")
         if self.is_local:
             return
         if self.authenticates is False and "no-auth" not in self.insecure:

@@ -6,6 +6,7 @@ protocols are in ``interfaces``. The commit loop and the verbs call them, nothin
 Stores
     ``open_store``      from a URI and its options to a store
     ``local``           ``LocalStore``: a directory; ``files`` has its steps on a POSIX file system
+    ``renewed_options`` ``RenewedOptions``: keys that end by themselves, and are renewed
     ``cloud``           ``CloudStore``: S3, Google Cloud Storage, Azure through obstore; ``uploads`` has several requests under way
     ``memory``          ``MemoryStore``: this process only
     ``wrapper``         a store around a store
@@ -29,7 +30,7 @@ Fails with ``AlreadyExists`` (another writer has the name), ``NotFound``, ``Unsa
 from tiltyard.storage.cloud import CloudStore
 from tiltyard.storage.local import Durability, LocalStore
 from tiltyard.storage.memory import MemoryStore
-from tiltyard.storage.open_store import StorageOptions, address_of, lance_uri, local_path, open_store, refuse_file
+from tiltyard.storage.open_store import StorageOptions, address_of, lance_uri, local_path, open_store, option_name, refuse_file
 from tiltyard.storage.paths import check_path, check_prefix, is_temporary
 from tiltyard.storage.probe import ensure_safe
 from tiltyard.storage.thread_queue import queue_of
@@ -48,6 +49,7 @@ __all__ = [
     "lance_uri",
     "local_path",
     "open_store",
+    "option_name",
     "queue_of",
     "refuse_file",
 ]

@@ -20,6 +20,7 @@ from tiltyard.redact import redact, secret_values
 from tiltyard.storage.cloud import BucketPath, CloudStore
 from tiltyard.storage.local import Durability, LocalStore
 from tiltyard.storage.memory import MemoryStore
+from tiltyard.storage.renewed_options import RenewedOptions
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore as Client
@@ -44,6 +45,10 @@ _HEADERS = "headers."
 _REQUEST_TIMEOUT = "request_timeout"
 _VENDORS = ("aws_", "google_", "azure_storage_", "azure_")
 _ALIASES = {"endpoint_url": "endpoint", "bucket_name": "bucket", "session_token": "token"}
+
+_KEYS = frozenset({"access_key_id", "secret_access_key", "token"})
+_CREDENTIALS = "credential_provider"
+"""Among the options of a client: what it asks for keys that end by themselves."""
 
 _MAX_RETRIES = "client_max_retries"
 _RETRY_TIMEOUT = "client_retry_timeout"
@@ -70,7 +75,8 @@ def open_store(
     if scheme == "memory":
         with _memory_lock:
             return _memory_stores.setdefault(text.rstrip("/"), MemoryStore(text.rstrip("/")))
-    return _open_cloud(text, scheme, dict(storage_options or {}))
+    renewed = storage_options if isinstance(storage_options, RenewedOptions) else None
+    return _open_cloud(text, scheme, dict(storage_options or {}), renewed)
 
 
 def address_of(uri: object, argument: str = "uri") -> str:
@@ -137,7 +143,7 @@ def _scheme(uri: str) -> str:
     return "file" if uri.lower().startswith("file:/") else ""
 
 
-def _open_cloud(uri: str, scheme: str, options: dict[str, Any]) -> CloudStore:
+def _open_cloud(uri: str, scheme: str, options: dict[str, Any], renewed: RenewedOptions | None) -> CloudStore:
     if scheme not in (*_S3, *_GOOGLE, *_AZURE):
         raise InvalidInput(f"No store is known for {scheme}://.", argument="uri", advice="Use a path, memory://, s3://, gs:// or az://.")
     shown = redact(uri.partition("?")[0].rstrip("/"), secret_values(options))
@@ -147,6 +153,8 @@ def _open_cloud(uri: str, scheme: str, options: dict[str, Any]) -> CloudStore:
         advice = "Write scheme://bucket/path, and give keys as storage options."
         raise InvalidInput(f"{shown} is not the address of a store.", argument="uri", advice=advice)
     config, client, retry = _split_options(options)
+    if renewed is not None:
+        config = {key: value for key, value in config.items() if option_name(key) not in _KEYS} | {_CREDENTIALS: renewed.credentials}
     prefix = path.strip("/") or None
     try:
         store, endpoint = _client(scheme, bucket, prefix, config, client, retry)
@@ -170,7 +178,7 @@ def _client(
 ) -> tuple[Client, str]:
     common: dict[str, Any] = {"prefix": prefix, "config": config, "client_options": client, "retry_config": retry or None}
     if scheme in _S3:
-        s3 = S3Store(bucket, **common)
+        s3 = S3Store(bucket, **common, credential_provider=config.pop(_CREDENTIALS, None))
         return s3, str(s3.config.get("aws_endpoint_url_s3") or s3.config.get("endpoint") or "")
     if scheme in _GOOGLE:
         google = GCSStore(bucket, **common)
@@ -207,7 +215,7 @@ def _split_options(options: dict[str, Any]) -> tuple[dict[str, Any], dict[str, A
 
 def _add_once(config: dict[str, Any], key: str, text: str) -> None:
     """An option that several spellings name, such as ``region`` and ``aws_region``, counts once; two values for it are refused."""
-    other = next((known for known in config if _canonical(known) == _canonical(key)), None)
+    other = next((known for known in config if option_name(known) == option_name(key)), None)
     if other is None:
         config[key] = text
     elif config[other] != text:
@@ -215,7 +223,8 @@ def _add_once(config: dict[str, Any], key: str, text: str) -> None:
         raise InvalidInput(what, argument="storage_options", advice="Leave one of them out.")
 
 
-def _canonical(key: str) -> str:
+def option_name(key: str) -> str:
+    """What an option is called, whichever of its spellings was used."""
     plain = next((key[len(vendor) :] for vendor in _VENDORS if key.startswith(vendor)), key)
     return _ALIASES.get(plain, plain)
 

@@ -50,6 +50,10 @@ if TYPE_CHECKING:
     from tiltyard.catalog.lake_values import Cut, TableHead
     from tiltyard.lake import Lake
     from tiltyard.lakes.lake_tables import LakeReader, LakeTable
+    from tiltyard.verbs.engine.access import TableAccess
+
+Vend = Callable[["TableAccess"], dict[str, str] | None]
+"""From a table to the storage options that a client is told."""
 
 A = TypeVar("A")
 B = TypeVar("B")
@@ -93,6 +97,11 @@ def apart(method: Callable[[Any, A], B]) -> Callable[[Any, A], B]:
     return run
 
 
+def own_options(access: TableAccess) -> dict[str, str] | None:
+    """The options with which the lake itself reaches a table."""
+    return access.lance_options()
+
+
 def typed(kind: type[R], request: R | Mapping[str, Any]) -> R:
     """Clients in Python hand over models; pylance's own core hands over what these are made of."""
     return kind(**request) if isinstance(request, Mapping) else request
@@ -116,7 +125,7 @@ class NamespaceBase(LanceNamespace):
         opened = lake if isinstance(lake, Lake) else Lake.open(lake, create=False)
         self._lake = opened if branch is None else opened.on_branch(branch)
         self._at = int(at) if isinstance(at, str) and at.isascii() and at.isdecimal() else at
-        self._vends = True
+        self._vend: Vend = own_options
         self._later: Later = at_once
         self._sees: Callable[[str], bool] = lambda full: True
         if self._at is not None:
@@ -125,9 +134,9 @@ class NamespaceBase(LanceNamespace):
     def namespace_id(self) -> str:
         return f"LakeNamespace {{ lake: {self._lake.url!r}, branch: {self._lake.branch!r}, at: {self._at!r} }}"
 
-    def without_options(self) -> None:
-        """Leaves storage options out of what is told of a table, since they may hold keys."""
-        self._vends = False
+    def vend_by(self, vend: Vend) -> None:
+        """Says which storage options clients are told of a table; those of the lake by default, which may hold keys."""
+        self._vend = vend
 
     def only(self, sees: Callable[[str], bool]) -> None:
         """Lists only tables for whose full names this holds."""

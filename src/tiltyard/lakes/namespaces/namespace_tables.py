@@ -213,7 +213,7 @@ class TableOperations(VersionOperations):
 
     def _described(self, head: TableHead, **more: Any) -> DescribeTableResponse:
         access = self._lake.access_of(head, self._lake.branch)
-        options = access.lance_options() if self._vends else None
+        options = self._vend(access)
         facts: dict[str, Any] = {"table": head.name.split(JOINT)[-1], "namespace": head.name.split(JOINT)[:-1]}
         return DescribeTableResponse(
             **facts, location=access.lance_uri, table_uri=access.lance_uri, storage_options=options, managed_versioning=True, **more
@@ -257,7 +257,7 @@ class TableOperations(VersionOperations):
             raise UnsupportedOperationError("The lake chooses where a table lies. Register a table that is there already.")
         declared = declare(lake, self._name(request.id), request.properties)
         access = lake.plain_access_of(declared.head)
-        options = access.lance_options() if self._vends else None
+        options = self._vend(access)
         return DeclareTableResponse(
             location=access.lance_uri, storage_options=options, properties=dict(declared.properties), managed_versioning=True,
             transaction_id=declared.transaction,
