@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import signal
 import socket
 import statistics
@@ -41,14 +42,14 @@ class Tally:
     """What clients did: ids that were acknowledged and ids that were not, by table, and how long each answered commit took."""
 
     acknowledged: dict[str, list[int]] = field(default_factory=dict)
-    failed: int = 0
+    failed: Counter[str] = field(default_factory=Counter)
     seconds: list[float] = field(default_factory=list)
     reads: list[float] = field(default_factory=list)
 
     def add(self, other: dict[str, Any]) -> None:
         for table, ids in other["acknowledged"].items():
             self.acknowledged.setdefault(table, []).extend(ids)
-        self.failed += int(other["failed"])
+        self.failed.update(other["failed"])
         self.seconds += other["seconds"]
         self.reads += other["reads"]
 
@@ -59,6 +60,7 @@ class LoadReport:
 
     Attributes:
         commits, failed: acknowledged, and not.
+        why: what clients were told of those that failed, with how often.
         lost, doubled: rows that were acknowledged and are not there; rows that are there twice.
         rate: commits a second.
         p50, p99: milliseconds of a commit; ``read_p99`` of a count of rows.
@@ -76,6 +78,7 @@ class LoadReport:
     read_p99: float
     memory: tuple[float, ...]
     sound: bool
+    why: dict[str, int] = field(default_factory=dict)
 
     @property
     def growth(self) -> float:
@@ -167,7 +170,8 @@ def run_load(home: Path, clients: int, tables: int, seconds: float, *, stop: boo
         sound = lake.check().ok
     commits = sum(map(len, tally.acknowledged.values()))
     quantiles = (_quantile(tally.seconds, 0.5), _quantile(tally.seconds, 0.99), _quantile(tally.reads, 0.99))
-    return LoadReport(commits, tally.failed, lost, doubled, commits / took, *quantiles, tuple(memory), sound)
+    failed = sum(tally.failed.values())
+    return LoadReport(commits, failed, lost, doubled, commits / took, *quantiles, tuple(memory), sound, dict(tally.failed.most_common(8)))
 
 
 def _loaded(server: ServerProcess, clients: int, tables: int, seconds: float, stop: bool) -> tuple[Tally, list[float], float]:
@@ -233,8 +237,8 @@ def child(url: str, first: int, count: int, tables: int, seconds: float) -> None
                     began = time.monotonic()
                     read()
                     mine.reads.append(time.monotonic() - began)
-            except (OSError, RuntimeError, ValueError):  # what lancedb and urllib raise while the server is away
-                mine.failed += 1
+            except (OSError, RuntimeError, ValueError) as error:  # what lancedb and urllib raise while the server is away
+                mine.failed[_told(error)] += 1
                 time.sleep(0.05)  # a client that is refused does not come back at once
         with lock:
             tally.add({"acknowledged": mine.acknowledged, "failed": mine.failed, "seconds": mine.seconds, "reads": mine.reads})
@@ -251,6 +255,12 @@ def child(url: str, first: int, count: int, tables: int, seconds: float) -> None
     print(
         json.dumps({"acknowledged": tally.acknowledged, "failed": tally.failed, "seconds": tally.seconds, "reads": tally.reads}), flush=True
     )
+
+
+def _told(error: Exception) -> str:
+    """What a client is told, without numbers and ids: so failures of one kind count as one."""
+    kind = "lancedb" if isinstance(error, RuntimeError | ValueError) else "rows over HTTP"
+    return kind + ": " + re.sub(r"[0-9a-f]{8,}|[0-9]+(?![0-9]{2})", "#", " ".join(str(error).split()))[:160]
 
 
 def _lancedb(url: str, name: str) -> tuple[Callable[[int], Any], Callable[[], Any]]:
@@ -292,6 +302,8 @@ def main() -> int:
     with tempfile.TemporaryDirectory(dir=given.directory) as at:
         report = run_load(Path(at) / "lake", given.clients, given.tables, given.seconds, stop=given.stop)
     print(f"{report.commits:,} commits, {report.rate:.1f} a second; {report.failed:,} requests failed")
+    for told, times in report.why.items():
+        print(f"  {times} times {told}")
     print(f"commit p50 {report.p50:.0f} ms, p99 {report.p99:.0f} ms; read p99 {report.read_p99:.0f} ms")
     print(f"lost {report.lost}, doubled {report.doubled}, check {'ok' if report.sound else 'NOT OK'}")
     print(f"memory {report.memory[0]:.0f} to {report.memory[-1]:.0f} MB, last quarter {report.growth:.2f} of the second")

@@ -214,7 +214,7 @@ class Losing:
         self._real = server_link._exchanged
         monkeypatch.setattr(server_link, "_exchanged", self.exchanged)
 
-    def exchanged(self, connection: http.client.HTTPConnection, path: str, data: bytes, headers: Mapping[str, str]) -> tuple[int, bytes]:
+    def exchanged(self, connection: http.client.HTTPConnection, path: str, data: bytes, headers: Mapping[str, str]) -> Any:
         lost = self.left and path.endswith(self.path)
         if lost:
             self.left -= 1
@@ -319,3 +319,25 @@ def test_a_catalog_is_not_brought_back_through_its_server(home: ty.Lake, url: st
     with pytest.raises(ty.InvalidInput, match="server"):
         ty.Lake.restore(url, tmp_path / "backup")
     assert ids(home, "a") == [1]
+
+
+def test_a_server_that_is_too_busy_is_asked_again(home: ty.Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A refusal by a limit comes before anything is done, so that a write can be sent again, too."""
+    with served_here(home) as (url, server), ty.Lake.open(url, durability="os") as lake:
+        table, pauses = lake.table("a"), list[float]()
+
+        def pause(link: ServerLink, seconds: float) -> None:
+            pauses.append(seconds)
+            server.is_stopping = False
+
+        monkeypatch.setattr(ServerLink, "_pause", pause)
+        server.is_stopping = True
+        table.append(pa.table({"id": [2]}))
+        assert (pauses, ids(home, "a")) == ([1.0], [1, 2])
+        monkeypatch.setattr(server_link, "BUSY_SECONDS", 0.0)
+        server.is_stopping = True
+        with pytest.raises(ty.StorageError, match="busy") as refused:
+            table.append(pa.table({"id": [3]}))
+        assert (refused.value.maybe_applied, refused.value.transient) == (False, True)
+        server.is_stopping = False
+        assert ids(home, "a") == [1, 2]

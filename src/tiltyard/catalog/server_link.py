@@ -13,12 +13,17 @@ from typing import Any, Final, TypeVar
 from urllib.parse import urlsplit
 
 from tiltyard.errors import ContentionError, InvalidInput, NotFound, RetryableConflict, StorageError, TiltyardError
+from tiltyard.interfaces import system_runtime
 from tiltyard.redact import redact
 
 SECONDS: Final = 120.0
 """For which an answer is waited for."""
 FRESH: Final = 30.0
 """Seconds for which a silent connection is used again; the server closes it after more than twice that."""
+BUSY_SECONDS: Final = 60.0
+"""For which a server that is too busy to begin is asked again."""
+NOT_BEGUN: Final = "x-tiltyard-not-begun"
+"""The header of an answer that refuses something by a limit, before anything of it was done."""
 SILENT: Final = 1.0
 """Seconds after which a connection is given to another thread than the one that used it."""
 _NOT_FOUND: Final = frozenset({4, 10})
@@ -48,6 +53,14 @@ def check_server(url: str, token: str | None) -> str:
     if token is not None and parts.scheme == "http" and parts.hostname not in _LOCAL:
         raise InvalidInput("A token would travel unencrypted.", argument="url", advice="Use https://, or a tunnel to this machine.")
     return url.rstrip("/")
+
+
+class _BusyError(Exception):
+    """The server was too busy to begin: whatever it was can be sent again."""
+
+    def __init__(self, seconds: float, refusal: TiltyardError) -> None:
+        super().__init__(str(refusal))
+        self.seconds, self.refusal = min(max(seconds, 0.1), 5.0), refusal
 
 
 class ServerLink:
@@ -84,12 +97,24 @@ class ServerLink:
             RetryableConflict: others were faster.
             StorageError: the server cannot be reached or failed; ``maybe_applied`` where it is not known whether it did what was asked.
         """
-        try:
-            return self._sent(path, body, writes)
-        except StorageError as error:
-            if (writes and not repeatable) or not error.transient:
-                raise
-            return self._sent(path, body, writes)
+        until = time.monotonic() + BUSY_SECONDS
+        tries = 0
+        while True:
+            tries += 1
+            try:
+                return self._sent(path, body, writes)
+            except _BusyError as busy:
+                if time.monotonic() + busy.seconds > until:
+                    raise busy.refusal from None
+                self._pause(busy.seconds)
+            except StorageError as error:
+                if (writes and not repeatable) or not error.transient or tries > 1:
+                    raise
+
+    def _pause(self, seconds: float) -> None:
+        """Waits for a while that is not the same for all who were refused."""
+        clock = system_runtime()
+        clock.clock.sleep(seconds * clock.random.uniform(0.5, 1.5))
 
     def close(self) -> None:
         """Closes connections that nobody uses at the moment. Closing twice does no harm; the next request opens another."""
@@ -104,7 +129,7 @@ class ServerLink:
             if connection.sock is None:
                 self._told(connection.connect, maybe_applied=False)
             whole = urlsplit(self.url).path + path
-            status, told = self._told(lambda: _exchanged(connection, whole, data, headers), maybe_applied=writes)
+            status, told, wait = self._told(lambda: _exchanged(connection, whole, data, headers), maybe_applied=writes)
             answer = None if status != 200 else self._told(lambda: json.loads(told), maybe_applied=writes)
         except BaseException:
             connection.close()
@@ -112,7 +137,8 @@ class ServerLink:
         with self._lock:
             self._idle.append((connection, time.monotonic(), threading.get_ident()))
         if status != 200:
-            raise refused(status, told, self.url, writes=writes)
+            refusal = refused(status, told, self.url, writes=writes and wait is None)
+            raise refusal if wait is None else _BusyError(wait, refusal)
         return answer
 
     def _taken(self) -> http.client.HTTPConnection:
@@ -157,10 +183,15 @@ def _close_all(idle: list[_Idle]) -> None:
         idle.pop()[0].close()
 
 
-def _exchanged(connection: http.client.HTTPConnection, path: str, data: bytes, headers: Mapping[str, str]) -> tuple[int, bytes]:
+def _exchanged(
+    connection: http.client.HTTPConnection, path: str, data: bytes, headers: Mapping[str, str]
+) -> tuple[int, bytes, float | None]:
+    """Status and text of an answer; and the seconds after which to come again, where the server was too busy to begin."""
     connection.request("POST", path, data, dict(headers))
     with connection.getresponse() as answer:
-        return answer.status, answer.read()
+        told = answer.headers.get("retry-after", "1") if answer.headers.get(NOT_BEGUN) else None
+        wait = None if told is None else float(told) if told.isdecimal() else 1.0
+        return answer.status, answer.read(), wait
 
 
 def refused(status: int, body: bytes, url: str, *, writes: bool = True) -> TiltyardError:

@@ -16,13 +16,20 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from lance_namespace import ConcurrentModificationError, LanceNamespaceError, PermissionDeniedError, UnauthenticatedError
+from lance_namespace import (
+    ConcurrentModificationError,
+    LanceNamespaceError,
+    PermissionDeniedError,
+    ThrottlingError,
+    UnauthenticatedError,
+)
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from tiltyard.catalog.server_link import NOT_BEGUN
 from tiltyard.errors import TiltyardError
 from tiltyard.lake import Lake
 from tiltyard.lakes.namespace import LakeNamespace
@@ -47,6 +54,7 @@ from tiltyard.server.wire import WireRequest, answer, failed, failure, parsed, r
 
 _log = logging.getLogger("tiltyard.server")
 _RETRY: Final = {"retry-after": "1"}
+_NOT_BEGUN: Final = {**_RETRY, NOT_BEGUN: "1"}
 _UNAUTHENTICATED_BYTES: Final = 64 * 1024
 """Of a body that is read before its sender is known, for the ``identity`` inside."""
 
@@ -176,7 +184,7 @@ class LakeServer:
             if self._in_flight >= self.options.limits.requests or self.is_stopping:
                 self.metrics.refused.labels("503").inc()
                 return self._done(
-                    exchange, failure(17, "The server is busy. Try again in a second.", exchange.id, headers=_RETRY), "failed"
+                    exchange, failure(17, "The server is busy. Try again in a second.", exchange.id, headers=_NOT_BEGUN), "failed"
                 )
             self._in_flight += 1
             self.metrics.in_flight.inc()
@@ -214,7 +222,8 @@ class LakeServer:
         if isinstance(error, ConcurrentModificationError):
             self.metrics.conflicts.labels(exchange.spec.operation).inc()
         if response.status_code in (429, 503):
-            response.headers.update(_RETRY)
+            # Only a table with too many requests refuses by 429, and does so first. Behind a 503 something may have been done.
+            response.headers.update(_NOT_BEGUN if isinstance(error, ThrottlingError) else _RETRY)
             self.metrics.refused.labels(str(response.status_code)).inc()
         return response, "failed"
 

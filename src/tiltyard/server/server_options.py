@@ -82,7 +82,7 @@ class ServerOptions:
         if unknown:
             raise InvalidInput(f"Only no-auth and no-tls can be allowed, not {sorted(unknown)}.", argument="insecure")
         if self.sts is not None and self.vend_to is None:
-            raise InvalidInput("Nobody is given storage options.", argument="vend_role", advice="Say from which role on: --vend-to reader.")
+            raise InvalidInput("No role is given storage options.", argument="vend_role", advice="Say from which role on: --vend-to.")
         if self.is_local:
             return
         if self.authenticates is False and "no-auth" not in self.insecure:

@@ -104,6 +104,38 @@ class _Announcing(uvicorn.Server):
         await super().shutdown(sockets)
 
 
+class JoiningTransport:
+    """A transport that sends the head of an answer together with what follows at once: one packet, and one wake-up of the client.
+
+    Args:
+        transport: what it is around.
+        loop: a head that nothing follows is sent in its next round.
+    """
+
+    def __init__(self, transport: Any, loop: asyncio.AbstractEventLoop) -> None:
+        self._transport, self._loop = transport, loop
+        self._head = b""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    def write(self, data: bytes) -> None:
+        if not self._head and data.startswith(b"HTTP/") and data[9:10] != b"1":  # 1xx asks the client to go on, and has no body
+            self._head = bytes(data)
+            self._loop.call_soon(self._send)
+        else:
+            self._send(data)
+
+    def close(self) -> None:
+        self._send()
+        self._transport.close()
+
+    def _send(self, data: bytes = b"") -> None:
+        head, self._head = self._head, b""
+        if head or data:
+            self._transport.write(head + data)
+
+
 def _bounded(seconds: float, server: LakeServer) -> type[H11Protocol]:
     """Connections that are closed if the head of a request does not come in time: a slow client holds nothing but its connection."""
 
@@ -111,7 +143,7 @@ def _bounded(seconds: float, server: LakeServer) -> type[H11Protocol]:
         _deadline: asyncio.TimerHandle | None = None
 
         def connection_made(self, transport: Any) -> None:
-            super().connection_made(transport)
+            super().connection_made(JoiningTransport(transport, self.loop))  # type: ignore[arg-type]
             self._arm()
 
         def data_received(self, data: bytes) -> None:
