@@ -213,3 +213,14 @@ def test_what_is_no_route_says_so_in_json(server: Served) -> None:
     assert server.get("/v1/nope").status == 404
     assert server.get("/v1/nope").code == 0
     assert server.get("/v1/table/x/describe").status == 405
+
+
+def test_metrics_tell_of_conflicts_by_pair(server: Served) -> None:
+    """The commits that the server makes: what they met, under names of ours."""
+    assert server.rows("/v1/table/metered/create", pa.table({"id": [1, 2]})).status == 200
+    assert server.rows("/v1/table/metered/insert", pa.table({"id": [3]})).status == 200
+    figures = server.get("/metrics").body.decode()
+    for name in ("attempts", "lost_races", "reruns", "unknown"):
+        assert f'tiltyard_commit_{name}_total{{kind="Append"}}' in figures
+    for name in ("conflicts", "rebases"):
+        assert f"# TYPE tiltyard_commit_{name}_total counter" in figures

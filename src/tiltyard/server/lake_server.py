@@ -288,6 +288,7 @@ class LakeServer:
             await self.turns.won(names, exchange.peer)
         else:
             self.turns.failed(names, exchange.peer, lost="moved" in told)
+            self.metrics.conflicts.labels(spec.operation).inc("moved" in told)
         return told
 
     async def _in_turn(self, exchange: Exchange, names: tuple[str, ...], work: Callable[[], Any]) -> Any:

@@ -6,9 +6,11 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.registry import Collector
+
+from tiltyard.metrics import MetricsSnapshot, OperationCounts, snapshot
 
 _BUCKETS: Final = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
 _UPKEEP_BUCKETS: Final = (0.01, 0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0)
@@ -57,3 +59,27 @@ class _Asked(Collector):
     def collect(self) -> Iterator[Metric]:
         yield GaugeMetricFamily("tiltyard_table_queue", "Requests that wait for a table.", value=self._queued())
         yield GaugeMetricFamily("tiltyard_catalog_up", "Whether the catalog answers.", value=float(self._healthy()))
+        yield from _counted(snapshot())
+
+
+def _counted(counts: MetricsSnapshot) -> Iterator[Metric]:
+    """What the commit loop of this process counted: commits that the server makes for its clients. Names of operations are our own."""
+    kinds: dict[str, tuple[str, Callable[[OperationCounts], int]]] = {
+        "tiltyard_commit_attempts": ("Attempts of commits that the server makes itself.", lambda each: each.attempts),
+        "tiltyard_commit_lost_races": ("Of these, those that lost their version to others.", lambda each: each.lost_races),
+        "tiltyard_commit_reruns": ("Verbs that were re-executed after a conflict.", lambda each: each.reruns),
+        "tiltyard_commit_unknown": ("Commits whose outcome is unknown.", lambda each: each.outcomes_unknown),
+    }
+    for name, (what, count) in kinds.items():
+        family = CounterMetricFamily(name, what, labels=["kind"])
+        for operation, each in counts.operations.items():
+            family.add_metric([operation], count(each))
+        yield family
+    for name, what, met in (
+        ("tiltyard_commit_conflicts", "Conflicts by pair: our operation, and the one that was committed first.", counts.conflicts),
+        ("tiltyard_commit_rebases", "Commits that were changed so that they go over another, by pair.", counts.rebases),
+    ):
+        family = CounterMetricFamily(name, what, labels=["mine", "theirs", "verdict"])
+        for meeting, times in met.items():
+            family.add_metric([meeting.mine, meeting.theirs, meeting.verdict], times)
+        yield family

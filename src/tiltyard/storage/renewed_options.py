@@ -84,10 +84,3 @@ class RenewedOptions(Mapping[str, Any]):
     def _next_time(self) -> float:
         left = self._end() - self._clock()
         return self._end() - min(_MARGIN, left / 4)
-
-
-def kept(options: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-    """A copy of options that nobody changes behind our back; those that renew themselves stay as they are."""
-    if isinstance(options, RenewedOptions):
-        return options
-    return dict(options) if options else None

@@ -19,7 +19,7 @@ from tiltyard.interfaces import CommitHandler, ObjectStore, Runtime, system_runt
 from tiltyard.options import Storage
 from tiltyard.storage import Durability, address_of, lance_uri, open_store, queue_of
 from tiltyard.storage.handlers import ensure_usable, handler_for
-from tiltyard.storage.renewed_options import kept
+from tiltyard.storage.renewed_options import RenewedOptions
 from tiltyard.transaction.commit import Committer
 from tiltyard.transaction.log import VersionLog
 from tiltyard.transaction.looks import look_seconds
@@ -188,7 +188,7 @@ def open_access(
         handler=handler_for(store, how.handler),
         runtime=runtime or how.runtime or system_runtime(),
         durability=how.durability,
-        storage_options=kept(how.options),
+        storage_options=how.options if isinstance(how.options, RenewedOptions) else dict(how.options or {}) or None,
         allowed_bases=tuple(ANYWHERE if base == ANYWHERE else lance_uri(base) for base in how.allowed_bases),
         verify=how.verify,
         limits=read_limits(how.isolate),
