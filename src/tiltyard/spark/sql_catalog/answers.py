@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from importlib import import_module
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Final
@@ -44,12 +45,22 @@ _APART: Final[Mapping[str, Callable[[Request], Any]]] = {
 """What cannot."""
 
 
+@dataclass(eq=False)
+class _QueryLake:
+    """The lake that the latest query asked for, and the snapshot at which it reads all tables once the first was found."""
+
+    key: str
+    lake: ty.Lake
+    snapshot: ty.LakeSnapshot | None = None
+
+
 class CatalogAnswers:
     """Answers the JVM. One a process; called from whatever thread of the JVM analyzes or executes a statement."""
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
         self._snapshots: OrderedDict[str, int] = OrderedDict()
+        self._latest: _QueryLake | None = None
         self._lock = Lock()
 
     def apply(self, text: str, subject: Any) -> str:
@@ -107,7 +118,7 @@ class CatalogAnswers:
 
     def _load(self, request: Request) -> Any:
         """A table; one that the statement adds columns to, with those."""
-        where = tables_of(request)
+        where = self._tables(request)
         found = catalog_tables.load(request, where, self._snapshot)
         if isinstance(where, ty.Lake) and found.get("latest"):
             name = found["facts"]["options"]["table"]
@@ -117,16 +128,31 @@ class CatalogAnswers:
                 EVOLUTIONS.note(request, where, name, found["facts"]["id"])
         return found
 
-    def _snapshot(self, request: Request, lake: ty.Lake) -> int:
+    def _tables(self, request: Request) -> Tables:
+        """The lake, opened once for all tables of one query: opening it is most of what finding a table costs."""
+        if request["options"].get(catalog_tables.TRANSACTION) is not None:
+            return tables_of(request)
+        key = json.dumps([request["query"], request["catalog"], request["options"]], sort_keys=True)
+        latest = self._latest
+        if latest is None or latest.key != key:
+            latest = self._latest = _QueryLake(key, catalog_tables.open_lake(request))
+        return latest.lake
+
+    def _snapshot(self, request: Request, lake: ty.Lake) -> ty.LakeSnapshot:
         """The snapshot that all tables of one query are read at."""
         key = f"{request['query']} {lake.url} {lake.branch}"
+        latest = self._latest
+        if latest is not None and latest.lake is lake and latest.snapshot is not None:
+            return latest.snapshot
         with self._lock:
             known = self._snapshots.get(key)
-            if known is None:
-                known = self._snapshots[key] = lake.snapshot().id
-                while len(self._snapshots) > _KEPT:
-                    self._snapshots.popitem(last=False)
-            return known
+            found = lake.snapshot(known)
+            self._snapshots[key] = found.id
+            while len(self._snapshots) > _KEPT:
+                self._snapshots.popitem(last=False)
+        if latest is not None and latest.lake is lake:
+            latest.snapshot = found
+        return found
 
     class Java:
         """What py4j has to know to hand this to the JVM."""

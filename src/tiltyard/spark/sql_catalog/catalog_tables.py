@@ -112,7 +112,7 @@ def list_tables(request: Request, where: ty.Lake | ty.LakeTransaction) -> list[s
     return [name for name in inside if "." not in name]
 
 
-def load(request: Request, where: ty.Lake | ty.LakeTransaction, snapshot: Callable[[Request, ty.Lake], int]) -> dict[str, Any]:
+def load(request: Request, where: ty.Lake | ty.LakeTransaction, snapshot: Callable[[Request, ty.Lake], ty.LakeSnapshot]) -> dict[str, Any]:
     """A table at its latest version, or at the one that the statement names; or a table that tells about one."""
     name = request["name"]
     try:
@@ -128,7 +128,7 @@ def load(request: Request, where: ty.Lake | ty.LakeTransaction, snapshot: Callab
     if isinstance(where, ty.LakeTransaction):
         return described(request, found, where.table(found), latest=True)
     where.table(found)  # takes in what a foreign writer committed
-    return described(request, found, where.snapshot(snapshot(request, where)).table(found), latest=True)
+    return described(request, found, snapshot(request, where).table(found), latest=True)
 
 
 def _at(lake: ty.Lake, name: str, version: str | None, moment: int | None) -> ty.TableReader:
