@@ -28,6 +28,8 @@ _OURS: Final = (f"tiltyard.{_SCANS}", f"tiltyard.{_WRITES}")
 _lock: Final = Lock()
 _installed: Final[dict[str, OptimizerRule]] = {}
 """By the session's own id: Python may hold several objects for one session."""
+_compiled: Final[dict[tuple[str, str], Any]] = {}
+"""Classes of the JVM, by application and name."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,12 +90,11 @@ def _install(spark: SparkSession, columnar: bool) -> OptimizerRule:
     from pyspark.java_gateway import ensure_callback_server_started
 
     context = spark.sparkContext
-    jvm: Any = context._jvm
     ensure_callback_server_started(context._gateway)  # type: ignore[no-untyped-call]  # Spark left it so
     planner = Planner(context.defaultParallelism)
     columns = _columnar(spark) if columnar else None
-    scans = _made(jvm, _SCANS, planner, columns)
-    writes = _made(jvm, _WRITES, spark._jsparkSession.sparkContext(), BatchRows())
+    scans = _made(spark, _SCANS, planner, columns)
+    writes = _made(spark, _WRITES, spark._jsparkSession.sparkContext(), BatchRows())
     rules = _others(spark)
     rules.add(scans)
     rules.add(writes)
@@ -130,15 +131,24 @@ def _set_rules(spark: SparkSession, rules: Any) -> None:
     assign(jvm.scala.jdk.javaapi.CollectionConverters.asScala(rules).toSeq())
 
 
-def _made(jvm: Any, name: str, *arguments: Any) -> Any:
-    """An object of a class of ours in the JVM, compiled now: about a second for the first."""
-    compiler = jvm.org.codehaus.janino.SimpleCompiler()
-    compiler.setParentClassLoader(jvm.java.lang.Thread.currentThread().getContextClassLoader())
-    compiler.cook(_source(name))
+def _made(spark: SparkSession, name: str, *arguments: Any) -> Any:
+    """An object of a class of ours in the JVM, compiled when an application first asks: about a second for the first.
+
+    One class for all sessions: py4j remembers methods by the names of classes, and fails at an object of a second one of that name.
+    """
+    jvm: Any = spark.sparkContext._jvm
+    key = (str(spark.sparkContext.applicationId), name)
+    if key not in _compiled:
+        compiler = jvm.org.codehaus.janino.SimpleCompiler()
+        compiler.setParentClassLoader(jvm.java.lang.Thread.currentThread().getContextClassLoader())
+        compiler.cook(_source(name))
+        for other in [known for known in _compiled if known[0] != key[0]]:
+            del _compiled[other]  # of an application that has ended
+        _compiled[key] = compiler.getClassLoader().loadClass(f"tiltyard.{name}")
     given = jvm.java.util.ArrayList()
     for argument in arguments:
         given.add(argument)
-    return compiler.getClassLoader().loadClass(f"tiltyard.{name}").getConstructors()[0].newInstance(given.toArray())
+    return _compiled[key].getConstructors()[0].newInstance(given.toArray())
 
 
 def _source(name: str) -> str:
