@@ -56,6 +56,10 @@ def start_spark(scratch: Path, master: str = "local[2]", **more: str) -> SparkSe
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    from tiltyard.spark.read import small_tables
+
+    # Tables of tests are small, and it is workers that are to be tested; tests/spark/test_small_tables.py is about these.
+    small_tables.MOST_ROWS = 0
     session = start_spark(tmp_path_factory.mktemp("spark"))
     yield session
     session.stop()

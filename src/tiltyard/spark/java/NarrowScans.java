@@ -14,6 +14,10 @@ import java.util.WeakHashMap;
 import java.util.concurrent.atomic.AtomicLong;
 import java.util.function.Function;
 
+import org.apache.arrow.memory.BufferAllocator;
+import org.apache.arrow.vector.VectorSchemaRoot;
+import org.apache.arrow.vector.ipc.ArrowStreamReader;
+import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.QueryPlanningTracker;
 import org.apache.spark.sql.catalyst.expressions.Alias;
 import org.apache.spark.sql.catalyst.expressions.And;
@@ -33,6 +37,8 @@ import org.apache.spark.sql.catalyst.expressions.InSet;
 import org.apache.spark.sql.catalyst.expressions.Like;
 import org.apache.spark.sql.catalyst.expressions.Literal;
 import org.apache.spark.sql.catalyst.expressions.NamedExpression$;
+import org.apache.spark.sql.catalyst.expressions.UnsafeProjection;
+import org.apache.spark.sql.catalyst.expressions.UnsafeProjection$;
 import org.apache.spark.sql.catalyst.expressions.aggregate.AggregateExpression;
 import org.apache.spark.sql.catalyst.expressions.aggregate.AggregateFunction;
 import org.apache.spark.sql.catalyst.expressions.aggregate.Average;
@@ -72,7 +78,11 @@ import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.sql.types.Metadata;
 import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
+import org.apache.spark.sql.util.ArrowUtils$;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
+import org.apache.spark.sql.vectorized.ArrowColumnVector;
+import org.apache.spark.sql.vectorized.ColumnVector;
+import org.apache.spark.sql.vectorized.ColumnarBatch;
 
 import scala.Option;
 import scala.collection.Iterator;
@@ -241,11 +251,12 @@ public final class NarrowScans extends Rule {
                 output.add(one);
             }
         }
-        LogicalPlan plan = scanOf(chain, output, answer);
+        LogicalPlan plan = answer.rowsHere == null ? scanOf(chain, output, answer) : rowsHere(output, answer.rowsHere);
         Expression left = null;
         for (int index = 0; index < filters.size(); index++) {
-            if (!answer.exact.contains(Integer.valueOf(index))) {
-                Expression one = (Expression) filters.get(index);
+            Expression one = (Expression) filters.get(index);
+            // Keys of joins only leave out what the join does: they are for scans, not for rows that are here.
+            if (!answer.exact.contains(Integer.valueOf(index)) && !(answer.rowsHere != null && one instanceof DynamicPruningSubquery)) {
                 left = left == null ? one : new And(left, one);
             }
         }
@@ -254,6 +265,31 @@ public final class NarrowScans extends Rule {
             return plan;
         }
         return (LogicalPlan) chain.project.withNewChildren(seq(one(plan)));
+    }
+
+    /** The rows of a small table, which Python read while it planned: no job reads them, and no worker. */
+    private static LogicalPlan rowsHere(List output, byte[] stream) throws IOException {
+        List rows = new ArrayList();
+        BufferAllocator memory = ArrowUtils$.MODULE$.rootAllocator().newChildAllocator("tiltyard rows of a small table", 0, Long.MAX_VALUE);
+        ArrowStreamReader reader = new ArrowStreamReader(new ByteArrayInputStream(stream), memory);
+        try {
+            UnsafeProjection copied = UnsafeProjection$.MODULE$.create(structOf(output));
+            while (reader.loadNextBatch()) {
+                VectorSchemaRoot root = reader.getVectorSchemaRoot();
+                ColumnVector[] columns = new ColumnVector[output.size()];
+                for (int index = 0; index < columns.length; index++) {
+                    columns[index] = new ArrowColumnVector(root.getVector(index));
+                }
+                ColumnarBatch batch = new ColumnarBatch(columns, root.getRowCount());
+                for (java.util.Iterator all = batch.rowIterator(); all.hasNext();) {
+                    rows.add(copied.apply((InternalRow) all.next()).copy());
+                }
+            }
+        } finally {
+            reader.close();
+            memory.close();
+        }
+        return (LogicalPlan) LocalRelation$.MODULE$.apply(seq(output), seq(rows), false, Option.apply(null));
     }
 
     /** count(*) from what is known of the version, or partial aggregates made by the workers; null where the answer is no. */
@@ -432,6 +468,8 @@ public final class NarrowScans extends Rule {
         final String description;
         final String identity;
         final long number;
+        /** The rows themselves as an Arrow stream, where they are few; null where workers read them, as {@code info} says. */
+        final byte[] rowsHere;
         final PythonDataSourceReadInfo info;
 
         Answer(DataInputStream in) throws IOException {
@@ -446,7 +484,15 @@ public final class NarrowScans extends Rule {
             description = text(in);
             identity = text(in);
             number = in.readLong();
-            info = PythonDataSourceReadInfo.receive(in);
+            int length = in.readInt();
+            if (length < 0) {
+                rowsHere = null;
+                info = PythonDataSourceReadInfo.receive(in);
+            } else {
+                rowsHere = new byte[length];
+                in.readFully(rowsHere);
+                info = null;
+            }
         }
 
         private static String text(DataInputStream in) throws IOException {

@@ -26,6 +26,7 @@ from tiltyard.spark.read.join_keys import among
 from tiltyard.spark.read.partitioning import Fragment
 from tiltyard.spark.read.read_pins import address_of
 from tiltyard.spark.read.reading import READ, Part, PlannedReader, Scan, check, own_filter, parts, rows_at_once
+from tiltyard.spark.read.small_tables import SmallTables
 from tiltyard.spark.source import TiltyardSource
 from tiltyard.spark.source_options import Options
 from tiltyard.spark.spark_types import spark_schema, spark_type
@@ -71,6 +72,7 @@ class Planner:
         self._lock = Lock()
         self._planned: OrderedDict[int, Planned] = OrderedDict()
         self._numbered = 0
+        self.small = SmallTables()
         self.answered = 0
         self.refined = 0
         self.declined: OrderedDict[str, int] = OrderedDict()
@@ -120,12 +122,15 @@ class Planner:
         limit = request["limit"] if len(exact) == len(request["filters"]) else None
         scan = _scan(address, schema, options, wanted, limit)
         check(scan)
-        made = self._parts(scan, options, request["filters"])
+        here = None if options.text("partitions") else self.small.rows_of(scan)
+        made = [] if here is not None else self._parts(scan, options, request["filters"])
         shown = f"{options.text('table') or address.uri} version {address.version}" + (f" where {scan.filter}" if scan.filter else "")
         size = _size(address, schema, scan.limit)
-        number = self._kept(Planned(scan, options, request["filters"]))
+        number = 0 if here is not None else self._kept(Planned(scan, options, request["filters"]))
         told = Told(shown, _identity(scan), number)
-        return _packed(exact, schema.fieldNames(), size, told, PlannedReader(made), schema)
+        out = _packed(exact, schema.fieldNames(), size, told)
+        _with_rows(out, here) if here is not None else _with_plan(out, PlannedReader(made), schema)
+        return out.getvalue()
 
     def _kept(self, planned: Planned) -> int:
         """The number by which a scan is asked for again once more is known."""
@@ -165,13 +170,17 @@ class Planner:
         used = {*work.keys, *(partial.column for partial in work.partials)}
         schema = StructType([field for field in given.fields if field.name in used])
         scan = replace(_scan(address, schema, options, wanted, None), batch_rows=AGGREGATED_ROWS)
+        if not options.text("partitions") and self.small.is_small(scan):
+            return None  # Spark has the rows at hand, and is done sooner than a worker could begin
         check(scan)
         made = self._parts(scan, options, request["filters"])
         shown = f"{options.text('table') or address.uri} version {address.version}, aggregated by {', '.join(work.keys) or 'nothing'}"
         rows, size = _size(address, work.schema, None)
         few = (len(made), 64 * len(made)) if not work.keys else (rows, size)
         same = f"{_identity(scan)} {work.keys} {work.partials} {work.ansi}"
-        return _packed(exact, work.schema.fieldNames(), few, Told(shown, same, 0), AggregatingReader(work, made), work.schema)
+        out = _packed(exact, work.schema.fieldNames(), few, Told(shown, same, 0))
+        _with_plan(out, AggregatingReader(work, made), work.schema)
+        return out.getvalue()
 
     def _parts(self, scan: Scan, options: Options, filters: list[Mapping[str, Any]]) -> list[Part]:
         wanted = options.integer("partitions", least=1)
@@ -284,8 +293,8 @@ def _width(kind: str, dimension: int | None) -> int:
     )
 
 
-def _packed(exact: list[int], columns: list[str], size: tuple[int, int], told: Told, reader: DataSourceReader, schema: StructType) -> bytes:
-    """The answer as the Java side reads it."""
+def _packed(exact: list[int], columns: list[str], size: tuple[int, int], told: Told) -> io.BytesIO:
+    """The answer as the Java side reads it, up to where rows come from."""
     out = io.BytesIO()
     out.write(struct.pack(f">ii{len(exact)}i", 1, len(exact), *exact))
     out.write(struct.pack(">i", len(columns)))
@@ -295,8 +304,16 @@ def _packed(exact: list[int], columns: list[str], size: tuple[int, int], told: T
     for text in (told.shown, told.identity):
         _text(out, text)
     out.write(struct.pack(">q", told.number))
+    return out
+
+
+def _with_rows(out: io.BytesIO, rows: bytes) -> None:
+    out.write(struct.pack(">i", len(rows)) + rows)
+
+
+def _with_plan(out: io.BytesIO, reader: DataSourceReader, schema: StructType) -> None:
+    out.write(struct.pack(">i", -1))
     write_plan(out, reader, schema)
-    return out.getvalue()
 
 
 def _text(out: io.BytesIO, text: str) -> None:
