@@ -133,6 +133,7 @@ def test_an_old_spark_is_refused(spark: SparkSession, monkeypatch: pytest.Monkey
 
 
 def test_a_spark_that_is_another_inside_reads_without_the_rule(spark: SparkSession, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tiltyard.spark.read.optimizer_rule._compiled", {})
     monkeypatch.setattr(
         "tiltyard.spark.read.optimizer_rule._source", lambda name: "package tiltyard; public class NarrowScans extends NotThere {}"
     )

@@ -49,7 +49,7 @@ def test_every_plain_type_arrives_as_workers_hand_it_over(spark: SparkSession, p
     table.append(rows.slice(200))
     table.delete("id % 7 = 3")
     asked = ("true", "whole > 0 and text <> 'a'", "price is null or day < '1950-01-01'", "id = 5", "id < 0", "number = number + id * 0")
-    by_workers = {}
+    by_workers: dict[str, list[list[str]]] = {}
     for most in (0, 1000):
         planner.small.most_rows = most
         for condition in asked:
@@ -70,7 +70,7 @@ def test_generated_queries_are_answered_alike(spark: SparkSession, planner: Plan
     for name in ("t", "u"):
         spark.read.format("tiltyard").load(str(tmp_path / name)).createOrReplaceTempView(f"s_{name}")
     chosen = list(enumerate(sample(list(Queries(SEED).all()), 16)))
-    found = {}
+    found: dict[str, list[str]] = {}
     for most in (0, 50, 1000):
         planner.small.most_rows = most
         for number, query in chosen:
