@@ -50,7 +50,7 @@ def home(store: S3Server, tmp_path: Path) -> Iterator[ty.Lake]:
 def test_clients_without_keys_of_their_own(home: ty.Lake, store: S3Server, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     reader, _ = create_token(home, "rea", [Grant.parse("reader")])
-    writer, _ = create_token(home, "wil", [Grant.parse("writer")])
+    writer, _ = create_token(home, "wilma", [Grant.parse("writer")])
     options = ServerOptions(port=0, vend_to=Role.READER, sts=StsOptions(ROLE, store.endpoint, 900))
     with served_here(home, options, required=True, audit=tmp_path / "audit.jsonl") as (url, _):
         db = lancedb.connect_namespace("rest", {"uri": url, "header.Authorization": f"Bearer {writer}"})
@@ -67,8 +67,8 @@ def test_clients_without_keys_of_their_own(home: ty.Lake, store: S3Server, tmp_p
     written = (tmp_path / "audit.jsonl").read_text() + caplog.text
     for secret in (told["aws_secret_access_key"], told["aws_session_token"], SECRET_KEY):
         assert secret not in written
-    assert {"rea", "wil"} <= {json.loads(line)["principal"] for line in (tmp_path / "audit.jsonl").read_text().splitlines()}
-    assert (ACCESS_KEY not in told.values(), home.check().ok, home.history(1)[0].author) == (True, True, "wil")
+    assert {"rea", "wilma"} <= {json.loads(line)["principal"] for line in (tmp_path / "audit.jsonl").read_text().splitlines()}
+    assert (ACCESS_KEY not in told.values(), home.check().ok, home.history(1)[0].author) == (True, True, "wilma")
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
@@ -40,6 +41,19 @@ def planner(spark: SparkSession) -> Iterator[Planner]:
     yield rule.planner
     assert rule.last_failure == ""
     enable(spark, rule=False)
+
+
+@pytest.mark.parametrize("most", [0, 1000], ids=["workers", "driver"])
+def test_a_table_made_again_in_the_same_place(spark: SparkSession, planner: Planner, tmp_path: Path, most: int) -> None:
+    """Its first version has the number of the one that was read before; neither the driver nor a worker may take it for that."""
+    planner.small.most_rows = most
+    for value in ("first", "second"):
+        shutil.rmtree(tmp_path / "t", ignore_errors=True)
+        ty.Table.create(tmp_path / "t", pa.table({"id": [1], "value": [value]}))
+        frame = spark.read.format("tiltyard").load(str(tmp_path / "t"))
+        assert ("LocalTableScan" in _plan(frame)) == bool(most)
+        assert [row["value"] for row in frame.collect()] == [value]
+        assert [row["value"] for row in frame.filter("id = 1").collect()] == [value]
 
 
 def test_every_plain_type_arrives_as_workers_hand_it_over(spark: SparkSession, planner: Planner, tmp_path: Path) -> None:

@@ -159,6 +159,11 @@ class TableLayout:
         """Places beside the table's own directory where files of it may lie."""
         return self._table._file.manifest.base_paths
 
+    def version_id(self) -> str:
+        """Tells this version from any other, also from one of the same number after the table was removed and made again in its place."""
+        manifest = self._table._file.manifest
+        return f"{manifest.transaction_file}@{manifest.timestamp_ns}"
+
     def versions(self) -> list[int]:
         """The versions that can still be opened, ascending."""
         return [name.version for name in self._table._access.log.versions()]

@@ -22,11 +22,13 @@ class Address:
         uri: as pylance takes it; a branch has one of its own.
         version: as pylance numbers it; a version that only a transaction sees has a number nobody else uses.
         storage: what goes to the object store.
+        version_id: which version of this number it is: a table may have been removed and made again in the same place.
     """
 
     uri: str
     version: int
     storage: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    version_id: str = ""
 
     @classmethod
     def of(cls, table: ty.TableReader, storage: Mapping[str, Any] | None = None) -> Address:
@@ -34,10 +36,11 @@ class Address:
         opened = table.lance
         if storage is None:
             storage = opened.latest_storage_options() or {}
-        return cls(opened.uri, int(opened.version), tuple(sorted((str(name), str(value)) for name, value in storage.items())))
+        options = tuple(sorted((str(name), str(value)) for name, value in storage.items()))
+        return cls(opened.uri, int(opened.version), options, table.layout.version_id())
 
     def to_json(self) -> str:
-        return json.dumps({"uri": self.uri, "version": self.version, "storage": dict(self.storage)})
+        return json.dumps({"uri": self.uri, "version": self.version, "storage": dict(self.storage), "version_id": self.version_id})
 
     @classmethod
     def from_json(cls, text: str) -> Address:
@@ -48,7 +51,8 @@ class Address:
         """
         try:
             known = json.loads(text)
-            return cls(str(known["uri"]), int(known["version"]), tuple(sorted(dict(known.get("storage") or {}).items())))
+            storage = tuple(sorted(dict(known.get("storage") or {}).items()))
+            return cls(str(known["uri"]), int(known["version"]), storage, str(known.get("version_id", "")))
         except (ValueError, TypeError, KeyError):
             raise InvalidInput("Option address is not what Address.to_json gives.", argument="address") from None
 
