@@ -160,7 +160,10 @@ class TableLayout:
         return self._table._file.manifest.base_paths
 
     def version_id(self) -> str:
-        """Tells this version from any other, also from one of the same number after the table was removed and made again in its place."""
+        """Tells this version from any other.
+
+        Also from one of the same number, after the table was removed and made again in its place.
+        """
         manifest = self._table._file.manifest
         return f"{manifest.transaction_file}@{manifest.timestamp_ns}"
 
