@@ -39,8 +39,11 @@ def dying(work: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def main(job: dict[str, Any]) -> None:
-    spark = start_spark(Path(job["lake"]).parent / "spark", "local[1]")
+    place = Path(job["lake"]).parent
+    spark = start_spark(place / "spark", "local[1]", say_which_python=False)
     ty.spark.enable(spark)
+    spark.range(2).write.format("tiltyard").mode("append").save(str(place / "by_name"))
+    assert ty.Table.open(place / "by_name").count_rows() == 2
     use_lake(spark, "lake", {"lake": job["lake"], "durability": "os"})
     steps = NamedSteps(job["point"])
     vars(access)["open_store"] = lambda *given, **more: SteppingStore(open_store(*given, **more), steps)

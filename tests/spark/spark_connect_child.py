@@ -1,4 +1,4 @@
-"""A Connect session in a process of its own: started with a directory to work in, prints what it saw as JSON."""
+"""A Connect session in a process of its own: started with a directory to work in and numbers of forms, prints what it saw as JSON."""
 
 from __future__ import annotations
 
@@ -6,11 +6,15 @@ import json
 import os
 import sys
 from pathlib import Path
+from unittest import mock
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
+from pyspark.sql.connect.client.core import DefaultChannelBuilder
 
 import tiltyard as ty
+from tests.spark.spark_connect_forms import differences
+from tests.support.servers import free_ports
 from tiltyard.spark import SparkTable, Work, enable
 
 
@@ -45,12 +49,14 @@ def by_the_server(spark: SparkSession) -> list[list[object]]:
     return [list(row) for row in spark.sql("SELECT id, v FROM shop.orders WHERE id >= 50 ORDER BY id").collect()]
 
 
-def main(place: Path) -> None:
+def main(place: Path, forms: list[int]) -> None:
     from tests.support.spark import SETTINGS
 
     lake = ty.Lake.open(place / "lake")
     lake.create_table("orders", pa.table({"id": [1, 2, 3], "v": [0.5, None, float("nan")]}))
-    builder = SparkSession.builder.remote("local[1]")
+    [port] = free_ports(1)  # the one that is always the same may be another run's
+    mock.patch.object(DefaultChannelBuilder, "default_port", return_value=port).start()
+    builder = SparkSession.builder.remote("local[1]").config("spark.connect.grpc.binding.port", str(port))
     for key, value in {**SETTINGS, "spark.local.dir": str(place / "local"), "spark.sql.warehouse.dir": str(place / "warehouse")}.items():
         builder = builder.config(key, value)
     spark = ty.spark.configure(builder, place / "lake", catalog="shop").getOrCreate()
@@ -72,10 +78,11 @@ def main(place: Path) -> None:
     seen["verbs"] = written_and_changed(spark, lake, place)
     seen["transaction"] = lake.table("orders").count_rows()
     seen["catalog"] = by_the_server(spark)
+    seen["forms"] = differences(spark, place / "forms", forms)
     print("SEEN " + json.dumps(seen), flush=True)
     spark.stop()
     os._exit(0)  # the server of a local Connect session does not always end by itself
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), json.loads(sys.argv[2]))

@@ -7,10 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
+
+import tiltyard as ty
 
 Row = tuple[Any, ...]
 A: Final[tuple[Row, ...]] = ((1, 10, "a"), (2, 20, "b"), (3, None, "c"), (4, 40, None))
@@ -510,6 +514,30 @@ TELLING: Final = (
     refused("CALL lake.system.fast_forward('nope')", "nope"),
 )  # fmt: skip
 
+
+def made_lake(place: Path) -> ty.Lake:
+    """A lake with the tables that all forms begin with."""
+    made = ty.Lake.open(place, durability="os")
+    with made.transaction() as tx:
+        for name, rows, key in (("a", A, ["id"]), ("ns.more", MORE, None)):
+            ids, values, texts = (list(column) for column in zip(*rows, strict=True))
+            tx.create_table(name, pa.table({"id": pa.array(ids), "v": pa.array(values), "s": texts}), primary_key=key)
+        members = pa.struct([("x", pa.int32()), ("y", pa.int32())])
+        tx.create_table("st", pa.table({"id": pa.array([1, 2]), "p": pa.array([row[1] for row in ST], members)}))
+    made.tags.create("first")
+    return made
+
+
+def run(session: SparkSession, form: Form) -> Any:
+    """What the form gives."""
+    return form.run(session) if form.run is not None else session.sql(form.text).collect()
+
+
+def plain(rows: Any) -> list[str]:
+    """Rows in an order, so that they can be compared."""
+    return sorted(str(tuple(row)) for row in rows)
+
+
 FORMS: Final = (*READING, *INSERTING, *CHANGING, *MAKING, *TELLING)
 
 _TITLES: Final = {
@@ -521,11 +549,11 @@ _TITLES: Final = {
 }
 _BEGIN: Final = """# SQL forms on Spark
 
-What the [catalog of a lake](../guides/spark-catalog.md) does with each form of SQL and of the DataFrame API, in a classic session of
+What the [catalog of a lake](../guides/spark-catalog.md) does with each form of SQL and of the DataFrame API, in sessions of
 Spark 4.3. Each line is a test (`tests/spark/sql_forms.py`): a form that works gives the right result in one transaction; one that is
-refused changes nothing, and the message names the clause. A Connect client has the catalog that its server was started with:
-INSERT, MERGE, DELETE, OPTIMIZE, SELECT and `writeTo` are tested there (`tests/spark/test_connect.py`). On a server without it, all forms
-are refused by Spark, which does not know the name.
+refused changes nothing, and the message names the clause. A Connect client has the catalog of settings that its
+server was started with, or that it sets itself if the server has the jar; all lines are tested there too (`tests/spark/test_connect.py`).
+On a server without it, all forms are refused by Spark, which does not know the name.
 """
 
 

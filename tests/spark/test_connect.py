@@ -8,14 +8,23 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+from tests.spark.sql_forms import FORMS
 from tests.support.children import path_of_the_tree, with_pandas
+from tests.support.proving import PROVING, sample
+
+PATIENCE = 3000 if PROVING else 500
+"""Seconds; the long form runs every form of the page."""
 
 
+@pytest.mark.timeout(PATIENCE + 60)
 def test_a_connect_session(tmp_path: Path) -> None:
     paths = {"PYTHONPATH": path_of_the_tree(), "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable}
     environment = with_pandas({**os.environ, **paths})  # which a Connect client cannot do without
-    child = [sys.executable, "-m", "tests.spark.spark_connect_child", str(tmp_path)]
-    done = subprocess.run(child, capture_output=True, text=True, timeout=500, check=False, cwd=tmp_path, env=environment)
+    chosen = sample(range(len(FORMS)), 8)
+    child = [sys.executable, "-m", "tests.spark.spark_connect_child", str(tmp_path), json.dumps(chosen)]
+    done = subprocess.run(child, capture_output=True, text=True, timeout=PATIENCE, check=False, cwd=tmp_path, env=environment)
     lines = [line for line in done.stdout.splitlines() if line.startswith("SEEN ")]
     assert lines, done.stdout + done.stderr
     seen = json.loads(lines[0].removeprefix("SEEN "))
@@ -30,3 +39,4 @@ def test_a_connect_session(tmp_path: Path) -> None:
     assert seen["verbs"] == [[0, "0!", 0], [1, "1", 2], *merged]
     assert seen["transaction"] == 5
     assert seen["catalog"] == [[50, 6.0], [52, 7.0], [60, 1.0]]
+    assert seen["forms"] == {}, "forms that are not as the page says"

@@ -1,8 +1,12 @@
-"""Drivers that are killed in a statement of the catalog: nothing is lost, and nothing comes twice when it is run again."""
+"""Drivers that are killed in a statement of the catalog: nothing is lost, and nothing comes twice when it is run again.
+
+They are started where ``python3`` is another interpreter, so that the data source and its workers have to be found without that name.
+"""
 
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -30,7 +34,7 @@ def test_a_driver_that_dies(spark: SparkSession, tmp_path: Path, point: str) -> 
     after = {1: 10, 2: -2, 3: -3, 4: -4, 5: -5}
     job = json.dumps({"lake": place, "text": MERGE, "point": point})
     command = [sys.executable, "-m", "tests.spark.spark_catalog_killed", job]
-    died = subprocess.run(command, check=False, capture_output=True, text=True, timeout=300)
+    died = subprocess.run(command, check=False, capture_output=True, text=True, timeout=500, env=beside_another_python(tmp_path))
     assert died.returncode == -signal.SIGKILL, died.stderr[-3000:]
     assert values(lake) == (after if point == AFTER else {1: 10, 2: 20, 3: 30})
     ty.spark.enable(spark)
@@ -38,6 +42,16 @@ def test_a_driver_that_dies(spark: SparkSession, tmp_path: Path, point: str) -> 
     spark.sql(MERGE)
     assert values(lake) == after
     assert lake.check().ok
+
+
+def beside_another_python(place: Path) -> dict[str, str]:
+    """An environment whose ``python3`` is not the interpreter that runs this, and knows nothing: nobody may call it."""
+    other = place / "bin" / "python3"
+    other.parent.mkdir()
+    other.write_text("#!/bin/sh\necho 'this is another python3' >&2\nexit 7\n")
+    other.chmod(0o755)
+    kept = {name: value for name, value in os.environ.items() if name not in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON")}
+    return {**kept, "PATH": f"{other.parent}{os.pathsep}{kept['PATH']}"}
 
 
 def values(lake: ty.Lake) -> dict[int, Any]:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark.sql import SparkSession
 from pyspark.sql.types import LongType, StructField, StructType
 
 import tiltyard as ty
@@ -148,3 +151,23 @@ def test_tables_of_a_lake(tmp_path: Path) -> None:
     assert Address.from_json(address.to_json()) == address
     with pytest.raises(ty.NotFound):
         Target.from_options({"lake": str(tmp_path / "none"), "table": "x"}).open()
+
+
+MISTAKES: dict[str, tuple[Callable[[Any, str], Any], str]] = {
+    "an option that is none": (lambda df, path: df.write.format("tiltyard").mode("append").option("mesage", "x").save(path), "message?"),
+    "a column too many": (lambda df, path: df.selectExpr("*", "1 AS n").write.format("tiltyard").mode("append").save(path), "column n"),
+    "no such table": (lambda df, path: df.sparkSession.read.format("tiltyard").load(path + "/nowhere"), "no table at"),
+    "no such column": (lambda df, path: df.sparkSession.read.format("tiltyard").option("filter", "no > 1").load(path).collect(), "'no'"),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_is_told_in_the_first_line(spark: SparkSession, tmp_path: Path, mistake: str) -> None:
+    """Not below the calls of ours that found it."""
+    ty.spark.enable(spark)
+    ty.Table.create(str(tmp_path / "t"), pa.table({"id": [1]}))
+    make, words = MISTAKES[mistake]
+    with pytest.raises(Exception, match="PYTHON_DATA_SOURCE_ERROR") as raised:
+        make(spark.range(1), str(tmp_path / "t"))
+    assert words in str(raised.value).split("\n")[0]
+    assert "Traceback" not in str(raised.value)

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any
 
-import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
 import tiltyard as ty
-from tests.spark.sql_forms import FORMS, MORE, ST, A, Form, page
+from tests.spark.sql_forms import FORMS, Form, made_lake, page, plain, run
 from tests.support.proving import sample
 from tiltyard.spark.sql_catalog.session_catalog import use_lake
 
@@ -26,14 +24,7 @@ def session(spark: SparkSession) -> SparkSession:
 
 @pytest.fixture
 def lake(session: SparkSession, tmp_path: Path) -> ty.Lake:
-    made = ty.Lake.open(tmp_path / "lake", durability="os")
-    with made.transaction() as tx:
-        for name, rows, key in (("a", A, ["id"]), ("ns.more", MORE, None)):
-            ids, values, texts = (list(column) for column in zip(*rows, strict=True))
-            tx.create_table(name, pa.table({"id": pa.array(ids), "v": pa.array(values), "s": texts}), primary_key=key)
-        members = pa.struct([("x", pa.int32()), ("y", pa.int32())])
-        tx.create_table("st", pa.table({"id": pa.array([1, 2]), "p": pa.array([row[1] for row in ST], members)}))
-    made.tags.create("first")
+    made = made_lake(tmp_path / "lake")
     use_lake(session, "lake", {"lake": str(tmp_path / "lake"), "durability": "os"})
     return made
 
@@ -60,14 +51,6 @@ def test_form(session: SparkSession, lake: ty.Lake, form: Form) -> None:
     else:
         assert plain(tuple(row.values()) for row in lake.table(form.table).to_arrow().to_pylist()) == plain(form.rows)
         assert lake.snapshot().id - before <= 1, "a statement is one transaction"
-
-
-def run(session: SparkSession, form: Form) -> Any:
-    return form.run(session) if form.run is not None else session.sql(form.text).collect()
-
-
-def plain(rows: Any) -> list[str]:
-    return sorted(str(tuple(row)) for row in rows)
 
 
 def test_the_page_of_forms_is_this_one() -> None:

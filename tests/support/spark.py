@@ -34,13 +34,17 @@ QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 os.environ.setdefault("SPARK_SUBMIT_OPTS", QUICK_JVM)  # read by every driver that a test starts, in whichever process
 
 
-def start_spark(scratch: Path, master: str = "local[2]", **more: str) -> SparkSession:
-    """A session whose every file is under ``scratch``; workers see what this process can import."""
+def start_spark(scratch: Path, master: str = "local[2]", *, say_which_python: bool = True, **more: str) -> SparkSession:
+    """A session whose every file is under ``scratch``; workers see what this process can import.
+
+    ``say_which_python`` puts the interpreter into the environment, as most users of a virtual environment do not.
+    """
     from pyspark.sql import SparkSession  # heavy, and most test processes never ask
 
     os.environ["PYTHONPATH"] = path_of_the_tree()
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    if say_which_python:
+        os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     builder = SparkSession.builder.master(master).appName("tiltyard tests")
     scratch.mkdir(parents=True, exist_ok=True)
     places = {"spark.sql.warehouse.dir": str(scratch / "warehouse"), "spark.local.dir": str(scratch / "local")}

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import MutableMapping
-from typing import TYPE_CHECKING, Final
+import os
+from collections.abc import Callable, MutableMapping
+from functools import wraps
+from typing import TYPE_CHECKING, Concatenate, Final, ParamSpec, TypeVar
 from uuid import uuid4
 
 from pyspark.sql.datasource import DataSource
+
+from tiltyard.errors import TiltyardError
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, DataSourceStreamWriter, DataSourceWriter
@@ -21,6 +25,33 @@ NAME: Final = "tiltyard"
 BEGIN: Final = "tiltyard-facts:"
 END: Final = ":tiltyard-end"
 """Around the facts in the pickled source: the only thing of ours that Spark's JVM keeps with a relation, and it can search bytes."""
+
+
+Given = ParamSpec("Given")
+Self = TypeVar("Self")
+Made = TypeVar("Made")
+
+_OF_WORKERS: Final = ("PYTHON_WORKER_FACTORY_SECRET", "PYTHON_WORKER_FACTORY_SOCK_DIR", "PYTHON_WORKER_FACTORY_SOCK_PATH")
+_HIDE: Final = "SPARK_HIDE_TRACEBACK"
+
+
+def plainly(method: Callable[Concatenate[Self, Given], Made]) -> Callable[Concatenate[Self, Given], Made]:
+    """Has Spark show a mistake of the caller by its message alone, which would stand below all calls of ours.
+
+    Spark asks the environment of the process that it started whether calls are shown, and ends that process after an error: no other
+    error is told without its calls. Elsewhere, as in the driver, nothing is changed.
+    """
+
+    @wraps(method)
+    def call(self: Self, /, *given: Given.args, **named: Given.kwargs) -> Made:
+        try:
+            return method(self, *given, **named)
+        except TiltyardError:
+            if any(name in os.environ for name in _OF_WORKERS):
+                os.environ[_HIDE] = "1"
+            raise
+
+    return call
 
 
 class TiltyardSource(DataSource):
@@ -38,6 +69,7 @@ class TiltyardSource(DataSource):
     def name(cls) -> str:
         return NAME
 
+    @plainly
     def schema(self) -> StructType:
         """The columns of the table. Spark calls it when a DataFrame is made, which fixes its version."""
         from tiltyard.spark.read.reading import pin, read_schema
@@ -49,22 +81,26 @@ class TiltyardSource(DataSource):
         self.facts = self._noted()
         return read_schema(options, address)
 
+    @plainly
     def reader(self, schema: StructType) -> DataSourceReader:
         from tiltyard.spark.read.reading import TiltyardReader, pin
 
         options = self._given()
         return TiltyardReader(options, self._address or pin(options), schema)
 
+    @plainly
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         from tiltyard.spark.write.writing import TiltyardWriter
 
         return TiltyardWriter(self._given(), schema, overwrite)
 
+    @plainly
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         from tiltyard.spark.stream.stream_reading import TiltyardStreamReader
 
         return TiltyardStreamReader(self._given(), schema)
 
+    @plainly
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         from tiltyard.spark.stream.stream_writing import TiltyardStreamWriter
 

@@ -18,6 +18,7 @@ from tiltyard.spark.convert import batch_converter
 from tiltyard.spark.read.datasets import dataset, fragments_at, reading
 from tiltyard.spark.read.join_keys import KeysAmong, key_test
 from tiltyard.spark.read.partitioning import SMALLEST_ROWS, Fragment, Span, addresses, pack
+from tiltyard.spark.source import plainly
 from tiltyard.spark.source_options import STREAM_READ, Options
 from tiltyard.spark.spark_types import BLOB, DIMENSION, spark_schema
 from tiltyard.spark.target import Address, Target
@@ -134,6 +135,7 @@ class TiltyardReader(DataSourceReader):
         self._address = address
         self._schema = schema
 
+    @plainly
     def partitions(self) -> list[InputPartition]:
         options = self._options
         rows = rows_at_once(options, self._schema)
