@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from bench.lake_growth import AT_ONCE
 from bench.scale.table_runs import DATA_BYTES, FIELDS, SimulatedRun, TableRun
@@ -24,7 +24,9 @@ from tiltyard.format.names import Scheme
 from tiltyard.format.values import DataFormat
 from tiltyard.interfaces import Runtime
 from tiltyard.lake import Lake
+from tiltyard.lakes.lake_tables import OpenedTable, OpenedTables
 from tiltyard.lakes.opening import LakeLocation
+from tiltyard.options import Storage
 from tiltyard.storage.handlers import ConditionalPutHandler
 from tiltyard.testing.clocks import SeededRandomness
 from tiltyard.transaction.apply.next_manifest import Creation
@@ -56,18 +58,17 @@ OWN: Final = LakeWay("lake, own tables", 0)
 LAKE_WAYS: Final = (HOT, SHARDS, OWN)
 
 
-class _Accesses(dict[str, TableAccess]):
+class _Opened(OpenedTables):
     """The stores of all tables, as one writer reaches them."""
 
-    def __init__(self, run: LakeRun, runtime: Runtime) -> None:
+    def __init__(self, run: LakeRun) -> None:
         super().__init__()
-        self._run, self._runtime = run, runtime
+        self._run = run
 
-    def get(self, home: str, default: Any = None) -> Any:
-        found = super().get(home)
-        if found is None:
-            found = self[home] = _Access(home, self._run.store(home), ConditionalPutHandler(), self._runtime)
-        return found
+    def at(self, home: str, storage: Storage, runtime: Runtime) -> OpenedTable:
+        if home not in self._by_home:
+            self._by_home[home] = OpenedTable(_Access(home, self._run.store(home), ConditionalPutHandler(), runtime))
+        return self._by_home[home]
 
 
 class _Access(TableAccess):
@@ -102,7 +103,7 @@ class LakeRun(SimulatedRun):
         records = VirtualRecords(self.site, self._shared, self._locks, self._tickets)
         assert isinstance(records, GivesTickets)
         lake = Lake(LakeLocation(ROOT, False, lake="simulated"), records, runtime, name)
-        lake._opened = _Accesses(self, runtime)
+        lake._opened = _Opened(self)
         return lake
 
     # ---- the lake there is in the beginning ------------------------------------------------------------------------------------

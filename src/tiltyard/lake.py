@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import Any, Final, Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 from tiltyard.catalog.base_view import BaseView, UsedTables
 from tiltyard.catalog.expiry import expired_among
@@ -28,7 +28,7 @@ from tiltyard.lakes.hot_tables import HotTables
 from tiltyard.lakes.lake_history import LakeHistory
 from tiltyard.lakes.lake_maintenance import Keeping
 from tiltyard.lakes.lake_snapshot import LakeSnapshot
-from tiltyard.lakes.lake_tables import LakeTable
+from tiltyard.lakes.lake_tables import LakeTable, OpenedTable, OpenedTables
 from tiltyard.lakes.lake_transaction import LakeTransaction
 from tiltyard.lakes.merging.lake_diff import LakeDiff, LakeRef, diff
 from tiltyard.lakes.new_tables import LakePieces
@@ -45,9 +45,6 @@ from tiltyard.verbs.outcome import Committed, NotCommitted, Outcome, Unknown
 from tiltyard.verbs.table_history import parse_moment
 
 T = TypeVar("T")
-
-MANY_TABLES: Final = 256
-"""How many tables' stores a lake keeps open, with what these know of their directories."""
 
 
 class Lake(Keeping, Recoverable, LakePieces, LakeDoor):
@@ -74,7 +71,7 @@ class Lake(Keeping, Recoverable, LakePieces, LakeDoor):
         self.branch = branch
         self.url = records.url
         self.hot, self.used = HotTables(runtime.clock), UsedTables()
-        self._opened: dict[str, TableAccess] = {}
+        self._opened = OpenedTables()
 
     def __repr__(self) -> str:
         branch = f", branch={self.branch!r}" if self.branch != MAIN else ""
@@ -98,13 +95,13 @@ class Lake(Keeping, Recoverable, LakePieces, LakeDoor):
         storage: Storage | None = None,
         storage_options: Mapping[str, Any] | None = None,
         durability: Durability | None = None,
-        token: str | None = None,
     ) -> Lake:
         """Opens a lake, and makes an empty one where there is none.
 
         Args:
             uri: a directory (a SQLite catalog inside it), ``sqlite:///file``, ``postgresql://...``, or the object store alone, such as
-                ``s3://bucket/lake``; or ``https://host:2333``, where a server has the catalog (``tiltyard serve``).
+                ``s3://bucket/lake``; or ``https://host:2333``, where a server has the catalog (``tiltyard serve``). That asks for
+                ``Storage(token=...)``.
             root: where tables live, if not beside the catalog; PostgreSQL has no place of its own, so it is needed there the first time.
             catalog: ``"manifest"`` keeps the catalog of a directory in a ``__manifest`` table instead of SQLite.
             author: who commits, for the history; user and machine by default.
@@ -113,7 +110,6 @@ class Lake(Keeping, Recoverable, LakePieces, LakeDoor):
                 ``commit_store`` or ``allowed_bases`` in it.
             storage_options: shorthand for ``Storage(options=...)``.
             durability: shorthand for ``Storage(durability=...)``.
-            token: for a server, as ``tiltyard token create`` showed it; it needs a role for all tables.
 
         Raises:
             NotFound: there is no lake, and ``create`` is false.
@@ -124,7 +120,7 @@ class Lake(Keeping, Recoverable, LakePieces, LakeDoor):
         runtime = there.runtime or system_runtime()
         if author is not None and not isinstance(author, str):
             raise InvalidInput(f"The author is text, not {author!r}.", argument="author")
-        where, records = open_where(uri, root, catalog, there, runtime, create=create, token=token)
+        where, records = open_where(uri, root, catalog, there, runtime, create=create)
         try:
             lake = cls(where, records, runtime, check_text(author, "The author", "author") if author else known_author(records))
             lake._where = settle_owner(where, lake.catalog, create=create)
@@ -238,18 +234,16 @@ class Lake(Keeping, Recoverable, LakePieces, LakeDoor):
         return Marks(self.id, head.id, head.name, branch, branch_id_of(head, branch), base, self.author, transaction, says)
 
     def plain_access_of(self, head: TableHead) -> TableAccess:
-        """Where a table lives, as clients see it that do not know the lake. Its store is opened once."""
-        home = self._where.uri_of(head.location)
-        known = self._opened.get(home)
-        if known is None:
-            if len(self._opened) >= MANY_TABLES:
-                self._opened.clear()
-            known = self._opened.setdefault(home, open_access(home, self._where.storage, runtime=self.catalog.runtime))
-        return replace(known)  # with a log and a committer of its own
+        """Where a table lives, as clients see it that do not know the lake."""
+        return replace(self.opened(head).access)  # with a log and a committer of its own
+
+    def opened(self, head: TableHead) -> OpenedTable:
+        """What is kept of a table that was used. Its store is opened once."""
+        return self._opened.at(self._where.uri_of(head.location), self._where.storage, self.catalog.runtime)
 
     def forget_stores(self) -> None:
         """Lets go of the open stores of all tables; each is opened when it is needed next."""
-        self._opened.clear()
+        self._opened.forget()
 
     @property
     def where(self) -> LakeLocation:
@@ -431,9 +425,7 @@ class Lake(Keeping, Recoverable, LakePieces, LakeDoor):
         Args:
             author: who commits, for the history.
         """
-        other = Lake(self._where, self.catalog.records, self.catalog.runtime, check_text(author, "The author", "author"), self.branch)
-        other._opened, other.hot, other.used = self._opened, self.hot, self.used
-        return other
+        return self._beside(check_text(author, "The author", "author"), self.branch)
 
     def on_branch(self, branch: str) -> Lake:
         """The same lake on one of its branches.
@@ -445,6 +437,9 @@ class Lake(Keeping, Recoverable, LakePieces, LakeDoor):
             raise InvalidInput(f"A branch is named by text, not {branch!r}.", argument="branch")
         if branch != MAIN:
             self.branches[branch]
-        other = Lake(self._where, self.catalog.records, self.catalog.runtime, self.author, branch)
+        return self._beside(self.author, branch)
+
+    def _beside(self, author: str, branch: str) -> Lake:
+        other = Lake(self._where, self.catalog.records, self.catalog.runtime, author, branch)
         other._opened, other.hot, other.used = self._opened, self.hot, self.used
         return other

@@ -109,6 +109,7 @@ class Storage:
         isolate: whether rows are decoded in a child process with a memory limit, for tables that others made: bytes that would end this
             process end in ``CorruptTable``. ``ReadLimits`` sets the bounds. Each read takes the time to start a process.
         runtime: clock and randomness, for tests.
+        token: for a lake behind a server, as ``tiltyard token create`` showed it; it needs a role for all tables.
     """
 
     options: Mapping[str, Any] | None = field(default=None, repr=False)
@@ -119,6 +120,7 @@ class Storage:
     verify: Literal["read"] | None = None
     isolate: bool | ReadLimits = False
     runtime: Runtime | None = field(default=None, repr=False)
+    token: str | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         _mapping(self.options, "storage_options")
@@ -137,11 +139,13 @@ def storage_of(
     options: Mapping[str, Any] | None = None,
     durability: Durability | None = None,
     allowed_bases: Sequence[str | os.PathLike[str]] = (),
+    *,
+    of_lake: bool = False,
 ) -> Storage:
     """The storage that is meant: the value, or what the shorthands beside it say.
 
     Raises:
-        InvalidInput: both were given.
+        InvalidInput: both were given, or a token for a single table.
     """
     if storage is None:
         return Storage(options, "fsync" if durability is None else durability, allowed_bases=allowed_bases)
@@ -149,6 +153,8 @@ def storage_of(
         raise InvalidInput(f"storage is a ty.Storage, not a {type(storage).__name__}.", argument="storage")
     if options is not None or durability is not None or allowed_bases:
         raise InvalidInput("Give storage=, or its shorthands storage_options= and durability=, not both.", argument="storage")
+    if storage.token is not None and not of_lake:
+        raise InvalidInput("Only a lake behind a server asks for a token.", argument="token", advice="Leave it out, or use ty.Lake.open.")
     return storage
 
 

@@ -31,6 +31,7 @@ from tiltyard.catalog.value_codec import BUCKET
 from tiltyard.errors import InvalidInput, NotFound, StorageError
 from tiltyard.interfaces import ObjectStore, Runtime
 from tiltyard.lake import Lake
+from tiltyard.lakes import lake_tables
 from tiltyard.options import Storage
 from tiltyard.testing import CountingRecords, CountingStore
 from tiltyard.verbs.engine.access import TableAccess, open_access
@@ -336,3 +337,50 @@ def test_eight_threads_may_write_through_one_transaction(lake: Lake) -> None:
     assert both(lake) == ([1, 10, 12, 14, 16], [1, 11, 13, 15, 17])
     assert lake.table("a").check().problems == ()
     assert ids(lake.snapshot().table("a")) == [1, 10, 12, 14, 16]
+
+
+# ---- versions that the lake made itself -----------------------------------------------------------------------------------------
+
+
+def test_a_transaction_on_versions_of_the_last_one_reads_none_of_them(site: Site) -> None:
+    lake = two_tables(site.open())
+    for number in (10, 11):
+        with counted(lake) as counts, lake.transaction() as tx:
+            add_to_both(tx, number)
+        whole = [path for one in counts.stores for method, path in one.log if method == "get" and path.startswith("_versions/")]
+        assert len(whole) == (2 if number == 10 else 0), "the second begins with what the first made"
+    assert both(site.open()) == both(lake)
+
+
+def test_a_version_that_somebody_else_made_is_read(site: Site) -> None:
+    lake = two_tables(site.open())
+    with lake.transaction() as tx:
+        add_to_both(tx, 10)
+    site.open().table("a").append(numbers(20))
+    with lake.transaction() as tx:
+        assert ids(tx.table("a"))[-2:] == [10, 20]
+        add_to_both(tx, 30)
+    assert ids(site.open().table("a"))[-3:] == [10, 20, 30]
+
+
+def test_a_table_made_again_under_its_name_is_read(site: Site) -> None:
+    lake = two_tables(site.open())
+    with lake.transaction() as tx:
+        tx.table("a").append(numbers(10))
+    other = site.open()
+    other.drop_table("a")
+    other.create_table("a", pa.table({"id": pa.array([7], pa.int64()), "more": ["x"]}))
+    with lake.transaction() as tx:
+        assert tx.table("a").schema.names == ["id", "more"]
+        tx.table("a").append(pa.table({"id": pa.array([8], pa.int64()), "more": ["y"]}))
+    assert ids(site.open().table("a")) == [7, 8]
+
+
+def test_large_versions_are_not_kept(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lake_tables, "KEPT_BYTES", 10)
+    lake = two_tables(site.open())
+    for number in (10, 11):
+        with counted(lake) as counts, lake.transaction() as tx:
+            tx.table("a").append(numbers(number))
+        assert counts.versions_read
+        assert all(lake.opened(head).latest is None for head in lake.catalog.cut(lake.branch).tables.values())

@@ -45,7 +45,7 @@ def token(home: ty.Lake) -> Callable[..., str]:
 
 
 def opened(url: str, token: str) -> ty.Lake:
-    return ty.Lake.open(url, token=token, durability="os")
+    return ty.Lake.open(url, storage=ty.Storage(token=token, durability="os"))
 
 
 def ids(lake: ty.Lake, name: str) -> list[int]:
@@ -117,13 +117,20 @@ def test_a_role_for_some_tables_opens_no_lake(url: str, token: Callable[..., str
 @pytest.mark.parametrize("wrong", [None, "", "tyd_0_x", "x" * 9000])
 def test_no_token_no_lake(url: str, wrong: str | None) -> None:
     with pytest.raises(ty.InvalidInput, match="valid token"):
-        ty.Lake.open(url, token=wrong)
+        ty.Lake.open(url, storage=ty.Storage(token=wrong))
+
+
+def test_a_token_is_for_a_lake(tmp_path: Path) -> None:
+    with pytest.raises(ty.InvalidInput, match="Only a lake") as refused:
+        ty.Table.open(tmp_path / "t", storage=ty.Storage(token="tyd_secret"))
+    assert refused.value.argument == "token"
+    assert "tyd_secret" not in repr(ty.Storage(token="tyd_secret"))
 
 
 def test_addresses_and_tokens_that_do_not_fit(tmp_path: Path, url: str) -> None:
     for address, argument in (("http://lake.example/", "url"), (str(tmp_path), "token")):
         with pytest.raises(ty.InvalidInput) as refused:
-            ty.Lake.open(address, token="t")
+            ty.Lake.open(address, storage=ty.Storage(token="t"))
         assert refused.value.argument == argument
     with pytest.raises(ty.InvalidInput, match="root="):
         ty.Lake.open(url, root=tmp_path)

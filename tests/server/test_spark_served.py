@@ -51,7 +51,7 @@ def test_a_transaction_of_spark_over_two_tables(spark: SparkSession, address: tu
     url, token, here = address
     ty.spark.enable(spark)
     rows = spark.createDataFrame([(2, 7), (9, 90)], "id long, v long")
-    with ty.Lake.open(url, token=token) as lake:
+    with ty.Lake.open(url, storage=ty.Storage(token=token)) as lake:
         with lake.transaction(message="both") as tx:
             tables = tx.spark(spark)
             tables.table("a").merge(rows, on="id").when_matched_update_all().when_not_matched_insert_all().execute()

@@ -28,9 +28,10 @@ from tiltyard.verbs.engine.pylance import open_dataset
 from tiltyard.verbs.engine.reexecution import ReexecutionPolicy
 from tiltyard.verbs.engine.row_deletion import discard_files, strike_out
 from tiltyard.verbs.engine.row_input import conformed
-from tiltyard.verbs.keys.primary_keys import NewKeys, filter_of
+from tiltyard.verbs.keys.primary_keys import NewKeys, filter_of, primary_key_of
 from tiltyard.verbs.merge import merge_rows
 from tiltyard.verbs.merge_plan import Clause, MergePlan, merge_key, update_of
+from tiltyard.verbs.write import AppendCache
 
 _ONCE: Final = RetryPolicy(max_retries=0)
 """A publish that meets another one fails, and what to write is decided anew: carried over it would be an answer to another question."""
@@ -71,7 +72,7 @@ def publish_rows(
     try:
         new = [at for at, row in enumerate(kept) if row.object_id not in known]
         operation = update_of(manifest, strike_out(access, manifest, taken), fragments, None if new else SCHEMA.names)
-        key, _ = merge_key(manifest, [_ID])
+        key = merge_key(manifest, [_ID], primary_key_of(manifest))
         came = key.of(source.take(pa.array(new, pa.int64())))
         keys = NewKeys(access, key, came, filter_of(key, arrow_from_fields(manifest.fields, {}), came))
         operation = replace(operation, inserted_rows=keys.filter)
@@ -94,5 +95,5 @@ def _merged(access: TableAccess, read: ManifestFile, scheme: Scheme, rows: Seque
     plan = MergePlan(on=(_ID,), matched=(Clause("update"),), inserts=(Clause("insert"),))
     if any(row.object_type == GONE for row in rows):
         plan = replace(plan, matched=(Clause("delete", f"source.object_type = '{GONE}'"), *plan.matched))
-    _, file = merge_rows(access, read, scheme, table_of(rows), plan, {}, ReexecutionPolicy(_ONCE, reexecutions=0))
+    _, file = merge_rows(access, read, scheme, table_of(rows), plan, AppendCache(), {}, ReexecutionPolicy(_ONCE, reexecutions=0))
     return file

@@ -6,7 +6,7 @@ and one kind of write: lock some records, look at them, and decide what to put i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
@@ -101,9 +101,3 @@ class GivesTickets(Protocol):
 
         Never fails: who cannot have a ticket goes on without.
         """
-
-
-def in_order(exclusive: Iterable[str], shared: Iterable[str]) -> list[tuple[str, bool]]:
-    """Every key once with whether it is locked exclusively, in the one order in which everybody locks, so that nobody waits in a circle."""
-    strongest = dict.fromkeys(shared, False) | dict.fromkeys(exclusive, True)
-    return sorted(strongest.items())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final, TypeVar
@@ -17,7 +17,7 @@ from tiltyard.catalog.database import Database, Failure, Trouble
 from tiltyard.catalog.migrations import RECORDS, is_current, migrate
 from tiltyard.catalog.process_queue import ProcessQueue
 from tiltyard.catalog.record_codec import check_keys, decode_all, encode_all, prefix_ranges
-from tiltyard.catalog.records import Body, Decide, Found, Ticket, Writes, in_order
+from tiltyard.catalog.records import Body, Decide, Found, Ticket, Writes
 from tiltyard.errors import ContentionError, StorageError
 from tiltyard.interfaces import Runtime, system_runtime
 
@@ -125,7 +125,7 @@ class SqlRecords:
     # what is done within a transaction
 
     def _attempt(self, connection: Connection, exclusive: Collection[str], shared: Collection[str], decide: Decide[T]) -> tuple[T, bool]:
-        ordered = in_order(exclusive, shared)
+        ordered = _in_order(exclusive, shared)
         rows = self._database.look(connection, ordered) if ordered else ()
         found = decode_all(rows, self.url)
         writes = decide(found)
@@ -310,3 +310,9 @@ def _roll_back(connection: Connection) -> None:
         connection.exec_driver_sql("ROLLBACK")
     except SQLAlchemyError:
         connection.invalidate()
+
+
+def _in_order(exclusive: Iterable[str], shared: Iterable[str]) -> list[tuple[str, bool]]:
+    """Every key once with whether it is locked exclusively, in the one order in which everybody locks, so that nobody waits in a circle."""
+    strongest = dict.fromkeys(shared, False) | dict.fromkeys(exclusive, True)
+    return sorted(strongest.items())

@@ -46,6 +46,7 @@ class Handle:
         scheme: Scheme,
         main: TableAccess | None = None,
         scope: TableScope | None = None,
+        appends: AppendCache | None = None,
     ) -> None:
         self._known = (access, file)
         self._known_main = main or access
@@ -53,7 +54,7 @@ class Handle:
         self._scheme = scheme
         self._moving = threading.Lock()
         self._lance: tuple[ManifestFile, LanceDataset] | None = None
-        self._appends = AppendCache()
+        self._appends = AppendCache() if appends is None else appends
         self._in_doubt: dict[str, int] = {}
 
     # Whoever uses the table gets at it through one of the six below, and inside a transaction that is noted. ``_data`` and ``_blind`` are

@@ -160,7 +160,7 @@ class RowVerbs(Handle):
         """
 
         def run(plan: MergePlan, described: Mapping[str, str], policy: ReexecutionPolicy) -> CommitResult:
-            return self._commit(self._data, merge_rows, source, plan, described, policy)
+            return self._commit(self._data, merge_rows, source, plan, self._appends, described, policy)
 
         return MergeBuilder(run, merge_on(on, allow_duplicates, files))
 

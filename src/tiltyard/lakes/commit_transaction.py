@@ -24,7 +24,6 @@ from tiltyard.errors import (
     ExpectedVersionMismatch,
     HistoryUnavailable,
     InvalidInput,
-    NotFound,
     OutcomeUnknown,
     StorageError,
     TiltyardError,
@@ -36,6 +35,7 @@ from tiltyard.lakes.lake_tables import StagedTable
 from tiltyard.lakes.recovery.journal import note_names
 from tiltyard.lakes.table_names import TransactionNames, check_idempotency_key, shown
 from tiltyard.transaction.backoff import wait_before
+from tiltyard.transaction.new_files import is_missing
 from tiltyard.transaction.transaction import MESSAGE_PROPERTY
 from tiltyard.verbs.engine.data_files import properties_with_message
 
@@ -97,6 +97,8 @@ class StagedTransaction:
         self._message = properties_with_message(None, message).get(MESSAGE_PROPERTY, "")
         self._key = check_idempotency_key(key)
         self._properties = properties_with_message(properties, None)
+        self._says = Says(self._message, self._properties, self._key).to_text()
+        """The three of them, as each of its versions tells it."""
         self._branch = branch
         self._view = BaseView(lake.catalog, branch, lake.used)
         self.id = lake.catalog.runtime.random.uuid()
@@ -122,10 +124,6 @@ class StagedTransaction:
     @property
     def base(self) -> int:
         return self._view.snapshot
-
-    @property
-    def _says(self) -> str:
-        return Says(self._message, self._properties, self._key).to_text()
 
     @property
     def in_doubt(self) -> bool:
@@ -266,10 +264,8 @@ class StagedTransaction:
             if touched.head is None:
                 continue
             store = touched.store
-            try:
-                # Past the ledger: what is committed and not finished yet, publishing finds out.
-                store.inner.head(touched.steps[0].path)
-            except NotFound:
+            # Past the ledger: what is committed and not finished yet, publishing finds out.
+            if is_missing(store.inner, touched.steps[0].path):
                 continue
             head = next(iter(self._catalog.heads([touched.id], self._branch)), None)
             # A version that the catalog knows is nobody's but a rival's. One that is forked for this line may have nothing committed yet.
@@ -384,19 +380,23 @@ class StagedTransaction:
 
     def _give_names(self, written: list[StagedTable], turn: Turn) -> None:
         """Brings what was committed to its final place. If the store fails, whoever reads next does it."""
-        written = sorted(written, key=lambda table: not turn.is_at(table.id))  # others wait for these
+        first = [table for table in written if turn.is_at(table.id)]  # others wait for these
+        written = [*first, *(table for table in written if table not in first)]
         items = [(table.pending(self.id, self._branch), table.store) for table in written]
-        awaited = sum(turn.is_at(table.id) for table in written)
         try:
-            voided = finish(self._catalog, items, alone=self._alone, named=turn.leave, awaited=awaited)
+            voided = finish(self._catalog, items, alone=self._alone, named=turn.leave, awaited=len(first))
+            named = not voided
         except (StorageError, ContentionError) as error:
             if self._alone:  # somebody who does not know the catalog may still take the number, and then it is not committed
                 raise self._unknown(error) from error
             _log.warning("transaction %s is committed, but not finished yet: %s", self.id, error)
-            voided = []
+            voided, named = [], False
         for touched in written:
             assert touched.access is not None
             touched.access.store.clear(published=True)
+            if named and touched.opened is not None:
+                last = touched.steps[-1]
+                touched.opened.keep(last.transaction, touched.access.log.last_read(last.version))
         if voided:
             self._scope.state = "rolled back"
             self._throw_away()

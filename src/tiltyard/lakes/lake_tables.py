@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from dataclasses import dataclass, field
 from functools import partial
-from typing import cast
+from typing import Final, cast
 
 from tiltyard.catalog.catalog import Pending
 from tiltyard.catalog.lake_values import Change, TableHead, VersionStep
@@ -15,10 +15,14 @@ from tiltyard.format.manifest_file import ManifestFile
 from tiltyard.format.names import Scheme
 from tiltyard.handles.batches import WriterVerb
 from tiltyard.handles.cloning import CloneVerb
+from tiltyard.interfaces import Runtime
+from tiltyard.options import Storage
 from tiltyard.storage.external import ExternalStore
 from tiltyard.table import TableReader, TableWriter
 from tiltyard.transaction.operations import MAINTENANCE
+from tiltyard.verbs.engine.access import TableAccess, open_access
 from tiltyard.verbs.engine.staged_access import StagedAccess
+from tiltyard.verbs.write import AppendCache
 
 
 class LakeTable(CloneVerb, WriterVerb, TableWriter):
@@ -42,8 +46,10 @@ class TransactionTable(TableWriter):
 
     _scope: TableScope
 
-    def __init__(self, scope: TableScope, access: StagedAccess, file: ManifestFile, scheme: Scheme) -> None:
-        super().__init__(access, file, scheme, scope=scope)
+    def __init__(
+        self, scope: TableScope, access: StagedAccess, file: ManifestFile, scheme: Scheme, appends: AppendCache | None = None
+    ) -> None:
+        super().__init__(access, file, scheme, scope=scope, appends=appends)
 
     @property
     def name(self) -> str:
@@ -64,6 +70,46 @@ class LakeReader(TableReader):
         return self
 
 
+MANY_TABLES: Final = 256
+"""How many tables' stores a lake keeps open, with what these know of their directories."""
+KEPT_BYTES: Final = 64 * 1024
+"""A larger version is read again when it is needed: a lake may know many tables."""
+
+
+@dataclass(eq=False, slots=True)
+class OpenedTable:
+    """What a lake keeps of a table that was used: its open store, what appends left, and the version that was made here last."""
+
+    access: TableAccess
+    appends: AppendCache = field(default_factory=AppendCache)
+    latest: tuple[str, ManifestFile] | None = None
+    """With the transaction that made it."""
+
+    def keep(self, transaction: str, file: ManifestFile | None) -> None:
+        """Keeps a version that has its final name: the next transaction most often begins with it."""
+        self.latest = (transaction, file) if file is not None and len(file.message.body) <= KEPT_BYTES else None
+
+
+class OpenedTables:
+    """The tables that a lake used, by where they live. Threads may share it."""
+
+    def __init__(self) -> None:
+        self._by_home: dict[str, OpenedTable] = {}
+
+    def at(self, home: str, storage: Storage, runtime: Runtime) -> OpenedTable:
+        """What is kept of the table there, whose store is opened if it was not."""
+        known = self._by_home.get(home)
+        if known is None:
+            if len(self._by_home) >= MANY_TABLES:
+                self._by_home.clear()
+            known = self._by_home.setdefault(home, OpenedTable(open_access(home, storage, runtime=runtime)))
+        return known
+
+    def forget(self) -> None:
+        """Lets go of all."""
+        self._by_home.clear()
+
+
 @dataclass(eq=False, slots=True)
 class StagedTable:
     """A table the transaction has opened, made, renamed or dropped."""
@@ -77,6 +123,8 @@ class StagedTable:
     access: StagedAccess | None = None
     handle: TransactionTable | None = None
     scope: TableScope | None = None
+    opened: OpenedTable | None = None
+    """What the lake keeps of it; None for one that this transaction makes."""
     file: ManifestFile | None = None
     """The base version."""
     base: int = 0

@@ -137,18 +137,19 @@ class LakeTransaction(StagedTransaction, TransactionDoor, NewTables[TransactionT
         assert touched.head is not None
         origin = touched.head
         head = touched.head = forked(self._lake, origin, self._branch, self._view.line)
-        access = self._lake.access_of(head, self._branch, touched.ground, self.base, self.id, self._says)
+        access = self._lake.access_of(head, self._branch, touched.ground, self._view.snapshot, self.id, self._says)
         scheme = Scheme(head.naming)
         staged = staged_access(access, self.id, head.version, scheme)
+        opened = touched.opened = self._lake.opened(head)
         if head.branch == origin.branch:
             # Finishing it may have given the number to a foreign writer's version: what was read is what counts.
-            touched.file, maker = load_head(staged, head)
+            touched.file, maker = load_head(staged, head, opened.latest)
             touched.ground = replace(touched.ground or origin, transaction=maker)
         else:
             touched.file = staged.load(head.version, scheme, lazily=True)
         touched.access = staged
         touched.scope = TableScope(self._scope, touched.id, shown(touched.name))
-        touched.handle = TransactionTable(touched.scope, staged, touched.file, scheme)
+        touched.handle = TransactionTable(touched.scope, staged, touched.file, scheme, opened.appends)
 
     def _within(self, name: str, work: Callable[[LakeTransaction], TransactionTable]) -> TransactionTable:
         return work(self)

@@ -61,7 +61,7 @@ def lake_storage(
     Raises:
         InvalidInput: it names who decides about the versions of one table, or shorthands were given beside it.
     """
-    there = storage_of(storage, options, durability)
+    there = storage_of(storage, options, durability, of_lake=True)
     if there.handler is not None or there.commit_store is not None or (there.allowed_bases and not recovering):
         raise InvalidInput(
             "A lake's catalog decides about versions, and its tables have no foreign files.",
@@ -135,7 +135,6 @@ def open_where(
     *,
     create: bool = True,
     check: Callable[[LakeLocation], None] | None = None,
-    token: str | None = None,
 ) -> tuple[LakeLocation, Records]:
     """The catalog at a URI, and what is known of where its tables live.
 
@@ -143,15 +142,14 @@ def open_where(
         uri, root, catalog, storage, runtime: as for ``Lake.open``.
         create: whether a catalog is made where there is none.
         check: looks at the root before a catalog is made there; refuses one that is not that of the root by default.
-        token: for a server.
 
     Raises:
         InvalidInput: no catalog is known for the URI.
         NotFound: there is no such file, and none may be made.
     """
     if is_server(uri):
-        return _served(str(uri), token, root, storage, runtime)
-    if token is not None:
+        return _served(str(uri), root, storage, runtime)
+    if storage.token is not None:
         raise InvalidInput("Only a server asks for a token.", argument="token", advice="Leave it out, or open https://host:port.")
     text = address_of(uri)
     scheme = text.partition("://")[0].partition("+")[0].lower() if "://" in text else ""
@@ -177,7 +175,7 @@ def open_where(
     return _opened(where, f"sqlite:///{local_path(home)}/{CATALOG_FILE}", create, runtime, check)
 
 
-def _served(url: str, token: str | None, root: object, storage: Storage, runtime: Runtime) -> tuple[LakeLocation, Records]:
+def _served(url: str, root: object, storage: Storage, runtime: Runtime) -> tuple[LakeLocation, Records]:
     """A lake behind a server, which knows where its tables live, and who brings the token.
 
     Raises:
@@ -186,7 +184,7 @@ def _served(url: str, token: str | None, root: object, storage: Storage, runtime
     """
     if root is not None:
         raise InvalidInput("A server knows where the tables of its lake are.", argument="root", advice="Leave root= out.")
-    link = ServerLink(check_server(url, token), token)
+    link = ServerLink(check_server(url, storage.token), storage.token)
     try:
         told = link.post(f"{HOME}/lake/describe", {}, writes=False)
     except TiltyardError:

@@ -197,7 +197,8 @@ class Target:
         """
         if self.lake is None:
             raise InvalidInput(f"{self.name} is given by its path, not by a lake.", argument="lake")
-        lake = ty.Lake.open(self.lake, create=False, storage_options=self.storage_options(), durability=self._durability, token=self.token)
+        storage = ty.Storage(self.storage_options(), self._durability, token=self.token)
+        lake = ty.Lake.open(self.lake, create=False, storage=storage)
         return lake if self.branch is None else lake.on_branch(self.branch)
 
     @property

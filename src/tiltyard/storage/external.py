@@ -119,6 +119,8 @@ class ExternalStore(ForwardingStore):
 
     def is_conditional(self) -> bool:
         """Whether the store itself lets only one of many create a name. If not, the ledger alone keeps writers apart."""
+        if getattr(self.inner, "conditional_put_known", False):
+            return True
         try:
             ensure_safe(self.inner, self._runtime)
         except UnsafeStore:

@@ -15,7 +15,7 @@ from typing import Final
 
 from tiltyard.errors import AlreadyExists, InvalidInput, StorageError
 from tiltyard.interfaces import ObjectInfo, ObjectStore
-from tiltyard.storage.external import VERSIONS
+from tiltyard.storage.external import VERSIONS, ExternalStore
 from tiltyard.storage.handlers import version_of
 from tiltyard.storage.local import ADVICE
 from tiltyard.storage.wrapper import ForwardingStore
@@ -54,6 +54,8 @@ class StagedStore(ForwardingStore):
 
     def __init__(self, inner: ObjectStore, transaction: str, base: int, base_name: str) -> None:
         super().__init__(inner)
+        self.files = inner.inner if type(inner) is ExternalStore else inner
+        """Where all lies that no ledger decides about, which is all but versions."""
         self.ordered = True  # the newest name comes first, so that finding the head costs nothing
         self._transaction = transaction
         self._count = 0
@@ -72,7 +74,7 @@ class StagedStore(ForwardingStore):
 
     def names(self, prefix: str) -> Iterator[str]:
         if prefix != VERSIONS:
-            return self.inner.names(prefix)
+            return self.files.names(prefix)
         own = sorted(path[len(VERSIONS) :] for path in self.private)
         return chain(own, [self._base_name], self._older()) if self.base else iter(own)
 
@@ -86,17 +88,17 @@ class StagedStore(ForwardingStore):
     def put(self, path: str, data: bytes) -> None:
         if path == ADVICE or path in self._announced:  # nobody else may hear of a version that may never be
             return
-        self.inner.put(path, data)
+        self.files.put(path, data)
         if path.startswith(_TRANSACTIONS):
             self._announced.add(path)
 
     def delete(self, path: str) -> None:
         self._announced.discard(path)
-        self.inner.delete(path)
+        self.files.delete(path)
 
     def sync(self, paths: Iterable[str]) -> None:
         new = [path for path in paths if path not in self._synced]
-        self.inner.sync(new)
+        self.files.sync(new)
         self._synced.update(new)
 
     def get(self, path: str) -> bytes:
@@ -106,7 +108,7 @@ class StagedStore(ForwardingStore):
     def get_range(self, path: str, start: int, length: int) -> bytes:
         own = self.private.get(path)
         if own is None:
-            return self.inner.get_range(path, start, length)
+            return (self.inner if path.startswith(VERSIONS) else self.files).get_range(path, start, length)
         first = max(len(own.data) + start, 0) if start < 0 else start
         return own.data[first : first + length]
 
@@ -124,7 +126,7 @@ class StagedStore(ForwardingStore):
                 raise AlreadyExists(f"{path!r} exists already.", name=path)
             self._count += 1
             staged = f"{STAGED}{self._transaction}/{self._count}-{path[len(VERSIONS) :]}"
-            self.inner.put(staged, data)
+            self.files.put(staged, data)
             self.private[path] = StagedVersion(version, path, staged, data)
 
     # ---- what becomes of it ----------------------------------------------------------------------------------------------------

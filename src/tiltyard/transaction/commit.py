@@ -46,6 +46,7 @@ from tiltyard.transaction.verify import check_base, fits, marks_in, meet_schema,
 TICK_NS: Final = 1_000
 """What a Python datetime can tell apart."""
 NO_LOOKS: Final = Looks(0.0)
+NONE_RECENT: Final = RecentVersions()  # of a table without a queue: nobody notes or asks for any
 LOOKS: Final = 10
 """How often an attempt looks for versions that came while it went over those before."""
 
@@ -77,7 +78,8 @@ class Committer:
 
     def __post_init__(self) -> None:
         shared: dict[str, Any] = getattr(self.queue, "shared", {})  # by all who are in a queue of this process
-        object.__setattr__(self, "recent", shared.get("recent") or RecentVersions(keeps=hasattr(self.queue, "shared")))
+        fresh = RecentVersions(keeps=hasattr(self.queue, "shared")) if self.queue is not None else NONE_RECENT
+        object.__setattr__(self, "recent", shared.get("recent") or fresh)
         object.__setattr__(self, "looks", shared.get("looks") or (Looks(self.look_seconds) if self.look_seconds else NO_LOOKS))
         shared.update(recent=self.recent, looks=self.looks)
 
@@ -250,14 +252,15 @@ class Committer:
         if self.look_seconds:
             self.sync_files(race)
             self.sync_announced(manifest.transaction_file)
-        self.look_for_files(race)
+        if self.recorded is None:  # else nobody sees it before it is published, which looks for the files of all tables
+            self.look_for_files(race)
         created = self.landing.create(transaction, manifest.version, race.scheme, data, ahead=min(len(race.lost_to), 2))
         if created.winner is not None:
             race.newest = max(manifest.version, self.log.newest_ahead)
             race.lost_to.append(created.winner)
             observers.lost_race(race.transaction, attempts=race.attempts, version=manifest.version, theirs=created.winner)
             return None
-        if created.doubtful or not self._relies_on_look(race):
+        if self.recorded is None and (created.doubtful or not self._relies_on_look(race)):  # a private version has nobody's number
             self.head_check.check_in_time(transaction, race.head.manifest, manifest, race.scheme, again=created.doubtful)
         self.head_check.leave_hint(manifest.version)
         if self.queue is not None:

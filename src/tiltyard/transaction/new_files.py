@@ -134,7 +134,7 @@ def check_there(store: ObjectStore, paths: Sequence[str], operation: str, *, ask
     """
     gone = store.missing(paths) if isinstance(store, SeesFiles) else None
     if gone is None:
-        gone = [path for path in paths if not _is_there(store, path)] if ask else []
+        gone = [path for path in paths if is_missing(store, path)] if ask else []
     if gone:
         others = f" and {len(gone) - 1} others" if len(gone) > 1 else ""
         raise StorageError(
@@ -144,12 +144,16 @@ def check_there(store: ObjectStore, paths: Sequence[str], operation: str, *, ask
         )
 
 
-def _is_there(store: ObjectStore, path: str) -> bool:
+def is_missing(store: ObjectStore, path: str) -> bool:
+    """Whether a file is certainly not there."""
+    gone = store.missing([path]) if isinstance(store, SeesFiles) else None
+    if gone is not None:
+        return bool(gone)
     try:
         store.head(path)
     except NotFound:
-        return False
-    return True
+        return True
+    return False
 
 
 def _added(operation: Operation) -> list[DataFragment]:

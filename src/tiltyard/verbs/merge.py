@@ -19,7 +19,7 @@ from tiltyard.format.logical_types import storage_type
 from tiltyard.format.manifest import Manifest
 from tiltyard.format.manifest_file import ManifestFile
 from tiltyard.format.names import Scheme
-from tiltyard.format.schema import SchemaMatch, arrow_from_fields, check_encodable, match_schema
+from tiltyard.format.schema import SchemaMatch, check_encodable, match_schema
 from tiltyard.format.values import DataFragment, Field
 from tiltyard.transaction.apply.next_manifest import has_stable_row_ids
 from tiltyard.transaction.new_files import new_files
@@ -44,6 +44,7 @@ from tiltyard.verbs.keys.primary_keys import (
 )
 from tiltyard.verbs.merge_plan import Clause, MergePlan, merge_key, refuse_second_key, update_of, with_row_ids
 from tiltyard.verbs.update import fitting
+from tiltyard.verbs.write import AppendCache, Appending, file_version
 
 
 def merge_rows(
@@ -52,10 +53,11 @@ def merge_rows(
     scheme: Scheme,
     data: Any,
     plan: MergePlan,
+    cache: AppendCache,
     properties: Mapping[str, str],
     policy: ReexecutionPolicy,
 ) -> Committed:
-    """Merges rows. Where there is nothing to do, nothing is committed."""
+    """Merges rows. Where there is nothing to do, nothing is committed. ``cache`` holds what earlier appends and merges left."""
     rows = as_rows(data)
     source = rows if isinstance(rows, pa.Table) else rows.read_all()  # looked at by key, and again after a conflict
 
@@ -63,7 +65,7 @@ def merge_rows(
         manifest = run.read.manifest
         if plan.generations:
             check_progress(manifest, plan.generations)
-        merge = _prepared(access, manifest, plan, source)
+        merge = _prepared(access, manifest, plan, source, cache.at(run.read))
         found = match_rows(access, merge.sides.dataset, merge.key, merge.known, manifest, others=bool(plan.orphans))
         changes = _changes(merge, found)
         if not changes.any():
@@ -120,20 +122,21 @@ class _Merge:
         return NewKeys(self.access, self.key, keys, told)
 
 
-def _prepared(access: TableAccess, manifest: Manifest, plan: MergePlan, source: pa.Table) -> _Merge:
-    key, primary = merge_key(manifest, plan.on)
+def _prepared(access: TableAccess, manifest: Manifest, plan: MergePlan, source: pa.Table, known_of: Appending) -> _Merge:
+    primary = known_of.key
+    key = merge_key(manifest, plan.on, primary)
     _check_columns(plan, key, source.schema)
     _check_values(plan, key, primary, [field.name for field in manifest.fields if field.parent_id < 0])
     if primary is not None and key != primary and not plan.allow_duplicates:
         updated = {name for clause in plan.matched if clause.action == "update" for name in clause.columns or source.schema.names}
         refuse_second_key(key.names, primary, inserting=bool(plan.inserts), updated=updated)
-    match, rows = _fitting(manifest, plan, source)
+    match, rows = _fitting(manifest, plan, source, known_of)
     keys = key.of(rows)
     for name in keys.column_names:
         if keys.column(name).null_count:
             raise InvalidInput(f"The source has nulls in {name}, which rows are matched by.", argument=name, advice="Fill or drop them.")
     known = distinct_keys(keys, "The source has", "Merge")
-    sides = Sides(access, dataset_at(access, manifest), arrow_from_fields(manifest.fields, {}), rows)
+    sides = Sides(access, dataset_at(access, manifest), known_of.schema, rows)
     for clause in (*plan.matched, *plan.inserts):
         which = ("source",) if clause.action == "insert" else ("source", "target")
         if clause.condition is not None:
@@ -173,19 +176,19 @@ def _check_values(plan: MergePlan, key: Key, primary: Key | None, table: Sequenc
                 )
 
 
-def _fitting(manifest: Manifest, plan: MergePlan, source: pa.Table) -> tuple[SchemaMatch, pa.Table]:
+def _fitting(manifest: Manifest, plan: MergePlan, source: pa.Table, known_of: Appending) -> tuple[SchemaMatch, pa.Table]:
     """The source under the types of the table. Where none of its rows is inserted whole it need not have all columns."""
     fields: Sequence[Field] = manifest.fields
     if all(clause.columns is not None for clause in plan.inserts):
         top = {field.id for field in fields if field.parent_id < 0 and field.name in source.column_names}
         fields = _with_members(fields, top)
-    match = match_schema(fields, source.schema)
+        match = match_schema(fields, source.schema)
+        check_encodable(match.fields, file_version(known_of.data_version))
+    else:
+        match = known_of.match(source.schema)
     inside = [path for path in match.missing if path not in {field.name for field in fields if field.parent_id < 0}]
     if inside and any(clause.action == "update" for clause in plan.matched):
         raise InvalidInput(f"The source lacks {inside[0]}, and a struct is updated as a whole.", argument=inside[0])
-    if manifest.data_format is not None:
-        major, _, minor = manifest.data_format.version.partition(".")
-        check_encodable(match.fields, (int(major), int(minor)))
     rows = conformed(source, match.schema, match.check_not_null)
     assert isinstance(rows, pa.Table)
     return match, rows

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from tiltyard.errors import InvalidInput
 from tiltyard.format.manifest import Manifest
@@ -13,7 +13,7 @@ from tiltyard.format.values import DataFragment
 from tiltyard.options import FileLimits
 from tiltyard.transaction.operations import CompactedSsTable, Update, UpdateMode
 from tiltyard.verbs.engine.row_deletion import Struck
-from tiltyard.verbs.keys.primary_keys import Key, check_comparable, key_of_columns, primary_key_of
+from tiltyard.verbs.keys.primary_keys import Key, check_comparable, key_of_columns
 
 Group = Literal["matched", "inserts", "orphans"]
 
@@ -74,29 +74,31 @@ class MergePlan:
         return (*self.matched, *self.inserts, *self.orphans)
 
 
+USUAL_FILES: Final = FileLimits()
+
+
 def merge_on(on: str | Sequence[str] | None, allow_duplicates: bool, files: FileLimits | None = None) -> MergePlan:
     """A plan without clauses yet."""
     names = (on,) if isinstance(on, str) else None if on is None else tuple(on)
     if names is not None and not all(isinstance(name, str) for name in names):
         raise InvalidInput("Columns to merge on are named by text.", argument="on")
-    return MergePlan(names, bool(allow_duplicates), files=files or FileLimits())
+    return MergePlan(names, bool(allow_duplicates), files=files or USUAL_FILES)
 
 
-def merge_key(manifest: Manifest, on: Sequence[str] | None) -> tuple[Key, Key | None]:
-    """The key that rows are matched by, and the table's primary key.
+def merge_key(manifest: Manifest, on: Sequence[str] | None, primary: Key | None) -> Key:
+    """The key that rows are matched by, on a table with this primary key.
 
     Raises:
         InvalidInput: there is no key, or no such column.
         UnsupportedFeature: its values cannot be compared.
     """
-    primary = primary_key_of(manifest)
     key = primary if on is None else key_of_columns(manifest, on)
     if key is None:
         raise InvalidInput("The table has no primary key to merge on.", argument="on", advice="Name the columns: merge(rows, on=[...]).")
     check_comparable(manifest, key)
     if primary is not None and set(key.fields) == set(primary.fields):
         key = primary  # the filter names columns in this order
-    return key, primary
+    return key
 
 
 def refuse_second_key(names: Sequence[str], primary: Key, *, inserting: bool, updated: Collection[str]) -> None:

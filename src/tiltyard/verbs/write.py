@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -155,14 +155,14 @@ def inserted(fragments: Sequence[DataFragment]) -> dict[str, int]:
     return {"inserted": sum(fragment.physical_rows for fragment in fragments)}
 
 
-@dataclass(slots=True)
+@dataclass
 class Appending:
-    """What one append can leave for the next while the table's fields and data format stay the same: all that depends on them alone."""
+    """What one append or merge leaves for the next while fields and data format stay the same: all that depends on them alone."""
 
     fields: tuple[Field, ...]
     data_version: str
     key: Key | None = None
-    dataset: LanceDataset | None = None
+    dataset: tuple[TableAccess, LanceDataset] | None = None
     matched: tuple[pa.Schema, SchemaMatch] | None = None
 
     def match(self, schema: pa.Schema) -> SchemaMatch:
@@ -176,13 +176,18 @@ class Appending:
     def dataset_at(self, access: TableAccess, version: int) -> LanceDataset:
         """pylance's handle on a version with our fields, which need not be this one: only the schema tells it how to write."""
         found = self.dataset
-        if found is None:
-            found = self.dataset = open_dataset(access, version, writing=True)
-        return found
+        if found is None or found[0] is not access:  # what is private to a transaction must not outlive it
+            found = self.dataset = (access, open_dataset(access, version, writing=True))
+        return found[1]
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        """The table's Arrow schema, without metadata."""
+        return arrow_from_fields(self.fields, {})
 
 
 class AppendCache:
-    """What the last append of a handle left for its next; dropped when the table's fields or data format change."""
+    """What the last append or merge left for the next; dropped when the table's fields or data format change. Handles may share one."""
 
     def __init__(self) -> None:
         self._last: Appending | None = None

@@ -144,7 +144,7 @@ def merge(
     results = []
     for number in numbers:
         shard, mine = table.physical(number), parts.get(number, whole.slice(0, 0))
-        results.append(shard._commit(shard._data, merge_rows, mine, plan, described, policy))
+        results.append(shard._commit(shard._data, merge_rows, mine, plan, shard._appends, described, policy))
     return summed(results, "Merge", table.base, ["inserted", "updated", "deleted"])
 
 

@@ -273,7 +273,8 @@ def _checked_plan(manifest: Manifest, plan: RowPlan) -> Key | None:
         return None
     if plan.on == ():
         return _matched_otherwise(manifest, plan, top)
-    key, primary = merge_key(manifest, plan.on)
+    primary = primary_key_of(manifest)
+    key = merge_key(manifest, plan.on, primary)
     if primary is not None and key != primary and not plan.allow_duplicates:
         refuse_second_key(key.names, primary, inserting=plan.inserting, updated=top if plan.updated is None else plan.updated)
     return key

@@ -191,9 +191,9 @@ def _deletions(fragments: Iterable[DataFragment]) -> Iterator[tuple[DataFragment
             yield fragment, fragment.deletion_file
 
 
-def _key(fragment: DataFragment, deletion: DeletionFile) -> tuple[str, int | None, int, int]:
+def _key(fragment: DataFragment, deletion: DeletionFile) -> tuple[int, DeletionFile, int]:
     """All that the content was compared with."""
-    return deletion.path(fragment.id), deletion.base_id, deletion.deleted_rows, fragment.physical_rows
+    return fragment.id, deletion, fragment.physical_rows
 
 
 def _stores(access: TableAccess, bases: Iterable[BasePath], needed: set[int | None]) -> dict[int | None, tuple[ObjectStore, bool]]:
