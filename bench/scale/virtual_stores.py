@@ -15,7 +15,8 @@ from typing import Any, Final, TypeVar
 
 from bench.scale.virtual_time import VirtualLocks, VirtualTime
 from tiltyard.catalog.open_records import MemoryRecords
-from tiltyard.catalog.records import Body, Decide, Found, in_order
+from tiltyard.catalog.records import Body, Decide, Found
+from tiltyard.catalog.sql_records import _in_order
 from tiltyard.errors import AlreadyExists, NotFound
 from tiltyard.interfaces import ObjectInfo
 from tiltyard.storage.paths import is_temporary
@@ -249,7 +250,7 @@ class VirtualRecords:
     def transact(self, exclusive: Collection[str], shared: Collection[str], decide: Decide[T]) -> T:
         """Locks those that may be written, decides, writes. Shared locks are taken for free: here nobody waits for readers."""
         self._statement("SQL")
-        with self._locks.holding([key for key, written in in_order(exclusive, shared) if written]):
+        with self._locks.holding([key for key, written in _in_order(exclusive, shared) if written]):
             self._statement("SQL")
             decide(self.inner.get({*exclusive, *shared}))  # what is refused is refused here, and writes nothing
             for _ in ("INSERT", "UPDATE", "COMMIT"):

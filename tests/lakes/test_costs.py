@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 import pyarrow as pa
 import pytest
 
-import tiltyard.lake
 from tests.support.lakes import (
     InterposedRecords,
     LosingRecords,
@@ -28,12 +27,14 @@ from tests.support.lakes import (
 from tests.support.proving import pick
 from tiltyard.catalog.snapshot_index import cut_stride
 from tiltyard.catalog.value_codec import BUCKET
-from tiltyard.errors import InvalidInput, NotFound, StorageError
+from tiltyard.errors import ExpectedVersionMismatch, HistoryUnavailable, InvalidInput, NotFound, StorageError
 from tiltyard.interfaces import ObjectStore, Runtime
 from tiltyard.lake import Lake
 from tiltyard.lakes import lake_tables
 from tiltyard.options import Storage
 from tiltyard.testing import CountingRecords, CountingStore
+from tiltyard.transaction.new_files import LOOK_AFTER
+from tiltyard.verbs.engine import staged_access
 from tiltyard.verbs.engine.access import TableAccess, open_access
 
 DEEP = pick(300, 1000)
@@ -104,6 +105,7 @@ def test_the_costs_do_not_grow_with_the_history(site: Site) -> None:
 
 def test_the_costs_do_not_grow_with_the_number_of_tables(site: Site) -> None:
     lake = two_tables(site.open())
+    cost_of_two(lake, 1_000_000)  # those after it begin with versions that the lake knows
     found = {}
     for number in (2, 10, 100):
         with lake.transaction() as tx:
@@ -154,7 +156,7 @@ def test_the_store_of_a_table_is_opened_once_for_all_transactions(lake: Lake, mo
         opened.append(uri)
         return open_access(uri, *given, runtime=runtime)
 
-    monkeypatch.setattr(tiltyard.lake, "open_access", noted)
+    monkeypatch.setattr(lake_tables, "open_access", noted)
     lake.forget_stores()
     for number in (2, 3):
         with lake.transaction() as tx:
@@ -374,6 +376,88 @@ def test_a_table_made_again_under_its_name_is_read(site: Site) -> None:
         assert tx.table("a").schema.names == ["id", "more"]
         tx.table("a").append(pa.table({"id": pa.array([8], pa.int64()), "more": ["y"]}))
     assert ids(site.open().table("a")) == [7, 8]
+
+
+def test_each_branch_begins_with_its_own_version(site: Site) -> None:
+    lake = two_tables(site.open())
+    with lake.transaction() as tx:
+        add_to_both(tx, 10)
+    lake.branches.create("dev")
+    dev = lake.on_branch("dev")
+    for number in (20, 21, 22):
+        with dev.transaction() as tx:
+            add_to_both(tx, number)
+        with lake.transaction() as tx:
+            add_to_both(tx, number + 10)
+            assert number not in ids(tx.table("a")), "the other branch has a version of that number, too"
+    assert both(site.open()) == ([1, 10, 30, 31, 32], [1, 10, 30, 31, 32])
+    assert both(site.open().on_branch("dev")) == ([1, 10, 20, 21, 22], [1, 10, 20, 21, 22])
+
+
+def test_a_branch_made_again_under_its_name_begins_where_it_was_made(site: Site) -> None:
+    lake = two_tables(site.open())
+    for number in (10, 20):
+        lake.branches.create("dev")
+        dev = lake.on_branch("dev")
+        with dev.transaction() as tx:
+            add_to_both(tx, number)
+        with dev.transaction() as tx:
+            assert both(tx) == ([1, number], [1, number])
+        lake.branches.delete("dev")
+    assert both(lake) == ([1], [1])
+
+
+def test_after_a_restore_a_transaction_begins_with_what_was_restored(site: Site) -> None:
+    lake = two_tables(site.open())
+    with lake.transaction() as tx:
+        add_to_both(tx, 10)
+    lake.table("a").restore(1)
+    with lake.transaction() as tx:
+        assert both(tx) == ([1], [1, 10])
+        add_to_both(tx, 11)
+    assert both(site.open()) == ([1, 11], [1, 10, 11])
+
+
+def test_a_known_version_that_the_store_has_lost_is_not_built_upon(site: Site) -> None:
+    """As after the files were restored from a copy that is older than the catalog."""
+    lake = two_tables(site.open())
+    with lake.transaction() as tx:
+        tx.table("a").append(numbers(10))
+    store = lake.plain_access_of(lake.catalog.cut(lake.branch).tables["a"]).store
+    for name in sorted(store.names("_versions/"))[:1]:  # the newest
+        store.delete(f"_versions/{name}")
+    tx = lake.transaction()
+    with pytest.raises(HistoryUnavailable, match="is gone"):
+        tx.table("a").append(numbers(11))
+    tx.rollback()
+
+
+def test_what_a_known_version_holds_is_read_all_the_same(site: Site) -> None:
+    lake = two_tables(site.open())
+    with lake.transaction() as tx:
+        add_to_both(tx, 10)
+    one, two = (lake.transaction(isolation="serializable") for _ in range(2))
+    one.table("a").count_rows()
+    one.table("b").append(numbers(11))
+    two.table("b").count_rows()
+    two.table("a").append(numbers(11))
+    one.commit()
+    with pytest.raises(ExpectedVersionMismatch):
+        two.commit()
+    assert both(lake) == ([1, 10], [1, 10, 11])
+
+
+def test_a_transaction_asks_for_files_of_long_work_before_it_is_published(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its verb took long and its commit followed at once: what counts is when the files were begun."""
+    lake, asked = two_tables(site.open()), list[bool]()
+    monkeypatch.setattr(staged_access, "check_there", lambda *_, ask: asked.append(ask))
+    for seconds in (0.0, LOOK_AFTER):
+        with lake.transaction() as tx:
+            tx.table("a").append(numbers(2))
+            access = tx._by_name["a"].access
+            assert access is not None
+            access.recorded[:] = [replace(commit, begun=commit.begun - seconds) for commit in access.recorded]
+    assert asked == [False, True]
 
 
 def test_large_versions_are_not_kept(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -56,13 +56,13 @@ def test_clients_without_keys_of_their_own(home: ty.Lake, store: S3Server, tmp_p
         db = lancedb.connect_namespace("rest", {"uri": url, "header.Authorization": f"Bearer {writer}"})
         db.open_table("a").add([{"id": 2}])
         assert sorted(db.open_table("a").to_arrow()["id"].to_pylist()) == [1, 2]
-        with ty.Lake.open(url, token=writer) as lake:
+        with ty.Lake.open(url, storage=ty.Storage(token=writer)) as lake:
             lake.table("a").append(pa.table({"id": [3]}))
             with lake.transaction() as tx:
                 tx.table("a").append(pa.table({"id": [4]}))
                 tx.table("b").append(pa.table({"id": [2]}))
             told = dict(lake.where.storage.options or {})
-        with ty.Lake.open(url, token=reader) as lake:
+        with ty.Lake.open(url, storage=ty.Storage(token=reader)) as lake:
             assert sorted(lake.table("a").to_arrow()["id"].to_pylist()) == [1, 2, 3, 4]
     written = (tmp_path / "audit.jsonl").read_text() + caplog.text
     for secret in (told["aws_secret_access_key"], told["aws_session_token"], SECRET_KEY):

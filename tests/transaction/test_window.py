@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,8 @@ from tiltyard.storage.memory import MemoryStore
 from tiltyard.storage.wrapper import Request, T, WrapperStore
 from tiltyard.transaction.backoff import RetryPolicy
 from tiltyard.transaction.log import VersionLog
-from tiltyard.transaction.new_files import LOOK_AFTER, check_there
+from tiltyard.transaction.new_files import LOOK_AFTER, check_there, is_missing
+from tiltyard.transaction.race import RecordedCommit
 from tiltyard.transaction.resolve import Window, forbidden
 from tiltyard.transaction.transaction import Transaction
 
@@ -149,6 +151,8 @@ def test_files_are_looked_for_where_it_costs_nothing_or_is_worth_it(tmp_path: Pa
             check_there(store, ["data/a", "data/b", "data/c"], "Append", ask=False)
         assert (caught.value.name, caught.value.transient, caught.value.maybe_applied) == ("data/b", False, False)
     assert local.missing([f"data/{'n' * 300}"]) == [], "what cannot be asked for is not certainly gone"
+    assert is_missing(local, "data/b")
+    assert not is_missing(local, "data/a")
     memory = MemoryStore()
     memory.put("data/a", b"a")
     check_there(memory, ["data/b"], "Append", ask=False)
@@ -176,3 +180,13 @@ def test_a_commit_asks_for_its_files_only_after_long_work() -> None:
     inner.put("data/c.lance", b"c")
     place.committer.commit(Transaction(1, "later", append("c")), read, Scheme.V2, late)
     assert version_count(inner) == 4
+
+
+def test_a_recorded_commit_leaves_the_look_to_its_transaction_and_says_how_old_its_files_are() -> None:
+    inner = MemoryStore()
+    memory_table(inner)
+    place = memory_place(_Counting(inner))
+    recorded: list[RecordedCommit] = []
+    committer, begun = replace(place.committer, recorded=recorded), place.runtime.clock.monotonic() - LOOK_AFTER
+    committer.commit(Transaction(1, "late", append("c")), place.load(1, Scheme.V2), Scheme.V2, RetryPolicy(begun=begun))
+    assert [commit.begun for commit in recorded] == [begun]

@@ -394,9 +394,8 @@ class StagedTransaction:
         for touched in written:
             assert touched.access is not None
             touched.access.store.clear(published=True)
-            if named and touched.opened is not None:
-                last = touched.steps[-1]
-                touched.opened.keep(last.transaction, touched.access.log.last_read(last.version))
+            if named and touched.opened is not None and touched.head is not None:
+                touched.opened.keep(touched.head.branch, touched.access.log.last_read(touched.steps[-1].version))
         if voided:
             self._scope.state = "rolled back"
             self._throw_away()

@@ -176,7 +176,7 @@ def finish_before(lake: LakeBase, cut: Cut, head: TableHead, branch: str) -> Non
         cast(ExternalStore, lake.access_of(head, branch).store).finish()
 
 
-def load_head(access: TableAccess, head: TableHead, known: tuple[str, ManifestFile] | None = None) -> tuple[ManifestFile, str]:
+def load_head(access: TableAccess, head: TableHead, known: ManifestFile | None = None) -> tuple[ManifestFile, str]:
     """The version that a head names, which is certain to be the one that was committed, before anybody reads it; and who made it.
 
     The version says itself which transaction made it. Where that is another one than the catalog knows, ours has not got its name yet.
@@ -184,13 +184,15 @@ def load_head(access: TableAccess, head: TableHead, known: tuple[str, ManifestFi
     Args:
         access: the table, with its versions decided in the catalog.
         head: what the catalog says.
-        known: a version that was read or made before, with the transaction that made it. If it is this one it is not read again.
+        known: a version of this line that has its final name. If it is this one it is not read again.
 
     Raises:
         CorruptTable: somebody else has the name.
     """
-    if known is not None and known[0] == head.transaction and known[1].manifest.version == head.version and access.verify is None:
-        return access.trusted(known[1]), known[0]
+    if known is not None and known.manifest.version == head.version and access.verify is None:
+        maker = transaction_id(known)
+        if head.transaction and maker == head.transaction:
+            return access.trusted(known), maker
     scheme = Scheme(head.naming)
     file = access.load(head.version, scheme, lazily=True)
     maker = transaction_id(file)

@@ -82,12 +82,12 @@ class OpenedTable:
 
     access: TableAccess
     appends: AppendCache = field(default_factory=AppendCache)
-    latest: tuple[str, ManifestFile] | None = None
-    """With the transaction that made it."""
+    latest: tuple[str | None, ManifestFile] | None = None
+    """With the table's own branch that it is on: numbers are counted anew on each."""
 
-    def keep(self, transaction: str, file: ManifestFile | None) -> None:
+    def keep(self, branch: str | None, file: ManifestFile | None) -> None:
         """Keeps a version that has its final name: the next transaction most often begins with it."""
-        self.latest = (transaction, file) if file is not None and len(file.message.body) <= KEPT_BYTES else None
+        self.latest = (branch, file) if file is not None and len(file.message.body) <= KEPT_BYTES else None
 
 
 class OpenedTables:

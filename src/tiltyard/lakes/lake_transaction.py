@@ -143,7 +143,8 @@ class LakeTransaction(StagedTransaction, TransactionDoor, NewTables[TransactionT
         opened = touched.opened = self._lake.opened(head)
         if head.branch == origin.branch:
             # Finishing it may have given the number to a foreign writer's version: what was read is what counts.
-            touched.file, maker = load_head(staged, head, opened.latest)
+            branch, kept = opened.latest or (None, None)
+            touched.file, maker = load_head(staged, head, kept if branch == head.branch else None)
             touched.ground = replace(touched.ground or origin, transaction=maker)
         else:
             touched.file = staged.load(head.version, scheme, lazily=True)

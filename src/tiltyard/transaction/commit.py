@@ -442,7 +442,7 @@ class Committer:
             self.looks.keep(race.look, made)
         if self.recorded is not None:
             told = race.announced.get(made.manifest.transaction_file) or self.log.transaction_of(made)
-            self.recorded.append(race.recorded(told, self.runtime.clock.monotonic()))
+            self.recorded.append(race.recorded(told))
         result = race.result(made.manifest.version, self.runtime.clock.monotonic() - race.started)
         observers.committed(race.transaction, attempts=race.attempts, version=result.version, seconds=result.seconds)
         return result, made

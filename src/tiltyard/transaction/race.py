@@ -75,14 +75,14 @@ class RecordedCommit:
         transaction: as it was committed, rebased over whatever came in between.
         read: the version it stands on.
         scheme: how versions are named.
-        at: when it was committed here, on the monotonic clock.
+        begun: when the work began that its files come from, on the monotonic clock.
         keys, reuse: as for ``Committer.commit``.
     """
 
     transaction: Transaction
     read: ManifestFile
     scheme: Scheme
-    at: float
+    begun: float
     keys: WrittenKeys | KeyExistenceFilter | None = None
     reuse: IndexMetadata | None = None
 
@@ -149,10 +149,10 @@ class Race:
             rows=self.counts,
         )
 
-    def recorded(self, transaction: Transaction, at: float) -> RecordedCommit:
+    def recorded(self, transaction: Transaction) -> RecordedCommit:
         """The commit, to be made again elsewhere. What it was rebased over is in it by now, and is not to be taken for its own."""
         keys, reuse = (self.rebaser.keys, self.rebaser.reuse) if self.rebaser is not None else (None, None)
-        return RecordedCommit(without_marks(transaction), self.head, self.scheme, at, keys, reuse)
+        return RecordedCommit(without_marks(transaction), self.head, self.scheme, self.begun, keys, reuse)
 
     @contextmanager
     def reading(self, version: int, head: int) -> Iterator[None]:

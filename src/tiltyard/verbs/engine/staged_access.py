@@ -126,7 +126,7 @@ class StagedAccess(TableAccess):
         """
         recorded = self.recorded
         if recorded:
-            ask = self.runtime.clock.monotonic() - min(commit.at for commit in recorded) >= LOOK_AFTER
+            ask = self.runtime.clock.monotonic() - min(commit.begun for commit in recorded) >= LOOK_AFTER
             check_there(self.store.files, [path for path in self.new_files() if not path.endswith("/")], "transaction", ask=ask)
 
     def throw_away(self) -> None:
