@@ -6,7 +6,6 @@ import shutil
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -64,13 +63,12 @@ def test_what_one_thread_matched_is_not_taken_for_another(tmp_path: Path) -> Non
     fields = ty.Table.create(tmp_path / "t", {"a": [1], "b": [2]})._file.manifest.fields
     appending = Appending(fields, "2.1")
     narrow, wide = pa.schema({"a": pa.int64()}), pa.schema({"a": pa.int64(), "b": pa.int64()})
-    kept: Any = vars(Appending)["matched"]
 
     class Overtaken(Appending):
         def __setattr__(self, name: str, value: object) -> None:
             super().__setattr__(name, value)
             if name == "matched" and value is not None:
-                kept.__set__(self, (wide, match_schema(fields, wide)))
+                vars(self)["matched"] = (wide, match_schema(fields, wide))
 
     assert Overtaken(fields, "2.1").match(narrow).schema.names == ["a"]
     assert appending.match(wide).schema.names == ["a", "b"]
