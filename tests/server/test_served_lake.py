@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import lance
 import pyarrow as pa
 import pytest
 
@@ -289,6 +290,27 @@ def test_a_protected_branch_is_protected_behind_the_server(home: ty.Lake, url: s
     with opened(url, token("writer")) as lake:
         lake.table("a").append(pa.table({"id": [2]}))
     assert ids(home, "a") == [1, 2]
+
+
+def test_a_client_cannot_say_that_it_found_what_it_staged(home: ty.Lake, url: str, token: Callable[..., str]) -> None:
+    """What foreign writers did is noted on a protected branch, too; so the server looks whether it is there."""
+    home.branches.protect("main", writers=["ada"])
+    link = ServerLink(url, token("writer", name="eve"))
+    with opened(url, token("writer", name="eve")) as lake:
+        tx = lake.transaction()
+        tx.table("a").append(ROWS)
+        publication = tx._publication()
+        write = publication.changes[0]
+        for steps in (write.steps, tuple(replace(step, staged=None) for step in write.steps)):
+            forged = publication_to_body(replace(publication, changes=(replace(write, kind="adopt", steps=steps),)))
+            with pytest.raises(ty.TiltyardError, match="adopted"):
+                link.post(f"{HOME}/catalog/publish", {"publication": forged})
+        tx.rollback()
+    assert ids(home, "a") == [1]
+    lance.write_dataset(pa.table({"id": [7]}), home.table("a").uri, mode="append")
+    with opened(url, token("writer", name="eve")) as lake:
+        assert ids(lake, "a") == [1, 7], "what a foreign writer did with rights on the store has happened"
+    assert home.history()[0].message.startswith("adopted")
 
 
 @pytest.mark.parametrize(

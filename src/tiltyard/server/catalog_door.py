@@ -161,6 +161,7 @@ class CatalogDoor:
         recover(self._lake, [(change.table, change.branch) for change in changes])
 
     def _published(self, principal: Principal, publication: Publication) -> Mapping[str, Any]:
+        self._check_adopted(publication)
         if principal.way != "open":  # where nobody proves who they are, they may as well say it
             publication = replace(publication, author=principal.name)
         else:
@@ -183,6 +184,22 @@ class CatalogDoor:
             return {"corrupt": {"file": error.file, "reason": error.reason, "advice": error.advice}}
         told = {"snapshot": done.snapshot, "transaction": done.transaction, "replayed": done.replayed, "tables": done.tables}
         return {"published": told, "transaction_id": done.transaction}
+
+    def _check_adopted(self, publication: Publication) -> None:
+        """Looks whether versions that were found in the store are there: no rule of a branch concerns what has happened."""
+        adopted = {change.table: change for change in publication.changes if change.kind == "adopt"}
+        heads = {head.id: head for head in self._catalog.heads(adopted, publication.branch)} if adopted else {}
+        for table, change in adopted.items():
+            if table not in heads:
+                continue  # the decision says that it is gone
+            store = self._lake.plain_access_of(heads[table]).on_branch(change.branch or heads[table].branch).store
+            for step in change.steps:
+                try:
+                    store.head(step.path)
+                except NotFound:
+                    raise InvalidInputError("A version that is adopted lies in the table under its final name.") from None
+            if any(step.staged is not None for step in change.steps):
+                raise InvalidInputError("A version that is adopted was made by a foreign writer, and is not staged.")
 
     def _settle(self, principal: Principal, given: dict[str, Any]) -> Mapping[str, Any]:
         self._catalog.settle([Pending(**pending) for pending in given["pending"]])
