@@ -8,6 +8,7 @@ from tiltyard.lakes.merging.lake_diff import LakeDiff, LakeRef, RowDifference, R
 from tiltyard.lakes.merging.merge_values import (
     ConflictingRow,
     ConflictingStep,
+    MergeOptions,
     MergeResult,
     OnConflict,
     Resolution,
@@ -22,6 +23,7 @@ __all__ = [
     "ConflictingStep",
     "LakeDiff",
     "LakeRef",
+    "MergeOptions",
     "MergeResult",
     "OnConflict",
     "RefSize",

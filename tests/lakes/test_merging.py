@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import lance
 import pyarrow as pa
 import pytest
 
-from tests.support.lakes import Site, foreign_append, numbers, stock, uri_of
+import tiltyard as ty
+from tests.support.lakes import InterposedRecords, Site, foreign_append, ids, numbers, stock, through, uri_of
 from tiltyard.catalog.lake_values import MAIN
 from tiltyard.errors import InvalidInput, MergeConflict, NotFound
 from tiltyard.lake import Lake
@@ -508,3 +510,49 @@ def test_a_branch_whose_versions_were_cleaned_up_is_merged_by_its_outcome(lake: 
     assert done.tables[0].how == "merged"
     assert rows(lake) == {**TEN, 100: "x", 102: "x", 103: "x", 104: "x"}
     sound(lake)
+
+
+@pytest.mark.parametrize("moved", ["target", "source"])
+def test_a_serializable_merge_is_of_what_both_branches_are(site: Site, lake: Lake, moved: str) -> None:
+    """It read all tables of both: one that moved before it is committed is looked at again, or the merge is refused."""
+    serializable = ty.merges.MergeOptions(isolation="serializable")
+    for name, options in (("snapshot", ty.merges.MergeOptions()), ("serializable", serializable)):
+        lake.branches.create(name)
+        lake.on_branch(name).table("a").append(numbers(2))
+        other = site.open().on_branch("main" if moved == "target" else name)
+        at, told = lake.snapshot().id, len(lake.on_branch(name).snapshot().table("b").to_arrow())
+        plain = lake.catalog.records
+        through(lake, partial(InterposedRecords, before=partial(other.table("b").append, numbers(5)), match="tip/main"))
+        done = lake.branches.merge(name, options=options)
+        lake.catalog.records = plain
+        if moved == "target":  # a commit beside it is before the merge; only the strict one has seen it
+            assert (done.snapshot, lake.catalog.snapshot(done.snapshot).base) == (at + 2, at if name == "snapshot" else at + 1)
+        else:
+            assert len(lake.table("b").to_arrow()) == told + (name == "serializable"), "what came to the branch meanwhile"
+            assert lake.branches.merge(name).up_to_date == (name == "serializable")
+    lake.branches.create("watched")
+    lake.on_branch("watched").table("a").append(numbers(3))
+    source, target = lake.on_branch("watched").snapshot().id, lake.snapshot().id
+    looked_at = ty.merges.MergeOptions(source, target, isolation="serializable")
+    other = site.open().on_branch("main" if moved == "target" else "watched")
+    through(lake, lambda records: InterposedRecords(records, lambda: other.table("b").append(numbers(6)), match="tip/main"))
+    with pytest.raises(ty.ExpectedVersionMismatch) as caught:
+        lake.branches.merge("watched", options=looked_at)
+    assert caught.value.cause == moved
+    assert 3 not in ids(lake.table("a"))
+
+
+def test_a_table_whose_schema_has_other_metadata_is_not_dropped_by_a_merge(lake: Lake) -> None:
+    lake.branches.create("side")
+    lake.on_branch("side").drop_table("a")
+    lake.table("a").settings.update_schema_metadata({"unit": "m"})
+    with pytest.raises(ty.MergeConflict) as caught:
+        lake.branches.merge("side")
+    assert [(conflict.table, conflict.kind) for conflict in caught.value.conflicts] == [("a", "dropped")]
+
+
+def test_merge_options_check_themselves() -> None:
+    wrong: list[dict[str, Any]] = [{"isolation": "loose"}, {"source_at": "1"}, {"target_at": True}]
+    for given in wrong:
+        with pytest.raises(InvalidInput):
+            ty.merges.MergeOptions(**given)

@@ -125,7 +125,7 @@ def test_another_commit_to_the_branch_between_audit_and_merge_is_audited_too(ben
         runner.run()
         assert (ids_of(lake), ids_of(lake, "other"), len(calls)) == ([1, 2, 3], [1, 9], 1)
         with pytest.raises(ty.ExpectedVersionMismatch):
-            lake.branches.merge("work", at=1)
+            lake.branches.merge("work", options=ty.merges.MergeOptions(source_at=1))
         with pytest.raises(ty.ExpectedVersionMismatch):
             lake.branches.delete("work", at=1)
 

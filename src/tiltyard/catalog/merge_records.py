@@ -85,6 +85,7 @@ class MergeStep:
         seen: the record of what was merged there, as it was read when the merge was planned.
         floor: the record of where the branch's past begins, as it was then: what a cleanup gave up since may be part of the merge.
         pick: what was brought of the branch, if that is not all of it; None for a merge.
+        unmoved: whether the branch must still be at that snapshot.
     """
 
     source: str
@@ -94,6 +95,7 @@ class MergeStep:
     seen: Body | None
     floor: Body | None
     pick: str | None = None
+    unmoved: bool = False
 
 
 def _with(body: Body | None, step: MergeStep, at: int) -> dict[str, Any]:
@@ -127,7 +129,7 @@ def publish_merge(catalog: Catalog, step: MergeStep, publication: Publication) -
         if published.result.replayed:
             return published
         tip = found.get(tip_key(step.source))
-        if tip is None or not is_line(found, step.source, step.line):
+        if tip is None or not is_line(found, step.source, step.line) or (step.unmoved and int(tip["snapshot"]) != step.snapshot):
             raise StaleError([moved_line(step.source, step.snapshot, tip)])
         if found.get(key) != step.seen or found.get(floor_key(step.source)) != step.floor:
             raise StaleError([moved_line(publication.branch, publication.base, found.get(tip_key(publication.branch)))])

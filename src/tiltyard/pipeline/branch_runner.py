@@ -99,8 +99,9 @@ class BranchRunner:
             self.lake.branches.report_check(self.branch, self.check, passed=True, snapshot=shot.id)
             try:
                 done = self.lake.branches.merge(
-                    self.branch, self.lake.branch, at=shot.id, message=f"pipeline {self.spec.name}, run on {self.branch}"
-                )
+                    self.branch, self.lake.branch, message=f"pipeline {self.spec.name}, run on {self.branch}",
+                    options=ty.merges.MergeOptions(source_at=shot.id),
+                )  # fmt: skip
             except ty.ExpectedVersionMismatch:
                 if attempt + 1 == TRIES:
                     raise

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from tiltyard.catalog.lake_values import Cut, TableHead
 from tiltyard.catalog.line_identity import owns, same_version
@@ -19,6 +19,10 @@ from tiltyard.lakes.table_names import shown
 
 if TYPE_CHECKING:
     from tiltyard.lake import Lake
+
+
+_COMPARED: Final = ("fields", "config", "table_metadata", "schema_metadata")
+"""Of a manifest what counts as a change of its table, beside rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +136,7 @@ class _Planner:
         if same_version(base, later):
             return True
         was, now = self._state(base, self.cuts.base.branch), self._state(later, branch)
-        same = all(getattr(was.manifest, name) == getattr(now.manifest, name) for name in ("fields", "config", "table_metadata"))
+        same = all(getattr(was.manifest, name) == getattr(now.manifest, name) for name in _COMPARED)
         return same and not physical_change(was, now)
 
     def _state(self, head: TableHead, branch: str) -> TableState:

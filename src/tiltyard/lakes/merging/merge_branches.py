@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final, Literal
 
@@ -28,7 +28,7 @@ from tiltyard.lakes.conflict_report import steps_of
 from tiltyard.lakes.finishing import finish_before
 from tiltyard.lakes.merging.apply_merge import MergedTable, apply_plan, rows_in
 from tiltyard.lakes.merging.branch_plan import BranchPlan, MergeCuts, plan_merge
-from tiltyard.lakes.merging.merge_values import ConflictingStep, MergeResult, Settlement, TableConflict, TableMerge
+from tiltyard.lakes.merging.merge_values import ConflictingStep, MergeOptions, MergeResult, Settlement, TableConflict, TableMerge
 from tiltyard.lakes.merging.replay import replay
 from tiltyard.lakes.table_names import shown
 from tiltyard.transaction.operations import Restore
@@ -58,10 +58,10 @@ class MergeRequest:
         settle: answers to conflicts.
         message: for the history.
         dry_run: whether nothing is to be changed.
+        options: what it counts on.
         kind: what of the branch: all of it (a merge or, seen from the target, a rebase), what one snapshot did, the opposite of that, or
             everything as a snapshot has it.
         snapshot: which one.
-        at, into_at: the snapshots that the branch and the target must be at; None where that does not matter.
     """
 
     source: str
@@ -69,10 +69,9 @@ class MergeRequest:
     settle: Settlement
     message: str | None = None
     dry_run: bool = False
+    options: MergeOptions = field(default_factory=MergeOptions)
     kind: Literal["merge", "rebase", "cherry-pick", "revert", "restore"] = "merge"
     snapshot: int = 0
-    at: int | None = None
-    into_at: int | None = None
 
     @property
     def whole(self) -> bool:
@@ -123,10 +122,10 @@ def _merge(lake: Lake, request: MergeRequest) -> MergeResult:
         adopt_foreign(lake, branch)
     ground = _ground(lake, request) if request.whole else _picked_ground(lake, request)
     cuts = ground.cuts
-    if request.at not in (None, cuts.theirs.snapshot):
-        raise _moved_on(request.source, request.at, cuts.theirs, "source")
-    if request.into_at not in (None, cuts.ours.snapshot):
-        raise _moved_on(request.target, request.into_at, cuts.ours, "target")
+    if request.options.source_at not in (None, cuts.theirs.snapshot):
+        raise _moved_on(request.source, request.options.source_at, cuts.theirs, "source")
+    if request.options.target_at not in (None, cuts.ours.snapshot):
+        raise _moved_on(request.target, request.options.target_at, cuts.ours, "target")
     done = partial(
         MergeResult, request.source, cuts.theirs.snapshot, request.target, cuts.base.branch, cuts.base.snapshot, dry_run=request.dry_run
     )
@@ -222,9 +221,11 @@ def _commit(on_target: Lake, request: MergeRequest, ground: _Ground, plan: Branc
     cuts = ground.cuts
     whole = request.whole
     pick = None if whole else _pick(request, cuts.theirs.line)
-    step = MergeStep(request.source, cuts.theirs.line, cuts.theirs.snapshot, cuts.ours.line, ground.seen, ground.floor, pick)
+    strict = request.options.isolation == "serializable"
+    step = MergeStep(request.source, cuts.theirs.line, cuts.theirs.snapshot, cuts.ours.line, ground.seen, ground.floor, pick, strict)
     number = cuts.theirs.snapshot if whole else request.snapshot
     tx = on_target.transaction(
+        isolation=request.options.isolation,
         message=request.message or _message(request, number),
         properties={PROPERTIES[request.kind]: f"{request.source}@{number} {cuts.theirs.line}"},
     )

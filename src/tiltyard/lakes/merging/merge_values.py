@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final, Literal, TypeAlias, get_args
 
+from tiltyard.catalog.lake_values import Isolation
 from tiltyard.errors import InvalidInput
 
 Use: TypeAlias = Literal["ours", "theirs"]
@@ -14,6 +15,30 @@ MergedHow: TypeAlias = Literal["replayed", "merged", "restored", "created", "dro
 
 SAMPLE: Final = 10
 """Rows that a conflict shows."""
+
+
+@dataclass(frozen=True, slots=True)
+class MergeOptions:
+    """What a merge counts on.
+
+    Attributes:
+        source_at: the snapshot of the branch that was looked at; the merge is refused if the branch has another one since.
+        target_at: the same of the target: answers to conflicts then hold for no other rows than those that were looked at.
+        isolation: ``"snapshot"`` merges the branch as it was when the merge began, beside commits to other tables of the target;
+            ``"serializable"`` commits only if neither branch has moved since it was read, and is planned again until that is so.
+    """
+
+    source_at: int | None = None
+    target_at: int | None = None
+    isolation: Isolation = "snapshot"
+
+    def __post_init__(self) -> None:
+        if self.isolation not in ("snapshot", "serializable"):
+            raise InvalidInput(f"isolation is 'snapshot' or 'serializable', not {self.isolation!r}.", argument="isolation")
+        for name in ("source_at", "target_at"):
+            value = getattr(self, name)
+            if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
+                raise InvalidInput(f"{name} is the number of a snapshot, not {value!r}.", argument=name)
 
 
 @dataclass(frozen=True, slots=True)

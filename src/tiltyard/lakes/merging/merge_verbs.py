@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 from tiltyard.catalog.lake_values import MAIN
 from tiltyard.errors import InvalidInput, NotFound
 from tiltyard.lakes.merging.merge_branches import MergeRequest, merge
-from tiltyard.lakes.merging.merge_values import MergeResult, OnConflict, settlement_of
+from tiltyard.lakes.merging.merge_values import MergeOptions, MergeResult, OnConflict, settlement_of
 
 if TYPE_CHECKING:
     from tiltyard.lake import Lake
@@ -30,7 +30,7 @@ class MergeVerbs:
         on_conflict: OnConflict = "fail",
         message: str | None = None,
         dry_run: bool = False,
-        at: int | tuple[int, int] | None = None,
+        options: MergeOptions | None = None,
     ) -> MergeResult:
         """Merges a branch into another, in one commit; the branch stays as it is, and can be merged again later.
 
@@ -45,8 +45,7 @@ class MergeVerbs:
                 or answers by table: one of the two, or ``ty.merges.Resolution`` values for some of its rows.
             message: for the history.
             dry_run: whether to report only what would be done, with all conflicts.
-            at: the snapshot of the branch that was looked at; the merge is refused if the branch has another one since. Or that and the
-                target's: answers to conflicts then hold for no other rows than those that were looked at.
+            options: the snapshots that were looked at, and the isolation.
 
         Raises:
             MergeConflict: both changed the same things, or it cannot be told whether they did. Nothing was committed.
@@ -58,8 +57,7 @@ class MergeVerbs:
         """
         for name in (source, into):
             _check_branch(self._lake, name)
-        theirs, ours = at if isinstance(at, tuple) else (at, None)
-        return merge(self._lake, MergeRequest(source, into, settlement_of(on_conflict), message, dry_run, at=theirs, into_at=ours))
+        return merge(self._lake, MergeRequest(source, into, settlement_of(on_conflict), message, dry_run, options or MergeOptions()))
 
     def rebase(
         self,

@@ -14,7 +14,7 @@ from tiltyard.catalog.line_identity import same_version
 from tiltyard.errors import ConflictError, ProtectedBranch, TiltyardError
 from tiltyard.lakes.branches.lake_refs import LakeBranch
 from tiltyard.lakes.table_names import shown
-from tiltyard.merges import ConflictingRow, LakeDiff, MergeResult, TableConflict, TableDifference
+from tiltyard.merges import ConflictingRow, LakeDiff, MergeOptions, MergeResult, TableConflict, TableDifference
 from tiltyard.server.console.lake_viewer import LakeViewer
 from tiltyard.server.console.merge_answers import MergeAnswers, row_token
 from tiltyard.server.console.page_rendering import path_to
@@ -172,9 +172,9 @@ def merge_action(asked: PageRequest) -> ConsolePage:
         return _again(asked, view, "One of the branches has moved since you looked. This is what a merge would do now.")
     if asked.form.get("do") == "next":
         return page_of(asked, "compare.html", f"{source} into {into}", "branches", view)
-    source_tip, into_tip = map(int, view.seen.split("-")[:2])
+    looked_at = MergeOptions(*map(int, view.seen.split("-")[:2]))
     try:
-        done = viewer.lake.branches.merge(source, into, on_conflict=answers.for_all(), message=message or None, at=(source_tip, into_tip))
+        done = viewer.lake.branches.merge(source, into, on_conflict=answers.for_all(), message=message or None, options=looked_at)
     except (ConflictError, ProtectedBranch) as error:
         return _again(asked, view, said(str(error)))
     return ConsolePage("", location=path_to("transactions", into, done.snapshot))
