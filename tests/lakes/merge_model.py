@@ -14,7 +14,9 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import partial
 from itertools import count
+from pathlib import Path
 from random import Random
+from types import SimpleNamespace
 from typing import Any
 
 import lance
@@ -24,11 +26,13 @@ from lance.lance import _Session as Session
 
 from tests.support.lakes import Site, through
 from tiltyard.catalog.lake_values import MAIN
+from tiltyard.catalog.line_identity import owns
 from tiltyard.catalog.open_records import MemoryRecords
 from tiltyard.catalog.records import Records, Writes
 from tiltyard.errors import MergeConflict
 from tiltyard.format.manifest_file import ManifestFile, decode_manifest_file
 from tiltyard.lake import Lake
+from tiltyard.lakes.merging.merge_branches import adopt_foreign
 from tiltyard.transaction import log
 
 SIDE, MID = "side", "mid"
@@ -147,6 +151,9 @@ class MergeRun:
         self.past: dict[tuple[str, int], list[tuple[int, Content]]] = {}
         """Versions of each table since the last merge, by branch and token."""
         self.opened: Any = None
+        self.foreign: set[str] = set()
+        """Branches with versions of pylance that nobody has adopted yet."""
+        self.outside = Path(f"{site.root}-outside")
         self.merges = self.conflicts = self.lake_merges = 0
 
     def on(self, branch: str) -> Lake:
@@ -202,8 +209,15 @@ class MergeRun:
 
     def branch(self, name: str, origin: str) -> None:
         self.note(origin, f"branch {name}")
+        self.adopt(origin)
         self.on(origin).branches.create(name)
         self.lines[name] = copied(self.lines[origin])
+
+    def adopt(self, *branches: str) -> None:
+        """A branch begins with what the catalog has: what pylance wrote is brought there first."""
+        for branch in sorted(self.foreign.intersection(branches)):
+            adopt_foreign(self.lake, branch)
+            self.foreign.discard(branch)
 
     def work(self, steps: int, *branches: str) -> None:
         for _ in range(steps):
@@ -214,14 +228,23 @@ class MergeRun:
     def note(self, branch: str, what: str) -> None:
         self.log.append(f"{branch}: {what}")
 
-    def create(self, branch: str) -> None:
-        name = f"t{next(self.numbers)}"
+    def create(self, branch: str, name: str = "") -> None:
+        shared = self.random.choice(("s1", "s2"))  # both sides may make a table of that name
+        if not name and self.random.random() < 0.15 and all(table.name != shared for table in self.lines[branch].values()):
+            name = shared
+        name = name or f"t{next(self.numbers)}"
         key, stable = self.random.random() < 0.45, self.random.random() < 0.4
         made = Content(name, key, stable, {0: "id", 1: "v"})
         self.note(branch, f"create {name} key={key} stable={stable}")
         rows = self.new_rows(made, self.random.randrange(3, 7))
         options: dict[str, Any] = {"primary_key": ["id"] if key else None, "stable_row_ids": stable}
-        self.on(branch).create_table(name, self.arrow(made, rows), **options)
+        if not key and self.random.random() < 0.1:
+            self.note(branch, f"as a registered one: {name}")
+            outside = str(self.outside / f"{next(self.numbers)}.lance")
+            lance.write_dataset(self.arrow(made, rows), outside, enable_stable_row_ids=stable)
+            self.on(branch).register_table(name, outside)
+        else:
+            self.on(branch).create_table(name, self.arrow(made, rows), **options)
         self.lines[branch][next(self.numbers)] = made
 
     def new_rows(self, table: Content, many: int, ids: list[int] | None = None) -> list[Row]:
@@ -240,6 +263,8 @@ class MergeRun:
     def step(self, branch: str) -> None:
         if self.random.random() < 0.06:
             return self.define(branch)
+        if self.random.random() < 0.01:
+            return self.tag(branch)
         if not self.lines[branch]:
             return self.create(branch)
         token, table = self.random.choice(list(self.lines[branch].items()))
@@ -248,7 +273,7 @@ class MergeRun:
             return self.restore(branch, token, past)
         actions: list[Callable[[str, Content], None]] = [
             *[self.append] * 4, *[self.update] * 4, *[self.delete] * 4, *[self.compact] * 2,
-            *[self.configure, self.index, self.overwrite, self.in_place, self.upsert] * 2,
+            *[self.configure, self.index, self.overwrite, self.in_place, self.upsert, self.by_pylance] * 2, self.drop_index,
             self.random.choice((self.add_column, self.drop_column, self.rename_column, self.null_column)),
         ]  # fmt: skip
         before = table.changes
@@ -277,6 +302,8 @@ class MergeRun:
             self.note(branch, f"drop {table.name}")
             self.on(branch).drop_table(table.name)
             del self.lines[branch][token]
+            if self.random.random() < 0.4:  # the name comes back, and is another table
+                self.create(branch, table.name)
         else:
             name = f"r{next(self.numbers)}"
             self.note(branch, f"rename {table.name} to {name}")
@@ -288,6 +315,37 @@ class MergeRun:
         table.changes += 1
         self.opened = self.on(branch).table(table.name)
         return self.opened
+
+    def tag(self, branch: str) -> None:
+        name = f"g{next(self.numbers)}"
+        self.note(branch, f"tag {name}")
+        self.on(branch).tags.create(name)
+        if self.random.random() < 0.5:
+            self.lake.tags.delete(name)
+
+    def by_pylance(self, branch: str, table: Content) -> None:
+        """A writer that knows nothing of the lake: its version is adopted later, by whoever comes first."""
+        cut = self.on(branch).snapshot().cut
+        head = cut.tables[table.name]
+        if not owns(head, branch, cut.line):
+            return  # the branch has nothing of its own there yet
+        place = self.lake.plain_access_of(head).on_branch(head.branch)
+        table.changes += 1
+        some = self.some(table)
+        if some and self.random.random() < 0.5:
+            self.note(branch, f"{table.name}: pylance deletes {self.where(some)}")
+            found: Any = lance.dataset(place.lance_uri)
+            found.delete(self.where(some))
+            table.did.add("delete")
+            for row in some:
+                del table.rows[row.uid]
+        else:
+            rows = self.new_rows(table, 2)
+            self.note(branch, f"{table.name}: pylance appends {[row.values for row in rows]}")
+            found = lance.write_dataset(self.arrow(table, rows), place.lance_uri, mode="append")
+            table.did.add("append")
+        self.opened = SimpleNamespace(version=found.version)
+        self.foreign.add(branch)
 
     def append(self, branch: str, table: Content) -> None:
         known = {row.values[0] for row in table.rows.values()}
@@ -333,8 +391,11 @@ class MergeRun:
         given = [row.copy() for row in rows]
         for row in given:
             row.values[1] = self.random.randrange(5)
-        handle = self.handle(branch, table, f"upsert {[row.values for row in given]}")
-        handle.merge(self.arrow(table, given)).when_matched_update_all().when_not_matched_insert_all().execute()
+        new = self.new_rows(table, self.random.randrange(2))
+        if new:
+            table.did.add("append")
+        handle = self.handle(branch, table, f"upsert {[row.values for row in (*given, *new)]}")
+        handle.merge(self.arrow(table, [*given, *new])).when_matched_update_all().when_not_matched_insert_all().execute()
         for row, new in zip(rows, given, strict=True):
             row.values, row.place = new.values, next(self.numbers)
         table.rewrote = "moved"
@@ -364,6 +425,7 @@ class MergeRun:
         rows = self.new_rows(table, 2)
         self.handle(branch, table, f"overwrite {[row.values for row in rows]}").overwrite(self.arrow(table, rows))
         table.rewrote = "overwritten"
+        table.settings = {key: value for key, value in table.settings.items() if not key.startswith("schema_metadata ")}  # a new schema
 
     def add_column(self, branch: str, table: Content) -> None:
         number, times = next(self.numbers), self.random.randrange(1, 4)
@@ -393,14 +455,25 @@ class MergeRun:
             table.columns[number] = name
 
     def configure(self, branch: str, table: Content) -> None:
-        key, value = self.random.choice("xy"), str(self.random.randrange(3))
-        self.handle(branch, table, f"config {key} = {value}").settings.update_config({key: value})
-        table.settings[key] = value
+        where, key = self.random.choice(("config", "metadata", "schema_metadata")), self.random.choice("xy")
+        known = f"{where} {key}"
+        value = None if known in table.settings and self.random.random() < 0.3 else str(self.random.randrange(3))
+        settings = self.handle(branch, table, f"{known} = {value}").settings
+        getattr(settings, f"update_{where}")({key: value})
+        if value is None:
+            del table.settings[known]
+        else:
+            table.settings[known] = value
 
     def index(self, branch: str, table: Content) -> None:
         name = table.columns[self.random.choice([number for number in (0, 1) if number in table.columns])]
         self.handle(branch, table, f"index {name}").create_index(name, "BTREE", replace=True)
         table.maintained += 1
+
+    def drop_index(self, branch: str, table: Content) -> None:
+        if found := self.on(branch).table(table.name).indices.list():
+            self.handle(branch, table, f"drop index {found[0].name}").indices.drop(found[0].name)
+            table.maintained += 1
 
     # ---- the merge -------------------------------------------------------------------------------------------------------------
 
@@ -422,10 +495,11 @@ class MergeRun:
             for conflict in error.conflicts:
                 kinds.setdefault(conflict.table, set()).add(conflict.kind)
             self.log.append(f"{source} into {target} conflicts: {[(c.table, c.kind, c.detail) for c in error.conflicts]}")
-        for token, name in names.items():
-            allowed = verdicts[token].conflict
-            assert name in kinds or allowed != MUST, f"{name} had to conflict"
-            assert name not in kinds or allowed != NEVER, f"{name} must not conflict"
+        for name in {*names.values()}:
+            allowed = {verdicts[token].conflict for token, called in names.items() if called == name}
+            allowed |= {met_by_name(name, verdicts, base, ours, theirs)}
+            assert name in kinds or MUST not in allowed, f"{name} had to conflict"
+            assert name not in kinds or allowed != {NEVER}, f"{name} must not conflict"
         use: Any = self.random.choice(("ours", "theirs"))
         if kinds:
             done = self.lake.branches.merge(source, into=target, on_conflict=dict.fromkeys(kinds, use))
@@ -456,7 +530,9 @@ class MergeRun:
                     row.doubt = next(self.numbers)
         self.lines[MAIN] = after
         assert self.lake.branches.merge(source).up_to_date, "merged twice"
-        assert self.on(source).snapshot().cut.tables == before.cut.tables, "the branch stays as it is"
+        adopted = source in self.foreign
+        assert adopted or self.on(source).snapshot().cut.tables == before.cut.tables, "the branch stays as it is"
+        self.foreign -= {source, MAIN}
         for branch in (MAIN, source):
             self.opened_by_pylance(branch)
         for table in after.values():
@@ -467,6 +543,7 @@ class MergeRun:
     def trial(self, source: str, target: str, base: Line, *, first: bool) -> Line | None:
         """Merges into a branch that is made for it and deleted; what came, None where something conflicted."""
         name = f"try{next(self.numbers)}"
+        self.adopt(source, target)
         self.on(target).branches.create(name)
         after, told = self.attempt(source, name, base, self.lines[target], first=first)
         self.lake.branches.delete(name)
@@ -510,8 +587,11 @@ class MergeRun:
             assert sorted(rows.column_names) == sorted(table.columns.values()), f"{branch} {table.name}: columns {rows.column_names}"
             shown = sorted((tuple(sorted(row.items())) for row in rows.to_pylist()), key=repr)
             assert shown == table.shown(), f"{branch} {table.name} shows {shown}, the model has {table.shown()}"
-            config = shot.table(table.name).settings.config
-            assert {key: config[key] for key in "xy" if key in config} == table.settings, f"{branch} {table.name}: {config}"
+            opened = shot.table(table.name)
+            described = {key.decode(): value.decode() for key, value in (opened.schema.metadata or {}).items()}
+            kinds = {"config": opened.settings.config, "metadata": opened.settings.metadata, "schema_metadata": described}
+            found = {f"{where} {key}": kept[key] for where, kept in kinds.items() for key in "xy" if key in kept}
+            assert found == table.settings, f"{branch} {table.name}: {found}, the model has {table.settings}"
 
 
 def fresh(line: Line) -> None:
@@ -526,6 +606,16 @@ def is_changed(base: Content | None, theirs: Content | None) -> bool:
     return (base is None) != (theirs is None) or (
         base is not None and theirs is not None and (theirs.changes > 0 or base.name != theirs.name)
     )
+
+
+def met_by_name(name: str, verdicts: dict[int, Verdict], base: Line, ours: Line, theirs: Line) -> str:
+    """Whether a new table of the branch meets one of the target that has its name."""
+    new = [token for token, table in theirs.items() if table.name == name and token not in base and token not in ours]
+    there = [token for token, table in ours.items() if table.name == name and (token in theirs or token not in base)]
+    maybe = [verdicts[token].conflict for token, table in ours.items() if table.name == name and token in base and token not in theirs]
+    if not new or not (there or maybe):
+        return NEVER
+    return MUST if there else maybe[0]
 
 
 def settled(found: Verdict, kinds: set[str], use: str, side: Content | None) -> Content | None:
@@ -587,7 +677,10 @@ def content(base: Content, ours: Content, theirs: Content, first: bool) -> Verdi
     for key in {**base.settings, **theirs.settings}:
         if theirs.settings.get(key) not in (base.settings.get(key), ours.settings.get(key)):
             bad |= ours.settings.get(key) != base.settings.get(key)
-            settings[key] = theirs.settings[key]
+            if key in theirs.settings:
+                settings[key] = theirs.settings[key]
+            else:
+                settings.pop(key, None)
     if schema == MUST or bad:
         return Verdict(MUST, None, *copies)
     made = Content(ours.name, ours.key, ours.stable, columns, {}, settings)

@@ -40,6 +40,7 @@ def made(scratch: Path, seed: int) -> MergeRun:
     run.run(tables=6, steps=24, rounds=1 + seed % 3 % 2)
     site.close()
     shutil.rmtree(home)
+    shutil.rmtree(run.outside, ignore_errors=True)
     return run
 
 
