@@ -425,7 +425,7 @@ class MergeRun:
         rows = self.new_rows(table, 2)
         self.handle(branch, table, f"overwrite {[row.values for row in rows]}").overwrite(self.arrow(table, rows))
         table.rewrote = "overwritten"
-        table.settings = {key: value for key, value in table.settings.items() if not key.startswith("schema_metadata ")}  # a new schema
+        table.settings = {key: value for key, value in table.settings.items() if key.startswith(("config", "metadata"))}  # a new schema
 
     def add_column(self, branch: str, table: Content) -> None:
         number, times = next(self.numbers), self.random.randrange(1, 4)
@@ -446,6 +446,8 @@ class MergeRun:
             number = self.random.choice(some)
             self.handle(branch, table, f"drop column {table.columns[number]}").drop_columns([table.columns[number]])
             del table.columns[number]
+            if number == 1:
+                table.settings = {key: value for key, value in table.settings.items() if not key.startswith("field_metadata")}
 
     def rename_column(self, branch: str, table: Content) -> None:
         some = [number for number in table.columns if number > 0]
@@ -455,11 +457,13 @@ class MergeRun:
             table.columns[number] = name
 
     def configure(self, branch: str, table: Content) -> None:
-        where, key = self.random.choice(("config", "metadata", "schema_metadata")), self.random.choice("xy")
+        kinds = ("config", "metadata", "schema_metadata", *(["field_metadata"] if 1 in table.columns else []))
+        where, key = self.random.choice(kinds), self.random.choice("xy")
         known = f"{where} {key}"
         value = None if known in table.settings and self.random.random() < 0.3 else str(self.random.randrange(3))
         settings = self.handle(branch, table, f"{known} = {value}").settings
-        getattr(settings, f"update_{where}")({key: value})
+        of_column = [table.columns[1]] if where == "field_metadata" else []
+        getattr(settings, f"update_{where}")(*of_column, {key: value})
         if value is None:
             del table.settings[known]
         else:
@@ -589,8 +593,11 @@ class MergeRun:
             assert shown == table.shown(), f"{branch} {table.name} shows {shown}, the model has {table.shown()}"
             opened = shot.table(table.name)
             described = {key.decode(): value.decode() for key, value in (opened.schema.metadata or {}).items()}
-            kinds = {"config": opened.settings.config, "metadata": opened.settings.metadata, "schema_metadata": described}
-            found = {f"{where} {key}": kept[key] for where, kept in kinds.items() for key in "xy" if key in kept}
+            of_column = opened.schema.field(table.columns[1]).metadata if 1 in table.columns else None
+            fields = {key.decode(): value.decode() for key, value in (of_column or {}).items()}
+            kept = (opened.settings.config, opened.settings.metadata, described, fields)
+            kinds = dict(zip(("config", "metadata", "schema_metadata", "field_metadata"), kept, strict=True))
+            found = {f"{where} {key}": values[key] for where, values in kinds.items() for key in "xy" if key in values}
             assert found == table.settings, f"{branch} {table.name}: {found}, the model has {table.settings}"
 
 
@@ -674,6 +681,13 @@ def content(base: Content, ours: Content, theirs: Content, first: bool) -> Verdi
     if not first and schema == NEVER and (base.columns.items() - ours.columns.items()) and (ours.columns.items() - base.columns.items()):
         schema = MAY  # main does not come from the base: its columns may have ids of others there
     settings, bad = dict(ours.settings), False
+    faces = [{key: value for key, value in side.settings.items() if key.startswith("field_")} for side in (base, ours, theirs)]
+    if 1 in base.columns and any(1 not in gone.columns and 1 in left.columns and face != faces[0] for gone, left, face in (
+        (ours, theirs, faces[2]), (theirs, ours, faces[1]),
+    )):  # fmt: skip
+        schema = MUST  # dropped on one side, and described otherwise on the other
+    if "overwritten" in (ours.rewrote, theirs.rewrote) and (faces[1] != faces[0] or faces[2] != faces[0]) and schema != MUST:
+        schema = MAY  # another column, perhaps
     for key in {**base.settings, **theirs.settings}:
         if theirs.settings.get(key) not in (base.settings.get(key), ours.settings.get(key)):
             bad |= ours.settings.get(key) != base.settings.get(key)
@@ -683,6 +697,8 @@ def content(base: Content, ours: Content, theirs: Content, first: bool) -> Verdi
                 settings.pop(key, None)
     if schema == MUST or bad:
         return Verdict(MUST, None, *copies)
+    if 1 not in columns:
+        settings = {key: value for key, value in settings.items() if not key.startswith("field_")}
     made = Content(ours.name, ours.key, ours.stable, columns, {}, settings)
     if ours.key or (ours.stable and first):
         clash, by_ours, by_theirs = three_way(base, ours, theirs)
