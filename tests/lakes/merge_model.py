@@ -391,11 +391,11 @@ class MergeRun:
         given = [row.copy() for row in rows]
         for row in given:
             row.values[1] = self.random.randrange(5)
-        new = self.new_rows(table, self.random.randrange(2))
-        if new:
+        inserted = self.new_rows(table, self.random.randrange(2))
+        if inserted:
             table.did.add("append")
-        handle = self.handle(branch, table, f"upsert {[row.values for row in (*given, *new)]}")
-        handle.merge(self.arrow(table, [*given, *new])).when_matched_update_all().when_not_matched_insert_all().execute()
+        handle = self.handle(branch, table, f"upsert {[row.values for row in (*given, *inserted)]}")
+        handle.merge(self.arrow(table, [*given, *inserted])).when_matched_update_all().when_not_matched_insert_all().execute()
         for row, new in zip(rows, given, strict=True):
             row.values, row.place = new.values, next(self.numbers)
         table.rewrote = "moved"

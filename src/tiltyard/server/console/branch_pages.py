@@ -172,7 +172,8 @@ def merge_action(asked: PageRequest) -> ConsolePage:
         return _again(asked, view, "One of the branches has moved since you looked. This is what a merge would do now.")
     if asked.form.get("do") == "next":
         return page_of(asked, "compare.html", f"{source} into {into}", "branches", view)
-    looked_at = MergeOptions(*map(int, view.seen.split("-")[:2]))
+    source_tip, into_tip = map(int, view.seen.split("-")[:2])
+    looked_at = MergeOptions(source_tip, into_tip)
     try:
         done = viewer.lake.branches.merge(source, into, on_conflict=answers.for_all(), message=message or None, options=looked_at)
     except (ConflictError, ProtectedBranch) as error:
