@@ -95,13 +95,14 @@ class Lake(Keeping, Recoverable, LakePieces, LakeDoor):
         storage: Storage | None = None,
         storage_options: Mapping[str, Any] | None = None,
         durability: Durability | None = None,
+        token: str | None = None,
     ) -> Lake:
         """Opens a lake, and makes an empty one where there is none.
 
         Args:
             uri: a directory (a SQLite catalog inside it), ``sqlite:///file``, ``postgresql://...``, or the object store alone, such as
                 ``s3://bucket/lake``; or ``https://host:2333``, where a server has the catalog (``tiltyard serve``). That asks for
-                ``Storage(token=...)``.
+                a ``token``.
             root: where tables live, if not beside the catalog; PostgreSQL has no place of its own, so it is needed there the first time.
             catalog: ``"manifest"`` keeps the catalog of a directory in a ``__manifest`` table instead of SQLite.
             author: who commits, for the history; user and machine by default.
@@ -110,13 +111,14 @@ class Lake(Keeping, Recoverable, LakePieces, LakeDoor):
                 ``commit_store`` or ``allowed_bases`` in it.
             storage_options: shorthand for ``Storage(options=...)``.
             durability: shorthand for ``Storage(durability=...)``.
+            token: shorthand for ``Storage(token=...)``.
 
         Raises:
             NotFound: there is no lake, and ``create`` is false.
             OwnershipError: the root belongs to another lake, or the catalog to another root; the catalog of the root is gone.
             UnsupportedFeature: a newer release made it.
         """
-        there = lake_storage(storage, storage_options, durability)
+        there = lake_storage(storage, storage_options, durability, token)
         runtime = there.runtime or system_runtime()
         if author is not None and not isinstance(author, str):
             raise InvalidInput(f"The author is text, not {author!r}.", argument="author")

@@ -46,7 +46,7 @@ def token(home: ty.Lake) -> Callable[..., str]:
 
 
 def opened(url: str, token: str) -> ty.Lake:
-    return ty.Lake.open(url, storage=ty.Storage(token=token, durability="os"))
+    return ty.Lake.open(url, token=token, durability="os")
 
 
 def ids(lake: ty.Lake, name: str) -> list[int]:
@@ -126,6 +126,9 @@ def test_a_token_is_for_a_lake(tmp_path: Path) -> None:
         ty.Table.open(tmp_path / "t", storage=ty.Storage(token="tyd_secret"))
     assert refused.value.argument == "token"
     assert "tyd_secret" not in repr(ty.Storage(token="tyd_secret"))
+    with pytest.raises(ty.InvalidInput, match="beside storage=") as both:
+        ty.Lake.open("http://127.0.0.1:9", storage=ty.Storage(), token="tyd_secret")
+    assert both.value.argument == "token"
 
 
 def test_addresses_and_tokens_that_do_not_fit(tmp_path: Path, url: str) -> None:

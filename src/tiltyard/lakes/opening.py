@@ -49,19 +49,27 @@ _SQL: Final = ("sqlite", "postgresql", "postgres")
 
 
 def lake_storage(
-    storage: Storage | None, options: Mapping[str, Any] | None = None, durability: Durability | None = None, *, recovering: bool = False
+    storage: Storage | None,
+    options: Mapping[str, Any] | None = None,
+    durability: Durability | None = None,
+    token: str | None = None,
+    *,
+    recovering: bool = False,
 ) -> Storage:
     """The storage of a lake, whose catalog decides about versions, and knows which other places its tables may name files in.
 
     Args:
         storage: what the caller gave.
-        options, durability: shorthands for it.
+        options, durability, token: shorthands for it.
         recovering: whether that catalog is lost, so that the caller says which places these are.
 
     Raises:
         InvalidInput: it names who decides about the versions of one table, or shorthands were given beside it.
     """
     there = storage_of(storage, options, durability, of_lake=True)
+    if token is not None and storage is not None:
+        raise InvalidInput("There is a token beside storage=.", argument="token", advice="Give it as ty.Storage(token=...).")
+    there = there if token is None else replace(there, token=token)
     if there.handler is not None or there.commit_store is not None or (there.allowed_bases and not recovering):
         raise InvalidInput(
             "A lake's catalog decides about versions, and its tables have no foreign files.",
