@@ -44,7 +44,7 @@ def check_page(told: dict[str, Any]) -> None:
     assert "PostgreSQL commit" in blocks["peers-limits"]
     for case, measured in told["cases"].items():
         assert f"| {case} |" in blocks["peers-run"], "each case says under what load it was measured"
-        assert f"{measured['before']['load'][0]}, {measured['after']['load'][0]}" in blocks["peers-run"]
+        assert f"{measured['before']['load'][0]:g}, {measured['after']['load'][0]:g}" in blocks["peers-run"]
 
 
 def test_rows_that_are_missing_are_noticed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -111,6 +111,7 @@ TABLE: dict[str, Use] = {
     "refresh": lambda t: t.refresh(),
     "restore": lambda t: t.restore(1),
     "version": lambda t: t.version,
+    "layout.version_id": lambda t: t.layout.version_id(),
     "layout.versions": lambda t: t.layout.versions(),
     "transactions.explain": lambda t: t.transactions.explain("00000000-0000-0000-0000-000000000000"),
 }
