@@ -26,7 +26,6 @@ from tiltyard.interfaces import Runtime
 from tiltyard.lake import Lake
 from tiltyard.lakes.lake_tables import OpenedTable, OpenedTables
 from tiltyard.lakes.opening import LakeLocation
-from tiltyard.options import Storage
 from tiltyard.storage.handlers import ConditionalPutHandler
 from tiltyard.testing.clocks import SeededRandomness
 from tiltyard.transaction.apply.next_manifest import Creation
@@ -65,9 +64,11 @@ class _Opened(OpenedTables):
         super().__init__()
         self._run = run
 
-    def at(self, home: str, storage: Storage, runtime: Runtime) -> OpenedTable:
+    def at(self, location: str, where: LakeLocation, runtime: Runtime) -> OpenedTable:
+        home = (where.root, location)
         if home not in self._by_home:
-            self._by_home[home] = OpenedTable(_Access(home, self._run.store(home), ConditionalPutHandler(), runtime))
+            uri = where.uri_of(location)
+            self._by_home[home] = OpenedTable(_Access(uri, self._run.store(uri), ConditionalPutHandler(), runtime))
         return self._by_home[home]
 
 

@@ -34,7 +34,7 @@ def test_one_leads_and_hands_the_lead_to_who_waits_longest(queue: ThreadQueue) -
 
     def elsewhere() -> None:
         for place in (late, early):
-            assert place.join("", b"data")
+            assert place.join(b"data")
         joined.set()
 
     threading.Thread(target=elsewhere).start()
@@ -60,7 +60,7 @@ def test_who_waits_is_called_with_an_answer(queue: ThreadQueue) -> None:
 
     def member(number: int) -> None:
         place = queue.place(f"m{number}", float(number))
-        assert place.join("", b"data" if number < 3 else b"")
+        assert place.join(b"data" if number < 3 else b"")
         waiting.release()
         answers.append(place.wait(PATIENCE))
         place.leave()
@@ -87,7 +87,7 @@ def test_who_waits_in_vain_goes_on(queue: ThreadQueue) -> None:
 
     def member() -> None:
         place = queue.place("m", 1.0)
-        told.append(place.join("", b"data"))
+        told.append(place.join(b"data"))
         told.append(place.wait(0.0))
         told.append((place.leads, place.hangs))
         place.leave()
@@ -104,7 +104,7 @@ def test_the_lead_that_became_free_before_anybody_joined(queue: ThreadQueue) -> 
     assert leader.lead()
     assert not place.lead()
     leader.leave()
-    assert place.join("", b"data")
+    assert place.join(b"data")
     assert place.wait(PATIENCE) is None
     assert place.leads
     assert place.offers(10) == []
@@ -113,9 +113,9 @@ def test_the_lead_that_became_free_before_anybody_joined(queue: ThreadQueue) -> 
 def test_nobody_waits_for_oneself_nor_brings_too_much(queue: ThreadQueue) -> None:
     leader = queue.place("leader", 0.0)
     assert leader.lead()
-    assert not queue.place("within", 1.0).join("", b"data")
+    assert not queue.place("within", 1.0).join(b"data")
     leader.leave()
-    assert not queue.place("large", 1.0).join("", bytes(2**20 + 1))
+    assert not queue.place("large", 1.0).join(bytes(2**20 + 1))
 
 
 def test_a_child_that_was_forked_has_a_queue_of_its_own(queue: ThreadQueue, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -177,7 +177,7 @@ def test_places_of_two_processes_meet(here: Path) -> None:
     answered: list[int | None] = []
 
     def wait() -> None:
-        assert other.join("1-x.txn", b"data")
+        assert other.join(b"data")
         joined.set()
         answered.append(other.wait(PATIENCE))
         other.leave()
@@ -216,7 +216,7 @@ def test_without_its_directory_everybody_goes_on_alone(here: Path) -> None:
     shutil.rmtree(here)
     place = queue.place("alone", 0.0)
     assert not place.lead()
-    assert not place.join("", b"data")
+    assert not place.join(b"data")
     place.carry("_versions/1", b"version")
     place.leave()
     assert not here.exists(), "nobody makes it anew with other rights"

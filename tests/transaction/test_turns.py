@@ -38,7 +38,7 @@ class ScriptedPlace:
     note: bytes = b""
     leads: bool = False
     hangs: bool = False
-    joined: list[tuple[str, bytes]] = field(default_factory=list)
+    joined: list[bytes] = field(default_factory=list)
     answered: dict[str, int] = field(default_factory=dict)
     waited: list[float] = field(default_factory=list)
     gathered: int = 0
@@ -50,8 +50,8 @@ class ScriptedPlace:
         self.leads = not self.answers
         return self.leads
 
-    def join(self, file_name: str, data: bytes) -> bool:
-        self.joined.append((file_name, data))
+    def join(self, data: bytes) -> bool:
+        self.joined.append(data)
         return self.joins.pop(0) if self.joins else True
 
     def wait(self, seconds: float) -> int | None:
@@ -153,9 +153,8 @@ def test_without_a_queue_to_join_it_goes_on_alone(store: MemoryStore) -> None:
 def test_a_transaction_is_offered_with_what_it_stands_on(store: MemoryStore) -> None:
     place = ScriptedPlace(answers=[None])
     result = _commit(_queued(store, place))
-    ((name, data),) = place.joined
+    (data,) = place.joined
     offered = Transaction.from_bytes(data)
-    assert name == f"1-{result.transaction_id}.txn"
     assert (offered.uuid, offered.read_version) == (result.transaction_id, 1)
     assert offered.properties[PARENT] == reopened(store).transactions.describe(1).transaction_id
     assert place.waited == [pytest.approx(turns.PATIENCE)]
@@ -177,7 +176,7 @@ def test_what_others_may_not_commit_waits_for_its_turn(store: MemoryStore) -> No
         table = _queued(store, place)
         transaction = Transaction(table.version, table._access.runtime.random.uuid(), append("mine") if bound else overwrite("all"))
         table._access.committer.commit(transaction, table._file, table._scheme, bound or RetryPolicy())
-        assert place.joined == [("", b"")]
+        assert place.joined == [b""]
 
 
 def test_files_that_cannot_be_made_safe_are_not_offered(store: MemoryStore, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -194,7 +193,7 @@ def test_files_that_cannot_be_made_safe_are_not_offered(store: MemoryStore, monk
 
     monkeypatch.setattr(Committer, "sync_files", sync)
     assert _commit(table).version == 2
-    assert place.joined == [("", b"")]
+    assert place.joined == [b""]
 
 
 def test_an_answer_that_names_the_wrong_version_is_not_believed(store: MemoryStore) -> None:
@@ -215,7 +214,7 @@ def test_who_was_committed_by_a_leader_gets_its_own_result(store: MemoryStore) -
     def led() -> int:
         """Somebody else comes first, and a leader takes ours along."""
         plant(store, append("before"))
-        data = mine.joined[0][1]
+        data = mine.joined[0]
         theirs.offered = [Offer(Transaction.from_bytes(data).uuid, data)]
         version = _commit(leader, append("leader")).version
         mine.note = theirs.note
@@ -244,7 +243,7 @@ def test_offers_that_are_no_use_are_refused(store: MemoryStore) -> None:
 def test_who_is_refused_waits_for_its_turn(store: MemoryStore) -> None:
     place = ScriptedPlace(answers=[NOT_TAKEN, None])
     assert _commit(_queued(store, place)).version == 2
-    assert [name for name, _ in place.joined][1:] == [""]
+    assert place.joined[1:] == [b""]
     alone = ScriptedPlace(answers=[NOT_TAKEN, None], joins=[True, False])
     assert _commit(_queued(store, alone)).version == 3
     free = ScriptedPlace(answers=[NOT_TAKEN])
@@ -260,8 +259,9 @@ def test_who_waited_in_vain_remembers_what_others_may_try(store: MemoryStore, mo
         raise StorageError("The disk is full.", name="x")
 
     monkeypatch.setattr(Committer, "run_race", run)
-    with pytest.raises(ty.OutcomeUnknown):
+    with pytest.raises(ty.OutcomeUnknown) as caught:
         _commit(_queued(store, ScriptedPlace(answers=[None], hangs=True)))
+    assert f"1-{caught.value.transaction_id}.txn" in store.names("_transactions/"), "so that whoever asks for it is not told that it failed"
 
     def away(self: VersionLog) -> None:
         raise StorageError("Away.", name="x")

@@ -246,9 +246,40 @@ def test_an_offer_that_cannot_be_taken_harms_nobody(uri: str, what: str) -> None
     with held(uri):
         offer = LocalQueue(uri).place("offer", 0.0)
         assert not offer.lead()
-        assert offer.join("1-offer.txn", offered)
+        assert offer.join(offered)
     result = table.append(rows(1))
     assert result.version == 2
     assert ids_of(ty.Table.open(uri)) == [0, 1]
     assert offer.wait(LONG) == 0
     offer.leave()
+
+
+@pytest.mark.parametrize("when", ["before", "meanwhile"])
+def test_whose_files_went_is_sent_away_and_holds_up_nobody(uri: str, when: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cleanup with a clock of its own took them: members announce nothing, so the leader looks after its own announcement once more."""
+    table = ty.Table.open(uri)
+    parent = table.transactions.describe().transaction_id
+    there = table.layout.fragments[0].files[0]
+    lost = Path(uri) / "data/lost.lance"
+    lost.hardlink_to(Path(uri) / "data" / there.path)
+    places = []
+    with held(uri):
+        for name, path in (("lost", "lost.lance"), ("good", there.path)):
+            places.append(LocalQueue(uri).place(name, 0.0))
+            assert not places[-1].lead()
+            fragment = DataFragment(0, (replace(there, path=path),), physical_rows=1)
+            assert places[-1].join(Transaction(1, name, Append((fragment,)), {PARENT: parent}).to_bytes())
+        if when == "before":
+            lost.unlink()
+    real = Committer.announce
+
+    def announce(self: Committer, *given: Any) -> None:
+        real(self, *given)
+        lost.unlink(missing_ok=True)
+
+    monkeypatch.setattr(Committer, "announce", announce)
+    assert table.append(rows(1)).version == 2
+    assert [place.wait(LONG) for place in places] == [0, 2 if when == "before" else 0]
+    for place in places:
+        place.leave()
+    assert lance.dataset(uri).count_rows() == (3 if when == "before" else 2)

@@ -60,6 +60,11 @@ def owned(head: TableHead, owner: str) -> TableHead:
     return head if head.owner else replace(head, owner=owner)
 
 
+def own_head(head: TableHead, branch: str, line: str) -> TableHead | None:
+    """The head as a writer on a line of the lake has to open it; None where it has to be forked first."""
+    return owned(head, line) if owns(head, branch, line) else None
+
+
 def is_line(found: Found, branch: str, line: str) -> bool:
     """Whether the branch whose tip was locked is still that line. A tip of an earlier release does not say."""
     tip = found.get(tip_key(branch))

@@ -5,7 +5,7 @@ version can be spliced onto it.
 
 Manifests
     ``manifest_file``   the file in ``_versions``: ``decode_manifest_file``, ``encode_manifest_file``
-    ``manifest``        ``Manifest`` and its protobuf message
+    ``manifest``        ``Manifest`` and its protobuf message; ``manifest_extension`` reads one that adds fragments to another
     ``fragments``       ``FragmentList``: fragments, decoded when they are read
     ``fragment_check``  the quick check of every fragment that is read; ``fragments.check_fragment`` the same, member by member
     ``values``          the frozen values inside: ``Field``, ``DataFile``, ``DataFragment``, ``BasePath``, ``IndexMetadata``
@@ -22,6 +22,7 @@ Names and text
     ``names``           names of manifests and transactions, the latest among them
     ``refs``            tags and branches
     ``digests``         digests of files, and the seal of a version
+    ``statistics``      statistics of columns of data files, as values and as bytes
     ``safe_text``       paths and text that a manifest names, which are untrusted
 
 Fails with ``CorruptTable`` (bytes are not what they must be), ``UnsupportedFeature`` (a flag or type we do not know) or ``InvalidInput``

@@ -19,7 +19,7 @@ from tiltyard.format import lance_pb2 as pb
 from tiltyard.format.codec import MAX_FRAGMENT_ID, MAX_FRAGMENT_ROWS, length_delimited
 from tiltyard.format.fragments import check_fragment
 
-_FEWEST: Final = 8
+_FEWEST: Final = 48
 """Records that make reading them all at once worth its while."""
 _AT_ONCE: Final = 8192
 """Records that are read together: as many as the processor's caches hold."""
@@ -81,7 +81,9 @@ def check_fragments(
     if not records:
         return
     table = _Table(source, base_ids, next_row_id, version)
-    ids = np.concatenate([_plain_ids(records[start : start + _AT_ONCE], table) for start in range(0, len(records), _AT_ONCE)])
+    ids = np.full(len(records), -1)
+    if len(records) >= _FEWEST:
+        ids = np.concatenate([_plain_ids(records[start : start + _AT_ONCE], table) for start in range(0, len(records), _AT_ONCE)])
     for access in np.flatnonzero(ids < 0).tolist():
         ids[access] = check_fragment(records[access], base_ids, next_row_id, source, version=version, counted=counted)
     _check_ids(ids, above, highest, source)
@@ -102,8 +104,6 @@ def _check_ids(ids: Numbers, above: int, highest: int | None, source: str) -> No
 
 def _plain_ids(records: Sequence[bytes], table: _Table) -> Numbers:
     """The id of each record that is sound and plain; -1 for those that need a closer look."""
-    if len(records) < _FEWEST:
-        return np.full(len(records), -1)
     walk = Walk(records)
     everyone = np.ones(len(records), dtype=bool)
     ids = walk.number(walk.tagged(_ID, everyone))

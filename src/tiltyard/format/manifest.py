@@ -132,7 +132,7 @@ def decode_manifest(
         fields=tuple(field_from_pb(field, source) for field in head.fields),
         fragments=FragmentList.from_message(message, source, records),
         schema_metadata=dict(head.schema_metadata),
-        timestamp_ns=_timestamp(head, source),
+        timestamp_ns=timestamp_in(head, source),
         reader_flags=head.reader_feature_flags,
         writer_flags=head.writer_feature_flags,
         max_fragment_id=head.max_fragment_id if head.HasField("max_fragment_id") else None,
@@ -151,7 +151,7 @@ def decode_manifest(
         unknown=unknown_fields(head),
     )
     _check_head(manifest, head, source)
-    offsets = _offsets(head)
+    offsets = offsets_in(head)
     if not check:
         return manifest, offsets, Message(message, b"", extendable=False)
     if known is not None and not known[0].fragments.checked:
@@ -188,29 +188,35 @@ def _check_data_format(version: str, source: str) -> None:
 def _check_fragments(
     manifest: Manifest, records: Sequence[bytes], message: bytes, source: str, known: tuple[Manifest, Message] | None
 ) -> None:
-    highest = manifest.max_fragment_id
-    base_ids = frozenset(base.id for base in manifest.base_paths)
-    next_row_id = manifest.next_row_id if _stable_row_ids(manifest) else None
-    version = manifest.version if manifest.version < DETACHED else None
-    added = _added(records, message, known[1]) if known is not None and _checked_alike(manifest, known[0]) else None
+    added = _added(records, message, known[1]) if known is not None and checked_alike(manifest, known[0]) else None
     if added is not None and known is not None:
         try:
-            check_fragments(
-                added,
-                source,
-                above=known[0].max_fragment_id or 0,
-                highest=highest,
-                base_ids=base_ids,
-                next_row_id=next_row_id,
-                version=version,
-            )
+            check_added(manifest, added, source, above=known[0].max_fragment_id or 0)
             return
         except CorruptTable:
             # Or not an append: fragments that were deleted in the one read before stand here still, or again. Look at all of them.
             pass
     # Writers that gave no or wrong counts did not give their name either; see legacy.py.
     counted = manifest.data_format is not None or manifest.writer is not None
-    check_fragments(records, source, highest=highest, base_ids=base_ids, next_row_id=next_row_id, version=version, counted=counted)
+    check_added(manifest, records, source, above=-1, counted=counted)
+
+
+def check_added(manifest: Manifest, added: Sequence[bytes], source: str, *, above: int, counted: bool = True) -> None:
+    """Checks fragments of a manifest, apart from those that were before; ids up to ``above`` are theirs.
+
+    Raises:
+        CorruptTable: naming what is wrong.
+    """
+    check_fragments(
+        added,
+        source,
+        above=above,
+        highest=manifest.max_fragment_id,
+        base_ids=frozenset(base.id for base in manifest.base_paths),
+        next_row_id=manifest.next_row_id if _stable_row_ids(manifest) else None,
+        version=manifest.version if manifest.version < DETACHED else None,
+        counted=counted,
+    )
 
 
 def _added(records: Sequence[bytes], message: bytes, old: Message) -> Sequence[bytes] | None:
@@ -221,7 +227,7 @@ def _added(records: Sequence[bytes], message: bytes, old: Message) -> Sequence[b
     return records[len(before) :] if records[: len(before)] == list(before) else None
 
 
-def _checked_alike(manifest: Manifest, before: Manifest) -> bool:
+def checked_alike(manifest: Manifest, before: Manifest) -> bool:
     """Whether all that the fragments of one read before were checked against holds as it did then."""
     return (
         before.base_paths == manifest.base_paths
@@ -238,14 +244,14 @@ def _stable_row_ids(manifest: Manifest) -> bool:
     return bool((manifest.reader_flags | manifest.writer_flags) & Feature.STABLE_ROW_IDS)
 
 
-def _timestamp(head: pb.ManifestHead, source: str) -> int:
+def timestamp_in(head: pb.ManifestHead, source: str) -> int:
     stamp = head.timestamp
     if not MIN_TIMESTAMP_SECONDS <= stamp.seconds <= MAX_TIMESTAMP_SECONDS or not 0 <= stamp.nanos < NANOS:
         raise CorruptTable(source, "its time stamp is out of range")
     return stamp.seconds * NANOS + stamp.nanos
 
 
-def _offsets(head: pb.ManifestHead) -> Offsets:
+def offsets_in(head: pb.ManifestHead) -> Offsets:
     transaction = None
     if head.HasField("transaction_section"):
         transaction = head.transaction_section

@@ -20,6 +20,7 @@ from tiltyard.format.manifest import (
     encode_manifest,
     extend_message,
 )
+from tiltyard.format.manifest_extension import decode_extension
 
 MAGIC = b"LANC"
 FOOTER = struct.Struct("<qHH4s")
@@ -86,7 +87,8 @@ def decode_manifest_file(
     if position + LENGTH.size + len(body) != limit:
         raise CorruptTable(source, "there are stray bytes between manifest and footer")
     before = (known.manifest, known.message) if known else None
-    manifest, offsets, message = decode_manifest(body, source, before, check=check, lazily=lazily)
+    extended = decode_extension(body, source, *before) if before and check else None
+    manifest, offsets, message = extended or decode_manifest(body, source, before, check=check, lazily=lazily)
     if version is not None and manifest.version != version:
         raise CorruptTable(source, f"its name says version {version}, its content {manifest.version}")
     transaction = None
@@ -153,10 +155,11 @@ def encode_manifest_file(manifest: Manifest, transaction: bytes | None, previous
         position += _add(sections, transaction)
     offsets = Offsets(index, inline)
     message = _message(manifest, offsets, previous)
-    body = message.joined()
-    if len(body) > MAX_SECTION:
+    size = len(message.body) + len(message.tail)
+    if size > MAX_SECTION:
         raise CorruptTable("manifest", "it would exceed 2 GiB", advice="Compact the table first.")
-    parts = [*sections, LENGTH.pack(len(body)), body, FOOTER.pack(position, FILE_MAJOR, FILE_MINOR, MAGIC)]
+    # Joined once: of a table with many fragments each copy takes as long as all else.
+    parts = [*sections, LENGTH.pack(size), message.body, message.tail, FOOTER.pack(position, FILE_MAJOR, FILE_MINOR, MAGIC)]
     if transaction is not None:
         parts[len(sections) - 1] = transaction = sealed(parts, len(sections) - 1)
     data = b"".join(parts)

@@ -108,6 +108,7 @@ class DataFragment:
 
     @property
     def live_rows(self) -> int:
+        """Rows that are not deleted."""
         return self.physical_rows - (self.deletion_file.deleted_rows if self.deletion_file else 0)
 
 

@@ -17,7 +17,7 @@ Handlers and locks
     ``external``        ``ExternalHandler``: a ledger outside the store decides (commit stores, lakes)
     ``staged``          ``StagedStore``: versions that only an open transaction sees
     ``file_lock``       ``FileLock``; ``postgres_lock`` ``PostgresLock``
-    ``local_queue``     ``LocalQueue``: writers of a table wait for each other, and commit for each other
+    ``local_queue``     ``LocalQueue``: writers of a table wait for each other, and commit for each other; on ``queue_seats``
     ``machine_queue``   ``MachineQueue``: the same for the writers on one machine, before a table of an object store
     ``strangers``       whether a writer who knows nothing of the queue was beaten to a version
     ``thread_queue``    ``ThreadQueue``: the same for the threads of one process; ``queue_of`` chooses

@@ -49,6 +49,7 @@ class RenameHandler:
         return "RenameHandler()"
 
     def create(self, store: ObjectStore, path: str, data: bytes) -> None:
+        """Creates a version by a rename that replaces nothing."""
         directory, slash, _ = path.rpartition("/")
         # The name ends in the uuid: pylance takes whatever ends in "manifest" for a version, and its cleanup collects ".tmp*".
         temporary = f"{directory}{slash}.tmp.{(self._random or SystemRandomness()).uuid()}"
@@ -85,6 +86,7 @@ class ConditionalPutHandler:
         return "ConditionalPutHandler()"
 
     def create(self, store: ObjectStore, path: str, data: bytes) -> None:
+        """Creates a version by a conditional put."""
         store.put_if_absent(path, data)
 
 
@@ -114,6 +116,7 @@ class LockHandler:
         return f"LockHandler({type(self._lock).__name__})"
 
     def create(self, store: ObjectStore, path: str, data: bytes) -> None:
+        """Creates a version while the lock is held."""
         version = version_of(path)
         entered = False
         failure: TiltyardError | None = StorageError(f"The write of {path} was cut short.", name=path, maybe_applied=True)

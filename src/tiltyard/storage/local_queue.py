@@ -1,20 +1,18 @@
 """The queue of writers before one table of a local file system: whoever leads may commit for those who wait.
 
 The lead is a lock on the directory of the versions, which the system frees when its holder dies. Who cannot have it joins the queue
-with a file of its own, locked as long as its writer lives. Answers and wake-ups come as datagrams; one that is lost costs a short wait,
-because everybody looks for the lead from time to time. Nothing here keeps the table right: that is done by the creation of a version's
-name alone. So a queue that cannot be used, or a leader that hangs, slows writers down and does no more.
+with a seat of its own (``queue_seats``), a file that is locked as long as its writer lives. Answers and wake-ups come as datagrams; one
+that is lost costs a short wait, because everybody looks for the lead from time to time. Nothing here keeps the table right: that is done
+by the creation of a version's name alone. So a queue that cannot be used, or a leader that hangs, slows writers down and does no more.
 """
 # System calls on strings, counted: see files.py.
-# ruff: noqa: PTH103, PTH104, PTH108, PTH116, PTH123, PTH208
+# ruff: noqa: PTH116, PTH123, PTH208
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import os
 import select
-import socket
 import threading
 import time
 from collections.abc import Callable
@@ -23,13 +21,13 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from tiltyard.interfaces import NOT_TAKEN, Offer
-from tiltyard.storage.files import overwrite, temporary_name
+from tiltyard.storage.files import overwrite
 from tiltyard.storage.paths import TEMPORARY_PREFIX
+from tiltyard.storage.queue_seats import DOTS, WAITING, Seat, Seats, read_entry, send, transaction_of, vacate
 from tiltyard.storage.strangers import Strangers
 
 QUEUE: Final = "_tiltyard/queue"
 """Its entries have temporary names: no listing shows them, and a cleanup takes those of the dead."""
-_ENTRY: Final = f"{TEMPORARY_PREFIX}.q"
 _NOTE: Final = f"{TEMPORARY_PREFIX}.note"
 _IN_A_LOOP: Final = 3
 """Commits after which a process looks out for strangers."""
@@ -52,6 +50,8 @@ _ROOM_FOR_A_LOSER: Final = (0.04, 0.32)
 to three times as long as its first attempt took and, each time that it is beaten, after up to twice as long as before."""
 _LONGEST_ROOM: Final = 2.0
 _LONGEST_MESSAGE: Final = 128
+_DURABLE: Final = "durable"
+"""As the last word of an answer: the version was flushed."""
 _MOST_BYTES: Final = 2**20
 """No offer is larger; whoever brings more commits it alone."""
 
@@ -75,8 +75,13 @@ class LocalQueue:
     seldom = 256
     """After so many commits a leader leaves room for strangers, even if none came in the last room."""
 
-    def __init__(self, root: str) -> None:
+    def __init__(self, root: str, *, durable: bool = False) -> None:
         self._root = root
+        self.durable = durable
+        """Whether versions that are made here survive a power loss once their commit returns."""
+        self.directory = f"{root}/{QUEUE}"
+        self.seats = Seats(self.directory)
+        """What those who wait are seen by, kept for the next commits."""
         self.hangs = False
         """Whether the last who waited here gave up: then nobody waits long until somebody leads again."""
         self.company = 0
@@ -115,10 +120,8 @@ class LocalPlace:
     since: float
     leads: bool = False
     _lock: int = -1
-    _entry: str = ""
-    _held: int = -1
-    """The locked file that says we are alive."""
-    _socket: socket.socket | None = None
+    _seat: Seat | None = None
+    """Ours since we joined."""
     _offers: dict[str, str] = field(default_factory=dict)
     """By transaction id the entries that were offered to us."""
     _begun: float = 0.0
@@ -127,6 +130,8 @@ class LocalPlace:
     """Whether we began before all of them had."""
     _newest: Callable[[], int] | None = None
     """Tells the newest version, until a stranger was left room by this commit."""
+    safe: bool = True
+    """Whether the version that we were told of is as safe from a power loss as one of our own."""
 
     @property
     def hangs(self) -> bool:
@@ -152,7 +157,9 @@ class LocalPlace:
 
     def leave(self) -> None:
         """Gives up the lead or the wait; the next in the queue learns of it."""
-        self._drop_entry()
+        if self._seat is not None:
+            self.queue.seats.give_back(self._seat)
+            self._seat = None
         if self._lock >= 0:
             led, self.leads = self.leads, False
             lock, self._lock = self._lock, -1
@@ -164,68 +171,32 @@ class LocalPlace:
                     self.queue.learn(bool(waiting))
                 fcntl.flock(lock, fcntl.LOCK_UN)  # said aloud: a child forked meanwhile may keep the same open file
                 for name in waiting:
-                    if _send(name, b""):
+                    if send(name, b""):
                         break
             os.close(lock)
-        if self._socket is not None:
-            self._socket.close()
-            self._socket = None
 
     # ---- waiting ---------------------------------------------------------------------------------------------------------------
 
-    def join(self, file_name: str, data: bytes) -> bool:
+    def join(self, data: bytes) -> bool:
         """Joins the queue, with a transaction that others may commit if there is one; False where there is no queue to join.
 
-        The transaction is announced under its name as well: a cleanup then knows that its files are waited for.
+        Its files are announced by the leader, whose transaction names them before it commits them.
         """
         # Without a table there is nothing to wait for, and nobody can wait for oneself: whoever leads may commit from within.
         if self._lock < 0 or len(data) > _MOST_BYTES or self.root in _led_here():
             return False
         try:
-            token = self._listen()
-            entry = f"{self.root}/{QUEUE}/{_ENTRY}{int(self.since * 1e9):020d}.{self.transaction_id}.{token}"
-            self._make_entry(entry, f"{self.root}/_transactions/{file_name}" if file_name else "", data)
+            self._seat = self.queue.seats.take(self.since, self.transaction_id, data)
         except OSError:
             return False
-        self._entry = entry
         return True
-
-    def _listen(self) -> str:
-        """Opens our letter box. Its name is not one of the file system, so that nothing of it is left behind."""
-        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-        token = os.urandom(8).hex()
-        self._socket.bind(_address(token))
-        return token
-
-    def _make_entry(self, entry: str, announced: str, data: bytes) -> None:
-        directory = entry.rpartition("/")[0]
-        temporary = temporary_name(directory)
-        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-        try:
-            self._held = os.open(temporary, flags, 0o666)
-        except FileNotFoundError:
-            os.makedirs(directory, exist_ok=True)
-            self._held = os.open(temporary, flags, 0o666)
-        try:
-            fcntl.flock(self._held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if os.write(self._held, data) < len(data):
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), entry)
-            if announced:
-                os.makedirs(announced.rpartition("/")[0], exist_ok=True)
-                os.link(temporary, announced)
-            os.rename(temporary, entry)
-        except OSError:
-            os.unlink(temporary)
-            os.close(self._held)
-            self._held = -1
-            raise
 
     def wait(self, seconds: float) -> int | None:
         """Waits for an answer: the version that we were committed with, ``NOT_TAKEN``, or None when the lead is ours or time is up."""
-        assert self._socket is not None
+        assert self._seat is not None
         until = time.monotonic() + seconds
         ready = select.poll()
-        ready.register(self._socket, select.POLLIN)
+        ready.register(self._seat.box, select.POLLIN)
         pause = 0.0  # an answer that came already spares us the lead
         while True:
             if ready.poll(1000 * pause):
@@ -244,22 +215,17 @@ class LocalPlace:
 
     def _read(self) -> int | None:
         """What a message says to this transaction; one that is merely a wake-up, or meant for another, says nothing."""
-        assert self._socket is not None
-        message = self._socket.recv(_LONGEST_MESSAGE).decode("ascii", "replace")
+        assert self._seat is not None
+        message = self._seat.box.recv(_LONGEST_MESSAGE).decode("ascii", "replace")
         transaction_id, _, told = message.partition(" ")
-        version, _, company = told.partition(" ")
+        version, _, told = told.partition(" ")
+        company, _, durable = told.partition(" ")
         if transaction_id != self.transaction_id or not version.isdecimal() or len(version) >= 20:
             return None
         self.queue.company = int(company) if company.isdecimal() and len(company) < 4 else 0
+        self.safe = not self.queue.durable or durable == _DURABLE
+        self._seat.entry = ""  # who answers takes it out first
         return int(version)
-
-    def _drop_entry(self) -> None:
-        if self._entry:
-            _unlink(self._entry)
-            self._entry = ""
-        if self._held >= 0:
-            os.close(self._held)
-            self._held = -1
 
     # ---- leading ---------------------------------------------------------------------------------------------------------------
 
@@ -274,8 +240,8 @@ class LocalPlace:
             self._leave_room(newest)
         patience, now = self.queue.patience, time.monotonic()
         end, next_comes, seen = now + min(_GATHERED * patience, _LONGEST_GATHERING), now + patience, 0
-        # Who comes from the queue still has an entry of his own.
-        while (there := len(self._entries()) - bool(self._entry)) < self.queue.company and now < min(end, next_comes):
+        own = self._seat is not None and bool(self._seat.entry)  # who comes from the queue still has an entry of his own
+        while (there := len(self._entries()) - own) < self.queue.company and now < min(end, next_comes):
             if there > seen:
                 seen, next_comes = there, now + patience
             time.sleep(_PAUSE)
@@ -325,51 +291,34 @@ class LocalPlace:
         found: list[Offer] = []
         if self._newest is not None and self.queue.strangers is not None and self.queue.strangers.were_beaten():
             self._leave_room(self._newest, beaten=True)
-        self._drop_entry()
+        if self._seat is not None:
+            self._seat.withdraw()
         self.queue.company = 0
         for name in self._entries():
-            transaction_id = name.split(".")[3]
-            data = self._read_entry(name)
+            data = read_entry(self.queue.directory, name, _MOST_BYTES)
             if data:
-                self._offers[transaction_id] = name
-                found.append(Offer(transaction_id, data))
+                self._offers[transaction_of(name)] = name
+                found.append(Offer(transaction_of(name), data))
                 if len(found) == most:
                     break
         return found
 
     def _entries(self) -> list[str]:
+        """The names of those who wait, those first who have waited longest."""
         try:
-            names = os.listdir(f"{self.root}/{QUEUE}")
+            names = os.listdir(self.queue.directory)
         except OSError:
             return []
-        return sorted(name for name in names if name.startswith(_ENTRY) and name.count(".") == 4)
-
-    def _read_entry(self, name: str) -> bytes:
-        path = f"{self.root}/{QUEUE}/{name}"
-        try:
-            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        except OSError:
-            return b""
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return os.read(descriptor, _MOST_BYTES)
-        except OSError:
-            return b""
-        else:
-            _unlink(path)  # nobody holds it: its writer died
-            return b""
-        finally:
-            os.close(descriptor)
+        return sorted(name for name in names if name.startswith(WAITING) and name.count(".") == DOTS)
 
     def tell(self, data: bytes) -> None:
         """Leaves a note, written over the last one: who reads meanwhile may see some of both, and has to check."""
         with suppress(OSError):
-            overwrite(f"{self.root}/{QUEUE}/{_NOTE}", data)
+            overwrite(f"{self.queue.directory}/{_NOTE}", data)
 
     def told(self) -> bytes:
         try:
-            with open(f"{self.root}/{QUEUE}/{_NOTE}", "rb", buffering=0) as file:
+            with open(f"{self.queue.directory}/{_NOTE}", "rb", buffering=0) as file:
                 return file.readall()
         except OSError:
             return b""
@@ -380,27 +329,6 @@ class LocalPlace:
         if name is not None:
             if version != NOT_TAKEN:
                 self.queue.company += 1
-            _unlink(f"{self.root}/{QUEUE}/{name}")
-            _send(name, f"{transaction_id} {version} {len(self._offers) + self.queue.company}".encode())
-
-
-def _address(token: str) -> str:
-    return f"\0tiltyard-queue-{token}"
-
-
-def _send(entry: str, message: bytes) -> bool:
-    """Whether somebody on this machine was there to take it."""
-    try:
-        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
-            sender.setblocking(False)
-            sender.sendto(message, _address(entry.rpartition(".")[2]))
-    except OSError:
-        return False
-    return True
-
-
-def _unlink(path: str) -> None:
-    try:
-        os.unlink(path)
-    except OSError:
-        return
+            vacate(self.queue.directory, name)
+            company, durable = len(self._offers) + self.queue.company, _DURABLE if self.queue.durable else "-"
+            send(name, f"{transaction_id} {version} {company} {durable}".encode())

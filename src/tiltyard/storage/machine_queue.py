@@ -52,10 +52,6 @@ class MachinePlace(LocalPlace):
 
     __slots__ = ()
 
-    def join(self, file_name: str, data: bytes) -> bool:
-        """Joins the queue. Its files are announced in the store by the leader, whose transaction names them before it commits them."""
-        return super().join("", data)
-
     def carry(self, path: str, data: bytes) -> None:
         """Leaves what was written to the store; what is too long for that has to be read there."""
         with suppress(OSError):

@@ -105,7 +105,7 @@ class ThreadPlace:
 
     # ---- waiting ---------------------------------------------------------------------------------------------------------------
 
-    def join(self, file_name: str, data: bytes) -> bool:
+    def join(self, data: bytes) -> bool:
         """Joins the queue; False for one who leads and commits from within, since nobody can wait for oneself.
 
         Its files are announced by the leader, whose transaction names them before it commits them.
@@ -184,7 +184,7 @@ _queues_lock: Final = threading.Lock()
 def queue_of(store: ObjectStore) -> CommitQueue | None:
     """The queue of writers before a table; None where its store has none, as a store around another one."""
     if type(store) is LocalStore:
-        return LocalQueue(store.uri)
+        return LocalQueue(store.uri, durable=store.durability == "fsync")
     with _queues_lock:
         if type(store) is CloudStore:
             found = _by_place.get(store.identity)

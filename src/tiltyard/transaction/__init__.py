@@ -10,7 +10,7 @@ I/O, time and chance come in through ``interfaces`` alone. Verbs and catalogs ca
            --> log.Landing          create it; lost the race: ``backoff``, and from the top
 
 Values
-    ``operations``         one frozen class for each operation; ``operation_codec`` and ``operation_parts`` their wire form
+    ``operations``         one frozen class for each operation; ``operation_codec`` and ``config_codec`` their wire form
     ``transaction``        ``Transaction``: an operation, the version it read, its id and properties
     ``race``               ``CommitResult``, and ``Race``, a commit under way
 Conflicts

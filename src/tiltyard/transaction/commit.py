@@ -40,7 +40,7 @@ from tiltyard.transaction.recent import RecentVersions
 from tiltyard.transaction.resolve import Window
 from tiltyard.transaction.system_indices import stamped_reuse
 from tiltyard.transaction.transaction import Transaction
-from tiltyard.transaction.turns import Turns, answer, in_doubt, remove_left_over
+from tiltyard.transaction.turns import Turns, answer, in_doubt, remove_left_over, settle
 from tiltyard.transaction.verify import check_base, fits, marks_in, meet_schema, to_be_sealed
 
 TICK_NS: Final = 1_000
@@ -226,6 +226,7 @@ class Committer:
             self._send_ahead(race, rebaser)
         mine = self._catch_up(race, rebaser)
         if mine is not None:
+            settle(self, race, mine)
             self.remove_announced(race, kept=mine.manifest.transaction_file)
             remove_left_over(self, race, mine)
             return mine
@@ -276,7 +277,7 @@ class Committer:
     ) -> NextVersion:
         """The next version, announced: all that can be done before its name is created."""
         base, reuse = race.head.manifest, race.rebaser.reuse if race.rebaser is not None else None
-        reuse = None if reuse is None else stamped_reuse(reuse, base.version)
+        reuse = stamped_reuse(reuse, base.version) if reuse is not None else None
         manifest = apply(transaction.operation, base, self.stamped(transaction, base), restored=restored, reuse=reuse)
         as_told = to_be_sealed(transaction, race.head)
         inline = as_told.to_bytes()
@@ -284,6 +285,8 @@ class Committer:
         floor = race.look.floor if race.look is not None and self._relies_on_look(race) else None
         oldest = min((member.read_version for member in members), default=None)
         self.head_check.check_ground(transaction, race.scheme, oldest=oldest, floor=floor)
+        if members:  # They announce nothing by themselves. What no cleanup has taken until now is spared by all that look from here on.
+            check_there(self.log.store, new_files(transaction.operation, base), transaction.operation.name, ask=False)
         return NextVersion(transaction, manifest, as_told, inline)
 
     def _members(self, race: Race, mine: Transaction) -> list[Transaction]:
@@ -296,8 +299,7 @@ class Committer:
 
     def _restored(self, race: Race) -> Manifest | None:
         """The version that a Restore goes back to."""
-        operation = race.transaction.operation
-        if not isinstance(operation, Restore):
+        if not isinstance(operation := race.transaction.operation, Restore):
             return None
         file = self.log.load(operation.version, race.scheme)
         self.vet(file)
@@ -306,17 +308,16 @@ class Committer:
     def sync_files(self, race: Race) -> None:
         """The files reach the disk before anything names them, once however often the race is run."""
         if race.files is None:
-            store = self.log.store
             files = new_files(race.transaction.operation, race.rebaser.read if race.rebaser else None)
-            listed = [name for path in files if path.endswith("/") for name in (path + name for name in store.names(path))]
+            listed = [name for path in files if path.endswith("/") for name in (path + name for name in self.log.store.names(path))]
             files = [*(path for path in files if not path.endswith("/")), *listed]
-            store.sync(files)
+            self.log.store.sync(files)
             race.files = files
 
     def look_for_files(self, race: Race) -> None:
         """Makes sure that our new files are there, right before a version names them."""
-        since = self.runtime.clock.monotonic() - race.begun
-        check_there(self.log.store, race.files or [], race.transaction.operation.name, ask=since >= LOOK_AFTER)
+        since, name = self.runtime.clock.monotonic() - race.begun, race.transaction.operation.name
+        check_there(self.log.store, race.files or [], name, ask=since >= LOOK_AFTER)
 
     def _catch_up(self, race: Race, rebaser: Rebaser) -> ManifestFile | None:
         """Goes over all versions since the one last checked. Gives our own where it turns out to be among them already.
@@ -385,8 +386,8 @@ class Committer:
         if isinstance(race.transaction.operation, Append) and race.taken is not None and not race.announced:
             base = race.head.manifest
             transaction = race.taken.added_to(rebaser.settled(base), base)
-            inline = to_be_sealed(transaction, race.head).to_bytes()
-            self.announce(race, self.stamped(transaction, base).transaction_file, transaction, inline)
+            name = self.stamped(transaction, base).transaction_file
+            self.announce(race, name, transaction, to_be_sealed(transaction, race.head).to_bytes())
 
     def _go_over(self, theirs: CreatedVersion, head: int, race: Race, rebaser: Rebaser) -> None:
         before = race.head.manifest
@@ -425,10 +426,9 @@ class Committer:
 
     def announce(self, race: Race, name: str, transaction: Transaction, inline: bytes) -> None:
         """Writes the transaction file, once however often the race is run, unless a rebase changed what is in it."""
-        store = self.log.store
         if name and race.announced.get(name) != transaction:
             race.announced[name] = None
-            (store.put_later if isinstance(store, SendsAtOnce) else store.put)(TRANSACTIONS + name, inline)
+            getattr(self.log.store, "put_later", self.log.store.put)(TRANSACTIONS + name, inline)  # of a ``SendsAtOnce``
             race.announced[name] = transaction
 
     def sync_announced(self, name: str) -> None:

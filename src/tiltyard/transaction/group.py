@@ -45,6 +45,7 @@ class GroupMember:
 
     @property
     def message(self) -> str:
+        """What its writer said about the commit."""
         return self.properties.get(MESSAGE_PROPERTY, "")
 
 

@@ -21,7 +21,7 @@ from tiltyard.format.names import HINT_PATH, Scheme, decode_hint, encode_hint, m
 from tiltyard.interfaces import ObjectStore, Runtime, ask_at_once
 from tiltyard.transaction.backoff import wait_before
 from tiltyard.transaction.log import CreatedVersion, VersionLog
-from tiltyard.transaction.new_files import new_files
+from tiltyard.transaction.new_files import is_missing, new_files
 from tiltyard.transaction.operations import Restore
 from tiltyard.transaction.transaction import Transaction
 from tiltyard.transaction.verify import follows
@@ -58,12 +58,9 @@ class HeadCheck:
                 return False
             if self._has_refs() or read_floor(self.log.store).version > version:
                 return False
-            self.log.store.head(manifest_path(version + 1, scheme))
-        except NotFound:
-            return True
+            return is_missing(self.log.store, manifest_path(version + 1, scheme))
         except StorageError:
             return False
-        return False
 
     def look(self, file: ManifestFile, scheme: Scheme) -> tuple[tuple[int, Scheme] | None, bool, Floor]:
         """The latest version, whether the one we go on from is there, and the floor: asked at once."""

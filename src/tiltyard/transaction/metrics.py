@@ -43,6 +43,7 @@ class Latency:
 
     @property
     def mean(self) -> float:
+        """Seconds on average; 0 without any."""
         return self.sum / self.count if self.count else 0.0
 
     def quantile(self, share: float) -> float:
@@ -84,6 +85,7 @@ class OperationCounts:
 
     @property
     def outcomes_unknown(self) -> int:
+        """Commits that ended without an answer."""
         return self.failures.get(OutcomeUnknown.kind, 0)
 
 
@@ -101,22 +103,27 @@ class MetricsSnapshot:
 
     @property
     def commits(self) -> int:
+        """Commits that succeeded."""
         return sum(operation.commits for operation in self.operations.values())
 
     @property
     def attempts(self) -> int:
+        """Attempts of all commits."""
         return sum(operation.attempts for operation in self.operations.values())
 
     @property
     def lost_races(self) -> int:
+        """Races for a version that were lost."""
         return sum(operation.lost_races for operation in self.operations.values())
 
     @property
     def reruns(self) -> int:
+        """Re-executions after a retryable conflict."""
         return sum(operation.reruns for operation in self.operations.values())
 
     @property
     def outcomes_unknown(self) -> int:
+        """Commits that ended without an answer."""
         return sum(operation.outcomes_unknown for operation in self.operations.values())
 
     @property

@@ -132,7 +132,8 @@ def check_there(store: ObjectStore, paths: Sequence[str], operation: str, *, ask
     Raises:
         StorageError: naming the first that is gone.
     """
-    gone = store.missing(paths) if isinstance(store, SeesFiles) else None
+    missing: Callable[[Sequence[str]], Sequence[str] | None] | None = getattr(store, "missing", None)  # of a ``SeesFiles``
+    gone = missing(paths) if missing is not None else None
     if gone is None:
         gone = [path for path in paths if is_missing(store, path)] if ask else []
     if gone:

@@ -6,7 +6,7 @@ have no place for decodes to None: its bytes must then be kept whole (``UnknownO
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from google.protobuf.message import Message
@@ -15,10 +15,12 @@ from pyroaring import BitMap
 from tiltyard.errors import CorruptTable
 from tiltyard.format import lance_pb2 as pb
 from tiltyard.format.codec import (
+    MAX_FRAGMENT_ID,
     base_path_from_pb,
     base_path_to_pb,
     data_file_from_pb,
     data_file_to_pb,
+    field_from_pb,
     field_to_pb,
     fragments_from_pb,
     fragments_to_pb,
@@ -31,19 +33,9 @@ from tiltyard.format.codec import (
     uuid_to_pb,
     with_unknown,
 )
+from tiltyard.format.values import Field
 from tiltyard.transaction import operations as ops
-from tiltyard.transaction.operation_parts import (
-    fields_from_pb,
-    fragment_ids,
-    key_filter_from_pb,
-    key_filter_to_pb,
-    sstables_from_pb,
-    sstables_to_pb,
-    update_map_from_pb,
-    update_map_to_pb,
-)
-
-MAX_FIELD_ID: Final = 2**31 - 1
+from tiltyard.transaction.config_codec import config_from_pb, config_to_pb
 
 OpPb = pb.Transaction
 """The operations' messages live inside this one."""
@@ -63,6 +55,62 @@ def operation_from_pb(message: pb.Transaction, source: str) -> ops.KnownOperatio
 
 
 # ---- parts -----------------------------------------------------------------------------------------------------------------
+
+
+def _fragment_ids(values: Iterable[int], source: str) -> tuple[int, ...]:
+    ids = tuple(values)
+    if ids and max(ids) > MAX_FRAGMENT_ID:
+        raise CorruptTable(source, f"fragment id {max(ids)} does not fit 32 bits")
+    return ids
+
+
+def _fields_from_pb(messages: Iterable[pb.Field], source: str) -> tuple[Field, ...]:
+    return tuple(field_from_pb(message, source) for message in messages)
+
+
+def _sstables_to_pb(values: Iterable[ops.CompactedSsTable]) -> list[pb.CompactedSsTable]:
+    return [
+        with_unknown(pb.CompactedSsTable(shard_id=uuid_to_pb(value.shard_id), generation=value.generation), value.unknown)
+        for value in values
+    ]
+
+
+def _sstables_from_pb(messages: Iterable[pb.CompactedSsTable], source: str) -> tuple[ops.CompactedSsTable, ...]:
+    return tuple(
+        ops.CompactedSsTable(uuid_from_pb(message.shard_id, source), message.generation, unknown_fields(message, "shard_id"))
+        for message in messages
+    )
+
+
+def _key_filter_to_pb(value: ops.KeyExistenceFilter) -> pb.KeyExistenceFilter:
+    message = pb.KeyExistenceFilter(field_ids=value.field_ids)
+    if value.exact is not None:
+        message.exact.SetInParent()
+        message.exact.key_hashes.extend(value.exact)
+    if value.bloom is not None:
+        bloom = pb.KeyExistenceFilter.Bloom(
+            bitmap=value.bloom.bitmap,
+            num_bits=value.bloom.num_bits,
+            number_of_items=value.bloom.number_of_items,
+            probability=value.bloom.probability,
+        )
+        message.bloom.CopyFrom(with_unknown(bloom, value.bloom.unknown))
+    return with_unknown(message, value.unknown)
+
+
+def _key_filter_from_pb(message: pb.KeyExistenceFilter) -> ops.KeyExistenceFilter | None:
+    if unknown_fields(message.exact):
+        return None
+    bloom = None
+    if message.HasField("bloom"):
+        found = message.bloom
+        bloom = ops.BloomFilter(found.bitmap, found.num_bits, found.number_of_items, found.probability, unknown_fields(found))
+    return ops.KeyExistenceFilter(
+        field_ids=tuple(message.field_ids),
+        exact=tuple(message.exact.key_hashes) if message.HasField("exact") else None,
+        bloom=bloom,
+        unknown=unknown_fields(message),
+    )
 
 
 # ---- rows ------------------------------------------------------------------------------------------------------------------
@@ -87,7 +135,7 @@ def _delete_to_pb(value: ops.Delete) -> pb.Transaction.Delete:
 def _delete_from_pb(message: pb.Transaction.Delete, source: str) -> ops.Delete:
     return ops.Delete(
         updated_fragments=fragments_from_pb(message.updated_fragments, source),
-        deleted_fragment_ids=fragment_ids(message.deleted_fragment_ids, source),
+        deleted_fragment_ids=_fragment_ids(message.deleted_fragment_ids, source),
         predicate=message.predicate,
         unknown=unknown_fields(message),
     )
@@ -106,7 +154,7 @@ def _overwrite_to_pb(value: ops.Overwrite) -> pb.Transaction.Overwrite:
 def _overwrite_from_pb(message: pb.Transaction.Overwrite, source: str) -> ops.Overwrite:
     return ops.Overwrite(
         fragments=fragments_from_pb(message.fragments, source),
-        schema=fields_from_pb(message.schema, source),
+        schema=_fields_from_pb(message.schema, source),
         schema_metadata=message.schema_metadata,
         config_upsert_values=message.config_upsert_values,
         initial_bases=tuple(base_path_from_pb(base) for base in message.initial_bases),
@@ -120,29 +168,29 @@ def _update_to_pb(value: ops.Update) -> pb.Transaction.Update:
         updated_fragments=fragments_to_pb(value.updated_fragments),
         new_fragments=fragments_to_pb(value.new_fragments),
         fields_modified=value.fields_modified,
-        compacted_sstables=sstables_to_pb(value.compacted_sstables),
+        compacted_sstables=_sstables_to_pb(value.compacted_sstables),
         fields_for_preserving_frag_bitmap=value.fields_for_preserving_frag_bitmap,
         update_mode=int(value.update_mode),  # type: ignore[arg-type]
-        inserted_rows=None if value.inserted_rows is None else key_filter_to_pb(value.inserted_rows),
+        inserted_rows=None if value.inserted_rows is None else _key_filter_to_pb(value.inserted_rows),
         updated_fragment_offset_bitmaps=dict(value.updated_fragment_offsets),
     )
 
 
 def _update_from_pb(message: pb.Transaction.Update, source: str) -> ops.Update | None:
-    inserted = key_filter_from_pb(message.inserted_rows)
+    inserted = _key_filter_from_pb(message.inserted_rows)
     # A mode of the future means something; to take it for one of ours would be a guess.
     if inserted is None or int(message.update_mode) not in _MODES:
         return None
     offsets: Mapping[int, bytes] = message.updated_fragment_offset_bitmaps
     if not offsets:  # else the older form beside it says the same
         offsets = {id: BitMap(old.values).serialize() for id, old in message.updated_fragment_offsets.items() if old.values}
-    fragment_ids(offsets, source)
+    _fragment_ids(offsets, source)
     return ops.Update(
-        removed_fragment_ids=fragment_ids(message.removed_fragment_ids, source),
+        removed_fragment_ids=_fragment_ids(message.removed_fragment_ids, source),
         updated_fragments=fragments_from_pb(message.updated_fragments, source),
         new_fragments=fragments_from_pb(message.new_fragments, source),
         fields_modified=tuple(message.fields_modified),
-        compacted_sstables=sstables_from_pb(message.compacted_sstables, source),
+        compacted_sstables=_sstables_from_pb(message.compacted_sstables, source),
         fields_for_preserving_frag_bitmap=tuple(message.fields_for_preserving_frag_bitmap),
         update_mode=ops.UpdateMode(message.update_mode),
         inserted_rows=inserted if message.HasField("inserted_rows") else None,
@@ -234,7 +282,7 @@ def _replacement_to_pb(value: ops.DataReplacement) -> pb.Transaction.DataReplace
 
 
 def _replacement_from_pb(message: pb.Transaction.DataReplacement, source: str) -> ops.DataReplacement:
-    fragment_ids((group.fragment_id for group in message.replacements), source)
+    _fragment_ids((group.fragment_id for group in message.replacements), source)
     return ops.DataReplacement(
         tuple(
             ops.Replacement(group.fragment_id, data_file_from_pb(group.new_file, source), unknown_fields(group))
@@ -259,7 +307,7 @@ def _merge_to_pb(value: ops.Merge) -> pb.Transaction.Merge:
 def _merge_from_pb(message: pb.Transaction.Merge, source: str) -> ops.Merge:
     return ops.Merge(
         fragments=fragments_from_pb(message.fragments, source),
-        schema=fields_from_pb(message.schema, source),
+        schema=_fields_from_pb(message.schema, source),
         schema_metadata=message.schema_metadata,
         preserves_nullability=message.preserves_nullability,
         unknown=unknown_fields(message),
@@ -271,7 +319,7 @@ def _project_to_pb(value: ops.Project) -> pb.Transaction.Project:
 
 
 def _project_from_pb(message: pb.Transaction.Project, source: str) -> ops.Project:
-    return ops.Project(fields_from_pb(message.schema, source), message.preserves_nullability, unknown_fields(message))
+    return ops.Project(_fields_from_pb(message.schema, source), message.preserves_nullability, unknown_fields(message))
 
 
 def _restore_to_pb(value: ops.Restore) -> pb.Transaction.Restore:
@@ -311,63 +359,15 @@ def _clone_from_pb(message: pb.Transaction.Clone, source: str) -> ops.Clone:
     )
 
 
-# ---- maps, bases, MemWAL ---------------------------------------------------------------------------------------------------
-
-
-def _config_to_pb(value: ops.UpdateConfig) -> pb.Transaction.UpdateConfig:
-    message = OpPb.UpdateConfig()
-    for member in _CONFIG_MAPS:
-        update: ops.UpdateMap | None = getattr(value, member)
-        if update is not None:
-            getattr(message, member).CopyFrom(update_map_to_pb(update))
-    for id, update in value.field_metadata_updates.items():
-        message.field_metadata_updates[id].CopyFrom(update_map_to_pb(update))
-    return message
-
-
-def _config_from_pb(message: pb.Transaction.UpdateConfig, source: str) -> ops.UpdateConfig | None:
-    maps = {member: update_map_from_pb(getattr(message, member)) for member in _CONFIG_MAPS if message.HasField(member)}
-    fields = {id: update_map_from_pb(update) for id, update in message.field_metadata_updates.items()}
-    if message.upsert_values or message.delete_keys or message.schema_metadata or message.field_metadata:
-        if maps or fields:
-            raise CorruptTable(source, "an UpdateConfig mixes the old form of its maps with the new one")
-        return _old_config_from_pb(message, source)
-    if None in maps.values() or None in fields.values():
-        return None
-    return ops.UpdateConfig(
-        **maps,
-        field_metadata_updates={id: update for id, update in fields.items() if update is not None},
-        unknown=unknown_fields(message),
-    )
-
-
-def _old_config_from_pb(message: pb.Transaction.UpdateConfig, source: str) -> ops.UpdateConfig | None:
-    """In the old form config changed key by key, while schema and field metadata were replaced as a whole."""
-    if any(unknown_fields(update) for update in message.field_metadata.values()):
-        return None
-    if message.field_metadata and max(message.field_metadata) > MAX_FIELD_ID:
-        raise CorruptTable(source, f"field id {max(message.field_metadata)} does not fit 31 bits")
-    config: list[tuple[str, str | None]] = sorted(message.upsert_values.items())
-    config += [(key, None) for key in message.delete_keys]
-    schema = message.schema_metadata
-    return ops.UpdateConfig(
-        config_updates=ops.UpdateMap(tuple(config)) if config else None,
-        schema_metadata_updates=_replacing(schema) if schema else None,
-        field_metadata_updates={id: _replacing(update.metadata) for id, update in message.field_metadata.items()},
-        unknown=unknown_fields(message),
-    )
-
-
-def _replacing(values: Mapping[str, str]) -> ops.UpdateMap:
-    return ops.UpdateMap(tuple(sorted(values.items())), replace=True)
+# ---- bases, MemWAL ---------------------------------------------------------------------------------------------------------
 
 
 def _mem_wal_to_pb(value: ops.UpdateMemWalState) -> pb.Transaction.UpdateMemWalState:
-    return OpPb.UpdateMemWalState(compacted_sstables=sstables_to_pb(value.compacted_sstables))
+    return OpPb.UpdateMemWalState(compacted_sstables=_sstables_to_pb(value.compacted_sstables))
 
 
 def _mem_wal_from_pb(message: pb.Transaction.UpdateMemWalState, source: str) -> ops.UpdateMemWalState:
-    return ops.UpdateMemWalState(sstables_from_pb(message.compacted_sstables, source), unknown_fields(message))
+    return ops.UpdateMemWalState(_sstables_from_pb(message.compacted_sstables, source), unknown_fields(message))
 
 
 def _bases_to_pb(value: ops.UpdateBases) -> pb.Transaction.UpdateBases:
@@ -379,7 +379,6 @@ def _bases_from_pb(message: pb.Transaction.UpdateBases, source: str) -> ops.Upda
 
 
 _MODES: Final = frozenset(int(mode) for mode in ops.UpdateMode)
-_CONFIG_MAPS: Final = ("config_updates", "table_metadata_updates", "schema_metadata_updates")
 
 _ARMS: Final[tuple[tuple[type, str, Callable[[Any], Message], Callable[[Any, str], ops.KnownOperation | None]], ...]] = (
     (ops.Append, "append", _append_to_pb, _append_from_pb),
@@ -392,7 +391,7 @@ _ARMS: Final[tuple[tuple[type, str, Callable[[Any], Message], Callable[[Any, str
     (ops.ReserveFragments, "reserve_fragments", _reserve_to_pb, _reserve_from_pb),
     (ops.Update, "update", _update_to_pb, _update_from_pb),
     (ops.Project, "project", _project_to_pb, _project_from_pb),
-    (ops.UpdateConfig, "update_config", _config_to_pb, _config_from_pb),
+    (ops.UpdateConfig, "update_config", config_to_pb, config_from_pb),
     (ops.DataReplacement, "data_replacement", _replacement_to_pb, _replacement_from_pb),
     (ops.UpdateMemWalState, "update_mem_wal_state", _mem_wal_to_pb, _mem_wal_from_pb),
     (ops.Clone, "clone", _clone_to_pb, _clone_from_pb),

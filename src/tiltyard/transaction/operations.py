@@ -337,6 +337,7 @@ class UnknownOperation:
 
     @property
     def name(self) -> str:
+        """What messages call it."""
         return "no operation" if self.arm is None else f"unknown operation {self.arm}"
 
 

@@ -51,9 +51,9 @@ class SteppedPlace(ThreadPlace):
             self._step("leave")
         super().leave()
 
-    def join(self, file_name: str, data: bytes) -> bool:
+    def join(self, data: bytes) -> bool:
         self._step("join")
-        return super().join(file_name, data)
+        return super().join(data)
 
     def offers(self, most: int) -> list[Offer]:
         self._step("offers")
