@@ -11,7 +11,7 @@ export PYTHONDONTWRITEBYTECODE :=
 QUICK := not (spark or server or process or fuzz or slow)
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo console screenshots browser check test lint format types proto proto-check docs wheel-test lock bench bench-commit bench-verbs bench-writers bench-cliffs bench-lake bench-object-store bench-spark bench-tpch bench-console bench-scale cluster-test dbt-test spark-versions prove prove-tests prove-lakes prove-runs coverage mutants clean
+.PHONY: help venv demo console screenshots browser check test lint format types proto proto-check docs wheel-test lock bench bench-commit bench-verbs bench-writers bench-cliffs bench-lake bench-object-store bench-spark bench-tpch bench-console bench-scale cluster-test dbt-test spark-versions prove prove-tests prove-lakes prove-merges prove-runs coverage mutants clean
 
 help: ## Show this help
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -30,7 +30,6 @@ demo: $(STAMP) ## Satellite readings through Spark: runners, corrections, compac
 
 console: $(STAMP) ## Serve the demo's lake with its console; make demo comes first; ARGS="--port 8080" for another port
 	@test -d .demo/lake || { echo "There is no lake yet: run make demo first."; exit 1; }
-	@echo "The console: http://127.0.0.1:2333/console/"
 	$(BIN)/tiltyard serve .demo/lake $(ARGS)
 
 screenshots: $(STAMP) browser ## Take pictures of every page of the console, in build/screenshots; ARGS="--docs" renews those of the documentation
@@ -39,7 +38,11 @@ screenshots: $(STAMP) browser ## Take pictures of every page of the console, in 
 browser: ## Install Chromium for the tests of the console, where Debian's packages can be had; say so where they cannot
 	@sh tools/install_chromium.sh
 
-test: $(STAMP) browser ## Run all tests, docs examples included; starts the servers it needs
+# Spark's classes as a JVM maps them; some forty JVMs of tests start with half the processor time then, and without it where it cannot be made.
+$(VENV)/spark-classes.jsa: $(STAMP)
+	-@$(BIN)/python -m tests.support.spark_classes 2>$(VENV)/spark-classes.log
+
+test: $(STAMP) browser $(VENV)/spark-classes.jsa ## Run all tests, docs examples included; starts the servers it needs
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(if $(ARGS),$(ARGS),-p tools.coverage_gate)
 
 check: lint ## Lint, types, imports, and every quick test: no process, server or JVM; before each commit
@@ -134,11 +137,14 @@ prove-tests: $(STAMP) ## Run all tests in their long form: every kill point, eve
 prove-lakes: $(STAMP) ## Walk a million steps over lakes: catalogs lost and restored, branches, foreign writers, kills; ARGS="--count 100" for fewer
 	$(BIN)/python -m tools.prove --lakes $(ARGS)
 
+prove-merges: $(STAMP) ## Make 200,000 merges of branches beside a model on plain rows; ARGS="--first-seed 3000 --count 500" for some of them
+	$(BIN)/python -m tools.prove --merges $(ARGS)
+
 prove-runs: $(STAMP) ## Run the simulator over a million seeds; ARGS="--count 20000" for fewer
 	$(BIN)/python -m tools.prove $(ARGS)
 
-prove: ## All three, each to its end, whatever became of the others: the long form of each proof, with figures
-	@failed=; for step in prove-tests prove-lakes prove-runs; do \
+prove: ## All four, each to its end, whatever became of the others: the long form of each proof, with figures
+	@failed=; for step in prove-tests prove-lakes prove-merges prove-runs; do \
 		$(MAKE) --no-print-directory $$step ARGS= || failed="$$failed $$step"; \
 	done; if [ -n "$$failed" ]; then echo "failed:$$failed"; exit 1; fi
 

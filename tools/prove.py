@@ -5,6 +5,7 @@ python -m tools.prove --first-seed 5 --count 10   some of them; so a long proof 
 python -m tools.prove --pairs                     every interleaving of every pair of operations, with counts
 python -m tools.prove --replay 4711               one run; in full if it fails
 python -m tools.prove --lakes                     a million steps of walks over lakes; with --first-seed, --count and --replay as above
+python -m tools.prove --merges                    200,000 merges of tables beside a model; with --first-seed, --count and --replay so
 """
 
 from __future__ import annotations
@@ -27,6 +28,9 @@ CHUNK = 500
 LAKE_WALKS = 17_000
 """Of 60 steps each: a million and a little."""
 LAKE_CHUNK = 20
+MERGE_LAKES = 6_000
+"""Lakes of about 35 merges of a table each: 200,000 and a little."""
+MERGES = 200_000
 
 
 def be_quiet() -> None:
@@ -113,6 +117,41 @@ def prove_lakes(first: int, count: int, workers: int) -> int:
     return 0
 
 
+def merge_chunk(first: int, count: int) -> tuple[int, int, int, list[tuple[int, str]]]:
+    """Lakes that were merged beside the model: the first seed, merges of tables, those with conflicts, and seeds that failed."""
+    from tests.lakes.merge_lines import hurried
+    from tests.lakes.merge_run import made, scratch
+
+    merges, conflicts, failed = 0, 0, []
+    with hurried(), scratch() as room:
+        for seed in range(first, first + count):
+            try:
+                run = made(room, seed)
+            except AssertionError as error:
+                failed.append((seed, str(error)))
+            else:
+                merges, conflicts = merges + run.merges, conflicts + run.conflicts
+    return first, merges, conflicts, failed
+
+
+def prove_merges(first: int, count: int, workers: int) -> int:
+    """Merges beside the model. Each chunk is told as it ends, with all so far, so that a run that is stopped has a figure."""
+    merges = conflicts = seeds = 0
+    failed: list[int] = []
+    jobs = ((merge_chunk, (start, min(LAKE_CHUNK, first + count - start))) for start in range(first, first + count, LAKE_CHUNK))
+    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+        for result in _results(pool, jobs, workers * 2):
+            assert isinstance(result, tuple)
+            begun, more, with_conflicts, broken = result
+            merges, conflicts, seeds = merges + more, conflicts + with_conflicts, seeds + LAKE_CHUNK
+            for seed, text in broken:
+                failed.append(seed)
+                print(f"FAILED: seed {seed}\n{text}\n", flush=True)
+            print(f"seeds from {begun} done; {merges:,} merges, {conflicts:,} with conflicts, {len(failed)} differences", flush=True)
+    print(f"{merges:,} merges of tables from seeds {first} to {first + count - 1}, {len(failed)} differences {sorted(failed) or ''}")
+    return 1 if failed or (count >= MERGE_LAKES and merges < MERGES) else 0
+
+
 def _results(pool: ProcessPoolExecutor, jobs: Iterable[tuple[Callable[..., object], tuple[int, int]]], at_once: int) -> Iterator[object]:
     """What the jobs give, as they end; only a few are under way at a time, so that stopping early stops soon."""
     waiting = iter(jobs)
@@ -169,10 +208,13 @@ def prove_all_pairs(workers: int) -> int:
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tools.prove", description="Runs the real commit loop under simulated schedules.")
     parser.add_argument("--first-seed", type=int, default=0, help="the seed to begin with (default 0)")
-    parser.add_argument("--count", type=int, help=f"how many seeds (default {RUNS:,}; {LAKE_WALKS:,} walks with --lakes)")
+    parser.add_argument(
+        "--count", type=int, help=f"how many seeds (default {RUNS:,}; {LAKE_WALKS:,} walks with --lakes, {MERGE_LAKES:,} with --merges)"
+    )
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="processes at work (default one a core)")
     parser.add_argument("--pairs", action="store_true", help="every interleaving of every pair of operations instead")
     parser.add_argument("--lakes", action="store_true", help="walks over lakes instead")
+    parser.add_argument("--merges", action="store_true", help="merges of branches beside the model instead")
     parser.add_argument("--replay", type=int, metavar="SEED", help="run one seed and show it if it fails")
     given = parser.parse_args(arguments)
     be_quiet()
@@ -180,6 +222,10 @@ def main(arguments: list[str] | None = None) -> int:
         if given.replay is not None:
             return replay_walk(given.replay)
         return prove_lakes(given.first_seed, LAKE_WALKS if given.count is None else given.count, given.workers)
+    if given.merges:
+        if given.replay is not None:
+            return prove_merges(given.replay, 1, 1)
+        return prove_merges(given.first_seed, MERGE_LAKES if given.count is None else given.count, given.workers)
     if given.replay is not None:
         return replay(given.replay)
     if given.pairs:

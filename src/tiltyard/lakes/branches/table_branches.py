@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from tiltyard.catalog.lake_values import TableHead
-from tiltyard.catalog.line_identity import owned, owns, table_branch
+from tiltyard.catalog.line_identity import table_branch
 from tiltyard.errors import AlreadyExists, NotFound, StorageError
 from tiltyard.format.names import Scheme
 from tiltyard.lakes.finishing import load_head
@@ -21,7 +21,7 @@ _TRIES: Final = 16
 
 
 def forked(lake: Lake, head: TableHead, branch: str, line: str) -> TableHead:
-    """The table as a writer on a line of the lake has to open it: on a branch that the line owns, made now if there is none yet.
+    """The table as a writer on a line of the lake has to open it that does not own its branch: on one of its own, made now or found.
 
     Args:
         lake: the lake.
@@ -29,8 +29,6 @@ def forked(lake: Lake, head: TableHead, branch: str, line: str) -> TableHead:
         branch, line: the branch of the lake, and which line of that name, as they were read together with the head. Another line may have
             the name by now; what is forked here then serves nobody, and goes with the next cleanup.
     """
-    if owns(head, branch, line):
-        return owned(head, line)
     main = lake.plain_access_of(head)
     load_head(lake.access_of(head, branch), head)  # finished, if it was not yet
     number = 1

@@ -16,7 +16,7 @@ from tiltyard.format.names import Scheme
 from tiltyard.format.schema import arrow_from_fields, match_schema
 from tiltyard.format.values import TOMBSTONE, BasePath, DataFile, DataFragment, DeletionFile, IndexMetadata
 from tiltyard.lakes.merging.place_merge import Three
-from tiltyard.lakes.merging.row_identity import PlaceList
+from tiltyard.lakes.merging.row_identity import PlaceList, wanted_columns
 from tiltyard.lakes.merging.row_merge import RowMerge
 from tiltyard.lakes.merging.schema_merge import SchemaMerge
 from tiltyard.lakes.merging.table_state import PhysicalChange, TableState, roots_of
@@ -26,7 +26,7 @@ from tiltyard.transaction.backoff import RetryPolicy
 from tiltyard.transaction.footprint import coverage
 from tiltyard.transaction.operations import Append, CreateIndex, Delete, Merge, Operation, Project, UpdateBases, UpdateConfig
 from tiltyard.transaction.transaction import Transaction
-from tiltyard.verbs.changed_rows import Places, top_level
+from tiltyard.verbs.changed_rows import Places
 from tiltyard.verbs.engine.blobs import has_blobs
 from tiltyard.verbs.engine.data_files import write_into
 from tiltyard.verbs.engine.row_deletion import Struck, dataset_at, strike_out
@@ -246,10 +246,15 @@ def copy_rows(target: MergedTable, theirs: TableState, places: Places, ids: Mapp
             feature="merge of blobs", writing=True,
             advice="Nothing was changed. Write these rows to the target branch yourself.",
         )  # fmt: skip
-    own = {field.id: field.name for field in top_level(target.manifest)}
-    columns = {field.name: own[field.id] for field in top_level(theirs.manifest) if field.id in own}
-    parts = [part for number in places for part in theirs.side.read({number: places[number]}, list(columns))]
-    rows = pa.concat_tables(parts).rename_columns([columns[name] for name in parts[0].column_names])
+    columns = wanted_columns(theirs, {field.id: field.name for field in target.manifest.fields})
+    if columns is None:
+        raise UnsupportedFeature(
+            f"This merge would have to rewrite rows of {theirs.name}, where a list holds structs whose members were changed.",
+            feature="merge of changed members in lists", writing=True,
+            advice="Nothing was changed. Write these rows to the target branch yourself.",
+        )  # fmt: skip
+    parts = [part for number in places for part in theirs.side.read({number: places[number]}, list(columns.names))]
+    rows = columns.of(pa.concat_tables(parts))
     moved: list[int] = []
     order: list[int] = []
     if theirs.side.stable:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from tiltyard.catalog.lake_values import Cut, TableHead
@@ -11,11 +12,11 @@ from tiltyard.catalog.line_identity import owns, same_version
 from tiltyard.lakes.merging.apply_merge import TablePlan
 from tiltyard.lakes.merging.merge_values import ConflictKind, FoundConflicts, Settlement, Use
 from tiltyard.lakes.merging.place_merge import Three
-from tiltyard.lakes.merging.replay import MadeVersion, versions_to_replay
+from tiltyard.lakes.merging.replay import MadeVersion, keeps_field_ids, versions_to_replay
 from tiltyard.lakes.merging.row_merge import RowMerge, plan_rows
 from tiltyard.lakes.merging.schema_merge import Clash, merged_schema, merged_settings, schema_clashes, unlike_columns
 from tiltyard.lakes.merging.table_state import TableState, physical_change, state_of
-from tiltyard.lakes.table_names import shown
+from tiltyard.lakes.table_names import logical_name, shown
 
 if TYPE_CHECKING:
     from tiltyard.lake import Lake
@@ -72,12 +73,34 @@ class BranchPlan:
 
 def plan_merge(lake: Lake, cuts: MergeCuts, settle: Settlement, *, restoring: bool = False) -> BranchPlan:
     """Plans a merge; nothing is changed. With ``restoring`` the branch is an older state of the target."""
-    planner = _Planner(lake, cuts, settle, BranchPlan(), restoring)
     base, ours, theirs = (_by_id(cut) for cut in (cuts.base, cuts.ours, cuts.theirs))
-    for table in sorted({**base, **theirs}, key=lambda table: (theirs.get(table) or base[table]).name):
-        planner.table(base.get(table), ours.get(table), theirs.get(table))
-    planner.names(ours)
-    return planner.plan
+    families = _families(cuts)
+    forced: dict[str, Use] = {}
+    while True:
+        planner = _Planner(lake, cuts, settle, BranchPlan(), restoring, families, forced)
+        own = [table for table in ours if forced.get(families.get(table, ""))]
+        for table in sorted({**base, **theirs, **dict.fromkeys(own)}, key=lambda table: _first(table, theirs, base, ours).name):
+            planner.table(base.get(table), ours.get(table), theirs.get(table))
+        planner.names(ours, theirs)
+        if planner.whole.keys() <= forced.keys():
+            return planner.plan
+        forced = {**planner.whole, **forced}  # what was said of a part of a sharded table is for all of it
+
+
+def _first(table: str, *several: Mapping[str, TableHead]) -> TableHead:
+    return next(heads[table] for heads in several if table in heads)
+
+
+def _families(cuts: MergeCuts) -> dict[str, str]:
+    """For each part of a sharded table, which of them is the table itself: they are one thing, whatever their names."""
+    found: dict[str, str] = {}
+    for cut in (cuts.base, cuts.ours, cuts.theirs):
+        for head in cut.tables.values():
+            logical = logical_name(head.name)
+            if logical is not None and logical in cut.tables:
+                anchor = cut.tables[logical].id
+                found |= {head.id: anchor, anchor: anchor}
+    return found
 
 
 def _by_id(cut: Cut) -> dict[str, TableHead]:
@@ -90,10 +113,22 @@ class _Planner:
     cuts: MergeCuts
     settle: Settlement
     plan: BranchPlan
-    restoring: bool = False
+    restoring: bool
+    families: Mapping[str, str]
+    forced: Mapping[str, Use]
+    """Sharded tables of which one side is right as a whole."""
+    whole: dict[str, Use] = field(default_factory=dict)
+    """Those of which a part was settled so."""
+    gave_way: set[str] = field(default_factory=set)
+    """Tables that have their name on the branch because another one of the branch needs theirs."""
 
     def table(self, base: TableHead | None, ours: TableHead | None, theirs: TableHead | None) -> None:
-        if base is None:
+        any_head = ours or theirs or base
+        assert any_head is not None
+        use = self.forced.get(self.families.get(any_head.id, ""))
+        if use is not None:
+            self._as_a_whole(use, ours, theirs)
+        elif base is None:
             assert theirs is not None
             if ours is None:
                 self.plan.taken_in[theirs.id] = theirs
@@ -112,16 +147,50 @@ class _Planner:
             if not same_version(base, theirs):
                 self._content(base, ours, theirs)
 
+    def _as_a_whole(self, use: Use, ours: TableHead | None, theirs: TableHead | None) -> None:
+        """A part of a sharded table of which one side is right."""
+        if use == "ours" or ours is theirs is None:
+            self._keep(ours or theirs)
+        elif theirs is None:
+            assert ours is not None
+            self.plan.dropped[ours.id] = ours
+        elif ours is None:
+            self.plan.taken_in[theirs.id] = theirs
+        else:
+            if ours.name != theirs.name:
+                self.plan.renamed[ours.id] = theirs.name
+            mine = self._state(ours, self.cuts.ours.branch)
+            three = Three(mine, mine, self._state(theirs, self.cuts.theirs.branch), ours_ids=True, theirs_ids=False)
+            self._take(ours, three, planned(three, self.settle, self._label(ours), [])[0])
+
+    def _label(self, head: TableHead) -> str:
+        """What a conflict about a table is called: a part of a sharded table by the name of the table."""
+        anchor = self.families.get(head.id)
+        heads = [cut.tables.values() for cut in (self.cuts.ours, self.cuts.theirs, self.cuts.base)]
+        return shown(head.name if anchor is None else next(found.name for cut in heads for found in cut if found.id == anchor))
+
+    def _use(self, head: TableHead) -> Use | None:
+        """Which side is right about a table as a whole."""
+        use = self.settle.of_table(self._label(head))
+        if use is not None and head.id in self.families:
+            self.whole[self.families[head.id]] = use
+        return use
+
+    def _keep(self, head: TableHead | None) -> None:
+        if head is not None and self._label(head) not in self.plan.kept:
+            self.plan.kept.append(self._label(head))
+
     def _conflict(self, head: TableHead, kind: ConflictKind, detail: str, **more: object) -> None:
-        name = shown(head.name)
+        name = self._label(head)
         self.plan.tables[name] = head.id
-        self.plan.conflicts.add(name, kind, detail, **more)  # type: ignore[arg-type]
+        if more or not any((found.table, found.kind, found.detail) == (name, kind, detail) for found in self.plan.conflicts.found):
+            self.plan.conflicts.add(name, kind, detail, **more)  # type: ignore[arg-type]
 
     def _both_ways(self, head: TableHead, kind: ConflictKind, detail: str, theirs: str | None) -> None:
         """A conflict about a table as a whole, unless somebody settled it."""
-        use = self.settle.of_table(shown(head.name))
+        use = self._use(head)
         if use == "ours":
-            self.plan.kept.append(shown(head.name))
+            self._keep(head)
         elif use == "theirs" and theirs == "drop":
             self.plan.dropped[head.id] = head
         elif use == "theirs" and theirs == "take in":
@@ -147,34 +216,59 @@ class _Planner:
     def _name(self, base: TableHead, ours: TableHead, theirs: TableHead) -> None:
         if theirs.name in (base.name, ours.name):
             return
-        if ours.name == base.name or self.settle.of_table(shown(ours.name)) == "theirs":
+        use = self.settle.of_table(self._label(ours))
+        if ours.name == base.name or use == "theirs":
             self.plan.renamed[ours.id] = theirs.name
-        elif self.settle.of_table(shown(ours.name)) != "ours":
+        elif use != "ours":
             self._conflict(ours, "name", f"it was renamed to {shown(ours.name)} on the target and to {shown(theirs.name)} on the branch")
 
-    def names(self, ours: Mapping[str, TableHead]) -> None:
-        """Looks for names that two tables would have."""
+    def names(self, ours: Mapping[str, TableHead], theirs: Mapping[str, TableHead]) -> None:
+        """Looks for names that two tables would have, until none is left."""
+        while (pair := self._two_of_one_name(ours)) is not None:
+            self._one_name(*pair, ours, theirs)
+
+    def _two_of_one_name(self, ours: Mapping[str, TableHead]) -> tuple[TableHead, TableHead] | None:
+        """A table that gets its name from the branch, and another one of the target that has it."""
         plan = self.plan
-        taken = {plan.renamed.get(head.id, head.name): head for head in ours.values() if head.id not in plan.dropped}
-        for table, name in list(plan.renamed.items()):
-            holder = taken[name]
-            if holder.id != table:
-                del plan.renamed[table]
-                self._conflict(ours[table], "name", f"the branch renamed it to {shown(name)}, which another table of the target is called")
-        for table, head in list(plan.taken_in.items()):
-            rival = taken.get(head.name)
-            if rival is None or rival.id == table:
-                continue
-            use = self.settle.of_table(shown(head.name))
-            if use is None:
-                self._conflict(head, "created", "both sides have a new table of that name")
-            if use == "theirs" and rival.id not in plan.renamed:
-                plan.dropped[rival.id] = rival
-                plan.replayed.pop(rival.id, None)
-                plan.merged.pop(rival.id, None)
-            else:
-                del plan.taken_in[table]
-                plan.kept += [shown(head.name)] if use == "ours" else []
+        there = {head.name: head for head in ours.values() if head.id not in plan.dropped and head.id not in plan.renamed}
+        wanted = {**plan.renamed, **{table: head.name for table, head in plan.taken_in.items()}}
+        for table, name in wanted.items():
+            if name in there and there[name].id != table:
+                return ours.get(table) or plan.taken_in[table], there[name]
+        return None
+
+    def _one_name(self, claimant: TableHead, rival: TableHead, ours: Mapping[str, TableHead], theirs: Mapping[str, TableHead]) -> None:
+        """Gives a name to one of two tables: the branch's, and then the other has the name that it has there, or goes; or the target's."""
+        plan = self.plan
+        use = self.settle.of_table(self._label(claimant))
+        in_base = any(head.id == rival.id for head in self.cuts.base.tables.values())
+        # One that gave way before, or that somebody wants to keep though the branch dropped it, does not give way.
+        if use == "theirs" and rival.id in theirs and rival.id not in self.gave_way:
+            for table in self._parts(rival.id, ours, theirs):
+                plan.renamed[table] = theirs[table].name
+                self.gave_way.add(table)
+            return
+        if use == "theirs" and rival.id not in theirs and not in_base:
+            plan.dropped.update((table, ours[table]) for table in self._parts(rival.id, ours, ours))
+            return
+        if claimant.id in plan.renamed:
+            new = shown(plan.renamed[claimant.id])
+            detail = f"the branch renamed it to {new}, which another table of the target is called"
+        else:
+            detail = "both sides have a new table of that name"
+        for table in self._parts(claimant.id, theirs, theirs):
+            plan.renamed.pop(table, None)
+            plan.taken_in.pop(table, None)
+        if use == "ours":
+            self._keep(claimant)
+        else:
+            self._conflict(claimant, "name" if claimant.id in ours else "created", detail)
+
+    def _parts(self, table: str, *several: Mapping[str, TableHead]) -> list[str]:
+        """A table, with all parts of it that are there if it is sharded."""
+        anchor = self.families.get(table)
+        parts = [table] if anchor is None else [part for part, whole in self.families.items() if whole == anchor]
+        return [part for part in parts if all(part in heads for heads in several)]
 
     # ---- content ---------------------------------------------------------------------------------------------------------------
 
@@ -195,25 +289,42 @@ class _Planner:
             self.cuts.ours_ids,
             self.cuts.theirs_ids,
         )
-        name = shown(ours.name)
-        made, clashes = planned(three, self.settle, name)
+        name = self._label(ours)
+        made, clashes = planned(three, self.settle, name, self._unlike(three, base, ours, theirs))
         if clashes:
-            use: Use | None = self.settle.of_table(name)
+            use = self._use(ours)
             if use is None:
                 for clash in clashes:
                     self._conflict(ours, clash.kind, clash.detail)
                 return
             if use == "ours":
-                self.plan.kept.append(name)
+                self._keep(ours)
                 return
-            made, clashes = planned(replace(three, base=three.ours, ours_ids=True, theirs_ids=False), self.settle, name)
+            made, clashes = planned(replace(three, base=three.ours, ours_ids=True, theirs_ids=False), self.settle, name, [])
             assert not clashes, clashes
+        self._take(ours, three, made)
+
+    def _take(self, ours: TableHead, three: Three, made: TablePlan) -> None:
+        """Notes what is done to the content of a table, if anything is."""
         rows = made.rows
         if rows.untold:
             kind: ConflictKind = "key" if rows.by_key == rows.untold else "rows"
             self._conflict(ours, kind, _about_rows(made), rows=rows.untold, sample=tuple(rows.conflicts))
         elif rows or made.settings is not None or made.schema.fields != three.ours.manifest.fields or _indices_differ(three):
             self.plan.merged[ours.id] = made
+
+    def _unlike(self, three: Three, base: TableHead, ours: TableHead, theirs: TableHead) -> list[Clash]:
+        """Columns that have the id of another column of the base: they matter to what the other side did since."""
+        mine, other = physical_change(three.base, three.ours), physical_change(three.base, three.theirs)
+        fields = three.base.manifest.fields
+        found: list[Clash] = []
+        if other or three.theirs.manifest.fields != fields:
+            same = partial(keeps_field_ids, self.lake, self.cuts.ours.branch, base, ours) if three.ours_ids else bool
+            found += unlike_columns(three.base, three.ours, mine, same_fields=same)
+        if mine or three.ours.manifest.fields != fields:
+            same = partial(keeps_field_ids, self.lake, self.cuts.theirs.branch, base, theirs) if three.theirs_ids else bool
+            found += unlike_columns(three.base, three.theirs, other, same_fields=same)
+        return found
 
 
 def _indices_differ(three: Three) -> bool:
@@ -233,15 +344,20 @@ def _many(number: int, what: str) -> str:
     return what if number == 1 else f"{number:,} {what}s"
 
 
-def planned(three: Three, settle: Settlement, name: str) -> tuple[TablePlan, list[Clash]]:
-    """A plan for a table that both sides changed, and why its schema or settings forbid it."""
+def planned(three: Three, settle: Settlement, name: str, unlike: list[Clash]) -> tuple[TablePlan, list[Clash]]:
+    """A plan for a table that both sides changed, and why its schema or settings forbid it.
+
+    Args:
+        three: the table.
+        settle: answers to conflicts.
+        name: its name, for these.
+        unlike: columns that are known to be others than their ids say.
+    """
     mine, other = physical_change(three.base, three.ours), physical_change(three.base, three.theirs)
     schema = merged_schema(three.base, three.ours, three.theirs)
     settings, clashes = merged_settings(three.base.manifest, three.ours.manifest, three.theirs.manifest)
-    found = [*schema.clashes, *clashes, *schema_clashes(schema, three.ours, three.theirs, mine, other)]
-    if three.base is not three.ours:  # unless one side is taken as it is
-        found += [] if three.ours_ids else unlike_columns(three.base, three.ours, mine)
-        found += [] if three.theirs_ids else unlike_columns(three.base, three.theirs, other)
+    found = [*unlike, *schema.clashes, *clashes]
+    found += schema_clashes(schema, three, mine, other) if not found else []
     plan = plan_rows(three, mine, other, settle, name) if not found else RowMerge()
     if plan.untold and not any(row.key for row in plan.conflicts) and settle.of_table(name) is not None:
         found.append(Clash("rows", "rows cannot be told apart"))  # so that the answer is for the table as a whole

@@ -92,6 +92,7 @@ class TableDifference:
     changed: int = 0
 
     def to_dict(self) -> dict[str, Any]:
+        """All of it as plain JSON values."""
         return {
             "table": self.table,
             "change": self.change,
@@ -158,6 +159,7 @@ class LakeDiff:
         return RowPage(page, begin + len(page) if begin + len(page) < len(compared) else None)
 
     def to_dict(self) -> dict[str, Any]:
+        """All of it as plain JSON values."""
         ends = [{"branch": shot.branch, "snapshot": shot.id} for shot in (self.before, self.after)]
         return {"before": ends[0], "after": ends[1], "tables": [table.to_dict() for table in self.tables]}
 
@@ -332,21 +334,21 @@ def _by_identity(before: TableState, after: TableState, went: Places, came: Plac
 
 def _contents(before: TableState, after: TableState, old: list[Place], new: list[Place]) -> list[tuple[Any, Any]]:
     """Values of pairs of rows in the columns that both states have; None where they cannot be compared."""
-    names = common_columns([before, after])
-    if names is None:
+    common = common_columns([before, after])
+    if common is None:
         return [(None, None)] * len(old)
-    was = read_rows(before, old, {pair[0]: pair[1] for pair in names})
-    return list(zip(map(content, was), map(content, read_rows(after, new, {pair[1]: pair[1] for pair in names})), strict=True))
+    was, now = read_rows(before, old, common[0]), read_rows(after, new, common[1])
+    return list(zip(map(content, was), map(content, now), strict=True))
 
 
 def _by_value(before: TableState, after: TableState, went: Places, came: Places, identity: Identity) -> TableRows:
     """Where nothing tells rows apart, those that are equal are the same: a compaction changes nothing."""
     old, new = list(PlaceList(went)), list(PlaceList(came))
-    names = common_columns([before, after])
-    if names is None:
+    common = common_columns([before, after])
+    if common is None:
         return TableRows(before, after, old, [], new)
-    was = list(map(content, read_rows(before, old, {pair[0]: pair[1] for pair in names})))
-    now = list(map(content, read_rows(after, new, {pair[1]: pair[1] for pair in names})))
+    was = list(map(content, read_rows(before, old, common[0])))
+    now = list(map(content, read_rows(after, new, common[1])))
     same = Counter(was) & Counter(now)
     return TableRows(before, after, _without(old, was, same), [], _without(new, now, same))
 

@@ -81,7 +81,7 @@ class TableConflict:
         table: its name on the target, or on the branch, if it is only there.
         kind: ``rows`` if both sides changed the same rows, or it cannot be told whether they did; ``key`` if both inserted a key;
             ``column`` and ``setting`` if both changed the same one; ``dropped`` if one side dropped the table and the other changed it;
-            ``created`` if both have a new table of that name; ``name`` if both renamed it.
+            ``created`` if both have a new table of that name; ``name`` if both renamed it, or its new name is another table's.
         detail: a sentence.
         ours, theirs: what was done to the table on either side since the common ancestor, the latest first.
         rows: how many rows conflict; 0 where it is not about rows.
@@ -97,6 +97,7 @@ class TableConflict:
     sample: tuple[ConflictingRow, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
+        """All of it as plain JSON values."""
         return asdict(self)
 
 
@@ -230,6 +231,7 @@ class MergeResult:
     dry_run: bool = False
 
     def to_dict(self) -> dict[str, Any]:
+        """All of it as plain JSON values."""
         return asdict(self)
 
     def resolve(

@@ -37,12 +37,12 @@ class RowValues:
 
     def __init__(self, three: Three, places: tuple[Mapping[Hashable, Place], ...]) -> None:
         states = (three.base, three.ours, three.theirs)
-        names = common_columns(states)
-        self.comparable = names is not None
+        common = common_columns(states)
+        self.comparable = common is not None
         self._rows: list[dict[Hashable, Row]] = []
         for number, (state, found) in enumerate(zip(states, places, strict=True)):
-            columns = None if names is None else {name[number]: name[1] for name in names}
-            self._rows.append(dict(zip(found, read_rows(state, list(found.values()), columns), strict=True)))
+            rows = read_rows(state, list(found.values()), None if common is None else common[number])
+            self._rows.append(dict(zip(found, rows, strict=True)))
 
     def shown(self, found: Hashable) -> tuple[Row | None, Row | None, Row | None]:
         base, ours, theirs = (rows.get(found) for rows in self._rows)

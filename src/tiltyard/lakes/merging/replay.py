@@ -20,7 +20,7 @@ from tiltyard.lakes.table_names import shown
 from tiltyard.storage.transfer import transfer
 from tiltyard.transaction.log import VersionLog
 from tiltyard.transaction.new_files import new_files
-from tiltyard.transaction.operations import Clone, Restore, Rewrite, UnknownOperation, UpdateBases, UpdateMemWalState
+from tiltyard.transaction.operations import Clone, Overwrite, Restore, Rewrite, UnknownOperation, UpdateBases, UpdateMemWalState
 from tiltyard.transaction.transaction import Transaction
 from tiltyard.transaction.verify import PARENT
 from tiltyard.verbs.engine.access import TableAccess
@@ -61,6 +61,22 @@ def versions_to_replay(lake: Lake, branch: str, before: TableHead, head: TableHe
     except (CorruptTable, HistoryUnavailable, NotFound):
         return None
     return found
+
+
+def keeps_field_ids(lake: Lake, branch: str, before: TableHead, head: TableHead) -> bool:
+    """Whether the history since a base shows that a field id stands for the same column: nothing was overwritten or restored."""
+    main, scheme = lake.plain_access_of(head), Scheme(head.naming)
+    own = head.branch == before.branch
+    try:
+        found = [(head.branch, before.version + 1, head.version)] if own else segments_of(main, before, head)
+        for name, first, last in found:
+            log = VersionLog(lake.access_of(replace(head, branch=name), branch).store)
+            made = (log.committed(version, scheme).transaction.operation for version in range(first, last + 1))
+            if any(isinstance(operation, (Overwrite, *_OTHERWISE)) for operation in made):
+                return False
+    except (CorruptTable, HistoryUnavailable, NotFound):
+        return False
+    return True
 
 
 def replay(target: MergedTable, versions: list[MadeVersion]) -> None:

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 from pyroaring import BitMap
 
+from tiltyard.format.fields import ROOT, FieldTree, field_tree
 from tiltyard.format.schema import arrow_from_fields
 from tiltyard.format.values import Field
 from tiltyard.lakes.merging.table_state import TableState
@@ -95,33 +96,99 @@ def places_of(several: Iterable[Place]) -> Places:
 # ---- values ----------------------------------------------------------------------------------------------------------------------
 
 
-def common_columns(states: Sequence[TableState]) -> list[tuple[str, ...]] | None:
-    """What each column that all states have is called in each of them; None where one cannot be compared, as blobs cannot."""
-    tops = [{field.id: field for field in top_level(state.manifest)} for state in states]
-    shared = [number for number in tops[-1] if all(number in top for top in tops)]
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """Columns to read in one state, and how they are to look: two states call them otherwise, or have other members in a struct.
+
+    Attributes:
+        names: what each top-level column is to be called, by its name in the state.
+        fields: all fields of the state that are wanted, by id, with what they are to be called.
+        tree: the fields of the state.
+    """
+
+    names: Mapping[str, str]
+    fields: Mapping[int, str]
+    tree: FieldTree
+
+    def of(self, table: pa.Table) -> pa.Table:
+        """The columns of a table that was read, as they are to look."""
+        tops = {field.name: field for field in self.tree.below(ROOT)}
+        columns = [with_members(table.column(name), tops[name], self) for name in table.column_names]
+        return pa.table(columns, [self.names[name] for name in table.column_names])
+
+
+def with_members(values: pa.ChunkedArray | pa.Array, field: Field, columns: Columns) -> pa.ChunkedArray | pa.Array:
+    """Values with those members of structs that are wanted."""
+    members = columns.tree.below(field.id)
+    if field.logical_type != "struct" or all(columns.fields.get(number) == name for number, name in _family(columns.tree, field)):
+        return values
+    if isinstance(values, pa.ChunkedArray):
+        chunks = [with_members(chunk, field, columns) for chunk in values.chunks or [pa.array([], values.type)]]
+        return pa.chunked_array(chunks)
+    kept = [(place, member) for place, member in enumerate(members) if member.id in columns.fields]
+    parts = [with_members(values.field(place), member, columns) for place, member in kept]
+    named = [pa.field(columns.fields[member.id], part.type) for (_, member), part in zip(kept, parts, strict=True)]
+    return pa.StructArray.from_arrays(parts, fields=named, mask=values.is_null())
+
+
+def _family(tree: FieldTree, field: Field) -> Iterator[tuple[int, str]]:
+    """All fields below one, by id."""
+    for member in tree.below(field.id):
+        yield member.id, member.name
+        yield from _family(tree, member)
+
+
+def wanted_columns(state: TableState, fields: Mapping[int, str]) -> Columns | None:
+    """How to read some fields of a state; None where a list holds structs that would have to look otherwise.
+
+    Args:
+        state: the table.
+        fields: what they are to be called, by id.
+    """
+    tree = field_tree(state.manifest.fields)
+    found: dict[str, str] = {}
+    for top in tree.below(ROOT):
+        family = [top, *(tree.by_id[number] for number, _ in _family(tree, top))]
+        lists = [field for field in family if field.logical_type != "struct" and tree.below(field.id)]
+        if top.id not in fields or not any(field.id in fields for field in family if not tree.below(field.id)):
+            continue
+        if any(fields.get(number) != name for field in lists for number, name in _family(tree, field)):
+            return None
+        found[top.name] = fields[top.id]
+    return Columns(found, fields, tree)
+
+
+def common_columns(states: Sequence[TableState]) -> list[Columns] | None:
+    """Columns and members that all states have, called as in the second of them; None where they cannot be compared, as blobs cannot."""
     if any(has_blobs(field) for state in states for field in arrow_from_fields(state.manifest.fields, {})):
         return None
-    return [tuple(top[number].name for top in tops) for number in shared]
+    ids = [{field.id: field.name for field in state.manifest.fields} for state in states]
+    shared = {number: name for number, name in ids[1].items() if all(number in known for known in ids)}
+    found = [wanted_columns(state, shared) for state in states]
+    same = [columns for columns in found if columns is not None]
+    if len(same) < len(found) or len({frozenset(columns.names.values()) for columns in same}) > 1:
+        return None
+    return same
 
 
-def read_rows(state: TableState, several: Sequence[Place], columns: Mapping[str, str] | None = None) -> list[Row]:
+def read_rows(state: TableState, several: Sequence[Place], columns: Columns | None = None) -> list[Row]:
     """Rows at places, in that order, as values by column.
 
     Args:
         state: the table.
         several: where they are.
-        columns: what each column is to be called, by its name in this state; all columns, as they are called, without it.
+        columns: how to read them; all columns, as they are, without it.
     """
     if not several:
         return []
-    wanted = dict(columns) if columns is not None else {field.name: field.name for field in plain_columns(state)}
+    wanted = list(columns.names) if columns is not None else [field.name for field in plain_columns(state)]
     side = state.side
     known = {number: dict(zip(rows, side.ids(number, rows).tolist(), strict=True)) for number, rows in places_of(several).items()}
     ids = np.array([known[number][offset] for number, offset in several], np.uint64)
     rows: list[Row] = []
     for part in chunks(ids):
-        found = side.take(part, list(wanted))
-        rows += _as_rows(found, wanted) if wanted else [{} for _ in part]
+        found = side.take(part, wanted)
+        rows += _as_rows(found if columns is None else columns.of(found)) if wanted else [{} for _ in part]
     return rows
 
 
@@ -131,14 +198,14 @@ def plain_columns(state: TableState) -> list[Field]:
     return [field for field in top_level(state.manifest) if field.name not in blobs]
 
 
-def _as_rows(table: pa.Table, wanted: Mapping[str, str]) -> list[Row]:
-    columns = {to: table.column(name).to_pylist() for name, to in wanted.items()}
+def _as_rows(table: pa.Table) -> list[Row]:
+    columns = {name: table.column(name).to_pylist() for name in table.column_names}
     return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
 
 
 def content(row: Row | None) -> Hashable:
     """The values of a row, so that rows can be compared: a NaN is equal to itself; None for no row."""
-    return None if row is None else tuple((name, _hashable(value)) for name, value in row.items())
+    return None if row is None else tuple((name, _hashable(row[name])) for name in sorted(row))
 
 
 def _hashable(value: Any) -> Hashable:
@@ -147,7 +214,7 @@ def _hashable(value: Any) -> Hashable:
     if isinstance(value, float) and value == 0:
         return (math.copysign(1, value), "zero")
     if isinstance(value, Mapping):
-        return tuple((key, _hashable(item)) for key, item in value.items())
+        return tuple((key, _hashable(value[key])) for key in sorted(value))
     if isinstance(value, list | tuple):
         return tuple(map(_hashable, value))
     return value if isinstance(value, Hashable) else repr(value)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from tiltyard.format.keys import primary_key_fields
+from tiltyard.format.logical_types import has_members
 from tiltyard.format.manifest import Manifest
 from tiltyard.format.values import Field
 from tiltyard.lakes.merging.merge_values import ConflictKind
+from tiltyard.lakes.merging.place_merge import Three
 from tiltyard.lakes.merging.table_state import PhysicalChange, TableState
 from tiltyard.transaction.operations import UpdateConfig, UpdateMap
 
@@ -58,26 +60,42 @@ def merged_schema(base: TableState, ours: TableState, theirs: TableState) -> Sch
             clashes.append(Clash("column", f"column {field.name} was dropped on one side and changed on the other"))
     added = [field for number, field in other.items() if number not in was and number not in mine]
     result.update((field.id, field) for field in added)
+    _check_structs(result, [*mine.values(), *other.values()], clashes)
     _check_names(result.values(), clashes)
     if _keys(was) not in (_keys(mine), _keys(other)) and _keys(mine) != _keys(other):
         clashes.append(Clash("setting", "the primary key was changed on both sides"))
+    clashes += [
+        Clash("column", f"the primary key was set on one side, and its column {field.name} takes nulls on the other")
+        for field in primary_key_fields(result.values())
+        if field.nullable
+    ]
     fields = _ordered(result, other if [*mine] == [*was] else mine, mine)
-    return SchemaMerge(fields, frozenset(field.id for field in added), tuple(clashes))
+    return SchemaMerge(fields, frozenset(field.id for field in added if field.id in result), tuple(clashes))
 
 
-def unlike_columns(base: TableState, later: TableState, change: PhysicalChange) -> list[Clash]:
-    """Columns with the id of another one, for a state that does not come from the base: each line gives out ids of its own.
+def unlike_columns(base: TableState, later: TableState, change: PhysicalChange, *, same_fields: Callable[[], bool]) -> list[Clash]:
+    """Columns with the id of another one: an overwrite gives out all ids again, and so does each line of history for itself.
 
-    One that has another name is the same one only if a fragment that both have reads it from the same file.
+    One of another type is another one, since a cast gives a new id. One that has another name is the same one if a fragment that both
+    have reads it from the same file, or if nothing gave out ids again.
+
+    Args:
+        base, later: two states of the table.
+        change: what happened in between.
+        same_fields: whether the history shows that nothing gave out ids again; asked only where files do not tell.
     """
-    was, found = _by_id(base.manifest), []
+    was, found, asked = _by_id(base.manifest), [], None
     pairs = [(base.backing(number), later.backing(there)) for number, there in change.kept.items()]
     for field in later.manifest.fields:
         before = was.get(field.id)
-        if before is None or before.name == field.name:
+        if before is None or (before.name, before.logical_type, before.parent_id) == (field.name, field.logical_type, field.parent_id):
             continue
-        if not any(field.id in here and here[field.id] == there.get(field.id) for here, there in pairs):
-            found.append(Clash("column", f"nothing tells whether {before.name} was renamed to {field.name} or is another column"))
+        if (before.logical_type, before.parent_id) != (field.logical_type, field.parent_id):
+            found.append(Clash("column", f"an overwrite put {field.name} in the place of {before.name}, another column or type"))
+        elif not any(field.id in here and here[field.id] == there.get(field.id) for here, there in pairs):
+            asked = same_fields() if asked is None else asked
+            if not asked:
+                found.append(Clash("column", f"nothing tells whether {before.name} was renamed to {field.name} or is another column"))
     return found
 
 
@@ -104,6 +122,23 @@ def _field(was: Field, mine: Field, other: Field, clashes: list[Clash]) -> Field
     return replace(mine, **changed)
 
 
+def _check_structs(result: dict[int, Field], sides: Iterable[Field], clashes: list[Clash]) -> None:
+    """Takes out structs whose members were dropped by both sides together, and finds members whose struct one side dropped."""
+    structs = {field.parent_id for field in sides}
+    while empty := [
+        number
+        for number, field in result.items()
+        if has_members(field.logical_type) and number in structs - {field.parent_id for field in result.values()}
+    ]:
+        for number in empty:
+            del result[number]
+    clashes += [
+        Clash("column", f"{field.name} was added to a struct on one side, which the other side dropped")
+        for field in result.values()
+        if field.parent_id >= 0 and field.parent_id not in result
+    ]
+
+
 def _check_names(fields: Iterable[Field], clashes: list[Clash]) -> None:
     seen: dict[tuple[int, str], Field] = {}
     for field in fields:
@@ -117,18 +152,24 @@ def _ordered(fields: Mapping[int, Field], first: Iterable[int], second: Iterable
     return tuple(fields[number] for number in order if number in fields)
 
 
-def schema_clashes(merged: SchemaMerge, ours: TableState, theirs: TableState, mine: PhysicalChange, other: PhysicalChange) -> list[Clash]:
+def schema_clashes(merged: SchemaMerge, three: Three, mine: PhysicalChange, other: PhysicalChange) -> list[Clash]:
     """What a schema that fits both sides makes of rows that only one of them wrote."""
-    found = [
-        *_unknown_columns(merged, ours, mine, {field.id for field in theirs.manifest.fields}),
-        *_unknown_columns(merged, theirs, other, {field.id for field in ours.manifest.fields}),
-    ]
-    own = {field.id for field in merged.fields} - {field.id for field in theirs.manifest.fields}
-    if (mine.moved_rows or mine.brought_back) and _gave_values(theirs, other, merged.added):
+    ours, theirs = three.ours, three.theirs
+    ids, known = ({field.id for field in state.manifest.fields} for state in (ours, theirs))
+    found = [*_unknown_columns(merged, ours, mine, known), *_unknown_columns(merged, theirs, other, ids)]
+    own = {field.id for field in merged.fields} - known
+    both = (ids & known) - {field.id for field in three.base.manifest.fields}
+    if (mine.moved_rows or mine.brought_back) and _gave_values(theirs, other, merged.added | both):
         found.append(Clash("column", "the branch added a column with values, and rows were written again or came back on the target"))
-    if other.moved_rows and _gave_values(ours, mine, own):
+    if other.moved_rows and _gave_values(ours, mine, own | both):
         found.append(Clash("column", "the target added a column with values, and rows were written again on the branch"))
-    return [*found, *_new_keys(ours, theirs, mine, other)]
+    for number in both:
+        pairs = [(ours.backing(mine.kept[place]), theirs.backing(other.kept[place])) for place in mine.kept.keys() & other.kept.keys()]
+        if any(here.get(number) != there.get(number) for here, there in pairs):
+            name = next(field.name for field in ours.manifest.fields if field.id == number)
+            found.append(Clash("column", f"both sides added the column {name}, with values of their own"))
+    keys = [*_new_keys(merged, ours, theirs, mine, other), *_new_nulls(merged, ours, mine), *_new_nulls(merged, theirs, other)]
+    return [*found, *keys]
 
 
 def _gave_values(side: TableState, change: PhysicalChange, fields: Collection[int]) -> bool:
@@ -137,15 +178,29 @@ def _gave_values(side: TableState, change: PhysicalChange, fields: Collection[in
     return any(not side.backing(number).keys().isdisjoint(fields) for number in there)
 
 
-def _new_keys(ours: TableState, theirs: TableState, mine: PhysicalChange, other: PhysicalChange) -> list[Clash]:
+def _new_keys(merged: SchemaMerge, ours: TableState, theirs: TableState, mine: PhysicalChange, other: PhysicalChange) -> list[Clash]:
     """A primary key that only one side has: rows of the other were never compared with it."""
-    if (
-        _keys(_by_id(ours.manifest)) == _keys(_by_id(theirs.manifest))
-        or not (mine.came or mine.refiled)
-        or not (other.came or other.refiled)
-    ):
+    keys, here, there = (
+        _keys({field.id: field for field in fields}) for fields in (merged.fields, ours.manifest.fields, theirs.manifest.fields)
+    )
+    wrote = [bool(change.came or change.refiled) for change in (mine, other)]
+    if here == there or not ((keys != here and wrote[0]) or (keys != there and wrote[1]) or all(wrote)) or (not keys and not all(wrote)):
         return []
-    return [Clash("setting", "the primary key was changed on one side, and both wrote rows")]
+    return [Clash("setting", "the primary key was changed on one side, and rows were written on the other")]
+
+
+def _new_nulls(merged: SchemaMerge, side: TableState, change: PhysicalChange) -> list[Clash]:
+    """Columns that take no nulls after the merge, and did on a side that wrote nulls."""
+    took = {field.id: field for field in side.manifest.fields if field.nullable}
+    strict = [took[field.id] for field in merged.fields if not field.nullable and field.id in took]
+    if not strict or not (change.came or change.refiled):
+        return []
+    written = {**change.came, **{there: side.live(there) for number in change.refiled for there in (change.kept[number],)}}
+    return [
+        Clash("column", f"column {field.name} takes no nulls on one side, and the other wrote some")
+        for field in strict
+        if field.parent_id >= 0 or any(part.column(0).null_count for part in side.side.read(written, [field.name]))
+    ]
 
 
 def _unknown_columns(merged: SchemaMerge, side: TableState, change: PhysicalChange, of_other: set[int]) -> list[Clash]:
