@@ -297,7 +297,7 @@ class Demo:
         self.out.rule("see it")
         if self.kept:
             self.out.print(f"Who was rebased over whom, as a picture: {picture}", soft_wrap=True)
-            self.out.print(f"In a browser: tiltyard serve {self.uri}, then http://127.0.0.1:2333/console/", soft_wrap=True)
+            self.out.print(f"In a browser: make console, or tiltyard serve {self.uri}; then http://127.0.0.1:2333/console/", soft_wrap=True)
         else:
             self.out.print("`make demo`, or --keep DIRECTORY, keeps the lake; `make console` then shows it in a browser.")
 

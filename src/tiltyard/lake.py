@@ -12,6 +12,7 @@ from tiltyard.catalog.base_view import BaseView, UsedTables
 from tiltyard.catalog.expiry import expired_among
 from tiltyard.catalog.lake_values import MAIN, Cut, Isolation, Snapshot, TableHead
 from tiltyard.catalog.ledger import adopt, decided_in_lake
+from tiltyard.catalog.line_identity import own_head
 from tiltyard.catalog.marks import Marks, branch_id_of
 from tiltyard.catalog.publishing import COMMITTED, IN_DOUBT
 from tiltyard.catalog.records import Records
@@ -158,7 +159,7 @@ class Lake(Keeping, Recoverable, LakePieces, LakeDoor):
         """A table by its full name in the catalog, be it a shard or the anchor of some."""
         base = base or self.view()
         origin = self._head(base, shown(full))
-        head = forked(self, origin, self.branch, base.line)
+        head = own_head(origin, self.branch, base.line) or forked(self, origin, self.branch, base.line)
         access = self.access_of(head, self.branch, origin, base.snapshot)
         if head.quarantine:
             file, _ = load_head(access, head)
@@ -241,7 +242,7 @@ class Lake(Keeping, Recoverable, LakePieces, LakeDoor):
 
     def opened(self, head: TableHead) -> OpenedTable:
         """What is kept of a table that was used. Its store is opened once."""
-        return self._opened.at(self._where.uri_of(head.location), self._where.storage, self.catalog.runtime)
+        return self._opened.at(head.location, self._where, self.catalog.runtime)
 
     def forget_stores(self) -> None:
         """Lets go of the open stores of all tables; each is opened when it is needed next."""

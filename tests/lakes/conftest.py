@@ -44,7 +44,7 @@ BEHIND_A_SERVER = {
     "test_unknown.test_where_it_cannot_be_asked_the_outcome_is_unknown_and_commit_finds_out",
     "test_upkeep.test_a_transaction_on_what_went_is_refused",
 }
-"""What is shown on a lake that was opened by the address of its server, too; with ``TILTYARD_SERVED=1`` nearly everything is."""
+"""What is shown on a lake that was opened by the address of its server, too; in the long form nearly everything is."""
 ON_EVERY_CATALOG = {
     "test_backup",
     "test_branch_kills",
@@ -119,14 +119,15 @@ NOT_BEHIND_A_SERVER = {
     "test_protection.test_a_branch_made_again_does_not_get_the_rule_of_the_one_before": _RECOVERED,
     "test_protection.test_a_rebuilt_catalog_protects_what_was_protected": _RECOVERED,
     "test_recovery_kills": _RECOVERED,
+    "test_sharded.test_a_copy_of_the_catalog_is_brought_up_to_date": _RECOVERED,
     "test_sharded.test_a_rebuilt_catalog_knows_the_shards": _RECOVERED,
     "test_snapshots.test_a_lake_is_found_again_and_only_where_it_is": _OWN_PLACE,
     "test_snapshots.test_every_moment_can_be_looked_at": _CLOCK,
     "test_upgrade": _OWN_PLACE,
 }
 """What says nothing about a lake that was opened by the address of its server, and why."""
-SERVED = bool(os.environ.get("TILTYARD_SERVED"))
-"""Whether every promise is shown behind a server as well: ``TILTYARD_SERVED=1 pytest tests/lakes -k served``."""
+SERVED = PROVING or bool(os.environ.get("TILTYARD_SERVED"))
+"""Whether every promise is shown behind a server as well, as in the long form: ``TILTYARD_SERVED=1 pytest tests/lakes -k served``."""
 BUCKET = "lakes"
 
 

@@ -10,6 +10,7 @@ import pytest
 
 import tiltyard as ty
 from tests.support.pipelines import READINGS, Bench, ids_of
+from tiltyard.lakes.refusals import refusals_of
 from tiltyard.pipeline import Event, FileSource, Output, Pipeline, PipelineSpec, RunReport, TableSource
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ def test_of_two_runners_one_wins_and_the_other_sees_that_nothing_is_left(bench: 
     with bench.lake() as lake:
         assert ids_of(lake) == [1, 2, 3]
         assert lake.check().ok
+        assert list(refusals_of(lake)) == [], "the run went on after it"
 
 
 def test_the_other_goes_on_with_what_is_left(bench: Bench, spark: SparkSession) -> None:
@@ -185,3 +187,6 @@ def test_it_gives_up_in_the_end(bench: Bench, spark: SparkSession) -> None:
         (stored,) = ty.pipeline.runs(lake)
         assert (stored["status"], stored["attempts"]) == ("failed", 2)
         assert "rated" not in lake.tables()
+        (refused,) = refusals_of(lake)  # the last of the two
+        assert refused.contested is not None
+        assert refused.contested.name == "rates"

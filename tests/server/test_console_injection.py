@@ -20,6 +20,7 @@ from tests.support.console_client import ConsoleClient, PageParts, console
 from tests.support.console_lakes import RUN_SCHEMA, RUNS, run_row
 from tiltyard.errors import Winner
 from tiltyard.lakes import table_names
+from tiltyard.lakes.refusals import REFUSALS, LakeRefusal, RefusedTable
 from tiltyard.server.console.lake_viewer import LakeViewer
 from tiltyard.server.console.timeline import read_timeline
 from tiltyard.server.console.timeline_svg import timeline_svg
@@ -67,6 +68,13 @@ def _refused(lake: ty.Lake) -> None:
     folder = Path(lake.table("t").uri) / ATTEMPTS
     folder.mkdir(parents=True, exist_ok=True)
     (folder / f"{attempt.transaction_id}.json").write_text(json.dumps(attempt.to_dict()))
+    several = LakeRefusal(
+        attempt.transaction_id, datetime.now(UTC), EVIL, EVIL, "main", lake.catalog.cut().line, 1, EVIL, EVIL, EVIL, table=EVIL,
+        tables=(RefusedTable(EVIL, EVIL, (EVIL,)),), winners=(Winner(2, EVIL, EVIL, EVIL, EVIL, EVIL),), sample=(EVIL,),
+    )  # fmt: skip
+    keep = Path(lake.root_uri) / REFUSALS / f"{several.transaction_id}.json"
+    keep.parent.mkdir(parents=True, exist_ok=True)
+    keep.write_text(json.dumps({"lake": lake.id, **several.to_dict()}))
 
 
 @pytest.fixture(scope="module")

@@ -167,6 +167,19 @@ def test_a_transaction_says_over_whom_and_why(client: ConsoleClient) -> None:
     assert "The lake adopted its versions" in PageParts(client.text("/transactions/main/21")).words.replace("the lake", "The lake")
 
 
+def test_a_transaction_shows_properties_of_people_not_those_of_the_engine(client: ConsoleClient, lake: ty.Lake) -> None:
+    known = next(snapshot for snapshot in lake.history() if snapshot.id == 12).properties
+    assert any(key.startswith(("tiltyard.", "__lance")) for key in known), "nothing that could be shown"
+    words = PageParts(client.text("/transactions/main/12")).words
+    assert not [word for word in ("__lance_commit_message", "tiltyard.seal", "tiltyard.parent") if word in words]
+    assert "in between" in words
+
+
+def test_versions_to_compare_are_asked_for(client: ConsoleClient) -> None:
+    assert "Choose them above" in client.text("/tables/sales.orders?view=diff")
+    assert "Choose them above" not in client.text("/tables/sales.orders?view=diff&first=12&second=23")
+
+
 def test_a_transaction_is_found_by_its_id(client: ConsoleClient, lake: ty.Lake) -> None:
     wanted = next(snapshot for snapshot in lake.history() if snapshot.id == 12)
     assert client.get(f"/transactions?id={wanted.transaction}").headers["location"] == "/console/transactions/main/12"
@@ -197,9 +210,24 @@ def test_an_index_says_what_it_covers(client: ConsoleClient) -> None:
 def test_conflicts_count_pairs_and_explain_refusals(client: ConsoleClient) -> None:
     words = " ".join(PageParts(client.text("/conflicts")).words.split())
     assert "3 rebased" in words
-    assert "1 refused" in words
+    assert "3 refused" in words
     assert "Update read version 4, then came version 5" in words
     assert "both changed the same rows" in PageParts(client.text("/conflicts/update/update")).words.lower()
+
+
+def test_a_refused_transaction_says_what_it_was_to_change_and_who_came_first(client: ConsoleClient) -> None:
+    page = client.text("/conflicts")
+    card = next(part for part in page.split("<section") if "sold, and too late for the stock" in part)
+    words = " ".join(PageParts(f"<section{card.partition('</section>')[0]}</section>").words.split())
+    for said in (
+        "Transaction refused at sales.stock retryable-conflict",
+        "eve",
+        "Built onsnapshot 17",
+        "sales.stock: Update; sales.orders: Append",
+        "Came firstUpdate by bob, snapshot 18 (Update after Update)",
+    ):
+        assert said in words
+    assert client.get("/conflicts?branch=ready").body.count(b"Transaction refused") == 0, "it was another line of history"
 
 
 def test_health_looks_through_the_lake(client: ConsoleClient) -> None:

@@ -11,6 +11,7 @@ import pytest
 import tiltyard as ty
 from tests.support.console_client import ConsoleClient, PageParts, console, signed_in
 from tests.support.console_lakes import put_apart, shop
+from tiltyard.lakes.refusals import refusals_of
 from tiltyard.server.console.console_pages import PAGES
 
 ROLES: Final = ("nobody", "reader:web", "maintainer:web", "admin:sales", "reader", "writer", "maintainer", "admin")
@@ -45,8 +46,8 @@ MAY: Final[Mapping[str, tuple[int, ...]]] = {
 }
 ACTIONS: Final = ("/branches/trial/merge", "/branches/trial/fast-forward", "/branches/ready/merge", "/branches/ready/fast-forward")
 HIDDEN: Final[Mapping[str, tuple[str, ...]]] = {
-    "web": ("sales", "batch", "sold, and", "runner", "customer", "secret", "archived"),
-    "sales": ("web", "clicks", "/foreign", "runner", "secret", "archived"),
+    "web": ("sales", "batch", "sold, and", "counted, and", "runner", "customer", "secret", "archived"),
+    "sales": ("web", "clicks", "counted, and", "/foreign", "runner", "secret", "archived"),
 }
 """Words of tables that are not shown, of their rows, and of transactions that changed nothing else."""
 
@@ -128,3 +129,36 @@ def test_the_next_transaction_is_one_that_may_be_seen(clients: Mapping[str, Cons
             before, after, _ = clients[role].text(page).partition('">After</a>')
             page, seen = before.rpartition('href="/console')[2] if after else "", seen + 1
         assert seen > 4, role
+
+
+def test_a_refused_transaction_is_for_those_who_see_all_of_its_tables(clients: Mapping[str, ConsoleClient], lake: ty.Lake) -> None:
+    late, both = "sold, and too late for the stock", "counted, and a click"
+    found = {role: clients[role].text("/conflicts") for role in ("reader:web", "admin:sales", "reader")}
+    assert {role: (late in page, both in page) for role, page in found.items()} == {
+        "reader:web": (False, False), "admin:sales": (True, False), "reader": (True, True),
+    }  # fmt: skip
+    ids = {told.message: told.transaction_id for told in refusals_of(lake)}
+    for role, page in found.items():
+        for message, number in ids.items():
+            answer = clients[role].get(f"/transactions?id={number}")
+            assert answer.status == (303 if message in page else 404), (role, message)
+            assert message not in page or (answer.headers["location"].endswith(f"/conflicts#t-{number}") and f'id="t-{number}"' in page)
+    error = "the transaction was built on 4"
+    assert error in found["reader"]
+    assert error not in found["admin:sales"], "what an error says may name any table"
+    assert "Update</a>" not in found["admin:sales"].partition(late)[0].rpartition("<section")[2]
+    assert "A role for the whole lake sees why" in found["admin:sales"]
+
+
+def test_a_refusal_is_hidden_with_the_name_that_its_table_has_by_now(clients: Mapping[str, ConsoleClient], lake: ty.Lake) -> None:
+    lake.create_table("web.visible", pa.table({"id": [1]}))
+    tx = lake.transaction(message="soon out of sight")
+    tx.table("web.visible").delete("id = 1")
+    lake.table("web.visible").delete("id = 1")
+    with pytest.raises(ty.ConflictError):
+        tx.commit()
+    assert "soon out of sight" in clients["reader:web"].text("/conflicts")
+    lake.rename_table("web.visible", "secret.visible")
+    assert "soon out of sight" not in clients["reader:web"].text("/conflicts")
+    assert "soon out of sight" in clients["reader"].text("/conflicts")
+    lake.drop_table("secret.visible")

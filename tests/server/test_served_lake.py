@@ -20,6 +20,7 @@ from tiltyard.catalog.lake_values import Change, Publication, VersionStep
 from tiltyard.catalog.publishing import Published
 from tiltyard.catalog.server_link import ServerLink
 from tiltyard.catalog.server_records import HOME, publication_to_body
+from tiltyard.lakes.refusals import refusals_of
 from tiltyard.server.principals import Grant
 from tiltyard.server.tokens import TOKENS, create_token
 
@@ -76,7 +77,7 @@ def test_the_lake_api_without_the_catalog(home: ty.Lake, url: str, token: Callab
     assert home.check().ok
 
 
-def test_serializable_over_the_server(url: str, token: Callable[..., str]) -> None:
+def test_serializable_over_the_server(home: ty.Lake, url: str, token: Callable[..., str]) -> None:
     with opened(url, token("writer")) as lake:
         first, second = lake.transaction(isolation="serializable"), lake.transaction(isolation="serializable")
         for tx, read, written in ((first, "a", "sales.b"), (second, "sales.b", "a")):
@@ -85,6 +86,10 @@ def test_serializable_over_the_server(url: str, token: Callable[..., str]) -> No
         first.commit()
         with pytest.raises(ty.RetryableConflict):
             second.commit()
+        told = list(refusals_of(home))
+        assert [(one.transaction_id, one.author, one.cause) for one in told] == [(second.id, "ada", "read")]
+        assert told[0].contested is not None
+        assert told[0].contested.name == "sales.b"
 
 
 def test_roles(home: ty.Lake, url: str, token: Callable[..., str]) -> None:

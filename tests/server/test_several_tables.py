@@ -17,6 +17,7 @@ from tests.server.stock_steps import rows_of
 from tests.support.proving import pick
 from tests.support.served import Served, served
 from tiltyard.lakes import remote_lake
+from tiltyard.lakes.refusals import refusals_of
 from tiltyard.lakes.remote_lake import RemoteLake
 
 
@@ -73,6 +74,10 @@ def test_others_appends_are_rebased_over_and_conflicts_refuse_all(server: Served
             lance.dataset(namespace_client=tx.namespace, table_id=["up"]).delete("id = 1")
             lake.table("up").delete("id = 1")
         assert (ids(lake.table("up")), ids(lake.table("down"))) == ([2, 50], [1, 3])
+        told = next(refusals_of(lake))
+        assert {table.name: table.operations for table in told.tables} == {"up": ("Delete",), "down": ("Append",)}
+        assert told.contested is not None
+        assert told.contested.name == "up"
         assert lake.check().ok
 
 

@@ -33,7 +33,7 @@ def orders(first: int, count: int, note: str = "new") -> pa.Table:
 
 
 def shop(home: Path) -> ty.Lake:
-    """A lake of a shop in which all has happened that the console shows: rebases, a refusal, a foreign writer, branches that conflict.
+    """A lake of a shop in which all has happened that the console shows: rebases, refusals, a foreign writer, branches that conflict.
 
     Args:
         home: where it is made.
@@ -86,9 +86,18 @@ def _races(lake: ty.Lake, bob: ty.Lake, eve: ty.Lake) -> None:
             if number == 1:
                 bob.table("sales.orders").append(orders(120, 3), message="in between")
     stale = eve.table("sales.stock")
+    late = eve.transaction(message="sold, and too late for the stock")
+    late.table("sales.orders").append(orders(160, 1))
+    late.table("sales.stock").update({"left": "left - 1"}, where="item = 'b'")
+    both = lake.transaction(message="counted, and a click")
+    both.table("web.clicks").append(pa.table({"at": pa.array([9], pa.timestamp("us", "UTC")), "page": ["/count"]}))
+    both.table("sales.stock").update({"left": "40"}, where="item = 'b'")
     bob.table("sales.stock").update({"left": "left + 100"}, where="item = 'b'", message="delivery")
     with contextlib.suppress(ty.ConflictError):
         stale.update({"left": "left - 5"}, where="item = 'b'", commit=_ONCE)
+    for refused in (late, both):
+        with contextlib.suppress(ty.ConflictError):
+            refused.commit()
 
 
 def _foreign(lake: ty.Lake) -> None:

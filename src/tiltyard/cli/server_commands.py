@@ -101,7 +101,8 @@ def serve(
 
 def _announce(session: LakeSession, url: str) -> None:
     """At once, also into a pipe: whoever started the process waits for it."""
-    session.told({"url": url}, "serving", f"{session.shown_uri} at {url}")
+    console = f"{url.rstrip('/')}/console/"
+    session.told({"url": url, "console": console}, "serving", f"{session.shown_uri} at {url}, for a browser at {console}")
     sys.stdout.flush()
 
 

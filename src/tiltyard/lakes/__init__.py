@@ -10,6 +10,7 @@ finish what a dead writer committed.
     ``lake_snapshot``      ``LakeSnapshot``; ``lake_history`` the history, read as it is looked at
     ``running``           ``Lake.run``: re-executes a function after a conflict
     ``conflict_report``   the error that says which table moved, and who moved it
+    ``refusals``          records of refused transactions, for the console
     ``finishing``         final names for versions that are committed
     ``lake_tables``       ``LakeTable``, ``TransactionTable``, ``LakeReader``; ``StagedTable``, one table in a transaction
     ``table_names``       names of tables, tags and branches; the names that a transaction sees

@@ -61,9 +61,11 @@ class LakeCheckReport:
 
     @property
     def ok(self) -> bool:
+        """Whether no problem was found."""
         return not self.problems
 
     def to_dict(self) -> dict[str, Any]:
+        """All of it as plain JSON values."""
         tables = {name: report.to_dict() for name, report in self.tables.items()}
         return {"ok": self.ok, **asdict(self), "tables": tables, "orphans": [orphan.to_dict() for orphan in self.orphans]}
 

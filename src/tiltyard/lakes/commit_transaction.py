@@ -33,11 +33,13 @@ from tiltyard.lakes.finishing import finish, is_certain
 from tiltyard.lakes.hot_tables import Turn
 from tiltyard.lakes.lake_tables import StagedTable
 from tiltyard.lakes.recovery.journal import note_names
-from tiltyard.lakes.table_names import TransactionNames, check_idempotency_key, shown
+from tiltyard.lakes.refusals import LakeRefusal, RefusedTable, keep_refusal, refusal_of
+from tiltyard.lakes.table_names import TransactionNames, check_idempotency_key, logical_name, shown
 from tiltyard.transaction.backoff import wait_before
 from tiltyard.transaction.new_files import is_missing
 from tiltyard.transaction.transaction import MESSAGE_PROPERTY
 from tiltyard.verbs.engine.data_files import properties_with_message
+from tiltyard.verbs.explain import LOST, Lost
 
 if TYPE_CHECKING:
     from tiltyard.lake import Lake
@@ -94,9 +96,9 @@ class StagedTransaction:
         self._lake = lake
         self._catalog: Catalog = lake.catalog
         self._isolation: Isolation = isolation
-        self._message = properties_with_message(None, message).get(MESSAGE_PROPERTY, "")
         self._key = check_idempotency_key(key)
-        self._properties = properties_with_message(properties, None)
+        self._properties = properties_with_message(properties, message)
+        self._message = self._properties.pop(MESSAGE_PROPERTY, "") if message is not None else ""
         self._says = Says(self._message, self._properties, self._key).to_text()
         """The three of them, as each of its versions tells it."""
         self._branch = branch
@@ -120,9 +122,14 @@ class StagedTransaction:
         self._at_end: Callable[[], None] | None = None
         """What is left to do once it is committed."""
         self.result: LakeCommit | None = None
+        self.keeps_refusal = True
+        self._refused = False
+        self._contested = ""
+        """The id of the table that others moved and ours cannot follow."""
 
     @property
     def base(self) -> int:
+        """The snapshot that the transaction sees."""
         return self._view.snapshot
 
     @property
@@ -156,10 +163,14 @@ class StagedTransaction:
         except OutcomeUnknown:
             self._scope.state = "in doubt"
             raise
-        except TiltyardError:
+        except TiltyardError as error:
             if self._scope.state == "committing":
                 self._scope.state = "rolled back"
                 self._throw_away()
+            if isinstance(error, LOST) and self._publish_by is None:  # merges tell of their conflicts themselves, and plan anew
+                self._refused = True
+                if self.keeps_refusal:
+                    self._keep_refusal(error)
             raise
         except BaseException:
             self._scope.state = "in doubt"  # interrupted: perhaps after the catalog had it
@@ -329,6 +340,7 @@ class StagedTransaction:
             try:
                 touched.access.replay(moved.head.version, only_appended=moved.head.only_appended)
             except ConflictError as error:
+                self._contested = moved.table
                 raise name_table(error, self._catalog, self._branch, self.base, moved) from None
             first = touched.head.version if touched.head is not None else 0
             self._rebased[shown(moved.name)] = tuple(range(first + 1, moved.head.version + 1))
@@ -347,7 +359,30 @@ class StagedTransaction:
         return touched.access.can_replay(blind_only=strict)
 
     def _mismatch(self, moved: Moved) -> ExpectedVersionMismatch:
+        self._contested = moved.table
         return mismatch(self._catalog, self._branch, self.base, self.id, moved)
+
+    def _keep_refusal(self, error: Lost, executions: int = 1) -> None:
+        """Leaves a record of a refusal, if it was this transaction's."""
+        if self._refused:
+            about = [table for table in self._by_name.values() if table.operations or table.id == self._contested]
+            tables = [RefusedTable(table.id, _logical(table.former or table.name), table.operations) for table in about]
+            self._note_refusal(error, self._contested, tables, executions)
+
+    def _note_refusal(self, error: Lost, contested: str, tables: Iterable[RefusedTable], executions: int = 1) -> None:
+        """Leaves a record of a refusal that came up before the commit, or in it.
+
+        Args:
+            error: what it was refused with.
+            contested: the id of the table with the conflict.
+            tables: what was to be changed.
+            executions: how often it was run.
+        """
+        known = LakeRefusal(
+            self.id, self._catalog.runtime.clock.now(), self._lake.author, self._message, self._branch, self._view.line, self.base,
+            attempts=self._attempts, executions=executions, table=contested, tables=tuple(tables),
+        )  # fmt: skip
+        keep_refusal(self._lake, refusal_of(known, error))
 
     # ---- when it is done -------------------------------------------------------------------------------------------------------
 
@@ -380,7 +415,8 @@ class StagedTransaction:
 
     def _give_names(self, written: list[StagedTable], turn: Turn) -> None:
         """Brings what was committed to its final place. If the store fails, whoever reads next does it."""
-        first = [table for table in written if turn.is_at(table.id)]  # others wait for these
+        hot = turn.awaited()
+        first = [table for table in written if table.id in hot]  # others wait for these
         written = [*first, *(table for table in written if table not in first)]
         items = [(table.pending(self.id, self._branch), table.store) for table in written]
         try:
@@ -400,3 +436,8 @@ class StagedTransaction:
             self._scope.state = "rolled back"
             self._throw_away()
             raise self._mismatch(Moved(voided[0].table, written[0].name, "foreign", voided[0].version - 1, voided[0].version))
+
+
+def _logical(full: str) -> str:
+    """A table as people know it: a shard goes by the name of the table it is a part of."""
+    return shown(logical_name(full) or full)

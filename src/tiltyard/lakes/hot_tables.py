@@ -67,9 +67,9 @@ class Turn:
             self._hot.note(hot)
         return True
 
-    def is_at(self, table: str) -> bool:
-        """Whether others may wait for us at a table."""
-        return self._ticket is not None and bool(self._hot.among([table]))
+    def awaited(self) -> list[str]:
+        """The tables at which others may wait for us."""
+        return [] if self._ticket is None else self._hot.among(self._tables)
 
     def leave(self) -> None:
         """Lets the next one go on. Leaving twice does no harm."""

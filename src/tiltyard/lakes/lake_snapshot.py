@@ -34,6 +34,7 @@ class LakeSnapshot:
         return f"LakeSnapshot({self.id}, tables={len(self.cut.tables)})"
 
     def tables(self) -> list[str]:
+        """The names of all tables."""
         tables = self.cut.tables
         return sorted(map(shown, without_shards(tables, [*tables])))
 

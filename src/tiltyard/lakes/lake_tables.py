@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from tiltyard.catalog.catalog import Pending
 from tiltyard.catalog.lake_values import Change, TableHead, VersionStep
@@ -16,13 +16,15 @@ from tiltyard.format.names import Scheme
 from tiltyard.handles.batches import WriterVerb
 from tiltyard.handles.cloning import CloneVerb
 from tiltyard.interfaces import Runtime
-from tiltyard.options import Storage
 from tiltyard.storage.external import ExternalStore
 from tiltyard.table import TableReader, TableWriter
 from tiltyard.transaction.operations import MAINTENANCE
 from tiltyard.verbs.engine.access import TableAccess, open_access
 from tiltyard.verbs.engine.staged_access import StagedAccess
 from tiltyard.verbs.write import AppendCache
+
+if TYPE_CHECKING:
+    from tiltyard.lakes.opening import LakeLocation
 
 
 class LakeTable(CloneVerb, WriterVerb, TableWriter):
@@ -94,15 +96,16 @@ class OpenedTables:
     """The tables that a lake used, by where they live. Threads may share it."""
 
     def __init__(self) -> None:
-        self._by_home: dict[str, OpenedTable] = {}
+        self._by_home: dict[tuple[str, str], OpenedTable] = {}
 
-    def at(self, home: str, storage: Storage, runtime: Runtime) -> OpenedTable:
+    def at(self, location: str, where: LakeLocation, runtime: Runtime) -> OpenedTable:
         """What is kept of the table there, whose store is opened if it was not."""
+        home = (where.root, location)
         known = self._by_home.get(home)
         if known is None:
             if len(self._by_home) >= MANY_TABLES:
                 self._by_home.clear()
-            known = self._by_home.setdefault(home, OpenedTable(open_access(home, storage, runtime=runtime)))
+            known = self._by_home.setdefault(home, OpenedTable(open_access(where.uri_of(location), where.storage, runtime=runtime)))
         return known
 
     def forget(self) -> None:
@@ -146,6 +149,13 @@ class StagedTable:
     def defines(self) -> bool:
         """Whether the transaction makes, takes in, renames or drops it."""
         return self.head is None or self.dropped or bool(self.former)
+
+    @property
+    def operations(self) -> tuple[str, ...]:
+        """What the transaction does to it, in order: verbs by their operations, the rest by its kind."""
+        made = () if self.access is None else tuple(commit.operation.name for commit in self.access.recorded)
+        kinds = {"register": self.taken_in is not None, "create": self.head is None and self.taken_in is None, "drop": self.dropped}
+        return (*(kind for kind, is_so in {**kinds, "rename": bool(self.former)}.items() if is_so), *made)
 
     @property
     def store(self) -> ExternalStore:

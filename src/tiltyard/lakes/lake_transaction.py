@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from tiltyard.catalog.lake_values import Cut, Publication, TableHead
+from tiltyard.catalog.line_identity import own_head
 from tiltyard.catalog.marks import remove_owner, write_owner
 from tiltyard.catalog.publishing import Published
 from tiltyard.catalog.read_set import TableScope
@@ -51,6 +52,7 @@ class LakeTransaction(StagedTransaction, TransactionDoor, NewTables[TransactionT
         id: for ``Lake.outcome``.
         base: the snapshot it sees.
         result: what it came to, once it is committed.
+        keeps_refusal: whether a refusal leaves a record for the console; set it to False where the caller retries by itself.
     """
 
     _collecting: CollectingNamespace | None = None
@@ -136,7 +138,8 @@ class LakeTransaction(StagedTransaction, TransactionDoor, NewTables[TransactionT
     def _open(self, touched: StagedTable) -> None:
         assert touched.head is not None
         origin = touched.head
-        head = touched.head = forked(self._lake, origin, self._branch, self._view.line)
+        line = self._view.line
+        head = touched.head = own_head(origin, self._branch, line) or forked(self._lake, origin, self._branch, line)
         access = self._lake.access_of(head, self._branch, touched.ground, self._view.snapshot, self.id, self._says)
         scheme = Scheme(head.naming)
         staged = staged_access(access, self.id, head.version, scheme)

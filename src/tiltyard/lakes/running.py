@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from tiltyard.errors import ConflictError, ContentionError, OutcomeUnknown, StorageError, TiltyardError
@@ -12,6 +13,7 @@ from tiltyard.lakes.finishing import is_certain
 from tiltyard.lakes.table_names import check_idempotency_key
 from tiltyard.options import CommitOptions
 from tiltyard.transaction.backoff import wait_before
+from tiltyard.verbs.explain import LOST
 
 if TYPE_CHECKING:
     from tiltyard.lake import Lake
@@ -74,6 +76,14 @@ class _Patience:
         return wait_before(self.tries, OUTAGE_WAIT, self.runtime)
 
 
+@dataclass(slots=True)
+class _Last:
+    """The last transaction that was begun, and how many there were."""
+
+    tx: LakeTransaction | None = None
+    number: int = 0
+
+
 def run(
     lake: Lake, work: Callable[[LakeTransaction], T], commit: CommitOptions, begin: Callable[[], LakeTransaction], key: str | None
 ) -> T | None:
@@ -82,6 +92,27 @@ def run(
     clock = lake.catalog.runtime.clock
     until = None if commit.deadline is None else clock.monotonic() + commit.deadline
     patience = _Patience(lake.catalog.runtime, commit.reexecutions, until)
+    last = _Last()
+    try:
+        return _run(lake, work, partial(_begun, begin, last), key, patience)
+    except LOST as error:
+        if last.tx is not None:
+            last.tx._keep_refusal(error, last.number)
+        raise
+    finally:
+        last.tx = None  # the error's traceback knows this frame
+
+
+def _begun(begin: Callable[[], LakeTransaction], last: _Last) -> LakeTransaction:
+    tx = last.tx = begin()
+    tx.keeps_refusal = False  # one that is retried is none
+    last.number += 1
+    return tx
+
+
+def _run(
+    lake: Lake, work: Callable[[LakeTransaction], T], begin: Callable[[], LakeTransaction], key: str | None, patience: _Patience
+) -> T | None:
     tx: LakeTransaction | None = None
     while True:
         try:

@@ -88,6 +88,7 @@ def ensure_tables(lake: ty.Lake) -> None:
             return
         try:
             with lake.transaction(message="tables for pipelines") as tx:
+                tx.keeps_refusal = False
                 for name, schema, key in missing:
                     tx.create_table(name, schema, primary_key=key, stable_row_ids=True)
         except (ty.ConflictError, ty.AlreadyExists, ty.ContentionError):

@@ -147,6 +147,7 @@ class Plan:
         return tuple(portion for each in self.passes for portion in each.portions)
 
     def to_dict(self) -> dict[str, Any]:
+        """All of it as plain JSON values."""
         return {
             "pipeline": self.pipeline,
             "dry_run": True,

@@ -123,14 +123,17 @@ class RunReport:
 
     @property
     def rows_in(self) -> int:
+        """Rows that all sources gave."""
         return sum(source.rows for source in self.sources)
 
     @property
     def rows_out(self) -> int:
+        """Rows that were inserted or updated in all outputs."""
         return sum(output.rows.get("inserted", 0) + output.rows.get("updated", 0) for output in self.outputs)
 
     @property
     def quarantined(self) -> int:
+        """Rows that were quarantined."""
         return sum(self.quarantine.values())
 
     def to_dict(self) -> dict[str, Any]:

@@ -128,7 +128,7 @@ class _Run:
         for attempt in range(1, self.spec.retries + 2):
             self.note(attempts=attempt)
             try:
-                return self._attempt()
+                return self._attempt(last=attempt > self.spec.retries)
             except (ty.ConflictError, ty.ContentionError) as error:
                 self.note(conflicts=(*self.report.conflicts, str(error)))
                 # Whatever it was: a run begins anew from what the lake is now, so nothing of it rests on what was overtaken.
@@ -138,10 +138,11 @@ class _Run:
             runtime.clock.sleep(runtime.random.uniform(0, min(WAIT * 2**attempt, LONGEST_WAIT)))
         raise AssertionError("the loop above returns or raises")
 
-    def _attempt(self) -> ty.LakeCommit | None:
+    def _attempt(self, *, last: bool) -> ty.LakeCommit | None:
         self.publishing = False
         facts = {"tiltyard.pipeline": self.spec.name, "tiltyard.run": self.report.run}
         tx = self.lake.transaction(isolation=self.spec.isolation, message=f"pipeline {self.spec.name}", properties=facts)
+        tx.keeps_refusal = last  # the report of the run has those before
         try:
             sight = self.lake.snapshot(tx.base)
             plan = make_plan(self.spec, sight, self.selection, self.runner.identity, again=self.again)

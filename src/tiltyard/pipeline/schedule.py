@@ -21,10 +21,12 @@ class Schedule:
         self._stopped = threading.Event()
 
     def stop(self) -> None:
+        """Ends it after the run that is under way."""
         self._stopped.set()
 
     @property
     def stopped(self) -> bool:
+        """Whether it was told to end."""
         return self._stopped.is_set()
 
     def turns(self) -> Iterator[int]:

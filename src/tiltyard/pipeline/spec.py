@@ -376,6 +376,7 @@ class PipelineSpec:
         must(len({*upkeep, *known}) == len(upkeep) + len(known), "maintenance", "has a name that is there twice")
 
     def source(self, name: str) -> Source | None:
+        """A source by its name; None where there is none."""
         return next((source for source in self.sources if source.name == name), None)
 
     def lake_uri(self) -> str:

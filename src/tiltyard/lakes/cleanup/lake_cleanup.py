@@ -39,6 +39,7 @@ from tiltyard.lakes.cleanup.references import References
 from tiltyard.lakes.cleanup.removal import check_asked, file_grace, proved, remove_directories
 from tiltyard.lakes.finishing import recover
 from tiltyard.lakes.recovery.journal import complete_journal
+from tiltyard.lakes.refusals import remove_refusals
 from tiltyard.lakes.retention import Key, Need, Needs, Retention, needs_of
 from tiltyard.lakes.table_names import shown
 from tiltyard.options import LakeRetention
@@ -77,6 +78,7 @@ class LakeCleanupReport:
         transactions: those that were given up, with all they had written.
         held: those that are not committed and are left alone for now.
         skipped: what could not be cleaned up, and why.
+        refusals: records of refused transactions that went.
     """
 
     url: str
@@ -92,6 +94,7 @@ class LakeCleanupReport:
     orphans: tuple[Orphan, ...] = ()
     expired: int = 0
     catalog_bytes: int = 0
+    refusals: int = 0
 
     @property
     def bytes(self) -> int:
@@ -99,6 +102,7 @@ class LakeCleanupReport:
         return sum(report.bytes for report in self.tables.values())
 
     def to_dict(self) -> dict[str, Any]:
+        """All of it as plain JSON values."""
         tables = {name: report.to_dict() for name, report in self.tables.items()}
         kept = {branch: {str(number): list(why) for number, why in found.items()} for branch, found in self.kept.items()}
         orphans = [orphan.to_dict() for orphan in self.orphans]
@@ -129,6 +133,7 @@ class CleanupRun:
     skipped: dict[str, str] = field(default_factory=dict)
     expired: int = 0
     freed: int = 0
+    refusals: int = 0
     references: References = field(init=False)
 
     def __post_init__(self) -> None:
@@ -351,6 +356,10 @@ def _expire(work: CleanupRun, kept: LakeRetention) -> None:
     work.expired = expire(catalog, kept.outcomes, kept.keys, work.now, dry_run=work.dry_run)
     if not work.dry_run and isinstance(catalog.records, GivesSpaceBack):
         work.freed = catalog.records.give_space_back()
+    try:
+        work.refusals = remove_refusals(work.lake, work.now, kept.outcomes, dry_run=work.dry_run)
+    except TiltyardError as error:
+        work.skipped["refusals"] = str(error)
 
 
 def _report(work: CleanupRun) -> LakeCleanupReport:
@@ -376,4 +385,5 @@ def _report(work: CleanupRun) -> LakeCleanupReport:
         tuple(sorted(work.orphans.values(), key=lambda orphan: orphan.path)),
         work.expired,
         work.freed,
+        work.refusals,
     )

@@ -74,6 +74,7 @@ class Orphan:
         return f"lake {self.lake} table {self.table} {shown(self.name)}".strip() if self.lake else "unknown"
 
     def to_dict(self) -> dict[str, object]:
+        """All of it as plain JSON values."""
         return {
             "path": self.path,
             "bytes": self.bytes,

@@ -41,10 +41,12 @@ from tiltyard.format.names import Scheme
 from tiltyard.lakes.namespaces.declared_tables import DeclaredTable, find_declared, forget_declared
 from tiltyard.lakes.namespaces.namespace_base import typed
 from tiltyard.lakes.namespaces.namespace_versions import VersionOperations, read_staged, refuse_elsewhere, staged_path
+from tiltyard.lakes.refusals import RefusedTable
 from tiltyard.lakes.table_names import full_name, shown
 from tiltyard.transaction.apply.next_manifest import Creation, has_stable_row_ids
 from tiltyard.transaction.operations import Append, Overwrite
 from tiltyard.transaction.transaction import Transaction
+from tiltyard.verbs.explain import LOST
 from tiltyard.verbs.outcome import Committed, NotCommitted
 
 if TYPE_CHECKING:
@@ -137,7 +139,7 @@ class BatchOperations(VersionOperations):
         try:
             with tx:
                 for name in dict.fromkeys(part.name for part in parts):
-                    commit_parts(tx, [part for part in parts if part.name == name])
+                    self._stage(tx, name, parts)
                 for name in dropped:
                     tx.drop_table(name)
         except (ExpectedVersionMismatch, HistoryUnavailable) as error:
@@ -146,6 +148,17 @@ class BatchOperations(VersionOperations):
             self._clean(part)
         assert tx.result is not None
         return tx.id, _versions(self, parts, tx.result.tables)
+
+    def _stage(self, tx: LakeTransaction, name: str, parts: Sequence[BatchPart]) -> None:
+        """Commits the versions of one table inside the transaction. A conflict refuses the batch as one of the commit would."""
+        try:
+            commit_parts(tx, [part for part in parts if part.name == name])
+        except LOST as error:
+            heads = {part.name: tx._view.find(full_name(part.name)) for part in parts}
+            done = {known: tuple(part.transaction.operation.name for part in parts if part.name == known) for known in heads}
+            tables = {known: "" if head is None else head.id for known, head in heads.items()}
+            tx._note_refusal(error, tables[name], [RefusedTable(tables[known], known, done[known]) for known in heads])
+            raise
 
     def part_of(self, entry: CreateTableVersionEntry) -> BatchPart:
         """Reads and checks one version of a batch."""
@@ -199,7 +212,7 @@ def commit_parts(tx: LakeTransaction, parts: Sequence[BatchPart]) -> None:
     """Commits the versions of one table, one on top of the other.
 
     Raises:
-        ConcurrentModificationError: the table moved, and a later version rests on what an earlier one made of it.
+        ExpectedVersionMismatch: the table moved, and a later version rests on what an earlier one made of it.
     """
     first = parts[0]
     if first.declared is not None:
@@ -209,7 +222,10 @@ def commit_parts(tx: LakeTransaction, parts: Sequence[BatchPart]) -> None:
         handle = tx.table(first.name)
         moved = handle.version != first.version - 1
         if moved and any(not isinstance(part.transaction.operation, Append) for part in parts[1:]):
-            raise ConcurrentModificationError(f"{shown(first.name)} moved, and the batch has several versions of it. Run it again.")
+            raise ExpectedVersionMismatch(
+                f"{shown(first.name)} moved, and the batch has several versions of it.", table=shown(first.name),
+                expected=first.version - 1, actual=handle.version, operation="batch", advice="Run it again.",
+            )  # fmt: skip
         handle.commit(first.transaction)
         own, rest = handle.version, parts[1:]
     for part in rest:

@@ -67,6 +67,7 @@ class LakeBackup:
     digest: str
 
     def to_dict(self) -> dict[str, Any]:
+        """All of it as plain JSON values."""
         return {**asdict(self), "created": self.created.isoformat()}
 
 

@@ -63,6 +63,7 @@ class LakeRepairReport:
     done: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
+        """All of it as plain JSON values."""
         return asdict(self)
 
 

@@ -55,7 +55,7 @@ Make = Callable[..., "Lake"]
 
 @dataclass(frozen=True, slots=True)
 class LakeRecoveryReport:
-    """What giving a lake its catalog back came to.
+    """What a recovery of the catalog brought back, and what is still missing.
 
     Attributes:
         url: the catalog.
@@ -86,6 +86,7 @@ class LakeRecoveryReport:
         return not (self.in_doubt or self.missing or self.unknown)
 
     def to_dict(self) -> dict[str, Any]:
+        """All of it as plain JSON values."""
         return {"complete": self.complete, **asdict(self)}
 
 

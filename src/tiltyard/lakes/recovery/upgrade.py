@@ -61,9 +61,11 @@ class LakeUpgradeReport:
 
     @property
     def changed(self) -> bool:
+        """Whether anything was changed, or would be."""
         return self.claimed or bool(self.marked or self.owned or self.filled or self.pinned) or self.before != self.after
 
     def to_dict(self) -> dict[str, Any]:
+        """All of it as plain JSON values."""
         return {"changed": self.changed, **asdict(self)}
 
 

@@ -97,6 +97,7 @@ class ShardedTransactionTable(ShardedVerbs, TransactionTable):
 
     @property
     def transaction(self) -> LakeTransaction:
+        """The transaction it belongs to."""
         return self._transaction
 
     def _reader(self, number: int) -> TableReader:

@@ -120,6 +120,11 @@ def _count(number: int, what: str) -> str:
     return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
+def _sentence(text: str) -> str:
+    """The text with a capital at its beginning; the rest stays as it is."""
+    return text[:1].upper() + text[1:]
+
+
 def _seconds(value: float | None) -> str:
     return "–" if value is None else f"{value * 1000:.0f} ms" if value < 1 else f"{value:,.1f} s"
 
@@ -134,7 +139,7 @@ def _environment() -> Environment:
         lstrip_blocks=True,
         auto_reload=False,
     )
-    made.filters |= {"time": _time, "number": _number, "size": size, "seconds": _seconds, "count": _count}
+    made.filters |= {"time": _time, "number": _number, "size": size, "seconds": _seconds, "count": _count, "sentence": _sentence}
     made.globals |= {
         "path_to": path_to,
         "static": _static_path,

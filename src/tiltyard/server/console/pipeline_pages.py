@@ -232,7 +232,7 @@ def _drawn(viewer: LakeViewer, report: Mapping[str, Any], parts: Sequence[RunPar
         failed = report.get("failed_at") == f"{kind}s.{name}"
         shown, part = said(name, 80), done.get((kind, said(name, 80)))
         rows = _whole(caught.get(name)) if kind == "quarantine" and isinstance(caught, dict) else part.rows if part else None
-        figures = [f"{rows:,} rows"] if rows is not None else []
+        figures = [f"{rows:,} row{'' if rows == 1 else 's'}"] if rows is not None else []
         if part is not None and part.seconds is not None:
             figures.append(f"{part.seconds:.1f} s")
         found.append(DrawnPart(kind, shown, reads, ", ".join(figures), failed))

@@ -9,22 +9,28 @@ from functools import cached_property
 from typing import Final
 
 from tiltyard import conflicts
-from tiltyard.catalog.lake_values import Change, Snapshot, TableHead
+from tiltyard.catalog.lake_values import MAIN, Change, Snapshot, TableHead
 from tiltyard.errors import InvalidInput, NotFound, TiltyardError
+from tiltyard.format.digests import SEAL
 from tiltyard.lakes.lake_snapshot import LakeSnapshot
 from tiltyard.lakes.lake_tables import LakeReader
 from tiltyard.outcomes import Committed
+from tiltyard.server.console.conflict_pages import branch_of_refused
 from tiltyard.server.console.lake_viewer import HistoryFilter, LakeViewer, makers, table_of, versions_rebased_over
 from tiltyard.server.console.page_rendering import path_to
 from tiltyard.server.console.page_values import ConsolePage, PageRequest, page_of, said
 from tiltyard.server.console.timeline import SPANS, Timeline, read_timeline
 from tiltyard.server.console.timeline_svg import timeline_svg
+from tiltyard.transaction.transaction import MESSAGE_PROPERTY
+from tiltyard.transaction.verify import PARENT
 
 LOOKED_BACK: Final = 400
 """Snapshots that are searched for those that a change was rebased over."""
 MOST_CHANGES: Final = 100
 MOST_OVER: Final = 8
 MOST_FILES: Final = 12
+_OWN: Final = (MESSAGE_PROPERTY, PARENT, SEAL)
+"""Properties that commits carry for the engine: the message is shown by itself."""
 _OPERATIONS: Final = ("create", "drop", "rename", "register", "adopt", *conflicts.OPERATIONS.values())
 
 
@@ -196,7 +202,7 @@ def transaction_page(asked: PageRequest) -> ConsolePage:
         said(snapshot.message, 1000),
         snapshot.transaction,
         snapshot.isolation,
-        tuple((key, said(value)) for key, value in snapshot.properties.items()),
+        tuple((key, said(value)) for key, value in snapshot.properties.items() if key not in _OWN),
         _outcome(snapshot),
         tuple(_change(around, change, made) for change in snapshot.changes[:MOST_CHANGES]),
         max(len(snapshot.changes) - MOST_CHANGES, 0),
@@ -223,6 +229,9 @@ def find_page(asked: PageRequest) -> ConsolePage:
         viewer = asked.viewer.on_branch(str(known.get("branch") or asked.viewer.branch))
         if any(viewer.visible(viewer.lake.history(1, before=outcome.version + 1))):
             return ConsolePage("", location=path_to("transactions", viewer.branch, outcome.version))
+    refused = branch_of_refused(asked.viewer, given) if given else None
+    if refused is not None:
+        return ConsolePage("", location=f"{path_to('conflicts', branch=refused if refused != MAIN else '')}#t-{given}")
     raise NotFound(
         f"No transaction {given[:60]!r} was committed.", name=given[:60], advice="See the conflicts for those that were refused."
     )
