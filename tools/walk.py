@@ -158,8 +158,8 @@ PATHS: Final[dict[str, Callable[[Path], Callable[[], Any]]]] = {
 BOUNDS: Final = {
     "open + scan": Length(28, 110, 70, 0),
     "append": Length(40, 222, 120, 0),
-    "merge": Length(52, 330, 218, 0),
-    "lake transaction": Length(62, 395, 463, 0),
+    "merge": Length(50, 325, 218, 0),
+    "lake transaction": Length(60, 390, 450, 0),
     "spark write": Length(47, 269, 199, 0),
 }
 """A path that gets longer than this fails the tests. Whoever shortens one lowers its bound."""

@@ -71,6 +71,7 @@ from tiltyard.verbs.cleanup.run_cleanup import CleanedFile, CleanupReport
 from tiltyard.verbs.engine.isolated import ReadLimits
 from tiltyard.verbs.explain import Explanation, FailedAttempt
 from tiltyard.verbs.indices.index_list import IndexInfo
+from tiltyard.verbs.statistics.analyze import ColumnSummary, TableStatistics
 from tiltyard.verbs.table_history import HistoryEntry
 from tiltyard.verbs.table_settings import resume_migration
 
@@ -85,6 +86,7 @@ __all__ = [
     "CleanedFile",
     "CleanupReport",
     "CloneOptions",
+    "ColumnSummary",
     "CommitOptions",
     "CommitResult",
     "ConflictError",
@@ -139,6 +141,7 @@ __all__ = [
     "Table",
     "TableOptions",
     "TableReader",
+    "TableStatistics",
     "TableWriter",
     "TiltyardError",
     "Transaction",

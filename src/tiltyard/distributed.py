@@ -47,6 +47,7 @@ from tiltyard.verbs.engine.reexecution import commit_terms as _commit_terms
 from tiltyard.verbs.engine.sql_expressions import condition as _condition
 from tiltyard.verbs.indices.build_index import IndexTask
 from tiltyard.verbs.indices.mem_wal import compacted as _compacted
+from tiltyard.verbs.statistics.version_statistics import VersionStatistics, version_statistics
 
 __all__ = [
     "ColumnTask",
@@ -59,6 +60,7 @@ __all__ = [
     "RowChange",
     "RowPlan",
     "ScanTask",
+    "VersionStatistics",
     "WriteTask",
     "create_table",
     "join_rows",
@@ -69,6 +71,7 @@ __all__ = [
     "pack_rows",
     "reading_errors",
     "shard_numbers",
+    "version_statistics",
     "whole_condition",
 ]
 

@@ -127,6 +127,10 @@ def test_docstrings_begin_with_a_short_line() -> None:
     assert {where: line for where, line in lines.items() if len(line) >= 100} == {}
 
 
+def test_every_public_name_says_what_it_is() -> None:
+    assert [where for where, text in all_docstrings() if not text and where.partition(".")[0] not in vars(testing)] == []
+
+
 def all_docstrings() -> Iterator[tuple[str, str]]:
     modules: list[ModuleType] = [
         ty,

@@ -459,7 +459,6 @@ MAKING: Final = (
     refused("DROP TABLE lake.nope", "cannot be found"),
     refused("DROP NAMESPACE lake.ns", "CASCADE"),
     refused("CREATE VIEW lake.w AS SELECT 1", "views"),
-    refused("ANALYZE TABLE lake.a COMPUTE STATISTICS", "ANALYZE TABLE"),
     refused("df.write.saveAsTable('lake.a')", "already", run=lambda s: s.range(2).write.saveAsTable("lake.a")),
 )  # fmt: skip
 
@@ -474,8 +473,8 @@ TELLING: Final = (
     query("SHOW TBLPROPERTIES lake.a", ("primary_key", "id")),
     query("SHOW TBLPROPERTIES lake.a ('primary_key')", ("primary_key", "id")),
     query("SHOW PROCEDURES IN lake.system", *(("lake", ["system"], "system", name) for name in (
-        "branch", "cherry_pick", "cleanup", "clone_lake", "compact", "create_index", "fast_forward", "merge_branch", "protect_branch",
-        "rebase_branch", "report_check", "restore", "restore_snapshot", "revert", "rollback", "tag", "unprotect_branch",
+        "analyze", "branch", "cherry_pick", "cleanup", "clone_lake", "compact", "create_index", "fast_forward", "merge_branch",
+        "protect_branch", "rebase_branch", "report_check", "restore", "restore_snapshot", "revert", "rollback", "tag", "unprotect_branch",
     ))),
     query(
         "spark.catalog.listTables('lake')", ("a",), ("st",),
@@ -496,6 +495,13 @@ TELLING: Final = (
     change("RESTORE TABLE lake.a TO VERSION AS OF 1", "a", *A),
     query("DESCRIBE HISTORY lake.a", (1, "Overwrite"), run=_operations("DESCRIBE HISTORY lake.a")),
     query("DESC HISTORY lake.a LIMIT 1", (1, "Overwrite"), run=_operations("DESC HISTORY lake.a LIMIT 1")),
+    query("ANALYZE TABLE lake.a COMPUTE STATISTICS", (1, 4, 1, 1, 3)),
+    query("ANALYZE TABLE lake.a COMPUTE STATISTICS NOSCAN", (1, 4, 1, 0, 3)),
+    query("ANALYZE TABLE lake.a COMPUTE STATISTICS FOR COLUMNS V, id", (1, 4, 1, 1, 2)),
+    query("ANALYZE TABLE lake.a COMPUTE STATISTICS FOR ALL COLUMNS", (1, 4, 1, 1, 3)),
+    query("CALL lake.system.analyze(table => 'a', columns => 'id, s')", (1, 4, 1, 1, 2)),
+    refused("ANALYZE TABLE lake.a PARTITION (id = 1) COMPUTE STATISTICS", r"ANALYZE TABLE \.\.\. PARTITION.*Leave PARTITION out"),
+    refused("ANALYZE TABLE lake.a COMPUTE STATISTICS FOR COLUMNS nope", "Column 'nope' cannot be analyzed: there is no such column"),
     refused("OPTIMIZE lake.a WHERE id = 1", r"OPTIMIZE \.\.\. WHERE.*Leave WHERE out"),
     refused("OPTIMIZE lake.a ZORDER BY (id)", r"ZORDER BY.*CLUSTER BY \(columns\).*create_index"),
     refused("OPTIMIZE lake.a SOMEHOW", "SOMEHOW"),

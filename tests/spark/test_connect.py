@@ -22,7 +22,7 @@ PATIENCE = 3000 if PROVING else 500
 def test_a_connect_session(tmp_path: Path) -> None:
     paths = {"PYTHONPATH": path_of_the_tree(), "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable}
     environment = with_pandas({**os.environ, **paths})  # which a Connect client cannot do without
-    chosen = sample(range(len(FORMS)), 8)
+    chosen = sample(range(len(FORMS)), 5)
     child = [sys.executable, "-m", "tests.spark.spark_connect_child", str(tmp_path), json.dumps(chosen)]
     done = subprocess.run(child, capture_output=True, text=True, timeout=PATIENCE, check=False, cwd=tmp_path, env=environment)
     lines = [line for line in done.stdout.splitlines() if line.startswith("SEEN ")]

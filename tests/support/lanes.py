@@ -84,6 +84,7 @@ BY_PATH: Final[dict[str, tuple[str, ...]]] = {
         "tests/proofs/simulator/test_same_seed.py",
         "tests/storage/test_faults.py::TestARealKill",
         "tests/storage/test_local_queue.py::test_the_dead",
+        "tests/storage/test_queue_seats.py::test_a_child",
         "tests/storage/test_locks.py",
         "tests/verbs/test_interrupts.py",
         "tests/verbs/test_pieces.py::test_other_processes",

@@ -16,7 +16,7 @@ import pytest
 from tests.support.proving import PROVING
 
 SHARES: Final = {
-    "tests/api/test_bench_cliffs.py::test_both_sides_do_the_same_and_the_table_is_put_back": 4,
+    "tests/api/test_bench_cliffs.py::test_both_sides_do_the_same_and_the_table_is_put_back": 8,
     "tests/faults/test_fault_sweep.py::test_an_overloaded_store": 2,
     "tests/interop/test_arrow_types.py::test_pylance_reads_every_version_of_every_type": 4,
     "tests/interop/test_pylance_tables.py::test_we_append_and_overwrite_and_pylance_goes_on": 3,

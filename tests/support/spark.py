@@ -29,9 +29,20 @@ SETTINGS = {
     "spark.ui.showConsoleProgress": "false",
 }
 
-QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xlog:disable"
 """Over so few rows, a second compiler and a collector with threads of its own take half of the processor time."""
-os.environ.setdefault("SPARK_SUBMIT_OPTS", QUICK_JVM)  # read by every driver that a test starts, in whichever process
+CLASSES = Path(sys.prefix) / "spark-classes.jsa"
+"""Spark's classes as a JVM has them in memory, made by ``tests.support.spark_classes``: they are mapped, not loaded and checked one by one.
+A JVM that it does not fit goes on without it."""
+
+
+def jvm_options() -> str:
+    return f"{QUICK_JVM} -XX:SharedArchiveFile={CLASSES}" if CLASSES.is_file() else QUICK_JVM
+
+
+# Read by every driver that a test starts, in whichever process, and by the program that starts it.
+os.environ.setdefault("SPARK_SUBMIT_OPTS", jvm_options())
+os.environ.setdefault("SPARK_LAUNCHER_OPTS", QUICK_JVM)
 
 
 def start_spark(scratch: Path, master: str = "local[2]", *, say_which_python: bool = True, **more: str) -> SparkSession:

@@ -40,6 +40,28 @@ def compact(
 
 
 @table_command(app)
+def analyze(
+    session: Session,
+    column: Annotated[list[str] | None, typer.Option("--column", "-c", metavar="NAME", help="A column; repeat. All without.")] = None,
+) -> None:
+    """Read columns without statistics, keep these beside the data, and show what is known. Nothing is committed."""
+    table = session.open()
+    with session.output.progress("analyzing") as progress:
+        found = table.maintenance.analyze(column or None, progress=progress)
+    shown = found.to_dict()["columns"].values()
+    rows = [tuple(_cell(known[name]) for name in ("name", "least", "greatest", "nulls", "distinct")) for known in shown]
+    line = f"{count(len(rows), 'column')} of version {found.version} of {session.shown_uri}; {count(found.analyzed, 'fragment')} read"
+    notes = [] if all(known.exact for known in found.columns.values()) else ["Some are bounds: rows were deleted, or texts are long."]
+    grid = Grid(("column", "least", "greatest", "nulls", "distinct, about"), rows, frozenset({3, 4}))
+    document = {**found.to_dict(), "uri": session.shown_uri, "branch": table.branch}
+    session.output.told(CommandMessage(document, "analyzed", line, [], grid, notes))
+
+
+def _cell(value: object) -> str:
+    return "" if value is None else f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+
+
+@table_command(app)
 def restore(
     session: Session,
     version: Annotated[str, typer.Argument(metavar="VERSION", help="A version's number, or a tag.")],

@@ -13,7 +13,7 @@ from tiltyard.handles.base import Handle
 from tiltyard.verbs.engine.access import TableAccess
 from tiltyard.verbs.engine.arguments import chosen_columns, scan_options, sql_condition
 from tiltyard.verbs.engine.pylance import lance_errors, open_dataset, translated
-from tiltyard.verbs.engine.row_deletion import check_deletions
+from tiltyard.verbs.engine.row_deletion import check_deletions, fragments_for
 
 if TYPE_CHECKING:
     from lance import LanceDataset
@@ -24,6 +24,9 @@ _ROW: Final = "_row"
 
 _PLAIN: Final = frozenset({"batch_size", "batch_readahead", "fragment_readahead", "io_buffer_size", "order_by"})
 """Options of a scan that give the same rows however they lie and whatever indices there are."""
+
+_BOUNDED: Final = frozenset({*_PLAIN, "limit", "offset", "with_row_id", "with_row_address"})
+"""Options of a scan that reads the rows which pass, and no others: what holds for none of them need not be read."""
 
 _NO_OPTIONS: Final[Mapping[str, Any]] = {}
 
@@ -53,7 +56,11 @@ class Reading(Handle):
         chosen, condition = chosen_columns(columns, self.schema), sql_condition(filter, self.schema)
         plain = options.keys() <= _PLAIN and _ROW not in f"{chosen} {condition}"
         access, file = self._data() if plain else (self._access, self._file)
-        return access, self._dataset(access, file), {"columns": chosen, "filter": condition, **options}
+        dataset, told = self._dataset(access, file), {"columns": chosen, "filter": condition, **options}
+        if condition is not None and (plain or options.keys() <= _BOUNDED):
+            some = fragments_for(access, file.manifest, dataset, condition)
+            told |= {} if some is None else {"fragments": some}
+        return access, dataset, told
 
     def count_rows(self, filter: str | None = None) -> int:
         """How many rows there are; without a filter this reads no data."""
@@ -62,6 +69,8 @@ class Reading(Handle):
             return manifest.fragments.live_rows()
         access, dataset, told = self._for_scan(filter)
         with lance_errors(access, "count rows", manifest.version):
+            if "fragments" in told and access.limits is None:
+                return int(dataset.scanner(columns=[], filter=told["filter"], fragments=told["fragments"], with_row_id=True).count_rows())
             return int(dataset.count_rows(told["filter"]))
 
     def to_arrow(
@@ -84,7 +93,7 @@ class Reading(Handle):
         """
         access, dataset, told = self._for_scan(filter, columns, scan_options(options, limit, offset))
         with lance_errors(access, "read rows", self._data()[1].manifest.version):
-            return dataset.to_table(**told)
+            return dataset.scanner(**told).to_table()
 
     def scan(
         self,

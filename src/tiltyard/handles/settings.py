@@ -11,6 +11,7 @@ from tiltyard.options import CommitOptions
 from tiltyard.transaction.operations import UpdateConfig
 from tiltyard.transaction.race import CommitResult
 from tiltyard.verbs.engine.reexecution import commit_terms
+from tiltyard.verbs.statistics.analyze import TableStatistics, table_statistics
 from tiltyard.verbs.table_settings import add_bases, changes, new_bases, update_field, update_settings
 
 Values = Mapping[str, str | None]
@@ -158,6 +159,19 @@ class TableLayout:
     def bases(self) -> tuple[BasePath, ...]:
         """Places beside the table's own directory where files of it may lie."""
         return self._table._file.manifest.base_paths
+
+    def statistics(self, columns: Sequence[str] | None = None) -> TableStatistics:
+        """What is known of columns without reading them: bounds, nulls, distinct values.
+
+        ``t.maintenance.analyze`` adds what is missing.
+
+        Args:
+            columns: which; all that statistics are kept of without.
+
+        Raises:
+            InvalidInput: there is no such column, or statistics are not kept of its type.
+        """
+        return table_statistics(self._table._access, self._table._file.manifest, columns)
 
     def version_id(self) -> str:
         """Tells this version from any other.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
 
 from tiltyard.errors import UnsupportedFeature
@@ -16,6 +16,7 @@ from tiltyard.verbs.cleanup.cleanup_plan import GRACE, Policy
 from tiltyard.verbs.cleanup.run_cleanup import CleanupReport, Progress, cleanup_table
 from tiltyard.verbs.compact import Compaction, compact_table
 from tiltyard.verbs.engine.reexecution import commit_terms
+from tiltyard.verbs.statistics.analyze import TableStatistics, analyze_table
 from tiltyard.verbs.table_settings import migrate_names
 
 
@@ -54,6 +55,22 @@ class Upkeep:
         described, policy = commit_terms(commit, message)
         table = self._table
         return table._commit(table._whole, compact_table, compaction, described, policy)
+
+    def analyze(self, columns: Sequence[str] | None = None, *, progress: Progress | None = None) -> TableStatistics:
+        """Reads columns without statistics, keeps what it finds beside the data, and says what is known.
+
+        Writers keep bounds and nulls of long data files by themselves. This adds what they left out: short files, those of foreign writers,
+        and how many distinct values there are. Nothing is committed, and ``version`` stays: statistics belong to data files.
+
+        Args:
+            columns: which; all that statistics are kept of without.
+            progress: called with how many of how many fragments were read.
+
+        Raises:
+            InvalidInput: there is no such column, or statistics are not kept of its type.
+        """
+        access, file = self._table._whole()
+        return analyze_table(access, file.manifest, columns, progress)
 
     def check(
         self, *, versions: Iterable[int] | None = None, data: bool = False, progress: Callable[[int, int], object] | None = None

@@ -48,6 +48,7 @@ class Work:
             raise InvalidInput("partitions is a number from 1 on.", argument="partitions")
 
     def begin(self, step: str) -> None:
+        """Reports that a step begins."""
         if self.progress is not None:
             self.progress(step)
 

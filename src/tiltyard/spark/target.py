@@ -174,6 +174,7 @@ class Target:
         return replace(self, version=None, tag=None, timestamp=None, snapshot=None, address=None)
 
     def storage_options(self) -> dict[str, str] | None:
+        """Options of the store; None without any."""
         return dict(self.storage) or None
 
     def to_options(self) -> dict[str, str]:

@@ -21,8 +21,8 @@ Commits
 Settings
     ``table_settings``    config, metadata, bases, manifest names
 
-Folders: ``engine/`` what all verbs use, ``keys/`` primary keys, ``columns/`` and ``indices/`` their verbs, ``cleanup/``, ``check/``, and
-``distributed/`` for work in other processes.
+Folders: ``engine/`` what all verbs use, ``keys/`` primary keys, ``columns/`` and ``indices/`` their verbs, ``cleanup/``, ``check/``,
+``statistics/`` of columns, and ``distributed/`` for work in other processes.
 
 Fails with what the commit loop raises (see ``transaction``), ``InvalidInput`` before anything is written, and ``CorruptTable`` or
 ``StorageError`` while files are read or written. Files of a failed verb are removed, unless its outcome is unknown.

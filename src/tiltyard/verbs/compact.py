@@ -36,11 +36,12 @@ from tiltyard.verbs.delete import Committed, nothing_done
 from tiltyard.verbs.distributed.compact_tasks import CompactRunner, run_tasks
 from tiltyard.verbs.distributed.scan_tasks import scan_task
 from tiltyard.verbs.engine.access import TableAccess
-from tiltyard.verbs.engine.data_files import fragment_from_lance
+from tiltyard.verbs.engine.data_files import fragment_from_lance, keep_statistics
 from tiltyard.verbs.engine.pylance import lance_errors
 from tiltyard.verbs.engine.reexecution import Execution, ReexecutionPolicy, run_verb
 from tiltyard.verbs.engine.row_deletion import dataset_at, discard_files
 from tiltyard.verbs.indices.optimize_indices import Extension, extend_index, mended
+from tiltyard.verbs.statistics.analyze import gathered
 
 if TYPE_CHECKING:
     from lance import LanceDataset
@@ -98,6 +99,7 @@ def compact_table(
 ) -> Committed:  # fmt: skip
     """Compacts. Where there is nothing to gain, nothing is committed. ``runner`` has the files written elsewhere."""
     uncovered: set[str] = set()
+    made: set[str] = set()
 
     def execute(run: Execution) -> Committed:
         manifest = run.read.manifest
@@ -112,10 +114,21 @@ def compact_table(
             raise
         _remove_emptied(access, written, done)
         uncovered.update(_left_behind(manifest, written))
+        made.update(file.path for group in written for fragment in group.new for file in fragment.files)
         return done
 
     done = mended(access, run_verb(access, read, scheme, execute, policy), scheme, properties, policy)
+    _keep_statistics(access, done[1].manifest, made)
     return _with_coverage(access, done, scheme, uncovered, properties, policy)
+
+
+def _keep_statistics(access: TableAccess, manifest: Manifest, made: set[str]) -> None:
+    """Looks at what pylance wrote. The compaction is committed by then: what cannot be read now is left to ``analyze``."""
+    new = [fragment for fragment in manifest.fragments if any(file.path in made for file in fragment.files)] if made else []
+    try:
+        keep_statistics(access, gathered(access, manifest, new))
+    except TiltyardError as error:
+        _log.warning("compacted fragments have no statistics: %s", error)
 
 
 def _left_behind(manifest: Manifest, written: list[_Group]) -> set[str]:

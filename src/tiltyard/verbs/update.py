@@ -42,6 +42,7 @@ from tiltyard.verbs.engine.row_deletion import (
     Rows,
     dataset_at,
     discard_files,
+    fragments_for,
     matching_rows,
     strike_out,
 )
@@ -50,7 +51,7 @@ from tiltyard.verbs.engine.sql_expressions import condition, expressions
 from tiltyard.verbs.merge_plan import update_of, with_row_ids
 
 if TYPE_CHECKING:
-    from lance import LanceDataset
+    from lance import LanceDataset, LanceFragment
 
 Mode = Literal["auto", "rows", "columns"]
 
@@ -164,7 +165,8 @@ def _rewrite_rows(
     schema = with_binary_blobs(arrow_from_fields(manifest.fields, {}))
     dataset = dataset_at(access, manifest)
     addresses, ids = Addresses(), RowIdColumn()
-    stream = _new_rows(access, dataset, schema, assignment, addresses, ids if stable else None)
+    some = fragments_for(access, manifest, dataset, assignment.where)
+    stream = _new_rows(access, dataset, schema, assignment, (addresses, ids if stable else None), some)
     first = next(stream, None)
     if first is None:
         return None
@@ -183,11 +185,18 @@ def _rewrite_rows(
 
 
 def _new_rows(
-    access: TableAccess, dataset: LanceDataset, schema: pa.Schema, assignment: Assignment, addresses: Addresses, ids: RowIdColumn | None
+    access: TableAccess,
+    dataset: LanceDataset,
+    schema: pa.Schema,
+    assignment: Assignment,
+    noted: tuple[Addresses, RowIdColumn | None],
+    some: list[LanceFragment] | None,
 ) -> Iterator[pa.RecordBatch]:
-    """The matching rows with their new values; where they were is noted on the way."""
+    """The matching rows of some fragments, or of all, with their new values; where they were is noted on the way."""
+    addresses, ids = noted
     given = expressions(assignment.values, dataset.schema, "values")
-    scan = {"filter": condition(assignment.where, dataset.schema), "with_row_address": True, **blob_reading(schema)}
+    where = condition(assignment.where, dataset.schema)
+    scan = {"filter": where, "fragments": some, "with_row_address": True, **blob_reading(schema)}
     with lance_errors(access, "work out new values", dataset.version):
         if _is_wide(schema, assignment.where):
             batches = _in_two_scans(dataset, given, scan, with_row_id=ids is not None)

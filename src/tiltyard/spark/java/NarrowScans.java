@@ -340,7 +340,7 @@ public final class NarrowScans extends Rule {
         if (answer == null) {
             return null;
         }
-        LogicalPlan child = scanOf(chain, output, answer);
+        LogicalPlan child = answer.rowsHere == null ? scanOf(chain, output, answer) : rowsHere(output, answer.rowsHere);
         return new Aggregate(plan.groupingExpressions(), seq(outputs), child, plan.hint());
     }
 

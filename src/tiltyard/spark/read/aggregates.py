@@ -12,6 +12,7 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
+from tiltyard import ColumnSummary
 from tiltyard.spark.convert import batch_converter
 from tiltyard.spark.read.datasets import dataset, reading
 from tiltyard.spark.read.partitioning import Span
@@ -86,6 +87,31 @@ def _is_possible(partial: Partial, stored: pa.Schema) -> bool:
         return bool(is_a.is_signed_integer(kind) or is_a.is_float32(kind) or is_a.is_float64(kind))
     whole = is_a.is_signed_integer(kind) or is_a.is_date32(kind) or is_a.is_string(kind)
     return bool(whole or is_a.is_float32(kind) or is_a.is_float64(kind) or (is_a.is_timestamp(kind) and kind.unit == "us"))
+
+
+def answered(work: Aggregation, known: Mapping[str, ColumnSummary], rows: int, stored: pa.Schema) -> bytes | None:
+    """Partial results from statistics, as an Arrow stream of one row; None where columns have to be read."""
+    if work.keys or any(partial.operation not in ("rows", "count", "min", "max") for partial in work.partials):
+        return None
+    columns: dict[str, pa.Array] = {}
+    for name, partial in zip(work.schema.fieldNames(), work.partials, strict=True):
+        if partial.operation == "rows":
+            columns[name] = pa.array([rows], pa.int64())
+            continue
+        column = known.get(str(partial.column))
+        if column is None or not column.exact or column.nulls is None:
+            return None
+        if partial.operation == "count":
+            columns[name] = pa.array([rows - column.nulls], pa.int64())
+        else:
+            value = column.least if partial.operation == "min" else column.greatest
+            columns[name] = pa.array([value], stored.field(str(partial.column)).type)
+    found, target = pa.table(columns), to_arrow_schema(work.schema, timezone="UTC")
+    convert, sink = batch_converter(found.schema, target), pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, target) as writer:
+        for batch in found.to_batches():
+            writer.write_batch(convert(batch))
+    return bytes(sink.getvalue())
 
 
 class AggregatingReader(PlannedReader):

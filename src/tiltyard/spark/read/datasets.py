@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Final
 
-from tiltyard.distributed import reading_errors
+from tiltyard.distributed import VersionStatistics, reading_errors, version_statistics
 from tiltyard.spark.read.partitioning import Fragment
 from tiltyard.spark.target import Address
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 _KEPT: Final = 16
 _open: OrderedDict[Address, LanceDataset] = OrderedDict()
 _fragments: OrderedDict[Address, list[Fragment]] = OrderedDict()
+_statistics: OrderedDict[Address, VersionStatistics] = OrderedDict()
 _lock: Final = Lock()
 
 
@@ -56,6 +57,25 @@ def fragments_at(address: Address) -> list[Fragment]:
             while len(_fragments) > _KEPT:
                 _fragments.popitem(last=False)
     return known
+
+
+def statistics_at(address: Address) -> VersionStatistics:
+    """What is known of columns without reading them, looked up once: what comes later is for later versions."""
+    with _lock:
+        known = _statistics.get(address)
+    if known is None:
+        known = version_statistics(address.uri, address.version, dict(address.storage) or None, address.version_id)
+        with _lock:
+            _statistics[address] = known
+            while len(_statistics) > _KEPT:
+                _statistics.popitem(last=False)
+    return known
+
+
+def forget_statistics() -> None:
+    """Has statistics looked up again: there are new ones of versions that were read before."""
+    with _lock:
+        _statistics.clear()
 
 
 def _fragments_of(opened: LanceDataset) -> list[Fragment]:

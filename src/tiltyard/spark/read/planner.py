@@ -19,13 +19,13 @@ from pyspark.sql.types import StructType
 from pyspark.sql.worker import plan_data_source_read
 
 from tiltyard.errors import TiltyardError, UnsupportedFeature
-from tiltyard.spark.read.aggregates import AggregatingReader, aggregation
-from tiltyard.spark.read.datasets import dataset, fragments_at, reading
+from tiltyard.spark.read.aggregates import AggregatingReader, aggregation, answered
+from tiltyard.spark.read.datasets import dataset, fragments_at, reading, statistics_at
 from tiltyard.spark.read.filters import condition
 from tiltyard.spark.read.join_keys import among
 from tiltyard.spark.read.partitioning import Fragment
 from tiltyard.spark.read.read_pins import address_of
-from tiltyard.spark.read.reading import READ, Part, PlannedReader, Scan, check, own_filter, parts, rows_at_once
+from tiltyard.spark.read.reading import READ, Part, PlannedReader, Scan, check, own_filter, parts, remaining, rows_at_once
 from tiltyard.spark.read.small_tables import SmallTables
 from tiltyard.spark.source import TiltyardSource
 from tiltyard.spark.source_options import Options
@@ -125,7 +125,7 @@ class Planner:
         here = None if options.text("partitions") else self.small.rows_of(scan)
         made = [] if here is not None else self._parts(scan, options, request["filters"])
         shown = f"{options.text('table') or address.uri} version {address.version}" + (f" where {scan.filter}" if scan.filter else "")
-        size = _size(address, schema, scan.limit)
+        size = _size(scan, schema)
         number = 0 if here is not None else self._kept(Planned(scan, options, request["filters"]))
         told = Told(shown, _identity(scan), number)
         out = _packed(exact, schema.fieldNames(), size, told)
@@ -173,9 +173,16 @@ class Planner:
         if not options.text("partitions") and self.small.is_small(scan):
             return None  # Spark has the rows at hand, and is done sooner than a worker could begin
         check(scan)
-        made = self._parts(scan, options, request["filters"])
         shown = f"{options.text('table') or address.uri} version {address.version}, aggregated by {', '.join(work.keys) or 'nothing'}"
-        rows, size = _size(address, work.schema, None)
+        if scan.filter is None and not work.keys:
+            count = sum(fragment.rows for fragment in fragments_at(address))
+            here = answered(work, statistics_at(address).columns(), count, stored)
+            if here is not None:
+                out = _packed(exact, work.schema.fieldNames(), (1, 64), Told(shown, "", 0))
+                _with_rows(out, here)
+                return out.getvalue()
+        made = self._parts(scan, options, request["filters"])
+        rows, size = _size(scan, work.schema)
         few = (len(made), 64 * len(made)) if not work.keys else (rows, size)
         same = f"{_identity(scan)} {work.keys} {work.partials} {work.ansi}"
         out = _packed(exact, work.schema.fieldNames(), few, Told(shown, same, 0))
@@ -251,9 +258,10 @@ def _as_stored(schema: Mapping[str, Any], stored: pa.Schema) -> bool:
     return all(field.name not in stored.names or spark_type(stored.field(field.name).type) == field.dataType for field in given.fields)
 
 
-def _size(address: Address, schema: StructType, limit: int | None) -> tuple[int, int]:
+def _size(scan: Scan, schema: StructType) -> tuple[int, int]:
     """Rows, and about how many bytes they are in files: what Spark goes by when it decides whether to broadcast, as for Parquet."""
-    fragments: list[Fragment] = fragments_at(address)
+    address, limit = scan.address, scan.limit
+    fragments: list[Fragment] = remaining(scan)
     rows = sum(fragment.rows for fragment in fragments)
     stored, width = sum(fragment.bytes for fragment in fragments), _width_of(schema)
     taken = rows if limit is None else min(rows, limit)

@@ -15,7 +15,7 @@ from pyspark.sql.types import StructField, StructType
 from tiltyard.distributed import whole_condition
 from tiltyard.errors import InvalidInput
 from tiltyard.spark.convert import batch_converter
-from tiltyard.spark.read.datasets import dataset, fragments_at, reading
+from tiltyard.spark.read.datasets import dataset, fragments_at, reading, statistics_at
 from tiltyard.spark.read.join_keys import KeysAmong, key_test
 from tiltyard.spark.read.partitioning import SMALLEST_ROWS, Fragment, Span, addresses, pack
 from tiltyard.spark.source import plainly
@@ -209,7 +209,7 @@ def parts(scan: Scan, wanted: int | None = None, *, cores: int | None = None, on
         cores: of Spark, where they are known; those of this machine otherwise.
         only: the fragments that hold anything, where that is known; they are few rows, so they make one partition.
     """
-    fragments = fragments_at(scan.address)
+    fragments = remaining(scan)
     if only is not None:
         fragments, wanted = [fragment for fragment in fragments if fragment.id in only], 1
     smallest = SMALLEST_ROWS if wanted is None else 1
@@ -222,6 +222,15 @@ def parts(scan: Scan, wanted: int | None = None, *, cores: int | None = None, on
     if scan.limit is not None and scan.filter is None:
         packed = _enough(packed, scan.limit)
     return [Part(scan, spans) for spans in packed]
+
+
+def remaining(scan: Scan) -> list[Fragment]:
+    """The fragments that can have a row which the scan's condition holds for."""
+    every = fragments_at(scan.address)
+    if scan.filter is None or len(every) < 2:
+        return every
+    without = statistics_at(scan.address).without_match(scan.filter)
+    return [fragment for fragment in every if fragment.id not in without] if without else every
 
 
 def _spread(fragments: Sequence[Fragment], cores: int) -> int:

@@ -26,6 +26,7 @@ _VERBS: Final[Mapping[str, Callable[[Request], Any]]] = {
     "list_namespaces": catalog_tables.list_namespaces,
     "load_namespace": catalog_tables.load_namespace,
     "plan_scan": catalog_tables.plan_scan,
+    "column_statistics": catalog_tables.column_statistics,
     "refuse_option": catalog_tables.refuse_option,
     "load_procedure": procedures.describe,
     "list_procedures": procedures.names,

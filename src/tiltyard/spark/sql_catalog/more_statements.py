@@ -1,6 +1,6 @@
 """Statements that are not in Spark's grammar, and the table function ``table_changes``.
 
-``OPTIMIZE``, ``VACUUM``, ``RESTORE`` and ``DESCRIBE HISTORY`` are read here and become what they are in Spark's own grammar: a
+``OPTIMIZE``, ``VACUUM``, ``RESTORE``, ``ANALYZE TABLE`` and ``DESCRIBE HISTORY`` are read here and become what Spark has: a
 procedure, or a query of a metadata table. What other engines have and a lake has not is refused by name.
 """
 
@@ -45,6 +45,13 @@ class _Words:
     def kind(self, kind: str) -> str | None:
         """Reads a token of a kind, if one comes next."""
         return self._left.pop(0)[1] if self._left and self._left[0][0] == kind else None
+
+    def sign(self, sign: str) -> bool:
+        """Reads a sign, if it comes next."""
+        if self._left[:1] != [("sign", sign)]:
+            return False
+        del self._left[0]
+        return True
 
     def name(self) -> tuple[str, ...] | None:
         """Reads a table's name; None where there is none."""
@@ -174,10 +181,40 @@ def _history(words: _Words, catalog: str, name: tuple[str, ...]) -> str:
     return f"SELECT * FROM {_quoted(catalog, *name, 'history')} ORDER BY version DESC{limit}"  # noqa: S608  # quoted, and Spark reads it
 
 
+def _analyze(words: _Words, catalog: str, name: tuple[str, ...]) -> str:
+    """All columns without a list, as Spark counts rows without one: here that number is known."""
+    if not words.take("COMPUTE", "STATISTICS"):
+        if words.take("PARTITION"):
+            raise _refused("ANALYZE TABLE ... PARTITION", "Leave PARTITION out: only what was not looked at yet is read.")
+        raise InvalidInput("ANALYZE TABLE needs COMPUTE STATISTICS.", argument="text", advice=_ADVICE)
+    given: dict[str, str] = {"table": _text(name)}
+    if words.take("NOSCAN"):
+        given["scan"] = "false"
+    elif words.take("FOR", "COLUMNS"):
+        given["columns"] = _text((", ".join(".".join(column) for column in _listed(words)),))
+    else:
+        words.take("FOR", "ALL", "COLUMNS")
+    words.end()
+    return _call(catalog, "analyze", **given)
+
+
+def _listed(words: _Words) -> list[tuple[str, ...]]:
+    """Names with commas between them."""
+    found = []
+    while True:
+        name = words.name()
+        if name is None:
+            raise InvalidInput("FOR COLUMNS needs names of columns.", argument="text", advice="Or write FOR ALL COLUMNS.")
+        found.append(name)
+        if not words.sign(","):
+            return found
+
+
 _VERBS: Final[Mapping[tuple[str, ...], Any]] = {
     ("OPTIMIZE",): _optimize,
     ("VACUUM",): _vacuum,
     ("RESTORE",): _restore,
+    ("ANALYZE", "TABLE"): _analyze,
     ("DESCRIBE", "HISTORY"): _history,
     ("DESC", "HISTORY"): _history,
 }

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark.sql import types as st
 
 from tiltyard.errors import InvalidInput, NotFound
+from tiltyard.spark.read.datasets import forget_statistics
 from tiltyard.spark.spark_lake import LakeSpark
 from tiltyard.spark.sql_catalog.branch_procedures import BRANCH_PROCEDURES
 from tiltyard.spark.sql_catalog.catalog_tables import name_in, open_lake
@@ -33,6 +34,18 @@ def _compact(tables: LakeSpark, values: Values) -> list[Any]:
     given = {} if values["target_rows"] is None else {"target_rows": values["target_rows"]}
     done = table.compact(**given)
     return [before, len(table.table.layout.fragments), done.version]
+
+
+def _analyze(tables: LakeSpark, values: Values) -> list[Any]:
+    table = tables.table(_table(tables, values)).table.refresh()
+    if values["scan"] is False:
+        found = table.layout.statistics()
+    else:
+        alike = {name.lower(): name for name in table.schema.names}
+        asked = None if values["columns"] is None else [name.strip() for name in str(values["columns"]).split(",")]
+        found = table.maintenance.analyze(None if asked is None else [alike.get(name.lower(), name) for name in asked])
+        forget_statistics()
+    return [found.version, found.rows, found.fragments, found.analyzed, len(found.columns)]
 
 
 def _cleanup(tables: LakeSpark, values: Values) -> list[Any]:
@@ -91,6 +104,12 @@ PROCEDURES: Final[Mapping[str, Procedure]] = {
         (_OF_TABLE, Parameter("target_rows", "bigint")),
         "fragments_before bigint, fragments_after bigint, version bigint",
         _compact,
+    ),
+    "analyze": Procedure(
+        "Reads columns without statistics, and keeps these beside the data.",
+        (_OF_TABLE, Parameter("columns"), Parameter("scan", "boolean")),
+        "version bigint, rows bigint, fragments bigint, analyzed bigint, columns bigint",
+        _analyze,
     ),
     "cleanup": Procedure(
         "Removes old snapshots of the lake and what only they need.",

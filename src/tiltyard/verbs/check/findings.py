@@ -45,9 +45,11 @@ class CheckReport:
 
     @property
     def ok(self) -> bool:
+        """Whether no problem was found."""
         return not self.problems
 
     def to_dict(self) -> dict[str, Any]:
+        """All of it as plain JSON values."""
         return {"ok": self.ok, **asdict(self)}
 
 

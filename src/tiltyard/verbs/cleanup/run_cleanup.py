@@ -46,6 +46,7 @@ from tiltyard.verbs.cleanup.foreign_writers import LEFT_TO_FOREIGN
 from tiltyard.verbs.engine.access import TableAccess
 from tiltyard.verbs.engine.digest_history import keep_digests
 from tiltyard.verbs.explain import OLD_RECORD, old_attempts
+from tiltyard.verbs.statistics.statistics_records import Remaining, clean_records
 
 LOOKS: Final = 100
 """How often the newest version is looked for while others remove it again."""
@@ -108,6 +109,7 @@ class CleanupReport:
         return sum(file.bytes for file in self.removed)
 
     def to_dict(self) -> dict[str, Any]:
+        """All of it as plain JSON values."""
         kept = {str(version): list(reasons) for version, reasons in self.kept.items()}
         return {**asdict(self), "kept": kept, "files": self.files, "bytes": self.bytes}
 
@@ -299,6 +301,7 @@ class _Work:
         for _ in deletions(self.access.store, [file.path for file in removed]):
             done += 1
             progress(done, total)
+        self._clean_statistics({file.path for file in removed})
         if journal is not None:
             journal.end({file.path for file in held})
         self._remove_directories([file.path for file in removed])
@@ -318,6 +321,13 @@ class _Work:
         gone = {file.path for file in self._judged()[0]}
         if self.going or any(path.startswith(TRANSACTIONS) for path in gone):
             keep_digests(self.access.store, self.access.runtime.random.uuid(), gone, self._inline_only())
+
+    def _clean_statistics(self, gone: set[str]) -> None:
+        """What is told of columns goes with the files that it is told of."""
+        left = groups_of(gone)
+        there = self.claims.named.union(self.survey.groups.keys() - left)
+        before = self.survey.now - min(DRAIN, self.policy.grace)
+        clean_records(self.access.store, self.access.runtime.random.uuid(), Remaining(there, left, before))
 
     def _inline_only(self) -> Iterator[Heading]:
         """Headings of transactions of versions that go and that are written down nowhere else."""

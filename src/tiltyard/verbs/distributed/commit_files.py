@@ -21,7 +21,7 @@ from tiltyard.transaction.apply.next_manifest import Creation
 from tiltyard.transaction.key_filter import WrittenKeys
 from tiltyard.transaction.operations import Append, Overwrite
 from tiltyard.transaction.transaction import Transaction
-from tiltyard.verbs.distributed.write_tasks import Piece, WriteTask, check_uri, remove_leftovers, remove_pieces, take_over_digests
+from tiltyard.verbs.distributed.write_tasks import Piece, WriteTask, check_uri, remove_leftovers, remove_pieces, take_over_findings
 from tiltyard.verbs.engine.access import TableAccess
 from tiltyard.verbs.engine.pylance import lance_errors
 from tiltyard.verbs.engine.reexecution import Committed, Execution, ReexecutionPolicy, run_verb
@@ -92,7 +92,7 @@ def append_pieces(
     """Adds the rows of pieces."""
     work = settled(pieces)
     check_uri(access, work.kept)
-    take_over_digests(access, work.kept)
+    take_over_findings(access, work.kept)
 
     def execute(run: Execution) -> Committed:
         manifest = run.read.manifest
@@ -120,7 +120,7 @@ def overwrite_pieces(
     work = settled(pieces)
     _check_own(task, work)
     check_uri(access, work.kept)
-    take_over_digests(access, work.kept)
+    take_over_findings(access, work.kept)
 
     def execute(run: Execution) -> Committed:
         manifest = run.read.manifest
@@ -148,7 +148,7 @@ def create_from_pieces(
     work = settled(pieces)
     _check_own(task, work)
     check_uri(access, work.kept)
-    take_over_digests(access, work.kept)
+    take_over_findings(access, work.kept)
     new = task.new or NewTable()
     if access.log.head() is not None:
         raise AlreadyExists.table(access.store.uri)

@@ -48,6 +48,7 @@ class MatchTask:
     keys: pa.Table | None = field(default=None, repr=False)
 
     def without_keys(self) -> MatchTask:
+        """The same task without its keys, for tasks that bring their own."""
         return MatchTask(self.scan, self.key)
 
     def find(self, fragments: Iterable[int] | None = None, keys: KnownKeys | pa.Table | None = None, *, others: bool = False) -> FoundKeys:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -11,11 +11,13 @@ import pyarrow as pa
 
 from tiltyard.errors import StorageError
 from tiltyard.format.fields import leaf_ids
+from tiltyard.format.statistics import FileStatistics
 from tiltyard.format.values import DataFile, DataFragment, Field
 from tiltyard.options import FileLimits
 from tiltyard.verbs.engine.access import TableAccess
 from tiltyard.verbs.engine.pylance import lance_errors
 from tiltyard.verbs.engine.row_input import Rows
+from tiltyard.verbs.statistics.gather_statistics import RunningStatistics, counted_columns, file_statistics
 
 if TYPE_CHECKING:
     from lance.file import LanceFileWriter
@@ -29,6 +31,7 @@ _BYTES_AT_ONCE: Final = 16 * 1024**2
 class _File:
     name: str
     writer: LanceFileWriter
+    statistics: RunningStatistics
     rows: int = 0
     bytes: int = 0
 
@@ -48,6 +51,8 @@ class _Files:
         self._waiting_rows = self._waiting_bytes = 0
         self.names: list[str] = []
         self.fragments: list[DataFragment] = []
+        self._columns = counted_columns(schema, fields, data_version)
+        self.statistics: dict[str, FileStatistics] = {}
 
     def add(self, batch: pa.RecordBatch, limits: FileLimits) -> None:
         """Small batches wait for each other: to encode them one by one takes twice as long."""
@@ -78,6 +83,7 @@ class _Files:
                 file.writer.write_batch(part)
             file.rows += part.num_rows
             file.bytes += part.nbytes
+            file.statistics.add(part)
             batch = batch.slice(part.num_rows)
             # What the values take in memory stands for the size of the file, which is not known before it is closed.
             if file.rows >= limits.rows or file.bytes >= limits.bytes:
@@ -91,7 +97,7 @@ class _Files:
         path = f"{self._access.lance_uri}/data/{name}"
         with lance_errors(self._access, "write rows"):
             writer = LanceFileWriter(path, self._schema, version=self._version, storage_options=self._access.lance_options())
-        self._open = _File(name, writer)
+        self._open = _File(name, writer, RunningStatistics(self._columns))
         return self._open
 
     def end(self) -> None:
@@ -102,7 +108,9 @@ class _Files:
             file.writer.close()
         columns = tuple(range(len(self._ids)))
         data = DataFile(file.name, self._ids, columns, self._major, self._minor, file.writer.size_bytes or 0)
-        self.fragments.append(DataFragment(id=0, files=(data,), physical_rows=file.rows))
+        fragment = DataFragment(id=0, files=(data,), physical_rows=file.rows)
+        self.fragments.append(fragment)
+        self.statistics.update(file_statistics(fragment, file.statistics))
 
     def remove(self) -> None:
         self._open = None
@@ -113,8 +121,8 @@ class _Files:
 
 def write_plain(
     access: TableAccess, rows: Rows, fields: Sequence[Field], data_version: str, limits: FileLimits, token: str
-) -> tuple[DataFragment, ...]:
-    """Rows as files, synced; ``is_plain`` says of what columns.
+) -> tuple[tuple[DataFragment, ...], Mapping[str, FileStatistics]]:
+    """Rows as files, synced, and what is known of these; ``is_plain`` says of what columns.
 
     Args:
         access: the table.
@@ -135,7 +143,7 @@ def write_plain(
     except BaseException:
         files.remove()
         raise
-    return tuple(files.fragments)
+    return tuple(files.fragments), files.statistics
 
 
 def read_plain(access: TableAccess, name: str, schema: pa.Schema, there: Sequence[str]) -> pa.Table:

@@ -109,6 +109,7 @@ class Pinned:
 
     @property
     def version(self) -> int:
+        """The version of the table that it reads."""
         return self._manifest.version
 
     @cached_property

@@ -52,6 +52,7 @@ class ScanTask:
 
     @property
     def rows(self) -> int:
+        """How many rows it covers, deleted ones not counted."""
         return sum(rows for _, rows in self.fragments)
 
     def groups(self, most: int) -> list[tuple[int, ...]]:

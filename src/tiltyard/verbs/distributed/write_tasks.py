@@ -21,6 +21,7 @@ from tiltyard.format.digests import Digest
 from tiltyard.format.fields import leaf_ids
 from tiltyard.format.manifest import Manifest
 from tiltyard.format.schema import SchemaMatch, arrow_from_fields, check_encodable, fields_from_arrow, match_schema
+from tiltyard.format.statistics import FileStatistics
 from tiltyard.format.values import DataFragment, Field
 from tiltyard.interfaces import ObjectStore
 from tiltyard.options import FileLimits, Storage, TableOptions
@@ -29,7 +30,7 @@ from tiltyard.storage import Durability
 from tiltyard.verbs.distributed.plain_files import file_prefix, read_plain, write_plain
 from tiltyard.verbs.engine.access import TableAccess, open_access
 from tiltyard.verbs.engine.blobs import blob_files, has_blobs
-from tiltyard.verbs.engine.data_files import is_plain, write_into, write_new
+from tiltyard.verbs.engine.data_files import is_plain, keep_statistics, write_into, write_new
 from tiltyard.verbs.engine.pylance import open_dataset
 from tiltyard.verbs.engine.row_input import Rows, as_rows, conformed
 from tiltyard.verbs.engine.write_bases import without_base
@@ -60,6 +61,7 @@ class Piece:
         keys: the primary keys of its rows, unless they are too many to travel.
         uri: of the table's directory that its files lie in.
         digests: of its files, taken by the writer.
+        statistics: of columns of its files, by their names, as far as these are long enough.
     """
 
     token: str
@@ -73,6 +75,7 @@ class Piece:
     keys: pa.Table | None = field(default=None, repr=False, compare=False)
     uri: str = field(default="", repr=False)
     digests: Mapping[str, Digest] = field(default_factory=dict, repr=False, compare=False)
+    statistics: Mapping[str, FileStatistics] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def paths(self) -> tuple[str, ...]:
@@ -151,7 +154,7 @@ class WriteTask:
         passing = PassingKeys(self.key) if self.key is not None else None
         if passing is not None:
             rows = passing.noting(rows)
-        fragments = self._files(access, rows, match)
+        fragments, statistics = self._files(access, rows, match)
         keys = passing.keys() if passing is not None else None
         if keys is not None and keys.nbytes > INLINE_KEYS:
             keys = None
@@ -160,7 +163,8 @@ class WriteTask:
         paths = [f"{_DATA}{file.path}" for fragment in fragments for file in fragment.files]
         digests = access.digests.of(paths, blobs=any(map(has_blobs, match.schema)))
         return Piece(
-            self.token, fragments, match.fields, count, size, self.data_format, self.version, part, keys, access.lance_uri, digests
+            self.token, fragments, match.fields, count, size, self.data_format, self.version, part, keys,
+            access.lance_uri, digests, statistics,
         )  # fmt: skip
 
     def read(self, pieces: Iterable[Piece | None], columns: Sequence[str] | None = None) -> pa.Table:
@@ -209,7 +213,7 @@ class WriteTask:
     def _match(self, schema: pa.Schema) -> SchemaMatch:
         return match_schema(self.fields, schema)
 
-    def _files(self, access: TableAccess, rows: Rows, match: SchemaMatch) -> tuple[DataFragment, ...]:
+    def _files(self, access: TableAccess, rows: Rows, match: SchemaMatch) -> tuple[tuple[DataFragment, ...], Mapping[str, FileStatistics]]:
         if is_plain(match.fields, self.data_format):
             return write_plain(access, rows, match.fields, self.data_format, self.limits, self.token)
         if self.kind == "append":
@@ -219,7 +223,7 @@ class WriteTask:
         else:
             made = write_new(access, rows, self.data_format, self.limits, replacing=self.kind == "overwrite")
         access.store.sync([f"{_DATA}{file.path}" for fragment in made for file in fragment.files])
-        return _numbered(made, leaf_ids(match.fields, file_version(self.data_format)))
+        return _numbered(made, leaf_ids(match.fields, file_version(self.data_format))), {}
 
 
 def _numbered(fragments: tuple[DataFragment, ...], ids: tuple[int, ...]) -> tuple[DataFragment, ...]:
@@ -313,10 +317,13 @@ def check_uri(access: TableAccess, pieces: Iterable[Piece]) -> None:
             )
 
 
-def take_over_digests(access: TableAccess, pieces: Iterable[Piece]) -> None:
+def take_over_findings(access: TableAccess, pieces: Iterable[Piece]) -> None:
     """What writers found out about their files need not be found out again, perhaps from far away."""
+    statistics: dict[str, FileStatistics] = {}
     for piece in pieces:
         access.digests.remember(piece.digests)
+        statistics.update(piece.statistics)
+    keep_statistics(access, statistics)
 
 
 # ---- files that nobody wants -----------------------------------------------------------------------------------------------

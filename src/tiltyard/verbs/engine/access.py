@@ -23,10 +23,11 @@ from tiltyard.storage.renewed_options import RenewedOptions
 from tiltyard.transaction.commit import Committer
 from tiltyard.transaction.log import VersionLog
 from tiltyard.transaction.looks import look_seconds
-from tiltyard.transaction.new_files import FileDigests
+from tiltyard.transaction.new_files import FileDigests, is_remote
 from tiltyard.transaction.transaction import Transaction
 from tiltyard.verbs.engine.digest_history import DigestHistory
 from tiltyard.verbs.engine.isolated import ReadLimits, read_limits
+from tiltyard.verbs.statistics.statistics_records import StatisticsRecords
 
 ANYWHERE: Final = "*"
 """As an allowed base: wherever the manifest says."""
@@ -82,9 +83,19 @@ class TableAccess:
         return {}
 
     @cached_property
+    def statistics(self) -> dict[str, StatisticsRecords]:
+        """What was read of statistics of columns, kept here (no path) and in bases, by their paths."""
+        return {}
+
+    @cached_property
     def digests(self) -> FileDigests:
         """Digests of files that were written here and are not committed yet."""
         return FileDigests(self.store)
+
+    @cached_property
+    def remote(self) -> bool:
+        """Whether a read goes over the network."""
+        return is_remote(self.store)
 
     def open_base(self, base: BasePath) -> ObjectStore:
         """The store of another place that holds files of this table."""

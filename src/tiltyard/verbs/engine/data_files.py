@@ -8,7 +8,6 @@ from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
-from uuid import UUID
 
 import pyarrow as pa
 
@@ -17,10 +16,10 @@ from tiltyard.format.digests import DIGESTS
 from tiltyard.format.fields import leaf_ids
 from tiltyard.format.safe_text import check_encodes, check_text
 from tiltyard.format.schema import BLOB_KEY
+from tiltyard.format.statistics import FileStatistics
 from tiltyard.format.values import DataFile, DataFragment, Field
 from tiltyard.interfaces import Randomness, SendsAtOnce
 from tiltyard.options import FileLimits
-from tiltyard.transaction.new_files import is_remote
 from tiltyard.transaction.transaction import MESSAGE_PROPERTY
 from tiltyard.verbs.engine.access import TableAccess
 from tiltyard.verbs.engine.blobs import blob_files, has_blobs
@@ -28,6 +27,9 @@ from tiltyard.verbs.engine.lent_streams import lent
 from tiltyard.verbs.engine.pylance import lance_errors
 from tiltyard.verbs.engine.row_input import Rows
 from tiltyard.verbs.engine.write_bases import WriteBase
+from tiltyard.verbs.statistics import gather_statistics
+from tiltyard.verbs.statistics.gather_statistics import PassingStatistics, counted_columns
+from tiltyard.verbs.statistics.statistics_records import write_record
 
 if TYPE_CHECKING:
     from lance import LanceDataset
@@ -43,7 +45,10 @@ def write_new(
 ) -> tuple[DataFragment, ...]:
     """Files for a table whose schema is that of the rows; ``replacing`` one that is there, or making the first."""
     mode = "overwrite" if replacing else "create"
-    return _write(access, rows, access.lance_uri, limits, target, mode=mode, data_storage_version=data_version)
+    passing = _passing(rows, None, data_version, limits, target)
+    written = _write(access, passing.noting(rows), access.lance_uri, limits, target, mode=mode, data_storage_version=data_version)
+    keep_statistics(access, passing.of(written))
+    return written
 
 
 def write_into(
@@ -64,7 +69,24 @@ def write_into(
     """
     if isinstance(rows, pa.Table) and rows.nbytes <= SMALL_BYTES and rows.num_rows <= limits.rows and is_plain(fields, data_version):
         return _write_small(access, rows, fields, data_version, target, later) if rows.num_rows else ()
-    return _write(access, rows, dataset(), limits, target, mode="append")
+    passing = _passing(rows, fields, data_version, limits, target)
+    written = _write(access, passing.noting(rows), dataset(), limits, target, mode="append")
+    keep_statistics(access, passing.of(written))
+    return written
+
+
+def _passing(
+    rows: Rows, fields: Sequence[Field] | None, data_version: str, limits: FileLimits, target: WriteBase | None
+) -> PassingStatistics:
+    """What looks at rows on their way. Where a base gets them, and where there are too few, nothing does."""
+    few = isinstance(rows, pa.Table) and rows.num_rows < gather_statistics.FROM_ROWS
+    return PassingStatistics([] if few or target is not None else counted_columns(rows.schema, fields, data_version), limits.rows)
+
+
+def keep_statistics(access: TableAccess, files: Mapping[str, FileStatistics]) -> None:
+    """Keeps what is known of new files, beside them. The commit does not depend on it."""
+    if files:
+        write_record(access.store, access.runtime.random.uuid(), files)
 
 
 def is_plain(fields: Sequence[Field], data_version: str) -> bool:
@@ -90,7 +112,7 @@ def _write_small(
             writer.close()
         return writer.size_bytes or 0
 
-    if target is None and is_remote(access.store):
+    if target is None and access.remote:
         # Uploaded by us, in the one request it takes pylance: so its digest needs no other that reads it back.
         with tempfile.TemporaryDirectory(prefix="tiltyard-") as directory:
             staged = Path(directory) / name
@@ -105,7 +127,13 @@ def _write_small(
         size = write(in_one_piece(uri), access.lance_options())
     file = DataFile(name, ids, tuple(range(len(ids))), major, minor, size)
     made = (DataFragment(id=0, files=(file,), physical_rows=rows.num_rows),)
-    return made if target is None else target.placed(made)
+    if target is not None:
+        return target.placed(made)
+    if rows.num_rows >= gather_statistics.FROM_ROWS:
+        passing = PassingStatistics(counted_columns(rows.schema, fields, data_version), rows.num_rows)
+        passing.noting(rows)
+        keep_statistics(access, passing.of(made))
+    return made
 
 
 def in_one_piece(uri: str) -> str:
@@ -115,7 +143,7 @@ def in_one_piece(uri: str) -> str:
 
 def data_file_name(random: Randomness) -> str:
     """A name as pylance gives it: the bits of three random bytes, which spread well over a store's partitions, then thirteen in hex."""
-    raw = UUID(random.uuid()).bytes
+    raw = bytes.fromhex(random.uuid().replace("-", ""))
     return f"{int.from_bytes(raw[:3], 'big'):024b}{raw[3:].hex()}.lance"
 
 

@@ -26,9 +26,10 @@ from tiltyard.verbs.engine.access import TableAccess
 from tiltyard.verbs.engine.pylance import lance_errors, open_dataset
 from tiltyard.verbs.engine.sql_expressions import condition
 from tiltyard.verbs.engine.verify_files import verify_version
+from tiltyard.verbs.statistics.fragment_pruning import kept_fragments
 
 if TYPE_CHECKING:
-    from lance import LanceDataset
+    from lance import LanceDataset, LanceFragment
 
 Rows: TypeAlias = Mapping[int, BitMap]
 """Offsets by fragment id."""
@@ -117,11 +118,18 @@ def matching_rows(access: TableAccess, manifest: Manifest, where: str) -> dict[i
     found = Addresses()
     dataset = dataset_at(access, manifest)
     sql = condition(where, dataset.schema)
+    some = fragments_for(access, manifest, dataset, where)
     with lance_errors(access, "find rows", manifest.version):
-        scanner = dataset.scanner(columns=[], filter=sql, with_row_address=True, batch_size=_BATCH, strict_batch_size=True)
+        scanner = dataset.scanner(columns=[], filter=sql, fragments=some, with_row_address=True, batch_size=_BATCH, strict_batch_size=True)
         for batch in scanner.to_batches():
             found.add(batch.column(ADDRESS))
     return found.by_fragment()
+
+
+def fragments_for(access: TableAccess, manifest: Manifest, dataset: LanceDataset, where: str | None) -> list[LanceFragment] | None:
+    """The fragments that a condition can hold for, as pylance has them; None for all."""
+    kept = kept_fragments(access, manifest, where)
+    return None if kept is None else [fragment for number in kept if (fragment := dataset.get_fragment(number)) is not None]
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ public final class LakeParser implements InvocationHandler {
 
     private static final int FLAGS = Pattern.CASE_INSENSITIVE | Pattern.DOTALL;
     private static final Pattern OURS =
-        Pattern.compile("\\s*(EXPLAIN\\s+(\\w+\\s+)?)?(OPTIMIZE|VACUUM|RESTORE|DESC(RIBE)?\\s+HISTORY)\\b.*", FLAGS);
+        Pattern.compile("\\s*(EXPLAIN\\s+(\\w+\\s+)?)?(OPTIMIZE|VACUUM|RESTORE|ANALYZE\\s+TABLE|DESC(RIBE)?\\s+HISTORY)\\b.*", FLAGS);
 
     private final Object parser;
     private final SparkSession session;

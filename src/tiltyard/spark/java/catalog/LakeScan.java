@@ -58,7 +58,8 @@ public class LakeScan implements SupportsReportStatistics {
     }
 
     public Statistics estimateStatistics() {
-        return new Size(Driver.at(table.known, "bytes").asLong(), Driver.at(table.known, "count").asLong());
+        long bytes = Driver.at(table.known, "bytes").asLong();
+        return new Size(bytes, Driver.at(table.known, "count").asLong(), ColumnFacts.all(facts, schema));
     }
 
     public Batch toBatch() {
@@ -132,10 +133,16 @@ public class LakeScan implements SupportsReportStatistics {
     static final class Size implements Statistics {
         private final long bytes;
         private final long rows;
+        private final java.util.Map columns;
 
-        Size(long bytes, long rows) {
+        Size(long bytes, long rows, java.util.Map columns) {
             this.bytes = bytes;
             this.rows = rows;
+            this.columns = columns;
+        }
+
+        public java.util.Map columnStats() {
+            return columns;
         }
 
         public OptionalLong sizeInBytes() {
