@@ -97,6 +97,8 @@ TABLE: dict[str, Use] = {
     "indices.extend": lambda t: t.indices.extend("id_idx"),
     "transactions.failed": lambda t: t.transactions.failed(),
     "layout.features": lambda t: t.layout.features,
+    "layout.statistics": lambda t: t.layout.statistics(),
+    "maintenance.analyze": lambda t: t.maintenance.analyze(),
     "layout.fragments": lambda t: t.layout.fragments,
     "history": lambda t: t.history(),
     "indices.segments": lambda t: t.indices.segments,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -10,7 +10,8 @@ import pytest
 
 import tiltyard as ty
 from tests.support.commits import append, memory_table, noted_runtime, overwrite, plant, reopened, version_count
-from tiltyard.errors import StorageError
+from tiltyard.errors import NotFound, StorageError
+from tiltyard.format.names import Scheme, manifest_path
 from tiltyard.interfaces import NOT_TAKEN, Offer
 from tiltyard.storage.memory import MemoryStore
 from tiltyard.testing import CountingStore
@@ -44,6 +45,7 @@ class ScriptedPlace:
     gathered: int = 0
     looks: bool = False
     newest: list[int] = field(default_factory=list)
+    safe: bool = True
     strangers: list[float] = field(default_factory=list)
 
     def lead(self) -> bool:
@@ -230,6 +232,40 @@ def test_who_was_committed_by_a_leader_gets_its_own_result(store: MemoryStore) -
     assert not any(result.transaction_id in name for name in store.names("_transactions/"))
 
 
+@pytest.mark.parametrize(
+    "error", [None, NotFound("Gone.", name="x"), StorageError("Cannot flush.", name="x")], ids=["flushed", "cleaned up", "fails"]
+)
+def test_what_a_leader_left_unsafe_is_flushed_or_unknown(
+    store: MemoryStore, monkeypatch: pytest.MonkeyPatch, error: Exception | None
+) -> None:
+    """A version that was cleaned up since has later ones upon it; one that cannot be flushed is not acknowledged."""
+    mine, theirs = ScriptedPlace(safe=False), ScriptedPlace()
+    leader = _queued(store, theirs)
+    flushed: list[str] = []
+
+    def sync(self: MemoryStore, paths: Iterable[str]) -> None:
+        flushed.extend(paths)
+        if error is not None:
+            raise error
+
+    def led() -> int:
+        data = mine.joined[0]
+        theirs.offered = [Offer(Transaction.from_bytes(data).uuid, data)]
+        version = _commit(leader, append("leader")).version
+        monkeypatch.setattr(MemoryStore, "sync", sync)
+        return version
+
+    mine.answers = [led]
+    if isinstance(error, StorageError):
+        with pytest.raises(ty.OutcomeUnknown) as caught:
+            _commit(_queued(store, mine))
+        assert caught.value.version == 2
+    else:
+        assert _commit(_queued(store, mine)).version == 2
+    assert flushed[0] == manifest_path(2, Scheme.V2)
+    assert len(flushed) == (1 if error else 3), "with the files of both"
+
+
 def test_offers_that_are_no_use_are_refused(store: MemoryStore) -> None:
     good = _member(store, 1, "good")
     other = _member(store, 1, "other")
@@ -271,6 +307,16 @@ def test_who_waited_in_vain_remembers_what_others_may_try(store: MemoryStore, mo
     with pytest.raises(ty.OutcomeUnknown):
         _commit(table)
     assert tried == [2, turns.NOBODY_KNOWS]
+
+
+def test_who_offered_nothing_and_waited_in_vain_knows_that_it_failed(store: MemoryStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(self: Committer, race: Any, policy: Any) -> Any:
+        raise StorageError("The disk is full.", name="x")
+
+    monkeypatch.setattr(Committer, "run_race", run)
+    table = _queued(store, ScriptedPlace(answers=[None], hangs=True))
+    with pytest.raises(StorageError, match="disk is full"):
+        table.commit(overwrite("all"))
 
 
 def test_a_conflict_is_a_conflict_whoever_hangs(store: MemoryStore) -> None:
@@ -323,6 +369,21 @@ def test_a_member_that_is_there_already_learns_where(store: MemoryStore) -> None
     again = ScriptedPlace(offered=_offers([member]), note=first.note)
     assert _commit(_queued(store, again)).version == 3
     assert again.answered == {"a": 2}
+
+
+def test_a_member_that_is_there_and_cannot_be_flushed_looks_for_itself(store: MemoryStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    member = _member(store, 1, "a")
+    first = ScriptedPlace(offered=_offers([member]))
+    table = _queued(store, first)
+    _commit(table)
+
+    def settle(*_: object) -> None:
+        raise ty.OutcomeUnknown("Cannot flush.", transaction_id="a", version=2, uri="x")
+
+    monkeypatch.setattr(turns, "settle", settle)
+    again = ScriptedPlace(offered=_offers([member]), note=first.note)
+    assert _commit(_queued(store, again)).version == 3
+    assert again.answered == {"a": NOT_TAKEN}
 
 
 def test_a_cleanup_that_counts_on_a_member_not_to_come(store: MemoryStore, monkeypatch: pytest.MonkeyPatch) -> None:
