@@ -1,6 +1,6 @@
 """Two processes append to one table at the same time: one through Tiltyard, one through plain pylance.
 
-Neither knows of the other. Each batch becomes a version of its own; whoever loses the race for a version is carried over the winner.
+Neither knows of the other. Each batch becomes a version of its own; the one that loses the race for a version is rebased over the winner.
 At the end every acknowledged row must be there exactly once, in the eyes of both libraries.
 """
 
@@ -33,7 +33,7 @@ class Said:
     batch: int = -1
     version: int = 0
     over: tuple[int, ...] = ()
-    """The versions it was carried over, as far as the library tells."""
+    """The versions it was rebased over, as far as the library tells."""
     refused: str = ""
 
     @property
@@ -83,7 +83,7 @@ def race(uri: str) -> list[Said]:
     start = context.Barrier(2)
     said: Queue[Said] = context.Queue()
     jobs = (write_with_tiltyard, write_with_pylance)
-    writers = [context.Process(target=one, args=(uri, start, said), daemon=True) for one in jobs]
+    writers = [context.Process(target=job, args=(uri, start, said), daemon=True) for job in jobs]
     promised: list[Said] = []
     working = len(writers)
     try:
@@ -110,7 +110,7 @@ def race(uri: str) -> list[Said]:
 def _sentence(word: Said) -> str:
     if word.refused:
         return f"  {word.writer:<9} batch {word.batch:>2} was refused: {word.refused}"
-    over = f", carried over version {', '.join(map(str, word.over))}" if word.over else ""
+    over = f", rebased over version {', '.join(map(str, word.over))}" if word.over else ""
     return f"  {word.writer:<9} batch {word.batch:>2} is version {word.version:>2}{over}"
 
 
@@ -132,7 +132,7 @@ def prove(uri: str, promised: list[Said]) -> bool:
 
 def tiltyard(*arguments: str) -> int:
     """Runs a command of the command line and shows it."""
-    print(f"\n$ tiltyard {' '.join(Path(one).name if os.sep in one else one for one in arguments)}", flush=True)
+    print(f"\n$ tiltyard {' '.join(Path(argument).name if os.sep in argument else argument for argument in arguments)}", flush=True)
     return subprocess.run([sys.executable, "-m", "tiltyard.cli", *arguments], check=False).returncode
 
 

@@ -91,8 +91,8 @@ class Member:
             if report["transaction"]:
                 self.commits += 1
                 self.rows += report["rows_out"]
-                over = sum(len(one["over"]) for one in report["outputs"])
-                self.told = f"{self.commits} commits, {self.rows:,} rows" + (f", carried over {over} others" if over else "")
+                over = sum(len(output["over"]) for output in report["outputs"])
+                self.told = f"{self.commits} commits, {self.rows:,} rows" + (f", rebased over {over} others" if over else "")
         elif "point" in said:
             self.points.append(said["point"])
         elif "upkeep" in said:
@@ -145,7 +145,7 @@ class Demo:
         def member(name: str, *command: str) -> Member:
             return Member(name, [sys.executable, runner, *command], logs / f"{name}.log")
 
-        files = {one.stem: str(self.directory / one.name) for one in HERE.glob("*.toml")}
+        files = {file.stem: str(self.directory / file.name) for file in HERE.glob("*.toml")}
         self.victim = member("ingest-1", "run", self.uri, "ingest-1", files["ingest"])
         self.reader = member("reader", "follow", self.uri, str(self.directory / "seen.json"))
         self.members = [
@@ -175,12 +175,12 @@ class Demo:
 
     def _prepare(self) -> None:
         shutil.copy(HERE / "calibration.py", self.directory)
-        for one in HERE.glob("*.toml"):
-            (self.directory / one.name).write_text(one.read_text().replace("[spark]", SMALL))
+        for file in HERE.glob("*.toml"):
+            (self.directory / file.name).write_text(file.read_text().replace("[spark]", SMALL))
         with ty.Lake.open(self.uri, author="demo") as lake:
             lake.create_table(READINGS, SCHEMA, primary_key=["reading"], stable_row_ids=True)
-        for one in list(passes(self.passes, self.readings, self.seed))[: self.passes // 3]:
-            put(self.directory / "landing" / one.name, one.rows)
+        for downlink in list(passes(self.passes, self.readings, self.seed))[: self.passes // 3]:
+            put(self.directory / "landing" / downlink.name, downlink.rows)
 
     # ---- while they work -----------------------------------------------------------------------------------------------------
 
@@ -197,7 +197,7 @@ class Demo:
         with Progress(*columns, console=self.out, refresh_per_second=4) as shown:
             total = shown.add_task("readings", total=len(self.expected.readings), told="")
             fixed = shown.add_task("corrected", total=right, told="")
-            bars = {one.name: shown.add_task(one.name, total=None, told=one.told) for one in self.members}
+            bars = {member.name: shown.add_task(member.name, total=None, told=member.told) for member in self.members}
             killed = False
             while True:
                 present, corrected = self._counts(lake)
@@ -227,11 +227,11 @@ class Demo:
             shown.update(bars[member.name], told=member.told)
 
     def _land(self, later: list[Any], present: int) -> None:
-        """A few passes more, so that nobody runs out of work before all have met."""
+        """A few passes more, so that no runner is out of work before all have met."""
         landed = len(list((self.directory / "landing").glob("*.json")))
-        if landed * self.readings - present < 6 * self.readings or any(not one.points for one in self.members[:2]):
-            one = later.pop(0)
-            put(self.directory / "landing" / one.name, one.rows)
+        if landed * self.readings - present < 6 * self.readings or any(not member.points for member in self.members[:2]):
+            downlink = later.pop(0)
+            put(self.directory / "landing" / downlink.name, downlink.rows)
 
     def _correct(self, lake: ty.Lake, fixes: list[tuple[str, list[dict[str, Any]]]]) -> None:
         """Calibrations of readings that have arrived."""
@@ -258,7 +258,7 @@ class Demo:
 
     def _all_worked(self) -> bool:
         """Everybody has done something; the one who was killed, too, since then, or found that nothing is left."""
-        return all(one.commits for one in self.members if one is not self.reader)
+        return all(member.commits for member in self.members if member is not self.reader)
 
     def _check_time(self) -> None:
         if time.monotonic() - self.began > self.patience:
@@ -276,7 +276,7 @@ class Demo:
         self.reader.stop(60)
 
     def _end(self, lake: ty.Lake) -> bool:
-        self.out.rule("who was carried over whom")
+        self.out.rule("who was rebased over whom")
         history(lake, self.out)
         self.out.rule("which conflicts were retried")
         conflicts([report for member in self.members for report in member.reports], self.out)

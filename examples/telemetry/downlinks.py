@@ -1,6 +1,6 @@
 """Makes up what ground stations receive: passes of satellites, each a file of readings, and corrections that come later.
 
-Everything follows from a seed, so that whoever has the seed knows what must be in the lake in the end.
+Everything follows from a seed, so that a reader who has the seed knows what must be in the lake in the end.
 """
 
 from __future__ import annotations
@@ -55,10 +55,10 @@ def _reading(number: int, satellite: str, station: str, begin: datetime, row: in
 def corrections(count: int, readings: int, every: int = 4, seed: int = 1) -> Iterator[tuple[str, list[dict[str, Any]]]]:
     """A file of corrections for each so many passes: the sensor was calibrated, so its readings are shifted."""
     chance = random.Random(seed + 1)
-    for number, one in enumerate(passes(count, readings, seed)):
+    for number, downlink in enumerate(passes(count, readings, seed)):
         if number % every == 0:
             shift = round(chance.uniform(0.5, 3.0), 2)
-            good = [row for row in one.rows if plausible(row)][:20]
+            good = [row for row in downlink.rows if plausible(row)][:20]
             yield f"calibration-{number:05}.json", [{"reading": row["reading"], "shift": shift} for row in good]
 
 
@@ -67,7 +67,7 @@ def plausible(row: dict[str, Any]) -> bool:
 
 
 def put(path: Path, rows: list[dict[str, Any]] | tuple[dict[str, Any], ...]) -> None:
-    """Writes a file under another name first, so that nobody sees half of it."""
+    """Writes a file under another name first, so that no reader sees half of it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_name(path.name + ".part")
     unfinished.write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -81,8 +81,8 @@ def main() -> None:
     parser.add_argument("--readings", type=int, default=200)
     parser.add_argument("--seed", type=int, default=1)
     given = parser.parse_args()
-    for one in passes(given.passes, given.readings, given.seed):
-        put(given.directory / "landing" / one.name, one.rows)
+    for downlink in passes(given.passes, given.readings, given.seed):
+        put(given.directory / "landing" / downlink.name, downlink.rows)
     for name, rows in corrections(given.passes, given.readings, seed=given.seed):
         put(given.directory / "corrections" / name, rows)
     print(f"{given.passes} passes of {given.readings} readings, and corrections, in {given.directory}")

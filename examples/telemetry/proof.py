@@ -1,4 +1,4 @@
-"""The end of the demo: who was carried over whom, which conflicts were retried, and whether every reading is there exactly once."""
+"""The end of the demo: who was rebased over whom, which conflicts were retried, and whether every reading is there exactly once."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ READINGS, QUARANTINE, HOURS = "telemetry.readings", "telemetry.quarantine", "tel
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """What must be in the lake, worked out from the seed alone."""
+    """What must be in the lake, computed from the seed alone."""
 
     readings: dict[int, tuple[float, str]]
     quarantine: list[int]
 
     @classmethod
     def from_seed(cls, count: int, size: int, seed: int) -> Expected:
-        rows = [row for one in passes(count, size, seed) for row in one.rows]
+        rows = [row for downlink in passes(count, size, seed) for row in downlink.rows]
         good = {row["reading"]: (row["temperature"], row["quality"]) for row in rows if plausible(row)}
         for _, shifts in corrections(count, size, seed=seed):
-            for one in shifts:
-                good[one["reading"]] = (good[one["reading"]][0] - one["shift"], "corrected")
+            for correction in shifts:
+                good[correction["reading"]] = (good[correction["reading"]][0] - correction["shift"], "corrected")
         return cls(good, sorted(row["reading"] for row in rows if not plausible(row)))
 
 
@@ -41,20 +41,20 @@ class Expected:
 
 
 def history(lake: ty.Lake, out: Console, limit: int = 30) -> None:
-    """What was committed, by whom, and whom it was carried over."""
+    """What was committed, by whom, and whom it was rebased over."""
     steps = list(reversed(lake.history()))
-    authors = {(change.name, one.version): step.author for step in steps for change in step.changes for one in change.steps}
-    grid = Grid("snapshot", "author", "what", "carried over", box=None, pad_edge=False)
+    authors = {(change.name, made.version): step.author for step in steps for change in step.changes for made in change.steps}
+    grid = Grid("snapshot", "author", "what", "rebased over", box=None, pad_edge=False)
     told = [(step, _over(step, authors)) for step in steps if any(name.startswith("telemetry.") for name in step.tables)]
-    shown = told[:5] + [one for one in told[5:] if one[1]]
+    shown = told[:5] + [row for row in told[5:] if row[1]]
     for step, over in shown[:limit]:
         what = ", ".join(f"{change.name.removeprefix('telemetry.')} {'+'.join(change.operations)}" for change in _own(step))
         grid.add_row(str(step.id), step.author, what, over or "-")
     out.print(grid)
-    out.print(f"({len(told)} snapshots of these tables in all; shown are the first ones and those that were carried over others)")
+    out.print(f"({len(told)} snapshots of these tables in all; shown are the first ones and those that were rebased over others)")
     pairs = Counter((step.author, name) for step, over in told for name in _names(over))
-    for (one, other), number in sorted(pairs.items()):
-        out.print(f"  {one} was carried over {other} {number} times" if number > 1 else f"  {one} was carried over {other} once")
+    for (author, other), number in sorted(pairs.items()):
+        out.print(f"  {author} was rebased over {other} {number} times" if number > 1 else f"  {author} was rebased over {other} once")
 
 
 def _own(step: Any) -> list[Any]:
@@ -62,7 +62,7 @@ def _own(step: Any) -> list[Any]:
 
 
 def _over(step: Any, authors: dict[tuple[str, int], str]) -> str:
-    """Each table whose commit was worked out on an older version than it was put on."""
+    """Each table whose commit was built on an older version than it was put on."""
     found = []
     for change in _own(step):
         if change.kind == "write" and 0 < change.read < change.base:
@@ -76,14 +76,14 @@ def _names(over: str) -> set[str]:
 
 
 def conflicts(reports: list[dict[str, Any]], out: Console) -> None:
-    """Which runs had to be worked out again, and why."""
-    retried = [one for one in reports if one["conflicts"]]
-    for one in retried[:12]:
-        end = "found nothing left to do" if one["status"] == "nothing to do" else f"was committed at attempt {one['attempts']}"
-        out.print(f"  {one['author']} ({one['pipeline']}) {end}:")
-        for conflict in one["conflicts"]:
+    """Which runs had to be re-executed, and why."""
+    retried = [run for run in reports if run["conflicts"]]
+    for run in retried[:12]:
+        end = "found nothing left to do" if run["status"] == "nothing to do" else f"was committed at attempt {run['attempts']}"
+        out.print(f"  {run['author']} ({run['pipeline']}) {end}:")
+        for conflict in run["conflicts"]:
             out.print(f"    {conflict}", style="dim", highlight=False)
-    out.print(f"{len(retried)} runs were worked out again after a conflict; none of them left anything behind.")
+    out.print(f"{len(retried)} runs were re-executed after a conflict; none of them left anything behind.")
 
 
 # ---- the proof -------------------------------------------------------------------------------------------------------------------
@@ -103,7 +103,7 @@ def _proofs(lake: ty.Lake, expected: Expected, seen_file: Path) -> Iterator[tupl
     rows = table.to_arrow(["reading", "temperature", "quality"])
     yield "every reading is there exactly once", *compared(rows, expected)
     yield "plain pylance sees the same", *compared(lance.dataset(table.uri).to_table(["reading", "temperature", "quality"]), expected)
-    caught = sorted(json.loads(one)["reading"] for one in lake.table(QUARANTINE).to_arrow()["row"].to_pylist())
+    caught = sorted(json.loads(row)["reading"] for row in lake.table(QUARANTINE).to_arrow()["row"].to_pylist())
     yield "what is not plausible is in quarantine exactly once", caught == expected.quarantine, f"{len(caught)} rows"
     reader = json.loads(seen_file.read_text())
     followed = {number: (value, quality) for number, (value, quality) in reader["seen"]}
@@ -115,7 +115,11 @@ def _proofs(lake: ty.Lake, expected: Expected, seen_file: Path) -> Iterator[tupl
     good = (counted, corrected) == (len(expected.readings), right)
     yield "the roll-up adds up", good, f"{hours.num_rows} hours, {counted:,} readings, {corrected} corrected"
     report = lake.check()
-    yield "the lake is sound", report.ok, "; ".join(str(one) for one in report.problems[:2]) or "every version of every table was checked"
+    yield (
+        "the lake is sound",
+        report.ok,
+        "; ".join(str(problem) for problem in report.problems[:2]) or "every version of every table was checked",
+    )
 
 
 def compared(rows: pa.Table, expected: Expected) -> tuple[bool, str]:

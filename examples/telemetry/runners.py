@@ -7,6 +7,7 @@ import signal
 import sys
 import threading
 from datetime import timedelta
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -37,15 +38,15 @@ def run_pipelines(lake_uri: str, author: str, files: list[str]) -> None:
         runners = [Pipeline.load(file).runner(lake, observer=tell) for file in files]
 
         def turn() -> RunReport:
-            reports = [one.run() for one in runners]
+            reports = [runner.run() for runner in runners]
             for report in reports[:-1]:
                 tell_report(report)
             return reports[-1]
 
         repeat(turn, schedule, tell_report, lambda error: say(trouble=str(error)))
-        tell_report(turn())  # whoever is stopped after the others has seen the last of what they did
-        for one in runners:
-            one.spark.stop()
+        tell_report(turn())  # a runner that is stopped after the others has seen the last of what they did
+        for runner in runners:
+            runner.spark.stop()
     say(ended=True)
 
 
@@ -57,8 +58,8 @@ def tell(event: Event) -> None:
 def tell_report(report: RunReport) -> None:
     if report.transaction is not None or report.conflicts:
         say(report=report.to_dict())
-    elif any("became" in one.did for one in report.upkeep):
-        say(upkeep=[part for one in report.upkeep for part in one.did.split("; ") if "became" in part])
+    elif any("became" in task.did for task in report.upkeep):
+        say(upkeep=[part for task in report.upkeep for part in task.did.split("; ") if "became" in part])
 
 
 def follow(lake_uri: str, seen_file: str) -> None:
@@ -90,7 +91,7 @@ class Seen:
 
     def add(self, batch: pa.Table) -> None:
         version = 0
-        for row in sorted(batch.to_pylist(), key=lambda one: one["_commit_version"]):
+        for row in sorted(batch.to_pylist(), key=itemgetter("_commit_version")):
             came = row["_change_type"] == "insert"
             self.counts["doubled"] += came and row["reading"] in self.rows
             self.counts["inserted"] += came

@@ -71,12 +71,22 @@ def pages() -> list[Path]:
     return [ROOT / "README.md", *(page for page in sorted((ROOT / "docs").rglob("*.md")) if page.parent.name != "design")]
 
 
+def examples() -> list[Path]:
+    return [path for path in sorted((ROOT / "examples").rglob("*")) if path.suffix in (".py", ".md", ".toml", ".sql", ".yml")]
+
+
 @pytest.mark.parametrize("page", pages(), ids=lambda page: str(page.relative_to(ROOT)))
 def test_pages(page: Path) -> None:
     text = _FENCE.sub("", page.read_text())
     if page.name == "glossary.md":
         text = _WORD_TABLE.sub("", text)
     assert hits(text, page.name) == []
+
+
+@pytest.mark.parametrize("example", examples(), ids=lambda example: str(example.relative_to(ROOT)))
+def test_examples(example: Path) -> None:
+    """They are read, comments and all, and what they print is read first of everything."""
+    assert hits(example.read_text(), example.name) == []
 
 
 def test_messages() -> None:
@@ -183,6 +193,7 @@ def test_the_patterns_find_what_they_should() -> None:
     """Guards the tests above: they would pass in silence if nothing was looked at, or if no pattern matched."""
     assert len(hits("Somebody carried it over the newest version.", "x")) == 3
     assert hits("`newest_by` and ``whoever`` in code, foreign writers, latest, a rescan", "x") == []
+    assert len(examples()) > 10
     assert len(list(messages())) > 1000
     assert len(list(help_texts(typer.main.get_command(app), "tiltyard"))) > 200
     assert len(list(all_docstrings())) > 400
