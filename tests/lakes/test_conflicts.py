@@ -168,7 +168,7 @@ def test_a_conflict_says_all_there_is_to_say(site: Site, lake: Lake) -> None:
     ]
     assert error.by[0]["transaction"] == one.id
     assert len(str(error)) < 300
-    assert all(word in str(error) for word in ("a is at version 3", "built on 1", "ann"))
+    assert all(word in str(error) for word in ("a is at version 3", "built on version 1", "ann"))
     plain = error.to_dict()
     assert json.loads(json.dumps(plain)) == plain
     assert pickle.loads(pickle.dumps(error)).to_dict() == plain

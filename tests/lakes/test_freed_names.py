@@ -126,6 +126,7 @@ def test_a_name_that_is_taken_says_so_whatever_it_was_before(site: Site, lake: L
     with pytest.raises(ExpectedVersionMismatch) as caught:
         tx.commit()
     assert (caught.value.cause, caught.value.retryable) == ("incompatible", False)
+    assert "There is another table n now" in str(caught.value)
 
 
 def test_other_names_do_not_matter(site: Site, lake: Lake) -> None:

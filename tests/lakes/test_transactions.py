@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from tests.support.lakes import Site, add_to_both, both, foreign_append, ids, numbers, stock, two_tables, uri_of
-from tiltyard.errors import InvalidInput, NotFound
+from tiltyard.errors import ExpectedVersionMismatch, InvalidInput, NotFound
 from tiltyard.lake import Lake
 from tiltyard.lakes.lake_tables import TransactionTable
 
@@ -247,7 +247,7 @@ def used_up(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         tx.rollback()
     else:
         lake.drop_table("a")
-        with pytest.raises(Exception, match="gone"):
+        with pytest.raises(ExpectedVersionMismatch, match=r"a was dropped; .* was built on version 1"):
             tx.commit()
     yield lake, tx, tables
     lake.close()

@@ -143,7 +143,7 @@ def test_a_refused_transaction_is_for_those_who_see_all_of_its_tables(clients: M
             answer = clients[role].get(f"/transactions?id={number}")
             assert answer.status == (303 if message in page else 404), (role, message)
             assert message not in page or (answer.headers["location"].endswith(f"/conflicts#t-{number}") and f'id="t-{number}"' in page)
-    error = "the transaction was built on 4"
+    error = "the transaction was built on version 4"
     assert error in found["reader"]
     assert error not in found["admin:sales"], "what an error says may name any table"
     assert "Update</a>" not in found["admin:sales"].partition(late)[0].rpartition("<section")[2]

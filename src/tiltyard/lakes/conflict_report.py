@@ -47,10 +47,12 @@ def _what(moved: Moved, transaction: str) -> str:
     name = shown(moved.name)
     if moved.kind == "freed":
         return f"The name {name} was in use by another table since transaction {transaction} began at snapshot {moved.expected}"
+    if moved.kind == "incompatible" and not moved.expected:
+        return f"There is another table {name} now; transaction {transaction} gives that name to a table of its own"
     if moved.kind != "name":
-        where = "is gone, or its name is taken" if moved.actual is None else f"is at version {moved.actual}"
+        where = "was dropped" if moved.actual is None else f"is at version {moved.actual}"
         where = f"has another version {moved.actual}" if moved.kind == "replaced" else where
-        return f"{name} {where}; transaction {transaction} was built on {moved.expected}"
+        return f"{name} {where}; transaction {transaction} was built on version {moved.expected}"
     if not name:
         return f"Tables were made, dropped or renamed since transaction {transaction} listed them"
     if moved.head is not None:
@@ -110,7 +112,7 @@ def name_table(error: ConflictError, catalog: Catalog, branch: str, base: int, m
     )
     last = f" by {by[-1]['author'] or 'an unknown author'}" if by else ""
     before = str(error).removesuffix(error.advice).rstrip()
-    where = f"{error.table} is at version {moved.actual}{last}, the transaction was built on {moved.expected}"
+    where = f"{error.table} is at version {moved.actual}{last}, the transaction was built on version {moved.expected}"
     error.args = (fit(f"{where}: {before}", error.advice),)
     return error
 
