@@ -200,7 +200,7 @@ class Catalog:
         """
         floor = self.floor(branch)
         if floor.at is not None and floor.at > moment:
-            raise NotFound(f"What the lake was at {moment.isoformat()} was cleaned up.", name=branch, advice="See lake.history().")
+            raise NotFound(f"The snapshot of {moment.isoformat()} was cleaned up.", name=branch, advice="See lake.history().")
         low, high = max(self._begun(branch), floor.snapshot), self.cut(branch).snapshot
         while low < high:
             middle = (low + high + 1) // 2

@@ -134,7 +134,7 @@ def _cut_at(records: Records, snapshot: int, branch: str) -> Cut | None:
     if snapshot < floor.snapshot or (snapshot != begun and snapshot_key(branch, snapshot) not in found):
         raise NotFound(f"There is no snapshot {snapshot} on branch {branch!r}.", name=str(snapshot), advice="See lake.history().")
     if found.get(snapshot_key(branch, snapshot), {}).get("unknown"):
-        what = f"What snapshot {snapshot} of branch {branch!r} was is not known: the catalog that had it was lost."
+        what = f"The tables of snapshot {snapshot} of branch {branch!r} are not known: the catalog that had it was lost."
         raise NotFound(what, name=str(snapshot), advice="See lake.history() for what was found again.")
     after, heads = _nearest(records, found, branch, bucket, begun, floor)
     found_steps = map(snapshot_from_body, _bodies(records, branch, (after + 1) // BUCKET, bucket))

@@ -196,7 +196,7 @@ class SqlRecords:
             if last.lost is not None and lost > 1:
                 raise last.lost
             if tries >= patience.attempts or seconds > patience.seconds:
-                what = f"The catalog {self.url} gave no way in {tries} tries and {seconds:.1f} s: {last.reason}."
+                what = f"The catalog {self.url} was not written in {tries} tries and {seconds:.1f} s: {last.reason}."
                 who = self._database.holder(self._here().engine) if last.pause else ""
                 advice = f"{_NOTHING} {who}" if who else None
                 raise ContentionError(what, operation="catalog", attempts=tries, seconds=seconds, advice=advice)

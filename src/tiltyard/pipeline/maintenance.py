@@ -62,7 +62,7 @@ def _compacted(lake: ty.Lake, name: str, one: Maintenance) -> str:
     before = len(table.layout.fragments)
     if before < one.min_fragments:
         return f"{name} has {before} fragment{'' if before == 1 else 's'}, which is few"
-    result = table.compact(message=f"compaction by {one.name}")
+    result = table.compact(message=f"upkeep {one.name}")
     over = f", rebased over {len(result.rebased_over)}" if result.rebased_over else ""
     return f"{name}: {before} fragments became {len(table.layout.fragments)}{over}"
 
