@@ -87,6 +87,47 @@ def test_all_tables_get_the_content_of_a_snapshot(lake: Lake, key: list[str] | N
     sound(lake)
 
 
+def ids(lake: Lake, name: str) -> list[int]:
+    found: list[int] = sorted(lake.table(name).to_arrow()["id"].to_pylist())
+    return found
+
+
+@pytest.mark.parametrize("branch", ["main", "side"])
+def test_a_table_that_was_written_to_and_dropped_comes_back_as_it_was(lake: Lake, branch: str) -> None:
+    """Versions from before the drop are still in its directory: they are not those of a foreign writer."""
+    lake.create_table("gone", numbers(1))
+    lake.branches.create("side")
+    on_branch = lake.on_branch(branch)
+    then = on_branch.snapshot().id
+    for number in (5, 6, 7):  # each time on a branch of the table that nobody has written to
+        on_branch.table("gone").append(numbers(number))
+        on_branch.drop_table("gone")
+        lake.branches.restore(then, branch)
+        assert ids(on_branch, "gone") == [1]
+        lake.branches.merge("side", dry_run=True)  # adopts what foreign writers did
+        assert ids(on_branch, "gone") == [1]
+    on_branch.table("gone").append(numbers(8))
+    assert ids(on_branch, "gone") == [1, 8]
+    sound(lake)
+
+
+def test_a_table_that_the_target_wrote_to_and_dropped_comes_as_the_branch_has_it(lake: Lake) -> None:
+    """Seeds 1367 and 4946 of the generator: rows that the target had appended before it dropped the table came back."""
+    lake.create_table("gone", numbers(1))
+    lake.branches.create("side")
+    lake.on_branch("side").rename_table("gone", "kept")
+    lake.table("gone").append(numbers(5))
+    lake.drop_table("gone")
+    lake.branches.merge("side", on_conflict="theirs")
+    assert lake.branches.merge("side").up_to_date
+    assert ids(lake, "kept") == [1]
+    lake.table("kept").append(numbers(7))
+    lake.on_branch("side").table("kept").append(numbers(8))
+    lake.branches.merge("side")
+    assert ids(lake, "kept") == [1, 7, 8]
+    sound(lake)
+
+
 @pytest.mark.parametrize(("key", "stable"), TABLES)
 def test_a_branch_is_rebased_and_comes_home(lake: Lake, key: list[str] | None, stable: bool) -> None:
     """Twice: the second time the target has the branch in it as well."""

@@ -23,6 +23,7 @@ from tiltyard.errors import (
     NotFound,
 )
 from tiltyard.format.names import Scheme
+from tiltyard.lakes.branches.table_branches import forked, is_written
 from tiltyard.lakes.cleanup.merged_pins import pin_merged
 from tiltyard.lakes.conflict_report import steps_of
 from tiltyard.lakes.finishing import finish_before
@@ -32,6 +33,7 @@ from tiltyard.lakes.merging.merge_values import ConflictingStep, MergeOptions, M
 from tiltyard.lakes.merging.replay import replay
 from tiltyard.lakes.table_names import shown
 from tiltyard.transaction.operations import Restore
+from tiltyard.transaction.verify import transaction_id
 
 if TYPE_CHECKING:
     from tiltyard.lake import Lake
@@ -236,10 +238,24 @@ def _commit(on_target: Lake, request: MergeRequest, ground: _Ground, plan: Branc
             raise _moved(request, cuts.ours, now)
         tables = [*_written(tx, cuts, plan), *_defined(cuts, plan)]
         _pin(on_target, cuts, plan, {table.table for table in tables if table.referenced})
-        taken_in = [replace(head, owner=head.owner or cuts.theirs.line) for head in plan.taken_in.values()]
+        taken_in = [_taken_in(on_target, cuts, head) for head in plan.taken_in.values()]
         tx.rearrange(plan.renamed, plan.dropped, taken_in)
     assert tx.result is not None
     return done(tx.result.snapshot, tx.result.transaction_id, tuple(sorted(tables, key=lambda table: table.table)))
+
+
+def _taken_in(lake: Lake, cuts: MergeCuts, head: TableHead) -> TableHead:
+    """A table that comes, with who may write to it.
+
+    Where the target wrote to it after that version, and dropped it then, it comes on a branch of its own: the versions above it would be
+    taken for those of a foreign writer, and adopted.
+    """
+    head = replace(head, owner=head.owner or cuts.theirs.line)
+    if not is_written(lake, head, cuts.ours.branch, cuts.ours.line):
+        return head
+    made = forked(lake, head, cuts.ours.branch, cuts.ours.line, unused=True)
+    first = lake.plain_access_of(made).on_branch(made.branch).load(made.version, Scheme(made.naming))
+    return replace(made, transaction=transaction_id(first))  # a fork begins with a copy of the version
 
 
 def _message(request: MergeRequest, number: int) -> str:
