@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import pyarrow as pa
 from pyroaring import BitMap
@@ -35,6 +35,10 @@ from tiltyard.verbs.engine.staged_access import StagedAccess
 from tiltyard.verbs.merge_plan import update_of, with_row_ids
 
 Based = TypeVar("Based", DataFile, DeletionFile, IndexMetadata)
+
+OTHER_COLUMNS: Final = "tiltyard.other-columns"
+"""The property of a transaction that gives a field id another name by a merge, where it may be another column: one side was right about
+the table as a whole. The operation alone looks like a renaming."""
 
 
 @dataclass
@@ -145,14 +149,16 @@ def _columns(target: MergedTable, plan: TablePlan, placed: Callable[[DataFile], 
             if files != fragment.files:
                 changed[fragment.id] = replace(fragment, files=files)
                 target.referenced += sum(file.size for file in files if file not in fragment.files)
+    names = {field.id: field.name for field in target.manifest.fields}
+    properties = {OTHER_COLUMNS: "true"} if any(names.get(field.id, field.name) != field.name for field in fields) else {}
     if changed or plan.schema.added:
         nullable = all(field.nullable for field in fields if field.id in plan.schema.added)
         known = {field.id for field in fields}
         every = (changed.get(fragment.id, fragment) for fragment in target.manifest.fragments)
         fragments = tuple(replace(fragment, files=_with_columns(fragment.files, known)) for fragment in every)
-        target.commit(Merge(fragments, fields, preserves_nullability=nullable))
+        target.commit(Merge(fragments, fields, preserves_nullability=nullable), properties)
     elif fields != target.manifest.fields:
-        target.commit(Project(fields, preserves_nullability=False))
+        target.commit(Project(fields, preserves_nullability=False), properties)
 
 
 def _without(files: Iterable[DataFile], fields: Collection[int]) -> tuple[DataFile, ...]:

@@ -12,7 +12,7 @@ from tiltyard.catalog.line_identity import owns, same_version
 from tiltyard.lakes.merging.apply_merge import TablePlan
 from tiltyard.lakes.merging.merge_values import ConflictKind, FoundConflicts, Settlement, Use
 from tiltyard.lakes.merging.place_merge import Three
-from tiltyard.lakes.merging.replay import MadeVersion, keeps_field_ids, versions_to_replay
+from tiltyard.lakes.merging.replay import MadeVersion, lasting_fields, versions_to_replay
 from tiltyard.lakes.merging.row_merge import RowMerge, plan_rows
 from tiltyard.lakes.merging.schema_merge import Clash, merged_schema, merged_settings, schema_clashes, unlike_columns
 from tiltyard.lakes.merging.table_state import TableState, physical_change, state_of
@@ -319,12 +319,17 @@ class _Planner:
         fields = three.base.manifest.fields
         found: list[Clash] = []
         if other or three.theirs.manifest.fields != fields:
-            same = partial(keeps_field_ids, self.lake, self.cuts.ours.branch, base, ours) if three.ours_ids else bool
-            found += unlike_columns(three.base, three.ours, mine, same_fields=same)
+            lasting = partial(lasting_fields, self.lake, self.cuts.ours.branch, base, ours) if three.ours_ids else _none_lasts
+            found += unlike_columns(three.base, three.ours, mine, lasting=lasting)
         if mine or three.ours.manifest.fields != fields:
-            same = partial(keeps_field_ids, self.lake, self.cuts.theirs.branch, base, theirs) if three.theirs_ids else bool
-            found += unlike_columns(three.base, three.theirs, other, same_fields=same)
+            lasting = partial(lasting_fields, self.lake, self.cuts.theirs.branch, base, theirs) if three.theirs_ids else _none_lasts
+            found += unlike_columns(three.base, three.theirs, other, lasting=lasting)
         return found
+
+
+def _none_lasts(_: frozenset[int]) -> frozenset[int]:
+    """For a side that does not come from the base: no history is between the two."""
+    return frozenset()
 
 
 def _indices_differ(three: Three) -> bool:

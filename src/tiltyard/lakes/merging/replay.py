@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +14,7 @@ from tiltyard.format.names import Scheme
 from tiltyard.format.row_ids import decode_row_versions, encode_row_versions, joined
 from tiltyard.format.values import DataFile, DataFragment, DeletionFile, IndexMetadata
 from tiltyard.lakes.branches.fast_forward import added_reuse, homeward, segments_of
-from tiltyard.lakes.merging.apply_merge import MergedTable
+from tiltyard.lakes.merging.apply_merge import OTHER_COLUMNS, MergedTable
 from tiltyard.lakes.merging.table_state import TableState
 from tiltyard.lakes.table_names import shown
 from tiltyard.storage.transfer import transfer
@@ -63,20 +63,41 @@ def versions_to_replay(lake: Lake, branch: str, before: TableHead, head: TableHe
     return found
 
 
-def keeps_field_ids(lake: Lake, branch: str, before: TableHead, head: TableHead) -> bool:
-    """Whether the history since a base shows that a field id stands for the same column: nothing was overwritten or restored."""
-    main, scheme = lake.plain_access_of(head), Scheme(head.naming)
+def lasting_fields(lake: Lake, branch: str, one: TableHead, other: TableHead, fields: frozenset[int]) -> frozenset[int]:
+    """Those of some field ids that stand for the same column in two states, as the history between them shows; none where it does not.
+
+    Either state may be the earlier one: a revert goes from the later to the earlier.
+    """
+    before, head = sorted((one, other), key=lambda state: state.version)  # a table's branch counts on from where it began
     own = head.branch == before.branch
     try:
-        found = [(head.branch, before.version + 1, head.version)] if own else segments_of(main, before, head)
-        for name, first, last in found:
-            log = VersionLog(lake.access_of(replace(head, branch=name), branch).store)
-            made = (log.committed(version, scheme).transaction.operation for version in range(first, last + 1))
-            if any(isinstance(operation, (Overwrite, *_OTHERWISE)) for operation in made):
-                return False
+        found = [(head.branch, before.version + 1, head.version)] if own else segments_of(lake.plain_access_of(head), before, head)
+        logs = {
+            version: log
+            for name, first, last in found
+            for log in (VersionLog(lake.access_of(replace(head, branch=name), branch).store),)
+            for version in range(first, last + 1)
+        }
+        return _lasting(logs, before.version, head, fields)
     except (CorruptTable, HistoryUnavailable, NotFound):
-        return False
-    return True
+        return frozenset()
+
+
+def _lasting(logs: Mapping[int, VersionLog], first: int, head: TableHead, fields: frozenset[int]) -> frozenset[int]:
+    """Goes back through the versions that a state came from; what a restore took back is not among them."""
+    version, scheme = head.version, Scheme(head.naming)
+    while version > first and fields:
+        made = logs[version].committed(version, scheme)
+        operation = made.transaction.operation
+        if isinstance(operation, Restore) and first <= operation.version < version:
+            version = operation.version
+            continue
+        if isinstance(operation, (Overwrite, *_OTHERWISE)) or OTHER_COLUMNS in made.transaction.properties:
+            return frozenset()
+        # The id of a column that was dropped and is in no file any more goes to the next one that is added.
+        fields = fields.intersection(field.id for field in made.file.manifest.fields)
+        version -= 1
+    return fields
 
 
 def replay(target: MergedTable, versions: list[MadeVersion]) -> None:

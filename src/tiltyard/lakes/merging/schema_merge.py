@@ -73,18 +73,20 @@ def merged_schema(base: TableState, ours: TableState, theirs: TableState) -> Sch
     return SchemaMerge(fields, frozenset(field.id for field in added if field.id in result), tuple(clashes))
 
 
-def unlike_columns(base: TableState, later: TableState, change: PhysicalChange, *, same_fields: Callable[[], bool]) -> list[Clash]:
+def unlike_columns(
+    base: TableState, later: TableState, change: PhysicalChange, *, lasting: Callable[[frozenset[int]], frozenset[int]]
+) -> list[Clash]:
     """Columns with the id of another one: an overwrite gives out all ids again, and so does each line of history for itself.
 
     One of another type is another one, since a cast gives a new id. One that has another name is the same one if a fragment that both
-    have reads it from the same file, or if nothing gave out ids again.
+    have reads it from the same file, or if the history shows that nothing gave out its id again.
 
     Args:
         base, later: two states of the table.
         change: what happened in between.
-        same_fields: whether the history shows that nothing gave out ids again; asked only where files do not tell.
+        lasting: those of some ids that the history shows to be of the same column; asked only where files do not tell.
     """
-    was, found, asked = _by_id(base.manifest), [], None
+    was, found, renamed = _by_id(base.manifest), [], {}
     pairs = [(base.backing(number), later.backing(there)) for number, there in change.kept.items()]
     for field in later.manifest.fields:
         before = was.get(field.id)
@@ -93,10 +95,9 @@ def unlike_columns(base: TableState, later: TableState, change: PhysicalChange, 
         if (before.logical_type, before.parent_id) != (field.logical_type, field.parent_id):
             found.append(Clash("column", f"an overwrite put {field.name} in the place of {before.name}, another column or type"))
         elif not any(field.id in here and here[field.id] == there.get(field.id) for here, there in pairs):
-            asked = same_fields() if asked is None else asked
-            if not asked:
-                found.append(Clash("column", f"nothing tells whether {before.name} was renamed to {field.name} or is another column"))
-    return found
+            renamed[field.id] = f"nothing tells whether {before.name} was renamed to {field.name} or is another column"
+    known = lasting(frozenset(renamed)) if renamed else frozenset()
+    return [*found, *(Clash("column", words) for number, words in renamed.items() if number not in known)]
 
 
 def _by_id(manifest: Manifest) -> dict[int, Field]:
