@@ -16,16 +16,19 @@ import pyarrow as pa
 import pytest
 from lance.lance import _Session as Session
 
-from tests.lakes.merge_model import SHARED, Content, Line, Row, copied
+from tests.lakes.merge_model import SHARED, THERE, Content, Line, Row, copied
 from tests.support.lakes import Site, through
 from tiltyard.catalog.lake_values import MAIN
 from tiltyard.catalog.line_identity import owns
 from tiltyard.catalog.open_records import MemoryRecords
 from tiltyard.catalog.records import Records, Writes
+from tiltyard.format.manifest import decode_indices
 from tiltyard.format.manifest_file import ManifestFile, decode_manifest_file
+from tiltyard.format.names import Scheme
 from tiltyard.lake import Lake
 from tiltyard.lakes.merging.merge_branches import adopt_foreign
 from tiltyard.transaction import log
+from tiltyard.verbs.engine.access import TableAccess
 
 KEY: Final = "lance-schema:unenforced-primary-key"
 STRUCT: Final = "s"
@@ -86,6 +89,13 @@ def flat(row: dict[str, Any], names: Sequence[str]) -> tuple[tuple[str, Any], ..
     return tuple(found)
 
 
+def index_elsewhere(access: TableAccess, scheme: Scheme) -> bool:
+    """Whether the latest version of a table has an index whose files are not in its own directory."""
+    latest = access.log.head()
+    assert latest is not None
+    return any(index.base_id is not None for index in decode_indices(access.load(latest[0], scheme).manifest, "a table"))
+
+
 class Lines:
     """Branches of one lake, with what they have by the model."""
 
@@ -112,6 +122,9 @@ class Lines:
         self.adopt(origin)
         self.on(origin).branches.create(name)
         self.lines[name] = copied(self.lines[origin])
+        for (where, _), past in self.past.items():
+            for _, then in past if where == origin else ():
+                then.strayed = True
 
     def adopt(self, *branches: str) -> None:
         """A branch begins with what the catalog has: what pylance wrote is brought there first."""
@@ -230,10 +243,14 @@ class Lines:
         made = []
         for place in range(many):
             uid = next(self.numbers)
-            values: dict[int, Any] = {number: self.value(table, number) for number in table.columns if number}
+            values: dict[int, Any] = {number: self.value(table, number) for number in table.columns if number} | self.there(table)
             made.append(Row(uid, {0: ids[place] if ids else uid, **values}, uid))
         table.rows.update((row.uid, row) for row in made)
         return made
+
+    def there(self, table: Content) -> dict[int, Any]:
+        """That the struct is there, as in all rows that are written as Arrow."""
+        return {THERE: True} if table.members() else {}
 
     def some(self, table: Content) -> list[Row]:
         """One row or two, with all that have the same ids: a condition names them by these."""
@@ -255,7 +272,7 @@ class Lines:
             return name, values, next(iter(texts.values()))
         kinds = {number: "int" if number in table.narrow else "bigint" for number in own}
         parts = [f"'{own[number].partition('.')[2]}', cast({texts[number]} as {kinds[number]})" for number in own]
-        return name, values, f"named_struct({', '.join(parts)})"
+        return name, values | {THERE: True}, f"named_struct({', '.join(parts)})"
 
     def append(self, branch: str, table: Content) -> None:
         known = {row.values[0] for row in table.rows.values()}
@@ -297,7 +314,7 @@ class Lines:
         """Rows of the table with other values, and perhaps a new one; and what they do to the model."""
         given = [row.copy() for row in rows]
         for row in given:
-            row.values |= {number: self.value(table, number) for number in table.columns if number}
+            row.values |= {number: self.value(table, number) for number in table.columns if number} | self.there(table)
         inserted = self.new_rows(table, self.random.randrange(2))
 
         def apply() -> None:
@@ -393,7 +410,6 @@ class Lines:
         name = table.columns[number]
         self.handle(branch, table, f"cast {name} to {kind}").alter_columns({"path": name, "data_type": kind})
         old, made = self.retyped(table, number)
-        table.cast[made] = table.cast.get(old, old)
         table.added_values.add(made)
         for row in table.rows.values():
             if old in row.values:
@@ -434,7 +450,7 @@ class Lines:
         self.handle(branch, table, f"add column {name} without values").add_columns(pa.schema([added]))
         table.columns[number] = name
         table.shared_before |= shared
-        for row in table.rows.values():
+        for row in table.rows.values():  # a new struct is null in them, too
             row.values[number] = None
 
     def drop_column(self, branch: str, table: Content) -> None:
@@ -445,6 +461,9 @@ class Lines:
             del table.columns[number]
             table.required.discard(number)
             table.spent = table.odd = True
+            if not table.members():
+                for row in table.rows.values():
+                    row.values.pop(THERE, None)
             if number == 1:
                 self.undescribed(table)
 
@@ -499,7 +518,10 @@ class Lines:
             self.stock_append, self.stock_append, self.stock_delete, self.stock_update, self.stock_upsert, self.stock_compact,
             self.stock_key, self.stock_overwrite,
         )  # fmt: skip
-        done = self.random.choice(deeds)(found, table)
+        deed = self.random.choice(deeds)
+        # Pylance rewrites an index that lies in another directory to its own, and goes on looking for it there: see the test of that.
+        lost = deed == self.stock_compact and index_elsewhere(place, Scheme(head.naming))
+        done = "" if lost else deed(found, table)
         if not done:
             table.changes -= 1
             return

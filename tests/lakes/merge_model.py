@@ -18,6 +18,8 @@ from typing import Any
 MUST, MAY, NEVER = "must conflict", "may conflict", "must merge"
 SHARED = -1
 """The number of a column that both lines may add under one name."""
+THERE = -2
+"""Under this number a row says whether its struct is there: one whose members are all null is another value than null."""
 
 
 @dataclass
@@ -49,8 +51,6 @@ class Content:
     """Columns of 32 bits; the others have 64."""
     required: set[int] = field(default_factory=set)
     """Columns that take no nulls."""
-    cast: dict[int, int] = field(default_factory=dict)
-    """Columns that are others after a cast, and which ones they were."""
     added_values: set[int] = field(default_factory=set)
     """Columns that were added with values."""
     spent: bool = False
@@ -73,11 +73,15 @@ class Content:
     """Whether columns were rewritten in place, so that a merge may have to write rows of it again."""
     restored: bool = False
     """Whether an earlier version was restored since the last merge, so that changes may have been taken back."""
+    strayed: bool = False
+    """Whether it comes from a version before the base, so that no history leads from there to it."""
+    forgotten: bool = False
+    """Whether versions since the base were cleaned up."""
 
     def copy(self) -> Content:
         return replace(
             self, columns=dict(self.columns), rows={uid: row.copy() for uid, row in self.rows.items()}, settings=dict(self.settings),
-            narrow=set(self.narrow), required=set(self.required), cast=dict(self.cast), added_values=set(self.added_values),
+            narrow=set(self.narrow), required=set(self.required), added_values=set(self.added_values),
             did=set(self.did),
         )  # fmt: skip
 
@@ -97,6 +101,27 @@ class Content:
     def wrote(self) -> bool:
         """Whether the line may have written rows."""
         return bool(self.rewrote or self.did - {"delete"} or self.restored)
+
+    def replaced(self, base: Content) -> dict[int, int]:
+        """Columns that are not the base's, though they have the name of one that is gone: by a cast, an overwrite or a restore."""
+        gone = {name: number for number, name in base.columns.items() if number not in self.columns}
+        return {number: gone[name] for number, name in self.columns.items() if number not in base.columns and name in gone}
+
+    def aligned(self, base: Content) -> Content:
+        """The same, where columns of the same name and type as one of the base are taken for it: an overwrite gives out field ids again,
+        and lines that were merged before have given them out for themselves."""
+        same = {number: old for number, old in self.replaced(base).items() if (number in self.narrow) == (old in base.narrow)}
+        if not same:
+            return self
+        made = self.copy()
+        made.columns = {same.get(number, number): name for number, name in made.columns.items()}
+        for numbers in (made.narrow, made.required, made.added_values):
+            found = {same.get(number, number) for number in numbers}
+            numbers.clear()
+            numbers |= found
+        for row in made.rows.values():
+            row.values |= {old: row.values.pop(number) for number, old in same.items() if number in row.values}
+        return made
 
     def members(self) -> dict[int, str]:
         return {number: name for number, name in self.columns.items() if "." in name}
@@ -127,7 +152,7 @@ def fresh(line: Line) -> None:
     for table in line.values():
         table.changes, table.maintained, table.restored = 0, 0, False
         table.rewrote, table.did, table.added_values, table.in_place, table.spent = "", set(), set(), False, False
-        table.overwritten = False
+        table.overwritten = table.strayed = table.forgotten = False
 
 
 def is_changed(base: Content | None, theirs: Content | None) -> bool:
@@ -224,24 +249,28 @@ def content(base: Content, ours: Content, theirs: Content, first: bool) -> Verdi
         return Verdict(NEVER, ours.copy(), *copies)
     if not ours.changes and first:
         return Verdict(NEVER, theirs.copy(), *copies)
+    apart = not first and (base.columns.items() - ours.columns.items()) and (ours.columns.items() - base.columns.items())
+    sides = ours, theirs
+    ours = ours.aligned(base) if not first or ours.overwritten else ours
+    theirs = theirs.aligned(base) if theirs.overwritten else theirs
     schema, columns = merged_columns(base, ours, theirs)
-    if not first and (base.columns.items() - ours.columns.items()) and (ours.columns.items() - base.columns.items()):
-        schema = worst(schema, MAY)  # main does not come from the base: its columns may have ids of others there
+    if apart or (ours, theirs) != sides:
+        schema = worst(schema, MAY)  # columns may have ids of others, on a side that does not come from the base or was overwritten
     settings, level = merged_settings(base, ours, theirs)
     if worst(schema, level) == MUST:
         return Verdict(MUST, None, *copies)
     made = Content(ours.name, either(base.key, ours.key, theirs.key), ours.stable, columns, {}, settings)
     if 1 not in columns:
         made.settings = {key: value for key, value in settings.items() if not key.startswith("field_")}
-    made.narrow, made.cast = ours.narrow | theirs.narrow, ours.cast | theirs.cast
+    made.narrow = ours.narrow | theirs.narrow
     made.required = {number for number in columns if either(*(number in side.required for side in (base, ours, theirs)))}
     schema = worst(schema, level, key_level(made, ours, theirs))
     if (base.key and ours.key and theirs.key) or (ours.stable and first):
         clash, by_ours, by_theirs = three_way(base, ours, theirs)
-        sides = [made.copy() for _ in range(2)]
-        sides[0].rows, sides[1].rows = by_ours, by_theirs
-        broken = [holds(side, base, ours, theirs) for side in sides]
-        return Verdict(worst(MUST if clash else NEVER, schema, broken[0]), sides[0].copy(), *copies, *sides)
+        results = [made.copy() for _ in range(2)]
+        results[0].rows, results[1].rows = by_ours, by_theirs
+        broken = [holds(result, base, ours, theirs) for result in results]
+        return Verdict(worst(MUST if clash else NEVER, schema, broken[0]), results[0].copy(), *copies, *results)
     met, made.rows = by_places(base, ours, theirs)
     return Verdict(worst(met, schema, holds(made, base, ours, theirs)), made, *copies)
 
@@ -291,8 +320,8 @@ def holds(made: Content, base: Content, ours: Content, theirs: Content) -> str:
         return MUST
     doubt = NEVER
     for side, other in ((ours, theirs), (theirs, ours)):
-        for number, old in side.cast.items():
-            if number not in base.columns and old in base.columns and made.columns.get(number) == base.columns[old]:
+        for number, old in side.replaced(base).items():
+            if made.columns.get(number) == base.columns[old]:
                 doubt = MAY if other.wrote else doubt  # under the old type, whatever was written
                 for row in rows:
                     was, there = base.rows.get(row.uid), other.rows.get(row.uid)
@@ -326,6 +355,10 @@ def merged_columns(base: Content, ours: Content, theirs: Content) -> tuple[str, 
     valued = (bool(new_there & theirs.added_values) or other_moved, bool(new_here & ours.added_values) or mine_moved)
     if (new_there and valued[0] and mine_moved) or (new_here and valued[1] and other_moved):
         level = worst(level, MAY)
+    for side in (ours, theirs):
+        renamed = any(side.columns.get(number, name) != name for number, name in base.columns.items())
+        if renamed and (side.strayed or side.forgotten):
+            level = worst(level, MAY)  # where no file tells, only the history says that it is the same column
     for less, more in ((ours, theirs), (theirs, ours)):
         if base.members() and not less.members() and more.members().keys() - base.members().keys():
             level = worst(level, MAY)  # members were added to a struct that is not there any more
@@ -341,11 +374,17 @@ def merged_columns(base: Content, ours: Content, theirs: Content) -> tuple[str, 
     return level, columns | {number: theirs.columns[number] for number in new_there}
 
 
+def compared(base: Content, ours: Content, theirs: Content) -> list[int]:
+    """The numbers of what all three have, by which rows are compared."""
+    common = [number for number in base.columns if number in ours.columns and number in theirs.columns]
+    return [*common, *([THERE] if any("." in base.columns[number] for number in common) else [])]
+
+
 def three_way(base: Content, ours: Content, theirs: Content) -> tuple[bool, dict[int, Row], dict[int, Row]]:
     """Rows by key or uid; whether some conflict; the rows if the target is right about those, and if the branch is."""
     by: Callable[[Row], int] = (lambda row: row.values[0]) if base.key and ours.key and theirs.key else (lambda row: row.uid)
     was, mine, other = ({by(row): row for row in side.rows.values()} for side in (base, ours, theirs))
-    common = [number for number in base.columns if number in ours.columns and number in theirs.columns]
+    common = compared(base, ours, theirs)
     clash, results = False, ({}, {})  # type: tuple[bool, tuple[dict[int, Row], dict[int, Row]]]
     for key in {**was, **mine, **other}:
         values = [None if key not in side else tuple(side[key].values.get(number) for number in common) for side in (was, mine, other)]
@@ -358,16 +397,18 @@ def three_way(base: Content, ours: Content, theirs: Content) -> tuple[bool, dict
             clash, rows = True, (mine.get(key), other.get(key))
         for result, row in zip(results, rows, strict=True):
             if row is not None:
-                result[row.uid] = filled(row, mine.get(key), other.get(key))
+                result[row.uid] = filled(row, mine.get(key), other.get(key), base)
+                if values[1] == values[2] and mine[key].place != other[key].place:  # either copy may be the one that is left
+                    result[row.uid].place, result[row.uid].doubt = other[key].place, -1 - other[key].doubt
     return clash, *results
 
 
-def filled(row: Row, mine: Row | None, other: Row | None) -> Row:
-    """A row with the values that the other side gave to a column of its own."""
+def filled(row: Row, mine: Row | None, other: Row | None, base: Content) -> Row:
+    """A row with the values that the other side gave to a column of its own; a null in a column of the base is a value like others."""
     made = row.copy()
     for side in (mine, other):
         for number, value in (side.values if side is not None and side.uid == row.uid else {}).items():
-            if number not in made.values or (number == SHARED and made.values[number] is None):
+            if number not in made.values or (number == SHARED and number not in base.columns and made.values[number] is None):
                 made.values[number] = value
     return made
 
@@ -378,7 +419,7 @@ def by_places(base: Content, ours: Content, theirs: Content) -> tuple[str, dict[
     What moved on both sides is a conflict, and so is what moved on one and has other values on the other, or other values on both: only
     the same values in the same place agree.
     """
-    common = [number for number in base.columns if number in ours.columns and number in theirs.columns]
+    common = compared(base, ours, theirs)
     level, rows = NEVER, {}
     for uid in {**base.rows, **ours.rows, **theirs.rows}:
         was, mine, other = base.rows.get(uid), ours.rows.get(uid), theirs.rows.get(uid)
@@ -395,5 +436,5 @@ def by_places(base: Content, ours: Content, theirs: Content) -> tuple[str, dict[
                 level = MAY
             row = other if there == "moved" or (here != "moved" and then != before) or (there and not here and now == before) else mine
         if row is not None:
-            rows[uid] = filled(row, mine, other)
+            rows[uid] = filled(row, mine, other, base)
     return level, rows

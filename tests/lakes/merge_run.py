@@ -85,6 +85,9 @@ class MergeRun(Lines):
                     self.note("all", "cleanup")
                     self.lake.cleanup(keep_snapshots=1, grace=timedelta(0))
                     self.past.clear()
+                    for line in (MAIN, SIDE):
+                        for table in self.lines[line].values():
+                            table.forgotten = True
                 if first:
                     self.both_ways(SIDE, base)
                 self.merge(SIDE, base, first=first)
@@ -186,6 +189,7 @@ class MergeRun(Lines):
             self.opened_by_pylance(branch)
         for table in after.values():
             table.changes, table.maintained, table.restored = 0, 0, False
+            table.strayed = table.forgotten = False
         fresh(self.lines[source])
         self.past.clear()
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import lance
+import pyarrow as pa
 import pytest
 
 from tests.lakes.merge_lines import hurried
@@ -30,3 +32,14 @@ def test_a_merge_gives_what_the_model_says(tmp_path: Path, part: int) -> None:
     print(f"{lakes:,} merges of lakes, {merges:,} of tables, {conflicts:,} of these with conflicts, 0 differences")
     assert merges >= MERGES / PARTS
     assert 0 < conflicts < merges / 2, "a model that says nothing"
+
+
+def test_stock_compaction_loses_an_index_of_another_directory(tmp_path: Path) -> None:
+    """Pylance alone, on a branch of its own: why the generator does not ask it to. Once this fails, it can (``index_elsewhere``)."""
+    lance.write_dataset(pa.table({"id": range(5)}), tmp_path / "t.lance").create_scalar_index("id", "BTREE")
+    branch = lance.dataset(tmp_path / "t.lance").create_branch("b")
+    branch.delete("id = 3")
+    assert branch.count_rows("id = 2") == 1
+    branch.optimize.compact_files()
+    with pytest.raises(OSError, match=r"Not found.*_indices"):
+        lance.dataset(branch.uri).count_rows("id = 2")
