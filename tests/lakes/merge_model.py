@@ -107,6 +107,13 @@ class Content:
         gone = {name: number for number, name in base.columns.items() if number not in self.columns}
         return {number: gone[name] for number, name in self.columns.items() if number not in base.columns and name in gone}
 
+    def may_reuse_ids(self, base: Content) -> bool:
+        """Whether a column that was added may have the field id of one that was dropped: of the last one, once no file mentions it."""
+        replaced = self.replaced(base)
+        dropped = base.columns.keys() - self.columns.keys() - {*replaced.values()}
+        added = self.columns.keys() - base.columns.keys() - replaced.keys()
+        return bool(added) and bool(dropped) and (base.odd or [*base.columns][-1] in dropped)
+
     def aligned(self, base: Content) -> Content:
         """The same, where columns of the same name and type as one of the base are taken for it: an overwrite gives out field ids again,
         and lines that were merged before have given them out for themselves."""
@@ -359,6 +366,8 @@ def merged_columns(base: Content, ours: Content, theirs: Content) -> tuple[str, 
         renamed = any(side.columns.get(number, name) != name for number, name in base.columns.items())
         if renamed and (side.strayed or side.forgotten):
             level = worst(level, MAY)  # where no file tells, only the history says that it is the same column
+        if side.may_reuse_ids(base):
+            level = worst(level, MAY)
     for less, more in ((ours, theirs), (theirs, ours)):
         if base.members() and not less.members() and more.members().keys() - base.members().keys():
             level = worst(level, MAY)  # members were added to a struct that is not there any more
