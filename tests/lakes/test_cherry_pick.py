@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tests.lakes.test_merging import TABLES, TEN, rows, shop, sound, table_of
 from tests.support.lakes import numbers
 from tiltyard.errors import InvalidInput, MergeConflict, NotFound
 from tiltyard.lake import Lake
+
+
+def ids(lake: Lake, name: str) -> list[int]:
+    found: list[int] = sorted(lake.table(name).to_arrow()["id"].to_pylist())
+    return found
 
 
 @pytest.mark.parametrize(("key", "stable"), TABLES)
@@ -34,6 +41,23 @@ def test_one_snapshot_of_a_branch_is_picked(lake: Lake, key: list[str] | None, s
         lake.branches.merge("side", on_conflict={"extra": "ours"})
         assert rows(lake) == {**expected, 100: "first", 102: "third"}
         sound(lake)
+
+
+@pytest.mark.parametrize(("use", "left"), [("ours", [1, 5]), ("theirs", [1, 6])])
+def test_a_table_that_was_picked_and_changed_on_both_sides_since_is_settled_for_either(lake: Lake, use: Any, left: list[int]) -> None:
+    """Nothing tells what the two have in common; an answer for the branch was no answer."""
+    lake.branches.create("side")
+    side = lake.on_branch("side")
+    side.create_table("extra", numbers(1))
+    lake.branches.cherry_pick("side", side.snapshot().id)
+    lake.table("extra").append(numbers(5))
+    side.table("extra").append(numbers(6))
+    with pytest.raises(MergeConflict) as caught:
+        lake.branches.merge("side")
+    assert [(found.table, found.kind) for found in caught.value.conflicts] == [("extra", "created")]
+    lake.branches.merge("side", on_conflict={"extra": use})
+    assert ids(lake, "extra") == left
+    sound(lake)
 
 
 @pytest.mark.parametrize(("key", "stable"), TABLES)
@@ -85,11 +109,6 @@ def test_all_tables_get_the_content_of_a_snapshot(lake: Lake, key: list[str] | N
     lake.table("t").append(table_of({200: "on"}))
     assert rows(lake) == {**TEN, 200: "on"}
     sound(lake)
-
-
-def ids(lake: Lake, name: str) -> list[int]:
-    found: list[int] = sorted(lake.table(name).to_arrow()["id"].to_pylist())
-    return found
 
 
 @pytest.mark.parametrize("branch", ["main", "side"])

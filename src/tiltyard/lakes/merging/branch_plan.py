@@ -132,8 +132,10 @@ class _Planner:
             assert theirs is not None
             if ours is None:
                 self.plan.taken_in[theirs.id] = theirs
+            elif not same_version(ours, theirs) and self._use(ours) == "theirs":
+                self._as_a_whole("theirs", ours, theirs)
             elif not same_version(ours, theirs):
-                self._both_ways(ours, "created", "the table came to both sides, and nothing tells from where", theirs=None)
+                self._both_ways(ours, "created", "the table came to both sides, and nothing tells from where", theirs="")
         elif theirs is None:
             if ours is not None and self._is_as_it_was(base, ours, self.cuts.ours.branch):
                 self.plan.dropped[ours.id] = ours
@@ -186,7 +188,7 @@ class _Planner:
         if more or not any((found.table, found.kind, found.detail) == (name, kind, detail) for found in self.plan.conflicts.found):
             self.plan.conflicts.add(name, kind, detail, **more)  # type: ignore[arg-type]
 
-    def _both_ways(self, head: TableHead, kind: ConflictKind, detail: str, theirs: str | None) -> None:
+    def _both_ways(self, head: TableHead, kind: ConflictKind, detail: str, theirs: str) -> None:
         """A conflict about a table as a whole, unless somebody settled it."""
         use = self._use(head)
         if use == "ours":
