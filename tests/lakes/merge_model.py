@@ -232,8 +232,7 @@ def settled(found: Verdict, kinds: set[str], use: str) -> Content | None:
 def verdict(base: Content | None, ours: Content | None, theirs: Content | None, first: bool) -> Verdict:
     """What a merge of one table must come to."""
     if base is None:
-        made = ours if theirs is None else theirs
-        return Verdict(NEVER, made, ours, theirs)
+        return Verdict(NEVER if ours is None or theirs is None else MAY, ours or theirs, ours, theirs)
     if theirs is None and ours is None:
         return Verdict(NEVER, None, None, None)
     if theirs is None or ours is None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
@@ -37,15 +38,20 @@ def scratch(otherwise: Path | None = None) -> Iterator[Path]:
         shutil.rmtree(made_here)
 
 
-def made(scratch: Path, seed: int) -> MergeRun:
+def made(scratch: Path, seed: int, kind: type[MergeRun] | None = None) -> MergeRun:
     """One lake, made, merged and thrown away.
+
+    Args:
+        scratch: a directory for it.
+        seed: says what is done.
+        kind: how it is done; merges of all of a branch by default.
 
     Raises:
         AssertionError: a merge is not what the model says; its text is all that was done.
     """
     home = scratch / str(seed)
     site = Site("sqlite", str(home), home, {"catalog": "sqlite"})
-    run = MergeRun(site, seed)
+    run = (kind or MergeRun)(site, seed)
     try:
         run.run(tables=6, steps=24, rounds=1 + seed % 3 % 2)
     finally:
@@ -141,7 +147,7 @@ class MergeRun(Lines):
         self.conflicts += len(kinds)
         after: Line = {}
         for token, name in names.items():
-            on_both = token in ours and token in theirs
+            on_both = token in base and token in ours and token in theirs
             about = {kind for kind in kinds.get(name, ()) if (kind in ("created", "dropped")) != on_both}
             made = settled(verdicts[token], about, use)
             if made is not None:
@@ -152,8 +158,14 @@ class MergeRun(Lines):
 
     def merged(self, source: str, target: str, kinds: dict[str, set[str]], use: Any = None) -> MergeResult | None:
         """Merges, with an answer to all conflicts so far; None, and these with new ones, where there are more."""
+        return self.tried(source, target, kinds, use, partial(self.lake.branches.merge, source, into=target))
+
+    def tried(
+        self, source: str, target: str, kinds: dict[str, set[str]], use: Any, bring: Callable[..., MergeResult]
+    ) -> MergeResult | None:
+        """``merged``, by whatever brings changes from one line to another."""
         try:
-            return self.lake.branches.merge(source, into=target, on_conflict=dict.fromkeys(kinds, use) if use else "fail")
+            return bring(on_conflict=dict.fromkeys(kinds, use) if use else "fail")
         except MergeConflict as error:
             found = {(conflict.table, conflict.kind) for conflict in error.conflicts}
             assert not any(kind in kinds.get(name, ()) for name, kind in found), f"settled for {use}, and there again: {found}"

@@ -110,6 +110,7 @@ BY_PATH: Final[dict[str, tuple[str, ...]]] = {
         "tests/lakes/test_backup.py",
         "tests/lakes/test_branch_walks.py",
         "tests/lakes/test_merge_model.py",
+        "tests/lakes/test_pick_model.py",
         "tests/lakes/test_branches.py",
         "tests/lakes/test_checking.py",
         "tests/lakes/test_costs.py",
