@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.lakes.test_merging import TEN, rows, shop, sound, table_of
-from tests.support.lakes import Site
+from tests.support.lakes import Site, numbers
 from tests.support.lost_catalogs import lose_catalog, rebuild, restore
 from tiltyard.errors import HistoryUnavailable
 from tiltyard.lake import Lake
@@ -60,6 +60,26 @@ def test_branches_that_begin_after_the_loss_are_merged(lake: Lake, site: Site) -
         found.on_branch("side").branches.create("off")
         with pytest.raises(HistoryUnavailable):
             found.branches.merge("off")
+
+
+@pytest.mark.parametrize("written", [False, True])
+@pytest.mark.parametrize("branch", ["main", "side"])
+def test_a_table_that_was_dropped_and_came_back_is_found_with_what_came_after(lake: Lake, site: Site, branch: str, written: bool) -> None:
+    """The journal has a note without it: what was written after that is no part of what went with it."""
+    lake.create_table("gone", numbers(1))
+    lake.branches.create("side")
+    on_branch = lake.on_branch(branch)
+    then = on_branch.snapshot().id
+    if written:
+        on_branch.table("gone").append(numbers(5))
+    on_branch.drop_table("gone")
+    lake.branches.restore(then, branch)
+    on_branch.table("gone").append(numbers(7))
+    lose_catalog(site)
+    rebuild(site)
+    with site.open() as found:
+        assert found.on_branch(branch).table("gone").to_arrow()["id"].to_pylist() == [1, 7]
+        sound(found)
 
 
 def test_a_cleanup_keeps_what_main_names_of_a_branch(lake: Lake, site: Site) -> None:

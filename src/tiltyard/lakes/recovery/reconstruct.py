@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from itertools import compress
 from typing import TYPE_CHECKING, Final
 
 from tiltyard.catalog.lake_values import Change, Kind, Publication, Snapshot, TableHead, VersionStep
@@ -121,13 +122,17 @@ class Reconstruction:
 
 def home_of(work: Reconstruction, branch: str, head: TableHead) -> LineKey:
     """The line of versions that a branch of the lake writes to, for one table of it: its own, or the one it forks when it first writes."""
-    line = work.own[branch] if branch in work.own else work.own.setdefault(branch, work.lake.catalog.cut(branch).line)
+    line = _line_of(work, branch)
     if owns(head, branch, line):
         return head.location, head.branch
     key = (head.location, head.branch, head.version, branch)
     if key not in work.forks:
         work.forks[key] = _fork(work, head, branch, line)
     return head.location, work.forks[key]
+
+
+def _line_of(work: Reconstruction, branch: str) -> str:
+    return work.own[branch] if branch in work.own else work.own.setdefault(branch, work.lake.catalog.cut(branch).line)
 
 
 def _fork(work: Reconstruction, head: TableHead, branch: str, line: str) -> str:
@@ -210,9 +215,11 @@ def _units(work: Reconstruction, branch: str, groups: Sequence[FoundTransaction]
     units: list[_Unit] = []
     rest = list(groups)
     known = {head.location for head in work.heads[branch].values()}
-    for names in noted:
-        before = [found for found in rest if _is_within(found, names, known)]
-        rest = [found for found in rest if not _is_within(found, names, known)]
+    for number, names in enumerate(noted):
+        again = _again(work, branch, noted[number + 1 :])
+        within = [_is_within(found, names, known, again) for found in rest]
+        before = [*compress(rest, within)]
+        rest = [found for found, is_in in zip(rest, within, strict=True) if not is_in]
         known |= {head.location for head in names.tables.values()}
         mine = next((found for found in before if found.id == names.transaction), None)
         if mine is not None and names.as_of == names.snapshot:
@@ -220,6 +227,15 @@ def _units(work: Reconstruction, branch: str, groups: Sequence[FoundTransaction]
         units += [_Unit(found, None) for found in before]
         units.append(_Unit(mine if mine is not None and names.as_of == names.snapshot else None, names))
     return [*units, *(_Unit(found, None) for found in rest)]
+
+
+def _again(work: Reconstruction, branch: str, notes: Sequence[NotedNames]) -> dict[LineKey, int]:
+    """The least version that some notes have of each line of versions, or fork it at."""
+    found: dict[LineKey, int] = {}
+    for head in (head for note in notes for head in note.tables.values()):
+        for key in {(head.location, head.branch), home_of(work, branch, head)}:
+            found[key] = min(head.version, found.get(key, head.version))
+    return found
 
 
 def _followed(units: Sequence[_Unit]) -> list[_Unit]:
@@ -235,15 +251,22 @@ def _followed(units: Sequence[_Unit]) -> list[_Unit]:
     return noted[::-1]
 
 
-def _is_within(found: FoundTransaction, names: NotedNames, known: Iterable[str]) -> bool:
-    """Whether a commit is part of what a note of names shows: it is in a version that the note has, or in a table that is gone by then."""
+def _is_within(found: FoundTransaction, names: NotedNames, known: Iterable[str], again: Mapping[LineKey, int]) -> bool:
+    """Whether a commit is part of what a note of names shows: it is in a version that the note has, or in a table that is gone by then.
+
+    Args:
+        found: the commit.
+        names: the note.
+        known: where tables were by then.
+        again: what later notes have, by the lines that are written to: a table that is gone may come back, and be written to above that.
+    """
     shows = {(head.location, head.branch): head.version for head in names.tables.values()}
     locations = {head.location for head in names.tables.values()}
     for key, versions in found.parts.items():
         if key in shows:
             if versions[0].version <= shows[key]:
                 return True
-        elif key[0] not in locations and key[0] in known:
+        elif key[0] not in locations and key[0] in known and again.get(key, versions[0].version) >= versions[0].version:
             return True
     return False
 
@@ -413,6 +436,6 @@ def _with_names(work: Reconstruction, branch: str, names: NotedNames | None, cha
                 continue
             done[table] = Change(
                 table, "register", noted.name, noted.version, noted.version, (), noted.location, noted.naming, noted.branch,
-                base_transaction=noted.transaction,
+                base_transaction=noted.transaction, owner=_line_of(work, work.homes.get((noted.location, noted.branch), branch)),
             )  # fmt: skip
     return list(done.values())
