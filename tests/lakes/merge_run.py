@@ -14,7 +14,7 @@ from typing import Any
 import lance
 import pyarrow as pa
 
-from tests.lakes.merge_lines import Lines, flat
+from tests.lakes.merge_lines import Lines, arrow, flat
 from tests.lakes.merge_model import MUST, NEVER, Content, Line, collisions, copied, fresh, give_names, is_changed, settled, verdict
 from tests.support.lakes import Site
 from tiltyard.catalog.lake_values import MAIN
@@ -262,6 +262,25 @@ class MergeRun(Lines):
             kinds = dict(zip(("config", "metadata", "schema_metadata", "field_metadata"), kept, strict=True))
             found = {f"{where} {key}": values[key] for where, values in kinds.items() for key in "xy" if key in values}
             assert found == table.settings, f"{called}: {found}, the model has {table.settings}"
+
+
+class FewKeysRun(MergeRun):
+    """Lines that mostly insert, change and delete a few keys, the same on both: of the others only one lake in forty inserts one twice."""
+
+    def step(self, branch: str) -> None:
+        keyed = [table for table in self.lines[branch].values() if table.key]
+        if not keyed or self.chance(0.2):
+            return super().step(branch)
+        deeds = (self.insert, self.insert, self.insert, self.delete, self.update, self.compact)
+        return self.random.choice(deeds)(branch, self.random.choice(keyed))
+
+    def insert(self, branch: str, table: Content) -> None:
+        """Appends keys that the other line may have inserted as well."""
+        free = sorted({*range(-6, 0)} - {row.values[0] for row in table.rows.values()})
+        if ids := self.random.sample(free, min(2, len(free))):
+            rows = self.new_rows(table, len(ids), ids)
+            table.did.add("append")
+            self.handle(branch, table, f"append {[row.values for row in rows]}").append(arrow(table, rows))
 
 
 def leaves(schema: pa.Schema) -> Iterator[tuple[str, pa.Field]]:

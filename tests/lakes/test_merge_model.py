@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from tests.lakes.merge_lines import hurried
-from tests.lakes.merge_run import made, scratch
+from tests.lakes.merge_run import FewKeysRun, made, scratch
 from tests.support.proving import pick
 
 PARTS = pick(4, 16)
@@ -32,6 +32,16 @@ def test_a_merge_gives_what_the_model_says(tmp_path: Path, part: int) -> None:
     print(f"{lakes:,} merges of lakes, {merges:,} of tables, {conflicts:,} of these with conflicts, 0 differences")
     assert merges >= MERGES / PARTS
     assert 0 < conflicts < merges / 2, "a model that says nothing"
+
+
+def test_keys_that_both_inserted(tmp_path: Path) -> None:
+    merges = twice = 0
+    with hurried(), scratch(tmp_path) as room:
+        for seed in range(pick(10, 200)):
+            run = made(room, seed, FewKeysRun)
+            merges, twice = merges + run.merges, twice + any("both sides inserted the same" in line for line in run.log)
+    print(f"{merges:,} merges of tables, {twice} lakes where both inserted a key, 0 differences")
+    assert twice >= pick(10, 200) / 2
 
 
 def test_stock_compaction_loses_an_index_of_another_directory(tmp_path: Path) -> None:
