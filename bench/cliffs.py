@@ -16,7 +16,6 @@ import shutil
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
@@ -28,6 +27,7 @@ import lance
 
 import tiltyard as ty
 from bench.cliff_cases import MEMORY_AIM, TABLES, TIME_AIM, Case, cases
+from bench.scratch import scratch
 from bench.verbs import SIDES, Figure, Pair, as_json, peaked
 
 _TITLE = 44
@@ -176,8 +176,8 @@ def main() -> None:
         child(arguments.child)
         return
     chosen = [case for case in cases(arguments.scale) if arguments.case is None or arguments.case in f"{case.name} {case.label}"]
-    with tempfile.TemporaryDirectory(prefix="tiltyard-bench-") as scratch:
-        measured = figures_of(Path(scratch), chosen, arguments.scale, arguments.rounds)
+    with scratch("cliffs") as root:
+        measured = figures_of(root, chosen, arguments.scale, arguments.rounds)
         figures = list(measured if arguments.json else report(measured))
     if arguments.json:
         print(as_json(figures))

@@ -14,7 +14,6 @@ import json
 import shutil
 import statistics
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
@@ -26,6 +25,7 @@ import lance
 import pyarrow as pa
 
 import tiltyard as ty
+from bench.scratch import scratch
 
 Work = Callable[[], object]
 
@@ -168,7 +168,12 @@ def growth(root: Path, versions: int, fragments: int, rounds: int) -> list[Figur
     few, many = _of_fragments(root / "few", 100), _of_fragments(root / "most", fragments)
     for warm in (few.append, many.append):
         warm(next(batches(1)))
-    wide = {name: statistics.median(taken) for name, taken in appended(rounds, few=few.append, many=many.append).items()}
+    size = max(entry.stat().st_size for entry in (root / "most" / "_versions").iterdir())
+    bytes_alone = partial(_write_pieces, root / "bytes", size)
+    wide = {
+        name: statistics.median(taken)
+        for name, taken in appended(rounds, few=few.append, many=many.append, bytes=lambda _: bytes_alone()).items()
+    }
     return [
         Figure(
             f"append {versions}: the last {edge} against the first",
@@ -179,7 +184,18 @@ def growth(root: Path, versions: int, fragments: int, rounds: int) -> list[Figur
         ),
         Figure(f"append onto {versions} versions against onto a new table", beside["old"], beside["new"], "ms", 1.3),
         Figure(f"one more onto {fragments} fragments against onto 100", wide["many"], wide["few"], "ms", 3.0),
+        # A version names all fragments, so no append to the table can be faster than this.
+        Figure(f"one more onto {fragments} against {size / 1e6:.1f} MB into a file", wide["many"], wide["bytes"], "ms", None),
     ]
+
+
+def _write_pieces(path: Path, size: int) -> None:
+    """A new file of so many bytes, written as fast as this system does it: in pieces of no more than a mebibyte."""
+    path.unlink(missing_ok=True)
+    piece = b"x" * 2**20
+    with path.open("wb", buffering=0) as file:
+        for written in range(0, size, len(piece)):
+            file.write(piece[: size - written])
 
 
 def report(figures: list[Figure]) -> None:
@@ -202,8 +218,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--check", action="store_true", help="exit with 1 when a target is missed")
     arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="tiltyard-bench-") as scratch:
-        root = Path(scratch)
+    with scratch("commit") as root:
         figures = []
         if arguments.only != "growth":
             figures += serial_appends(root, arguments.appends)

@@ -13,18 +13,17 @@ import argparse
 import json
 import multiprocessing
 import sys
-import tempfile
 import time
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from multiprocessing.queues import Queue
 from multiprocessing.synchronize import Barrier
-from pathlib import Path
 
 import pyarrow as pa
 
 import tiltyard as ty
 from bench.lake_sites import Catalogs, postgres
+from bench.scratch import scratch
 
 RATE, FAIRNESS, TAIL = 0.8, 0.3, 20.0
 """With sixteen writers: the least part of one writer's rate, of the fastest's share, and the most p99 by p50 that we are content with."""
@@ -140,7 +139,7 @@ def main(arguments: list[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     figures: list[HotFigure] = []
     with ExitStack() as stack:
-        directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tiltyard-bench-")))
+        directory = stack.enter_context(scratch("lake-hot"))
         for kind in ["sqlite", "postgresql"] if given.catalog == "both" else [given.catalog]:
             server = stack.enter_context(postgres()) if kind == "postgresql" else None
             catalogs = Catalogs(kind, directory, server)

@@ -13,7 +13,6 @@ import argparse
 import json
 import multiprocessing
 import sys
-import tempfile
 import threading
 import time
 from collections import Counter
@@ -23,7 +22,6 @@ from dataclasses import asdict, dataclass
 from itertools import count
 from multiprocessing.queues import Queue
 from multiprocessing.synchronize import Barrier
-from pathlib import Path
 from typing import Literal
 
 import lance
@@ -31,6 +29,7 @@ import pyarrow as pa
 
 import tiltyard as ty
 from bench.delaying_proxy import DelayingProxy, delaying_proxy
+from bench.scratch import scratch
 from tests.support.servers import S3Server, seaweedfs
 
 Kind = Literal["ours", "pylance"]
@@ -211,7 +210,7 @@ def main(arguments: list[str] | None = None) -> int:
     asked = parser.parse_args(arguments)
     figures: list[Figure] = []
     with ExitStack() as stack:
-        directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tiltyard-object-store-")))
+        directory = stack.enter_context(scratch("object-store"))
         server = stack.enter_context(seaweedfs(directory))
         server.create_bucket(BUCKET)
         site = Site(server, stack.enter_context(delaying_proxy(server.endpoint)))

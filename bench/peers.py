@@ -15,10 +15,8 @@ from __future__ import annotations
 
 import argparse
 import json
-import shutil
 import statistics
 import sys
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass, replace
@@ -30,6 +28,7 @@ from bench.circumstances import circumstances
 from bench.lake_sites import postgres
 from bench.limits import timed_limits
 from bench.peer_processes import PACKAGES, POSTGRES, Process, ProcessFailedError, Sites
+from bench.scratch import scratch, spread
 
 RESULTS: Final = Path(__file__).resolve().parent / "results" / "peers.json"
 ALL: Final = ("tiltyard", "pylance", "delta", "iceberg", "iceberg-postgres", "ducklake", "ducklake-postgres")
@@ -219,11 +218,13 @@ def figures(cases: Sequence[str], peers: Sequence[str], extent: Extent, problems
     """All that was asked for, as it comes; what went wrong is added to the problems, and the rest goes on."""
     with ExitStack() as stack:
         server = stack.enter_context(postgres())
-        directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tiltyard-peers-", ignore_cleanup_errors=True)))
+        directory = stack.enter_context(scratch("peers"))
         sites = Sites(server)
         for case in cases:
             place = directory / case
             place.mkdir()
+            with suppress(OSError):  # what one left behind and deleted must not make the next one slower
+                spread(str(place))
             steps: Iterator[Step] = getattr(Bench(sites, peers, place, extent, server), case)()
             for step in steps:
                 try:
@@ -231,7 +232,6 @@ def figures(cases: Sequence[str], peers: Sequence[str], extent: Extent, problems
                 except (ProcessFailedError, AssertionError) as error:
                     problems.append(f"{case}: {error}")
                     print(problems[-1], file=sys.stderr, flush=True)
-            shutil.rmtree(place, ignore_errors=True)
 
 
 def _line(figure: Figure) -> str:

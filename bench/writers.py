@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import json
 import multiprocessing
-import shutil
 import sys
 import tempfile
 import time
@@ -27,6 +26,8 @@ import lance
 import pyarrow as pa
 
 import tiltyard as ty
+from bench.limits import flushed_files, work_of_two
+from bench.scratch import scratch
 
 Kind = Literal["ours", "pylance"]
 
@@ -88,25 +89,21 @@ def _write(
     told.put(Told(kind, taken, failed, time.process_time() - worked))
 
 
-def measure(kinds: list[Kind], durability: Literal["fsync", "os"], seconds: float) -> Figure:
-    """One run of writers of these kinds on a new table.
+def measure(kinds: list[Kind], durability: Literal["fsync", "os"], seconds: float, root: Path) -> Figure:
+    """One run of writers of these kinds on a new table below ``root``, which stays there: to delete it would slow the next one down.
 
     Raises:
         AssertionError: a row that was acknowledged is missing, or came twice.
     """
-    directory = tempfile.mkdtemp(prefix="tiltyard-writers-")
-    path = str(Path(directory) / "t")
-    try:
-        ty.Table.create(path, _rows(-1), storage=ty.Storage(durability=durability))
-        told = _run(kinds, path, durability, seconds)
-        table = ty.Table.open(path)
-        done = sum(len(writer.seconds) for writer in told)
-        rows = table.count_rows() - 1
-        # pylance may fail after it committed; ours never does.
-        assert done <= rows <= done + sum(writer.failed for writer in told if writer.kind == "pylance"), f"{rows} rows, {done} acknowledged"
-        return _figure(told, durability, seconds, table.version)
-    finally:
-        shutil.rmtree(directory)
+    path = tempfile.mkdtemp(prefix="t", dir=root)
+    ty.Table.create(path, _rows(-1), storage=ty.Storage(durability=durability))
+    told = _run(kinds, path, durability, seconds)
+    table = ty.Table.open(path)
+    done = sum(len(writer.seconds) for writer in told)
+    rows = table.count_rows() - 1
+    # pylance may fail after it committed; ours never does.
+    assert done <= rows <= done + sum(writer.failed for writer in told if writer.kind == "pylance"), f"{rows} rows, {done} acknowledged"
+    return _figure(told, durability, seconds, table.version)
 
 
 def _run(kinds: list[Kind], path: str, durability: Literal["fsync", "os"], seconds: float) -> list[Told]:
@@ -164,14 +161,17 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args(arguments)
     figures: list[Figure] = []
-    for _ in range(given.rounds):
-        for writers in given.writers:
-            ours: list[Kind] = ["ours"] * writers
-            pylance: list[Kind] = ["pylance"] * (given.beside or writers)
-            for kinds in [[*ours, *pylance]] if given.beside else [ours] if given.ours_only else [ours, pylance]:
-                figures.append(measure(kinds, given.durability, given.seconds))
-                if not given.json:
-                    print(_line(figures[-1]), flush=True)
+    with scratch("writers") as root:
+        if not given.json:
+            print(f"machine: two busy processes do {work_of_two():.2f} times the work of one; create + fsync {flushed_files(root):.0f}/s")
+        for _ in range(given.rounds):
+            for writers in given.writers:
+                ours: list[Kind] = ["ours"] * writers
+                pylance: list[Kind] = ["pylance"] * (given.beside or writers)
+                for kinds in [[*ours, *pylance]] if given.beside else [ours] if given.ours_only else [ours, pylance]:
+                    figures.append(measure(kinds, given.durability, given.seconds, root))
+                    if not given.json:
+                        print(_line(figures[-1]), flush=True)
     if given.json:
         print(json.dumps([asdict(figure) for figure in figures], indent=2))
     return 0 if all(not figure.failed for figure in figures if figure.kind == "ours") else 1
