@@ -94,6 +94,14 @@ class SeesFiles(Protocol):
 
 
 @runtime_checkable
+class FlushesTogether(Protocol):
+    """A store that flushes several files in little more than the time of one, such as a local disk."""
+
+    def put_unsynced(self, path: str, data: bytes) -> None:
+        """A ``put`` that survives a power loss only once ``sync`` of this path has returned."""
+
+
+@runtime_checkable
 class SendsAtOnce(Protocol):
     """A store to which several requests can be under way at a time, because each takes a round trip.
 

@@ -6,9 +6,13 @@ import ctypes
 import errno
 import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
+from threading import Barrier
 from typing import Any, Literal
 
 import lance
@@ -114,6 +118,20 @@ def all_files(root: Path) -> set[str]:
     return {str(path.relative_to(root)) for path in root.rglob("*") if path.is_file()}
 
 
+FORKING = """
+import os, sys
+from tiltyard.storage.local import LocalStore
+store = LocalStore(sys.argv[1])
+store.put_unsynced("d/1", b"x")
+store.put_unsynced("d/2", b"x")
+store.sync(["d/1", "d/2"])
+child = os.fork()
+store.sync(["d/1", "d/2"])
+if child:
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+"""
+
+
 class TestFlushing:
     CREATE = (("fsync file", "temporary"), ("link", "1"), ("unlink", "temporary"), ("fsync directory", "d"))
 
@@ -162,7 +180,9 @@ class TestFlushing:
         (data,) = (root / "data").iterdir()
         store = LocalStore(root)
         store.sync([f"data/{data.name}"])
-        assert recorder.taken() == [("fsync file", data.name), ("fsync directory", "data"), ("fsync directory", "t"), *above(root)]
+        steps = recorder.taken()
+        assert sorted(steps[:2]) == [("fsync directory", "data"), ("fsync file", data.name)]
+        assert steps[2:] == [("fsync directory", "t"), *above(root)]
         store.put("_versions/hint", b"x")
         assert recorder.taken()[2:] == [("fsync directory", "_versions"), ("fsync directory", "t")]
 
@@ -220,9 +240,67 @@ class TestFlushing:
         (root / "data/2.lance").write_bytes(b"by pylance")
         recorder.taken()
         store.sync(["data/1.lance", "data/2.lance"])
-        assert recorder.taken() == [("fsync file", "1.lance"), ("fsync file", "2.lance"), ("fsync directory", "data")]
+        assert sorted(recorder.taken()) == [("fsync directory", "data"), ("fsync file", "1.lance"), ("fsync file", "2.lance")]
         with pytest.raises(NotFound):
             store.sync(["data/gone.lance"])
+
+    def test_files_of_several_directories_are_flushed_at_the_same_time(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """All four are under way before the first returns: one after the other would be four waits for the disk."""
+        store = LocalStore(root)
+        store.put("data/1", b"")
+        store.put("_transactions/0", b"")
+        store.put_unsynced("_transactions/1", b"x")
+        together, real, asked = Barrier(4), files.sync_path, list[str]()
+
+        def sync_path(path: str) -> None:
+            asked.append(path)
+            together.wait(timeout=30)
+            real(path)
+
+        monkeypatch.setattr(files, "sync_path", sync_path)
+        assert files.sync_together([f"{root}/{name}" for name in ("data/1", "_transactions/1", "data", "_transactions")]) == [None] * 4
+        assert len(asked) == 4
+
+    def test_what_is_put_without_a_flush_is_there_at_once_and_flushed_by_sync(self, root: Path, recorder: Recorder) -> None:
+        store = LocalStore(root)
+        store.put("d/0", b"")
+        recorder.taken()
+        store.put_unsynced("d/1", b"x")
+        assert recorder.taken() == [("replace", "1")]
+        assert store.get("d/1") == b"x"
+        store.sync(["d/1"])
+        assert sorted(recorder.taken()) == [("fsync directory", "d"), ("fsync file", "1")]
+
+    def test_a_forked_child_flushes_with_threads_of_its_own(self, root: Path) -> None:
+        assert subprocess.run([sys.executable, "-c", FORKING, str(root)], timeout=60, check=False).returncode == 0
+
+    def test_without_new_threads_files_are_flushed_one_by_one(
+        self, root: Path, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """As when the interpreter is about to end."""
+        store = LocalStore(root)
+        store.put("d/1", b"")
+        store.put("d/2", b"")
+        ended = ThreadPoolExecutor(1)
+        ended.shutdown()
+        monkeypatch.setattr(files, "_flushers", ended)
+        recorder.taken()
+        store.sync(["d/1", "d/2"])
+        assert recorder.taken() == [("fsync file", "1"), ("fsync file", "2"), ("fsync directory", "d")]
+
+    def test_a_large_file_is_written_in_pieces(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Of a version of 100,000 fragments, one call took ten times as long as sixteen; and a call may write less than it was given."""
+        real, sizes = os.write, list[int]()
+
+        def write(descriptor: int, data: memoryview) -> int:
+            sizes.append(len(data))
+            return real(descriptor, data[: len(data) - (len(sizes) == 1)])
+
+        monkeypatch.setattr(os, "write", write)
+        content = os.urandom(5 * 2**20 // 2)
+        LocalStore(root).put("d/1", content)
+        assert (root / "d/1").read_bytes() == content
+        assert sizes == [2**20, 2**20, 2**19 + 1]
 
     def test_the_os_mode_flushes_nothing(self, root: Path, recorder: Recorder) -> None:
         store = LocalStore(root, durability="os")
@@ -289,7 +367,9 @@ class TestFailures:
         assert failed == [root.parent]
         recorder.taken()
         store.sync(["d/1"])
-        assert recorder.taken() == [("fsync file", "1"), ("fsync directory", "d"), ("fsync directory", "table"), *above(root)]
+        steps = recorder.taken()
+        assert sorted(steps[:2]) == [("fsync directory", "d"), ("fsync file", "1")]
+        assert steps[2:] == [("fsync directory", "table"), *above(root)]
 
     @pytest.mark.parametrize("durability", ["fsync", "os"])
     def test_a_name_that_may_be_there_was_not_flushed(

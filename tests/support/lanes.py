@@ -83,6 +83,7 @@ BY_PATH: Final[dict[str, tuple[str, ...]]] = {
         "tests/proofs/simulator/test_prove.py",
         "tests/proofs/simulator/test_same_seed.py",
         "tests/storage/test_faults.py::TestARealKill",
+        "tests/storage/test_local.py::TestFlushing::test_a_forked_child",
         "tests/storage/test_local_queue.py::test_the_dead",
         "tests/storage/test_queue_seats.py::test_a_child",
         "tests/storage/test_locks.py",

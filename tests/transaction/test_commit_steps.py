@@ -30,7 +30,7 @@ from tiltyard.format.names import Scheme, manifest_path
 from tiltyard.format.values import DataFragment
 from tiltyard.interfaces import ObjectStore, Runtime
 from tiltyard.storage.memory import MemoryStore
-from tiltyard.testing import CountingStore, ManualClock, SeededRandomness, WrapperStore
+from tiltyard.testing import CountingStore, ManualClock, PowerLossStore, SeededRandomness, WrapperStore
 from tiltyard.testing.stores import Request, T
 from tiltyard.transaction.backoff import RetryPolicy
 from tiltyard.transaction.deletion_vectors import DeletionVectors
@@ -67,7 +67,7 @@ def _load(store: ObjectStore, version: int) -> CreatedVersion:
 # ---- the order of things -----------------------------------------------------------------------------------------------------
 
 
-def test_files_are_flushed_before_the_transaction_is_written_and_that_before_the_version() -> None:
+def test_the_transaction_is_written_and_files_are_flushed_before_the_version() -> None:
     store = MemoryStore()
     memory_table(store)
     counting = CountingStore(store)
@@ -75,14 +75,36 @@ def test_files_are_flushed_before_the_transaction_is_written_and_that_before_the
     counting.reset()
     table.commit(append())
     writes = [(method, path.partition("/")[0]) for method, path in counting.log if method in ("sync", "put", "put_if_absent", "delete")]
-    assert writes == [("sync", "data"), ("put", "_transactions"), ("put_if_absent", "_versions")]
+    assert writes == [("put", "_transactions"), ("sync", "data"), ("put_if_absent", "_versions")]
 
 
 def test_the_same_for_a_new_table() -> None:
     counting = CountingStore(MemoryStore())
     memory_table(counting)
     writes = [(method, path.partition("/")[0]) for method, path in counting.log if method in ("sync", "put", "put_if_absent", "delete")]
-    assert writes == [("sync", "data"), ("put", "_transactions"), ("put_if_absent", "_versions")]
+    assert writes == [("put", "_transactions"), ("sync", "data"), ("put_if_absent", "_versions")]
+
+
+@pytest.mark.parametrize("made", [True, False])
+def test_one_flush_does_for_data_and_transaction_where_the_store_can(made: bool) -> None:
+    """Each flush is a wait for the disk, and nothing before the version depends on which of the two is there first."""
+    store = PowerLossStore()
+    flushed: list[tuple[str, ...]] = []
+    real = store.sync
+
+    def sync(paths: Iterable[str]) -> None:
+        wanted = tuple(paths)
+        flushed.append(tuple(path.partition("/")[0] for path in wanted))
+        real(wanted)
+
+    store.sync = sync  # type: ignore[method-assign]
+    store.put_unsynced("data/first.lance", b"x")
+    store.put_unsynced("data/ours.lance", b"x")
+    table = memory_table(store)
+    if made:
+        flushed.clear()
+        table.commit(append())
+    assert flushed == [("data", "_transactions")]
 
 
 def test_files_are_flushed_once_however_often_the_race_is_run() -> None:

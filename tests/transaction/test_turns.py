@@ -187,11 +187,11 @@ def test_files_that_cannot_be_made_safe_are_not_offered(store: MemoryStore, monk
     real = Committer.sync_files
     failed: list[int] = []
 
-    def sync(self: Committer, race: Any) -> None:
+    def sync(self: Committer, race: Any, *, announced: bool = False) -> None:
         if not failed:
             failed.append(1)
             raise StorageError("Cannot flush.", name="x", transient=True)
-        real(self, race)
+        real(self, race, announced=announced)
 
     monkeypatch.setattr(Committer, "sync_files", sync)
     assert _commit(table).version == 2

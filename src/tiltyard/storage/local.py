@@ -21,7 +21,6 @@ Durability = Literal["fsync", "os"]
 
 _FILES = (".manifest/", ".txn/", ".json/")
 """Endings only a file has, a slash behind, in the directories every commit lists. Not ``.lance``: a table's directory has that too."""
-
 ADVICE = "_versions/latest_version_hint.json"
 """Every commit renews it and nobody depends on it: it is written in place, and not flushed. Whoever finds it torn lists instead."""
 
@@ -156,23 +155,30 @@ class LocalStore:
     # writing
 
     def put(self, path: str, data: bytes) -> None:
-        target = self._at(path)
         if path == ADVICE:
-            self._advise(target, path, data)
-            return
+            self._advise(self._at(path), path, data)
+        else:
+            self._settle(self._put(path, data, durable=self._durable), path)
+
+    def put_unsynced(self, path: str, data: bytes) -> None:
+        self._put(path, data, durable=False)
+
+    def _put(self, path: str, data: bytes, *, durable: bool) -> str:
+        """Writes a file under its name, and returns the directory."""
+        target = self._at(path)
         directory = target.rpartition("/")[0]
-        temporary = self._stage(directory, path, data)
+        temporary = self._stage(directory, path, data, durable=durable)
         try:
             os.replace(temporary, target)
         except OSError as error:
             self._discard(temporary, path)
             raise self._failed("replace", path, error) from error
-        self._settle(directory, path)
+        return directory
 
     def put_if_absent(self, path: str, data: bytes) -> None:
         target = self._at(path)
         directory = target.rpartition("/")[0]
-        self._publish(self._stage(directory, path, data), target, path)
+        self._publish(self._stage(directory, path, data, durable=self._durable), target, path)
         self._settle(directory, path)
 
     def copy_if_absent(self, source: str, target: str) -> None:
@@ -265,18 +271,15 @@ class LocalStore:
     def sync(self, paths: Iterable[str]) -> None:
         if not self._durable:
             return
-        directories: dict[str, str] = {}
-        for path in paths:
-            target = self._at(path)
-            directories.setdefault(target.rpartition("/")[0], path)
-            try:
-                files.sync_path(target)
-            except _ABSENT:
-                raise self._not_found(path) from None
-            except OSError as error:
-                raise files.storage_error("flush", path, self.uri, error) from error
+        targets = {self._at(path): path for path in paths}
+        directories = {target.rpartition("/")[0]: path for target, path in targets.items()}
+        failures = files.sync_together([*targets, *directories])
+        for path, error in zip([*targets.values(), *directories.values()], failures, strict=True):
+            if error is not None:
+                gone = isinstance(error, _ABSENT)
+                raise self._not_found(path) if gone else files.storage_error("flush", path, self.uri, error) from error
         for directory, path in directories.items():
-            self._settle(directory, path, maybe_applied=False)
+            self._settle(directory, path, maybe_applied=False, flushed=True)
 
     def missing(self, paths: Iterable[str]) -> Sequence[str]:
         gone = []
@@ -297,15 +300,15 @@ class LocalStore:
         except OSError as error:
             raise files.storage_error("write", path, self.uri, error) from error
 
-    def _stage(self, directory: str, path: str, data: bytes) -> str:
+    def _stage(self, directory: str, path: str, data: bytes, *, durable: bool) -> str:
         try:
-            return files.write_temporary(directory, data, durable=self._durable)
+            return files.write_temporary(directory, data, durable=durable)
         except FileNotFoundError:
             self._make_directory(directory, path)
         except OSError as error:
             raise files.storage_error("write", path, self.uri, error) from error
         try:
-            return files.write_temporary(directory, data, durable=self._durable)
+            return files.write_temporary(directory, data, durable=durable)
         except OSError as error:
             raise files.storage_error("write", path, self.uri, error) from error
 
@@ -331,16 +334,17 @@ class LocalStore:
         except OSError as error:
             raise self._in_doubt("remove the temporary file of", path, error) from error
 
-    def _settle(self, directory: str, path: str, *, maybe_applied: bool = True) -> None:
+    def _settle(self, directory: str, path: str, *, maybe_applied: bool = True, flushed: bool = False) -> None:
         """Makes a name survive a power loss; it is visible already, so a failure here leaves the outcome open.
 
         A cleanup removes directories that are empty, and pylance makes them again without a flush. So a directory counts as flushed only
-        as long as nothing came or went in those above it, up to the root: their times are looked at before the flush.
+        as long as nothing came or went in those above it, up to the root: their times are looked at before those are ``flushed``.
         """
         if not self._durable:
             return
         try:
-            files.sync_path(directory)
+            if not flushed:
+                files.sync_path(directory)
             levels, times, above = [directory], [0], directory
             while len(above) > len(self.uri):
                 above = above.rpartition("/")[0]

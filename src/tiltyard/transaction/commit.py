@@ -20,7 +20,7 @@ from tiltyard.format.manifest import Manifest
 from tiltyard.format.manifest_file import ManifestFile, encode_manifest_file
 from tiltyard.format.names import Scheme, manifest_path
 from tiltyard.format.values import BasePath, IndexMetadata, WriterVersion
-from tiltyard.interfaces import CommitHandler, CommitQueue, ObjectStore, Runtime, SendsAtOnce
+from tiltyard.interfaces import CommitHandler, CommitQueue, ObjectStore, Runtime
 from tiltyard.transaction import observers
 from tiltyard.transaction.apply.next_manifest import Stamp, apply
 from tiltyard.transaction.backoff import LONGEST_WAIT, RetryPolicy, wait_before
@@ -220,9 +220,7 @@ class Committer:
             Turns(self, self.queue).skip_ahead(race, race.place)
         if race.head.partial:
             race.head = self._in_window(race.head.manifest.version, self._newest(race), race).file
-        if not self.look_seconds:
-            self.sync_files(race)
-        elif not self._relies_on_look(race):
+        if self.look_seconds and not self._relies_on_look(race):
             self._send_ahead(race, rebaser)
         mine = self._catch_up(race, rebaser)
         if mine is not None:
@@ -250,9 +248,7 @@ class Committer:
         """The step that decides, and what follows from it."""
         transaction, manifest = next_version.transaction, next_version.manifest
         data, made = encode_manifest_file(manifest, next_version.inline, race.head)
-        if self.look_seconds:
-            self.sync_files(race)
-            self.sync_announced(manifest.transaction_file)
+        self.sync_files(race, announced=True)
         if self.recorded is None:  # else nobody sees it before it is published, which looks for the files of all tables
             self.look_for_files(race)
         created = self.landing.create(transaction, manifest.version, race.scheme, data, ahead=min(len(race.lost_to), 2))
@@ -305,14 +301,17 @@ class Committer:
         self.vet(file)
         return file.manifest
 
-    def sync_files(self, race: Race) -> None:
-        """The files reach the disk before anything names them, once however often the race is run."""
-        if race.files is None:
+    def sync_files(self, race: Race, *, announced: bool = False) -> None:
+        """The files reach the disk before a version names them, once however often the race is run; the transaction file with them."""
+        files, beside = race.files, [TRANSACTIONS + race.unsynced] if announced and race.unsynced else []
+        if files is None:
             files = new_files(race.transaction.operation, race.rebaser.read if race.rebaser else None)
             listed = [name for path in files if path.endswith("/") for name in (path + name for name in self.log.store.names(path))]
             files = [*(path for path in files if not path.endswith("/")), *listed]
-            self.log.store.sync(files)
-            race.files = files
+            beside = [*files, *beside]
+        if beside or race.files is None:
+            self.log.store.sync(beside)
+        race.files, race.unsynced = files, "" if announced else race.unsynced
 
     def look_for_files(self, race: Race) -> None:
         """Makes sure that our new files are there, right before a version names them."""
@@ -428,13 +427,10 @@ class Committer:
         """Writes the transaction file, once however often the race is run, unless a rebase changed what is in it."""
         if name and race.announced.get(name) != transaction:
             race.announced[name] = None
-            getattr(self.log.store, "put_later", self.log.store.put)(TRANSACTIONS + name, inline)  # of a ``SendsAtOnce``
-            race.announced[name] = transaction
-
-    def sync_announced(self, name: str) -> None:
-        """Waits for a transaction file that is still on its way."""
-        if isinstance(self.log.store, SendsAtOnce) and name:
-            self.log.store.sync([TRANSACTIONS + name])
+            store = self.log.store
+            later = getattr(store, "put_later", None) or getattr(store, "put_unsynced", None)  # ``SendsAtOnce``, ``FlushesTogether``
+            (later or store.put)(TRANSACTIONS + name, inline)
+            race.announced[name], race.unsynced = transaction, name if later else ""
 
     def result(self, race: Race, made: ManifestFile) -> tuple[CommitResult, ManifestFile]:
         self.log.remember(made)

@@ -44,9 +44,8 @@ def create_first(
     def attempt(race: Race) -> ManifestFile:
         if log.head() is not None:
             raise AlreadyExists.table(log.store.uri)
-        committer.sync_files(race)
         committer.announce(race, manifest.transaction_file, transaction, inline)
-        committer.sync_announced(manifest.transaction_file)
+        committer.sync_files(race, announced=True)
         committer.look_for_files(race)
         created = committer.landing.create(transaction, manifest.version, scheme, data)
         if created.winner is not None:

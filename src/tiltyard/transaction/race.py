@@ -125,6 +125,8 @@ class Race:
     """Our new files, once they have reached the disk."""
     announced: dict[str, Transaction | None] = field(default_factory=dict)
     """Transaction files of ours that may be there, so that they must be withdrawn, and what they tell of for certain."""
+    unsynced: str = ""
+    """The transaction file that was announced last, as long as it has not reached the disk."""
     place: QueuePlace | None = None
     """The lead, as long as it is ours."""
     waited: bool = False
