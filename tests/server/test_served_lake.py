@@ -18,8 +18,9 @@ from tiltyard.catalog import server_link
 from tiltyard.catalog.catalog import Catalog
 from tiltyard.catalog.lake_values import Change, Publication, VersionStep
 from tiltyard.catalog.publishing import Published
+from tiltyard.catalog.records import Found, Writes
 from tiltyard.catalog.server_link import ServerLink
-from tiltyard.catalog.server_records import HOME, publication_to_body
+from tiltyard.catalog.server_records import HOME, ServerRecords, publication_to_body
 from tiltyard.lakes.refusals import refusals_of
 from tiltyard.server.principals import Grant
 from tiltyard.server.tokens import TOKENS, create_token
@@ -169,23 +170,67 @@ def forged(home: ty.Lake, **other: Any) -> Mapping[str, Any]:
     return publication_to_body(Publication("forged", (change,)))
 
 
+NEW = {"table": "0" * 32, "kind": "create", "name": "new", "base": 0}
+"""A table with an id of its own, so that nothing but where it lies is in its way."""
+
+
 @pytest.mark.parametrize(
-    "other",
+    ("other", "why"),
     [
-        {"steps": (VersionStep(2, "../b/_versions/2.manifest", None),)},
-        {"steps": (VersionStep(2, "_versions/2.manifest", "_tiltyard/staged/../../x.manifest"),)},
-        {"steps": (VersionStep(2, "_versions/2.manifest", "data/x.lance"),)},
-        {"kind": "create", "location": "/etc"},
-        {"kind": "create", "location": "elsewhere.lance"},
-        {"kind": "explode"},
+        ({"steps": (VersionStep(2, "../b/_versions/2.manifest", None),)}, "below _versions"),
+        ({"steps": (VersionStep(2, "_versions/2.manifest", "_tiltyard/staged/../../x.manifest"),)}, "below _versions"),
+        ({"steps": (VersionStep(2, "_versions/2.manifest", "data/x.lance"),)}, "below _versions"),
+        ({**NEW, "location": "/etc"}, "where a new table is stored"),
+        ({**NEW, "location": "elsewhere.lance"}, "where a new table is stored"),
+        ({"kind": "explode"}, "unknown kind"),
     ],
 )
-def test_publications_that_are_not_let_in(home: ty.Lake, url: str, token: Callable[..., str], other: dict[str, Any]) -> None:
+def test_publications_that_are_not_let_in(home: ty.Lake, url: str, token: Callable[..., str], other: dict[str, Any], why: str) -> None:
     link = ServerLink(url, token("admin"))
-    with pytest.raises(ty.InvalidInput):
+    with pytest.raises(ty.InvalidInput, match=why):
         link.post(f"{HOME}/catalog/publish", {"publication": forged(home, **other)})
     link.close()
     assert home.history(1)[0].transaction != "forged"
+
+
+def test_no_table_is_made_over_another_one(home: ty.Lake, url: str, token: Callable[..., str]) -> None:
+    head = home.view().find("a")
+    assert head is not None
+    link = ServerLink(url, token("admin"))
+    with pytest.raises(ty.InvalidInput, match="where a new table is stored"):
+        link.post(f"{HOME}/catalog/publish", {"publication": forged(home, **NEW, location=head.location)})
+    link.close()
+    assert home.tables() == ["a", "sales.b"]
+
+
+def test_a_record_that_moved_is_not_written_over(home: ty.Lake, url: str, token: Callable[..., str]) -> None:
+    link, here = ServerLink(url, token("admin")), home.catalog.records
+    here.transact(["pin/x"], [], lambda _: Writes(None, {"pin/x": {"n": 2}}))
+    for looked in ({"n": 1}, None):
+        told = link.post(f"{HOME}/records/transact", {"looked": {"pin/x": looked}, "put": {"pin/x": {"n": 3}}, "delete": []})
+        assert told == {"moved": {"pin/x": {"n": 2}}}
+        assert here.get(["pin/x"]) == {"pin/x": {"n": 2}}
+    link.close()
+
+
+def test_a_step_is_decided_anew_on_what_others_wrote(home: ty.Lake, url: str, token: Callable[..., str]) -> None:
+    """Somebody else writes the record between the look and the step, twice: nothing of theirs is lost, and the step goes through."""
+    link, here, seen = ServerLink(url, token("admin")), home.catalog.records, list[int]()
+
+    def put(value: int) -> None:
+        here.transact(["pin/x"], [], lambda _: Writes(None, {"pin/x": {"n": value}}))
+
+    def add_one(found: Found) -> Writes[int]:
+        seen.append(int(found["pin/x"]["n"]))
+        assert len(seen) <= 3, "it is shown what it saw before"
+        if len(seen) < 3:
+            put(seen[-1] * 10)
+        return Writes(seen[-1] + 1, {"pin/x": {"n": seen[-1] + 1}})
+
+    put(1)
+    assert ServerRecords(link).transact(["pin/x"], [], add_one) == 101
+    assert (seen, here.get(["pin/x"])) == ([1, 10, 100], {"pin/x": {"n": 101}})
+    link.close()
 
 
 def test_a_table_gets_no_second_name(home: ty.Lake, url: str, token: Callable[..., str]) -> None:
