@@ -445,4 +445,5 @@ class Lake(Keeping, Recoverable, LakePieces, LakeDoor):
     def _beside(self, author: str, branch: str) -> Lake:
         other = Lake(self._where, self.catalog.records, self.catalog.runtime, author, branch)
         other._opened, other.hot, other.used = self._opened, self.hot, self.used
+        other.catalog.queues = self.catalog.queues
         return other

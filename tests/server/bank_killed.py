@@ -12,8 +12,11 @@ from typing import Any, Final
 
 from tiltyard.catalog.catalog import Catalog
 from tiltyard.lake import Lake
+from tiltyard.storage.external import ExternalStore
 
 SERVER_POINTS: Final = ("asked", "described", "read", "deciding", "decided", "settling", "cleaning", "answering")
+OFFER_POINTS: Final = ("offered", "deciding together", "decided together", "settling together", "committed", "answering offers")
+"""Where a server dies that commits for clients who wait: before it looks at an offer, around the decision about several, at answers."""
 CLIENT_POINTS: Final = ("one written", "both written", "sent")
 ACCOUNTS: Final = 4
 END: Final = "the end"
@@ -60,6 +63,7 @@ def _forked(home: Path, port: int, point: str | None, orders: Connection) -> int
 def serve_bank(home: Path, port: int, point: str | None, ready: Callable[[str], None]) -> None:
     """Serves the lake, and dies where it is told to."""
     from tiltyard.lakes.namespace import LakeNamespace
+    from tiltyard.server.commit_offers import CommitOffers
     from tiltyard.server.lake_server import LakeServer
     from tiltyard.server.server_options import ServerOptions
     from tiltyard.server.serving import serve
@@ -73,6 +77,12 @@ def serve_bank(home: Path, port: int, point: str | None, ready: Callable[[str], 
         "settling": (Catalog, "settle", False),
         "cleaning": (LakeNamespace, "_clean", True),
         "answering": (LakeServer, "_done", False),
+        "offered": (CommitOffers, "_committed", False),
+        "deciding together": (Catalog, "publish", False),
+        "decided together": (Catalog, "publish", True),
+        "settling together": (ExternalStore, "finish_one", False),
+        "committed": (CommitOffers, "_committed", True),
+        "answering offers": (LakeServer, "_done", False),
     }
     if point is not None:
         owner, name, after = places[point]
@@ -83,7 +93,7 @@ def serve_bank(home: Path, port: int, point: str | None, ready: Callable[[str], 
 
 def _dying(method: Callable[..., Any], after: bool, point: str) -> Callable[..., Any]:
     def dying(*given: Any, **named: Any) -> Any:
-        if point == "answering" and given[1].spec.operation != "batch_create_table_versions":
+        if _goes_on(point, given):
             return method(*given, **named)
         if after:
             method(*given, **named)
@@ -91,6 +101,27 @@ def _dying(method: Callable[..., Any], after: bool, point: str) -> Callable[...,
         raise AssertionError("killed")
 
     return dying
+
+
+def _goes_on(point: str, given: tuple[Any, ...]) -> bool:
+    """Whether a point is passed for something else than what is to be killed."""
+    if point.startswith("answering"):
+        return bool(given[1].spec.operation != ("offer" if point.endswith("offers") else "batch_create_table_versions"))
+    if point.endswith("together"):
+        if point.startswith("settling"):
+            return not any(
+                pending.version == given[1].version and _members(given[0], pending.transaction) for pending in _pending(given[0])
+            )
+        return not given[1].members
+    return False
+
+
+def _pending(store: Any) -> Any:
+    return store.ledger.catalog.pending(store.ledger.table, store.ledger.branch)
+
+
+def _members(store: Any, transaction: str) -> Any:
+    return (store.ledger.catalog.transaction(transaction) or {}).get("members")
 
 
 def transfer(tx: Any, number: int, at: Callable[[str], None] = lambda point: None) -> None:

@@ -44,8 +44,8 @@ def test_a_lake_by_the_address_of_the_server_stands_in_line(tmp_path: Path, monk
                 turns.failed(["t"], "another", lost=True)
             begin(names, peer)
 
-        async def answered(names: tuple[str, ...], peer: Hashable) -> None:
-            task = asyncio.ensure_future(won(names, peer))
+        async def answered(names: tuple[str, ...], peer: Hashable, *, brings: bool = True) -> None:
+            task = asyncio.ensure_future(won(names, peer, brings=brings))
             await asyncio.sleep(0)
             seen.append((names, task.done(), len([*versions.glob("*.manifest")])))
             turns.forget("another")

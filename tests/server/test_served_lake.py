@@ -288,7 +288,7 @@ class Losing:
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-@pytest.mark.parametrize("path", ["publish", "settle", "records/get", "records/scan"])
+@pytest.mark.parametrize("path", ["publish", "offer", "settle", "records/get", "records/scan"])
 def test_a_lost_answer_neither_loses_nor_doubles(
     home: ty.Lake, url: str, token: Callable[..., str], path: str, after: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

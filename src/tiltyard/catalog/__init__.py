@@ -9,7 +9,8 @@ Records
     ``sql_records``        records in a SQL database: ``sqlite``, ``postgres``; ``database`` what differs, ``migrations`` their tables
     ``manifest_records``   records in a ``__manifest`` table; ``manifest_rows`` its rows, ``manifest_mirror`` all of them in memory,
                            ``manifest_publish`` puts some in the place of others
-    ``server_records``     records behind ``tiltyard serve``, and the catalog that has it decide; ``server_link`` the connection to it
+    ``server_records``     records behind ``tiltyard serve``, and the catalog that has it decide; ``server_link`` the connection to it,
+                           ``server_offers`` commits that it makes for its clients
     ``record_codec``       keys and bodies of records
     ``process_queue``      processes of one machine that wait for the same lock
     ``tickets``            the order in which transactions that want the same tables go on
@@ -31,5 +32,5 @@ Versions
     ``commit_store``       a database that decides for a table without a lake
 
 Fails with ``StorageError`` (``maybe_applied``: an answer was lost), ``ContentionError`` (locks), and inside the room ``StaleError``,
-``ExpiredError`` and ``AbortedError``, which ``lakes/`` turns into conflicts.
+``ExpiredError`` and ``AbortedError``, which ``lakes/`` turns into conflicts; after a ``MembersError`` a leader goes on without some.
 """

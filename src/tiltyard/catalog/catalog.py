@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar
 
 from tiltyard.catalog.lake_values import MAIN, Cut, Publication, Snapshot, TableHead
 from tiltyard.catalog.line_identity import is_line, line_in, new_line
-from tiltyard.catalog.publishing import ABORTED, COMMITTED, IN_DOUBT, Published, decide, locks, names_of
+from tiltyard.catalog.publishing import ABORTED, COMMITTED, IN_DOUBT, MEMBERS, Published, decide, locks, names_of
 from tiltyard.catalog.records import Body, Decide, Found, Records, Writes
 from tiltyard.catalog.snapshot_index import SnapshotFloor, cut_at, cut_stride, floor_from, floor_key, snapshots_down_from
 from tiltyard.catalog.value_codec import (
@@ -35,7 +35,7 @@ from tiltyard.catalog.value_codec import (
     transaction_key,
 )
 from tiltyard.errors import ContentionError, NotFound, StorageError, TiltyardError, UnsupportedFeature
-from tiltyard.interfaces import Runtime
+from tiltyard.interfaces import CommitQueue, Runtime
 from tiltyard.transaction.backoff import wait_before
 
 T = TypeVar("T")
@@ -75,12 +75,23 @@ class Pending:
         return pending_key(self.table, self.branch, self.version)
 
 
+QueueSource = Callable[[TableHead, str, str], CommitQueue | None]
+"""The queue before a table, by its head, the branch of the lake and who commits; None where there is none."""
+
+
+def no_queue(head: TableHead, lake_branch: str, author: str) -> CommitQueue | None:
+    """None: whoever commits to the table races."""
+    return None
+
+
 class Catalog:
     """The lake's records, by what they mean."""
 
     def __init__(self, records: Records, runtime: Runtime) -> None:
         self.records = records
         self.runtime = runtime
+        self.queues: QueueSource = no_queue
+        """Where single commits to a table wait for each other; nowhere, unless all of them come to one process."""
 
     # ---- the lake itself -------------------------------------------------------------------------------------------------------
 
@@ -229,6 +240,7 @@ class Catalog:
         Raises:
             StaleError: tables are not where it expects them.
             AbortedError: somebody took it for dead.
+            MembersError: members of it were decided by themselves.
             StorageError: with ``maybe_applied`` where the answer was lost; ``outcome`` tells.
         """
         exclusive, shared = locks(publication)
@@ -296,7 +308,8 @@ class Catalog:
         if done is None or done["state"] != COMMITTED:
             return
         at = snapshot_key(pending.lake_branch, int(done["snapshot"]))
-        gone = [pending.key, mine, *([idempotency_key(done["key"])] if "key" in done else [])]
+        others = [transaction_key(member) for member in done.get(MEMBERS, ())]
+        gone = [pending.key, mine, *others, *([idempotency_key(done["key"])] if "key" in done else [])]
         heads = [key for key, _ in self.records.scan([TABLES]) if key.endswith(f"/{pending.table}")]
 
         def decide(found: Found) -> Writes[None]:

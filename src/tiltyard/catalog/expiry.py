@@ -23,7 +23,7 @@ from typing import Final
 
 from tiltyard.catalog.catalog import Catalog
 from tiltyard.catalog.lake_values import MAIN, TableHead
-from tiltyard.catalog.publishing import COMMITTED
+from tiltyard.catalog.publishing import COMMITTED, LEADER
 from tiltyard.catalog.records import Body, Found, Writes
 from tiltyard.catalog.snapshot_index import BranchHistory, SnapshotFloor, body_of, floor_from, floor_key, named_cut_key
 from tiltyard.catalog.value_codec import (
@@ -80,7 +80,11 @@ def expire(catalog: Catalog, outcomes: timedelta, keys: timedelta, now: datetime
     for key, body in catalog.records.scan([TRANSACTIONS]):
         transaction = key.removeprefix(TRANSACTIONS)
         keep = max(outcomes, keys) if "key" in body else outcomes
-        if body["state"] == COMMITTED and transaction not in pending and now - datetime.fromisoformat(str(body["at"])) >= keep:
+        if (
+            body["state"] == COMMITTED
+            and str(body.get(LEADER, transaction)) not in pending
+            and now - datetime.fromisoformat(str(body["at"])) >= keep
+        ):
             going[str(body["branch"])].append((transaction, body))
     if dry_run:
         return sum(map(len, going.values()))

@@ -170,6 +170,21 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
+class SnapshotMember:
+    """One of the commits that somebody else's version was made for as well.
+
+    Attributes:
+        transaction: its id, for ``Lake.outcome``.
+        author, message, properties: what its author says of it.
+    """
+
+    transaction: str
+    author: str = ""
+    message: str = ""
+    properties: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class Snapshot:
     """One committed step over any number of tables.
 
@@ -185,6 +200,7 @@ class Snapshot:
         voided: a writer who does not know the catalog was faster, so that this step changed nothing in the end.
         unknown: what it did is not known, since the catalog that had it was lost; nobody can read the tables as of this snapshot.
         line: id of the line of history; empty in records of earlier releases.
+        members: other commits that waited for the same table and are in the same version.
     """
 
     id: int
@@ -200,6 +216,12 @@ class Snapshot:
     voided: bool = False
     unknown: bool = False
     line: str = ""
+    members: tuple[SnapshotMember, ...] = ()
+
+    @property
+    def authors(self) -> tuple[str, ...]:
+        """Everybody whose commits are in it, as far as they are known, each once."""
+        return tuple(dict.fromkeys(filter(None, (self.author, *(member.author for member in self.members)))))
 
     @property
     def tables(self) -> tuple[str, ...]:
@@ -237,6 +259,7 @@ class Publication:
         names: the snapshot that must still be the last one to have changed a name; None where that does not matter.
         blind: whether it rests on nothing that it was told: the names that it takes must be free, and may have been in use since its base.
         noted: whether it only notes what the tables' files say has happened, so that no rule about who may write concerns it.
+        members: other commits that are in its version.
     """
 
     transaction: str
@@ -254,6 +277,7 @@ class Publication:
     names: int | None = None
     blind: bool = False
     noted: bool = False
+    members: tuple[SnapshotMember, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
 from tiltyard.catalog.catalog import Catalog, Pending
-from tiltyard.catalog.lake_values import MAIN, Change, Moved, Publication, TableHead, VersionStep
-from tiltyard.catalog.marks import without_marks
-from tiltyard.catalog.publishing import AbortedError, StaleError
+from tiltyard.catalog.lake_values import MAIN, Change, Moved, Publication, SnapshotMember, TableHead, VersionStep
+from tiltyard.catalog.marks import AUTHOR, without_marks
+from tiltyard.catalog.publishing import AbortedError, MembersError, StaleError
 from tiltyard.errors import AlreadyExists, CorruptTable, ExpectedVersionMismatch, HistoryUnavailable, StorageError
 from tiltyard.format.manifest_file import ManifestFile, decode_manifest_file
 from tiltyard.format.names import Scheme, manifest_path
-from tiltyard.interfaces import CommitHandler, ObjectStore
+from tiltyard.interfaces import CommitHandler, CommitQueue, ObjectStore
 from tiltyard.storage.external import ExternalHandler, ExternalStore, UnfinishedError, VersionClaim
 from tiltyard.storage.handlers import handler_for
 from tiltyard.storage.staged import STAGED
+from tiltyard.transaction.group import members_of
 from tiltyard.transaction.log import CreatedVersion, VersionLog
 from tiltyard.transaction.operations import MAINTENANCE
-from tiltyard.transaction.transaction import Transaction
+from tiltyard.transaction.transaction import MESSAGE_PROPERTY, Transaction
 from tiltyard.transaction.verify import PARENT, transaction_id
 
 FOREIGN: Final = "a writer that does not know the catalog"
@@ -62,6 +63,8 @@ class LakeLedger:
     author: str = ""
     line: str = ""
     origin: TableHead | None = None
+    queue: CommitQueue | None = None
+    """Where its commits wait for each other; without one a version has none but its own."""
     store: ObjectStore | None = None
     known: dict[int, Pending] = field(default_factory=dict)
 
@@ -97,9 +100,17 @@ class LakeLedger:
             message=transaction.message,
             properties=without_marks(transaction.properties),
             line=self.line,
+            members=self._members(transaction),
         )
         try:
             done = self.catalog.publish(publication)
+        except MembersError as error:
+            self._leave_out(error.members)
+            raise StorageError(
+                f"{claim.path} is made again without {len(error.members)} others, who were decided by themselves.",
+                name=claim.path,
+                transient=True,
+            ) from None
         except StaleError as stale:
             raise self._refused(claim, stale.moved[0]) from None
         except AbortedError:
@@ -113,6 +124,19 @@ class LakeLedger:
         self.known[claim.version] = Pending(
             self.table, self.lake_branch, self.branch, claim.version, claim.path, claim.staged, transaction.uuid, alone=True, line=self.line
         )
+
+    def _members(self, transaction: Transaction) -> tuple[SnapshotMember, ...]:
+        """The others whose commits are in a version that was made here."""
+        if self.queue is None:
+            return ()
+        return group_members(transaction)
+
+    def _leave_out(self, members: Iterable[str]) -> None:
+        """Has others who wait commit by themselves, and meet by themselves what is in their way."""
+        assert self.queue is not None
+        place = self.queue.place(self.catalog.runtime.random.uuid(), 0.0)
+        for member in members:
+            place.answer(member)
 
     def _base(self, version: int, transaction: Transaction) -> tuple[str, str]:
         """The table's branch and the transaction that a version was built on, as the catalog knows them."""
@@ -156,6 +180,19 @@ class LakeLedger:
         return CorruptTable(self.name.replace("$", "."), why, advice="Run `tiltyard lake repair`.")
 
 
+def group_members(transaction: Transaction) -> tuple[SnapshotMember, ...]:
+    """The others whose commits are in a version, as it tells of them."""
+    return tuple(
+        SnapshotMember(member.transaction_id, member.properties.get(AUTHOR, ""), member.message, _said(member.properties))
+        for member in members_of(transaction)
+    )
+
+
+def _said(properties: Mapping[str, str]) -> dict[str, str]:
+    """What a member says of itself, but for its message, which is told apart."""
+    return {key: value for key, value in without_marks(properties).items() if key != MESSAGE_PROPERTY}
+
+
 def another_line(name: str, branch: str, moved: Moved) -> ExpectedVersionMismatch:
     """The error for a single verb whose handle was opened on a line of history that is not there any more."""
     what = "is another branch than" if moved.kind == "line" else "has another version of it than"
@@ -192,11 +229,12 @@ def decided_in_lake(
     def outside(uri: str, store: ObjectStore) -> tuple[ObjectStore, CommitHandler]:
         if uri != home:
             return store, handler_for(store)  # a branch of the table's own, which the lake knows nothing of
-        ledger = LakeLedger(catalog, head.id, head.name, lake_branch, head.branch, author, head.owner, origin)
+        queue = catalog.queues(head, lake_branch, author) if origin is None else None  # a fork has a version that no queue knows of
+        ledger = LakeLedger(catalog, head.id, head.name, lake_branch, head.branch, author, head.owner, origin, queue)
         runtime = catalog.runtime
         shown = ExternalStore(store, ledger, runtime)
         ledger.store = shown
-        return shown, ExternalHandler(ledger, lambda path: f"{STAGED}{runtime.random.uuid()}/{path.rpartition('/')[2]}")
+        return shown, ExternalHandler(ledger, lambda path: f"{STAGED}{runtime.random.uuid()}/{path.rpartition('/')[2]}", queue)
 
     return outside
 

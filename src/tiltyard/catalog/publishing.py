@@ -12,7 +12,7 @@ from typing import Any
 
 from tiltyard.catalog.lake_values import Change, Moved, Publication, Snapshot, TableHead
 from tiltyard.catalog.line_identity import differs, is_line, moved_line
-from tiltyard.catalog.protection import guard
+from tiltyard.catalog.protection import guard, protection_in
 from tiltyard.catalog.records import Body, Found, Writes
 from tiltyard.catalog.value_codec import (
     BEFORE,
@@ -36,6 +36,10 @@ from tiltyard.transaction.operations import Append
 
 COMMITTED = "committed"
 ABORTED = "aborted"
+LEADER = "leader"
+"""In the record of a commit that is in somebody else's version: that one's transaction."""
+MEMBERS = "members"
+"""In the record of that one: theirs."""
 IN_DOUBT = "in doubt"
 """Of a transaction found staged when a lost catalog was replaced: whether that one had committed it nobody can tell any more."""
 
@@ -54,6 +58,14 @@ class ExpiredError(Exception):
 
 class AbortedError(Exception):
     """Somebody took the transaction for dead and removed what it had staged; never reaches a user as it is."""
+
+
+class MembersError(Exception):
+    """Commits of others must not be in this version: they were decided before, or may not write. From the decision to who leads."""
+
+    def __init__(self, members: Iterable[str]) -> None:
+        super().__init__("commits of others are decided by themselves")
+        self.members = tuple(members)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +88,7 @@ def locks(publication: Publication) -> tuple[list[str], list[str]]:
     """Keys of the records that a publication writes, and of those that must only stay as they are."""
     branch = publication.branch
     exclusive = [tip_key(branch), transaction_key(publication.transaction)]
+    exclusive += [transaction_key(member.transaction) for member in publication.members]
     for change in publication.changes:
         exclusive.append(table_key(branch, change.table))
         exclusive += [key for name in change.names for key in (name_key(branch, name), freed_key(branch, name))]
@@ -96,6 +109,7 @@ def decide(publication: Publication, found: Found, now: datetime, passed: Collec
         ExpiredError: it was begun before snapshots whose transactions nobody remembers any more.
         NotFound: the branch is gone.
         ProtectedBranch: the rule of the branch does not allow it.
+        MembersError: it would, without some of its members.
     """
     before = _decided_before(publication, found)
     if before is not None:
@@ -109,6 +123,8 @@ def decide(publication: Publication, found: Found, now: datetime, passed: Collec
         raise StaleError([moved_line(publication.branch, publication.base, tip)])
     if PROTECTED in tip:
         guard(publication, tip, passed)
+    if publication.members:
+        _guard_members(publication, found, tip)
     if publication.base < int(tip.get("expired", 0)) and not _tells_by_itself(publication):
         raise ExpiredError
     if moved := [*_moved(publication, found, tip)]:
@@ -126,15 +142,14 @@ def decide(publication: Publication, found: Found, now: datetime, passed: Collec
         isolation=publication.isolation,
         base=publication.base,
         line=line,
+        members=publication.members,
     )
     at, names = snapshot.at.isoformat(), _names_after(publication, tip, snapshot.id)
-    key = {} if publication.key is None else {"key": publication.key}
-    done = {"state": COMMITTED, "snapshot": snapshot.id, "branch": publication.branch, "line": line, "at": at, **key}
     replaced: dict[str, Body] = {}
     counted = {} if (tables := _tables_after(publication, tip)) is None else {TABLE_COUNT: tables}
     put: dict[str, Any] = {
         tip_key(publication.branch): {**tip, "snapshot": snapshot.id, "at": at, "line": line, "names": names, **counted},
-        transaction_key(publication.transaction): done,
+        **_outcomes(publication, {"state": COMMITTED, "snapshot": snapshot.id, "branch": publication.branch, "line": line, "at": at}),
         snapshot_key(publication.branch, snapshot.id): {**snapshot_to_body(snapshot), BEFORE: replaced},
     }
     if publication.key is not None:
@@ -145,6 +160,29 @@ def decide(publication: Publication, found: Found, now: datetime, passed: Collec
         if was is not None:
             replaced[change.table] = was
     return Writes(Published(snapshot.id, publication.transaction, tables=tables), put, [key for key in delete if key not in put])
+
+
+def _guard_members(publication: Publication, found: Found, tip: Body) -> None:
+    """Leaves out members that were decided before, or whose authors the rule of the branch does not let write.
+
+    Raises:
+        MembersError: there are some; each meets by itself what is in its way.
+    """
+    rule = protection_in(tip)
+    writers = None if rule is None or publication.noted else rule.writers
+    members = publication.members
+    decided = [member.transaction for member in members if transaction_key(member.transaction) in found]
+    refused = [member.transaction for member in members if writers is not None and member.author not in writers]
+    if decided or refused:
+        raise MembersError(dict.fromkeys((*decided, *refused)))
+
+
+def _outcomes(publication: Publication, done: Body) -> dict[str, Body]:
+    """The records of all transactions that it commits, for whoever asks what became of one."""
+    mine, others = publication.transaction, [member.transaction for member in publication.members]
+    key = {} if publication.key is None else {"key": publication.key}
+    own = {**done, **key, **({MEMBERS: others} if others else {})}
+    return {transaction_key(mine): own, **{transaction_key(member): {**done, LEADER: mine} for member in others}}
 
 
 def _tells_by_itself(publication: Publication) -> bool:

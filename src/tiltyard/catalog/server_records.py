@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from tiltyard.catalog.catalog import Catalog, Pending
@@ -20,6 +21,7 @@ from tiltyard.catalog.publishing import AbortedError, ExpiredError, Published, S
 from tiltyard.catalog.record_codec import check_keys, encode
 from tiltyard.catalog.records import Body, Decide, Found, Records
 from tiltyard.catalog.server_link import ServerLink
+from tiltyard.catalog.server_offers import ServerQueue
 from tiltyard.catalog.value_codec import change_from_body
 from tiltyard.errors import ContentionError, CorruptTable, HistoryUnavailable, NotFound, ProtectedBranch, StorageError, TiltyardError
 from tiltyard.interfaces import Runtime, system_runtime
@@ -119,6 +121,7 @@ class ServerCatalog(Catalog):
     def __init__(self, records: ServerRecords, runtime: Runtime) -> None:
         super().__init__(records, runtime)
         self._link = records.link
+        self.queues = partial(ServerQueue, records.link)
 
     def publish(self, publication: Publication, allow: Callable[[Found], None] | None = None) -> Published:
         assert allow is None, "the server asks for roles"
@@ -175,7 +178,8 @@ def publication_from_body(body: Mapping[str, Any]) -> Publication:
     changes = tuple(change_from_body(change) for change in body["changes"])
     reads = tuple(ExpectedHead(**read) for read in body.get("reads", ()))
     properties = {str(key): str(value) for key, value in dict(body.get("properties") or {}).items()}
-    more = {"changes": changes, "reads": reads, "absent": tuple(body.get("absent", ())), "properties": properties}
+    # Nobody publishes for others from afar: who waits with others has its server do it.
+    more = {"changes": changes, "reads": reads, "absent": tuple(body.get("absent", ())), "properties": properties, "members": ()}
     return Publication(**{**body, **more})
 
 

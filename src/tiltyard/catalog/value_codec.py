@@ -8,7 +8,7 @@ from dataclasses import fields
 from datetime import datetime
 from typing import Any, Final
 
-from tiltyard.catalog.lake_values import Change, Snapshot, TableHead, VersionStep
+from tiltyard.catalog.lake_values import Change, Snapshot, SnapshotMember, TableHead, VersionStep
 from tiltyard.errors import CorruptTable
 
 BUCKET: Final = 64
@@ -112,7 +112,7 @@ def idempotency_key(key: str) -> str:
 _HEAD: Final = tuple(field.name for field in fields(TableHead))
 _CHANGE: Final = tuple(field.name for field in fields(Change))
 _STEP: Final = tuple(field.name for field in fields(VersionStep))
-_SNAPSHOT: Final = tuple(field.name for field in fields(Snapshot))
+_SNAPSHOT: Final = tuple(field.name for field in fields(Snapshot) if field.name != "members")
 
 
 def head_to_body(head: TableHead) -> dict[str, Any]:
@@ -131,15 +131,23 @@ def snapshot_to_body(snapshot: Snapshot) -> dict[str, Any]:
     for change in snapshot.changes:
         steps, lost = ([{name: getattr(step, name) for name in _STEP} for step in some] for some in (change.steps, change.lost))
         changes.append({**{name: getattr(change, name) for name in _CHANGE}, "steps": steps, "lost": lost})
-    members = {name: getattr(snapshot, name) for name in _SNAPSHOT}
-    return {**members, "at": snapshot.at.isoformat(), "properties": dict(snapshot.properties), "changes": changes}
+    facts = {name: getattr(snapshot, name) for name in _SNAPSHOT}
+    # Left out where there are none: earlier releases read most snapshots then.
+    group = {"members": [_member_to_body(member) for member in snapshot.members]} if snapshot.members else {}
+    return {**facts, "at": snapshot.at.isoformat(), "properties": dict(snapshot.properties), "changes": changes, **group}
+
+
+def _member_to_body(member: SnapshotMember) -> dict[str, Any]:
+    said = {"message": member.message, "properties": dict(member.properties)}
+    return {"transaction": member.transaction, "author": member.author, **said}
 
 
 def snapshot_from_body(body: Mapping[str, Any]) -> Snapshot:
     try:
         changes = tuple(change_from_body(item) for item in body["changes"])
         facts = {name: value for name, value in body.items() if name != BEFORE}
-        return Snapshot(**{**facts, "at": datetime.fromisoformat(body["at"]), "changes": changes})
+        members = tuple(SnapshotMember(**member) for member in body.get("members", ()))
+        return Snapshot(**{**facts, "at": datetime.fromisoformat(body["at"]), "changes": changes, "members": members})
     except (TypeError, KeyError, ValueError) as error:
         raise CorruptTable("the catalog", f"a snapshot's record has other members than it must ({error})") from error
 

@@ -153,7 +153,13 @@ def log(
     with session.opened() as lake:
         found = lake.history(None if everything else limit)
     rows = [
-        (str(snapshot.id), clock_time(snapshot.at), snapshot.author or "?", ", ".join(map(_done, snapshot.changes)), snapshot.message)
+        (
+            str(snapshot.id),
+            clock_time(snapshot.at),
+            ", ".join(snapshot.authors) or "?",
+            ", ".join(map(_done, snapshot.changes)),
+            snapshot.message,
+        )
         for snapshot in found
     ]
     notes = () if found else (f"Nothing has happened at {session.shown_uri} yet.",)
@@ -178,7 +184,11 @@ def show(
     facts = [("branch", shot.branch)]
     rows = []
     if made is not None:
-        facts += [("time", f"{clock_time(made.at)} UTC"), ("author", made.author or "not recorded"), ("transaction", made.transaction)]
+        facts += [
+            ("time", f"{clock_time(made.at)} UTC"),
+            ("author", ", ".join(made.authors) or "not recorded"),
+            ("transaction", made.transaction),
+        ]
         facts += [("message", made.message)] if made.message else []
         facts += [("properties", ", ".join(f"{key}={value}" for key, value in made.properties.items()))] if made.properties else []
         rows = [(change.name, change.kind, f"{change.base} -> {change.version}", ", ".join(change.operations)) for change in made.changes]
@@ -210,6 +220,10 @@ def _snapshot(one: Any) -> dict[str, Any]:
         "isolation": one.isolation,
         "base": one.base,
         "voided": one.voided,
+        "members": [
+            {"transaction": member.transaction, "author": member.author, "message": member.message, "properties": dict(member.properties)}
+            for member in one.members
+        ],
         "changes": changes,
     }
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from tiltyard.catalog.lake_values import MAIN, Cut
+from tiltyard.catalog.lake_values import MAIN, Cut, Snapshot
 from tiltyard.catalog.line_identity import owns
 from tiltyard.catalog.publishing import ABORTED, COMMITTED, IN_DOUBT
 from tiltyard.catalog.records import Body
@@ -182,13 +182,14 @@ def check_outcomes(lake: Lake, lines: list[BranchHistory], findings: LakeFinding
     expired = {line.branch: int(tips.get(tip_key(line.branch), {}).get("expired", 0)) for line in lines}
     identities = {line.branch: line.identity for line in lines}
     for (branch, number), step in steps.items():
-        told = known.get(step.transaction)
-        if step.voided or step.unknown or (told is None and number <= expired[branch]):
-            continue  # undecided again, or committed later under another number; lost with a catalog, or expired
-        if told is None or told["state"] != COMMITTED:
-            findings.add("I12", f"transaction {step.transaction} has a snapshot, but is said to be {_state(told)}", snapshot=number)
-        elif (told["branch"], int(told["snapshot"])) != (branch, number):
-            findings.add("I12", f"transaction {step.transaction} has two snapshots: {told['snapshot']} as well", snapshot=number)
+        for made_by in () if step.voided or step.unknown else _makers(step):
+            told = known.get(made_by)
+            if told is None and number <= expired[branch]:
+                continue
+            if told is None or told["state"] != COMMITTED:
+                findings.add("I12", f"transaction {made_by} has a snapshot, but is said to be {_state(told)}", snapshot=number)
+            elif (told["branch"], int(told["snapshot"])) != (branch, number):
+                findings.add("I12", f"transaction {made_by} has two snapshots: {told['snapshot']} as well", snapshot=number)
     for transaction, told in known.items():
         if told["state"] == COMMITTED and _is_of_another(told, identities):
             continue  # of a line whose name another one has by now
@@ -196,7 +197,7 @@ def check_outcomes(lake: Lake, lines: list[BranchHistory], findings: LakeFinding
             made = steps.get((str(told["branch"]), int(told["snapshot"])))
             if made is None and int(told["snapshot"]) <= _tip(lines, str(told["branch"])):
                 findings.add("I12", f"transaction {transaction} is recorded as committed, but its snapshot does not exist")
-            elif made is not None and made.transaction != transaction:
+            elif made is not None and transaction not in _makers(made):
                 findings.add(
                     "I12",
                     f"transaction {transaction} is recorded as committed, but its snapshot is of another transaction",
@@ -204,6 +205,11 @@ def check_outcomes(lake: Lake, lines: list[BranchHistory], findings: LakeFinding
                 )
         elif told["state"] not in (COMMITTED, ABORTED, IN_DOUBT):
             findings.add("I12", f"transaction {transaction} is said to be {told['state']}")
+
+
+def _makers(step: Snapshot) -> tuple[str, ...]:
+    """The transactions that a snapshot was made by."""
+    return (step.transaction, *(member.transaction for member in step.members))
 
 
 def _is_of_another(told: Body, identities: Mapping[str, str]) -> bool:

@@ -11,6 +11,7 @@ from typing import Protocol, cast
 from tiltyard.catalog.catalog import Catalog, Pending
 from tiltyard.catalog.lake_values import Cut, TableHead
 from tiltyard.catalog.ledger import LakeLedger, foreign_maker
+from tiltyard.catalog.publishing import LEADER
 from tiltyard.errors import ContentionError, CorruptTable, NotFound, StorageError
 from tiltyard.format.manifest_file import ManifestFile
 from tiltyard.format.names import Scheme
@@ -42,9 +43,11 @@ def is_certain(lake: LakeBase, transaction: str) -> bool:
     Raises:
         StorageError: nobody can say before the store answers.
     """
-    if _waits(lake, transaction):
+    known = lake.catalog.transaction(transaction)
+    version = transaction if known is None else str(known.get(LEADER, transaction))  # it may be in somebody else's
+    if _waits(lake, version):
         recover(lake)
-        if _waits(lake, transaction):
+        if _waits(lake, version):
             raise StorageError(
                 f"Transaction {transaction} is in the catalog, but the store does not let it be finished.",
                 advice="Ask again once the store takes writes.",

@@ -54,6 +54,7 @@ CATALOG_ROUTES: Final = (
     _route("records/scan", "scan_records"),
     _route("records/transact", "write_records"),
     _route("catalog/publish", "publish", Role.WRITER),
+    _route("catalog/offer", "offer", Role.WRITER),
     _route("catalog/settle", "settle", Role.WRITER),
     _route("catalog/abort", "abort", Role.WRITER),
     _route("catalog/void", "void", Role.WRITER),

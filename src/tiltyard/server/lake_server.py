@@ -39,6 +39,7 @@ from tiltyard.server.audit import AuditLine, AuditLog, Verdict
 from tiltyard.server.authentication import Authenticator, proof_in
 from tiltyard.server.browser_guard import BrowserGuard
 from tiltyard.server.catalog_door import CATALOG_ROUTES, CatalogDoor
+from tiltyard.server.commit_offers import CommitOffers
 from tiltyard.server.console.console_app import Console
 from tiltyard.server.openapi import document
 from tiltyard.server.principals import NOBODY, Principal
@@ -99,6 +100,7 @@ class LakeServer:
         self._settling = SettleQueue()
         self.vendor = Vendor(lake.where.storage.options, lake.where.root, options.vend_to, options.sts)
         self.door = CatalogDoor(lake, self.vendor)
+        self.offers = CommitOffers(lake, options.limits.table_queue)
         self.turns = TableTurns(options.limits.table_queue, time.monotonic)
         self.metrics = ServerMetrics(self.turns.waiting, self._is_healthy)
         self._in_flight = 0
@@ -121,6 +123,7 @@ class LakeServer:
     def close(self) -> None:
         """Waits for all that is at work: a commit that was begun is finished."""
         self.is_stopping = True
+        self.offers.close()
         self._pool.shutdown(wait=True)
         self._settling.close()
 
@@ -133,20 +136,8 @@ class LakeServer:
         _log.log(logging.WARNING if failed else logging.INFO, "upkeep %s %s: %s", step.policy, step.target or "the lake", step.told)
         verdict: Verdict = "failed" if failed else "allowed"
         status = 500 if failed else 409 if step.became == "put off" else 200
-        self.audit.note(
-            AuditLine(
-                secrets.token_hex(8),
-                UPKEEP_AUTHOR,
-                "server",
-                "",
-                f"upkeep_{step.kind}",
-                step.target,
-                verdict,
-                status,
-                step.transaction,
-                step.seconds,
-            )
-        )
+        who, what = (secrets.token_hex(8), UPKEEP_AUTHOR, "server", ""), (f"upkeep_{step.kind}", step.target)
+        self.audit.note(AuditLine(*who, *what, verdict, status, step.transaction, step.seconds))
 
     async def in_thread(self, work: Callable[[], Any]) -> Any:
         """Does something that blocks."""
@@ -269,6 +260,8 @@ class LakeServer:
         """An operation of a lake that was opened by our address."""
         principal, spec = exchange.principal, exchange.spec
         given = self.door.read(principal, spec, body)
+        if spec.operation == "offer":
+            return await self._offered(exchange, given)
         publication = self.door.publication(given) if spec.operation == "publish" else None
         if publication is None:
             told: Mapping[str, Any] = await self._work(exchange, lambda: self.door.answer(principal, spec, given))
@@ -291,6 +284,23 @@ class LakeServer:
             self.metrics.conflicts.labels(spec.operation).inc("moved" in told)
         return told
 
+    async def _offered(self, exchange: Exchange, given: Mapping[str, Any]) -> Mapping[str, Any]:
+        """A commit that a client has us make. It stands in the line of its table, as all that commit do."""
+        known = exchange.principal.way != "open"  # where nobody proves who they are, they may as well say it
+        offered = self.offers.read(given, exchange.principal.name if known else None)
+        names = (branched(offered.commit.lake_branch, offered.commit.name),)
+        self.turns.begin(names, exchange.peer)
+        try:
+            told = await asyncio.shield(asyncio.wrap_future(self.offers.submit(offered, lambda: self._recheck(exchange))))
+        except BaseException:
+            self.turns.failed(names, exchange.peer, lost=False)
+            raise
+        if "version" in told:
+            await self.turns.won(names, exchange.peer, brings=False)
+        else:
+            self.turns.failed(names, exchange.peer, lost=False)
+        return told
+
     async def _in_turn(self, exchange: Exchange, names: tuple[str, ...], work: Callable[[], Any]) -> Any:
         """Does something in a thread; what commits to tables takes its turn there."""
         if not names:
@@ -309,11 +319,14 @@ class LakeServer:
         """Does in a thread what a request asks for, if its token is still good."""
 
         def checked() -> Any:
-            if exchange.recheck is not None:
-                self.authenticator.principal(exchange.recheck)
+            self._recheck(exchange)
             return work()
 
         return await self.in_thread(checked)
+
+    def _recheck(self, exchange: Exchange) -> None:
+        if exchange.recheck is not None:
+            self.authenticator.principal(exchange.recheck)
 
     def _operate(self, exchange: Exchange, model: Any, body: bytes) -> Any:
         principal, spec = exchange.principal, exchange.spec

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from tiltyard.errors import AlreadyExists, ContentionError, CorruptTable, NotFound, StorageError, TiltyardError, UnsafeStore, fit
-from tiltyard.interfaces import ObjectInfo, ObjectStore, Runtime
+from tiltyard.interfaces import CommitQueue, ObjectInfo, ObjectStore, Runtime
 from tiltyard.storage.handlers import version_of
 from tiltyard.storage.probe import ensure_safe
 from tiltyard.storage.wrapper import ForwardingStore
@@ -175,13 +175,14 @@ class ExternalHandler:
     Args:
         ledger: of this table.
         staged_name: where the bytes of a version wait, from its final name; another place each time it is asked.
+        queue: where commits to the table wait for each other, if anywhere.
     """
 
     name = "external"
     needs_conditional_put = False
 
-    def __init__(self, ledger: Ledger, staged_name: Callable[[str], str]) -> None:
-        self._ledger = ledger
+    def __init__(self, ledger: Ledger, staged_name: Callable[[str], str], queue: CommitQueue | None = None) -> None:
+        self._ledger, self.queue = ledger, queue
         self._staged_name = staged_name
 
     def __repr__(self) -> str:

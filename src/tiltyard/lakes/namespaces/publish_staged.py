@@ -82,6 +82,7 @@ def publish_staged(access: TableAccess, version: int, path: str, staged: str, da
         StorageError: with ``maybe_applied`` where nobody can say whether it was published.
     """
     store = cast(ExternalStore, access.store)
+    cast(LakeLedger, store.ledger).queue = None  # whatever the version says of other commits, its client wrote that
     if not isinstance(store.inner, LocalStore) or not store.is_conditional():
         access.handler.create(store, path, data)
         with suppress(StorageError):

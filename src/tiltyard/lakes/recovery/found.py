@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
+from tiltyard.catalog.lake_values import SnapshotMember
+from tiltyard.catalog.ledger import group_members
 from tiltyard.catalog.marks import VersionMarks, without_marks
 from tiltyard.errors import CorruptTable, NotFound, TiltyardError
 from tiltyard.format.manifest_file import ManifestFile, decode_manifest_file
@@ -48,6 +50,7 @@ class FoundVersion:
         message, properties: what its author said of it.
         config: of the table at that version.
         naming: how its manifest is named.
+        members: other commits that are in it.
     """
 
     version: int
@@ -65,6 +68,7 @@ class FoundVersion:
     properties: Mapping[str, str]
     config: Mapping[str, str]
     naming: str
+    members: tuple[SnapshotMember, ...] = ()
 
     @property
     def transaction(self) -> str:
@@ -214,4 +218,5 @@ def _version(file: ManifestFile, made: Transaction | None, path: str, staged: st
         said,
         manifest.config,
         scheme.value,
+        () if made is None or VersionMarks.of(made) is None else group_members(made),
     )

@@ -159,6 +159,7 @@ def place_staged(work: Reconstruction) -> None:
     """
     known = {key.removeprefix(TRANSACTIONS): body for key, body in work.lake.catalog.records.scan([TRANSACTIONS])}
     committed = {version.transaction for line in work.lines.values() for version in line.versions if work.is_ours(version)}
+    committed |= {member.transaction for line in work.lines.values() for version in line.versions for member in version.members}
     committed |= {names.transaction for notes in work.noted.names.values() for names in notes}
     for key, line in work.lines.items():
         work.lines[key] = _with_staged(work, line, committed - set(known))

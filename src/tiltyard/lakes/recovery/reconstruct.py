@@ -13,13 +13,13 @@ from datetime import datetime
 from itertools import compress
 from typing import TYPE_CHECKING, Final
 
-from tiltyard.catalog.lake_values import Change, Kind, Publication, Snapshot, TableHead, VersionStep
+from tiltyard.catalog.lake_values import Change, Kind, Publication, Snapshot, SnapshotMember, TableHead, VersionStep
 from tiltyard.catalog.ledger import FOREIGN
 from tiltyard.catalog.line_identity import owns, table_branch
 from tiltyard.catalog.marks import TABLE_NAME, Owner, Says
 from tiltyard.catalog.publishing import StaleError
 from tiltyard.catalog.records import Body, Writes
-from tiltyard.catalog.value_codec import head_from_body, place_key, snapshot_key, snapshot_to_body, table_key, tip_key
+from tiltyard.catalog.value_codec import head_from_body, place_key, snapshot_key, snapshot_to_body, table_key, tip_key, transaction_key
 from tiltyard.errors import InvalidInput
 from tiltyard.interfaces import Clock
 from tiltyard.lakes.claim import TABLE_DIRECTORY
@@ -311,6 +311,7 @@ def _publication(work: Reconstruction, branch: str, unit: _Unit, changes: tuple[
         writer = unit.group.versions[-1].writer
         return Publication(fresh, changes, branch, author=writer, message=f"adopted from {FOREIGN}", noted=True)
     says, author, base, transaction = Says(), "", 0, ""
+    members: tuple[SnapshotMember, ...] = ()
     if unit.names is not None:
         says, author, transaction = unit.names.says, unit.names.author, unit.names.transaction
     if unit.group is not None:
@@ -318,10 +319,17 @@ def _publication(work: Reconstruction, branch: str, unit: _Unit, changes: tuple[
         assert first.marks is not None
         says, author, base, transaction = first.marks.says, first.marks.author, unit.group.base, unit.group.id
         if transaction == first.maker:  # a single verb, which says for itself what it is
-            says = Says(first.message, first.properties)
+            says, members = Says(first.message, first.properties), _undecided(work, first.members)
     return Publication(
-        transaction or fresh, changes, branch, (), says.key, author, says.message, says.properties, base=base, noted=True
+        transaction or fresh, changes, branch, (), says.key, author, says.message, says.properties, base=base, noted=True,
+        members=members,
     )  # fmt: skip
+
+
+def _undecided(work: Reconstruction, members: tuple[SnapshotMember, ...]) -> tuple[SnapshotMember, ...]:
+    """Those that no record tells of: two branches may say that they have the same commit, and the first of them has it."""
+    known = work.lake.catalog.records.get([transaction_key(member.transaction) for member in members]) if members else {}
+    return tuple(member for member in members if transaction_key(member.transaction) not in known)
 
 
 def _store(work: Reconstruction, publication: Publication) -> None:

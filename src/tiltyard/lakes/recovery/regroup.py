@@ -127,9 +127,9 @@ def staged_transactions(staged: Iterable[FoundVersion], known: Collection[str]) 
     """Transactions that have staged something and are not among those known, with the time of their last version."""
     found: dict[str, datetime] = {}
     for version in staged:
-        name = version.transaction or version.maker
-        if name and name not in known:
-            found[name] = max(version.at, found.get(name, version.at))
+        for name in (version.transaction or version.maker, *(member.transaction for member in version.members)):
+            if name and name not in known:
+                found[name] = max(version.at, found.get(name, version.at))
     return found
 
 

@@ -40,7 +40,7 @@ class HistoryFilter:
         return bool(self.author or self.table or self.operation)
 
     def passes(self, snapshot: Snapshot) -> bool:
-        if self.author and self.author.lower() not in snapshot.author.lower():
+        if self.author and not any(self.author.lower() in author.lower() for author in snapshot.authors):
             return False
         changes = [change for change in snapshot.changes if self._is_of(table_of(change))]
         if self.table and not changes:

@@ -286,7 +286,8 @@ def versions_of(viewer: LakeViewer, name: str, limit: int, before: int | None = 
             if table_of(change) == name and (change.steps or change.kind != "write"):
                 done = tuple(dict.fromkeys(change.operations))
                 rebased, message = len(versions_rebased_over(change)), said(snapshot.message, 120)
-                line = VersionLine(change.version, snapshot.id, snapshot.at, snapshot.author, message, done, change.kind, rebased)
+                authors = ", ".join(snapshot.authors)
+                line = VersionLine(change.version, snapshot.id, snapshot.at, authors, message, done, change.kind, rebased)
                 lines.append(line)
     return VersionsView(tuple(lines), page.next)
 

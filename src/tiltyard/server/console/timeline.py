@@ -191,7 +191,7 @@ def _step(
     return TimelineStep(
         snapshot.id,
         snapshot.at,
-        snapshot.author,
+        ", ".join(snapshot.authors),
         snapshot.message,
         snapshot.transaction,
         tuple(_mark(change, place) for change in snapshot.changes),

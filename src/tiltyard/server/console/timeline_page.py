@@ -198,7 +198,7 @@ def transaction_page(asked: PageRequest) -> ConsolePage:
     view = TransactionView(
         snapshot.id,
         snapshot.at,
-        snapshot.author,
+        ", ".join(snapshot.authors),
         said(snapshot.message, 1000),
         snapshot.transaction,
         snapshot.isolation,

@@ -15,7 +15,7 @@ from tiltyard.format.names import Scheme
 from tiltyard.format.refs import branch_root
 from tiltyard.format.safe_text import check_base
 from tiltyard.format.values import BasePath, WriterVersion
-from tiltyard.interfaces import CommitHandler, ObjectStore, Runtime, system_runtime
+from tiltyard.interfaces import CommitHandler, CommitQueue, ObjectStore, Runtime, system_runtime
 from tiltyard.options import Storage
 from tiltyard.storage import Durability, address_of, lance_uri, open_store, queue_of
 from tiltyard.storage.handlers import ensure_usable, handler_for
@@ -70,7 +70,10 @@ class TableAccess:
     @cached_property
     def committer(self) -> Committer:
         made = (self.log, self.handler, self.runtime, WRITER, self.trusted, self.open_base, self.stamp, self.digests)
-        return Committer(*made) if self.outside is not None else Committer(*made, queue_of(self.store), look_seconds(self.store))
+        if self.outside is not None:
+            queue: CommitQueue | None = getattr(self.handler, "queue", None)  # versions are decided elsewhere, and so is who waits
+            return Committer(*made, queue)
+        return Committer(*made, queue_of(self.store), look_seconds(self.store))
 
     @cached_property
     def verified(self) -> set[str]:

@@ -20,6 +20,7 @@ from tiltyard.format.statistics import FileStatistics
 from tiltyard.format.values import DataFile, DataFragment, Field
 from tiltyard.interfaces import Randomness, SendsAtOnce
 from tiltyard.options import FileLimits
+from tiltyard.transaction.group import GROUP
 from tiltyard.transaction.transaction import MESSAGE_PROPERTY
 from tiltyard.verbs.engine.access import TableAccess
 from tiltyard.verbs.engine.blobs import blob_files, has_blobs
@@ -217,8 +218,8 @@ def properties_with_message(properties: Mapping[str, str] | None, message: str |
     if properties is not None and not isinstance(properties, Mapping):
         raise InvalidInput(f"Properties are a mapping, not {type(properties).__name__}.", argument="properties")
     found = {str(key): str(value) for key, value in (properties or {}).items()}
-    if DIGESTS in found:
-        raise InvalidInput(f"The property {DIGESTS} is Tiltyard's own.", argument="properties", advice="Choose another name.")
+    for own in {DIGESTS, GROUP} & found.keys():
+        raise InvalidInput(f"The property {own} is Tiltyard's own.", argument="properties", advice="Choose another name.")
     for key, value in found.items():
         check_encodes(check_text(key, "The name of a property", "properties") + value, "A property", "properties")
     if message is not None:
