@@ -45,11 +45,14 @@ class TableQueues:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._queues: OrderedDict[tuple[str, str | None], ThreadQueue] = OrderedDict()
+        self._queues: OrderedDict[tuple[str, str | None, str], ThreadQueue] = OrderedDict()
 
     def of(self, head: TableHead, lake_branch: str, author: str) -> ThreadQueue:
-        """The queue before a table; each of its own branches has one."""
-        key = head.id, head.branch
+        """The queue before a table; each of its own branches has one, for each line of history that writes to it.
+
+        A fast-forward gives main a table of a branch, with its versions. Who waits on the branch then must not be taken along to main.
+        """
+        key = head.id, head.branch, head.owner
         with self._lock:
             found = self._queues.get(key) or self._queues.setdefault(key, ThreadQueue())
             self._queues.move_to_end(key)
@@ -114,10 +117,14 @@ class CommitOffers:
             allow: raises where its client may not have it any more.
         """
 
+        clock = self._lake.catalog.runtime.clock
+        came = clock.monotonic()
+
         def work() -> Mapping[str, Any]:
             try:
                 allow()
-                return self._committed(offered)
+                left = offered.commit.seconds - (clock.monotonic() - came)
+                return self._committed(offered, left) if left > 0 else _BY_ITSELF
             finally:
                 with self._lock:
                     del self._at_work[name]
@@ -131,8 +138,8 @@ class CommitOffers:
             self._at_work[name] = offered, begun
             return begun
 
-    def _committed(self, offered: Offered) -> Mapping[str, Any]:
-        """Commits an offer, by itself or together with others. What fails for certain is left to its client."""
+    def _committed(self, offered: Offered, seconds: float) -> Mapping[str, Any]:
+        """Commits an offer within some seconds, by itself or together with others. What fails for certain is left to its client."""
         commit, transaction = offered.commit, offered.transaction
         try:
             head = next(iter(self._lake.catalog.heads([commit.table], commit.lake_branch)), None)
@@ -147,7 +154,7 @@ class CommitOffers:
             if transaction_id(read) != transaction.properties.get(PARENT):
                 return _BY_ITSELF  # it was built on another version of that number
             access.store.sync(new_files(transaction.operation, None))
-            done, _ = committer.commit(transaction, read, scheme, RetryPolicy())
+            done, _ = committer.commit(transaction, read, scheme, RetryPolicy(deadline=seconds))
         except OutcomeUnknown:
             return _UNKNOWN
         except TiltyardError:

@@ -107,15 +107,16 @@ class Turns:
                 if not place.leads:
                     place.leave()
                     if offered:
-                        self._go_on_alone(race, offered)
+                        self._go_on_alone(race, place, offered)
                 return None
             done = self._committed_with(race, place, answer)
             if done is not None:
                 return done
 
-    def _go_on_alone(self, race: Race, offered: bytes) -> None:
+    def _go_on_alone(self, race: Race, place: QueuePlace, offered: bytes) -> None:
         """Leaves word of a transaction that somebody who hangs may yet commit, for whoever asks what became of it."""
-        race.tried_by_others = self._next_version()
+        # Who leaves a queue is in no later version than one that was begun before; but not every queue gives back what it has.
+        race.tried_by_others = NOBODY_KNOWS if getattr(place, "keeps", False) else self._next_version()
         with suppress(TiltyardError):  # our own commit will meet the same
             self.committer.announce(race, race.transaction.file_name, race.transaction, offered)
             race.announced[race.transaction.file_name] = None  # what we commit has other words

@@ -12,6 +12,7 @@ from tiltyard.format.names import Scheme, parse_transaction_name
 from tiltyard.transaction.group import made_by
 from tiltyard.transaction.head import read_records
 from tiltyard.transaction.log import TRANSACTIONS
+from tiltyard.transaction.turns import NOBODY_KNOWS
 from tiltyard.transaction.verify import follows
 from tiltyard.verbs.engine.access import TableAccess
 from tiltyard.verbs.engine.arguments import version_number
@@ -129,6 +130,8 @@ def _at(tried: int, known: list[int]) -> Outcome:
         return NotCommitted(f"version {tried} was made by another transaction")
     if known and tried < known[-1]:
         return Unknown(f"version {tried} has been cleaned up")
+    if tried == NOBODY_KNOWS:
+        return Unknown("another writer or a server took it over, does not answer, and may still commit it")
     return Unknown(f"version {tried} does not exist yet and a request for it may still be under way; any commit will settle it")
 
 
