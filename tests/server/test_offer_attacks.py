@@ -2,25 +2,36 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 import threading
 import time
+import uuid
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import lance
 import pytest
 
 import tiltyard as ty
-from tests.server.test_commit_offers import Gate, home, ids, opened, row, server
+from tests.server.test_commit_offers import Gate, held, home, ids, opened, row, server
 from tiltyard.catalog.catalog import Catalog
 from tiltyard.catalog.lake_values import Publication
 from tiltyard.catalog.publishing import Published
 from tiltyard.catalog.server_link import ServerLink
 from tiltyard.catalog.server_offers import OFFER, ServerPlace
+from tiltyard.format.manifest_file import encode_manifest_file
 from tiltyard.server import commit_offers
 from tiltyard.server.lake_server import LakeServer
 from tiltyard.storage.thread_queue import ThreadPlace
+from tiltyard.transaction.group import GROUP
 from tiltyard.transaction.new_files import new_files
+from tiltyard.transaction.operations import Append
+from tiltyard.transaction.transaction import Transaction
 from tiltyard.transaction.turns import Turns
 
 __all__ = ["home", "server"]
@@ -175,4 +186,62 @@ def test_who_waits_on_a_branch_is_not_taken_to_main(home: ty.Lake, server: tuple
     assert led
     assert isinstance(error, ty.ExpectedVersionMismatch), error
     assert ids(home, "b") == [1, 3, 1000]
+    assert home.check().ok
+
+
+def test_a_version_that_names_others_by_nonsense_does_not_keep_a_catalog_from_being_rebuilt(home: ty.Lake, tmp_path: Path) -> None:
+    """Whoever may write to a table can put any text there. It names nobody; nor does a version name its own maker as another one."""
+    table = home.table("a")
+    stamp = table._access.stamp
+
+    def named(*identities: str) -> Callable[[Transaction], Transaction]:
+        def crafted(mine: Transaction) -> Transaction:
+            assert stamp is not None
+            told = [{"id": each or mine.uuid, "read": 1, "operation": "Append", "fragments": 0, "properties": {}} for each in identities]
+            made = stamp(mine)
+            return replace(made, properties={**made.properties, GROUP: json.dumps(told)})
+
+        return crafted
+
+    made = []
+    for number, identities in enumerate([("x" * 5000,), ("a/b", ""), ("",)]):
+        object.__setattr__(table._access.committer, "stamp", named(*identities))
+        made.append(table.append(row(number + 1)))
+    shutil.copytree(Path(home.root_uri), tmp_path / "copy", ignore=shutil.ignore_patterns("catalog.db*"))
+    ty.Lake.rebuild(tmp_path / "copy")
+    with ty.Lake.open(tmp_path / "copy", create=False) as found:
+        assert ids(found) == [0, 1, 2, 3]
+        assert all(isinstance(found.outcome(result.transaction_id), ty.outcomes.Committed) for result in made)
+        assert not any(snapshot.members for snapshot in found.history())
+        assert found.check().ok
+
+
+def test_what_members_say_is_kept_once(home: ty.Lake, server: tuple[str, LakeServer], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The snapshot tells of each member by itself, and not once more in what the leader says."""
+    with opened(home, server[0], "ada") as lake:
+        tables = [lake.table("a") for _ in range(3)]
+        held(monkeypatch, [partial(table.append, row(number + 1)) for number, table in enumerate(tables)])
+    snapshot = home.history(1)[0]
+    assert len(snapshot.members) == 1
+    assert GROUP not in snapshot.properties
+
+
+@pytest.mark.parametrize("became", ["committed", "given up"])
+def test_a_cleanup_spares_files_of_one_who_waits_whatever_became_of_its_leader(home: ty.Lake, became: str) -> None:
+    """A server died with two commits in a version that nobody made. The leader got its answer since, and the other comes back."""
+    table = home.table("a")
+    store, read, versions = table._access.store, table.version, Path(table._access.lance_uri) / "_versions"
+    mine = table.append(row(1)) if became == "committed" else None
+    leader = mine.transaction_id if mine is not None else str(uuid.uuid4())
+    piece = table.distributed.write_task().write(row(2))
+    told = [{"id": str(uuid.uuid4()), "read": table.version, "operation": "Append", "fragments": 1, "properties": {}}]
+    announced = Transaction(read - 1, leader, Append(piece.fragments), {GROUP: json.dumps(told)})
+    store.put(f"_transactions/{announced.file_name}", announced.to_bytes())
+    if mine is None:  # a version was staged for both, which nobody will ever publish
+        data, _ = encode_manifest_file(table._access.load(read, table._scheme).manifest, announced.to_bytes())
+        store.put(f"_tiltyard/staged/{'3' * 32}/{next(versions.glob('*.manifest')).name}", data)
+        assert isinstance(home.outcome(leader, give_up=True), ty.outcomes.NotCommitted)
+    home.cleanup()
+    table.distributed.append([piece])
+    assert 2 in ids(home)
     assert home.check().ok

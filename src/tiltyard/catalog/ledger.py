@@ -181,10 +181,10 @@ class LakeLedger:
 
 
 def group_members(transaction: Transaction) -> tuple[SnapshotMember, ...]:
-    """The others whose commits are in a version, as it tells of them."""
+    """The others whose commits are in a version, as it tells of them, each once."""
+    others = {member.transaction_id: member for member in members_of(transaction) if member.transaction_id != transaction.uuid}
     return tuple(
-        SnapshotMember(member.transaction_id, member.properties.get(AUTHOR, ""), member.message, _said(member.properties))
-        for member in members_of(transaction)
+        SnapshotMember(name, member.properties.get(AUTHOR, ""), member.message, _said(member.properties)) for name, member in others.items()
     )
 
 

@@ -35,6 +35,7 @@ from typing import Any, Final
 from tiltyard.catalog.lake_values import TableHead
 from tiltyard.errors import CorruptTable, NotFound, StorageError, TiltyardError
 from tiltyard.interfaces import ObjectStore
+from tiltyard.transaction.group import GROUP
 from tiltyard.transaction.log import VersionLog
 from tiltyard.transaction.transaction import LAKE_MARKS, CommitMarks, Transaction
 from tiltyard.verbs.engine.access import TableAccess
@@ -146,8 +147,8 @@ def branch_id_of(head: TableHead, branch: str) -> str:
 
 
 def without_marks(properties: Mapping[str, str]) -> dict[str, str]:
-    """What the author of a commit said of it himself."""
-    return {key: value for key, value in properties.items() if not key.startswith(PREFIX)}
+    """What the author of a commit said of it himself; what others did whose commits are in the same version is told apart."""
+    return {key: value for key, value in properties.items() if key != GROUP and not key.startswith(PREFIX)}
 
 
 # ---- whose a directory is ------------------------------------------------------------------------------------------------------------

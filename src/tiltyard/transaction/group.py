@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from tiltyard.format.digests import DIGESTS, SEAL, decode_digests, encode_digests
 from tiltyard.transaction.operations import Append, Delete
-from tiltyard.transaction.transaction import MESSAGE_PROPERTY, Heading, Transaction
+from tiltyard.transaction.transaction import MESSAGE_PROPERTY, Heading, Transaction, is_transaction_id
 from tiltyard.transaction.verify import PARENT, marks_in
 
 GROUP: Final = "tiltyard.group"
@@ -61,8 +61,10 @@ def members_of(transaction: Transaction | Heading) -> tuple[GroupMember, ...]:
 
 
 def _member(told: dict[str, Any]) -> GroupMember:
-    properties = {str(key): str(value) for key, value in told["properties"].items()}
-    return GroupMember(str(told["id"]), int(told["read"]), str(told["operation"]), int(told["fragments"]), properties)
+    properties, identity = {str(key): str(value) for key, value in told["properties"].items()}, str(told["id"])
+    if not is_transaction_id(identity):
+        raise ValueError("that cannot be a transaction id")
+    return GroupMember(identity, int(told["read"]), str(told["operation"]), int(told["fragments"]), properties)
 
 
 def made_by(transaction: Transaction | Heading) -> tuple[str, ...]:
@@ -70,6 +72,11 @@ def made_by(transaction: Transaction | Heading) -> tuple[str, ...]:
     if GROUP not in transaction.properties:
         return (transaction.uuid,)
     return (transaction.uuid, *(member.transaction_id for member in members_of(transaction)))
+
+
+def last_read(transaction: Transaction) -> int:
+    """The latest of the versions that the transactions were built on that a version was, or is to be, made by."""
+    return max((transaction.read_version, *(member.read_version for member in members_of(transaction))))
 
 
 def is_made_by(transaction: Heading, transaction_id: str) -> bool:

@@ -24,6 +24,11 @@ FIRST_ARM: Final = 100
 _SAFE_UUID: Final = re.compile(r"[0-9A-Za-z_-][0-9A-Za-z._-]{0,99}")
 
 
+def is_transaction_id(text: str) -> bool:
+    """Whether a text can be the id of a transaction: it is part of names of files and keys of records."""
+    return _SAFE_UUID.fullmatch(text) is not None
+
+
 @dataclass(frozen=True, slots=True)
 class Transaction:
     """What one writer wants to commit. ``uuid`` tells it from every other and is part of a file's name."""

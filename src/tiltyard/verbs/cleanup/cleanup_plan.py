@@ -21,7 +21,7 @@ from tiltyard.format.manifest import Manifest, decode_indices
 from tiltyard.format.manifest_file import ManifestFile, decode_manifest_file
 from tiltyard.format.names import VersionName, parse_manifest_name, parse_transaction_name
 from tiltyard.interfaces import ObjectInfo
-from tiltyard.transaction.group import made_by
+from tiltyard.transaction.group import last_read, made_by
 from tiltyard.transaction.log import TRANSACTIONS, VERSIONS
 from tiltyard.transaction.new_files import new_files
 from tiltyard.transaction.operations import Restore
@@ -384,12 +384,13 @@ def add_announced(access: TableAccess, survey: Survey, claims: Claims, policy: P
         transaction = announced(access, key)
         if transaction is None:
             continue
-        files = files_of(transaction)
-        if transaction.uuid in claims.committed:
+        # It names the files of all who were to be committed with it: each of them may still be, whatever became of the leader.
+        files, makers, read = files_of(transaction), {*made_by(transaction)}, last_read(transaction)
+        if makers <= claims.committed:
             claims.replaced.update(files, {key})
-        elif transaction.uuid in policy.dead:
+        elif makers <= claims.committed | policy.dead:
             claims.dead.update(files, {key})
-        elif PARENT in transaction.properties and transaction.read_version < refused:
+        elif PARENT in transaction.properties and read < refused:
             claims.refused.update(files, {key})
         elif group.modified is None or survey.now - group.modified < policy.grace:
             claims.awaited.update(files, {key})
