@@ -18,15 +18,18 @@ import lance
 import pytest
 
 import tiltyard as ty
-from tests.server.test_commit_offers import Gate, held, home, ids, opened, row, server
+from tests.server.test_commit_offers import Gate, held, home, ids, offer_of, opened, row, server
 from tiltyard.catalog.catalog import Catalog
 from tiltyard.catalog.lake_values import Publication
+from tiltyard.catalog.marks import BASE, LAKE_ID, VersionMarks
 from tiltyard.catalog.publishing import Published
 from tiltyard.catalog.server_link import ServerLink
 from tiltyard.catalog.server_offers import OFFER, ServerPlace
 from tiltyard.format.manifest_file import encode_manifest_file
 from tiltyard.server import commit_offers
 from tiltyard.server.lake_server import LakeServer
+from tiltyard.server.principals import Grant
+from tiltyard.server.tokens import create_token
 from tiltyard.storage.thread_queue import ThreadPlace
 from tiltyard.transaction.group import GROUP
 from tiltyard.transaction.new_files import new_files
@@ -245,3 +248,13 @@ def test_a_cleanup_spares_files_of_one_who_waits_whatever_became_of_its_leader(h
     table.distributed.append([piece])
     assert 2 in ids(home)
     assert home.check().ok
+
+
+def test_an_offer_that_was_built_on_an_absurd_snapshot_is_answered(home: ty.Lake, server: tuple[str, LakeServer]) -> None:
+    """More digits than Python makes a number of, in an offer as in a version."""
+    link = ServerLink(server[0], create_token(home, "ada", [Grant.parse("writer")])[0])
+    assert link.post(OFFER, offer_of(home, Append(()), **{BASE: "9" * 5000}))["version"] == 2
+    marks = VersionMarks.of(Transaction(1, "a", Append(()), {LAKE_ID: "x", BASE: "9" * 5000}))
+    assert marks is not None
+    assert marks.base == 0
+    link.close()

@@ -55,6 +55,8 @@ BRANCH_ID: Final = PREFIX + "branch.id"
 BASE: Final = PREFIX + "base"
 AUTHOR: Final = PREFIX + "author"
 SAYS: Final = PREFIX + "says"
+_MOST_DIGITS: Final = 18
+"""Of a snapshot's number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +151,12 @@ def branch_id_of(head: TableHead, branch: str) -> str:
 def without_marks(properties: Mapping[str, str]) -> dict[str, str]:
     """What the author of a commit said of it himself; what others did whose commits are in the same version is told apart."""
     return {key: value for key, value in properties.items() if key != GROUP and not key.startswith(PREFIX)}
+
+
+def base_in(properties: Mapping[str, str]) -> int:
+    """The snapshot that a commit says it was built on or after; 0 where it says none, or what is no number of a snapshot."""
+    base = properties.get(BASE, "")
+    return int(base) if base.isascii() and base.isdecimal() and len(base) <= _MOST_DIGITS else 0
 
 
 # ---- whose a directory is ------------------------------------------------------------------------------------------------------------
@@ -267,13 +275,12 @@ class VersionMarks:
         said = made.properties
         if not said.get(LAKE_ID):
             return None
-        base = said.get(BASE, "")
         return cls(
             said[LAKE_ID],
             said.get(TRANSACTION, ""),
             said.get(BRANCH, ""),
             said.get(BRANCH_ID, ""),
-            int(base) if base.isascii() and base.isdecimal() else 0,
+            base_in(said),
             said.get(AUTHOR, ""),
             Says.from_text(said.get(SAYS, "")),
         )

@@ -21,7 +21,7 @@ from lance_namespace import InvalidInputError
 
 from tiltyard.catalog.catalog import no_queue
 from tiltyard.catalog.lake_values import TableHead
-from tiltyard.catalog.marks import BASE
+from tiltyard.catalog.marks import base_in
 from tiltyard.catalog.server_offers import OfferedCommit
 from tiltyard.errors import CorruptTable, OutcomeUnknown, TiltyardError
 from tiltyard.format.names import Scheme
@@ -145,9 +145,7 @@ class CommitOffers:
             head = next(iter(self._lake.catalog.heads([commit.table], commit.lake_branch)), None)
             if head is None or (head.branch, head.owner) != (commit.branch, commit.line):
                 return _BY_ITSELF
-            base = transaction.properties.get(BASE, "")
-            seen = int(base) if base.isascii() and base.isdecimal() else 0
-            access = self._lake.signed(offered.author).access_of(head, commit.lake_branch, base=seen)
+            access = self._lake.signed(offered.author).access_of(head, commit.lake_branch, base=base_in(transaction.properties))
             scheme, committer = Scheme(head.naming), access.committer
             kept = committer.recent.kept(transaction.read_version)
             read = access.load(transaction.read_version, scheme, lazily=True) if kept is None else kept.file
