@@ -251,9 +251,8 @@ def test_the_writer_is_not_told_committed_when_somebody_else_gave_its_number_up(
 
 def test_a_number_of_a_single_table_goes_to_the_foreign_writer_and_ours_comes_after(site: Site, lake: Lake) -> None:
     uri = uri_of(lake, "a")
-    table = lake.table("a")
     through(lake, lambda records: Racing(records, lambda: foreign_append(uri, 99)))
-    result = table.append(numbers(2))
+    result = lake.table("a").append(numbers(2))
     assert result.version == 3
     assert ids(lake.table("a")) == ids(site.open().table("a")) == ids(stock(lake, "a")) == [1, 2, 99]
     assert lake.outcome(result.transaction_id) == site.open().outcome(result.transaction_id)

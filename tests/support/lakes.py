@@ -13,6 +13,7 @@ import lance
 import pyarrow as pa
 import pytest
 
+from tiltyard.catalog.catalog import no_queue
 from tiltyard.catalog.lake_values import TableHead
 from tiltyard.catalog.publishing import locks
 from tiltyard.catalog.records import Body, Decide, Found, Records, Writes
@@ -264,12 +265,16 @@ R = TypeVar("R", bound=Records)
 
 
 def through(lake: Lake, wrap: Callable[[Records], R]) -> R:
-    """Puts something between a lake and its catalog; what a server decides goes through it as a transaction, too."""
+    """Puts something between a lake and its catalog; what a server decides goes through it as a transaction, too.
+
+    Commits that a server makes for its clients go past it, so handles opened from now on offer none.
+    """
     served = isinstance(lake.catalog, ServerCatalog)
     records = wrap(_ServedRecords(lake.catalog.records) if served else lake.catalog.records)
     lake.catalog.records = records
     if isinstance(lake.catalog, ServerCatalog):
         lake.catalog._link = _Decisions(lake.catalog._link, records)  # type: ignore[assignment]
+        lake.catalog.queues = no_queue
     return records
 
 
