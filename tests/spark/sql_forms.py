@@ -473,7 +473,7 @@ TELLING: Final = (
     query("SHOW TBLPROPERTIES lake.a", ("primary_key", "id")),
     query("SHOW TBLPROPERTIES lake.a ('primary_key')", ("primary_key", "id")),
     query("SHOW PROCEDURES IN lake.system", *(("lake", ["system"], "system", name) for name in (
-        "analyze", "branch", "cherry_pick", "cleanup", "clone_lake", "compact", "create_index", "fast_forward", "merge_branch",
+        "analyze", "branch", "cherry_pick", "cleanup", "clone_lake", "compact", "create_index", "diff", "fast_forward", "merge_branch",
         "protect_branch", "rebase_branch", "report_check", "restore", "restore_snapshot", "revert", "rollback", "tag", "unprotect_branch",
     ))),
     query(
@@ -510,6 +510,8 @@ TELLING: Final = (
     refused("RESTORE lake.a", "TO VERSION AS OF"),
     change("CALL lake.system.revert(snapshot => 1, dry_run => true)", "a", *A),
     change("CALL lake.system.restore_snapshot(1)", "a", *A),
+    query("CALL lake.system.diff(before => 'main@1', after => 'main')", (0, 0, 0, 0, "[]")),
+    refused("CALL lake.system.diff('main', 'nope')", "nope"),
     refused("CALL lake.system.merge_branch('nope')", "no branch 'nope'"),
     refused("CALL lake.system.rebase_branch('main')", "cannot be rebased"),
     refused("CALL lake.system.cherry_pick(source => 'nope', snapshot => 1)", "no branch 'nope'"),

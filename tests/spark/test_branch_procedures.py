@@ -38,6 +38,9 @@ def test_branches_from_sql(spark: SparkSession, lake: ty.Lake, tmp_path: Path) -
     call("branch(name => 'side')")
     side = lake.on_branch("side")
     side.table("a").append(pa.table({"id": [4], "v": [40]}))
+    found = call("diff(before => 'main', after => 'side')")
+    assert (found.tables, found.added, found.removed, found.changed) == (1, 1, 0, 0)
+    assert [(table["table"], table["change"], table["rows"]["added"]) for table in json.loads(found.report)] == [("a", "changed", 1)]
     trial = call("merge_branch(source => 'side', dry_run => true)")
     assert (trial.tables, trial.conflicts, trial.up_to_date, ids(lake)) == (1, 0, False, [1, 2, 3])
     done = call("merge_branch(source => 'side', message => 'from SQL')")

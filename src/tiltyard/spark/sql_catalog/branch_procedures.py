@@ -1,4 +1,4 @@
-"""Procedures about branches of the lake: merge, rebase, one snapshot brought over or taken back, rules, and a clone of the lake."""
+"""Procedures about branches of the lake: merge, rebase, difference, one snapshot brought over or taken back, rules, a clone of the lake."""
 
 from __future__ import annotations
 
@@ -44,6 +44,13 @@ def _revert(tables: LakeSpark, values: Values) -> list[Any]:
 
 def _restore(tables: LakeSpark, values: Values) -> list[Any]:
     return _told(tables.lake.branches.restore(values["snapshot"], values["branch"] or MAIN, **_how(values)))
+
+
+def _diff(tables: LakeSpark, values: Values) -> list[Any]:
+    """How many tables and rows differ; the last column has each table, as ``TableDifference.to_dict`` gives it, as JSON."""
+    found = tables.lake.diff(values["before"], values["after"]).tables
+    rows = [sum(getattr(table, name) for table in found) for name in ("added", "removed", "changed")]
+    return [len(found), *rows, json.dumps([table.to_dict() for table in found], default=str)]
 
 
 def _clone(tables: LakeSpark, values: Values) -> list[Any]:
@@ -92,6 +99,12 @@ BRANCH_PROCEDURES: Final[Mapping[str, Procedure]] = {
     "revert": Procedure("Takes back what one snapshot changed.", (_SNAPSHOT, Parameter("branch"), *_SETTLED), _MERGED, _revert),
     "restore_snapshot": Procedure(
         "Gives all tables the content they had at a snapshot.", (_SNAPSHOT, Parameter("branch"), *_HOW), _MERGED, _restore
+    ),
+    "diff": Procedure(
+        "Compares two snapshots of the lake: branches, tags or 'branch@number'.",
+        (Parameter("before", required=True), Parameter("after", required=True)),
+        "tables bigint, added bigint, removed bigint, changed bigint, report string",
+        _diff,
     ),
     "clone_lake": Procedure(
         "Makes a new lake of a snapshot, over the same files.",
