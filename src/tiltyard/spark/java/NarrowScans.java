@@ -510,6 +510,9 @@ public final class NarrowScans extends Rule {
         private final Function columnar;
         private PythonScan inner;
 
+        /** Rows for each key from which it pays to tell workers the keys: telling one takes about as long as handing over so many rows. */
+        private static final long ROWS_PER_KEY = 32;
+
         NarrowScan(StructType schema, Answer answer, Function planner, Function columnar) {
             this.schema = schema;
             this.answer = answer;
@@ -528,9 +531,13 @@ public final class NarrowScans extends Rule {
             StringBuilder request = new StringBuilder("{\"again\":").append(answer.number).append(",\"among\":[");
             String comma = "";
             for (int index = 0; index < predicates.length; index++) {
-                if (Text.among(request, comma, predicates[index])) {
+                boolean pays = answer.rows / ROWS_PER_KEY >= predicates[index].children().length - 1;
+                if (pays && Text.among(request, comma, predicates[index])) {
                     comma = ",";
                 }
+            }
+            if (comma.isEmpty()) {
+                return;
             }
             try {
                 byte[] bytes = (byte[]) planner.apply(request.append("]}").toString());

@@ -8,6 +8,7 @@
     ``planner``          decides what is pushed into a scan: ``filters``, ``aggregates``
     ``filters``          Spark's conditions as SQL of pylance, where both mean the same
     ``join_keys``        keys that the other side of a join has, when a query is executed
+    ``passing_rows``     about how many rows pass a condition, which Spark chooses joins by
     ``small_tables``     rows of small tables, read by the driver while a query is planned
     ``aggregates``       partial aggregates in workers
     ``reading_tables``   rows, history and changes as data frames

@@ -24,6 +24,7 @@ from tiltyard.spark.read.datasets import dataset, fragments_at, reading, statist
 from tiltyard.spark.read.filters import condition
 from tiltyard.spark.read.join_keys import among
 from tiltyard.spark.read.partitioning import Fragment
+from tiltyard.spark.read.passing_rows import share_of_rows
 from tiltyard.spark.read.read_pins import address_of
 from tiltyard.spark.read.reading import READ, Part, PlannedReader, Scan, check, own_filter, parts, remaining, rows_at_once
 from tiltyard.spark.read.small_tables import SmallTables
@@ -39,6 +40,9 @@ DECLINED: Final = struct.pack(">i", 0)
 _KEPT: Final = 512
 AGGREGATED_ROWS: Final = 1 << 16
 """Rows that workers get at a time where they do not hand them on."""
+
+ALWAYS_SMALL: Final = 1 << 20
+"""Bytes up to which Spark broadcasts a table anyway: how much of it passes a condition makes no difference."""
 
 _WIDTH: Final = 24
 """Bytes that a value without a fixed width is taken for."""
@@ -125,7 +129,7 @@ class Planner:
         here = None if options.text("partitions") else self.small.rows_of(scan)
         made = [] if here is not None else self._parts(scan, options, request["filters"])
         shown = f"{options.text('table') or address.uri} version {address.version}" + (f" where {scan.filter}" if scan.filter else "")
-        size = _size(scan, schema)
+        size = _size(scan, schema, request["filters"])
         number = 0 if here is not None else self._kept(Planned(scan, options, request["filters"]))
         told = Told(shown, _identity(scan), number)
         out = _packed(exact, schema.fieldNames(), size, told)
@@ -182,7 +186,7 @@ class Planner:
                 _with_rows(out, here)
                 return out.getvalue()
         made = self._parts(scan, options, request["filters"])
-        rows, size = _size(scan, work.schema)
+        rows, size = _size(scan, work.schema, request["filters"])
         few = (len(made), 64 * len(made)) if not work.keys else (rows, size)
         same = f"{_identity(scan)} {work.keys} {work.partials} {work.ansi}"
         out = _packed(exact, work.schema.fieldNames(), few, Told(shown, same, 0))
@@ -258,17 +262,19 @@ def _as_stored(schema: Mapping[str, Any], stored: pa.Schema) -> bool:
     return all(field.name not in stored.names or spark_type(stored.field(field.name).type) == field.dataType for field in given.fields)
 
 
-def _size(scan: Scan, schema: StructType) -> tuple[int, int]:
+def _size(scan: Scan, schema: StructType, filters: list[Mapping[str, Any]]) -> tuple[int, int]:
     """Rows, and about how many bytes they are in files: what Spark goes by when it decides whether to broadcast, as for Parquet."""
     address, limit = scan.address, scan.limit
     fragments: list[Fragment] = remaining(scan)
     rows = sum(fragment.rows for fragment in fragments)
     stored, width = sum(fragment.bytes for fragment in fragments), _width_of(schema)
-    taken = rows if limit is None else min(rows, limit)
-    if not stored:  # a writer need not say how long its files are
-        return taken, taken * width
     share = width / max(_width_of(spark_schema(_known(dataset(address).schema))), width)
-    return taken, max(int(stored * share * taken / max(rows, 1)), 1)
+    size = stored * share if stored else rows * width  # a writer need not say how long its files are
+    taken = rows if limit is None else min(rows, limit)
+    if filters and size > ALWAYS_SMALL:
+        known, every = statistics_at(address), sum(fragment.rows for fragment in fragments_at(address))
+        taken = min(taken, int(every * share_of_rows(filters, known.bounds)))
+    return taken, max(int(size * taken / max(rows, 1)), 1)
 
 
 def _known(schema: pa.Schema) -> pa.Schema:

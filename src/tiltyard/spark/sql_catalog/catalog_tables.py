@@ -7,7 +7,7 @@ import io
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
 from typing import Any, Final
 from uuid import uuid4
@@ -18,6 +18,7 @@ from pyspark.sql.types import StructType
 import tiltyard as ty
 from tiltyard.errors import InvalidInput, NotFound, UnsupportedFeature
 from tiltyard.spark.read.datasets import fragments_at, statistics_at
+from tiltyard.spark.read.passing_rows import as_number
 from tiltyard.spark.read.planner import write_plan
 from tiltyard.spark.read.read_pins import address_of
 from tiltyard.spark.read.reading import READ, PlannedReader, Scan, check, own_filter, parts, rows_at_once
@@ -230,24 +231,12 @@ def column_statistics(request: Request) -> dict[str, dict[str, int | float | Non
         name: {
             "nulls": column.nulls,
             "distinct": column.distinct,
-            "least": _number(column.least),
-            "greatest": _number(column.greatest),
+            "least": as_number(column.least),
+            "greatest": as_number(column.greatest),
         }
         for name, column in known.items()
         if column.nulls is not None
     }
-
-
-def _number(value: Any) -> int | float | None:
-    """A bound as Spark's estimates count; none of text and truth values."""
-    if isinstance(value, bool | str | None):
-        return None
-    if isinstance(value, datetime):
-        moment = value.replace(tzinfo=UTC) if value.tzinfo is None else value
-        return (moment - _EPOCH) // timedelta(microseconds=1)
-    if isinstance(value, date):
-        return (value - _EPOCH.date()).days
-    return value if isinstance(value, int) else float(value)
 
 
 # ---- namespaces --------------------------------------------------------------------------------------------------------------

@@ -50,6 +50,12 @@ class VersionStatistics:
         """What all fragments come to, by column."""
         return {name: summary(self.fragments, name, field) for name, field in (self.fields or {}).items()} if self.fragments else {}
 
+    def bounds(self, name: str) -> tuple[Any, Any] | None:
+        """The least and the greatest value of a column; None where they are not known of every fragment."""
+        field = (self.fields or {}).get(name)
+        found = summary(self.fragments, name, field) if self.fragments and field is not None else None
+        return None if found is None or found.least is None or found.greatest is None else (found.least, found.greatest)
+
 
 NOTHING: Final = VersionStatistics()
 
