@@ -52,6 +52,7 @@ import org.apache.spark.sql.catalyst.plans.logical.LocalLimit;
 import org.apache.spark.sql.catalyst.plans.logical.LocalRelation$;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.Project;
+import org.apache.spark.sql.catalyst.plans.logical.Subquery;
 import org.apache.spark.sql.catalyst.plans.logical.V2WriteCommand;
 import org.apache.spark.sql.catalyst.rules.Rule;
 import org.apache.spark.sql.catalyst.trees.TreeNode;
@@ -122,7 +123,7 @@ public final class NarrowScans extends Rule {
 
     public TreeNode apply(TreeNode plan) {
         LogicalPlan whole = (LogicalPlan) plan;
-        if (isLeftToPython(whole) || !reads(whole)) {
+        if (isLeftToPython(whole) || !reads(whole) || whole instanceof Subquery && isOfCommand()) {
             return plan;
         }
         query.set(numberOf(QueryPlanningTracker.get()));
@@ -179,6 +180,23 @@ public final class NarrowScans extends Rule {
                 table = ((RowLevelOperationTable) table).table();
             }
             return table.getClass().getName().equals("tiltyard.LakeTable");
+        }
+        return false;
+    }
+
+    /**
+     * Whether a subquery is planned for a command, which may be a statement that Python executes: Spark plans subqueries each for itself,
+     * before the rest, and shows nothing of that. What Python plans in turn while it executes one is no part of it.
+     */
+    private static boolean isOfCommand() {
+        StackTraceElement[] calls = Thread.currentThread().getStackTrace();
+        for (int index = 0; index < calls.length; index++) {
+            if (calls[index].getClassName().startsWith("py4j.")) {
+                return false;
+            }
+            if (calls[index].getMethodName().equals("runCommand")) {
+                return true;
+            }
         }
         return false;
     }

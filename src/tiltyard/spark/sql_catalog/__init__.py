@@ -8,6 +8,7 @@
     ``open_transactions`` ``transaction``: what statements are part of; columns that a statement adds for itself
     ``statements_run``    statements that write, each one transaction
     ``row_statements``    DELETE, UPDATE and MERGE as Spark rewrote them
+    ``self_reads``        statements that read the table which they write to
     ``replace_statements`` INSERT ... REPLACE USING and ON, which Spark parses and does not analyze
     ``more_statements``   OPTIMIZE, RESTORE, DESCRIBE HISTORY and table_changes, which Spark's grammar does not have
     ``metadata_tables``   ``t.history`` and its siblings

@@ -171,7 +171,7 @@ def described(request: Request, name: str, table: ty.TableReader, *, latest: boo
         "partitioned": list(columns_of(table, PARTITIONED_BY)),
         "readable": [*_READABLE],
         "streamable": [*_STREAMABLE],
-        "facts": {"id": uuid4().hex, "options": options, "address": address.to_json()},
+        "facts": {"id": uuid4().hex, "options": options, "address": address.to_json(), "latest": latest},
         "target": options,
         "count": sum(fragment.rows for fragment in fragments),
         "bytes": sum(fragment.bytes for fragment in fragments),

@@ -85,13 +85,18 @@ def whole(request: Request) -> Iterator[Tables]:
 
 
 def run_in(
-    where: Tables, work: Callable[[ty.LakeTransaction], None], message: str | None = None, commit: ty.CommitOptions | None = None
+    where: Tables,
+    work: Callable[[ty.LakeTransaction], None],
+    message: str | None = None,
+    commit: ty.CommitOptions | None = None,
+    *,
+    isolation: Literal["snapshot", "serializable"] = "snapshot",
 ) -> None:
     """Does the work in the transaction that is open, or in one for this statement alone, again after a retryable conflict."""
     if isinstance(where, ty.LakeTransaction):
         work(where)
     else:
-        where.run(work, message=message, commit=commit)
+        where.run(work, isolation=isolation, message=message, commit=commit)
 
 
 @contextmanager

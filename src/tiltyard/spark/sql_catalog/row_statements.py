@@ -19,9 +19,9 @@ from tiltyard.distributed import Pinned, RowChange, RowPlan
 from tiltyard.errors import InvalidInput
 from tiltyard.spark.jobs import ADDRESS, ROW_ID
 from tiltyard.spark.placement import Work
-from tiltyard.spark.read.read_pins import pinned_at
 from tiltyard.spark.sql_catalog.catalog_tables import name_in
 from tiltyard.spark.sql_catalog.open_transactions import Tables
+from tiltyard.spark.sql_catalog.self_reads import SelfReads
 from tiltyard.spark.statements.sql_plans import as_list, kind_of, option
 from tiltyard.spark.target import Address
 from tiltyard.spark.write.row_jobs import ACTION, VALUE, Action, changed
@@ -41,15 +41,16 @@ def change_rows(session: SparkSession, request: Mapping[str, Any], plan: Any, wh
     from tiltyard.spark.sql_catalog.statements_run import frame_of, options_of  # it knows this module
 
     how = options_of(plan)
-    table = where.table(name_in(where, request["name"]))
-    statement = RowStatement.of(plan, request["mark"])
+    name = name_in(where, request["name"])
+    table, statement = where.table(name), RowStatement.of(plan, request["mark"])
+    reads = SelfReads.of(request, name, plan.query()).beside(request["mark"])
 
     def worker(pinned: Pinned) -> RowChange:
         if statement.columns and list(pinned.schema.names) != list(statement.columns):
             raise InvalidInput("The table's columns changed while the statement ran.", argument="table", advice="Run it again.")
         task = pinned.scan_task()
         storage = tuple(sorted((task.storage_options or {}).items()))
-        with pinned_at(request["mark"], Address(task.uri, task.number, storage)):
+        with reads.pinned(Address(task.uri, task.number, storage)):
             frame = statement.described(frame_of(session, plan.query()), pinned)
             change = changed(frame, pinned, statement.actions, work=Work())
         return change if table.primary_key or change.keys is None else _with_each_key_once(change)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from functools import reduce
 from operator import and_, or_
 from typing import TYPE_CHECKING, Any, Final
@@ -22,8 +23,10 @@ from tiltyard.spark.sql_catalog.catalog_tables import dotted, name_in
 from tiltyard.spark.sql_catalog.open_transactions import EVOLUTIONS, Tables, run_in
 from tiltyard.spark.sql_catalog.replace_statements import replace_rows, replaced_by
 from tiltyard.spark.sql_catalog.row_statements import change_rows
+from tiltyard.spark.sql_catalog.self_reads import SelfReads
 from tiltyard.spark.statements.plan_members import INTERNAL, check_used
 from tiltyard.spark.statements.sql_plans import as_list, kind_of, option
+from tiltyard.spark.target import Address
 from tiltyard.spark.write.row_layout import PARTITIONED_BY, columns_of
 from tiltyard.spark.write.row_verbs import delete_rows
 from tiltyard.spark.write.schema_fit import new_columns
@@ -58,6 +61,7 @@ CLAUSES: Final = {
 }
 """How the members that are refused are written in a statement."""
 
+_REPLACES: Final = ("OverwriteByExpression", "OverwritePartitionsDynamic", "ReplaceTableAsSelect")
 _MAKES: Final = ("CreateTableAsSelect", "ReplaceTableAsSelect", "ReplaceTable")
 _OPTIONS: Final = ("message", "properties", "on_duplicate", "max_rows_per_file", "max_bytes_per_file", "retries")
 _MOST_PARTITIONS: Final = 1000
@@ -82,17 +86,28 @@ def execute(session: SparkSession, request: Request, plan: Any, where: Tables) -
         raise UnsupportedFeature(f"{kind} is not supported on tables of a lake.", feature=kind, writing=True)
     check_used(plan, USED, CLAUSES)
     with EVOLUTIONS.taken(request["mark"]) as alter:
-        if alter is None:
+        reads = _replaced_reads(request, plan, where)
+        if alter is None and not reads:
             verb(session, request, plan, where)
             return True
         name, how = name_in(where, request["name"]), options_of(plan)
 
         def work(tx: ty.LakeTransaction) -> None:
-            alter(tx.table(name))
-            verb(session, request, plan, tx)
+            if alter is not None:
+                alter(tx.table(name))
+            with reads.pinned(Address.of(tx.table(name))) if reads else nullcontext():
+                verb(session, request, plan, tx)
 
-        run_in(where, work, how.message, how.commit())
+        run_in(where, work, how.message, how.commit(), isolation="serializable" if reads else "snapshot")
     return True
+
+
+def _replaced_reads(request: Request, plan: Any, where: Tables) -> SelfReads:
+    """Where a statement reads the rows that it replaces; one that only adds rows takes none from anybody."""
+    replacing = kind_of(plan) in _REPLACES or (kind_of(plan) == "AppendData" and replaced_by(plan) is not None)
+    if not replacing or dotted(request["name"]).lower() not in (name.lower() for name in where.tables()):
+        return SelfReads()
+    return SelfReads.of(request, name_in(where, request["name"]), plan.query())
 
 
 def frame_of(session: SparkSession, plan: Any) -> DataFrame:

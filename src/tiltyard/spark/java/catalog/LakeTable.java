@@ -116,7 +116,7 @@ public final class LakeTable
     }
 
     /** What a scan reads, as JSON: the table at its version, with the options of the query. */
-    String facts(CaseInsensitiveStringMap options) {
+    public String facts(CaseInsensitiveStringMap options) {
         ObjectNode facts = ((ObjectNode) Driver.at(known, "facts")).deepCopy();
         for (Iterator all = options.asCaseSensitiveMap().entrySet().iterator(); all.hasNext();) {
             Map.Entry entry = (Map.Entry) all.next();
