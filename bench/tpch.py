@@ -107,7 +107,7 @@ def run_once(spark: SparkSession, text: str) -> tuple[float, Any, list[Any]]:
     return (time.perf_counter() - begun) * 1000, frame, rows
 
 
-def asked(spark: SparkSession, number: int, rounds: int) -> dict[str, Answer]:
+def asked(spark: SparkSession, name: str, text: str, rounds: int) -> dict[str, Answer]:
     """One query on both sides in turn; the results of every run must be the same."""
     taken: dict[str, list[float]] = {side: [] for side in SIDES}
     planning: dict[str, list[float]] = {side: [] for side in SIDES}
@@ -115,13 +115,11 @@ def asked(spark: SparkSession, number: int, rounds: int) -> dict[str, Answer]:
     first: list[Any] | None = None
     for turn in range(rounds + 1):
         for side, before in SIDES.items():
-            took, frame, rows = run_once(spark, QUERIES[number].replace("@", before))
+            took, frame, rows = run_once(spark, text.replace("@", before))
             if first is None:
                 first = rows
             if rows != first:
-                raise SystemExit(
-                    f"query {number}: {side} differs: {len(rows)} rows, {rows[:2]} where {len(first)}, {first[:2]} were expected"
-                )
+                raise SystemExit(f"{name}: {side} differs: {len(rows)} rows, {rows[:2]} where {len(first)}, {first[:2]} were expected")
             if turn:
                 taken[side].append(took)
                 planning[side].append(planning_of(frame))
@@ -171,7 +169,7 @@ def main() -> None:
             spark.read.parquet(str(folder)).createOrReplaceTempView(f"parquet_{folder.name}")
         found = {}
         for number in options.only:
-            found[number] = asked(spark, number, options.rounds)
+            found[number] = asked(spark, f"query {number}", QUERIES[number], options.rounds)
             shown(number, found[number], options.plans)
     ratios = [answers["ours"].median / answers["parquet"].median for answers in found.values()]
     print(f"geometric mean {geometric_mean(ratios):.3f}, worst {max(ratios):.2f}, scale factor {options.scale}. {in_words(before)}")
