@@ -432,8 +432,11 @@ def test_sizes_are_those_of_the_files(spark: SparkSession, lake: ty.Lake) -> Non
     assert 0.5 * stored < int(str(plan.queryExecution().optimizedPlan().stats().sizeInBytes())) < 1.5 * stored < rows.nbytes / 4
 
 
-def test_streams_by_name(spark: SparkSession, lake: ty.Lake, tmp_path: Path) -> None:
-    spark.sql("CREATE TABLE lake.sink (id BIGINT, v BIGINT)")
+@pytest.mark.parametrize("there", [True, False])
+def test_streams_by_name(spark: SparkSession, lake: ty.Lake, tmp_path: Path, there: bool) -> None:
+    """Into a table that is there, or one that the stream makes: Spark names its default format for that."""
+    if there:
+        spark.sql("CREATE TABLE lake.sink (id BIGINT, v BIGINT)")
     for _ in range(2):  # the second time there is nothing new
         written = spark.readStream.table("lake.a").writeStream.queryName("ingest").option("checkpointLocation", str(tmp_path / "c"))
         query = written.trigger(availableNow=True).toTable("lake.sink")

@@ -39,6 +39,17 @@ def spark_table(session: SparkSession, table: ty.TableWriter, work: Work | None,
     return SparkTable(session, table, work)
 
 
+def is_sharded(table: ty.TableReader) -> bool:
+    """Whether a handle, of whichever kind, is of a sharded table."""
+    return hasattr(type(table), "shard_by")
+
+
+def shard_readers(table: Any) -> list[ty.TableReader]:
+    """The shards of a sharded table, as its handle shows them."""
+    one = table.physical if isinstance(table, ty.ShardedTransactionTable) else table.shard
+    return [one(number) for number in range(table.shards)]
+
+
 class SparkShardedTable(SparkTable):
     """A sharded table in a Spark session.
 
@@ -79,13 +90,13 @@ class SparkShardedTable(SparkTable):
         if isinstance(table, ty.ShardedTransactionTable):
             if at is not None:
                 raise UnsupportedFeature("Inside a transaction a table has one version.", feature="versions in a transaction")
-            return [table.physical(number) for number in range(table.shards)]
+            return shard_readers(table)
         shown: Any = table
         if at is not None:
             if self._lake is None:
                 raise InvalidInput("Open the table with lake.spark(session).table(name) to read an earlier state.", argument="version")
             shown = self._lake.snapshot(at).table(table.name)
-        return [shown.shard(number) for number in range(shown.shards)]
+        return shard_readers(shown)
 
     # ---- rows that come ------------------------------------------------------------------------------------------------------------
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import wraps
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, NoReturn, ParamSpec, TypeVar
 
 from tiltyard.errors import UnsupportedFeature
 from tiltyard.handles.indices import TableIndices
@@ -145,3 +145,11 @@ class ShardedUpkeep(Upkeep):
     ) -> CheckReport:
         """Checks all shards, and that each row is in the right one."""
         return self._table.check(versions=versions, data=data, progress=progress)
+
+    def analyze(self, columns: Sequence[str] | None = None, *, progress: Progress | None = None) -> NoReturn:
+        """Refused: statistics are of the data files of each shard."""
+        raise UnsupportedFeature(
+            "A sharded table has no statistics of its own.",
+            feature="statistics of sharded tables",
+            advice="Analyze each shard: t.shard(number).maintenance.analyze().",
+        )

@@ -66,6 +66,9 @@ class TableToMake:
         for name in ("location", "external", "collation"):
             if given.pop(name, None) not in (None, "false"):
                 raise refuse(name.upper(), "The lake decides where its tables are; lake.register_table takes in one that is elsewhere.")
+        for name in ("shard_by", "shards"):
+            if name in given:
+                raise refuse(f"Property {name}", "Make a sharded table with lake.create_table(name, rows, shard_by=..., shards=...).")
         self.decided: dict[str, str] = {name: given.pop(name) for name in _MADE if name in given}
         self.options = WriteOptions.of(Options(self.decided))
         for name in given:

@@ -21,7 +21,8 @@ from tiltyard.spark.read.datasets import fragments_at, statistics_at
 from tiltyard.spark.read.passing_rows import as_number
 from tiltyard.spark.read.planner import write_plan
 from tiltyard.spark.read.read_pins import address_of
-from tiltyard.spark.read.reading import READ, PlannedReader, Scan, check, own_filter, parts, rows_at_once
+from tiltyard.spark.read.reading import READ, Part, PlannedReader, Scan, check, own_filter, parts, rows_at_once
+from tiltyard.spark.sharded_spark import is_sharded, shard_readers
 from tiltyard.spark.source_options import STORAGE, STREAM_READ, TARGET, Options
 from tiltyard.spark.spark_types import spark_schema
 from tiltyard.spark.sql_catalog.metadata_tables import METADATA, metadata_rows
@@ -148,39 +149,53 @@ def _at_version(lake: ty.Lake, name: str, version: str) -> ty.TableReader:
     if not version.isdigit():
         return lake.snapshot(version).table(name)
     table = lake.table(name)
-    if isinstance(table, ty.ShardedTable):
-        raise _sharded(name)
+    if is_sharded(table):
+        raise InvalidInput(
+            f"{name!r} is sharded, and its versions are snapshots of the lake.",
+            argument="version",
+            advice="Use TIMESTAMP AS OF, or VERSION AS OF with the name of a tag.",
+        )
     options = dict(table.lance.latest_storage_options() or {}) or None
     return ty.Table.open(table.uri, version=int(version), branch=table.branch, storage_options=options)
 
 
 def described(request: Request, name: str, table: ty.TableReader, *, latest: bool) -> dict[str, Any]:
     """What the JVM has to know of a table."""
-    if isinstance(table, ty.ShardedTable) or not hasattr(table, "lance"):
-        raise _sharded(name)
     target = replace(target_of(request), table=name)
-    address = Address.of(table, dict(target.storage) or None)
-    fragments = fragments_at(address)
-    options = target.to_options()
+    sharded, storage, options = is_sharded(table), dict(target.storage) or None, target.to_options()
+    addresses = [Address.of(part, storage) for part in (shard_readers(table) if sharded else [table])]
+    fragments = [fragment for address in addresses for fragment in fragments_at(address)]
+    found = [address.to_json() for address in addresses]
+    facts = {"id": uuid4().hex, "options": options, "address": "\n".join(found), "latest": latest}
     return {
         "schema": with_comments(table.schema).json(),
         "version": table.version,
         "latest": latest,
-        "stable": bool(table.lance.has_stable_row_ids),
+        "stable": not sharded and bool(table.lance.has_stable_row_ids),
+        "sharded": sharded,
         "properties": properties_of(table),
         "partitioned": list(columns_of(table, PARTITIONED_BY)),
         "readable": [*_READABLE],
         "streamable": [*_STREAMABLE],
-        "facts": {"id": uuid4().hex, "options": options, "address": address.to_json(), "latest": latest},
+        "facts": facts | {"shards": found} if sharded else facts,
         "target": options,
         "count": sum(fragment.rows for fragment in fragments),
         "bytes": sum(fragment.bytes for fragment in fragments),
     }
 
 
-def _sharded(name: str) -> UnsupportedFeature:
+def refuse_sharded(request: Request) -> None:
+    """Refuses a statement that needs the places of rows, which those of several shards have in common."""
+    raise sharded_refusal(request["command"])
+
+
+def sharded_refusal(what: str) -> UnsupportedFeature:
+    """What a statement is told that a sharded table does not have."""
     return UnsupportedFeature(
-        f"{name!r} is sharded, which the catalog does not show.", feature="sharded tables", advice="Use lake.spark(spark).table(name)."
+        f"{what} is not supported on sharded tables by name.",
+        feature=f"{what} of sharded tables",
+        writing=True,
+        advice="Use lake.spark(spark).table(name), which has append, overwrite, merge, update and delete.",
     )
 
 
@@ -188,6 +203,9 @@ def properties_of(table: ty.TableReader) -> dict[str, str]:
     """What SHOW TBLPROPERTIES shows: the table's config, and what Spark has names for."""
     shown = {name: value for name, value in table.config.items() if not name.startswith(_OURS)}
     key = {PRIMARY_KEY: ", ".join(table.primary_key)} if table.primary_key else {}
+    if is_sharded(table):
+        handle: Any = table
+        key |= {"shard_by": ", ".join(handle.shard_by), "shards": str(handle.shards)}
     return {**shown, **key, "provider": "tiltyard", "location": table.uri, "is_managed_location": "true"}
 
 
@@ -216,17 +234,20 @@ def plan_scan(request: Request) -> str:
     facts, schema = json.loads(request["facts"]), StructType.fromJson(json.loads(request["schema"]))
     options = Options(facts["options"])
     options.require_known(READ, "batch read")
-    address = address_of(facts)
-    scan = Scan(address, schema, own_filter(options, address), batch_rows=rows_at_once(options, schema))
-    check(scan)
+    made: list[Part] = []
+    for address in map(Address.from_json, facts["shards"]) if "shards" in facts else [address_of(facts)]:
+        scan = Scan(address, schema, own_filter(options, address), batch_rows=rows_at_once(options, schema))
+        check(scan)
+        made += parts(scan, options.integer("partitions", least=1))
     out = io.BytesIO()
-    write_plan(out, PlannedReader(parts(scan, options.integer("partitions", least=1))), schema)
+    write_plan(out, PlannedReader(made), schema)
     return base64.b64encode(out.getvalue()).decode()
 
 
 def column_statistics(request: Request) -> dict[str, dict[str, int | float | None]]:
     """What is known of the columns that a scan reads, in the numbers that Spark estimates with: days, and microseconds."""
-    known = statistics_at(address_of(json.loads(request["facts"]))).columns()
+    facts = json.loads(request["facts"])
+    known = {} if "shards" in facts else statistics_at(address_of(facts)).columns()
     return {
         name: {
             "nulls": column.nulls,

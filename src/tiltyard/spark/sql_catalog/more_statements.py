@@ -24,6 +24,8 @@ _TOKEN: Final = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 _OURS: Final = "tiltyard.LakeCatalog"
+_WEEK: Final = "168"
+"""Hours that VACUUM keeps elsewhere if nobody says how many."""
 
 
 class _Words:
@@ -151,13 +153,25 @@ def _optimize(words: _Words, catalog: str, name: tuple[str, ...]) -> str:
         advice = (
             f"ALTER TABLE ... CLUSTER BY (columns), then INSERT OVERWRITE the table with its rows; or CALL {catalog}.system.create_index."
         )
-        raise _refused("ZORDER BY", advice)
+        raise _refused("OPTIMIZE ... ZORDER BY", advice)
+    if words.take("FULL"):
+        raise _refused("OPTIMIZE ... FULL", "Leave FULL out, or INSERT OVERWRITE the table with its rows, which sorts them anew.")
     words.end()
     return _call(catalog, "compact", table=_text(name))
 
 
 def _vacuum(words: _Words, catalog: str, name: tuple[str, ...]) -> str:
-    advice = f"A lake is cleaned up as a whole: CALL {catalog}.system.cleanup(older_than_days => 7)."
+    """Refused with the call that does it: snapshots are of all tables, so what one of them needs is not its own affair."""
+    words.take("FULL") or words.take("LITE")
+    hours = _WEEK
+    if words.take("RETAIN"):
+        told = words.kind("number")
+        if told is None or not words.take("HOURS"):
+            raise InvalidInput("RETAIN needs a whole number of HOURS.", argument="text", advice=_ADVICE)
+        hours = told
+    dry = ", dry_run => true" if words.take("DRY", "RUN") else ""
+    words.end()
+    advice = f"A lake is cleaned up as a whole: CALL {catalog}.system.cleanup(older_than_hours => {hours}{dry})."
     raise _refused("VACUUM of one table", advice)
 
 

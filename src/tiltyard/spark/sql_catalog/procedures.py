@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql import types as st
 
+import tiltyard as ty
 from tiltyard.errors import InvalidInput, NotFound
 from tiltyard.spark.read.datasets import forget_statistics
+from tiltyard.spark.sharded_spark import is_sharded, shard_readers
 from tiltyard.spark.spark_lake import LakeSpark
 from tiltyard.spark.sql_catalog.branch_procedures import BRANCH_PROCEDURES
-from tiltyard.spark.sql_catalog.catalog_tables import name_in, open_lake
+from tiltyard.spark.sql_catalog.catalog_tables import name_in, open_lake, sharded_refusal
 from tiltyard.spark.sql_catalog.metadata_tables import told
 from tiltyard.spark.sql_catalog.procedure_types import Parameter, Procedure, Values
 
@@ -30,14 +32,20 @@ def _table(tables: LakeSpark, values: Values) -> str:
 
 def _compact(tables: LakeSpark, values: Values) -> list[Any]:
     table = tables.table(_table(tables, values))
-    before = len(table.table.refresh().layout.fragments)
+    before = _fragments(table.table.refresh())
     given = {} if values["target_rows"] is None else {"target_rows": values["target_rows"]}
     done = table.compact(**given)
-    return [before, len(table.table.layout.fragments), done.version]
+    return [before, _fragments(table.table.refresh()), done.version]
+
+
+def _fragments(table: ty.TableReader) -> int:
+    return sum(len(part.layout.fragments) for part in (shard_readers(table) if is_sharded(table) else [table]))
 
 
 def _analyze(tables: LakeSpark, values: Values) -> list[Any]:
     table = tables.table(_table(tables, values)).table.refresh()
+    if is_sharded(table):
+        raise sharded_refusal("ANALYZE TABLE")
     if values["scan"] is False:
         found = table.layout.statistics()
     else:
@@ -49,9 +57,11 @@ def _analyze(tables: LakeSpark, values: Values) -> list[Any]:
 
 
 def _cleanup(tables: LakeSpark, values: Values) -> list[Any]:
-    days = values["older_than_days"]
+    days, hours = values["older_than_days"], values["older_than_hours"]
+    if days is not None and hours is not None:
+        raise InvalidInput("Pass either older_than_days or older_than_hours.", argument="older_than_hours")
     report = tables.lake.cleanup(
-        older_than=None if days is None else timedelta(days=days),
+        older_than=None if days is None and hours is None else timedelta(days=days or 0, hours=hours or 0),
         keep_snapshots=values["keep_snapshots"],
         dry_run=bool(values["dry_run"]),
     )
@@ -113,7 +123,12 @@ PROCEDURES: Final[Mapping[str, Procedure]] = {
     ),
     "cleanup": Procedure(
         "Removes old snapshots of the lake and what only they need.",
-        (Parameter("older_than_days", "bigint"), Parameter("keep_snapshots", "bigint"), Parameter("dry_run", "boolean")),
+        (
+            Parameter("older_than_days", "bigint"),
+            Parameter("keep_snapshots", "bigint"),
+            Parameter("dry_run", "boolean"),
+            Parameter("older_than_hours", "bigint"),
+        ),
         "report string",
         _cleanup,
     ),

@@ -15,11 +15,12 @@ from pyspark.sql.types import StructType
 import tiltyard as ty
 from tiltyard.errors import InvalidInput, UnsupportedFeature
 from tiltyard.spark.placement import Work
+from tiltyard.spark.sharded_spark import is_sharded
 from tiltyard.spark.source_options import Options
 from tiltyard.spark.spark_expressions import ColumnFacts, checked_expression
 from tiltyard.spark.spark_lake import TransactionSpark
 from tiltyard.spark.sql_catalog.catalog_changes import TableToMake, refuse
-from tiltyard.spark.sql_catalog.catalog_tables import dotted, name_in
+from tiltyard.spark.sql_catalog.catalog_tables import dotted, name_in, sharded_refusal
 from tiltyard.spark.sql_catalog.open_transactions import EVOLUTIONS, Tables, run_in
 from tiltyard.spark.sql_catalog.replace_statements import replace_rows, replaced_by
 from tiltyard.spark.sql_catalog.row_statements import change_rows
@@ -61,6 +62,13 @@ CLAUSES: Final = {
 }
 """How the members that are refused are written in a statement."""
 
+_SAID: Final = {
+    "AppendData": "INSERT ... REPLACE",
+    "OverwriteByExpression": "INSERT OVERWRITE",
+    "OverwritePartitionsDynamic": "Overwriting partitions",
+    "InsertOnlyMerge": "MERGE",
+    "WriteDelta": "Changing rows",
+}
 _REPLACES: Final = ("OverwriteByExpression", "OverwritePartitionsDynamic", "ReplaceTableAsSelect")
 _MAKES: Final = ("CreateTableAsSelect", "ReplaceTableAsSelect", "ReplaceTable")
 _OPTIONS: Final = ("message", "properties", "on_duplicate", "max_rows_per_file", "max_bytes_per_file", "retries")
@@ -85,6 +93,7 @@ def execute(session: SparkSession, request: Request, plan: Any, where: Tables) -
     if verb is None:
         raise UnsupportedFeature(f"{kind} is not supported on tables of a lake.", feature=kind, writing=True)
     check_used(plan, USED, CLAUSES)
+    _refuse_sharded(request, plan, where)
     with EVOLUTIONS.taken(request["mark"]) as alter:
         reads = _replaced_reads(request, plan, where)
         if alter is None and not reads:
@@ -100,6 +109,17 @@ def execute(session: SparkSession, request: Request, plan: Any, where: Tables) -
 
         run_in(where, work, how.message, how.commit(), isolation="serializable" if reads else "snapshot")
     return True
+
+
+def _refuse_sharded(request: Request, plan: Any, where: Tables) -> None:
+    """Only rows that are added find their shards by themselves."""
+    known = {name.lower(): name for name in where.tables()}
+    name = known.get(dotted(request["name"]).lower())
+    replacing = kind_of(plan) not in ("AppendData", "CreateTableAsSelect") or (
+        kind_of(plan) == "AppendData" and replaced_by(plan) is not None
+    )
+    if name is not None and replacing and is_sharded(where.table(name)):
+        raise sharded_refusal(_SAID.get(kind_of(plan), "Replacing the table"))
 
 
 def _replaced_reads(request: Request, plan: Any, where: Tables) -> SelfReads:

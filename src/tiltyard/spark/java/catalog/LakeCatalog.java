@@ -30,6 +30,7 @@ import org.apache.spark.sql.connector.catalog.procedures.UnboundProcedure;
 import org.apache.spark.sql.connector.expressions.NamedReference;
 import org.apache.spark.sql.connector.expressions.Transform;
 import org.apache.spark.sql.types.DataType;
+import org.apache.spark.sql.internal.SQLConf;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
@@ -159,12 +160,29 @@ public class LakeCatalog implements TableCatalog, SupportsNamespaces, ProcedureC
     public Table createTable(Identifier of, StructType schema, Transform[] partitions, Map properties)
             throws TableAlreadyExistsException, NoSuchNamespaceException {
         ObjectNode request = request("create", of);
-        describe(request, schema, partitions, properties);
+        describe(request, schema, partitions, ofStream(properties));
         JsonNode answer = Driver.answer(request, null);
         if (Driver.isTaken(answer)) {
             throw new TableAlreadyExistsException(of);
         }
         return table(done(answer), of);
+    }
+
+    /** A stream that makes its table names Spark's default format for it, if the user named none. */
+    private static Map ofStream(Map properties) {
+        String given = (String) properties.get(TableCatalog.PROP_PROVIDER);
+        if (given == null || !given.equalsIgnoreCase(SQLConf.get().defaultDataSourceName())) {
+            return properties;
+        }
+        StackTraceElement[] calls = Thread.currentThread().getStackTrace();
+        for (int index = 0; index < calls.length; index++) {
+            if (calls[index].getClassName().endsWith(".DataStreamWriter")) {
+                Map others = new HashMap(properties);
+                others.remove(TableCatalog.PROP_PROVIDER);
+                return others;
+            }
+        }
+        return properties;
     }
 
     /** CREATE TABLE ... LIKE: the columns of another table, and none of its rows or properties. */

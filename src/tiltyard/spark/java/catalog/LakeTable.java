@@ -111,7 +111,14 @@ public final class LakeTable
         return found;
     }
 
+    private boolean isSharded() {
+        return Driver.at(known, "sharded").asBoolean();
+    }
+
     public MetadataColumn[] metadataColumns() {
+        if (isSharded()) {
+            return new MetadataColumn[0]; // rows of two shards may have one address
+        }
         return new MetadataColumn[] {new Hidden(ADDRESS, "Where the row is in this version."), new Hidden(ID, "The row's id.")};
     }
 
@@ -173,6 +180,9 @@ public final class LakeTable
     }
 
     public RowLevelOperationBuilder newRowLevelOperationBuilder(RowLevelOperationInfo info) {
+        if (isSharded()) {
+            Driver.ask(Driver.request("refuse_sharded").put("command", info.command().toString()), null);
+        }
         return new Operation(this, info);
     }
 
