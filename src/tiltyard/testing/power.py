@@ -81,7 +81,7 @@ class PowerLossStore:
         return (data, data[: len(data) // 2], b"")[self._random.randrange(3)]
 
     def put_unsynced(self, path: str, data: bytes) -> None:
-        """A file that another process wrote and did not flush, or that ``sync`` is to flush together with others."""
+        """A file that is not flushed: another process wrote it, or ``sync`` is to flush it with others."""
         self._step()
         self._seen.put(path, data)
         self._pending += (_Effect(path, data, flushed=False),)
