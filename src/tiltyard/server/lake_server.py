@@ -296,7 +296,8 @@ class LakeServer:
             self.turns.failed(names, exchange.peer, lost=False)
             raise
         if "version" in told:
-            await self.turns.won(names, exchange.peer, brings=False)
+            # One at a time: of two that were answered together the slower would come in the next one's turn, and beat a stock client.
+            await self.turns.won(names, exchange.peer)
         else:
             self.turns.failed(names, exchange.peer, lost=False)
         return told
