@@ -155,7 +155,7 @@ def _optimize(words: _Words, catalog: str, name: tuple[str, ...]) -> str:
         )
         raise _refused("OPTIMIZE ... ZORDER BY", advice)
     if words.take("FULL"):
-        raise _refused("OPTIMIZE ... FULL", "Leave FULL out, or INSERT OVERWRITE the table with its rows, which sorts them anew.")
+        raise _refused("OPTIMIZE ... FULL", "Leave FULL out, or INSERT OVERWRITE the table with its rows, which sorts them.")
     words.end()
     return _call(catalog, "compact", table=_text(name))
 

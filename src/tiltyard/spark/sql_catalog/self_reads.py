@@ -56,7 +56,7 @@ class SelfReads:
         """
         if other := [version for version in self.cached if version != address.version]:
             raise ConflictError(
-                f"The statement reads cached rows of version {other[0]}, and version {address.version} is there by now.",
+                f"The statement reads cached rows of version {other[0]}, and version {address.version} is the latest one now.",
                 operation="Overwrite",
                 read_version=other[0],
                 advice="Uncache the table and run the statement again.",
