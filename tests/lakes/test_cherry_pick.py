@@ -134,7 +134,7 @@ def test_a_table_that_was_written_to_and_dropped_comes_back_as_it_was(lake: Lake
 
 
 def test_a_table_that_the_target_wrote_to_and_dropped_comes_as_the_branch_has_it(lake: Lake) -> None:
-    """Seeds 1367 and 4946 of the generator: rows that the target had appended before it dropped the table came back."""
+    """Seeds 1367 and 4862 of the generator: rows that the target had appended before it dropped the table came back."""
     lake.create_table("gone", numbers(1))
     lake.branches.create("side")
     lake.on_branch("side").rename_table("gone", "kept")
