@@ -36,7 +36,7 @@ from tiltyard.transaction.verify import PARENT, transaction_id
 
 MOST_QUEUES: Final = 256
 """Tables whose queues are kept, with what is known of their last versions."""
-_BY_ITSELF: Final[Mapping[str, Any]] = {"by_itself": True}
+BY_ITSELF: Final[Mapping[str, Any]] = {"by_itself": True}
 _UNKNOWN: Final[Mapping[str, Any]] = {"unknown": True}
 
 
@@ -124,7 +124,7 @@ class CommitOffers:
             try:
                 allow()
                 left = offered.commit.seconds - (clock.monotonic() - came)
-                return self._committed(offered, left) if left > 0 else _BY_ITSELF
+                return self._committed(offered, left) if left > 0 else BY_ITSELF
             finally:
                 with self._lock:
                     del self._at_work[name]
@@ -133,7 +133,7 @@ class CommitOffers:
         with self._lock:
             if (there := self._at_work.get(name)) is not None:
                 # Two transactions of one id would both be in a version, and be told apart by nobody.
-                return there[1] if there[0] == offered else _done(_BY_ITSELF)
+                return there[1] if there[0] == offered else _done(BY_ITSELF)
             begun = self._pool.submit(work)
             self._at_work[name] = offered, begun
             return begun
@@ -144,19 +144,19 @@ class CommitOffers:
         try:
             head = next(iter(self._lake.catalog.heads([commit.table], commit.lake_branch)), None)
             if head is None or (head.branch, head.owner) != (commit.branch, commit.line):
-                return _BY_ITSELF
+                return BY_ITSELF
             access = self._lake.signed(offered.author).access_of(head, commit.lake_branch, base=base_in(transaction.properties))
             scheme, committer = Scheme(head.naming), access.committer
             kept = committer.recent.kept(transaction.read_version)
             read = access.load(transaction.read_version, scheme, lazily=True) if kept is None else kept.file
             if transaction_id(read) != transaction.properties.get(PARENT):
-                return _BY_ITSELF  # it was built on another version of that number
+                return BY_ITSELF  # it was built on another version of that number
             access.store.sync(new_files(transaction.operation, None))
             done, _ = committer.commit(transaction, read, scheme, RetryPolicy(deadline=seconds))
         except OutcomeUnknown:
             return _UNKNOWN
         except TiltyardError:
-            return _BY_ITSELF
+            return BY_ITSELF
         durable = self._lake.where.storage.durability == "fsync"
         return {"version": done.version, "durable": durable, "transaction_id": transaction.uuid}
 

@@ -39,7 +39,7 @@ from tiltyard.server.audit import AuditLine, AuditLog, Verdict
 from tiltyard.server.authentication import Authenticator, proof_in
 from tiltyard.server.browser_guard import BrowserGuard
 from tiltyard.server.catalog_door import CATALOG_ROUTES, CatalogDoor
-from tiltyard.server.commit_offers import CommitOffers
+from tiltyard.server.commit_offers import BY_ITSELF, CommitOffers
 from tiltyard.server.console.console_app import Console
 from tiltyard.server.openapi import document
 from tiltyard.server.principals import NOBODY, Principal
@@ -289,6 +289,8 @@ class LakeServer:
         known = exchange.principal.way != "open"  # where nobody proves who they are, they may as well say it
         offered = self.offers.read(given, exchange.principal.name if known else None)
         names = (branched(offered.commit.lake_branch, offered.commit.name),)
+        if self.turns.holds(names):
+            return BY_ITSELF  # stock clients have lost or wait here, and would lose to a server that never does
         self.turns.begin(names, exchange.peer)
         try:
             told = await asyncio.shield(asyncio.wrap_future(self.offers.submit(offered, lambda: self._recheck(exchange))))
