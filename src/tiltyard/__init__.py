@@ -51,6 +51,7 @@ from tiltyard.lakes.recovery.upgrade import LakeUpgradeReport
 from tiltyard.lakes.remote_lake import RemoteLake, RemoteTransaction, connect
 from tiltyard.lakes.sharded.sharded_reader import ShardedReader
 from tiltyard.lakes.sharded.sharded_tables import ShardedTable, ShardedTransactionTable
+from tiltyard.lakes.short_name import register as _register_namespace
 from tiltyard.options import (
     Backfill,
     CloneOptions,
@@ -164,6 +165,8 @@ __all__ = [
     "resume_migration",
     "telemetry",
 ]
+
+_register_namespace()
 
 
 def __getattr__(name: str) -> _Any:

@@ -28,6 +28,7 @@ _DOOR = "a public door: the names under ty.<name>, defined elsewhere"
 _VERB = "one file for each verb"
 SMALL_FILES: dict[str, str] = {
     "tiltyard.server.console.console_pages": "the table of pages, as data",
+    "tiltyard.lakes.short_name": "a hook into imports is read by itself, not between the public names",
     "tiltyard.locks": _DOOR,
     "tiltyard.verbs.commit_operation": _VERB,
     "tiltyard.verbs.restore": _VERB,

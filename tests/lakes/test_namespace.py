@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from datetime import timedelta
 from pathlib import Path
@@ -197,6 +199,30 @@ def test_it_is_made_from_strings(tmp_path: Path) -> None:
         assert opened(namespace, "sales", "orders").count_rows() == rows
     with pytest.raises(ValueError, match="no lake"):
         connect(name, {"lake": str(tmp_path / "nothing")})
+    with pytest.raises(ValueError, match="one of them"):
+        connect(name, {**there, "uri": str(tmp_path / "lake")})
+
+
+@pytest.mark.parametrize("first", ["tiltyard", "lancedb"])
+def test_a_stock_client_finds_it_by_its_short_name(tmp_path: Path, first: str) -> None:
+    """Whichever of the two is imported first; and an import of ours alone does not import the registry."""
+    with Lake.open(tmp_path / "lake", durability="os") as lake:
+        lake.create_table("a", numbers(1))
+    imports = (
+        "import tiltyard, sys; assert 'lance_namespace' not in sys.modules; import lancedb"
+        if first == "tiltyard"
+        else "import lancedb, tiltyard"
+    )
+    program = f"""
+{imports}
+db = lancedb.connect_namespace("tiltyard", {{"uri": {str(tmp_path / "lake")!r}}})
+db.open_table("a").add([{{"id": 2}}])
+print(sorted(db.open_table("a").to_arrow()["id"].to_pylist()))
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False)
+    assert done.stdout.strip() == "[1, 2]", done.stderr
+    with Lake.open(tmp_path / "lake", create=False) as lake:
+        assert (ids(lake.table("a")), len(lake.history())) == ([1, 2], 2)
 
 
 def test_what_a_dead_transaction_of_stock_clients_left_is_swept(site: Site, lake: Lake) -> None:

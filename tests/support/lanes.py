@@ -75,6 +75,7 @@ BY_PATH: Final[dict[str, tuple[str, ...]]] = {
         "tests/lakes/test_histories.py",
         "tests/lakes/test_hot_kills.py",
         "tests/lakes/test_merge_kills.py",
+        "tests/lakes/test_namespace.py::test_a_stock_client",
         "tests/lakes/test_verb_kills.py",
         "tests/lakes/test_kills.py",
         "tests/lakes/test_lost_catalogs.py",

@@ -20,6 +20,7 @@ finish what a dead writer committed.
     ``opening``           from a URI to catalog and root; ``claim`` the lake's claim on its root
     ``namespace``         ``LakeNamespace`` for other Lance clients
     ``remote_lake``       a lake behind a server, for transactions of stock clients
+    ``short_name``        what stock clients call a lake as a namespace: tiltyard
     ``lake_maintenance``  cleanup, check, backup, repair as members of ``Lake``
     ``checking``          the check of a whole lake; ``check_catalog`` of its records
     ``retention``         which snapshots stay, and which versions they need

@@ -15,7 +15,7 @@ from tiltyard.lakes.namespaces.namespace_tables import TableOperations
 
 class LakeNamespace(TableOperations, RefOperations, DataOperations, QueryOperations, BatchOperations):
     """The tables of a lake for ``lance.dataset(namespace_client=..., table_id=[...])``. Made by ``Lake.namespace``, or from strings:
-    ``lance_namespace.connect("tiltyard.lakes.namespace.LakeNamespace", {"lake": "s3://bucket/lake"})``.
+    ``lancedb.connect_namespace("tiltyard", {"uri": "s3://bucket/lake"})``, after ``import tiltyard``.
 
     It always shows one line of history: as it is at each moment, or as it was at one snapshot.
 
@@ -23,6 +23,7 @@ class LakeNamespace(TableOperations, RefOperations, DataOperations, QueryOperati
         lake: an open lake, or where one is, as for ``Lake.open``.
         at: a snapshot, tag or moment, to be read only; the latest state at each moment by default. Digits as text are a snapshot.
         branch: of the lake; by default the one that an open lake is on.
+        uri: where the lake is, instead of ``lake``: what clients of namespaces call it.
 
     Raises:
         NotFound: there is no such lake, branch, snapshot or tag.

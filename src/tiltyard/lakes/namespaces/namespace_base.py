@@ -119,9 +119,20 @@ def page_of(names: list[str], token: str | None, limit: int | None) -> tuple[lis
 class NamespaceBase(LanceNamespace):
     """A lake, or one snapshot of it, as the operations of a namespace see it."""
 
-    def __init__(self, lake: Lake | str | os.PathLike[str], at: int | str | datetime | None = None, branch: str | None = None) -> None:
+    def __init__(
+        self,
+        lake: Lake | str | os.PathLike[str] | None = None,
+        at: int | str | datetime | None = None,
+        branch: str | None = None,
+        *,
+        uri: str | None = None,
+    ) -> None:
         from tiltyard.lake import Lake  # it makes these
 
+        if (lake is None) == (uri is None):
+            raise InvalidInputError("A lake is named by lake or by uri, one of them.")
+        lake = uri if lake is None else lake
+        assert lake is not None
         opened = lake if isinstance(lake, Lake) else Lake.open(lake, create=False)
         self._lake = opened if branch is None else opened.on_branch(branch)
         self._at = int(at) if isinstance(at, str) and at.isascii() and at.isdecimal() else at
