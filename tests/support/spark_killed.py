@@ -66,12 +66,13 @@ class Death:
         if self.point is None:
             return
         _around(LocalStore, "sync", lambda *_: self.at("files written, not synced"), None)
-        _around(
-            LocalStore,
-            "put",
-            self._about("_transactions/", "before the transaction file"),
-            self._about("_transactions/", "after the transaction file"),
-        )
+        for put in ("put", "put_unsynced"):  # the second where it is flushed together with other files
+            _around(
+                LocalStore,
+                put,
+                self._about("_transactions/", "before the transaction file"),
+                self._about("_transactions/", "after the transaction file"),
+            )
         _around(
             LocalStore, "put_if_absent", self._about("_versions/", "before the version"), self._about("_versions/", "after the version")
         )

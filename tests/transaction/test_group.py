@@ -15,7 +15,7 @@ from tiltyard.format.values import DataFile, DataFragment
 from tiltyard.storage.memory import MemoryStore
 from tiltyard.transaction.context import Context
 from tiltyard.transaction.examples import DEEDS
-from tiltyard.transaction.group import GROUP, can_be_taken_along, fold, made_by, members_of
+from tiltyard.transaction.group import GROUP, can_be_taken_along, fold, last_read, made_by, members_of
 from tiltyard.transaction.log import CreatedVersion
 from tiltyard.transaction.operations import Append, Delete
 from tiltyard.transaction.recent import AlreadyThereError, NotedVersion, RecentVersions, Seen, judge
@@ -57,6 +57,7 @@ def test_a_version_names_all_that_made_it() -> None:
     assert isinstance(folded.operation, Append)
     assert [fragment.files[0].path for fragment in folded.operation.fragments] == ["a.lance", "b.lance", "c.lance"]
     assert made_by(folded) == ("a", "b", "c")
+    assert last_read(folded) == last_read(leader) == 3
     assert (folded.uuid, folded.read_version, folded.properties["who"]) == ("a", 3, "a")
     assert folded.properties["tiltyard.once.q"] == "4", "the table remembers the work of members, too"
     assert set(decode_digests(folded.properties[DIGESTS], "here")) == {"data/a.lance", "data/b.lance"}
@@ -72,7 +73,14 @@ def test_a_version_names_all_that_made_it() -> None:
 NO_LISTS = ["", "{", "null", "3", "[3]", '[{"id":"x"}]', "[" * 100_000]
 
 
-@pytest.mark.parametrize("text", [*NO_LISTS, '[{"id":"x","read":"y","operation":"","fragments":0,"properties":{}}]'])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *NO_LISTS,
+        '[{"id":"x","read":"y","operation":"","fragments":0,"properties":{}}]',
+        '[{"id":"../x","read":1,"operation":"Append","fragments":1,"properties":{}}]',
+    ],
+)
 def test_a_property_that_is_no_list_of_members_names_nobody(text: str) -> None:
     assert members_of(_transaction("a", **{GROUP: text})) == ()
     assert made_by(_transaction("a", **{GROUP: text})) == ("a",)

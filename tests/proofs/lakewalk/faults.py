@@ -20,7 +20,7 @@ from tiltyard.testing.faults import Killed
 
 When = Literal["before", "after"]
 
-STORE_WRITES: Final = ("put", "put_if_absent", "rename_if_absent", "copy_if_absent", "delete")
+STORE_WRITES: Final = ("put", "put_unsynced", "put_if_absent", "rename_if_absent", "copy_if_absent", "delete")
 STORE_READS: Final = ("get", "get_range", "head", "names", "list", "sync")
 RECORD_READS: Final = ("get", "scan")
 

@@ -204,7 +204,7 @@ class _Work:
 
     def _is_renamed(self, segment: IndexMetadata) -> bool:
         """Whether its coverage was put into newer terms than its files. pylance goes by the coverage, and would take it for up to date."""
-        later = (version for version in reuse_versions(self.manifest) if segment.dataset_version < version.dataset_version)
+        later = (version for version in reuse_versions(self.manifest) if _is_before(segment, version))
         new = BitMap().union(*(after for version in later for _, after in _sides(version)))
         return bool((covered(segment) or BitMap()) & new)
 
@@ -304,7 +304,18 @@ def _concerning(segment: IndexMetadata, versions: Versions) -> Versions:
 
 
 def _is_behind(segment: IndexMetadata, versions: Versions) -> bool:
-    return any(segment.dataset_version < version.dataset_version for version in _concerning(segment, versions))
+    return any(_is_before(segment, version) for version in _concerning(segment, versions))
+
+
+def _is_before(segment: IndexMetadata, version: pb.FragmentReuseIndexDetails.Version) -> bool:
+    """Whether a segment was built before fragments were rewritten.
+
+    A rewrite has the number of the version that it was put on, so one that was built on that very version is before it. Other software may
+    leave an earlier number there; but whoever covers fragments that a rewrite took away does not know of it.
+    """
+    bitmap = covered(segment)
+    named = bitmap is not None and any(old & bitmap for old, _ in _sides(version))
+    return named or segment.dataset_version <= version.dataset_version
 
 
 # ---- how it was built ------------------------------------------------------------------------------------------------------
@@ -415,10 +426,7 @@ def _trimmed(access: TableAccess, manifest: Manifest, entry: IndexMetadata) -> I
     needed: set[int] = set()
     for index in indices_of(manifest):
         if index.name not in SINGLETONS:
-            behind = [
-                version.dataset_version for version in _concerning(index, versions) if index.dataset_version < version.dataset_version
-            ]
-            needed.update(behind)
+            needed.update(version.dataset_version for version in _concerning(index, versions) if _is_before(index, version))
     kept = [version for version in versions if version.dataset_version in needed]
     if len(kept) == len(versions):
         return None
