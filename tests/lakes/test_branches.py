@@ -302,6 +302,18 @@ def test_names_that_main_has_already_are_no_reason_to_stay_away(lake: Lake) -> N
     assert rows(lake, "side") == rows(lake) == {"b": [1], "c": [1, 2]}
 
 
+def test_a_table_that_both_dropped_is_no_reason_to_stay_away(lake: Lake) -> None:
+    """Nothing of it is left to bring; what has its name on main since is another table, and stays. Found by walk 61."""
+    lake.branches.create("side")
+    lake.on_branch("side").drop_table("a")
+    lake.on_branch("side").table("b").append(numbers(2))
+    lake.drop_table("a")
+    lake.create_table("a", numbers(9))
+    lake.branches.fast_forward("side")
+    assert rows(lake, "side") == rows(lake) == {"a": [9], "b": [1, 2]}
+    sound(lake)
+
+
 # ---- branches of branches --------------------------------------------------------------------------------------------------------
 
 

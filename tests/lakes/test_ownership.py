@@ -33,14 +33,16 @@ from tests.support.lakes import (
     two_tables,
     uri_of,
 )
+from tests.support.lost_catalogs import rebuild
 from tiltyard.catalog import marks
+from tiltyard.catalog.expiry import expire
 from tiltyard.catalog.marks import OWNER_FILE, Owner, VersionMarks, owner_of
 from tiltyard.catalog.records import Writes
 from tiltyard.catalog.value_codec import transaction_key
 from tiltyard.errors import AlreadyExists, HistoryUnavailable, InvalidInput, OutcomeUnknown, OwnershipError, TiltyardError
 from tiltyard.lake import Lake
 from tiltyard.lakes.claim import CLAIM, make_claim, read_claim
-from tiltyard.lakes.cleanup.orphans import FOREIGN_LAKE, PINNED, UNMARKED, UNRECORDED
+from tiltyard.lakes.cleanup.orphans import FOREIGN_LAKE, LOST_COMMITS, PINNED, UNMARKED, UNRECORDED
 from tiltyard.lakes.recovery.journal import entries, read_entry
 from tiltyard.lakes.table_names import resolved
 from tiltyard.options import LakeRetention, TableOptions
@@ -483,6 +485,64 @@ def test_a_restored_catalog_deletes_nothing_that_came_later(site: Site, tmp_path
     assert ids(lance.dataset(str(directory_of(lake, "a") / "tree" / f"lake-b-{line.id}"))) == [1, 2, 66]
     assert {one.path for one in lake.check().orphans} == set(orphans)
     assert both(lake) == ([1, 2], [1, 2]), "what the files have beyond the catalog is adopted"
+
+
+@pytest.mark.parametrize("end", [lambda lake: lake.branches.fast_forward("b"), lambda lake: lake.branches.delete("b")])
+def test_a_branch_that_a_restored_catalog_ends_keeps_what_came_later(site: Site, tmp_path: Path, end: Callable[[Lake], object]) -> None:
+    """The old catalog knows the branch, and not what was committed there since: that it ended proves nothing of that. Found by walk 49."""
+    lake = two_tables(site.open())
+    lake.branches.create("b")
+    lake.on_branch("b").table("b").append(numbers(5))
+    restore = copy_catalog(site, tmp_path)
+    lake = site.open()
+    lake.on_branch("b").table("a").append(numbers(66))
+    line = f"lake-b-{lake.branches['b'].id}"
+    later = f"{directory_of(lake, 'a').name}/tree/{line}"
+    restore()
+    age(local(site))
+    lake = site.open()
+    end(lake)
+    assert [(one.path, one.reason) for one in lake.check().orphans] == [(later, LOST_COMMITS)]
+    for _ in range(2):
+        report = lake.cleanup(keep_snapshots=1, grace=NOBODY_ELSE)
+        assert report.dropped in ((f"{directory_of(lake, 'b').name} branch {line}",), ())
+        assert [one.path for one in report.orphans] == [later]
+    assert not (directory_of(lake, "b") / "tree" / line).exists(), "all that was committed there was known"
+    assert ids(lance.dataset(str(directory_of(lake, "a") / "tree" / line))) == [1, 66]
+    asked = LakeRetention(include_unknown=[later])
+    assert lake.cleanup(keep_snapshots=1, grace=NOBODY_ELSE, retention=asked).dropped == (f"{directory_of(lake, 'a').name} branch {line}",)
+    assert lake.check().ok
+
+
+def test_a_branch_that_ended_goes_from_a_rebuilt_catalog_as_far_as_it_was_known(site: Site, tmp_path: Path) -> None:
+    """The journal tells which versions were known to whoever ended it; a rebuilt catalog has no record of the commits themselves."""
+    lake = two_tables(site.open())
+    lake.branches.create("b")
+    lake.on_branch("b").table("b").append(numbers(5))
+    restore = copy_catalog(site, tmp_path)
+    lake = site.open()
+    lake.on_branch("b").table("a").append(numbers(66))
+    line = f"lake-b-{lake.branches['b'].id}"
+    restore()
+    site.open().branches.delete("b")
+    lose_catalog(site)
+    rebuild(site)
+    lake = site.open()
+    report = lake.cleanup(keep_snapshots=1, grace=NOBODY_ELSE)
+    assert report.dropped == (f"{directory_of(lake, 'b').name} branch {line}",)
+    assert [(one.path, one.reason) for one in report.orphans] == [(f"{directory_of(lake, 'a').name}/tree/{line}", LOST_COMMITS)]
+
+
+def test_a_branch_that_ended_goes_after_the_outcomes_of_its_commits(site: Site) -> None:
+    lake = two_tables(site.open())
+    lake.branches.create("b")
+    lake.on_branch("b").table("a").append(numbers(66))
+    line = f"lake-b-{lake.branches['b'].id}"
+    lake.branches.delete("b")
+    gone = f"{directory_of(lake, 'a').name} branch {line}"
+    expire(lake.catalog, timedelta(0), timedelta(0), lake.catalog.runtime.clock.now(), dry_run=False)
+    assert lake.check().ok
+    assert lake.cleanup(keep_snapshots=1, grace=NOBODY_ELSE).dropped == (gone,)
 
 
 def test_a_dropped_table_that_a_lost_branch_revived_is_kept(site: Site, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from tiltyard.catalog.catalog import Catalog
 from tiltyard.catalog.lake_values import MAIN, Publication
-from tiltyard.catalog.line_identity import is_line, moved_line, root_body, root_key
+from tiltyard.catalog.line_identity import ended_body, is_line, moved_line, root_body, root_key
 from tiltyard.catalog.protection import checks_key, guard_author, passed_at, protected_tip, protection_in
 from tiltyard.catalog.publishing import Published, StaleError, decide, locks
 from tiltyard.catalog.records import Body, Found, Writes
@@ -133,7 +133,7 @@ def _begin_anew(plan: Forward, found: Found, published: Writes[Published], now: 
     """The records of a branch that begins with main as it is after a publication."""
     name, snapshot = plan.branch, published.result.snapshot
     after: Mapping[str, Body] = {**found, **published.put}
-    prefix, gone = f"{TABLES}{MAIN}/", {*published.delete}
+    prefix, own, gone = f"{TABLES}{MAIN}/", table_key(name, ""), {*published.delete}
     line = str(after[tip_key(MAIN)].get("line", ""))
     heads: list[dict[str, Any]] = [
         {**body, "owner": body.get("owner") or line} for key, body in after.items() if key.startswith(prefix) and key not in gone
@@ -145,7 +145,7 @@ def _begin_anew(plan: Forward, found: Found, published: Writes[Published], now: 
         tip_key(name): protected_tip(tip, protection_in(found[tip_key(name)])),
         **line_records(name, snapshot, heads),
         root_key(name): root_body(plan.fresh, [*heads]),
-        ended_key(name, plan.line): {"at": now},
+        ended_key(name, plan.line): ended_body(now, plan.line, [body for key, body in found.items() if key.startswith(own)]),
     }
     return put
 

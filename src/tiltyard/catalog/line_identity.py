@@ -6,7 +6,7 @@ of a table (its main one included) that a head names has one owner, the only lin
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
@@ -30,6 +30,17 @@ def root_key(branch: str) -> str:
 
 def root_body(line: str, tables: list[Body]) -> Body:
     return {"line": line, "tables": tables}
+
+
+def ended_body(at: str, line: str, heads: Iterable[Body]) -> Body:
+    """The record that a line of history has ended: when, and up to which versions the catalog knew the tables' branches it wrote to."""
+    own = [head for head in heads if str(head.get("branch") or "")[-LINE_DIGITS:] == line[-LINE_DIGITS:]]
+    return {"at": at, "known": {place_of(str(head["location"]), str(head["branch"])): int(head["version"]) for head in own}}
+
+
+def place_of(location: str, branch: str) -> str:
+    """Where a table's branch lies, as the record of an ended line has it."""
+    return f"{location}/tree/{branch}"
 
 
 def line_in(tip: Body | None, records: Records, branch: str) -> str:

@@ -286,7 +286,10 @@ def branch_deleted(name: str) -> Effect:
 
 
 def fast_forwarded(name: str) -> Effect:
-    """Main becomes what the branch is, where main has not changed the same; the branch begins anew from there, as another line."""
+    """Main becomes what the branch is, where main has not changed the same; the branch begins anew from there, as another line.
+
+    A table that both dropped, and a name that both gave it, is what the branch wants already.
+    """
 
     def effect(state: State) -> State | None:
         line, main = state.lines.get(name), state.lines[MAIN]
@@ -296,8 +299,8 @@ def fast_forwarded(name: str) -> Effect:
         after = dict(main.tables)
         coming: dict[str, Tab] = {}
         for token in {*base, *theirs}:
-            if base.get(token) == theirs.get(token):
-                continue
+            if base.get(token) == theirs.get(token) or (token not in theirs and token not in ours):
+                continue  # the branch did not change it, or both have dropped it
             brought = _brought(ours.get(token), theirs.get(token), base.get(token), fork.get(token))
             if brought is None:
                 return None
@@ -318,13 +321,13 @@ def fast_forwarded(name: str) -> Effect:
 def _brought(
     ours: tuple[str, Tab] | None, theirs: tuple[str, Tab] | None, base: tuple[str, Tab] | None, fork: tuple[str, Tab] | None
 ) -> tuple[str, Tab] | None:
-    """A table as main has it after a fast-forward, by name and rows; None where both have changed the same of it."""
+    """A table as main has it after a fast-forward, by name and rows; None where both have changed the same of it in different ways."""
     if ours is None or theirs is None or base is None:
         return (theirs or ours or base) if ours in (base, fork) else None
     before = [one for one in (base, fork) if one is not None]
     name, rows = ours[0], ours[1].rows
     if theirs[0] != base[0]:
-        if name not in [one[0] for one in before]:
+        if name not in [theirs[0], *(one[0] for one in before)]:
             return None
         name = theirs[0]
     if theirs[1].rows != base[1].rows:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
 from tiltyard.catalog.forwarding import branch_prefixes, line_records
 from tiltyard.catalog.lake_values import MAIN
-from tiltyard.catalog.line_identity import bodies_of, is_line, new_line, root_body, root_key
+from tiltyard.catalog.line_identity import bodies_of, ended_body, is_line, new_line, root_body, root_key
 from tiltyard.catalog.protection import checks_key, protection_in
 from tiltyard.catalog.records import Body, Found, Writes
 from tiltyard.catalog.snapshot_index import check_not_forgotten, floor_key
@@ -23,6 +23,7 @@ from tiltyard.catalog.value_codec import (
     idempotency_key,
     pin_key,
     snapshots_prefix,
+    table_key,
     tip_key,
     transaction_key,
 )
@@ -303,7 +304,7 @@ class LakeBranches(MergeVerbs, ProtectionVerbs):
                 raise NotFound(f"There is no branch {name!r} in the lake.", name=name, advice="See lake.branches.list().")
             if any(found.get(key) != seen.get(key) for key in (begun, tip)) or str(found[begun]["id"]) != gone.id:
                 return Writes(False)  # somebody committed to it, named a snapshot of it or made it anew since we looked
-            return Writes(True, ended_lines(self._lake, gone), delete=keys)
+            return Writes(True, ended_lines(self._lake, gone, found), delete=keys)
 
         return self._records.transact(keys, [], decide)
 
@@ -348,9 +349,10 @@ class LakeBranches(MergeVerbs, ProtectionVerbs):
         release_pin(self._lake, before.id)
 
 
-def ended_lines(lake: Lake, gone: LakeBranch) -> dict[str, Body]:
+def ended_lines(lake: Lake, gone: LakeBranch, records: Mapping[str, Body]) -> dict[str, Body]:
     """The record that a line of history has ended: the proof without which no cleanup removes the tables' own branches of it."""
-    return {ended_key(gone.name, gone.id): {"at": lake.catalog.runtime.clock.now().isoformat()}}
+    heads = [body for key, body in records.items() if key.startswith(table_key(gone.name, ""))]
+    return {ended_key(gone.name, gone.id): ended_body(lake.catalog.runtime.clock.now().isoformat(), gone.id, heads)}
 
 
 def _branch(name: str, body: Body) -> LakeBranch:

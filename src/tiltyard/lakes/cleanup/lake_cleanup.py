@@ -329,9 +329,9 @@ def _drop_lines(work: CleanupRun, location: str) -> None:
     # Read after the tables' branches: each of them is made for a line of the lake that was there before.
     lines = Lines.of(work.lake)
     going = [name for name in there if not lines.is_alive(name) and (location, name) not in work.needs.tables]
-    for name in [name for name in going if not lines.is_ended(name)]:
-        orphan = lost_line(work.lake, head, name)
-        if orphan.path not in work.include:
+    for name in list(going):
+        orphan = lost_line(work.lake, head, name, lines)
+        if orphan is not None and orphan.path not in work.include:
             going.remove(name)
             work.orphans[orphan.path] = orphan
     for name in [name for name in going if work.references.named(replace(head, branch=name))]:

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Final
 
 from tiltyard.catalog.expiry import expired_among
 from tiltyard.catalog.lake_values import MAIN, TableHead
-from tiltyard.catalog.line_identity import LINE_DIGITS
+from tiltyard.catalog.line_identity import LINE_DIGITS, place_of
 from tiltyard.catalog.marks import OWNER_FILE, Owner, VersionMarks, owner_of
 from tiltyard.catalog.publishing import COMMITTED
 from tiltyard.catalog.snapshot_index import read_line
 from tiltyard.catalog.value_codec import ENDED, gone_key, pin_key, transaction_key
-from tiltyard.errors import OwnershipError, TiltyardError
+from tiltyard.errors import NotFound, OwnershipError, TiltyardError
 from tiltyard.format.names import parse_manifest_name
 from tiltyard.interfaces import ObjectInfo
 from tiltyard.lakes.claim import TABLE_DIRECTORY
@@ -41,6 +41,9 @@ UNRECORDED: Final = (
 FORGOTTEN: Final = "its transaction was committed, but no snapshot shows the table"
 PINNED: Final = "a tag or branch of the lake that the catalog has no record of needs it"
 LOST_LINE: Final = "a branch of a table for a branch of the lake that the catalog has no record of"
+LOST_COMMITS: Final = (
+    "a branch of a table for a branch of the lake that ended, with commits that the catalog has no record of: is it an older copy?"
+)
 
 _PIN: Final = re.compile(r"tiltyard-(?:tag|branch)-.+-[0-9a-f]{8}", re.ASCII)
 """A tag in a table for something in the lake; see ``lakes/cleanup/pins.py``."""
@@ -260,11 +263,15 @@ class Lines:
 
     alive: frozenset[str]
     ended: frozenset[str]
+    known: Mapping[str, int]
+    """Up to which versions the catalog knew the tables' branches of those that ended."""
 
     @classmethod
     def of(cls, lake: Lake) -> Lines:
         alive = {branch.id for branch in lake.branches.list()} | {lake.catalog.cut(MAIN).line}
-        return cls(frozenset(alive), frozenset(key[-LINE_DIGITS:] for key, _ in lake.catalog.records.scan([ENDED])))
+        ended = dict(lake.catalog.records.scan([ENDED]))
+        known = {place: int(version) for body in ended.values() for place, version in body.get("known", {}).items()}
+        return cls(frozenset(alive), frozenset(key[-LINE_DIGITS:] for key in ended), known)
 
     def is_alive(self, name: str) -> bool:
         return name[-LINE_DIGITS:] in self.alive
@@ -278,11 +285,29 @@ def own_lines(branches: Iterable[str]) -> list[str]:
     return [name for name in branches if _OWN_LINE.fullmatch(name)]
 
 
-def lost_line(lake: Lake, head: TableHead, name: str) -> Orphan:
-    """A table's branch for a line that the catalog has no record of: it may be older than they are."""
-    files = lake.plain_access_of(head).on_branch(name).store.list("")
-    path = f"{head.location}/tree/{name}"
-    return Orphan(path, sum(info.size for info in files), LOST_LINE, lake.id, head.id, head.name, is_table=True)
+def lost_line(lake: Lake, head: TableHead, name: str, lines: Lines) -> Orphan | None:
+    """A table's branch that no snapshot shows and nothing proves to be dead; None for one of a line that ended with all it had."""
+    main, path = lake.plain_access_of(head), place_of(head.location, name)
+    reason = _unproved(lake, main, name, lines.known.get(path, 0)) if lines.is_ended(name) else LOST_LINE
+    if not reason:
+        return None
+    return Orphan(path, sum(info.size for info in main.on_branch(name).store.list("")), reason, lake.id, head.id, head.name, is_table=True)
+
+
+def _unproved(lake: Lake, main: TableAccess, name: str, known: int) -> str:
+    """Why a table's branch is left alone though its line of the lake ended; empty where the catalog knew every commit there.
+
+    One that was restored from a copy may end a line without having heard of what was committed there since.
+    """
+    try:
+        begun = Branches(main)[name].parent_version
+    except NotFound:
+        return ""  # another cleanup was faster
+    # Of a table that the line had dropped by then no version was noted; then what is committed there must have a record.
+    made = committed_beyond([(main.on_branch(name), max(begun, known))], lake.id)
+    records = lake.catalog.records.get([transaction_key(transaction) for transaction in made]) if made else {}
+    unknown = {transaction for transaction in made if records.get(transaction_key(transaction), {}).get("state") != COMMITTED}
+    return LOST_COMMITS if unknown - expired_among(lake.catalog, unknown) else ""
 
 
 def _lost_lines(lake: Lake) -> list[Orphan]:
@@ -290,12 +315,13 @@ def _lost_lines(lake: Lake) -> list[Orphan]:
     there = {location: own_lines(Branches(lake.plain_access_of(head))) for location, head in heads.items()}
     needed = {(head.location, head.branch) for branch in (MAIN, *lake.branches) for head in _all_heads(lake, branch)}
     lines = Lines.of(lake)
-    return [
-        lost_line(lake, heads[location], name)
+    dead = [
+        (heads[location], name)
         for location, names in there.items()
         for name in names
-        if not lines.is_alive(name) and not lines.is_ended(name) and (location, name) not in needed
+        if not lines.is_alive(name) and (location, name) not in needed
     ]
+    return [orphan for head, name in dead if (orphan := lost_line(lake, head, name, lines)) is not None]
 
 
 def find_orphans(lake: Lake) -> list[Orphan]:

@@ -14,7 +14,8 @@ Below the root, each file a JSON object, written after the catalog has decided, 
   one with the higher ``as_of`` knows more. The file's name alone proves that the transaction was committed.
 - ``_tiltyard/lake/tags/<name>.json``: ``{"format": 1, "lake", "name", "snapshot", "branch", "created", "deleted": false}``.
 - ``_tiltyard/lake/branches/<name>.json``: ``{"format": 1, "lake", "name", "id", "origin", "snapshot", "created", "ended": [ID],
-  "deleted": false}``; ``ended`` are lines that had the name before, which nobody needs any more.
+  "known": {ID: {"<location>/tree/<branch>": VERSION}}, "deleted": false}``; ``ended`` are lines that had the name before, which nobody
+  needs any more, and ``known`` up to which versions whoever ended them knew the tables' branches they wrote to.
   One that is deleted stays with ``"deleted": true``; a name that is used again is written anew.
 - ``_tiltyard/lake/rules/<branch>.json``: ``{"format": 1, "lake", "name", "id", "snapshot", "created", "writers", "checks",
   "deleted": false}``: the rule of a protected branch since ``created``; ``id`` is that of the branch, empty for main.
@@ -34,7 +35,7 @@ from typing import TYPE_CHECKING, Any, Final
 from tiltyard.catalog.lake_values import MAIN, Cut
 from tiltyard.catalog.marks import Says
 from tiltyard.catalog.protection import BranchProtection, protection_in
-from tiltyard.catalog.value_codec import BRANCHES, tip_key
+from tiltyard.catalog.value_codec import BRANCHES, ended_key, tip_key
 from tiltyard.errors import NotFound, TiltyardError
 from tiltyard.interfaces import ObjectStore
 from tiltyard.lakes.claim import LAKE_DIRECTORY
@@ -47,6 +48,8 @@ JOURNAL_FORMAT: Final = 1
 NAMES: Final = LAKE_DIRECTORY + "names/"
 TAGS: Final = LAKE_DIRECTORY + "tags/"
 BRANCH_FILES: Final = LAKE_DIRECTORY + "branches/"
+MOST_KNOWN: Final = 64
+"""Of how many lines that ended under one name it is told what was known of them; cleanups have been at the earlier ones by then."""
 RULES: Final = LAKE_DIRECTORY + "rules/"
 DEFINING: Final = ("create", "register", "rename", "drop")
 """Kinds of changes that are about names."""
@@ -118,15 +121,20 @@ def note_branch(lake: Lake, branch: LakeBranch, *, ended: str = "", deleted: boo
         ended: the line of that name that whoever writes this has ended.
         deleted: whether it is gone.
     """
-    path = f"{BRANCH_FILES}{branch.name}.json"
+    path, key = f"{BRANCH_FILES}{branch.name}.json", ended_key(branch.name, ended)
     try:
-        known = (read_entry(lake.root_access().store, path) or {}).get("ended")
+        said = read_entry(lake.root_access().store, path) or {}
+        records = lake.catalog.records.get([key]) if ended else {}
     except TiltyardError as error:
         _log.warning("the journal entry %s could not be read: %s", path, error)
-        known = None
-    before = {str(line) for line in known} if isinstance(known, list) else set()
+        said, records = {}, {}
+    before = {str(line) for line in said["ended"]} if isinstance(said.get("ended"), list) else set()
+    known = dict(said["known"]) if isinstance(said.get("known"), Mapping) else {}
+    if records.get(key, {}).get("known"):
+        known[ended] = records[key]["known"]
     body = {
         "ended": sorted(before | ({ended} if ended else set())),
+        "known": dict(list(known.items())[-MOST_KNOWN:]),
         "name": branch.name,
         "id": branch.id,
         "origin": branch.origin,

@@ -32,15 +32,15 @@ def end_deleted_branches(work: Reconstruction) -> None:
                 _end(work, branch)
     now = work.lake.catalog.runtime.clock.now().isoformat()
     alive = {branch.id for branch in work.noted.branches.values() if branch is not None}
-    work.put({ended_key(name, line): {"at": now} for name, line in work.noted.ended if line not in alive})
+    work.put({ended_key(name, line): {"at": now, "known": known} for (name, line), known in work.noted.ended.items() if line not in alive})
 
 
 def _end(work: Reconstruction, branch: LakeBranch) -> None:
     name = branch.name
     records = work.lake.catalog.records
     tags = [TAGS + tag.name for tag in work.lake.tags.list() if tag.branch == name]
-    keys = [BRANCHES + name, tip_key(name), root_key(name), *tags, *(key for key, _ in records.scan(branch_prefixes(name)))]
-    work.put(ended_lines(work.lake, branch), keys)
+    gone = dict(records.scan(branch_prefixes(name)))
+    work.put(ended_lines(work.lake, branch, gone), [BRANCHES + name, tip_key(name), root_key(name), *tags, *gone])
 
 
 def begin_branches(work: Reconstruction, since: datetime | None) -> Iterable[str]:

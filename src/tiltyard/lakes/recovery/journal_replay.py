@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
@@ -64,7 +64,7 @@ class Noted:
         names: of each branch, the lowest snapshot first.
         tags, branches: those that are there, and names of those that were deleted.
         rules: of protected branches, and of those that were protected.
-        ended: names and ids of lines of history that were deleted or began anew.
+        ended: names and ids of lines of history that were deleted or began anew, with the versions that whoever ended them knew.
         unreadable: files that are no longer what they were.
     """
 
@@ -72,7 +72,7 @@ class Noted:
     tags: Mapping[str, LakeTag | None]
     branches: Mapping[str, LakeBranch | None]
     rules: tuple[NotedRule, ...] = ()
-    ended: tuple[tuple[str, str], ...] = ()
+    ended: Mapping[tuple[str, str], Mapping[str, int]] = field(default_factory=dict)
     unreadable: tuple[str, ...] = ()
 
 
@@ -90,10 +90,21 @@ def read_journal(root: ObjectStore, lake: str) -> Noted:
     tags = {name: _tag(body) for name, body in _refs(root, TAGS, lake, unreadable)}
     noted = dict(_refs(root, BRANCH_FILES, lake, unreadable))
     branches = {name: _branch(body) for name, body in noted.items()}
-    ended = [(name, str(line)) for name, body in noted.items() if isinstance(body.get("ended"), list) for line in body["ended"]]
+    ended = {(name, str(line)): _known(body, str(line)) for name, body in noted.items() for line in _list(body.get("ended"))}
     ordered = {branch: tuple(sorted(found, key=lambda one: (one.as_of, one.snapshot))) for branch, found in names.items()}
     rules = tuple(_rule(body) for _, body in _refs(root, RULES, lake, unreadable))
-    return Noted(ordered, tags, branches, rules, tuple(ended), tuple(unreadable))
+    return Noted(ordered, tags, branches, rules, ended, tuple(unreadable))
+
+
+def _list(value: object) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _known(body: Mapping[str, Any], line: str) -> dict[str, int]:
+    """Up to which versions the tables' branches of an ended line were known; nothing where an earlier release ended it."""
+    known = body.get("known")
+    versions = known.get(line) if isinstance(known, Mapping) else None
+    return {place: number for place, number in versions.items() if isinstance(number, int)} if isinstance(versions, Mapping) else {}
 
 
 def _names(body: Mapping[str, Any]) -> NotedNames | None:
