@@ -89,6 +89,8 @@ def fast_forward(walk: Walk, random: Random) -> str:
     name, plan = walk.branch(site, random), walk.plan(random, 40, process, often=True)
     line = site.state.lines.get(name)
     calm = line is not None and line.token in site.calm and site.calm[line.token] == _main_heads(site)
+    if any(change.line == MAIN for change in site.state.pending):
+        calm = False  # somebody who does not know the lake has changed main: the fast-forward adopts that first
     end, result = walk.act(site, process, fast_forwarded(name), lambda: process.lake.branches.fast_forward(name), plan)
     if line is not None and end != REFUSED:
         site.kept.pop(line.token, None)  # if it was done, what the branch was before is main's past now

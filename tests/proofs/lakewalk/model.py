@@ -191,8 +191,12 @@ class Draft:
 
     def effect(self, state: State) -> State | None:
         """What its commit makes of a state: by identity, on the very line it began on, and on no other."""
+        return self.effect_on(self.token, state)
+
+    def effect_on(self, token: str, state: State) -> State | None:
+        """``effect``, for one that began on a line which took the name after the draft was made."""
         line = state.lines.get(self.line)
-        if line is None or line.token != self.token:
+        if line is None or line.token != token:
             return None if self.wrote else state
         after = self._on(line.tables)
         return None if after is None else with_tables(state, self.line, after)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from random import Random
+from typing import Any
 
 from tests.proofs.lakewalk.acting import HELD, Walk, deed, fresh_name, told
-from tests.proofs.lakewalk.model import Effect, refused
+from tests.proofs.lakewalk.model import Effect, State, refused
 from tests.proofs.lakewalk.world import DONE, Held, numbers, pick
 
 
@@ -42,23 +43,35 @@ def write_rows(walk: Walk, random: Random) -> str:
     if name not in draft.view:
         return "gone meanwhile"
     rows, old = walk.world.fresh_rows(), pick(random, sorted(draft.view[name].rows))
-    lake = walk.lake_on(process, line)
+    lake, opened = walk.lake_on(process, line), list[str]()
+    was = lake.snapshot().cut.line
+
+    def table() -> Any:
+        handle: Any = lake.table(name)
+        opened.append(handle._access.store.ledger.line)
+        return handle
+
+    def effect(state: State) -> State | None:
+        """It is done to the line that had the name when the table was opened, which another one may have taken just before."""
+        anew = bool(opened) and opened[0] != was and line in state.lines
+        return draft.effect_on(state.lines[line].token if anew else draft.token, state)
+
     if verb == "append":
         draft.edit(name, add=rows)
-        call = lambda: lake.table(name).append(numbers(rows))  # noqa: E731
+        call = lambda: table().append(numbers(rows))  # noqa: E731
     elif verb == "overwrite":
         draft.edit(name, add=rows, replace_all=True)
-        call = lambda: lake.table(name).overwrite(numbers(rows))  # noqa: E731
+        call = lambda: table().overwrite(numbers(rows))  # noqa: E731
     elif verb == "merge":
         draft.edit(name, add=rows)
         both = rows | ({old} if old is not None else frozenset())
-        call = lambda: lake.table(name).merge(numbers(both), on=["id"]).when_not_matched_insert_all().execute()  # noqa: E731
+        call = lambda: table().merge(numbers(both), on=["id"]).when_not_matched_insert_all().execute()  # noqa: E731
     elif verb == "delete" and old is not None:
         draft.edit(name, remove={old})
-        call = lambda: lake.table(name).delete(f"id = {old}")  # noqa: E731
+        call = lambda: table().delete(f"id = {old}")  # noqa: E731
     else:
-        call = lambda: lake.table(name).compact()  # noqa: E731
-    end, result = walk.act(site, process, draft.effect, call, plan, must=True)
+        call = lambda: table().compact()  # noqa: E731
+    end, result = walk.act(site, process, effect, call, plan, must=True)
     return f"{site.name} {line} {name} {verb} {told(end, result)}"
 
 

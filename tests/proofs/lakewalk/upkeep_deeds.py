@@ -29,7 +29,7 @@ def cleanup(walk: Walk, random: Random) -> str:
     plan = walk.plan(random, 40, process)
     if random.random() < 0.4 and not walk.depth:
         pass_time(walk, random)
-    release(walk, site, older, keep)
+    release(walk, site, older, keep, among_others=walk.depth > 0 or (plan is not None and plan.deed is not None))
     end, result = walk.act(
         site,
         process,
@@ -42,8 +42,11 @@ def cleanup(walk: Walk, random: Random) -> str:
     return f"{site.name} older {older} keep {keep}{' dropped' if dropped else ''} {told(end, result)}"
 
 
-def release(walk: Walk, site: Site, older: timedelta | None, keep: int | None) -> None:
-    """What a cleanup may take is not asked for any more. The deed it comes in between of may have made a snapshot that nobody has seen."""
+def release(walk: Walk, site: Site, older: timedelta | None, keep: int | None, *, among_others: bool) -> None:
+    """What a cleanup may take is not asked for any more.
+
+    The deed it comes in between of, or one that comes in between its own calls, may make a snapshot that it counts and nobody has seen.
+    """
     there = {version.directory for heads in site.heads.values() for version in heads.values()}
     for version in [one for one in site.shadow if one.directory in site.known - there]:
         del site.shadow[version]  # dropped, by a catalog that knows the table
@@ -52,7 +55,7 @@ def release(walk: Walk, site: Site, older: timedelta | None, keep: int | None) -
     now = walk.world.clock.now()
     for line in site.state.lines.values():
         kept = site.kept.get(line.token, {})
-        newest = max(site.tips.get(line.token, 0), max(kept, default=0)) + (walk.depth > 0)
+        newest = max(site.tips.get(line.token, 0), max(kept, default=0)) + among_others
         for number in [one for one in kept if one != newest]:
             young = older is not None and now - kept[number].at <= older
             among = keep is not None and number > newest - keep
