@@ -117,6 +117,7 @@ def lose_catalog(walk: Walk, random: Random) -> str:
     site.forget_handles()
     cast_shadow(site, "its catalog was lost")
     site.before_loss = site.state
+    site.remember_times()
     site.heads, site.kept, site.tags = {}, {}, {}
     site.shelf.lose()
     site.lost = True

@@ -82,6 +82,7 @@ def _again(walk: Walk, site: Site, call: Any) -> tuple[str, Any]:
 
 def _found_again(walk: Walk, site: Site, expected: State, report: Any) -> None:
     site.lost = site.hidden = False
+    site.remember_times()
     site.kept, site.heads, site.tags, site.broken = {}, {}, {}, set()
     site.calm.clear()
     site.copies.clear()

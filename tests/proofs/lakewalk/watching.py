@@ -157,7 +157,8 @@ class Watcher:
                 versions = tuple(seen.version for seen in sight.tables.values())
                 kept = site.kept.setdefault(line.token, {})
                 if sight.number not in kept:
-                    kept[sight.number] = Kept(shown(line.tables), versions, self._world.clock.now())
+                    at = site.times.pop((line.token, versions), self._world.clock.now())
+                    kept[sight.number] = Kept(shown(line.tables), versions, at)
         alive = {line.token for line in state.lines.values()}
         for token in {*site.kept, *site.heads} - alive:  # a fast-forward takes the snapshots of a line away before its heads
             site.kept.pop(token, None)

@@ -95,6 +95,7 @@ class Site:
         ids: the catalog's id of each table by its token.
         heads: for each line the versions its tables were last seen at.
         kept: for each line's token its snapshots by number.
+        times: when snapshots were made that a lost catalog knew, by line and versions: a recovered one has them from the files.
         tips: the newest snapshot of each line, by the line's token.
         tags: versions that each tag needs.
         broken: (line, table) tokens whose files were gone when an old catalog was put back, through nobody's fault.
@@ -120,6 +121,7 @@ class Site:
     ids: dict[str, str] = field(default_factory=dict)
     heads: dict[str, dict[str, Version]] = field(default_factory=dict)
     kept: dict[str, dict[int, Kept]] = field(default_factory=dict)
+    times: dict[tuple[str, tuple[Version, ...]], datetime] = field(default_factory=dict)
     tips: dict[str, int] = field(default_factory=dict)
     tags: dict[str, tuple[Version, ...]] = field(default_factory=dict)
     shadow: dict[Version, str] = field(default_factory=dict)
@@ -141,6 +143,12 @@ class Site:
     def state(self) -> State:
         """The one it is in; between deeds there is but one."""
         return self.states[0][0]
+
+    def remember_times(self) -> None:
+        """Before its catalog goes. Of several snapshots with the same versions the latest counts, which must stay the longest."""
+        for line, kept in self.kept.items():
+            for _, one in sorted(kept.items()):
+                self.times[line, one.versions] = one.at
 
     def forget_handles(self) -> None:
         for process in self.processes:
