@@ -66,6 +66,7 @@ class RowVerbs(Handle):
         message: str | None = None,
         commit: CommitOptions | None = None,
         files: FileLimits | None = None,
+        expected_version: int | None = None,
     ) -> CommitResult:
         """Replaces all rows, and the schema by that of the new rows. Older versions stay readable.
 
@@ -77,14 +78,18 @@ class RowVerbs(Handle):
             commit: properties, retries and deadline. With ``reexecutions=0`` a table that another writer replaced meanwhile is a
                 conflict, and is not replaced again.
             files: how the rows are cut into files, and to which base these go.
+            expected_version: a version of the table, which the rows were made of: if others changed rows or columns since, that is a
+                conflict, and nothing is replaced. Without it an overwrite replaces whatever is there.
 
         Raises:
             KeyConflict: a duplicate key; nothing was changed.
+            ExpectedVersionMismatch: others committed after the expected version.
             RetryableConflict: a foreign writer replaced the table meanwhile, again and again.
         """
         how = Writing(files or FileLimits(), on_duplicate)
         described, policy = commit_terms(commit, message)
-        return self._commit(self._blind, overwrite_rows, data, primary_key, described, how, policy)
+        hand_out = self._blind if expected_version is None else self._data
+        return self._commit(hand_out, overwrite_rows, data, primary_key, described, how, policy, expected_version)
 
     def delete(self, where: str, *, message: str | None = None, commit: CommitOptions | None = None) -> CommitResult:
         """Deletes the rows that a condition holds for.

@@ -18,6 +18,7 @@ from tiltyard.spark.jobs import written
 from tiltyard.spark.placement import Work, same_python, small_rows, under, wanted_schema
 from tiltyard.spark.spark_types import arrow_schema, spark_type
 from tiltyard.spark.write.merging import SparkMerge, SparkMergePlan, merge_plan
+from tiltyard.spark.write.replaced_reads import frame_replacing
 from tiltyard.spark.write.row_layout import layout_of, sorted_frame, sorted_rows
 from tiltyard.spark.write.row_verbs import delete_rows, update_rows
 from tiltyard.spark.write.schema_fit import table_columns
@@ -226,12 +227,16 @@ class SparkTable(SparkReader):
         """Replaces all rows, and the columns by those of the data frame. Older versions stay readable.
 
         Args:
-            df: the rows; it may read the very table.
+            df: the rows; it may read the very table, as it is now.
             primary_key: another key than before; ``[]`` for none.
             on_duplicate: what to do, with a primary key, about duplicate keys.
             message: a sentence for the history.
             commit: properties, retries and deadline.
             files: how each task cuts its rows into files.
+
+        Raises:
+            ExpectedVersionMismatch: the data frame reads this table, and others committed to it since: read it again. Not for a version
+                that was asked for, nor where Spark does not know what is read, as after a checkpoint and in a Connect session.
         """
         self.table.refresh()
         how = _Overwriting(primary_key, on_duplicate, message, commit, files)
@@ -285,14 +290,16 @@ class SparkTable(SparkReader):
     def _overwrite(self, df: DataFrame, wanted: pa.Schema, how: _Overwriting, *, as_is: bool = False) -> ty.CommitResult:
         """Writes rows that replace all others, under the schema of their own; with ``as_is`` under exactly the one that is wanted."""
         key, on_duplicate, message, commit, files = how
+        df, expected = frame_replacing(df, self.table)
+        told: dict[str, Any] = {"on_duplicate": on_duplicate, "message": message, "commit": commit, "expected_version": expected}
         rows = small_rows(df, self.work, wanted)
         if rows is not None:
             rows = sorted_rows(under(rows, wanted) if as_is else rows, layout_of(self.table))
             self.work.begin("writing on the driver")
-            return self.table.overwrite(rows, primary_key=key, on_duplicate=on_duplicate, message=message, commit=commit, files=files)
+            return self.table.overwrite(rows, primary_key=key, files=files, **told)
         task = self.table.distributed.write_task(overwrite=True, schema=wanted, primary_key=key, on_duplicate=on_duplicate, files=files)
         with self._written(sorted_frame(df, layout_of(self.table)), task, wanted) as pieces:
-            return self.table.distributed.overwrite(task, pieces, on_duplicate=on_duplicate, leftovers=True, message=message, commit=commit)
+            return self.table.distributed.overwrite(task, pieces, leftovers=True, **told)
 
     @contextmanager
     def _written(self, df: DataFrame, task: WriteTask, wanted: pa.Schema) -> Iterator[list[Piece]]:

@@ -103,6 +103,7 @@ class Committer:
         rows: Mapping[int, BitMap] | None = None,
         counts: Mapping[str, int] | None = None,
         unverified: bool = False,
+        unchanged: bool = False,
     ) -> tuple[CommitResult, ManifestFile]:
         """Commits an operation that was built on the version ``read``.
 
@@ -116,6 +117,7 @@ class Committer:
             rows: for a Delete or Update, the rows it takes from each fragment, where the caller knows them.
             counts: for the result, how many rows the verb changed.
             unverified: whether others made the files: their deletion files are read before they are believed, and no digests are taken.
+            unchanged: whether rows and columns must be those of ``read`` still, whatever the rules would let pass.
 
         Raises:
             ConflictError: a commit in between does not go together with this one.
@@ -132,13 +134,13 @@ class Committer:
         with self.withdrawing(race):
             vectors = DeletionVectors(self.log.store, self.runtime.random, self.open_base, self.digests.note)
             race.taken = None if unverified else Taken(self.digests)
-            race.rebaser = Rebaser(transaction, read.manifest, vectors, keys, reuse, _rows=dict(rows or {}))
+            race.rebaser = Rebaser(transaction, read.manifest, vectors, keys, reuse, unchanged, _rows=dict(rows or {}))
             if unverified:
                 race.rebaser.check_rows()
             try:
                 if self.queue is None:
                     return self.run_race(race, policy)
-                alone = unverified or keys is not None or policy.max_retries is not None
+                alone = unverified or unchanged or keys is not None or policy.max_retries is not None
                 return Turns(self, self.queue).run(race, policy, alone=alone)
             except RetryableConflict as conflict:
                 # What comes later in the window may forbid to re-execute what this one commit would allow.

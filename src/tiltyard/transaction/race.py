@@ -76,7 +76,7 @@ class RecordedCommit:
         read: the version it stands on.
         scheme: how versions are named.
         begun: when the work began that its files come from, on the monotonic clock.
-        keys, reuse: as for ``Committer.commit``.
+        keys, reuse, unchanged: as for ``Committer.commit``.
     """
 
     transaction: Transaction
@@ -85,6 +85,7 @@ class RecordedCommit:
     begun: float
     keys: WrittenKeys | KeyExistenceFilter | None = None
     reuse: IndexMetadata | None = None
+    unchanged: bool = False
 
     @property
     def operation(self) -> Operation:
@@ -153,8 +154,9 @@ class Race:
 
     def recorded(self, transaction: Transaction) -> RecordedCommit:
         """The commit, to be made again elsewhere. What it was rebased over is in it by now, and is not to be taken for its own."""
-        keys, reuse = (self.rebaser.keys, self.rebaser.reuse) if self.rebaser is not None else (None, None)
-        return RecordedCommit(without_marks(transaction), self.head, self.scheme, self.begun, keys, reuse)
+        by = self.rebaser
+        beside = (by.keys, by.reuse, by.unchanged) if by is not None else (None, None, False)
+        return RecordedCommit(without_marks(transaction), self.head, self.scheme, self.begun, *beside)
 
     @contextmanager
     def reading(self, version: int, head: int) -> Iterator[None]:

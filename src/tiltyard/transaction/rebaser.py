@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from pyroaring import BitMap
 
-from tiltyard.errors import IncompatibleConflict, InvalidInput, KeyConflict, RetryableConflict, Winner
+from tiltyard.errors import ExpectedVersionMismatch, IncompatibleConflict, InvalidInput, KeyConflict, RetryableConflict, Winner
 from tiltyard.format.keys import primary_key_fields
 from tiltyard.format.manifest import Manifest
 from tiltyard.format.values import DataFragment, DeletionFile, IndexMetadata
@@ -37,7 +37,7 @@ from tiltyard.transaction.footprint import (
 )
 from tiltyard.transaction.key_filter import WrittenKeys, unsettled
 from tiltyard.transaction.log import CreatedVersion
-from tiltyard.transaction.operations import Append, CreateIndex, KeyExistenceFilter, Rewrite
+from tiltyard.transaction.operations import MAINTENANCE, Append, CreateIndex, KeyExistenceFilter, Rewrite
 from tiltyard.transaction.resolve import Compatible, Incompatible, Rebase, Verdict, conflict, resolve
 from tiltyard.transaction.row_map import Rows, by_row_id, in_order, keeps_order
 from tiltyard.transaction.system_indices import merged_singleton, singleton
@@ -54,6 +54,7 @@ class Rebaser:
         vectors: for the rows of deletion files.
         keys: the keys we write that were not there: exactly, or only a filter of those of an Append.
         reuse: for a Rewrite, the entry that lets other indices follow later.
+        unchanged: whether it goes over upkeep alone, since it was made of all rows that it replaces.
     """
 
     transaction: Transaction
@@ -61,6 +62,7 @@ class Rebaser:
     vectors: DeletionVectors
     keys: WrittenKeys | KeyExistenceFilter | None = None
     reuse: IndexMetadata | None = None
+    unchanged: bool = False
     base: dict[int, DataFragment] = field(init=False)
     """Fragments that we touch, in the state that our change was made from."""
     _rows: dict[int, BitMap] = field(default_factory=dict)
@@ -88,7 +90,10 @@ class Rebaser:
 
         Raises:
             ConflictError: the table of rules does not let it pass.
+            ExpectedVersionMismatch: rows or columns had to stay as they were.
         """
+        if self.unchanged and not isinstance(theirs.transaction.operation, MAINTENANCE):
+            raise self._mismatch(theirs)
         context = self._with_keys_compared(self._context(theirs, before), theirs, before)
         verdict = resolve(self.transaction, theirs.transaction, context=context)
         if isinstance(verdict, Rebase) and verdict.undecided_fragments:
@@ -141,6 +146,19 @@ class Rebaser:
             )
         self._unread.clear()
         return True
+
+    def _mismatch(self, theirs: CreatedVersion) -> ExpectedVersionMismatch:
+        mine, winner = self.transaction, theirs.as_winner()
+        return ExpectedVersionMismatch(
+            f"{mine.operation.name} was made of rows of version {mine.read_version}, then came {winner}, which it would undo.",
+            table="",
+            expected=mine.read_version,
+            actual=winner.version,
+            operation=mine.operation.name,
+            read_version=mine.read_version,
+            winners=[winner],
+            advice="Nothing was changed. Read the table again, and write again.",
+        )
 
     def _conflict(self, verdict: Verdict, theirs: CreatedVersion) -> RetryableConflict | IncompatibleConflict:
         kind: type[RetryableConflict] | type[IncompatibleConflict] = KeyConflict if verdict.about_keys else RetryableConflict

@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from tiltyard.errors import AlreadyExists, InvalidInput, KeyConflict, RetryableConflict, StorageError, TiltyardError
+from tiltyard.errors import (
+    AlreadyExists,
+    HistoryUnavailable,
+    InvalidInput,
+    KeyConflict,
+    NotFound,
+    RetryableConflict,
+    StorageError,
+    TiltyardError,
+)
 from tiltyard.format.fields import leaf_ids, parse_path
 from tiltyard.format.flags import Feature
 from tiltyard.format.keys import primary_key as key_of
@@ -317,10 +326,11 @@ def checked_keys(access: TableAccess, manifest: Manifest, key: Key, keys: pa.Tab
 
 def overwrite_rows(
     access: TableAccess, read: ManifestFile, scheme: Scheme, data: Any, primary_key: Sequence[str] | None, properties: Mapping[str, str],
-    how: Writing, policy: ReexecutionPolicy,
+    how: Writing, policy: ReexecutionPolicy, expected: int | None = None,
 ) -> Committed:  # fmt: skip
-    """Replaces rows and schema. The primary key stays unless another one is named."""
+    """Replaces rows and schema, of an expected version if one is given. The primary key stays unless another one is named."""
     source = _RowSource(access, data)
+    read = expected_version(access, read, scheme, expected)
 
     def execute(run: Execution) -> Committed:
         manifest = run.read.manifest
@@ -337,9 +347,33 @@ def overwrite_rows(
         fragments = source.files(plan, write, run.after, target)
         seen.check()
         fields, fragments = _above_old_ids(manifest, fields, fragments)
-        return commit_rows(access, run, Overwrite(fragments=fragments, schema=fields, schema_metadata=metadata), properties)
+        operation = Overwrite(fragments=fragments, schema=fields, schema_metadata=metadata)
+        return commit_rows(access, run, operation, properties, unchanged=expected is not None)
 
-    return _run(access, read, scheme, source, execute, policy)
+    return _run(access, read, scheme, source, execute, policy, again=lambda _: expected is None)
+
+
+def expected_version(access: TableAccess, read: ManifestFile, scheme: Scheme, expected: int | None) -> ManifestFile:
+    """The version that an overwrite stands on: the one that its caller expects, or else the one of the handle.
+
+    Raises:
+        HistoryUnavailable: it is gone, so that nobody knows what came since.
+    """
+    if expected is None:
+        return read
+    if isinstance(expected, bool) or not isinstance(expected, int) or expected < 1:
+        raise InvalidInput("expected_version is a number from 1 on.", argument="expected_version")
+    if expected == read.manifest.version:
+        return read
+    try:
+        return access.load(expected, scheme)
+    except NotFound as error:
+        raise HistoryUnavailable(
+            f"Version {expected}, which the rows were made of, cannot be read.",
+            operation=Overwrite.name,
+            read_version=expected,
+            missing=[expected],
+        ) from error
 
 
 def _run(
@@ -359,10 +393,12 @@ def _run(
 
 
 def commit_rows(
-    access: TableAccess, run: Execution, operation: Append | Overwrite, properties: Mapping[str, str], keys: WrittenKeys | None = None
-) -> Committed:
+    access: TableAccess, run: Execution, operation: Append | Overwrite, properties: Mapping[str, str], keys: WrittenKeys | None = None,
+    *, unchanged: bool = False,
+) -> Committed:  # fmt: skip
     transaction = Transaction(run.read.manifest.version, access.runtime.random.uuid(), operation, properties)
-    return access.committer.commit(transaction, run.read, run.scheme, run.policy, keys=keys, counts=inserted(operation.fragments))
+    counts = inserted(operation.fragments)
+    return access.committer.commit(transaction, run.read, run.scheme, run.policy, keys=keys, counts=counts, unchanged=unchanged)
 
 
 def _as_schema(rows: Rows, primary_key: Sequence[str] | None, data_version: str) -> tuple[tuple[Field, ...], dict[str, bytes], Rows]:

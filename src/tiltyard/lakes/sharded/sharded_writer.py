@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from tiltyard.errors import InvalidInput
 from tiltyard.handles.rows import MergeBuilder
 from tiltyard.lakes.lake_tables import TransactionTable
 from tiltyard.lakes.sharded import shard_verbs
@@ -97,10 +98,15 @@ class ShardedVerbs(ShardedReading, TableWriter):
         message: str | None = None,
         commit: CommitOptions | None = None,
         files: FileLimits | None = None,
+        expected_version: int | None = None,
     ) -> CommitResult:
         """Replaces all rows and columns, the shard columns excepted.
 
-        Arguments are those of ``TableWriter.overwrite``."""
+        Arguments are those of ``TableWriter.overwrite``; there is no one version to expect."""
+        if expected_version is not None:
+            raise InvalidInput(
+                "A sharded table has a version in each shard.", argument="expected_version", advice="Use a serializable transaction."
+            )
         rows, says = as_rows(data), Describes(message, commit)
         once = not isinstance(rows, pa.Table)
         return self._transact(lambda table: shard_verbs.overwrite(table, rows, primary_key, on_duplicate, says, files), says, once=once)

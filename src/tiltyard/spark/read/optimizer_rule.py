@@ -1,6 +1,7 @@
 """The optimizer's rules: compiled when a session asks for them, by the compiler that is among Spark's own jars.
 
 ``NarrowScans`` has a plan read only what it needs. ``UnmeasuredWrites`` has Spark hand rows to our writers without measuring each.
+``SelfOverwrites`` tells a writer which version its rows were read from, where they replace the table that they come from.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from tiltyard.errors import UnsupportedFeature
 from tiltyard.spark.read.planner import Planner
 from tiltyard.spark.sql_catalog.catalog_jar import loader_with_jar
 from tiltyard.spark.write.arrow_batches import BatchRows, measured_again
+from tiltyard.spark.write.replaced_reads import ReplacedVersions
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -23,8 +25,9 @@ TESTED: Final = ("4.2", "4.3")
 
 _SCANS: Final = "NarrowScans"
 _WRITES: Final = "UnmeasuredWrites"
+_OVERWRITES: Final = "SelfOverwrites"
 _COLUMNS: Final = "tiltyard.ColumnarRead"
-_OURS: Final = (f"tiltyard.{_SCANS}", f"tiltyard.{_WRITES}")
+_OURS: Final = tuple(f"tiltyard.{name}" for name in (_SCANS, _WRITES, _OVERWRITES))
 _lock: Final = Lock()
 _installed: Final[dict[str, OptimizerRule]] = {}
 """By the session's own id: Python may hold several objects for one session."""
@@ -96,6 +99,7 @@ def _install(spark: SparkSession, columnar: bool) -> OptimizerRule:
     scans = _made(spark, _SCANS, planner, columns)
     writes = _made(spark, _WRITES, spark._jsparkSession.sparkContext(), BatchRows())
     rules = _others(spark)
+    rules.add(_made(spark, _OVERWRITES, ReplacedVersions()))  # first: a narrowed scan may not be one any more
     rules.add(scans)
     rules.add(writes)
     _set_rules(spark, rules)

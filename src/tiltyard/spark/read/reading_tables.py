@@ -29,12 +29,16 @@ def data_frame(
     version: int | str | None = None,
     timestamp: datetime | str | None = None,
     options: Mapping[str, Any] | None = None,
+    chosen: bool = False,
 ) -> DataFrame:
-    """The rows of a table through the data source, pinned at the handle's version or another one."""
+    """The rows of a table through the data source, pinned at a version: the handle's, which may be one that was ``chosen``, or another."""
     if version is not None or timestamp is not None:
-        table = _at(table, version, timestamp)
+        table, chosen = _at(table, version, timestamp), True
     spark.dataSource.register(TiltyardSource)
-    reader = spark.read.format(NAME).option("address", Address.of(table).to_json())
+    address = Address.of(table)
+    reader = spark.read.format(NAME).option("address", address.to_json())
+    if chosen:  # rows of a version that somebody asked for may replace later ones
+        reader = reader.option("version", address.version)
     return reader.options(**{name: str(value) for name, value in (options or {}).items()}).load()
 
 

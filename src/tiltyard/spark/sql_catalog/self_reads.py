@@ -7,8 +7,7 @@ executed again if anybody else commits to the table meanwhile.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -16,8 +15,8 @@ from typing import Any
 from tiltyard.errors import ConflictError
 from tiltyard.spark.read.read_pins import pinned_at
 from tiltyard.spark.sql_catalog.catalog_tables import target_of
-from tiltyard.spark.statements.sql_plans import as_list, kind_of
 from tiltyard.spark.target import Address
+from tiltyard.spark.write.replaced_reads import scans_in, unknown_version
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,25 +26,39 @@ class SelfReads:
     Attributes:
         marks: of scans that can be told which version they read.
         cached: versions that a cache of Spark holds rows of, which cannot.
+        fixed: versions that data frames of ``format("tiltyard")`` were made at; None where one follows its table.
     """
 
     marks: tuple[str, ...] = ()
     cached: tuple[int, ...] = ()
+    fixed: tuple[int | None, ...] = ()
 
     @classmethod
     def of(cls, request: Mapping[str, Any], name: str, query: Any) -> SelfReads:
         """Those at the table's latest version: a statement that names another one means just that."""
         asked = replace(target_of(request), table=name).to_options().items()
-        found = [(facts, cached) for facts, cached in _facts(query, cached=False) if facts["latest"] and asked <= facts["options"].items()]
-        marks = dict.fromkeys(facts["id"] for facts, cached in found if not cached)
-        return cls(tuple(marks), tuple(Address.from_json(facts["address"]).version for facts, cached in found if cached))
+        scans = [scan for scan in scans_in(query) if scan.by_name and scan.facts["latest"] and asked <= scan.facts["options"].items()]
+        marks = dict.fromkeys(scan.facts["id"] for scan in scans if not scan.cached)
+        return cls(tuple(marks), tuple(Address.from_json(scan.facts["address"]).version for scan in scans if scan.cached))
+
+    def and_fixed(self, query: Any, uri: str) -> SelfReads:
+        """These and the scans of the table at that place that no catalog knows of.
+
+        Raises:
+            ConflictError: it is not known which version one of them reads.
+        """
+        scans = [scan for scan in scans_in(query) if not scan.by_name and scan.is_latest and scan.uri() == uri]
+        found = [scan.address() for scan in scans]
+        if any(address is None and not scan.follows for scan, address in zip(scans, found, strict=True)):
+            raise unknown_version(uri)
+        return replace(self, fixed=tuple(None if address is None else address.version for address in found))
 
     def beside(self, mark: str) -> SelfReads:
         """These and the scan of the rows that are changed."""
         return replace(self, marks=tuple(dict.fromkeys((mark, *self.marks))))
 
     def __bool__(self) -> bool:
-        return bool(self.marks or self.cached)
+        return bool(self.marks or self.cached or self.fixed)
 
     @contextmanager
     def pinned(self, address: Address) -> Iterator[None]:
@@ -61,28 +74,14 @@ class SelfReads:
                 read_version=other[0],
                 advice="Uncache the table and run the statement again.",
             )
+        if older := [version for version in self.fixed if version not in (None, address.version)]:
+            raise ConflictError(
+                f"The data frame was made at version {older[0]} of the table it replaces, and version {address.version} is the latest.",
+                operation="Overwrite",
+                read_version=older[0],
+                advice="Nothing was changed. Read the table again, and write again.",
+            )
         with ExitStack() as pins:
             for mark in self.marks:
                 pins.enter_context(pinned_at(mark, address))
             yield
-
-
-def _facts(plan: Any, *, cached: bool) -> Iterator[tuple[Mapping[str, Any], bool]]:
-    """What each scan of a table of ours in a plan reads, and whether a cache holds its rows."""
-    kind = kind_of(plan)
-    if kind == "DataSourceV2ScanRelation" and _is_ours(plan.scan(), "LakeScan"):
-        yield json.loads(str(plan.scan().facts())), cached
-    elif kind == "DataSourceV2Relation" and _is_ours(plan.table(), "LakeTable"):
-        yield json.loads(str(plan.table().facts(plan.options()))), cached
-    elif kind == "InMemoryRelation":
-        yield from _facts(plan.cacheBuilder().logicalPlan(), cached=True)
-    for inner in _inside(plan):
-        yield from _facts(inner, cached=cached)
-
-
-def _inside(plan: Any) -> Sequence[Any]:
-    return [*as_list(plan.children()), *as_list(plan.subqueries())]
-
-
-def _is_ours(given: Any, name: str) -> bool:
-    return str(given.getClass().getName()).startswith(f"tiltyard.{name}")

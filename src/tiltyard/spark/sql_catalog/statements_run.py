@@ -95,7 +95,7 @@ def execute(session: SparkSession, request: Request, plan: Any, where: Tables) -
     check_used(plan, USED, CLAUSES)
     _refuse_sharded(request, plan, where)
     with EVOLUTIONS.taken(request["mark"]) as alter:
-        reads = _replaced_reads(request, plan, where)
+        reads = _replaced_reads(session, request, plan, where)
         if alter is None and not reads:
             verb(session, request, plan, where)
             return True
@@ -122,12 +122,16 @@ def _refuse_sharded(request: Request, plan: Any, where: Tables) -> None:
         raise sharded_refusal(_SAID.get(kind_of(plan), "Replacing the table"))
 
 
-def _replaced_reads(request: Request, plan: Any, where: Tables) -> SelfReads:
+def _replaced_reads(session: SparkSession, request: Request, plan: Any, where: Tables) -> SelfReads:
     """Where a statement reads the rows that it replaces; one that only adds rows takes none from anybody."""
     replacing = kind_of(plan) in _REPLACES or (kind_of(plan) == "AppendData" and replaced_by(plan) is not None)
     if not replacing or dotted(request["name"]).lower() not in (name.lower() for name in where.tables()):
         return SelfReads()
-    return SelfReads.of(request, name_in(where, request["name"]), plan.query())
+    name = name_in(where, request["name"])
+    # As it will be executed: of a statement that makes a table Spark does not look for cached rows before.
+    query: Any = frame_of(session, plan.query())._jdf.queryExecution().withCachedData()
+    found, table = SelfReads.of(request, name, query), where.table(name)
+    return found if is_sharded(table) else found.and_fixed(query, Address.of(table).uri)
 
 
 def frame_of(session: SparkSession, plan: Any) -> DataFrame:

@@ -165,7 +165,7 @@ class _Names:
             raise UnsupportedFeature("A transaction sees no past.", feature="AS OF in a transaction", advice="Read it outside of it.")
         if isinstance(at, int):
             return self.open(found).to_df(at)
-        return data_frame(self.session, self._lake.snapshot(at).table(found))
+        return data_frame(self.session, self._lake.snapshot(at).table(found), chosen=True)
 
 
 _PATH: Final = "path:"

@@ -4,6 +4,7 @@
     ``schema_fit``      columns of a data frame under those of a table
     ``arrow_batches``   rows from Spark to us, in batches
     ``row_layout``      the columns that rows are sorted and split by
+    ``replaced_reads``  the version of a table that rows which replace it were read from
     ``row_verbs``       update and delete
     ``merging``         ``SparkMerge`` and its clauses; ``upserting`` how it is done
     ``row_jobs``        changed rows written in executors, for the two above

@@ -15,7 +15,7 @@ from tiltyard.spark.write.schema_fit import parse_vectors
 
 WRITE: Final = (
     "max_rows_per_file", "max_bytes_per_file", "message", "properties", "primary_key", "stable_row_ids", "data_format", "vectors",
-    "on_duplicate", "query_id", "epoch", "retries", "if_exists",
+    "on_duplicate", "query_id", "epoch", "retries", "if_exists", "expected_version",
 )  # fmt: skip
 STREAM_WRITE: Final = (
     "max_rows_per_file", "max_bytes_per_file", "message", "properties", "primary_key", "stable_row_ids", "data_format", "vectors",
@@ -41,6 +41,7 @@ class WriteOptions:
         query_id, epoch: who numbers the work, and its number: work whose number is in the table is not committed again.
         retries: how often the commit is worked out again after a conflict that allows it.
         if_exists: for an append to a table that is there: ``append``, ``error`` or ``ignore``.
+        expected_version: for an overwrite, the version that the rows were made of: others must not have changed the table since.
     """
 
     max_rows_per_file: int = ROWS
@@ -56,6 +57,7 @@ class WriteOptions:
     epoch: int | None = None
     retries: int = 10
     if_exists: str = "append"
+    expected_version: int | None = None
 
     @classmethod
     def of(cls, options: Options) -> WriteOptions:
@@ -78,6 +80,7 @@ class WriteOptions:
             epoch=options.integer("epoch", least=0),
             retries=cast(int, options.integer("retries", 10, least=0)),
             if_exists=cast(str, options.one_of("if_exists", ("append", "error", "ignore"), "append")),
+            expected_version=options.integer("expected_version", least=1),
         )
 
     @property

@@ -45,6 +45,8 @@ class TiltyardWriter(DataSourceArrowWriter):
         self.overwrite = overwrite
         self.idle = False
         _check_numbered(self.how)
+        if self.how.expected_version is not None and not overwrite:
+            raise InvalidInput("An append expects no version.", argument="expected_version", advice="Leave the option out.")
         self.task, self.columns, self.names = self._prepared(schema)
 
     def _prepared(self, schema: StructType) -> tuple[WriteTask, pa.Schema, dict[str, str]]:
@@ -189,7 +191,7 @@ def commit_pieces(
     table = target.open_latest()
     told["on_duplicate"] = how.on_duplicate
     if task.kind == "overwrite":
-        table.distributed.overwrite(task, pieces, **told)
+        table.distributed.overwrite(task, pieces, expected_version=how.expected_version, **told)
     else:
         table.distributed.append(pieces, **told)
 

@@ -26,7 +26,7 @@ from tiltyard.verbs.engine.access import TableAccess
 from tiltyard.verbs.engine.pylance import lance_errors
 from tiltyard.verbs.engine.reexecution import Committed, Execution, ReexecutionPolicy, run_verb
 from tiltyard.verbs.keys.primary_keys import AnyKeys, Key, check_comparable, distinct_keys, key_of_fields, primary_key_of
-from tiltyard.verbs.write import NewTable, checked_keys, commit_rows, inserted, kept_key
+from tiltyard.verbs.write import NewTable, checked_keys, commit_rows, expected_version, inserted, kept_key
 
 LONG_AGO: Final = float("-inf")
 """When pieces were written: nobody knows, so the commit looks whether their files are there."""
@@ -113,14 +113,15 @@ def append_pieces(
 
 def overwrite_pieces(
     access: TableAccess, read: ManifestFile, scheme: Scheme, task: WriteTask, pieces: Iterable[Piece | None], on_duplicate: OnDuplicate,
-    properties: Mapping[str, str], policy: ReexecutionPolicy, *, leftovers: bool,
+    properties: Mapping[str, str], policy: ReexecutionPolicy, *, leftovers: bool, expected: int | None = None,
 ) -> Committed:  # fmt: skip
-    """Replaces rows and schema by those of pieces."""
+    """Replaces rows and schema by those of pieces, of an expected version if one is given."""
     _check_kind(task, "overwrite")
     work = settled(pieces)
     _check_own(task, work)
     check_uri(access, work.kept)
     take_over_findings(access, work.kept)
+    read = expected_version(access, read, scheme, expected)
 
     def execute(run: Execution) -> Committed:
         manifest = run.read.manifest
@@ -133,9 +134,9 @@ def overwrite_pieces(
         fields, fragments = _numbered_above(manifest, task.fields, work.fragments)
         metadata = dict(task.metadata)
         operation = Overwrite(fragments=fragments, schema=fields, schema_metadata=metadata)
-        return commit_rows(access, replace(run, begun=LONG_AGO), operation, properties)
+        return commit_rows(access, replace(run, begun=LONG_AGO), operation, properties, unchanged=expected is not None)
 
-    done = run_verb(access, read, scheme, execute, policy)
+    done = run_verb(access, read, scheme, execute, policy, again=lambda _: expected is None)
     work.remove_lost(access, leftovers=leftovers)
     return done
 

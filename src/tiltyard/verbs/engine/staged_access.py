@@ -98,7 +98,9 @@ class StagedAccess(TableAccess):
                 # Of several appends the first stands on a version of the table, the others on ours, which are no more.
                 read = first if isinstance(commit.operation, Append) else commit.read
                 again = commit.transaction if read is there else replace(commit.transaction, read_version=read.manifest.version)
-                self.committer.commit(again, read, commit.scheme, RetryPolicy(), keys=commit.keys, reuse=commit.reuse)
+                self.committer.commit(
+                    again, read, commit.scheme, RetryPolicy(), keys=commit.keys, reuse=commit.reuse, unchanged=commit.unchanged
+                )
         except TiltyardError:
             self.recorded[:] = recorded  # all of it is still to be thrown away
             raise

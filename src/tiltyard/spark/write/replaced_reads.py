@@ -1,0 +1,204 @@
+"""Rows that replace the very table they were read from: of which version they are, so that no commit since is undone.
+
+The version is fixed when a data frame is made, and may be an old one when it is written. An overwrite expects that version, and is refused
+if others changed the table since. A plan tells of its scans, and of those whose rows Spark cached. What cuts a data frame off from its
+scans, such as a checkpoint, an RDD or rows that were collected, cannot be seen here.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import tiltyard as ty
+from tiltyard.errors import ConflictError, ExpectedVersionMismatch, TiltyardError
+from tiltyard.redact import redact
+from tiltyard.spark.read.read_pins import address_of
+from tiltyard.spark.source import BEGIN, END, NAME
+from tiltyard.spark.source_options import Options
+from tiltyard.spark.statements.sql_plans import as_list, kind_of
+from tiltyard.spark.target import Address, Target
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_DETACHED: Final = 1 << 63
+"""From here on versions are those that only a transaction sees."""
+_AGAIN: Final = "Nothing was changed. Read the table again, and write again."
+
+
+@dataclass(frozen=True, slots=True)
+class ScanFacts:
+    """What one scan of a table of ours reads.
+
+    Attributes:
+        facts: as the scan tells them: options, the address once it is fixed, a mark.
+        cached: whether Spark has a cache of the rows, so that no other version can be read.
+        by_name: whether the table was found by name, in a catalog of ours.
+    """
+
+    facts: Mapping[str, Any]
+    cached: bool
+    by_name: bool
+
+    @property
+    def is_latest(self) -> bool:
+        """Whether the table was meant as it is; else a moment was named, and just that is wanted."""
+        options = Options(self.facts["options"])
+        named = any(options.text(name) is not None for name in ("version", "tag", "timestamp", "snapshot"))
+        return bool(self.facts.get("latest", True)) and not named and "shards" not in self.facts
+
+    @property
+    def follows(self) -> bool:
+        """Whether each query reads the version that is the latest one then, as views of a lake do."""
+        return self.facts["address"] is None and not self.cached and Options(self.facts["options"]).boolean("follow")
+
+    def address(self) -> Address | None:
+        """The version that is read; None where it is not known."""
+        if self.facts["address"] is None:
+            return None
+        return Address.from_json(self.facts["address"]) if self.cached else address_of(self.facts)
+
+    def uri(self) -> str:
+        """Where the table is."""
+        found = self.address()
+        return found.uri if found is not None else Target.from_options(self.facts["options"]).newest().locate().uri
+
+
+def scans_in(plan: Any, *, cached: bool = False) -> Iterator[ScanFacts]:
+    """All scans of tables of ours in a plan, analyzed or optimized."""
+    kind = kind_of(plan)
+    if kind == "DataSourceV2ScanRelation" and _is_ours(plan.scan(), "LakeScan"):
+        yield ScanFacts(json.loads(str(plan.scan().facts())), cached, by_name=True)
+    elif kind in ("DataSourceV2ScanRelation", "DataSourceV2Relation"):
+        relation = plan.relation() if kind == "DataSourceV2ScanRelation" else plan
+        table = relation.table()
+        if _is_ours(table, "LakeTable"):
+            yield ScanFacts(json.loads(str(table.facts(relation.options()))), cached, by_name=True)
+        elif kind_of(table) == "PythonTable" and str(table.name()).lower() == NAME and (found := _noted(table)) is not None:
+            yield ScanFacts(found, cached, by_name=False)
+    elif kind == "InMemoryRelation":
+        yield from scans_in(plan.cacheBuilder().logicalPlan(), cached=True)
+    for inner in [*as_list(plan.children()), *as_list(plan.subqueries())]:
+        yield from scans_in(inner, cached=cached)
+
+
+def _is_ours(given: Any, name: str) -> bool:
+    return str(given.getClass().getName()).startswith(f"tiltyard.{name}")
+
+
+def _noted(table: Any) -> Mapping[str, Any] | None:
+    """What a source in Python noted of itself, in the bytes that Spark keeps of it."""
+    made = _held(_held(table, "ds"), "dataSourceInPython")
+    if made is None:
+        return None
+    _, found, rest = bytes(made.dataSource()).partition(BEGIN.encode())
+    text, ended, _ = rest.partition(END.encode())
+    facts: Mapping[str, Any] | None = json.loads(text) if found and ended else None
+    return facts
+
+
+def _held(holder: Any, name: str) -> Any:
+    member = holder.getClass().getDeclaredField(name)
+    member.setAccessible(True)
+    return member.get(holder)
+
+
+def version_replaced(plan: Any, table: ty.TableReader, *, follows: bool = True) -> int | None:
+    """The version of a table that a plan reads, which may be written over that table only as long as it is the latest one.
+
+    Args:
+        plan: what the rows are made by.
+        table: the table that they replace, at its latest version.
+        follows: whether a scan that follows its table can still be planned, and so reads this version or a later one.
+
+    Returns:
+        The oldest of them, as the table counts; None where it is not read, or as it was at a moment that was named.
+
+    Raises:
+        ConflictError: it is not known which version is read.
+        ExpectedVersionMismatch: the rows are of another table that was in the same place.
+    """
+    found: set[int] = set()
+    here: Address | None = None
+    for scan in scans_in(plan):
+        if not scan.is_latest:
+            continue
+        here = here or Address.of(table)
+        if scan.uri() != here.uri:
+            continue
+        address = scan.address()
+        if address is None and not (follows and scan.follows):
+            raise unknown_version(table.uri)
+        found.add(table.version if address is None or _is_same(address, here, table) else address.version)
+    return min(found, default=None)
+
+
+def _is_same(read: Address, here: Address, table: ty.TableReader) -> bool:
+    """Whether a version is the one that a handle is at."""
+    if read.version != here.version:
+        if read.version >= _DETACHED:
+            raise unknown_version(table.uri)
+        return False
+    if read.version_id and read.version_id != here.version_id:
+        raise ExpectedVersionMismatch(
+            f"The rows are of another table that was at {redact(table.uri)}.",
+            table="",
+            expected=read.version,
+            actual=here.version,
+            cause="replaced",
+            operation="Overwrite",
+            advice=_AGAIN,
+        )
+    return True
+
+
+def unknown_version(uri: str) -> ConflictError:
+    """The error for rows that replace the table they come from, of whatever version they are."""
+    return ConflictError(
+        f"The rows were read from {redact(uri)}, which they replace, and nobody knows of which version they are.",
+        operation="Overwrite",
+        advice="Uncache them, read the table again, and write again.",
+    )
+
+
+def frame_replacing(df: DataFrame, table: ty.TableReader) -> tuple[DataFrame, int | None]:
+    """A data frame whose rows replace a table, and the version of the table that it reads, as ``version_replaced`` has it.
+
+    Raises:
+        ConflictError: as there.
+    """
+    if getattr(df, "_jdf", None) is None:  # a Connect session keeps its plans elsewhere
+        return df, None
+    from tiltyard.spark.read.optimizer_rule import rule_of
+
+    fresh: Any = df.select("*")  # Spark plans a data frame once, and that may have been before its rows were cached or others committed
+    plan = fresh._jdf.queryExecution().withCachedData()
+    expected = version_replaced(plan, table, follows=rule_of(df.sparkSession) is not None)
+    return (df if expected is None else fresh), expected
+
+
+class ReplacedVersions:
+    """Answers the rule about overwrites through the data source: the version that a plan reads of the table it overwrites."""
+
+    def apply(self, overwrite: Any) -> str:
+        """The version as text; empty where the table is not read, and after ``!`` why it is not known."""
+        from tiltyard.spark.write.writing import existing_table
+
+        given = overwrite.table().options()
+        told = {str(name): str(given.get(name)) for name in given.keySet()}
+        try:
+            if next(scans_in(overwrite.query()), None) is None:
+                return ""
+            table = existing_table(Target.from_options(told).require_newest("write"))
+            expected = None if table is None else version_replaced(overwrite.query(), table)
+        except TiltyardError as error:
+            return f"!{type(error).__name__}: {error}"
+        return "" if expected is None else str(expected)
+
+    class Java:
+        """What py4j has to know to hand this to the JVM."""
+
+        implements: Final = ["java.util.function.Function"]
