@@ -137,7 +137,7 @@ def test_a_view_that_follows_its_table(spark: SparkSession, lake: ty.Lake) -> No
     assert values(lake) == BOTH
     df.persist().count()
     try:
-        with pytest.raises(ty.ConflictError, match="nobody knows of which version"):
+        with pytest.raises(ty.ConflictError, match="it is not known of which version"):
             lake.spark(spark).table("b").overwrite(df)
     finally:
         df.unpersist()
@@ -205,7 +205,7 @@ def test_save_of_what_nobody_can_judge(spark: SparkSession, lake: ty.Lake) -> No
     df = raised_by(spark.table("b"))
     df.persist().count()
     try:
-        with pytest.raises(PySparkException, match="nobody knows of which version"):
+        with pytest.raises(PySparkException, match="it is not known of which version"):
             save(df, lake)
     finally:
         df.unpersist()

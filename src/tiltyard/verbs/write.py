@@ -357,7 +357,7 @@ def expected_version(access: TableAccess, read: ManifestFile, scheme: Scheme, ex
     """The version that an overwrite stands on: the one that its caller expects, or else the one of the handle.
 
     Raises:
-        HistoryUnavailable: it is gone, so that nobody knows what came since.
+        HistoryUnavailable: it is gone, so that it is not known what came since.
     """
     if expected is None:
         return read

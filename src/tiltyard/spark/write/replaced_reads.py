@@ -158,7 +158,7 @@ def _is_same(read: Address, here: Address, table: ty.TableReader) -> bool:
 def unknown_version(uri: str) -> ConflictError:
     """The error for rows that replace the table they come from, of whatever version they are."""
     return ConflictError(
-        f"The rows were read from {redact(uri)}, which they replace, and nobody knows of which version they are.",
+        f"The rows were read from {redact(uri)}, which they replace, and it is not known of which version they are.",
         operation="Overwrite",
         advice="Uncache them, read the table again, and write again.",
     )
