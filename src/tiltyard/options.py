@@ -57,12 +57,15 @@ class CommitOptions:
             re-executed.
         reexecutions: how often the verb is re-executed on the latest version after a retryable conflict.
         deadline: seconds after which no retry and no re-execution starts; None for no limit.
+        expected_version: for an overwrite, the version of the table that its rows were made of: if others changed rows or columns since,
+            that is a conflict, and nothing is replaced. Without it an overwrite replaces whatever is there. Other verbs do not take it.
     """
 
     properties: Mapping[str, str] | None = None
     race_retries: int | None = None
     reexecutions: int = 10
     deadline: float | None = None
+    expected_version: int | None = None
 
     def __post_init__(self) -> None:
         _mapping(self.properties, "properties")
@@ -73,6 +76,8 @@ class CommitOptions:
             isinstance(self.deadline, bool) or not isinstance(self.deadline, int | float) or not self.deadline >= 0
         ):
             raise InvalidInput("deadline is a number of seconds from 0 on, or None.", argument="deadline")
+        if self.expected_version is not None:
+            _count(self.expected_version, "expected_version", 1)
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ from tests.support.commits import (
     memory_place,
     memory_table,
     noted_runtime,
+    overwrite,
     plant,
     reopened,
     version_count,
@@ -62,6 +63,25 @@ def _commit(table: ty.Table, operation: ops.Operation, properties: Mapping[str, 
 
 def _load(store: ObjectStore, version: int) -> CreatedVersion:
     return VersionLog(store).committed(version, Scheme.V2)
+
+
+def test_what_was_made_of_all_rows_goes_over_upkeep_alone() -> None:
+    store = MemoryStore()
+    table = memory_table(store)
+    plant(store, ops.ReserveFragments(3))
+
+    def replaced() -> ty.CommitResult:
+        mine = Transaction(table.version, table._access.runtime.random.uuid(), overwrite("mine"))
+        return table._access.committer.commit(mine, table._file, Scheme.V2, RetryPolicy(), unchanged=True)[0]
+
+    assert replaced().version == 3
+    table = reopened(store)
+    plant(store, append("theirs"))
+    with pytest.raises(ty.ExpectedVersionMismatch, match="then came version 4") as caught:
+        replaced()
+    assert (caught.value.expected, caught.value.actual, caught.value.read_version) == (3, 4, 3)
+    assert version_count(store) == 4
+    assert not any("mine" in name for name in store.names("data/"))
 
 
 # ---- the order of things -----------------------------------------------------------------------------------------------------

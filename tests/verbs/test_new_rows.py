@@ -139,21 +139,25 @@ def test_an_overwrite_of_an_expected_version(tmp_path: Path, given: As) -> None:
     table.append(rows(3))
     table.compact()
     table.indices.create("id", "BTREE")
-    done = ty.Table.open(tmp_path / "t", durability="os").overwrite(given(rows(5)), expected_version=2)
+    done = ty.Table.open(tmp_path / "t", durability="os").overwrite(given(rows(5)), commit=ty.CommitOptions(expected_version=2))
     assert (done.read_version, len(done.rebased_over) > 0) == (2, True), "upkeep changes no rows"
     before, late = done.version, ty.Table.open(tmp_path / "t", durability="os")
     table.refresh().append(rows(6))
     for stale in (late, table):
         with pytest.raises(ty.ExpectedVersionMismatch, match="then came version") as caught:
-            stale.overwrite(given(rows(7)), expected_version=before)
+            stale.overwrite(given(rows(7)), commit=ty.CommitOptions(expected_version=before))
         assert (caught.value.expected, caught.value.actual) == (before, before + 1)
         task = stale.distributed.write_task(overwrite=True, schema=rows(7).schema)
         with pytest.raises(ty.ExpectedVersionMismatch):
-            stale.distributed.overwrite(task, [task.write(given(rows(7)))], leftovers=True, expected_version=before)
+            stale.distributed.overwrite(
+                task, [task.write(given(rows(7)))], leftovers=True, commit=ty.CommitOptions(expected_version=before)
+            )
     assert sorted(table.refresh().to_arrow()["id"].to_pylist()) == [5, 6]
     assert table.overwrite(given(rows(7))).version == before + 2, "without it, whatever is there is replaced"
     for wrong in (0, True, "1"):
         with pytest.raises(InvalidInput, match="expected_version"):
-            table.overwrite(given(rows(7)), expected_version=wrong)  # type: ignore[arg-type]
+            ty.CommitOptions(expected_version=wrong)  # type: ignore[arg-type]
+    with pytest.raises(InvalidInput, match="Only an overwrite"):
+        table.append(given(rows(7)), commit=ty.CommitOptions(expected_version=1))
     with pytest.raises(ty.HistoryUnavailable):
-        table.overwrite(given(rows(7)), expected_version=99)
+        table.overwrite(given(rows(7)), commit=ty.CommitOptions(expected_version=99))

@@ -111,7 +111,6 @@ class PieceVerbs(PieceReader):
         leftovers: bool = False,
         message: str | None = None,
         commit: CommitOptions | None = None,
-        expected_version: int | None = None,
     ) -> CommitResult:
         """Replaces all rows and the schema by files that tasks wrote, in one commit. If it fails they stay.
 
@@ -121,8 +120,7 @@ class PieceVerbs(PieceReader):
             on_duplicate: what to do, with a primary key, about duplicate keys in the pieces.
             leftovers: as for ``append``.
             message: a sentence for the history.
-            commit: properties, retries and deadline.
-            expected_version: as for ``Table.overwrite``.
+            commit: properties, retries and deadline; ``expected_version`` as for ``Table.overwrite``.
 
         Raises:
             KeyConflict: a duplicate key; nothing was changed.
@@ -130,10 +128,10 @@ class PieceVerbs(PieceReader):
             RetryableConflict: a foreign writer replaced the table meanwhile, again and again, or its key is another one now.
         """
         Writing(on_duplicate=on_duplicate)
-        described, policy = commit_terms(commit, message)
-        table = self._table
-        hand_out, how = table._blind if expected_version is None else table._data, (on_duplicate, described, policy)
-        return table._commit(hand_out, overwrite_pieces, task, pieces, *how, leftovers=leftovers, expected=expected_version)
+        described, policy = commit_terms(commit, message, replaces=True)
+        table, expected = self._table, None if commit is None else commit.expected_version
+        hand_out, how = table._blind if expected is None else table._data, (on_duplicate, described, policy)
+        return table._commit(hand_out, overwrite_pieces, task, pieces, *how, leftovers=leftovers, expected=expected)
 
     def discard(self, pieces: Iterable[Piece | None], *, leftovers: bool = False) -> int:
         """Removes the files of pieces that are not to be committed; returns how many.

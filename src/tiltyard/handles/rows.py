@@ -66,7 +66,6 @@ class RowVerbs(Handle):
         message: str | None = None,
         commit: CommitOptions | None = None,
         files: FileLimits | None = None,
-        expected_version: int | None = None,
     ) -> CommitResult:
         """Replaces all rows, and the schema by that of the new rows. Older versions stay readable.
 
@@ -75,11 +74,9 @@ class RowVerbs(Handle):
             primary_key: another key than before; ``[]`` for none.
             on_duplicate: what to do, with a primary key, about duplicate keys in the rows; ``"allow"`` looks for none.
             message: a sentence for the history.
-            commit: properties, retries and deadline. With ``reexecutions=0`` a table that another writer replaced meanwhile is a
-                conflict, and is not replaced again.
+            commit: properties, retries and deadline; ``expected_version`` for rows that were made of a version of the table. With
+                ``reexecutions=0`` a table that another writer replaced meanwhile is a conflict, and is not replaced again.
             files: how the rows are cut into files, and to which base these go.
-            expected_version: a version of the table, which the rows were made of: if others changed rows or columns since, that is a
-                conflict, and nothing is replaced. Without it an overwrite replaces whatever is there.
 
         Raises:
             KeyConflict: a duplicate key; nothing was changed.
@@ -87,9 +84,10 @@ class RowVerbs(Handle):
             RetryableConflict: a foreign writer replaced the table meanwhile, again and again.
         """
         how = Writing(files or FileLimits(), on_duplicate)
-        described, policy = commit_terms(commit, message)
-        hand_out = self._blind if expected_version is None else self._data
-        return self._commit(hand_out, overwrite_rows, data, primary_key, described, how, policy, expected_version)
+        described, policy = commit_terms(commit, message, replaces=True)
+        expected = None if commit is None else commit.expected_version
+        hand_out = self._blind if expected is None else self._data
+        return self._commit(hand_out, overwrite_rows, data, primary_key, described, how, policy, expected)
 
     def delete(self, where: str, *, message: str | None = None, commit: CommitOptions | None = None) -> CommitResult:
         """Deletes the rows that a condition holds for.

@@ -13,6 +13,7 @@ from tiltyard.lakes.finishing import is_certain
 from tiltyard.lakes.table_names import check_idempotency_key
 from tiltyard.options import CommitOptions
 from tiltyard.transaction.backoff import wait_before
+from tiltyard.verbs.engine.reexecution import commit_terms
 from tiltyard.verbs.explain import LOST
 
 if TYPE_CHECKING:
@@ -89,6 +90,7 @@ def run(
 ) -> T | None:
     """See ``Lake.run``; ``begin`` makes a transaction, ``key`` is its idempotency key."""
     key = check_idempotency_key(key)
+    commit_terms(commit, None)  # refuses what is not for a transaction
     clock = lake.catalog.runtime.clock
     until = None if commit.deadline is None else clock.monotonic() + commit.deadline
     patience = _Patience(lake.catalog.runtime, commit.reexecutions, until)

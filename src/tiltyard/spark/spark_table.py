@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
@@ -291,7 +292,9 @@ class SparkTable(SparkReader):
         """Writes rows that replace all others, under the schema of their own; with ``as_is`` under exactly the one that is wanted."""
         key, on_duplicate, message, commit, files = how
         df, expected = frame_replacing(df, self.table)
-        told: dict[str, Any] = {"on_duplicate": on_duplicate, "message": message, "commit": commit, "expected_version": expected}
+        if expected is not None and (commit is None or commit.expected_version is None):
+            commit = replace(commit or ty.CommitOptions(), expected_version=expected)
+        told: dict[str, Any] = {"on_duplicate": on_duplicate, "message": message, "commit": commit}
         rows = small_rows(df, self.work, wanted)
         if rows is not None:
             rows = sorted_rows(under(rows, wanted) if as_is else rows, layout_of(self.table))

@@ -361,8 +361,6 @@ def expected_version(access: TableAccess, read: ManifestFile, scheme: Scheme, ex
     """
     if expected is None:
         return read
-    if isinstance(expected, bool) or not isinstance(expected, int) or expected < 1:
-        raise InvalidInput("expected_version is a number from 1 on.", argument="expected_version")
     if expected == read.manifest.version:
         return read
     try:

@@ -98,12 +98,11 @@ class ShardedVerbs(ShardedReading, TableWriter):
         message: str | None = None,
         commit: CommitOptions | None = None,
         files: FileLimits | None = None,
-        expected_version: int | None = None,
     ) -> CommitResult:
         """Replaces all rows and columns, the shard columns excepted.
 
         Arguments are those of ``TableWriter.overwrite``; there is no one version to expect."""
-        if expected_version is not None:
+        if commit is not None and commit.expected_version is not None:
             raise InvalidInput(
                 "A sharded table has a version in each shard.", argument="expected_version", advice="Use a serializable transaction."
             )

@@ -191,7 +191,7 @@ def commit_pieces(
     table = target.open_latest()
     told["on_duplicate"] = how.on_duplicate
     if task.kind == "overwrite":
-        table.distributed.overwrite(task, pieces, expected_version=how.expected_version, **told)
+        table.distributed.overwrite(task, pieces, **{**told, "commit": replace(commit, expected_version=how.expected_version)})
     else:
         table.distributed.append(pieces, **told)
 

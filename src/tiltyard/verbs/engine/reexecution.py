@@ -53,8 +53,10 @@ USUAL: Final = ReexecutionPolicy()
 """That of ``CommitOptions()``."""
 
 
-def commit_terms(commit: CommitOptions | None, message: str | None) -> tuple[dict[str, str], ReexecutionPolicy]:
-    """What a verb's commit says in the history, and how often it may be retried.
+def commit_terms(
+    commit: CommitOptions | None, message: str | None, *, replaces: bool = False
+) -> tuple[dict[str, str], ReexecutionPolicy]:  # fmt: skip
+    """What a verb's commit says in the history, and how often it may be retried; ``replaces`` for one that may expect a version.
 
     Raises:
         InvalidInput: naming the argument.
@@ -64,6 +66,8 @@ def commit_terms(commit: CommitOptions | None, message: str | None) -> tuple[dic
     options = CommitOptions() if commit is None else commit
     if not isinstance(options, CommitOptions):
         raise InvalidInput(f"commit is a ty.CommitOptions, not a {type(commit).__name__}.", argument="commit")
+    if options.expected_version is not None and not replaces:
+        raise InvalidInput("Only an overwrite of a table expects a version.", argument="expected_version", advice="Leave it out.")
     policy = ReexecutionPolicy(RetryPolicy(options.race_retries), options.reexecutions, options.deadline)
     return properties_with_message(options.properties, message), policy
 
