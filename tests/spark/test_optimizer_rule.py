@@ -106,11 +106,11 @@ def test_small_tables_are_broadcast(ruled: SparkSession, place: Path) -> None:
 def test_other_rules_and_sessions_are_left_alone(spark: SparkSession, place: Path) -> None:
     first, second = enable(spark), enable(spark)
     assert first == second
-    assert spark._jsparkSession.experimental().extraOptimizations().size() == 2
+    assert spark._jsparkSession.experimental().extraOptimizations().size() == 3
     again = SparkSession.getActiveSession()
     assert again is not None
     assert enable(again).rule
-    assert spark._jsparkSession.experimental().extraOptimizations().size() == 2, "the same session by another object"
+    assert spark._jsparkSession.experimental().extraOptimizations().size() == 3, "the same session by another object"
     other = spark.newSession()
     assert "where" not in _plan(_read(other, place).filter("id = 1"))
     off = enable(spark, rule=False)
