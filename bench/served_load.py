@@ -34,6 +34,8 @@ import pyarrow as pa
 import tiltyard as ty
 
 PER_PROCESS = 25
+PER_CLIENT = 1_000_000
+"""Rows of one client have numbers of their own."""
 ARROW = "application/vnd.apache.arrow.stream"
 
 
@@ -66,6 +68,8 @@ class LoadReport:
         p50, p99: milliseconds of a commit; ``read_p99`` of a count of rows.
         memory: megabytes of the server, once a second.
         sound: whether ``lake.check()`` is.
+        stock: how many of the commits are stock clients'.
+        least, most: commits of the client that has fewest and of the one that has most.
     """
 
     commits: int
@@ -78,6 +82,9 @@ class LoadReport:
     read_p99: float
     memory: tuple[float, ...]
     sound: bool
+    stock: int
+    least: int
+    most: int
     why: dict[str, int] = field(default_factory=dict)
 
     @property
@@ -168,10 +175,18 @@ def run_load(home: Path, clients: int, tables: int, seconds: float, *, stop: boo
             lost += sum(row not in there for row in ids)
             doubled += sum(times > 1 for times in there.values())
         sound = lake.check().ok
-    commits = sum(map(len, tally.acknowledged.values()))
+    clients_of = Counter(dict.fromkeys(range(clients), 0))
+    clients_of.update(row // PER_CLIENT for ids in tally.acknowledged.values() for row in ids)
+    commits = sum(clients_of.values())
     quantiles = (_quantile(tally.seconds, 0.5), _quantile(tally.seconds, 0.99), _quantile(tally.reads, 0.99))
     failed = sum(tally.failed.values())
-    return LoadReport(commits, failed, lost, doubled, commits / took, *quantiles, tuple(memory), sound, dict(tally.failed.most_common(8)))
+    shares = (
+        sum(count for number, count in clients_of.items() if _is_stock(number, tables)),
+        min(clients_of.values()),
+        max(clients_of.values()),
+    )
+    why = dict(tally.failed.most_common(8))
+    return LoadReport(commits, failed, lost, doubled, commits / took, *quantiles, tuple(memory), sound, *shares, why)
 
 
 def _loaded(server: ServerProcess, clients: int, tables: int, seconds: float, stop: bool) -> tuple[Tally, list[float], float]:
@@ -206,6 +221,11 @@ def _loaded(server: ServerProcess, clients: int, tables: int, seconds: float, st
     return tally, memory, time.monotonic() - began
 
 
+def _is_stock(number: int, tables: int) -> bool:
+    """Half of the clients of each table are: clients go round the tables, and kinds change with each round."""
+    return (number // tables) % 2 == 1
+
+
 def _quantile(values: Sequence[float], share: float) -> float:
     ordered = sorted(values)
     return 1000 * ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else 0.0
@@ -221,11 +241,11 @@ def child(url: str, first: int, count: int, tables: int, seconds: float) -> None
 
     def client(number: int) -> None:
         name = f"t{number % tables}"
-        add, read = _lancedb(url, name) if number % 2 else _http(url, name)
+        add, read = _lancedb(url, name) if _is_stock(number, tables) else _http(url, name)
         mine = Tally()
         ready.wait()
         go.wait()
-        end, row = time.monotonic() + seconds, number * 1_000_000
+        end, row = time.monotonic() + seconds, number * PER_CLIENT
         while time.monotonic() < end:
             row += 1
             began = time.monotonic()
@@ -283,8 +303,11 @@ def _http(url: str, name: str) -> tuple[Callable[[int], Any], Callable[[], Any]]
 
 def _post(url: str, body: bytes, kind: str) -> None:
     request = urllib.request.Request(url, data=body, headers={"content-type": kind})
-    with urllib.request.urlopen(request, timeout=120) as answer:
-        answer.read()
+    try:
+        with urllib.request.urlopen(request, timeout=120) as answer:
+            answer.read()
+    except urllib.error.HTTPError as error:
+        raise OSError(f"{error.code} {error.read().decode(errors='replace')}") from None
 
 
 def main() -> int:
@@ -304,6 +327,7 @@ def main() -> int:
     print(f"{report.commits:,} commits, {report.rate:.1f} a second; {report.failed:,} requests failed")
     for told, times in report.why.items():
         print(f"  {times} times {told}")
+    print(f"{report.stock:,} of them by stock clients; a client has {report.least:,} to {report.most:,}")
     print(f"commit p50 {report.p50:.0f} ms, p99 {report.p99:.0f} ms; read p99 {report.read_p99:.0f} ms")
     print(f"lost {report.lost}, doubled {report.doubled}, check {'ok' if report.sound else 'NOT OK'}")
     print(f"memory {report.memory[0]:.0f} to {report.memory[-1]:.0f} MB, last quarter {report.growth:.2f} of the second")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -15,6 +14,7 @@ from typing import Final
 from pyspark.sql import SparkSession
 
 from bench.commit import Figure, in_turn
+from bench.scratch import scratch
 
 SETTINGS: Final = {
     "spark.ui.enabled": "false",
@@ -44,10 +44,10 @@ def session(cores: int) -> Iterator[tuple[SparkSession, Path]]:
     builder = SparkSession.builder.master(f"local[{cores}]")
     for key, value in SETTINGS.items():
         builder = builder.config(key, value)
-    with tempfile.TemporaryDirectory(prefix="tiltyard-bench-") as directory:
-        spark = builder.config("spark.local.dir", directory).getOrCreate()
+    with scratch("bench") as directory:
+        spark = builder.config("spark.local.dir", str(directory)).getOrCreate()
         spark.sparkContext.setLogLevel("ERROR")
-        yield spark, Path(directory)
+        yield spark, directory
         spark.stop()
 
 

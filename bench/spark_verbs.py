@@ -22,11 +22,12 @@ import tiltyard as ty
 from bench.commit import Figure, timed
 from bench.spark_read import ROWS_PER_FILE, batches
 from bench.spark_session import arguments, session, show
-from tiltyard.spark import SparkMerge, SparkTable
+from tiltyard.spark import SparkTable
 
 AIM = 1.0
 """No slower than rewriting."""
 
+_FEW = "id % 20 = 7"
 _NEWER = "source.quality >= target.quality OR source.id % 2 = 0"
 
 
@@ -45,12 +46,16 @@ def make(rows: int, place: Path) -> None:
     pq.write_table(moved, place / "source.parquet", row_group_size=1 << 17)
 
 
-def upsert(merge: SparkMerge) -> SparkMerge:
-    return merge.when_matched_update_all().when_not_matched_insert_all()
+def upsert(table: SparkTable, source: DataFrame) -> object:
+    return table.merge(source).when_matched_update_all().when_not_matched_insert_all().execute()
 
 
-def upsert_newer(merge: SparkMerge) -> SparkMerge:
-    return merge.when_matched_update_all(_NEWER).when_not_matched_insert_all()
+def upsert_newer(table: SparkTable, source: DataFrame) -> object:
+    return table.merge(source).when_matched_update_all(_NEWER).when_not_matched_insert_all().execute()
+
+
+def delete(table: SparkTable, source: DataFrame) -> object:
+    return table.delete(_FEW)
 
 
 def rewritten(target: DataFrame, source: DataFrame) -> DataFrame:
@@ -64,20 +69,25 @@ def rewritten_newer(target: DataFrame, source: DataFrame) -> DataFrame:
     return joined.selectExpr("id", *(f"if({take}, source.{name}, target.{name}) AS {name}" for name in names))
 
 
-CASES: dict[str, tuple[Callable[[SparkMerge], SparkMerge], Callable[[DataFrame, DataFrame], DataFrame], float | None]] = {
+def rewritten_without(target: DataFrame, source: DataFrame) -> DataFrame:
+    return target.filter(f"NOT ({_FEW})")
+
+
+CASES: dict[str, tuple[Callable[[SparkTable, DataFrame], object], Callable[[DataFrame, DataFrame], DataFrame], float]] = {
     "upsert": (upsert, rewritten, AIM),
-    "upsert under a condition": (upsert_newer, rewritten_newer, None),
+    "upsert under a condition": (upsert_newer, rewritten_newer, AIM),
+    "delete of 5 %": (delete, rewritten_without, AIM),
 }
 
 
 def measure(spark: SparkSession, place: Path, rounds: int) -> Iterator[Figure]:
     source = spark.read.parquet(str(place / "source.parquet"))
-    for name, (merge, rewrite, aim) in CASES.items():
+    for name, (change, rewrite, aim) in CASES.items():
         taken: dict[str, list[float]] = {"ours": [], "parquet": []}
         for number in range(rounds + 1):  # the first does not count
             copy, out = place / "copy", place / "out"
             shutil.copytree(place / "ours", copy)
-            ours = timed(lambda: merge(SparkTable.for_path(spark, copy).merge(source)).execute())  # noqa: B023 - run at once
+            ours = timed(lambda: change(SparkTable.for_path(spark, copy), source))  # noqa: B023 - run at once
             target = spark.read.parquet(str(place / "parquet"))
             parquet = timed(lambda: rewrite(target, source).write.parquet(str(out)))  # noqa: B023 - run at once
             if number == 0:

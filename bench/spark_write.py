@@ -76,6 +76,16 @@ def whole(spark: SparkSession, place: Path, rows: int, rounds: int, parts: int) 
     return Figure("write", statistics.median(taken["ours"]), statistics.median(taken["parquet"]), "ms", 0.9)
 
 
+def with_key(spark: SparkSession, place: Path, rows: int, rounds: int, parts: int) -> Figure:
+    """The same into a table with a primary key, whose keys are looked at."""
+    frame = readings(spark, rows, parts).cache()
+    frame.count()
+    told = {"primary_key": "id"}
+    taken = warmed(rounds, ours=ours(frame, Fresh(place / "a"), **told), parquet=parquet(frame, Fresh(place / "b")))
+    frame.unpersist()
+    return Figure("write with a key", statistics.median(taken["ours"]), statistics.median(taken["parquet"]), "ms", 1.3)
+
+
 def of_vectors(spark: SparkSession, place: Path, rows: int, rounds: int, parts: int) -> Figure:
     frame = vectors(spark, max(rows // VECTORS_PER_ROW, 1), parts).cache()
     frame.count()
@@ -105,7 +115,7 @@ def small_through_the_source(spark: SparkSession, place: Path, rows: int, rounds
     return Figure(name, statistics.median(taken["ours"]), statistics.median(taken["parquet"]), "ms", None)
 
 
-CASES = {"write": whole, "vectors": of_vectors, "small": small, "small source": small_through_the_source}
+CASES = {"write": whole, "write with a key": with_key, "vectors": of_vectors, "small": small, "small source": small_through_the_source}
 
 
 def measure(spark: SparkSession, place: Path, rows: int, rounds: int, parts: int, only: str) -> Iterator[Figure]:

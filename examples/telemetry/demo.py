@@ -50,7 +50,7 @@ SMALL = """[spark]
 
 
 class Failed(Exception):
-    """The demo cannot go on."""
+    """The demo cannot continue."""
 
 
 @dataclass

@@ -6,8 +6,9 @@
 
 New tables: ``new_table`` and ``create_table`` here, and for lakes ``Lake.new_table_task`` and ``Lake.create_table_from_pieces``.
 
-Verbs that depend on what is there, such as a merge, are executed on a pinned version: ``t.distributed.change_rows`` calls a function with
-that version, which has others read (``ScanTask``), look up keys (``MatchTask``) and write (``WriteTask``), and commits what it returns.
+Verbs that depend on the rows of the table, such as a merge, are executed on a pinned version: ``t.distributed.change_rows`` calls a
+function with that version, which has others read (``ScanTask``), look up keys (``MatchTask``) and write (``WriteTask``), and commits what
+it returns.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from tiltyard.table import TableReader as _TableReader
 from tiltyard.transaction.operations import CompactedSsTable as _CompactedSsTable
 from tiltyard.transaction.verify import last_number as _last_number
 from tiltyard.transaction.verify import mark as _mark
+from tiltyard.verbs.distributed.cluster_tasks import ClusterTask
 from tiltyard.verbs.distributed.column_tasks import ColumnTask
 from tiltyard.verbs.distributed.commit_files import create_from_pieces as _create_from_pieces
 from tiltyard.verbs.distributed.compact_tasks import CompactTask
@@ -50,6 +52,7 @@ from tiltyard.verbs.indices.mem_wal import compacted as _compacted
 from tiltyard.verbs.statistics.version_statistics import VersionStatistics, version_statistics
 
 __all__ = [
+    "ClusterTask",
     "ColumnTask",
     "CompactTask",
     "FoundKeys",
@@ -85,7 +88,7 @@ def whole_condition(text: str, schema: _pa.Schema, argument: str = "filter") -> 
         argument: what the caller calls it.
 
     Raises:
-        InvalidInput: it is not one expression, names a column that is not there, or is not true or false.
+        InvalidInput: it is not one expression, names a column that does not exist, or is not true or false.
     """
     return _condition(text, schema, argument)
 
@@ -94,7 +97,7 @@ def merged_generations(generations: _Mapping[str | _UUID, int]) -> tuple[_Compac
     """Generations by shard of a write-ahead log, as ``RowPlan.generations`` has them.
 
     Raises:
-        InvalidInput: a shard is no uuid, or a generation no number from 0 on.
+        InvalidInput: a shard is not a uuid, or a generation is not a number of at least 0.
     """
     return _compacted(generations)
 
@@ -150,11 +153,11 @@ def once(source: str, number: int) -> dict[str, str]:
 
     ``t.append(rows, commit=ty.CommitOptions(ty.distributed.once("ingest", 7)))`` commits; when it is tried again, by any process and at
     any time, it raises ``AlreadyCommitted``; so does a lower number. The number is kept in the config of the version that has the rows: it
-    goes where they go, and no cleanup takes it away.
+    stays with them, and no cleanup removes it.
 
     Args:
-        source: who numbers the work: a query, a job.
-        number: from 0 on, rising.
+        source: the name of the query or job that numbers its work.
+        number: at least 0, rising.
     """
     return _mark(source, number)
 

@@ -22,9 +22,11 @@ class ObjectInfo:
 
 @runtime_checkable
 class ObjectStore(Protocol):
-    """Where the bytes of one table live. Paths are relative to the table's root, with ``/`` between parts.
+    """Where the bytes of one table are stored.
 
-    Failures: ``NotFound`` for an object that is not there, ``AlreadyExists`` where a create met one, ``StorageError`` for all else,
+    Paths are relative to the table's root, with ``/`` between parts.
+
+    Failures: ``NotFound`` for an object that does not exist, ``AlreadyExists`` where a create found one, ``StorageError`` for all else,
     with ``maybe_applied`` set whenever the store cannot promise that a write did not happen.
     """
 
@@ -34,10 +36,11 @@ class ObjectStore(Protocol):
     ordered: bool
     """Whether the names within one directory come in lexical order, so that the first one is enough."""
 
-    def get(self, path: str) -> bytes: ...
+    def get(self, path: str) -> bytes:
+        """The bytes of an object."""
 
     def get_range(self, path: str, start: int, length: int) -> bytes:
-        """Bytes from ``start``; a negative start counts from the end. Shorter than ``length`` at the object's end."""
+        """Bytes from ``start``, fewer than ``length`` at the end; a negative start counts from the end."""
 
     def put(self, path: str, data: bytes) -> None:
         """Creates or replaces, atomically: no reader sees half of it."""
@@ -45,28 +48,32 @@ class ObjectStore(Protocol):
     def put_if_absent(self, path: str, data: bytes) -> None:
         """Creates; of any number of callers exactly one succeeds and the others get ``AlreadyExists``.
 
-        A client that repeats requests by itself may get ``AlreadyExists`` against its own object; compare contents where it matters.
+        A client that retries requests may get ``AlreadyExists`` for its own object; compare contents where it matters.
         """
 
     def rename_if_absent(self, source: str, target: str) -> None:
-        """Gives ``source`` the name ``target`` under the rule of ``put_if_absent``; the old name goes last."""
+        """Renames under the rule of ``put_if_absent``; the old name is removed last."""
 
     def copy_if_absent(self, source: str, target: str) -> None:
         """Creates ``target`` with what ``source`` holds, under the rule of ``put_if_absent``."""
 
-    def head(self, path: str) -> ObjectInfo: ...
+    def head(self, path: str) -> ObjectInfo:
+        """What the store knows of an object, without its bytes."""
 
     def list(self, prefix: str, *, offset: str | None = None) -> Iterator[ObjectInfo]:
-        """All objects below ``prefix`` (a directory, ending in ``/`` or empty) whose path sorts after ``offset``. Never temporary files."""
+        """All objects below ``prefix`` whose path sorts after ``offset``, without temporary files.
+
+        ``prefix`` is a directory ending in ``/``, or empty.
+        """
 
     def names(self, prefix: str) -> Iterator[str]:
-        """Names of the objects directly in the directory ``prefix``: cheaper than ``list``, no sizes, no descent."""
+        """Names of the objects directly in the directory ``prefix``: cheaper than ``list``, without sizes."""
 
     def delete(self, path: str) -> None:
-        """Removes; an object that is not there is no error."""
+        """Removes an object; it is not an error if there is none."""
 
     def sync(self, paths: Iterable[str]) -> None:
-        """Makes files that others wrote below the root survive a power loss, as far as this store promises that."""
+        """Makes files that others wrote survive a power loss, as far as this store promises that."""
 
 
 @runtime_checkable
@@ -133,7 +140,7 @@ class CommitHandler(Protocol):
     name: str
 
     def create(self, store: ObjectStore, path: str, data: bytes) -> None:
-        """Creates the object or raises ``AlreadyExists`` (somebody won) or ``StorageError``."""
+        """Creates the object or raises ``AlreadyExists`` (another writer won) or ``StorageError``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,6 +228,8 @@ class SharesMemory(Protocol):
 
 
 class Clock(Protocol):
+    """Time and sleeping; a test replaces it."""
+
     def now(self) -> datetime: ...
 
     def monotonic(self) -> float: ...

@@ -186,7 +186,7 @@ class Lake(Keeping, Recoverable, LakePieces, LakeDoor):
         Raises:
             NotFound: there is no table at the URI.
             AlreadyExists: the name is taken, or the directory is a table of this lake already, under whatever spelling.
-            InvalidInput: it lies in a table of this lake, or the other way round.
+            InvalidInput: it is inside a table of this lake, or contains one.
         """
         register(self, shown(refuse_reserved(name)), uri)
         return self.table(name)
@@ -245,7 +245,7 @@ class Lake(Keeping, Recoverable, LakePieces, LakeDoor):
         return self._opened.at(head.location, self._where, self.catalog.runtime)
 
     def forget_stores(self) -> None:
-        """Lets go of the open stores of all tables; each is opened when it is needed next."""
+        """Closes the open stores of all tables; each is opened again when it is needed."""
         self._opened.forget()
 
     @property
@@ -313,7 +313,7 @@ class Lake(Keeping, Recoverable, LakePieces, LakeDoor):
             isolation: as for ``transaction``.
             message: a sentence for the history.
             idempotency_key: as for ``transaction``. Where a transaction with this key was committed before, the function is not called
-                at all, and None comes back.
+                at all, and None is returned.
             commit: properties for the history; ``reexecutions``, how often the function is called again after a conflict; ``deadline``,
                 without which a catalog that cannot be reached is waited for a minute. ``race_retries`` does not apply.
 
@@ -361,7 +361,7 @@ class Lake(Keeping, Recoverable, LakePieces, LakeDoor):
     # ---- reading several tables ------------------------------------------------------------------------------------------------
 
     def snapshot(self, at: int | str | datetime | None = None) -> LakeSnapshot:
-        """A snapshot of all tables: now, or at a snapshot's number, a lake-wide tag or a moment.
+        """A snapshot of all tables: now, or at a snapshot's number, a lake-wide tag or a timestamp.
 
         Raises:
             NotFound: there is no such snapshot or tag.
@@ -373,7 +373,7 @@ class Lake(Keeping, Recoverable, LakePieces, LakeDoor):
 
     def _number_of(self, at: int | str | datetime) -> tuple[int, str]:
         if isinstance(at, bool) or not isinstance(at, int | str | datetime):
-            raise InvalidInput("at is a snapshot's number, a tag or a moment.", argument="at")
+            raise InvalidInput("at must be a snapshot's number, a tag or a timestamp.", argument="at")
         if isinstance(at, int):
             return at, self.branch
         if isinstance(at, str):
@@ -383,7 +383,7 @@ class Lake(Keeping, Recoverable, LakePieces, LakeDoor):
         try:
             moment = parse_moment(at)
         except InvalidInput:
-            raise NotFound(f"There is no tag {at!r} in the lake, and it is no moment either.", name=str(at)) from None
+            raise NotFound(f"There is no tag {at!r} in the lake, and it is not a timestamp.", name=str(at)) from None
         return self.catalog.snapshot_before(moment, self.branch), self.branch
 
     def history(self, limit: int | None = None, *, before: int | None = None) -> Sequence[Snapshot]:

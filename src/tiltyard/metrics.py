@@ -1,4 +1,4 @@
-"""Watching commits: what this process counted so far, and how to be told of each.
+"""Watching commits: counts of this process, and notification of each commit.
 
 Examples:
     >>> import tiltyard as ty

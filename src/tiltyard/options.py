@@ -28,7 +28,7 @@ _UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w":
 
 def _count(value: object, name: str, least: int = 0) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise InvalidInput(f"{name} is a whole number from {least} on, not {value!r}.", argument=name)
+        raise InvalidInput(f"{name} must be a whole number of at least {least}, not {value!r}.", argument=name)
 
 
 def _mapping(value: object, name: str) -> None:
@@ -57,8 +57,9 @@ class CommitOptions:
             re-executed.
         reexecutions: how often the verb is re-executed on the latest version after a retryable conflict.
         deadline: seconds after which no retry and no re-execution starts; None for no limit.
-        expected_version: for an overwrite, the version of the table that its rows were made of: if others changed rows or columns since,
-            that is a conflict, and nothing is replaced. Without it an overwrite replaces whatever is there. Other verbs do not take it.
+        expected_version: for an overwrite, the version of the table that its rows were made from: if others changed rows or columns since,
+            that is a conflict, and nothing is replaced. Without it an overwrite replaces the latest version. For
+            ``distributed.change_rows`` the version that the change was made from. Other verbs do not take it.
     """
 
     properties: Mapping[str, str] | None = None
@@ -75,19 +76,20 @@ class CommitOptions:
         if self.deadline is not None and (
             isinstance(self.deadline, bool) or not isinstance(self.deadline, int | float) or not self.deadline >= 0
         ):
-            raise InvalidInput("deadline is a number of seconds from 0 on, or None.", argument="deadline")
+            raise InvalidInput("deadline must be a number of seconds, 0 or more, or None.", argument="deadline")
         if self.expected_version is not None:
             _count(self.expected_version, "expected_version", 1)
 
 
 @dataclass(frozen=True, slots=True)
 class FileLimits:
-    """How rows are cut into data files, and where these go.
+    """How rows are split into data files, and where these are written.
 
     Attributes:
         rows: begin a new file after so many rows.
         bytes: or after so many bytes.
-        base: the base that the files go to, by its name, id or path (see ``t.settings.add_bases``); the table's directory without one.
+        base: the base that the files are written to, by its name, id or path (see ``t.settings.add_bases``); the table's directory without
+            one.
     """
 
     rows: int = 1024 * 1024
@@ -108,7 +110,7 @@ class Storage:
         durability: ``"fsync"`` survives power loss, ``"os"`` leaves it to the operating system.
         handler: how a version is created: ``"conditional-put"``, ``"rename"``, ``"lock"`` or a handler of your own.
         commit_store: a database that decides instead, ``sqlite:///file`` or ``postgresql://...``; all writers must name the same.
-        allowed_bases: places outside the table that its files may lie in, as those of a shallow clone do; ``"*"`` for anywhere.
+        allowed_bases: places outside the table where its files may be, as those of a shallow clone are; ``"*"`` for anywhere.
         verify: ``"read"`` compares every file of a version with its digest before rows of it are handed out, each file once. The first
             read of a version then takes as long as reading all its files. Files that others wrote have no digest and pass.
         isolate: whether rows are decoded in a child process with a memory limit, for tables that others made: bytes that would end this
@@ -132,7 +134,7 @@ class Storage:
         if self.durability not in ("fsync", "os"):
             raise InvalidInput(f"durability is 'fsync' or 'os', not {self.durability!r}.", argument="durability")
         if self.handler is not None and self.commit_store is not None:
-            raise InvalidInput("Versions are decided by a handler or by a commit store, not by both.", argument="commit_store")
+            raise InvalidInput("handler and commit_store exclude each other: one of them decides about versions.", argument="commit_store")
         if isinstance(self.allowed_bases, str):
             raise InvalidInput("allowed_bases is a list of places.", argument="allowed_bases", advice="Put brackets around it.")
         if self.verify not in (None, "read"):
@@ -172,7 +174,7 @@ class TableOptions:
         data_format: version of the data files.
         manifest_naming: ``"v1"`` only for readers that know nothing else.
         on_duplicate: what to do, with a primary key, about duplicate keys in the rows; ``"allow"`` looks for none.
-        files: how the first rows are cut into files.
+        files: how the first rows are split into files.
         message: a sentence for the history of the first version.
         properties: text by key, kept beside it.
     """
@@ -215,11 +217,11 @@ class Backfill:
 
 @dataclass(frozen=True, slots=True)
 class IndexSpec:
-    """An index type with what it takes; verbs that create an index take it in place of the bare name.
+    """An index type with its options; verbs that create an index take it in place of the bare name.
 
     Attributes:
         type: such as ``"BTREE"`` or ``"IVF_PQ"``.
-        options: what pylance knows of this type, such as ``num_partitions``, ``metric`` or ``with_position``.
+        options: options of this type, as pylance takes them, such as ``num_partitions``, ``metric`` or ``with_position``.
         progress: called with the stage of the work, how much of it is done, and of how much or None.
         runner: builds segments in other processes: is given a task and returns what ``task.segment(fragments)`` made, over all
             fragments, each once. A vector index is built in this process all the same.
@@ -255,10 +257,10 @@ class CloneOptions:
 
 @dataclass(frozen=True, slots=True)
 class RecoveryOptions:
-    """How a lake gets its catalog back.
+    """How the catalog of a lake is recovered.
 
     Attributes:
-        replace: whether a catalog that is there may be replaced.
+        replace: whether an existing catalog may be replaced.
         author: who recovers it, for the history; user and machine by default.
         progress: called with how many of how many tables were read.
     """
@@ -295,7 +297,7 @@ class LakeRetention:
         outcomes: how long ``Lake.outcome`` of a committed transaction can be asked for; after that it is ``Unknown``, and a transaction
             that was begun before is refused.
         keys: how long an idempotency key holds; after that a transaction with that key is committed again.
-        pin_snapshots: leaves a Lance tag at each version that a kept snapshot needs, so that a cleanup of lancedb or pylance leaves it
+        pin_snapshots: leaves a Lance tag at each version that a kept snapshot needs, so that a cleanup of lancedb or pylance keeps it
             as well; a small file for each. Without it only what tags and branches of the lake need is safe from those.
         include_unknown: directories to delete although nothing proves that they are this lake's, by the names that ``orphans`` of an
             earlier report gives them. One that belongs to another lake is refused.
@@ -310,4 +312,4 @@ class LakeRetention:
         for name in ("outcomes", "keys"):
             value = getattr(self, name)
             if not isinstance(value, timedelta) or value < timedelta(0):
-                raise InvalidInput(f"{name} is a timedelta from zero on.", argument=name)
+                raise InvalidInput(f"{name} must be a timedelta of zero or more.", argument=name)

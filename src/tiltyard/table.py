@@ -166,7 +166,7 @@ class Table(Cleaning, CloneVerb, WriterVerb, TableWriter):
             uri: where it is.
             version: a version number, or a tag.
             branch: a branch, at its latest version or the given one.
-            timestamp: the version the table had then; a moment or ISO 8601 text.
+            timestamp: the version the table had then; a ``datetime`` or ISO 8601 text.
             storage: how the store is reached, who decides about versions, and how much is trusted.
             storage_options: shorthand for ``Storage(options=...)``.
             durability: shorthand for ``Storage(durability=...)``.

@@ -19,7 +19,7 @@ METER = "tiltyard"
 
 
 def export_to_opentelemetry(meter_provider: MeterProvider | None = None) -> Callable[[], None]:
-    """Has every commit of this process counted by OpenTelemetry as well.
+    """Exports the metrics of all commits of this process to OpenTelemetry.
 
     Instruments: ``tiltyard.commits`` (by ``operation`` and ``outcome``: ``committed`` or the kind of an error),
     ``tiltyard.commit.duration`` in seconds (the same), ``tiltyard.commit.attempts`` and ``tiltyard.commit.reruns`` (by ``operation``),

@@ -433,7 +433,7 @@ def test_a_table_with_a_commit_store(tmp_path: Path, commit_store: str) -> None:
     assert ids(Table.open(uri, version=1, storage=Storage(commit_store=commit_store))) == [1]
     assert ids(Table.open(uri)) == ids(table), "without the store it is a table like any other"
     assert table.check().problems == ()
-    with pytest.raises(InvalidInput, match="not by both"):
+    with pytest.raises(InvalidInput, match="exclude each other"):
         Table.open(uri, storage=Storage(commit_store=commit_store, handler="rename"))
     from tiltyard.catalog import commit_store as room
 

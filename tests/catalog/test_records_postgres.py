@@ -128,7 +128,7 @@ class TestLostConnections:
         with pytest.raises(StorageError) as caught:
             SqlRecords(Postgres(f"postgresql://me:hunter2@/lake?host={tmp_path}"))
         assert (caught.value.transient, caught.value.maybe_applied) == (True, False)
-        assert "See that the server runs" in str(caught.value)
+        assert "Check that the server runs" in str(caught.value)
 
 
 class WaitingClock(ManualClock):

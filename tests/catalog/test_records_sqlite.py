@@ -70,7 +70,7 @@ class TestPlaces:
     def test_a_file_that_is_no_database(self, tmp_path: Path) -> None:
         path = tmp_path / "notes.txt"
         path.write_text("dear diary " * 1000)
-        with pytest.raises(StorageError, match="no SQLite database") as caught:
+        with pytest.raises(StorageError, match="not a SQLite database") as caught:
             open_records(f"sqlite:///{path}")
         assert (caught.value.transient, caught.value.maybe_applied) == (False, False)
         assert path.read_text() == "dear diary " * 1000

@@ -146,7 +146,7 @@ def test_check_lists_files_nobody_names(run: Run, readings: Path, tmp_path: Path
         (littered / "data" / f"stray-{number:02}.lance").write_bytes(b"")
     done = run("check", littered)
     assert done.code == 0
-    assert "12 files no version names" in done.out
+    assert "12 files that no version names" in done.out
     assert "data/stray-00.lance" in done.out
     assert "and 2 more" in done.out
     assert len(json.loads(run("check", littered, "--json").out)["orphans"]) == 12

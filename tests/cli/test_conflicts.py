@@ -15,7 +15,7 @@ def test_explain_tells_rule_condition_reason_and_example(run: Run, width: int) -
     done = run("conflicts", "explain", "delete", "rewrite", width=width)
     assert (done.code, done.err) == (0, "")
     text = " ".join(done.out.split())
-    assert "Delete wants to be committed, Rewrite was committed meanwhile." in text
+    assert "Delete is to be committed, Rewrite was committed meanwhile." in text
     assert text.index("rebase overlapping fragments, rows can be followed") < text.index("retry overlapping fragments")
     assert text.index("retry overlapping fragments") < text.index("compatible otherwise")
     assert "condition" in text
@@ -29,7 +29,7 @@ def test_explain_tells_rule_condition_reason_and_example(run: Run, width: int) -
 
 def test_explain_says_when_there_is_nothing_to_say(run: Run) -> None:
     assert "compatible  always" in run("conflicts", "explain", "Append", "Append").out
-    assert "no other way for the two to meet" in run("conflicts", "explain", "Append", "Overwrite").out
+    assert "One of these rules always applies" in run("conflicts", "explain", "Append", "Overwrite").out
 
 
 @pytest.mark.parametrize("mine", RULES)

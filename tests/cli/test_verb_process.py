@@ -132,7 +132,7 @@ def test_types_are_read_as_arrow_writes_them(kind: pa.DataType) -> None:
     "text", ["", "nothing", "decimal128(99, 2)", "list<>", "fixed_size_list<float>[]", "list<nothing>", "struct<x: int64>"]
 )
 def test_what_is_no_type(text: str) -> None:
-    with pytest.raises(ty.InvalidInput, match="is no Arrow type"):
+    with pytest.raises(ty.InvalidInput, match="is not an Arrow type"):
         arrow_type(text)
 
 

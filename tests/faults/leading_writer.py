@@ -15,17 +15,20 @@ from typing import Any, Final
 
 import tiltyard as ty
 from tests.support.commits import rows
+from tests.support.in_line import in_company
 from tiltyard.storage.local_queue import QUEUE, LocalPlace
 from tiltyard.transaction.commit import Committer
+from tiltyard.transaction.joint_delete import JointDelete
 from tiltyard.transaction.log import Landing
 from tiltyard.transaction.turns import Turns
+from tiltyard.verbs.engine.rows_in_memory import RowsInMemory
 
-POINTS: Final = ("gathered", "announced", "created", "told", "half answered", "answered")
+POINTS: Final = ("gathered", "written", "announced", "created", "told", "half answered", "answered")
 LEADERS_ROW: Final = 1000
 
 
 def main() -> None:
-    uri, followers, point, number = sys.argv[1], int(sys.argv[2]), sys.argv[3], int(sys.argv[4])
+    uri, followers, point, number, verb = sys.argv[1], int(sys.argv[2]), sys.argv[3], int(sys.argv[4]), sys.argv[5]
 
     def stop() -> None:
         os.kill(os.getpid(), number)
@@ -33,6 +36,7 @@ def main() -> None:
     _wait_for(uri, followers)
     owner, name, count = {
         "gathered": (Turns, "members", 1),
+        "written": {"append": (LocalPlace, "offers", 1), "rows": (RowsInMemory, "write", 1), "delete": (JointDelete, "operation", 1)}[verb],
         "announced": (Committer, "_prepared", 1),
         "created": (Landing, "create", 1),
         "told": (LocalPlace, "tell", 1),
@@ -40,10 +44,11 @@ def main() -> None:
         "answered": (LocalPlace, "answer", followers),
     }[point]
     _after(owner, name, count, stop)
-    if sys.argv[5] == "delete":
-        ty.Table.open(uri).delete(f"id = {LEADERS_ROW}")
+    table = in_company(ty.Table.open(uri), followers if verb == "rows" else 0)
+    if verb == "delete":
+        table.delete(f"id = {LEADERS_ROW}")
     else:
-        ty.Table.open(uri).append(rows(LEADERS_ROW))
+        table.append(rows(LEADERS_ROW))
     print("done", flush=True)
 
 

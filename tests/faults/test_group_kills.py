@@ -16,6 +16,7 @@ import pytest
 import tiltyard as ty
 from tests.faults.leading_writer import LEADERS_ROW, POINTS
 from tests.support.commits import ids_of, rows
+from tests.support.in_line import in_company
 from tests.support.proving import pick
 from tiltyard.storage.local_queue import QUEUE
 from tiltyard.transaction import turns
@@ -25,14 +26,15 @@ FOLLOWERS = 3
 LONG = 120.0
 
 
-VERBS = ("append", "delete")
+VERBS = ("append", "rows", "delete")
+"""``rows``: appends of writers in company, who leave it to the leader to write their rows."""
 IN_TURN = [(point, VERBS[number % len(VERBS)]) for number, point in enumerate(POINTS)]
 
 
 @pytest.fixture
 def uri(tmp_path: Path, verb: str) -> str:
     uri = str(tmp_path / "t")
-    ty.Table.create(uri, rows(0) if verb == "append" else rows(*range(FOLLOWERS + 2), LEADERS_ROW))
+    ty.Table.create(uri, rows(*range(FOLLOWERS + 2), LEADERS_ROW) if verb == "delete" else rows(0))
     return uri
 
 
@@ -47,9 +49,9 @@ def _said(child: subprocess.Popen[str]) -> str:
 
 
 def _follow(uri: str, verb: str, pool: ThreadPoolExecutor) -> list[ty.CommitResult]:
-    tables = [ty.Table.open(uri) for _ in range(FOLLOWERS)]
+    tables = [in_company(ty.Table.open(uri), FOLLOWERS if verb == "rows" else 0) for _ in range(FOLLOWERS)]
     work = [
-        partial(table.append, rows(number)) if verb == "append" else partial(table.delete, f"id = {number}")
+        partial(table.delete, f"id = {number}") if verb == "delete" else partial(table.append, rows(number))
         for number, table in enumerate(tables, 1)
     ]
     return [future.result(LONG) for future in [pool.submit(one) for one in work]]
@@ -59,9 +61,9 @@ def _check(uri: str, results: list[ty.CommitResult], verb: str, leader_may_be_th
     table = ty.Table.open(uri)
     there = ids_of(table)
     own = there.count(LEADERS_ROW)
-    kept = list(range(FOLLOWERS + 1)) if verb == "append" else [0, FOLLOWERS + 1]
+    kept = [0, FOLLOWERS + 1] if verb == "delete" else list(range(FOLLOWERS + 1))
     assert [number for number in there if number != LEADERS_ROW] == kept, "each acknowledged row, once"
-    assert own in ((0, 1) if leader_may_be_there is None else (int(leader_may_be_there == (verb == "append")),))
+    assert own in ((0, 1) if leader_may_be_there is None else (int(leader_may_be_there == (verb != "delete")),))
     if verb == "delete":
         assert [result.rows for result in results] == [{"deleted": 1}] * FOLLOWERS
     for result in results:

@@ -165,11 +165,11 @@ def test_many_fragments_of_one_make_are_checked_like_one() -> None:
                 values = [one for one in values if one.id != 500 or one is hostile]
             with pytest.raises(CorruptTable):
                 check(values)
-    with pytest.raises(CorruptTable, match="fragment 500 stands twice"):
+    with pytest.raises(CorruptTable, match="fragment 500 is listed twice"):
         check([*sound, plain(500)])
     with pytest.raises(CorruptTable, match="fragment 1199 has an id above"):
         check(sound, highest=1198)
-    with pytest.raises(CorruptTable, match="fragment 200 stands twice"):
+    with pytest.raises(CorruptTable, match="fragment 200 is listed twice"):
         check(sound, above=200)
 
 
@@ -191,5 +191,5 @@ def test_lengths_that_lie_cost_nothing() -> None:
 
 def test_a_hundred_thousand_doubles_are_found_at_once() -> None:
     records = [plain(n).SerializeToString() for n in range(50_000)]
-    with pytest.raises(CorruptTable, match="stands twice"):
+    with pytest.raises(CorruptTable, match="is listed twice"):
         check_fragments(records + records[::-1], "file", highest=None, base_ids=frozenset())

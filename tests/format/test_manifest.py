@@ -382,5 +382,5 @@ def test_fragments_known_from_a_later_version_are_checked_again() -> None:
     one = replace(fragment(0), created_at=pb.RowDatasetVersionSequence(runs=runs).SerializeToString())
     manifest = Manifest(version=9, fields=(), fragments=FragmentList([one]), max_fragment_id=0, writer=WRITER)
     known = _known(manifest)
-    with pytest.raises(CorruptTable, match="yet to come"):
+    with pytest.raises(CorruptTable, match="later than this version"):
         read(known[1].body + encode_tail(replace(manifest, version=3), NOWHERE), known)

@@ -133,7 +133,7 @@ BAD_SCHEMAS = {
     "too_deep_vectors": (one(reduce(lambda inner, _: pa.list_(inner, 1), range(MAX_DEPTH + 9), INT)), "nesting"),
     "nullable_key": (pa.schema([marked("a", nullable=True, key="true")]), "nullable"),
     "struct_key": (one(pa.struct([pa.field("x", INT)]), False, {PRIMARY_KEY: "true"}), "is struct"),
-    "key_in_list": (one(pa.list_(marked("item", key="true")), False), "lies in a list"),
+    "key_in_list": (one(pa.list_(marked("item", key="true")), False), "is inside a list"),
     "key_in_nullable": (one(pa.struct([marked("x", key="true")])), "nullable"),
 }
 

@@ -131,7 +131,7 @@ REFUSED = {
     "extra_member": ([pa.field("k", INT), pa.field("s", pa.struct([pa.field("z", INT)]))], r"column s\.z is not in the table", "s.z"),
     "no_members": ([pa.field("k", INT), pa.field("s", pa.struct([]))], "struct without members", "s"),
     "required": ([pa.field("t", pa.string())], r"column k is missing and not nullable \(table: int32\)", "k"),
-    "twice": ([pa.field("k", INT), pa.field("k", INT)], "column k is there twice", "k"),
+    "twice": ([pa.field("k", INT), pa.field("k", INT)], "column k occurs twice", "k"),
     "unstorable": ([pa.field("k", pa.list_view(INT))], "column k is list_view<item: int32> but int32", "k"),
     "several": (
         [pa.field("k", INT), pa.field("zz", INT), pa.field("t", INT)],

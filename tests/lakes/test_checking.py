@@ -160,9 +160,9 @@ BROKEN: dict[str, tuple[Callable[[Lake], Any], str, str]] = {
     "the newest snapshot is gone": (lambda lake: put(lake, snapshot_key("main", 3), None), "catalog", "is said to be at 3"),
     "the tip is behind": (lambda lake: put(lake, tip_key("main"), lambda body: {**body, "snapshot": 2}), "catalog", "is said to be at 2"),
     "a head is behind": (lambda lake: _head(lake, version=2), "catalog", "by its snapshots at 3"),
-    "a head is ahead": (lambda lake: _head(lake, version=4, data_version=4), "I10", "which is not there"),
-    "a head elsewhere": (lambda lake: _head(lake, location="elsewhere"), "I10", "which is not there"),
-    "numbers that do not go together": (lambda lake: _head(lake, refused=9), "catalog", "do not go together"),
+    "a head is ahead": (lambda lake: _head(lake, version=4, data_version=4), "I10", "which does not exist"),
+    "a head elsewhere": (lambda lake: _head(lake, location="elsewhere"), "I10", "which does not exist"),
+    "numbers that do not go together": (lambda lake: _head(lake, refused=9), "catalog", "contradict each other"),
     "a head is gone": (lambda lake: put(lake, table_key("main", lake.catalog.cut().tables["a"].id), None), "catalog", "has lost it"),
     "a head that nobody made": (
         lambda lake: put(lake, table_key("main", "x"), lambda _: {**head_to_body(lake.catalog.cut().tables["a"]), "id": "x", "name": "x"}),
@@ -172,7 +172,7 @@ BROKEN: dict[str, tuple[Callable[[Lake], Any], str, str]] = {
     "a name for nobody": (
         lambda lake: put(lake, name_key("main", "zz"), lambda _: {"table": "?", "location": "?"}),
         "catalog",
-        "does not have it",
+        "does not exist or has another name",
     ),
     "a name is gone": (lambda lake: put(lake, name_key("main", "a"), None), "catalog", "has no record"),
     "a tag to nothing": (
@@ -183,7 +183,7 @@ BROKEN: dict[str, tuple[Callable[[Lake], Any], str, str]] = {
     "a given up directory": (
         lambda lake: put(lake, gone_key(lake.catalog.cut().tables["a"].location), lambda _: {"at": "", "left": True}),
         "catalog",
-        "given its directory up",
+        "marked for deletion by a cleanup",
     ),
     "an outcome is gone": (lambda lake: put(lake, transaction_key(lake.history()[0].transaction), None), "I12", "said to be undecided"),
     "an outcome was turned": (
@@ -216,14 +216,14 @@ BROKEN: dict[str, tuple[Callable[[Lake], Any], str, str]] = {
     "a table went back": (
         lambda lake: min(Path(lake.table("a").uri, "_versions").glob("*.manifest")).unlink(),
         "I11",
-        "b is at it, a is not",
+        "b has its version of the transaction, a does not",
     ),
-    "somebody else's version": (lambda lake: _rewrite_manifest(lake, "a", "b"), "I11", "b is at it, a is not"),
-    "a data file is gone": (lambda lake: next(Path(lake.table("a").uri, "data").iterdir()).unlink(), "I2", "is named but not there"),
+    "somebody else's version": (lambda lake: _rewrite_manifest(lake, "a", "b"), "I11", "b has its version of the transaction, a does not"),
+    "a data file is gone": (lambda lake: next(Path(lake.table("a").uri, "data").iterdir()).unlink(), "I2", "is named but missing"),
     "a table is gone": (
         lambda lake: shutil.rmtree(lake.table("a").uri),
         "I10",
-        "is not there",
+        "does not exist",
     ),
 }
 

@@ -62,7 +62,7 @@ def test_a_column_that_went_and_the_next_one_in_its_place(lake: Lake) -> None:
     side = lake.on_branch("side").table("t")
     side.drop_columns(["v"])
     side.overwrite([{"id": 3, "c": 300}])
-    refused(lake, "column", "nothing tells whether v was renamed to c")
+    refused(lake, "column", "it is not known whether v was renamed to c")
     lake.branches.merge("side", on_conflict="theirs")
     assert shown(lake) == [{"id": 3, "c": 300}]
     sound(lake)
@@ -88,7 +88,7 @@ def test_a_revert_of_an_overwrite_does_not_trust_field_ids(lake: Lake) -> None:
     with pytest.raises(MergeConflict) as caught:
         lake.branches.revert(snapshot)
     assert {*kinds(caught.value)} == {("t", "column")}
-    assert "nothing tells whether c was renamed to v" in caught.value.conflicts[0].detail
+    assert "it is not known whether c was renamed to v" in caught.value.conflicts[0].detail
     assert shown(lake) == [{"id": 2, "c": 200}, {"id": 3, "c": 300}]
     lake.branches.revert(snapshot, on_conflict="theirs")
     assert shown(lake) == [{"id": 1, "v": 10, "c": 100}]
@@ -120,7 +120,7 @@ def test_an_id_that_a_dropped_column_left_to_the_next_one(lake: Lake) -> None:
     side.append([{"id": 3, "v": 30}])
     side.maintenance.compact()
     side.add_columns({"d": "id * 7"})
-    refused(lake, "column", "nothing tells whether c was renamed to d")
+    refused(lake, "column", "it is not known whether c was renamed to d")
     lake.branches.merge("side", on_conflict="theirs")
     assert shown(lake) == [{"id": 1, "v": 10, "d": 7}, {"id": 3, "v": 30, "d": 21}]
     sound(lake)
@@ -156,7 +156,7 @@ def test_a_column_after_a_merge_that_was_settled_for_the_table_is_not_a_renamed_
     assert shown(lake) == [{"id": 5, "w": 50}]
     with pytest.raises(MergeConflict) as caught:
         lake.branches.merge("third")
-    assert "nothing tells whether v was renamed to w" in caught.value.conflicts[0].detail
+    assert "it is not known whether v was renamed to w" in caught.value.conflicts[0].detail
 
 
 @pytest.mark.parametrize("strict", ["main", "side"])

@@ -85,10 +85,12 @@ TABLE: dict[str, Use] = {
     "commit": lambda t: t.commit("nothing"),  # type: ignore[arg-type]
     "compact": lambda t: t.compact(),
     "maintenance.compact": lambda t: t.maintenance.compact(),
+    "maintenance.optimize": lambda t: t.maintenance.optimize("id > 0", cluster_by=["id"]),
     "maintenance.check": lambda t: t.maintenance.check(),
     "indices.create": lambda t: t.indices.create("id", "BTREE", name="other"),
     "indices.drop": lambda t: t.indices.drop("id_idx"),
     "distributed.compact": lambda t: t.distributed.compact(refused),
+    "distributed.optimize": lambda t: t.distributed.optimize(refused, cluster_by=["id"]),
     "create_index": lambda t: t.create_index("id", "BTREE", name="other"),
     "layout.data_format": lambda t: t.layout.data_format,
     "transactions.describe": lambda t: t.transactions.describe(),
@@ -238,7 +240,7 @@ SAYS_NOTHING = {
     "base": "the number of its snapshot: where it stands, as a clock would say, not what is there",
     "commit": "the end of it: what it read is compared there",
     "in_doubt": "of itself",
-    "namespace": "refused in a serializable transaction: what stock clients read through it cannot be noted",
+    "namespace": "refused in a serializable transaction: what stock clients read through it stock clients do not report it",
     "publish_through": "has a fast-forward decide",
     "rearrange": "for a fast-forward, which has read the cut; it returns nothing",
     "rollback": "the end of it",
@@ -256,7 +258,7 @@ def test_every_member_of_a_transaction_is_known() -> None:
 
 
 def test_stock_clients_have_no_part_in_a_serializable_transaction(indexed_lake: Lake) -> None:
-    with indexed_lake.transaction(isolation="serializable") as tx, pytest.raises(InvalidInput, match="cannot be noted"):
+    with indexed_lake.transaction(isolation="serializable") as tx, pytest.raises(InvalidInput, match="stock clients do not report it"):
         _ = tx.namespace
 
 

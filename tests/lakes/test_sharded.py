@@ -208,7 +208,7 @@ def test_merge(table: ShardedTable) -> None:
     assert table.version == 2
     table.merge(rows(1)).when_not_matched_by_source_delete().execute()
     assert ids(table) == [1], "rows of all shards that the source does not have"
-    with pytest.raises(ty.InvalidInput, match="is on id at least"):
+    with pytest.raises(ty.InvalidInput, match="must match on id"):
         table.merge(rows(1), on="v").when_matched_delete().execute()
     with pytest.raises(ty.KeyConflict):
         table.merge(rows(5, 5)).when_not_matched_insert_all().execute()
@@ -249,7 +249,7 @@ def test_settings(table: ShardedTable) -> None:
     table.update_config({"lance.auto_cleanup.interval": "20"})
     assert table.config["lance.auto_cleanup.interval"] == "20"
     assert table.shard(1).config["lance.auto_cleanup.interval"] == "20"
-    with pytest.raises(ty.InvalidInput, match="Tiltyard's own"):
+    with pytest.raises(ty.InvalidInput, match="reserved for Tiltyard"):
         table.update_config({"tiltyard.sharding": "{}"})
     with pytest.raises(ty.UnsupportedFeature):
         table.settings.update_config({"a": "b"}, replace=True)
@@ -527,7 +527,7 @@ def test_another_table_with_the_name_of_a_shard(lake: ty.Lake, table: ShardedTab
         tx._drop_physical("t$__shard_1")
         tx._create_physical("t$__shard_1", rows(1), primary_key=["id"], stable_row_ids=False, options=ty.TableOptions())
     table.refresh()
-    with pytest.raises(ty.CorruptTable, match="says nothing of shards"):
+    with pytest.raises(ty.CorruptTable, match="has no shard number"):
         table.count_rows()
     assert not lake.check().ok
 
@@ -583,7 +583,7 @@ def test_idempotency_keys_are_the_lakes(lake: ty.Lake, table: ShardedTable) -> N
 
 def test_other_clients_are_sent_to_the_shards(lake: ty.Lake) -> None:
     namespace = lake.namespace()
-    with pytest.raises(Exception, match=r"is sharded\. Open its shards, from t\.__shard_0 on"):
+    with pytest.raises(Exception, match=r"is sharded\. Open its shards one by one, the first as t\.__shard_0"):
         lance.dataset(namespace_client=namespace, table_id=["t"])
     found = [lance.dataset(namespace_client=namespace, table_id=["t", f"__shard_{number}"]).count_rows() for number in range(SHARDS)]
     assert sum(found) == 20

@@ -285,7 +285,7 @@ def test_one_that_was_given_up_is_never_committed_and_leaves_nothing(site: Site,
     assert [one.transaction for one in report.transactions] == [silent.id]
     assert [one for one in report.dropped if one.endswith("_new.lance")] == list(report.dropped)
     assert_nothing_left_over(site, lake)
-    with pytest.raises(ConflictError, match="taken for dead") as caught:
+    with pytest.raises(ConflictError, match="took it for dead") as caught:
         silent.commit()
     assert caught.value.retryable
     assert isinstance(lake.outcome(silent.id), NotCommitted)
@@ -306,7 +306,7 @@ def test_a_single_verb_that_is_held_up_at_the_catalog(site: Site, lake: Lake, gr
         assert len(reports[0].held) == 1
         assert contents(cleaner)["a"] == [1, 2]
     else:
-        with pytest.raises(StorageError, match="given up by a cleanup"):
+        with pytest.raises(StorageError, match="aborted by a cleanup"):
             lake.table("a").append(numbers(2))
         assert len(reports[0].transactions) == 1
         assert contents(cleaner)["a"] == [1]

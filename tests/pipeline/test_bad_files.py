@@ -122,7 +122,7 @@ def test_columns_that_come_go_and_change_their_type_are_rescued(bench: Bench, sp
 def test_sources_that_cannot_rescue_say_so(bench: Bench) -> None:
     for more, what in (
         ({"schema": None, "rescued": "r"}, "sources.files.rescued is for sources with a schema"),
-        ({"rescued": "r", "options": {"MODE": "PERMISSIVE"}}, "sources.files.options.mode does not go with rescued"),
+        ({"rescued": "r", "options": {"MODE": "PERMISSIVE"}}, "sources.files.options.mode cannot be combined with rescued"),
         ({"quarantine": "_tiltyard.pipeline_runs"}, "sources.files.quarantine is"),
     ):
         with pytest.raises(ty.InvalidInput, match=what):

@@ -121,7 +121,7 @@ def test_how_it_ends(bench: Bench, file: Path, spark: SparkSession) -> None:
     [
         (["nowhere.toml"], "There is no pipeline at nowhere.toml"),
         (["p.toml", "--once", "--every", "30s"], "exclude each other"),
-        (["p.toml", "--every", "often"], "'often' is no span of time"),
+        (["p.toml", "--every", "often"], "'often' is not a span of time"),
         (["p.toml", "--select", "nobody"], "There is no step 'nobody'; there are readings"),
     ],
 )
@@ -166,7 +166,7 @@ def test_again_and_again_until_it_is_stopped(bench: Bench) -> None:
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         first = json.loads(process.stdout.readline())
-        assert first["upkeep"][0]["did"] == "t has 1 fragment, which is few"
+        assert first["upkeep"][0]["did"] == "t has 1 fragment, fewer than min_fragments"
         with bench.lake() as lake:
             lake.table("t").append(pa.table({"a": [2]}))
         second = json.loads(process.stdout.readline())

@@ -100,7 +100,7 @@ def test_options_are_those_of_this_spark(spark: SparkSession) -> None:
         ("csv", "headr", "options.headr is not an option that Spark has for csv. Did you mean header"),
         ("json", "no_such_option", "no_such_option"),
         ("parquet", "header", "options.header"),
-        ("csv", "enforceSchema", "enforceSchema is not taken: columns go by the names in the header"),
+        ("csv", "enforceSchema", "enforceSchema is not taken: columns are matched by the names in the header"),
         ("json", "PathGlobFilter", "PathGlobFilter is not taken: files counts"),
         ("parquet", "ignoreCorruptFiles", "ignoreCorruptFiles is not taken"),
     ],

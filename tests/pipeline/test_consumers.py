@@ -88,10 +88,10 @@ def test_a_backfill_takes_files_again_that_changed_since(bench: Bench, spark: Sp
     with bench.lake() as lake:
         assert {row["id"]: row["value"] for row in lake.table(READINGS).to_arrow().to_pylist()} == {1: 0, 2: 0, 15: 15, 16: 15}
         assert ids_of(lake, LATE) == [1, 2, 15, 16]
-    with pytest.raises(ty.InvalidInput, match=r"outputs.telemetry.late: mode 'append' would have the rows twice"):
+    with pytest.raises(ty.InvalidInput, match=r"outputs.telemetry.late: mode 'append' would store the rows twice"):
         keyed.run(spark, select=Again(since=since.since))
     for wrong, what in (
-        (Again(refresh=("nowhere",)), "'nowhere' is no output"),
+        (Again(refresh=("nowhere",)), "'nowhere' is not an output"),
         (Again(backfill=(READINGS,)), "backfill needs since"),
         (Again(since=datetime(2026, 1, 1)), "since needs a time zone"),
     ):

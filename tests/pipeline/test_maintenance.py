@@ -29,10 +29,10 @@ def test_compaction_waits_for_enough_fragments(bench: Bench) -> None:
     pipeline = upkeep(bench, Maintenance("small", "compact", ("t", "later"), min_fragments=4))
     with bench.lake() as lake:
         filled(lake, 3)
-        assert pipeline.run(lake=lake).upkeep[0].did == "t has 3 fragments, which is few; later is not there yet"
+        assert pipeline.run(lake=lake).upkeep[0].did == "t has 3 fragments, fewer than min_fragments; later does not exist yet"
         lake.table("t").append(pa.table({"a": [3]}))
         report = pipeline.run(lake=lake)
-        assert report.upkeep[0].did == "t: 4 fragments became 1; later is not there yet"
+        assert report.upkeep[0].did == "t: 4 fragments became 1; later does not exist yet"
         assert (report.status, report.transaction, report.to_dict()["committed"]) == ("upkeep", None, False)
         assert sorted(lake.table("t").to_arrow()["a"].to_pylist()) == [0, 1, 2, 3]
 
@@ -98,7 +98,7 @@ def test_others_in_the_way_put_it_off(bench: Bench, monkeypatch: pytest.MonkeyPa
     with bench.lake() as lake:
         filled(lake)
         monkeypatch.setattr(ty.LakeTable, "compact", beaten)
-        assert pipeline.run(lake=lake).upkeep[0].did == "put off after a conflict (contention)"
+        assert pipeline.run(lake=lake).upkeep[0].did == "postponed after a conflict (contention)"
 
 
 def test_what_fails_for_good_is_told(bench: Bench) -> None:

@@ -131,7 +131,7 @@ def test_everything_is_read() -> None:
         ('mode = "merge"', 'mode = "append"', "outputs.telemetry.readings.on", "only there"),
         ('on = "id"', "", "outputs.telemetry.readings.on", "is needed there"),
         ('on = "id"', 'on = "id"\nwhere = "x = 1"', "outputs.telemetry.readings.where", "'overwrite where' only"),
-        ('table = "telemetry.readings"\nfrom', 'table = "_tiltyard.x"\nfrom', "outputs._tiltyard.x", "Tiltyard's own"),
+        ('table = "telemetry.readings"\nfrom', 'table = "_tiltyard.x"\nfrom', "outputs._tiltyard.x", "reserved for tables of Tiltyard"),
         ('kind = "compact"', 'kind = "vacuum"', "maintenance.small_files.kind", "'cleanup' or 'compact' or 'index'"),
         ('kind = "compact"', 'kind = "index"', "maintenance.small_files.column", "is needed for kind = 'index'"),
         ('kind = "compact"', 'kind = "cleanup"', "maintenance.small_files.tables", "not for cleanup"),

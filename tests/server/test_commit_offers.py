@@ -181,7 +181,7 @@ def test_who_was_given_up_while_it_waited_is_not_in_the_version(
     results = held(monkeypatch, [partial(table.append, row(n + 1)) for n, table in enumerate(tables)], give_up)
     [failed] = [result for result in results if isinstance(result, Exception)]
     assert isinstance(failed, ty.StorageError)
-    assert "given up" in str(failed)
+    assert "aborted by a cleanup" in str(failed)
     assert home.table("a").version == before + 2
     assert len(ids(home)) == WRITERS
     assert isinstance(home.outcome(given_up[0]), ty.outcomes.NotCommitted)
@@ -325,7 +325,7 @@ def test_nobody_speaks_for_others(home: ty.Lake, server: tuple[str, LakeServer])
     version = home.table("a").version
     group = json.dumps([{"id": "f" * 32, "read": 1, "operation": "Append", "fragments": 0, "properties": {}}])
     for body in (offer_of(home, Append(()), **{GROUP: group}), offer_of(home, Delete((), (0,), "true"))):
-        with pytest.raises(ty.InvalidInput, match="nothing else"):
+        with pytest.raises(ty.InvalidInput, match="Only a commit that adds rows"):
             link.post(OFFER, body)
     here = Path(home.table("a")._access.lance_uri)
     there = next(here.glob("data/*.lance"))
@@ -341,7 +341,7 @@ def test_nobody_speaks_for_others(home: ty.Lake, server: tuple[str, LakeServer])
     with pytest.raises(ty.InvalidInput, match="role writer"):
         reader.post(OFFER, offer_of(home, Append(())))
     assert home.table("a").version == version
-    with pytest.raises(ty.InvalidInput, match="Tiltyard's own"):
+    with pytest.raises(ty.InvalidInput, match="reserved for Tiltyard"):
         home.table("a").append(row(1), commit=ty.CommitOptions(properties={GROUP: group}))
     for each in (link, reader):
         each.close()

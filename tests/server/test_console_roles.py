@@ -103,7 +103,7 @@ def test_pages_say_no_more_than_the_role(clients: Mapping[str, ConsoleClient], r
         words = PageParts(answer.body.decode()).words
         assert [word for word in hidden if word in words] == [], path
     assert "Counted by this server" not in own.text("/conflicts")
-    assert "A role for the whole lake sees why" in own.text("/branches/main?into=trial")
+    assert "Users with a role for the whole lake see why" in own.text("/branches/main?into=trial")
     assert f"{role.partition(':')[2]}.plain" in own.text("/")
 
 
@@ -147,7 +147,7 @@ def test_a_refused_transaction_is_for_those_who_see_all_of_its_tables(clients: M
     assert error in found["reader"]
     assert error not in found["admin:sales"], "what an error says may name any table"
     assert "Update</a>" not in found["admin:sales"].partition(late)[0].rpartition("<section")[2]
-    assert "A role for the whole lake sees why" in found["admin:sales"]
+    assert "Users with a role for the whole lake see why" in found["admin:sales"]
 
 
 def test_a_refusal_is_hidden_with_the_name_that_its_table_has_by_now(clients: Mapping[str, ConsoleClient], lake: ty.Lake) -> None:

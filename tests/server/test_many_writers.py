@@ -29,7 +29,7 @@ def test_every_row_of_every_writer_is_there_once(tmp_path: Path) -> None:
 
 def test_a_lake_by_the_address_of_the_server_stands_in_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its answer waits while another has lost; its version has its name meanwhile, so whoever comes back builds on it."""
-    for patience in ("FIRST_PATIENCE", "LONGEST_HOLD"):
+    for patience in ("SHORTEST_PATIENCE", "LONGEST_HOLD"):
         monkeypatch.setattr(table_turns, patience, 60.0)
     with ty.Lake.open(tmp_path / "lake", durability="os") as home, served_here(home) as (url, server):
         home.create_table("t", ROWS)
@@ -44,8 +44,8 @@ def test_a_lake_by_the_address_of_the_server_stands_in_line(tmp_path: Path, monk
                 turns.failed(["t"], "another", lost=True)
             begin(names, peer)
 
-        async def answered(names: tuple[str, ...], peer: Hashable, *, brings: bool = True) -> None:
-            task = asyncio.ensure_future(won(names, peer, brings=brings))
+        async def answered(names: tuple[str, ...], peer: Hashable) -> None:
+            task = asyncio.ensure_future(won(names, peer))
             await asyncio.sleep(0)
             seen.append((names, task.done(), len([*versions.glob("*.manifest")])))
             turns.forget("another")

@@ -36,6 +36,35 @@ def written_and_changed(spark: SparkSession, lake: ty.Lake, place: Path) -> list
     return [list(row) for row in table.to_df().orderBy("id").collect()]
 
 
+def self_reads(spark: SparkSession, lake: ty.Lake) -> dict[str, str]:
+    """What became of overwrites and merges of a table by rows that were read from it before another writer came."""
+    lake.create_table("own", pa.table({"id": [1, 2]}))
+    table = lake.spark(spark).table("own")
+    loaded = spark.read.format("tiltyard").option("lake", lake.url).option("table", "own").load()
+    reads = {"to_df": table.to_df(), "loaded": loaded, "named": spark.table("shop.own"), "sql": spark.sql("SELECT * FROM shop.own")}
+    other, told = spark.range(3), lake.table("own").version
+    lake.table("own").append(pa.table({"id": [3]}))
+    seen = {}
+    for name, df in reads.items():
+        for verb in ("overwrite", "merge"):
+            try:
+                table.overwrite(df) if verb == "overwrite" else table.merge(df, "id").when_matched_delete().execute()
+                seen[f"{name} {verb}"] = "done"
+            except ty.ConflictError as error:
+                seen[f"{name} {verb}"] = type(error).__name__
+    seen["rows"] = str(sorted(lake.table("own").to_arrow()["id"].to_pylist()))
+    try:
+        table.overwrite(loaded, commit=ty.CommitOptions(expected_version=told))
+    except ty.ExpectedVersionMismatch:
+        seen["told"] = "refused"
+    table.overwrite(table.to_df().filter("id > 1"))
+    table.overwrite(table.to_df(version=told))
+    seen["after"] = str(sorted(lake.table("own").to_arrow()["id"].to_pylist()))
+    table.overwrite(other)
+    seen["replaced"] = str(sorted(lake.table("own").to_arrow()["id"].to_pylist()))
+    return seen
+
+
 def by_the_server(spark: SparkSession) -> list[list[object]]:
     """What is left after statements on the catalog that the server was started with."""
     spark.sql("INSERT INTO shop.orders VALUES (50, 5.0), (51, 5.5)")
@@ -78,6 +107,7 @@ def main(place: Path, forms: list[int]) -> None:
     seen["verbs"] = written_and_changed(spark, lake, place)
     seen["transaction"] = lake.table("orders").count_rows()
     seen["catalog"] = by_the_server(spark)
+    seen["self"] = self_reads(spark, lake)
     seen["forms"] = differences(spark, place / "forms", forms)
     print("SEEN " + json.dumps(seen), flush=True)
     spark.stop()

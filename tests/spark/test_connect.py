@@ -39,4 +39,7 @@ def test_a_connect_session(tmp_path: Path) -> None:
     assert seen["verbs"] == [[0, "0!", 0], [1, "1", 2], *merged]
     assert seen["transaction"] == 5
     assert seen["catalog"] == [[50, 6.0], [52, 7.0], [60, 1.0]]
+    unknown = {f"{read} {verb}": "ConflictError" for read in ("loaded", "named", "sql") for verb in ("overwrite", "merge")}
+    known = {f"to_df {verb}": "ExpectedVersionMismatch" for verb in ("overwrite", "merge")}
+    assert seen["self"] == unknown | known | {"rows": "[1, 2, 3]", "told": "refused", "after": "[1, 2]", "replaced": "[0, 1, 2]"}
     assert seen["forms"] == {}, "forms that are not as the page says"

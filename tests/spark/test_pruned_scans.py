@@ -123,3 +123,26 @@ def test_rows_that_spark_writes_are_found_by_their_cluster(spark: SparkSession, 
     finally:
         spark.conf.unset("spark.sql.cbo.enabled")
     assert lake.table("t").layout.statistics().columns["day"].distinct in range(18, 23)
+
+
+def test_filters_on_each_column_of_zorder_read_fewer_fragments(spark: SparkSession, planner: Planner, tmp_path: Path) -> None:
+    lake = ty.Lake.open(tmp_path / "lake")
+    use_lake(spark, "zordered", {"lake": str(tmp_path / "lake"), "durability": "os"})
+    rows = {"x": [number * 37 % 101 for number in range(1600)], "y": [number * 53 % 97 for number in range(1600)]}
+    lake.create_table("t", pa.table(rows), options=ty.TableOptions(files=ty.FileLimits(rows=100)))
+
+    def read(condition: str) -> int:
+        return len(remaining(Scan(Address.of(lake.table("t")), spark.range(1).schema, condition)))
+
+    conditions = ("(`x` < 10)", "(`y` = 90)")
+    assert [read(condition) for condition in conditions] == [16, 16]
+    before = [spark.sql(f"SELECT count(*), sum(x * y) FROM zordered.t WHERE {text}").first() for text in conditions]  # noqa: S608
+    told = spark.sql("CALL zordered.system.compact(table => 't', target_rows => 100, cluster_by => 'x, y')").first()
+    assert told is not None
+    assert (told.fragments_before, told.fragments_after) == (16, 16)
+    assert all(read(condition) <= 6 for condition in conditions), [read(condition) for condition in conditions]
+    assert [spark.sql(f"SELECT count(*), sum(x * y) FROM zordered.t WHERE {text}").first() for text in conditions] == before  # noqa: S608
+    last = lake.table("t").layout.fragments[-1].id
+    spark.sql("OPTIMIZE zordered.t WHERE x < 10")
+    assert last in [fragment.id for fragment in lake.table("t").layout.fragments], "it holds no such row"
+    assert len(lake.table("t").layout.fragments) < 16

@@ -82,7 +82,7 @@ def test_verbs_after_others_committed(spark: SparkSession, lake: ty.Lake, read: 
     try:
         meddle(lake)
         for write in WRITES.values():
-            with pytest.raises(ty.ExpectedVersionMismatch, match=r"rows of version 1, then came version 2 \(Append.*Read the table again"):
+            with pytest.raises(ty.ExpectedVersionMismatch, match=r"rows read at version 1, then came version 2 \(Append.*Read the table"):
                 write(lake.spark(spark, work).table("b"), df)
         assert values(lake) == THEIRS
     finally:
@@ -159,7 +159,7 @@ def test_save_after_others_committed(spark: SparkSession, lake: ty.Lake, read: s
         df.persist().count()
     try:
         meddle(lake)
-        with pytest.raises(PySparkException, match=r"rows of version 1, then came version 2 \(Append"):
+        with pytest.raises(PySparkException, match=r"rows read at version 1, then came version 2 \(Append"):
             save(df, lake)
         assert values(lake) == THEIRS
     finally:
@@ -179,7 +179,7 @@ def test_save_while_others_commit(spark: SparkSession, lake: ty.Lake) -> None:
             yield batch
 
     df = loaded(spark, lake).coalesce(1).mapInArrow(late, "id long, v long")
-    with pytest.raises(PySparkException, match="rows of version 1, then came version 2"):
+    with pytest.raises(PySparkException, match="rows read at version 1, then came version 2"):
         save(df, lake)
     assert values(lake) == {1: 10, 2: 20, 3: 30, 4: 40}
     blind = spark.createDataFrame(ROWS).coalesce(1).mapInArrow(late, "id long, v long")
@@ -196,7 +196,7 @@ def test_save_after_the_rule_looked(spark: SparkSession, lake: ty.Lake, monkeypa
         return answers[-1]
 
     monkeypatch.setattr(ReplacedVersions, "apply", late)
-    with pytest.raises(PySparkException, match="rows of version 1, then came version 2"):
+    with pytest.raises(PySparkException, match="rows read at version 1, then came version 2"):
         save(raised_by(spark.table("b")), lake)
     assert (values(lake), answers) == (THEIRS, ["1"])
 
@@ -209,7 +209,7 @@ def test_save_of_what_nobody_can_judge(spark: SparkSession, lake: ty.Lake) -> No
             save(df, lake)
     finally:
         df.unpersist()
-    with pytest.raises(PySparkException, match="An append expects no version"):
+    with pytest.raises(PySparkException, match="expected_version is for an overwrite, not for an append"):
         df.write.format("tiltyard").mode("append").options(lake=lake.url, table="b", expected_version=1).save()
     meddle(lake)
     save(raised_by(loaded(spark, lake, version=1)), lake)
@@ -289,7 +289,7 @@ def test_verbs_of_a_transaction(spark: SparkSession, lake: ty.Lake) -> None:
         with lake.transaction() as tx:
             work(tx)
 
-    with pytest.raises(ty.ConflictError, match="rows of version 1, then came version 2"):
+    with pytest.raises(ty.ConflictError, match="rows read at version 1, then came version 2"):
         once()
     assert values(lake) == THEIRS
     lake.run(work)
@@ -319,3 +319,72 @@ def test_what_a_transaction_wrote_itself_is_what_it_reads(spark: SparkSession, l
         table.append(spark.createDataFrame([(5, 50)], "id long, v long"))
         table.overwrite(raised_by(table.to_df()))
     assert values(lake) == {**BOTH, 5: 51}
+
+
+def _merged(table: SparkTable, df: DataFrame) -> ty.CommitResult:
+    return table.merge(df, on="id").when_matched_update_all().when_not_matched_insert_all().execute()
+
+
+MERGES: dict[str, Callable[[SparkTable, DataFrame], ty.CommitResult]] = {
+    "upsert": _merged,
+    "join": lambda table, df: table.merge(df, on="id").when_matched_update({"v": "source.v"}, where="source.v > 0").execute(),
+    "by source": lambda table, df: table.merge(df, on="id").when_matched_update_all().when_not_matched_by_source_delete().execute(),
+}
+
+
+@pytest.mark.parametrize("work", [Work(), EVERYWHERE], ids=["driver", "executors"])
+@pytest.mark.parametrize("how", MERGES)
+@pytest.mark.parametrize("read", READS)
+def test_merges_of_what_was_read_before_others_committed(spark: SparkSession, lake: ty.Lake, read: str, how: str, work: Work) -> None:
+    df = raised_by(READS[read](spark, lake))
+    meddle(lake)
+    with pytest.raises(ty.ExpectedVersionMismatch, match=r"rows read at version 1, then came version 2 \(Append.*Read the table again"):
+        MERGES[how](lake.spark(spark, work).table("b"), df)
+    assert values(lake) == THEIRS
+    MERGES[how](lake.spark(spark, work).table("b"), raised_by(READS[read](spark, lake)))
+    assert values(lake) == (BOTH if read != "in a subquery" else {1: 1001, 2: 21, 3: 31} | ({} if how == "by source" else {4: 40}))
+
+
+@pytest.mark.parametrize("work", [Work(), EVERYWHERE], ids=["driver", "executors"])
+@pytest.mark.parametrize("how", MERGES)
+def test_merges_while_others_commit(spark: SparkSession, lake: ty.Lake, how: str, work: Work) -> None:
+    def late(step: str) -> None:
+        if step in ("committing", "merging on the driver"):
+            meddle(lake)
+
+    df = raised_by(loaded(spark, lake))
+    with pytest.raises(ty.ExpectedVersionMismatch):
+        MERGES[how](lake.spark(spark, replace(work, progress=late)).table("b"), df)
+    assert values(lake) == THEIRS
+
+
+def test_merges_go_over_upkeep_and_named_versions(spark: SparkSession, lake: ty.Lake) -> None:
+    df = raised_by(loaded(spark, lake))
+    lake.table("b").compact()
+    lake.table("b").indices.create("id", "BTREE")
+    assert _merged(lake.spark(spark).table("b"), df).version > 1
+    assert values(lake) == OURS
+    meddle(lake)
+    _merged(lake.spark(spark).table("b"), lake.spark(spark).table("b").to_df(version=1))
+    assert values(lake) == {1: 10, 2: 20, 3: 30, 4: 40}, "that version was asked for"
+    with lake.transaction() as tx:
+        table = tx.spark(spark).table("b")
+        _merged(table, raised_by(table.to_df()))
+        _merged(table, raised_by(table.to_df()))
+    assert values(lake) == {1: 12, 2: 22, 3: 32, 4: 42}
+
+
+def test_a_merge_of_other_rows_is_rebased_as_before(spark: SparkSession, lake: ty.Lake) -> None:
+    df = spark.createDataFrame([(2, 5), (7, 70)], "id bigint, v bigint")
+    _merged(lake.spark(spark, replace(EVERYWHERE, progress=_once(lambda: meddle(lake)))).table("b"), df)
+    assert values(lake) == {**THEIRS, 2: 5, 7: 70}
+
+
+def _once(work: Callable[[], None]) -> Callable[[str], None]:
+    left = [work]
+
+    def late(step: str) -> None:
+        if step == "committing" and left:
+            left.pop()()
+
+    return late

@@ -13,7 +13,7 @@ from tiltyard.spark import Work
 from tiltyard.spark.sharded_spark import SparkShardedTable
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 EXECUTORS = Work(driver_rows=0, driver_bytes=0)
 """Nothing is small enough for the driver."""
@@ -78,7 +78,7 @@ def test_overwrite(spark: SparkSession, lake: ty.Lake) -> None:
 
 def test_what_is_refused_says_what_to_do_instead(spark: SparkSession, lake: ty.Lake, tmp_path: Path) -> None:
     table: Any = lake.spark(spark).table("t")
-    with pytest.raises(ty.InvalidInput, match="is on id at least"):
+    with pytest.raises(ty.InvalidInput, match="must match on id"):
         table.merge(frame(spark, 1), on="v").when_matched_delete().execute()
     with pytest.raises(ty.InvalidInput, match="which shard"):
         table.update({"ID": "1"})
@@ -103,3 +103,23 @@ def test_sql_reads_and_refuses_to_change(spark: SparkSession, lake: ty.Lake) -> 
             tables.sql(statement)
     assert ids(lake) == list(range(20))
     assert lake.snapshot().id == 1
+
+
+@pytest.mark.parametrize("verb", ["merge", "overwrite"])
+def test_rows_that_were_read_before_others_committed_replace_nothing(spark: SparkSession, lake: ty.Lake, verb: str) -> None:
+    table = lake.spark(spark).table("t")
+
+    def run(df: DataFrame) -> None:
+        if verb == "merge":
+            table.merge(df).when_matched_update_all().when_not_matched_insert_all().execute()
+        else:
+            table.overwrite(df)
+
+    stale = table.to_df()
+    lake.table("t").delete("id = 1")
+    before = ids(lake)
+    with pytest.raises(ty.ExpectedVersionMismatch, match="Read the table again"):
+        run(stale)
+    assert ids(lake) == before
+    run(table.to_df())
+    assert ids(lake) == before

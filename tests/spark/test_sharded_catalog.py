@@ -56,6 +56,7 @@ CHANGES: dict[str, dict[int, int | None]] = {
     "INSERT INTO lake.sh (id) VALUES (9)": {**BEFORE, 9: None},
     "TRUNCATE TABLE lake.sh": {},
     "OPTIMIZE lake.sh": {**BEFORE},
+    "OPTIMIZE lake.sh WHERE id > 2 ZORDER BY (v)": {**BEFORE},
     "CALL lake.system.create_index(table => 'sh', column => 'v')": {**BEFORE},
     "ALTER TABLE lake.sh ADD COLUMN w INT": {**BEFORE},
 }

@@ -107,11 +107,13 @@ def test_paths_and_transactions_and_optimize(spark: SparkSession, lake: ty.Lake,
     [told] = sql(spark, f"OPTIMIZE {name};").collect()
     assert told.fragments_before >= told.fragments_after == 1
     assert made.refresh().version == told.version
+    [same] = sql(spark, f"OPTIMIZE {name} WHERE id > 0 ZORDER BY (v, ID)").collect()
+    assert same.version == told.version, "they are in that order"
     with lake.transaction() as tx:
         sql(spark, "DELETE FROM a WHERE id = 1", tx)
         sql(spark, "UPDATE a SET v = 1", tx)
         assert sql(spark, "SELECT sum(v) FROM a", tx).first()[0] == 3  # type: ignore[index]  # one row
-        with pytest.raises(ty.UnsupportedFeature, match="no past"):
+        with pytest.raises(ty.UnsupportedFeature, match="AS OF is not supported"):
             sql(spark, "SELECT * FROM a VERSION AS OF 1", tx)
         assert len(found(lake)) == 4
     assert len(found(lake)) == 3
@@ -146,7 +148,10 @@ BAD = {
     ),
     "MERGE INTO a USING (SELECT 1 AS k) AS m ON a.id = m.k + 90 WHEN NOT MATCHED THEN INSERT (id) VALUES (m.k)": (ty.KeyConflict, "id 1"),
     "OPTIMIZE nope": (ty.NotFound, "nope"),
-    "OPTIMIZE a WHERE id = 1": (ty.InvalidInput, "position"),
+    "OPTIMIZE a WHERE nope = 1": (ty.InvalidInput, "nope"),
+    "OPTIMIZE a ZORDER BY (nope)": (ty.InvalidInput, "no column 'nope'"),
+    "OPTIMIZE a SOMEHOW": (ty.InvalidInput, "SOMEHOW"),
+    "OPTIMIZE": (ty.InvalidInput, "name"),
     "SELECT * FROM a VERSION AS OF 99": (ty.NotFound, "99"),
     "": (ty.InvalidInput, "text"),
 }  # fmt: skip

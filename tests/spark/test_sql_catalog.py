@@ -437,12 +437,13 @@ def test_streams_by_name(spark: SparkSession, lake: ty.Lake, tmp_path: Path, the
     """Into a table that is there, or one that the stream makes: Spark names its default format for that."""
     if there:
         spark.sql("CREATE TABLE lake.sink (id BIGINT, v BIGINT)")
-    for _ in range(2):  # the second time there is nothing new
+    for number in (4, 5):  # the second time there is one row more
         written = spark.readStream.table("lake.a").writeStream.queryName("ingest").option("checkpointLocation", str(tmp_path / "c"))
         query = written.trigger(availableNow=True).toTable("lake.sink")
         assert query.awaitTermination(300)
         assert query.exception() is None
-    assert values(lake, "sink") == {1: 10, 2: 20, 3: 30}
+        lake.table("a").append(pa.table({"id": [number], "v": [10 * number]}))
+    assert values(lake, "sink") == {1: 10, 2: 20, 3: 30, 4: 40}
 
 
 def test_what_spark_cached_is_of_its_version(spark: SparkSession, lake: ty.Lake) -> None:

@@ -94,7 +94,7 @@ def test_columns_are_fitted_to_rows_that_came_meanwhile(spark: SparkSession, tmp
     made = table(tmp_path / "t")
     on, once = beside(spark, made, "committing", lambda other: other.append(rows(200, 203)))
     done = on.add_columns({"twice": "id * 2", "tag": "'a'"})
-    assert (done.executions, once.steps.count("working out columns")) == (2, 2)
+    assert (done.executions, once.steps.count("computing columns")) == (2, 2)
     assert all(row["twice"] == row["id"] * 2 and row["tag"] == "a" for row in made.to_arrow().to_pylist())
     assert made.count_rows() == 112
     assert _leftovers(made) == set()

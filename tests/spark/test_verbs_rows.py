@@ -91,7 +91,7 @@ def test_what_a_table_refuses_it_refuses_here_too(spark: SparkSession, tmp_path:
         on.update({"nope": "1"})
     with pytest.raises(ty.InvalidInput, match="where is an expression"):
         on.delete("")
-    with pytest.raises(ty.InvalidInput, match="from 0 on"):
+    with pytest.raises(ty.InvalidInput, match="at least 0"):
         Work(driver_rows=-1)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import shutil
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tiltyard.storage import queue_seats
-from tiltyard.storage.queue_seats import Seat, Seats, read_entry, transaction_of, vacate
+from tiltyard.storage.queue_seats import Seat, Seats, read_entry, send, transaction_of, vacate
 
 MOST = 2**20
 
@@ -159,3 +160,20 @@ seats.give_back(seat)
 def test_a_child_leaves_the_seats_of_its_parent_alone(directory: str) -> None:
     subprocess.run([sys.executable, "-c", FORKS, directory], check=True, timeout=60)
     assert _names(directory) == [], "and each takes its own away in the end"
+
+
+def test_messages_that_nobody_reads_are_in_nobody_s_way() -> None:
+    """The system counts them against the socket they were sent from, and each process has one for all."""
+    tokens = [os.urandom(8).hex() for _ in range(400)]
+    boxes = [socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) for _ in tokens]
+    try:
+        for token, box in zip(tokens, boxes, strict=True):
+            box.bind(queue_seats._address(token))
+            assert send(f"entry.{token}", b"said")
+        assert boxes[-1].recv(99) == b"said"
+        for _ in range(99):
+            full = not send(f"entry.{tokens[0]}", b"said")
+        assert full, "one box takes so many and no more"
+    finally:
+        for box in boxes:
+            box.close()

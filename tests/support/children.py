@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import multiprocessing
 import os
 from pathlib import Path
@@ -26,8 +27,11 @@ def path_with(*first: str | Path) -> str:
 
 
 def path_of_the_tree() -> str:
-    """``PYTHONPATH`` for a process that imports the package and the tests from this tree."""
-    return path_with(ROOT / "src", ROOT)
+    """``PYTHONPATH`` for a process that imports the tests of this tree, and the package that we did, planted bugs included."""
+    found = importlib.util.find_spec("tiltyard")  # not imported: the coverage gate must be there first
+    assert found is not None
+    assert found.origin is not None
+    return path_with(Path(found.origin).parents[1], ROOT)
 
 
 def fork_server() -> ForkServerContext:

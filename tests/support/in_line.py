@@ -34,9 +34,20 @@ def waiting(uri: str) -> int:
     return len(list((Path(uri) / QUEUE).glob(".tmp.q*")))
 
 
-def in_line(uri: str, works: Sequence[Work], before: Callable[[], object] = lambda: None) -> list[Future[Any]]:
-    """Has all of these wait, one after the other, does something, and lets them go; each on a handle of its own."""
-    tables = [ty.Table.open(uri) for _ in works]
+def in_company(table: ty.Table, others: int = 1) -> ty.Table:
+    """A handle that has met others a moment ago, as writers in a loop have: it leaves it to whoever leads to write its rows."""
+    queue = table._access.committer.queue
+    assert isinstance(queue, LocalQueue)
+    queue.company = others
+    return table
+
+
+def in_line(uri: str, works: Sequence[Work], before: Callable[[], object] = lambda: None, *, company: bool = True) -> list[Future[Any]]:
+    """Has all of these wait, one after the other, does something, and lets them go; each on a handle of its own.
+
+    Unless they have no ``company`` yet, they offer rows where they can, and files otherwise.
+    """
+    tables = [in_company(ty.Table.open(uri), len(works) - 1 if company else 0) for _ in works]
     with ThreadPoolExecutor(len(works)) as pool:
         with held(uri):
             futures = []

@@ -40,7 +40,9 @@ def jvm_options() -> str:
     return f"{QUICK_JVM} -XX:SharedArchiveFile={CLASSES}" if CLASSES.is_file() else QUICK_JVM
 
 
-# Read by every driver that a test starts, in whichever process, and by the program that starts it.
+# Read by every driver that a test starts, in whichever process, and by the program that starts it. A JVM keeps the environment that it was
+# started in, and hands it to its Python workers; sessions that follow in this process get the same JVM, whoever had it started.
+os.environ["PYTHONPATH"] = path_of_the_tree()
 os.environ.setdefault("SPARK_SUBMIT_OPTS", jvm_options())
 os.environ.setdefault("SPARK_LAUNCHER_OPTS", QUICK_JVM)
 
@@ -52,7 +54,6 @@ def start_spark(scratch: Path, master: str = "local[2]", *, say_which_python: bo
     """
     from pyspark.sql import SparkSession  # heavy, and most test processes never ask
 
-    os.environ["PYTHONPATH"] = path_of_the_tree()
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     if say_which_python:
         os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable

@@ -76,8 +76,8 @@ def test_a_key_does_not_change(change: ops.UpdateConfig) -> None:
     ("change", "kind", "reason"),
     [
         (on(9, "k", "v"), IncompatibleConflict, "no field 9"),
-        (on(0, PRIMARY_KEY, "perhaps"), InvalidInput, "no primary key"),
-        (on(0, CLUSTERING_KEY_POSITION, "first"), InvalidInput, "no clustering key"),
+        (on(0, PRIMARY_KEY, "perhaps"), InvalidInput, "valid primary key"),
+        (on(0, CLUSTERING_KEY_POSITION, "first"), InvalidInput, "valid clustering key"),
         (on(1, PRIMARY_KEY, "true"), InvalidInput, "nullable"),
         (on(2, PRIMARY_KEY, "true"), InvalidInput, "struct"),
     ],

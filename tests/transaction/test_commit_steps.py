@@ -261,7 +261,7 @@ def test_all_columns_of_an_append_were_dropped() -> None:
     table = memory_table(store)
     mine = ops.Append((replace(fragment("ours"), files=(replace(fragment("ours").files[0], fields=(1,), column_indices=(0,)),)),))
     plant(store, ops.Project(FIELDS[:1], preserves_nullability=True), fields=FIELDS[:1])
-    with pytest.raises(RetryableConflict, match="all columns of our rows were dropped"):
+    with pytest.raises(RetryableConflict, match="all columns of the new rows were dropped"):
         table.commit(mine)
 
 

@@ -212,7 +212,7 @@ def test_a_later_version_that_says_on_what_it_stands_settles_it() -> None:
 def test_a_later_version_that_does_not_say_on_what_it_stands_leaves_it_open() -> None:
     store = MemoryStore()
     table = _late(store, kept=[1, 3, 4])
-    with pytest.raises(OutcomeUnknown, match="do not tell"):
+    with pytest.raises(OutcomeUnknown, match="do not show"):
         table.commit(append())
     assert any(last_id(table) in name for name in store.names("_transactions/")), "nothing is deleted"
     assert [one.version for one in VersionLog(store).versions()] == [1, 2, 3, 4]
@@ -268,7 +268,7 @@ def test_our_version_that_was_cleaned_up_in_turn_leaves_it_open() -> None:
         for number in (1, 2, 3):
             store.delete(_path(store, number))
 
-    with pytest.raises(OutcomeUnknown, match="do not tell"):
+    with pytest.raises(OutcomeUnknown, match="do not show"):
         _followed(store, others).commit(append())
 
 
@@ -417,6 +417,6 @@ def test_a_number_that_was_free_says_nothing_about_a_create_before() -> None:
         lambda method, path: is_version(method, path) and next(answers, False),
         lambda: StorageError("no answer", maybe_applied=True),
     )
-    with pytest.raises(OutcomeUnknown, match="do not tell"):
+    with pytest.raises(OutcomeUnknown, match="do not show"):
         _table(silent, late).commit(append())
     assert [one.version for one in VersionLog(store).versions()] == [2, 4]

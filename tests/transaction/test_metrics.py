@@ -268,12 +268,12 @@ def test_what_the_log_says(caplog: pytest.LogCaptureFixture) -> None:
         ("DEBUG", "committed", {**us, "version": 7, "seconds": 0.1, "outcome": "committed"}),
         ("DEBUG", "rebased over another commit", {**us, **them, "verdict": "rebase"}),
         ("INFO", "lost a race", {**us, **them, "version": 7}),
-        ("INFO", "met a conflict", {**us, **them, "seconds": 0.1, "verdict": "incompatible"}),
+        ("INFO", "conflict", {**us, **them, "seconds": 0.1, "verdict": "incompatible"}),
         ("INFO", "not committed", {**us, "seconds": 0.1, "outcome": "incompatible-conflict"}),
         ("WARNING", "outcome unknown", {**us, "version": 7, "seconds": 0.1, "outcome": "outcome-unknown"}),
         (
             "INFO",
-            "running again",
+            "re-executing",
             {"operation": "Append", "read_version": 6, "outcome": "retryable-conflict", "executions": 1, "wait": 0.5},
         ),
     ]

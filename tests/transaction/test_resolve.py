@@ -42,7 +42,7 @@ def test_verdicts_are_values() -> None:
         first.reason = ""  # type: ignore[misc]
     match first:
         case ty.conflicts.Incompatible(reason=reason):
-            assert reason == "Append read version 6, then came Restore: the table was set back to an older version."
+            assert reason == "Append read version 6, then came Restore: the table was restored to an older version."
         case _:
             pytest.fail("not the type it was")
 
@@ -61,7 +61,7 @@ def test_the_sentence_names_who_met_whom_and_where() -> None:
 
 def test_without_a_winner_a_transaction_is_named_by_its_id() -> None:
     verdict = ty.conflicts.resolve(ops.Append(), _transaction(ops.Restore(1)))
-    assert verdict.reason == "Append met Restore (transaction d3a2): the table was set back to an older version."
+    assert verdict.reason == "Append after Restore (transaction d3a2): the table was restored to an older version."
 
 
 def test_a_rebase_that_depends_on_rows_says_so() -> None:

@@ -40,7 +40,7 @@ def test_drop(tmp_path: Path, stable: bool, data_format: str) -> None:
         ([], "at least one"),
         (["nope"], "no column"),
         (["s.nope"], "no column"),
-        (["x.y"], "no struct"),
+        (["x.y"], "not a struct"),
         (["id", "x", "s"], "at least one column"),
         ([7], "by its path"),
         (["`x"], "backticks"),

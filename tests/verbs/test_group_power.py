@@ -13,10 +13,10 @@ import pytest
 
 import tiltyard as ty
 from tests.support.commits import ids_of, rows
-from tests.support.in_line import LONG, held, until, waiting
+from tests.support.in_line import LONG, held, in_company, until, waiting
 from tiltyard.errors import OutcomeUnknown, StorageError
 from tiltyard.format.names import Scheme, manifest_path
-from tiltyard.storage import files
+from tiltyard.storage import files, local_queue
 from tiltyard.storage.local import LocalStore
 from tiltyard.storage.local_queue import LocalPlace, LocalQueue
 from tiltyard.transaction import turns
@@ -27,6 +27,7 @@ def patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who waits looks for the lead when somebody calls, and not before: so it is known who leads."""
     monkeypatch.setattr(turns, "PATIENCE", LONG)
     monkeypatch.setattr(LocalQueue, "look_every", LONG)
+    monkeypatch.setattr(local_queue, "_FIRST_LOOK", LONG)
 
 
 @pytest.fixture
@@ -87,7 +88,26 @@ def test_what_a_leader_promises_less_its_members_see_to(
     assert ids_of(member) == (sorted([0, *range(10, 20), 11, 12]) if verb == "append" else [0, 10, *range(13, 20)])
 
 
-def test_who_finds_itself_in_a_version_of_a_dead_leader_flushes_it(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("leader", ["os", "fsync"])
+def test_rows_that_a_leader_wrote_for_others_are_safe_when_they_are_acknowledged(
+    uri: str, leader: Literal["os", "fsync"], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A member has no file of its own to flush, so it flushes the leader's where that one does not."""
+    leads, member = in_company(ty.Table.open(uri, storage=ty.Storage(durability=leader))), in_company(ty.Table.open(uri))
+    flushed = _flushed(monkeypatch)
+    with ThreadPoolExecutor(2) as pool:
+        results = _in_turn(uri, pool, [partial(leads.append, rows(1)), partial(member.append, rows(2))])
+        assert {future.result(LONG).version for future in results} == {2}
+    (file,) = member.layout.fragments[-1].files
+    assert {f"{uri}/data/{file.path}", f"{uri}/data"} <= set(flushed)
+    if leader == "fsync":
+        version = next(place for place, path in enumerate(flushed) if "/_versions/" in path)
+        assert flushed.index(f"{uri}/data/{file.path}") < version, "before a version names it"
+    assert ids_of(member) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("company", [0, 1], ids=["rows in files", "rows in memory"])
+def test_who_finds_itself_in_a_version_of_a_dead_leader_flushes_it(uri: str, company: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """It died after it created the name, and before that was safe: whoever acknowledges the rows has to see to it."""
     monkeypatch.setattr(LocalPlace, "answer", lambda *_: None)
     flushed = _flushed(monkeypatch)
@@ -101,10 +121,11 @@ def test_who_finds_itself_in_a_version_of_a_dead_leader_flushes_it(uri: str, mon
 
     dead = list[str]()
     monkeypatch.setattr(LocalPlace, "leave", leave)
-    works = [partial(ty.Table.open(uri).append, rows(number)) for number in (1, 2)]
+    works = [partial(in_company(ty.Table.open(uri), company).append, rows(number)) for number in (1, 2)]
     with ThreadPoolExecutor(2) as pool:
         assert [future.result(LONG).version for future in _in_turn(uri, pool, works)] == [2, 2]
-    assert {f"{uri}/{manifest_path(2, Scheme.V2)}", f"{uri}/_versions"} <= set(flushed)
+    made = {f"{uri}/data/{file.path}" for fragment in ty.Table.open(uri).layout.fragments[1:] for file in fragment.files}
+    assert {f"{uri}/{manifest_path(2, Scheme.V2)}", f"{uri}/_versions", *made} <= set(flushed)
 
 
 def test_what_cannot_be_made_safe_is_not_acknowledged(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:

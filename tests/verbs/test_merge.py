@@ -249,7 +249,7 @@ def test_of_several_clauses_for_rows_of_one_side_the_first_decides(tmp_path: Pat
         (lambda m: m.when_not_matched_insert({"x": "target.x"}), "target"),
         (lambda m: m.when_not_matched_insert(["none"]), "no column 'none' to insert"),
         (lambda m: m.when_not_matched_by_source_update({"x": "source.x"}), "source"),
-        (lambda m: m.when_not_matched_by_source_update(["x"]), "there is no source"),
+        (lambda m: m.when_not_matched_by_source_update(["x"]), "have no source row"),
         (lambda m: m.when_matched_update({"x": 1}), "SQL expression"),
         (lambda m: m.when_matched_update({}), "at least one"),
         (lambda m: m.when_matched_update({"x": "'no number'"}), "does not fit"),

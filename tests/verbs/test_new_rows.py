@@ -157,7 +157,7 @@ def test_an_overwrite_of_an_expected_version(tmp_path: Path, given: As) -> None:
     for wrong in (0, True, "1"):
         with pytest.raises(InvalidInput, match="expected_version"):
             ty.CommitOptions(expected_version=wrong)  # type: ignore[arg-type]
-    with pytest.raises(InvalidInput, match="Only an overwrite"):
+    with pytest.raises(InvalidInput, match="for an overwrite and"):
         table.append(given(rows(7)), commit=ty.CommitOptions(expected_version=1))
     with pytest.raises(ty.HistoryUnavailable):
         table.overwrite(given(rows(7)), commit=ty.CommitOptions(expected_version=99))

@@ -37,7 +37,7 @@ class Receipt(Future[CommitResult]):
         """The commit that has the rows, once it is done.
 
         Raises:
-            TimeoutError: it is not done after so many seconds; it goes on.
+            TimeoutError: it is not done after so many seconds; committing continues.
             TiltyardError: the rows are not in the table; for ``OutcomeUnknown`` it is not known.
         """
         self.asked |= self.done()
@@ -101,9 +101,9 @@ class BatchWriter:
             A receipt: ``receipt.result()`` waits until the rows are committed.
 
         Raises:
-            InvalidInput: the rows do not fit the table, or the writer is closed; nothing was taken.
-            KeyConflict: the rows have a duplicate key among themselves; nothing was taken.
-            WriterTimeout: the buffer was full for so long; nothing was taken.
+            InvalidInput: the rows do not fit the table, or the writer is closed; nothing was buffered.
+            KeyConflict: the rows have a duplicate key among themselves; nothing was buffered.
+            WriterTimeout: the buffer was full for so long; nothing was buffered.
         """
         self._check_open()
         rows = as_rows(data)
@@ -127,14 +127,16 @@ class BatchWriter:
             self._check_open()
             self._changed.notify_all()  # a caller in line makes the next batch due
             if threading.current_thread() is self._thread or not self._wait(until):
-                raise self._late("There was no room in the writer's buffer", timeout or 0.0, "Nothing was taken: append again later.")
+                raise self._late(
+                    "There was no room in the writer's buffer", timeout or 0.0, "The rows were not buffered: append them again later."
+                )
         self._check_open()
 
     def flush(self, timeout: float | None = None) -> None:
         """Commits all rows that were appended before, and waits until each has its answer, at its receipt.
 
         Raises:
-            WriterTimeout: not all have one after so many seconds; they go on.
+            WriterTimeout: not all have one after so many seconds; committing continues.
         """
         self._check_caller()
         with self._changed:
@@ -146,7 +148,7 @@ class BatchWriter:
         """Commits what waits, and ends the writer. A second call does nothing.
 
         Raises:
-            WriterTimeout: not all is done after so many seconds; it goes on, and ``close`` can be called again.
+            WriterTimeout: not all is committed after so many seconds; committing continues, and ``close`` can be called again.
             TiltyardError: an append failed, and its caller never asked its receipt. The first of them, if there are several.
         """
         if self._process != os.getpid():
@@ -194,7 +196,9 @@ class BatchWriter:
         until = None if timeout is None else self._clock.monotonic() + timeout
         while any(entry in self._buffer.unsettled for entry in entries):
             if not self._wait(until):
-                raise self._late("Not all appends were committed", timeout or 0.0, "They go on: ask their receipts.")
+                raise self._late(
+                    "Not all appends were committed", timeout or 0.0, "They are still being committed: wait on their receipts."
+                )
 
     def _late(self, what: str, seconds: float, advice: str) -> WriterTimeout:
         waiting, held = len(self._buffer.unsettled), self._buffer.held

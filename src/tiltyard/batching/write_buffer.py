@@ -40,13 +40,13 @@ class BatchLimits:
 
     def __post_init__(self) -> None:
         if isinstance(self.max_delay, bool) or not isinstance(self.max_delay, int | float) or not 0 <= self.max_delay < float("inf"):
-            raise InvalidInput(f"max_delay is a number of seconds from 0 on, not {self.max_delay!r}.", argument="max_delay")
+            raise InvalidInput(f"max_delay must be a number of seconds, 0 or more, not {self.max_delay!r}.", argument="max_delay")
         for name in ("max_rows", "max_bytes", "buffer_bytes"):
             value = getattr(self, name)
             if name == "buffer_bytes" and value is None:
                 continue
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise InvalidInput(f"{name} is a whole number from 1 on, not {value!r}.", argument=name)
+                raise InvalidInput(f"{name} must be a whole number, 1 or more, not {value!r}.", argument=name)
 
     @property
     def capacity(self) -> int:

@@ -119,7 +119,7 @@ class BaseView:
 
     def _gone(self) -> HistoryUnavailable:
         return HistoryUnavailable(
-            f"Snapshot {self.snapshot} of branch {self.branch!r} was cleaned up, or the branch was replaced, since it was begun on.",
+            f"Snapshot {self.snapshot} of branch {self.branch!r} was cleaned up, or the branch was replaced, after the transaction began.",
             read_version=self.snapshot,
             advice="Begin a new transaction, or use lake.run(fn), which does.",
         )
@@ -137,7 +137,7 @@ class BaseView:
             found = records.get([tip, key, table_key(self.branch, table)])
             if found.get(key, {}).get("table") == table and table_key(self.branch, table) in found:
                 return self._as_of_base(name, head_from_body(found[table_key(self.branch, table)]), found)
-        raise StorageError(f"{name} is renamed faster than it can be looked up.", name=name, transient=True)
+        raise StorageError(f"{name} is being renamed repeatedly and could not be looked up.", name=name, transient=True)
 
     def _as_of_base(self, name: str, head: TableHead | None, found: Found) -> TableHead | None:
         tip = self._tip(found)

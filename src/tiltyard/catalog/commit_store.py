@@ -94,7 +94,7 @@ def decided_outside(access: TableAccess, url: str | None, handler: object = None
     if url is None:
         return access
     if handler is not None:
-        raise InvalidInput("Versions are decided by a handler or by a commit store, not by both.", argument="commit_store")
+        raise InvalidInput("handler and commit_store exclude each other: one of them decides about versions.", argument="commit_store")
     return access.decided_by(decided_in(_opened(url, access.durability), access.runtime))
 
 

@@ -19,7 +19,7 @@ class Trouble(Enum):
 
     BUSY = "locked by another connection; nothing was applied, and a retry may succeed"
     LOST = "no answer came; the statement may have been applied"
-    FAILED = "the database refused it"
+    FAILED = "the database rejected the statement"
 
 
 @dataclass(frozen=True, slots=True)

@@ -112,7 +112,7 @@ def forward(catalog: Catalog, plan: Forward, publication: Publication | None) ->
         if publication is not None and not done.replayed:
             catalog.keep_cut(MAIN, done.snapshot, publication.line, done.tables)
         return done
-    raise ContentionError(f"Others commit to main faster than branch {plan.branch!r} can be brought there.", attempts=TRIES)
+    raise ContentionError(f"Others commit to main faster than it can be fast-forwarded to branch {plan.branch!r}.", attempts=TRIES)
 
 
 def _guard_branch(plan: Forward, tip: Body) -> None:

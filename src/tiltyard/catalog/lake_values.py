@@ -175,7 +175,7 @@ class SnapshotMember:
 
     Attributes:
         transaction: its id, for ``Lake.outcome``.
-        author, message, properties: what its author says of it.
+        author, message, properties: as its writer gave them.
     """
 
     transaction: str
@@ -191,14 +191,14 @@ class Snapshot:
     Attributes:
         id: counts up by one along a line of history.
         branch: that line.
-        at: when it was committed, by the clock of whoever did.
+        at: when it was committed, by the clock of the writer.
         transaction: its id, for ``Lake.outcome``.
         changes: what it did to each table.
-        author, message, properties: what its author says of it.
+        author, message, properties: as its writer gave them.
         isolation: how it was checked.
         base: the snapshot it was built on.
-        voided: a writer who does not know the catalog was faster, so that this step changed nothing in the end.
-        unknown: what it did is not known, since the catalog that had it was lost; nobody can read the tables as of this snapshot.
+        voided: a foreign writer took the version first, so that this step changed nothing.
+        unknown: what it did is not known, since the catalog that had it was lost; the tables cannot be read as of this snapshot.
         line: id of the line of history; empty in records of earlier releases.
         members: other commits that waited for the same table and are in the same version.
     """
@@ -220,11 +220,12 @@ class Snapshot:
 
     @property
     def authors(self) -> tuple[str, ...]:
-        """Everybody whose commits are in it, as far as they are known, each once."""
+        """The authors of all commits in it, as far as they are known, each once."""
         return tuple(dict.fromkeys(filter(None, (self.author, *(member.author for member in self.members)))))
 
     @property
     def tables(self) -> tuple[str, ...]:
+        """The names of the tables it changed."""
         return tuple(change.name for change in self.changes)
 
 

@@ -107,7 +107,7 @@ class LakeLedger:
         except MembersError as error:
             self._leave_out(error.members)
             raise StorageError(
-                f"{claim.path} is made again without {len(error.members)} others, who were decided by themselves.",
+                f"{claim.path} is retried without {len(error.members)} transactions that were committed or refused on their own.",
                 name=claim.path,
                 transient=True,
             ) from None
@@ -115,7 +115,7 @@ class LakeLedger:
             raise self._refused(claim, stale.moved[0]) from None
         except AbortedError:
             raise StorageError(
-                f"The commit of {claim.path} was given up by a cleanup of the lake.",
+                f"The commit of {claim.path} was aborted by a cleanup of the lake.",
                 advice="Nothing was committed. Run it again; give cleanups a longer grace.",
                 name=claim.path,
             ) from None
@@ -299,7 +299,8 @@ def _foreign_steps(log: VersionLog, head: TableHead, newest: int, scheme: Scheme
             theirs: CreatedVersion = log.committed(version, scheme)
         except LookupError as error:
             raise CorruptTable(
-                head.name.replace("$", "."), f"version {version} is missing below {newest}, which is not the catalog's"
+                head.name.replace("$", "."),
+                f"version {version} is missing, but a later version {newest} exists that a foreign writer committed",
             ) from error
         operation = theirs.transaction.operation
         content = not isinstance(operation, MAINTENANCE)

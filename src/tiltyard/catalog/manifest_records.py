@@ -167,11 +167,11 @@ class ManifestRecords:
             raise _Again(str(error)) from error
         except OutcomeUnknown as error:
             raise StorageError(
-                fit(f"Publishing to {self.url} may or may not have been done: {error}", limit=220),
+                fit(f"It is not known whether {self.url} was written: {error}", limit=220),
                 name=self.url,
                 maybe_applied=True,
                 transient=True,
-                advice="Look whether it is there before trying again.",
+                advice="Check whether the change is there before you try again.",
             ) from error
         except StorageError as error:
             if error.maybe_applied:  # that was said of some file; the version was not created, for certain
@@ -249,7 +249,7 @@ class ManifestRecords:
             if clean:
                 table.cleanup(older_than=self._kept, keep_versions=_KEPT_VERSIONS, grace=_GRACE)
         except TiltyardError as error:
-            _log.info("upkeep of %s failed, which does no harm: %s", self.url, error)
+            _log.info("compaction or cleanup of the catalog %s failed; it is tried again later: %s", self.url, error)
 
 
 class _Again(Exception):
@@ -270,7 +270,7 @@ def _changed(rows: Mapping[str, Row], writes: Writes[T]) -> list[Row]:
             there = put.get(row.object_id) or rows.get(row.object_id)
             if there is not None and there.key() != key and there.key() not in writes.delete:
                 raise AlreadyExists(
-                    f"There is a {there.object_type} {row.object_id!r}, so there can be no {row.object_type} of that name.",
+                    f"There is a {there.object_type} {row.object_id!r}, so no {row.object_type} can have that name.",
                     name=row.object_id,
                     advice="In this catalog tables and namespaces share their names: choose another.",
                 )

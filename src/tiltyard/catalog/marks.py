@@ -237,9 +237,9 @@ def parse_owner(data: bytes) -> Owner:
         text = {key: members.get(key, "") for key in ("lake", "table", "name", "transaction", "branch", "at", "line")}
         base = members.get("base", 0)
     except (ValueError, AttributeError) as error:
-        raise CorruptTable(OWNER_FILE, "it is no owner file") from error
+        raise CorruptTable(OWNER_FILE, "it is not an owner file") from error
     if not text["lake"] or not all(isinstance(value, str) for value in text.values()) or not isinstance(base, int):
-        raise CorruptTable(OWNER_FILE, "it is no owner file")
+        raise CorruptTable(OWNER_FILE, "it is not an owner file")
     return Owner(text["lake"], text["table"], text["name"], text["transaction"], text["branch"], base, text["at"], text["line"])
 
 

@@ -43,7 +43,7 @@ def is_current(connection: Connection, where: str) -> bool:
     version = schema_version(connection)
     if version > len(MIGRATIONS):
         raise UnsupportedFeature(
-            f"The catalog {where} has schema {version}; this release knows none above {len(MIGRATIONS)}.",
+            f"The catalog {where} has schema {version}; this release knows schemas up to {len(MIGRATIONS)}.",
             feature=f"catalog schema {version}",
             advice="Upgrade tiltyard.",
         )

@@ -178,7 +178,7 @@ class Postgres:
     def failure(self, error: BaseException | None) -> Failure:
         state = getattr(error, "sqlstate", None)
         if state is None or state.startswith(_LOST):
-            advice = "See that the server runs and lets you in, then try again."
+            advice = "Check that the server runs and accepts this user, then try again."
             return Failure(Trouble.LOST, state or "no answer", transient=True, advice=advice)
         if state in _BUSY:
             return Failure(Trouble.BUSY, state, transient=True)
@@ -203,7 +203,7 @@ def _parameters(url: str) -> dict[str, Any]:
         given = None
     if not given:
         # Raised out here and without its cause, since the driver quotes the address, password and all.
-        raise InvalidInput("The catalog's address is no PostgreSQL connection string.", argument="url")
+        raise InvalidInput("The catalog's address is not a PostgreSQL connection string.", argument="url")
     return dict(given)
 
 

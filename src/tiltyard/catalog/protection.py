@@ -24,7 +24,7 @@ class BranchProtection:
     """The rule of a protected branch.
 
     Attributes:
-        writers: authors who may commit to the branch, and change the rule; None for everybody.
+        writers: authors who may commit to the branch, and change the rule; None for all.
         checks: what must have passed for a branch before it is merged; with any, rows and columns change by merges and fast-forwards
             alone.
     """
@@ -35,14 +35,14 @@ class BranchProtection:
 
 @dataclass(frozen=True, slots=True)
 class BranchCheck:
-    """What a check of a branch came to.
+    """The result of a check of a branch.
 
     Attributes:
         name: of the check.
-        branch: what was looked at.
+        branch: the branch that was checked.
         snapshot: of that branch; a result is about this one alone.
         passed: whether it may be merged.
-        detail: a sentence.
+        detail: a sentence about the result.
         author, at: who reported it, and when.
     """
 

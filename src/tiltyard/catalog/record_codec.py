@@ -47,7 +47,7 @@ def decode(key: str, text: str, where: str) -> dict[str, Any]:
         body = None
     if isinstance(body, Mapping):
         return dict(body)
-    raise CorruptTable(f"{where}: record {key!r}", "it is no JSON object", advice="Restore the catalog from a copy.")
+    raise CorruptTable(f"{where}: record {key!r}", "it is not a JSON object", advice="Restore the catalog from a copy.")
 
 
 def encode_all(bodies: Mapping[str, Body]) -> dict[str, str]:

@@ -49,7 +49,7 @@ def check_server(url: str, token: str | None) -> str:
     """
     parts = urlsplit(url) if isinstance(url, str) else urlsplit("")
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.username or parts.query:
-        raise InvalidInput(f"{redact(str(url))[:80]!r} is no address of a server.", argument="url", advice="Use https://host:port.")
+        raise InvalidInput(f"{redact(str(url))[:80]!r} is not the address of a server.", argument="url", advice="Use https://host:port.")
     if token is not None and parts.scheme == "http" and parts.hostname not in _LOCAL:
         raise InvalidInput("A token would travel unencrypted.", argument="url", advice="Use https://, or a tunnel to this machine.")
     return url.rstrip("/")
@@ -94,7 +94,7 @@ class ServerLink:
             repeatable: whether doing it twice does no harm, so that it is sent once more; so is one that only reads.
 
         Raises:
-            RetryableConflict: others were faster.
+            RetryableConflict: another commit came first.
             StorageError: the server cannot be reached or failed; ``maybe_applied`` where it is not known whether it did what was asked.
         """
         until = time.monotonic() + BUSY_SECONDS

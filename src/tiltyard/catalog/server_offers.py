@@ -65,10 +65,10 @@ class OfferedCommit:
         """Raises ``TypeError``, ``KeyError`` or ``ValueError`` where it is none."""
         data = base64.b64decode(str(body["transaction"]), validate=True)
         if len(data) > MOST_BYTES:
-            raise ValueError("it is larger than an offer may be")
+            raise ValueError("it is larger than a commit request may be")
         seconds = min(float(body.get("seconds", LONGEST)), LONGEST)
         if not seconds >= 0:
-            raise ValueError("seconds are counted from 0 on")
+            raise ValueError("seconds must be 0 or more")
         branch = None if body["branch"] is None else str(body["branch"])
         table, name, lake_branch, line, author = (str(body[key]) for key in ("table", "name", "lake_branch", "line", "author"))
         return cls(table, name, lake_branch, branch, line, author, data, seconds)

@@ -82,7 +82,9 @@ class ServerRecords:
             looked.update(moved)
             tries, seconds = tries + 1, clock.monotonic() - start
             if tries >= _PATIENCE.attempts or seconds > _PATIENCE.seconds:
-                what = f"The catalog {self.url} was not written in {tries} tries and {seconds:.1f} s: others were faster."
+                what = (
+                    f"The catalog {self.url} was not written in {tries} tries and {seconds:.1f} s: other writers committed first each time."
+                )
                 raise ContentionError(what, operation="catalog", attempts=tries, seconds=seconds)
             if tries > 1:
                 clock.sleep(_PATIENCE.wait(tries - 2, self._runtime))
@@ -111,7 +113,11 @@ class VendedOptions:
     def __call__(self) -> Mapping[str, Any]:
         given = self.link.post(f"{HOME}/lake/describe", {}, writes=False).get("storage_options")
         if not given:
-            raise StorageError("The server gives no storage options any more.", name=self.link.url, advice="Ask its operator: --vend-to.")
+            raise StorageError(
+                "The server no longer gives out storage options.",
+                name=self.link.url,
+                advice="Ask its operator for --vend-to, or pass storage_options.",
+            )
         return dict(given)
 
 

@@ -135,7 +135,7 @@ def _cut_at(records: Records, snapshot: int, branch: str) -> Cut | None:
         raise NotFound(f"There is no snapshot {snapshot} on branch {branch!r}.", name=str(snapshot), advice="See lake.history().")
     if found.get(snapshot_key(branch, snapshot), {}).get("unknown"):
         what = f"The tables of snapshot {snapshot} of branch {branch!r} are not known: the catalog that had it was lost."
-        raise NotFound(what, name=str(snapshot), advice="See lake.history() for what was found again.")
+        raise NotFound(what, name=str(snapshot), advice="See lake.history() for what was recovered.")
     after, heads = _nearest(records, found, branch, bucket, begun, floor)
     found_steps = map(snapshot_from_body, _bodies(records, branch, (after + 1) // BUCKET, bucket))
     steps = [step for step in found_steps if after < step.id <= snapshot]

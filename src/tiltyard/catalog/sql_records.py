@@ -23,7 +23,7 @@ from tiltyard.interfaces import Runtime, system_runtime
 
 T = TypeVar("T")
 
-_UNKNOWN: Final = "Look whether it is there before trying again."
+_UNKNOWN: Final = "Check whether the change is there before you try again."
 _NOTHING: Final = "Nothing was written."
 
 

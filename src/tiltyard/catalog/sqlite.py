@@ -25,7 +25,7 @@ _ADVICE = {
     sqlite3.SQLITE_FULL: "Free space on this file system, then try again.",
     sqlite3.SQLITE_READONLY: "Give this user the right to write the file and its directory.",
     sqlite3.SQLITE_CANTOPEN: "Give this user the right to open the file and to write its directory.",
-    sqlite3.SQLITE_NOTADB: "Name another file: this one is no SQLite database.",
+    sqlite3.SQLITE_NOTADB: "Name another file: this one is not a SQLite database.",
     sqlite3.SQLITE_CORRUPT: "Restore the catalog from a copy.",
     sqlite3.SQLITE_IOERR: "Check the disk: the system reports an input/output error.",
 }
@@ -122,7 +122,7 @@ class Sqlite:
         except sqlite3.OperationalError as error:
             if getattr(error, "sqlite_errorcode", 0) & 0xFF in _BUSY:
                 return 0  # others are at work; the next cleanup tries again
-            raise StorageError(f"{self.shown} could not be made smaller: {error}.", advice=_ADVICE.get(sqlite3.SQLITE_FULL, "")) from error
+            raise StorageError(f"{self.shown} could not be shrunk: {error}.", advice=_ADVICE.get(sqlite3.SQLITE_FULL, "")) from error
         finally:
             connection.close()
 
@@ -194,5 +194,5 @@ def _told(pid: str) -> str:
     except (OSError, IndexError):
         state = ""
     if state and state in _STOPPED:
-        return f"Process {pid} holds its lock and is stopped: let it go on (kill -CONT {pid}) or end it."
+        return f"Process {pid} holds its lock and is stopped: resume it (kill -CONT {pid}) or end it."
     return f"Process {pid} holds its lock: wait for it, or end it if it hangs."

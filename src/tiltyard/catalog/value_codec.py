@@ -123,7 +123,7 @@ def head_from_body(body: Mapping[str, Any]) -> TableHead:
     try:
         return TableHead(**body)
     except TypeError as error:
-        raise CorruptTable("the catalog", f"a table's record has other members than it must ({error})") from error
+        raise CorruptTable("the catalog", f"a table's record has missing or unknown fields ({error})") from error
 
 
 def snapshot_to_body(snapshot: Snapshot) -> dict[str, Any]:
@@ -149,7 +149,7 @@ def snapshot_from_body(body: Mapping[str, Any]) -> Snapshot:
         members = tuple(SnapshotMember(**member) for member in body.get("members", ()))
         return Snapshot(**{**facts, "at": datetime.fromisoformat(body["at"]), "changes": changes, "members": members})
     except (TypeError, KeyError, ValueError) as error:
-        raise CorruptTable("the catalog", f"a snapshot's record has other members than it must ({error})") from error
+        raise CorruptTable("the catalog", f"a snapshot's record has missing or unknown fields ({error})") from error
 
 
 def change_from_body(body: Mapping[str, Any]) -> Change:

@@ -75,7 +75,7 @@ def check(
     session: Session,
     data: Annotated[bool, typer.Option("--data", help="Read every file, too, and compare it with its digest.")] = False,
 ) -> None:
-    """Is the table sound? Exit code 0: yes, 1: no, 2: it could not be looked at."""
+    """Check the table. Exit code 0: no problem, 1: problems found, 2: it could not be checked."""
     if data:
         with session.output.progress("comparing files", in_bytes=True) as progress:
             report = _checked(session, data=True, progress=progress)

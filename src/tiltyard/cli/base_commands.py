@@ -37,10 +37,10 @@ def add(
     session: Session,
     path: Annotated[str, typer.Argument(metavar="PATH", help="Where it is: an absolute path or a URI; see --allow-base.")],
     name: Annotated[str | None, typer.Option("--name", metavar="NAME", help="What to call it.")] = None,
-    as_table: Annotated[bool, typer.Option("--as-table", help="Files lie in data/ there, as in a table, instead of directly.")] = False,
+    as_table: Annotated[bool, typer.Option("--as-table", help="Files are in data/ below it, as in a table, not directly in it.")] = False,
     message: Message = None,
 ) -> None:
-    """Add a base. All who open the table then have to allow it, unless it lies inside."""
+    """Add a base. Readers and writers then have to allow it (--allow-base), unless it is inside the table."""
     table = session.open()
     result = table.settings.add_bases([path] if name is None else {name: path}, is_dataset_root=as_table, message=message)
     session.output.told(commit_told(session.shown_uri, table.branch, result, f"added {_called(table.layout.bases[-1])}"))
@@ -69,5 +69,5 @@ def clone(
     told = commit_told(
         shown, None, result, f"a {'deep' if deep else 'shallow'} clone of {session.shown_uri}", source=session.shown_uri, deep=deep
     )
-    notes = () if deep else (f"Its files stay in {session.shown_uri}: open it with --allow-base, and tag the version it was made of.",)
+    notes = () if deep else (f"Its files stay in {session.shown_uri}: open it with --allow-base, and tag the version it was made from.",)
     session.output.told(CommandMessage(told.document, told.verdict, told.line, told.facts, notes=notes))

@@ -32,7 +32,7 @@ def add(
     kind: Format = None,
     checkpoint: Annotated[
         str | None,
-        typer.Option("--checkpoint", metavar="FILE", help="Remembers finished fragments: the same command goes on after a crash."),
+        typer.Option("--checkpoint", metavar="FILE", help="Records finished fragments: the same command resumes after a crash."),
     ] = None,
     message: Message = None,
 ) -> None:
@@ -144,7 +144,7 @@ def arrow_type(text: str) -> pa.DataType:
         if isinstance(error, ty.InvalidInput):
             raise
         advice = "Write int64, double, string, bool, date32, timestamp[us], decimal128(10, 2), list<int64> or fixed_size_list<float>[8]."
-        raise ty.InvalidInput(f"{text[:60]!r} is no Arrow type.", argument="type", advice=advice) from None
+        raise ty.InvalidInput(f"{text[:60]!r} is not an Arrow type.", argument="type", advice=advice) from None
 
 
 def _nested(text: str) -> pa.DataType | None:

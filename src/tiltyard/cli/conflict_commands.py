@@ -17,9 +17,9 @@ from tiltyard.cli.option_types import Json
 from tiltyard.cli.output import JsonOutput
 from tiltyard.cli.text_output import TextOutput
 
-app = typer.Typer(name="conflicts", help="What happens when two operations meet over one table.", no_args_is_help=True)
+app = typer.Typer(name="conflicts", help="What happens when two operations are committed to one table concurrently.", no_args_is_help=True)
 
-Committing = Annotated[str, typer.Argument(metavar="COMMITTING", help="The operation that wants to be committed, such as Delete.")]
+Committing = Annotated[str, typer.Argument(metavar="COMMITTING", help="The operation that is to be committed, such as Delete.")]
 Committed = Annotated[str, typer.Argument(metavar="COMMITTED", help="The one that was committed meanwhile, or Unknown.")]
 
 _COLOURS = {"rebase": "cyan", "retry": "yellow", "incompatible": "red", "compatible": "green"}
@@ -27,7 +27,7 @@ _COLOURS = {"rebase": "cyan", "retry": "yellow", "incompatible": "red", "compati
 
 @app.command()
 def explain(committing: Committing, committed: Committed, json: Json = False) -> None:
-    """What becomes of an operation that finds another one committed since the version it read."""
+    """What happens to an operation if another one was committed since the version it read."""
     try:
         found = ty.conflicts.explain(committing, committed)
     except ty.InvalidInput as error:
@@ -41,7 +41,7 @@ def explain(committing: Committing, committed: Committed, json: Json = False) ->
 
 @app.command()
 def table(json: Json = False) -> None:
-    """All pairs: rows want to be committed, columns were. A dot means that the two never conflict."""
+    """All pairs: the row is to be committed, the column was committed first. A dot: the two never conflict."""
     short = {name: sign for sign, name in ty.conflicts.OPERATIONS.items()} | {ty.conflicts.UNKNOWN: "?"}
     if json:
         cells = {sign: [_rule(rule) for rule in rules] for sign, rules in ty.conflicts.CELLS.items()}
@@ -96,7 +96,7 @@ def _example(example: ty.conflicts.Example) -> dict[str, Any]:
 def _print_text(found: ty.conflicts.PairExplanation) -> None:
     console = page_console()
     console.print(
-        Text.assemble((found.committing, "bold"), " wants to be committed, ", (found.committed, "bold"), " was committed meanwhile.")
+        Text.assemble((found.committing, "bold"), " is to be committed, ", (found.committed, "bold"), " was committed meanwhile.")
     )
     for rule in found.rules:
         console.print()
@@ -108,7 +108,7 @@ def _print_text(found: ty.conflicts.PairExplanation) -> None:
         print_hanging(console, facts, indent=2, label="dim")
     console.print()
     if found.otherwise is None:
-        console.print(Text("There is no other way for the two to meet.", "dim"))
+        console.print(Text("One of these rules always applies.", "dim"))
         return
     console.print(Text.assemble(("compatible", f"bold {_COLOURS['compatible']}"), "  otherwise" if found.rules else "  always"))
     print_hanging(console, _worked(found.otherwise), indent=2, label="dim")

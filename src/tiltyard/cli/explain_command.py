@@ -145,10 +145,10 @@ def _committed(session: Session, table: ty.Table, entry: ty.HistoryEntry, histor
         facts.append(("committed with", f"{count(len(along), 'transaction')} of other writers, in one version"))
     facts.append(("rebased over", _over(between, missing)))
     rows = [(str(entry["version"]), entry["operation"] or "?", entry["writer"] or "?", _ways(entry)) for entry in met]
-    notes = ["`tiltyard conflicts explain COMMITTING COMMITTED` tells what happens when two operations meet."] if met else []
+    notes = ["`tiltyard conflicts explain COMMITTING COMMITTED` shows how two operations conflict."] if met else []
     line = f"version {entry.version} of {session.shown_uri} ({entry.operation}), transaction {entry.transaction_id}"
     return CommandMessage(
-        document, "committed", line, facts, Grid(("version", "operation", "writer", "when they meet"), rows, frozenset({0})), notes
+        document, "committed", line, facts, Grid(("version", "operation", "writer", "verdict"), rows, frozenset({0})), notes
     )
 
 
@@ -187,7 +187,7 @@ def _ways(met: dict[str, Any]) -> str:
 
 def _not_there(session: Session, table: ty.Table, known: ty.Explanation) -> CommandMessage:
     word = "unknown" if isinstance(known.outcome, ty.outcomes.Unknown) else "not-committed"
-    said = f"version {getattr(known.outcome, 'version', '?')} is said to be its own, but it has no entry"
+    said = f"version {getattr(known.outcome, 'version', '?')} was made by it, but the history has no entry for that version"
     reason = getattr(known.outcome, "reason", said)
     document = {
         "uri": session.shown_uri,

@@ -15,7 +15,7 @@ from tiltyard.cli.messages import CommandMessage, Grid, commit_told, count, size
 from tiltyard.cli.option_types import Message, Tag, Version, pairs
 from tiltyard.cli.output import Progress
 
-app = typer.Typer(name="index", help="Indices: what there is, what they cover, and how they come and go.", no_args_is_help=True)
+app = typer.Typer(name="index", help="Indices: list, create, optimize, drop.", no_args_is_help=True)
 
 Column = Annotated[str, typer.Argument(metavar="COLUMN", help="The column; s.x for a member of a struct.")]
 Kind = Annotated[str, typer.Argument(metavar="TYPE", help="BTREE, BITMAP, INVERTED, IVF_PQ, ...")]
@@ -55,9 +55,9 @@ def create(
     column: Column,
     kind: Kind,
     name: Annotated[str | None, typer.Option("--name", metavar="NAME", help="What to call it.")] = None,
-    replace: Annotated[bool, typer.Option("--replace", help="It may take the place of one with that name.")] = False,
+    replace: Annotated[bool, typer.Option("--replace", help="Replace an index of that name.")] = False,
     option: Annotated[
-        list[str] | None, typer.Option("--option", metavar="KEY=VALUE", help="What pylance knows of this type; repeat.")
+        list[str] | None, typer.Option("--option", metavar="KEY=VALUE", help="An option of this index type, as pylance takes it; repeat.")
     ] = None,
     message: Message = None,
 ) -> None:
@@ -82,7 +82,7 @@ def drop(session: Session, name: Name, message: Message = None) -> None:
 def optimize(
     session: Session,
     names: Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", help="Which ones; all by default.")] = None,
-    merge: Annotated[bool, typer.Option("--merge", help="Make each one part, instead of adding one.")] = False,
+    merge: Annotated[bool, typer.Option("--merge", help="Merge each index into one segment, instead of adding a segment.")] = False,
     retrain: Annotated[bool, typer.Option("--retrain", help="Rebuild them, including the partitions of vector indices.")] = False,
     message: Message = None,
 ) -> None:

@@ -111,14 +111,14 @@ def _outcome_advised(session: Session) -> Iterator[None]:
 
 @lake_command(app)
 def init(session: LakeSession) -> None:
-    """Make an empty lake, or find the one that is there. Refused where there are tables whose catalog is gone."""
+    """Make an empty lake, or report the existing one. Refused where there are tables whose catalog is gone."""
     try:
         with session.opened() as lake:
             known = lake.tables()
     except ty.NotFound:
         with session.opened(create=True) as lake:
             known = lake.tables()
-    word = "there already" if known else "ready"
+    word = "already exists" if known else "ready"
     session.told({"ready": True, "tables": known}, word, f"a lake at {session.shown_uri}, with {count(len(known), 'table')}")
 
 
@@ -240,9 +240,9 @@ def clock_time(moment: datetime) -> str:
 
 @lake_command(app)
 def register(
-    session: LakeSession, name: Name, table: Annotated[str, typer.Argument(metavar="TABLE", help="The URI of a table that is there.")]
+    session: LakeSession, name: Name, table: Annotated[str, typer.Argument(metavar="TABLE", help="The URI of an existing table.")]
 ) -> None:
-    """Take a Lance table into the lake, where it is."""
+    """Register an existing Lance table in the lake; its files stay where they are."""
     with session.opened() as lake:
         version = lake.register_table(name, table).version
     document = {"registered": True, "table": name, "uri": redact(table), "version": version}
@@ -258,7 +258,7 @@ def check(
     shallow: Annotated[bool, typer.Option("--shallow", help="Not every version of every table.")] = False,
     data: Annotated[bool, typer.Option("--data", help="Read every file, too, and compare it with its digest.")] = False,
 ) -> None:
-    """Is the lake sound? Exit code 0: yes, 1: no, 2: it could not be looked at."""
+    """Check the lake. Exit code 0: no problem, 1: problems found, 2: it could not be checked."""
     with session.opened() as lake, session.output.progress("checking tables") as progress:
         report = lake.check(tables=not shallow, data=data, progress=progress)
     facts = [("snapshots", str(report.snapshots)), ("transactions", str(report.transactions)), ("tables", str(len(report.tables)))]
@@ -280,9 +280,11 @@ def check(
 def repair(
     session: LakeSession,
     table: Annotated[str, typer.Argument(metavar="TABLE", help="The table's name.")],
-    keep: Annotated[str | None, typer.Option("--keep", metavar="WHOSE", help="Whose version stays: ours, of the lake, or theirs.")] = None,
+    keep: Annotated[
+        str | None, typer.Option("--keep", metavar="WHOSE", help="Whose version to keep: ours (the lake) or theirs (the foreign writer).")
+    ] = None,
 ) -> None:
-    """Put a table right whose version number two writers have. What loses is set aside, not deleted."""
+    """Repair a quarantined table: two writers have one version number. The losing version is moved aside, not deleted."""
     with session.opened() as lake:
         report = lake.repair(table, keep=cast(Any, keep))
     facts = [("set aside", path) for path in report.set_aside]
@@ -310,7 +312,7 @@ def cleanup(
         list[str] | None, typer.Option("--include-unknown", metavar="DIRECTORY", help="Delete this orphan, too; may be repeated.")
     ] = None,
     pin_snapshots: Annotated[
-        bool, typer.Option("--pin-snapshots", help="Leave Lance tags at all versions that kept snapshots need, for foreign cleanups.")
+        bool, typer.Option("--pin-snapshots", help="Tag all versions that kept snapshots need, so that cleanups of other tools keep them.")
     ] = False,
     keep_outcomes: Annotated[
         str, typer.Option("--keep-outcomes", metavar="SPAN", help="How long the outcome of a transaction can be asked for.")
@@ -331,7 +333,7 @@ def cleanup(
 
 def _cleaned(report: ty.LakeCleanupReport, uri: str) -> CommandMessage:
     document = {"lake": uri, **report.to_dict()}
-    goes = "would go" if report.dry_run else "went"
+    goes = "would be removed" if report.dry_run else "removed"
     gone = {branch: numbers for branch, numbers in report.snapshots.items() if numbers}
     files = sum(len(table.removed) for table in report.tables.values())
     line = f"{count(sum(map(len, gone.values())), 'snapshot')} and {count(files, 'file')} ({size(report.bytes)}) of {uri} {goes}"
@@ -340,7 +342,7 @@ def _cleaned(report: ty.LakeCleanupReport, uri: str) -> CommandMessage:
         ("kept", f"{number} of {branch} ({', '.join(why)})") for branch, found in report.kept.items() for number, why in found.items()
     ]
     facts += [("directory", name) for name in report.dropped[:SHOWN_AT_MOST]]
-    facts += [("given up", f"transaction {transaction.transaction}") for transaction in report.transactions[:SHOWN_AT_MOST]]
+    facts += [("aborted", f"transaction {transaction.transaction}") for transaction in report.transactions[:SHOWN_AT_MOST]]
     facts += [("left alone", f"transaction {left.transaction}: {left.reason}") for left in report.held[:SHOWN_AT_MOST]]
     facts += [("expired", count(report.expired, "transaction record"))] if report.expired else []
     facts += [

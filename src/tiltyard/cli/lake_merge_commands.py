@@ -26,7 +26,7 @@ def diff(
     after: After,
     table: Annotated[str | None, typer.Option("--table", metavar="NAME", help="Show the rows of this table that differ.")] = None,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="How many rows.")] = 20,
-    begin: Annotated[int, typer.Option("--after", min=0, help="Where to go on: `next` of the page before.")] = 0,
+    begin: Annotated[int, typer.Option("--after", min=0, help="Where to continue: `next` of the previous page.")] = 0,
 ) -> None:
     """What differs between two snapshots: tables, columns, settings, rows."""
     with session.opened() as lake:
@@ -137,10 +137,10 @@ def revert(
     message: Message = None,
     dry_run: DryRun = False,
 ) -> None:
-    """Take back what one snapshot changed, in one commit; what was done since stays. Exit code 1: a dry run found conflicts."""
+    """Revert what one snapshot changed, in one commit; later changes stay. Exit code 1: a dry run found conflicts."""
     with session.opened() as lake:
         done = lake.branches.revert(snapshot, on, on_conflict=_answers(on_conflict or []), message=message, dry_run=dry_run)
-    _tell(session, done, f"nothing of snapshot {snapshot} is left to take back", f"without snapshot {snapshot}")
+    _tell(session, done, f"nothing of snapshot {snapshot} is left to revert", f"without snapshot {snapshot}")
 
 
 @lake_command(app, "restore-snapshot")

@@ -16,12 +16,12 @@ from tiltyard.redact import redact
 __all__ = ["app"]  # the same as in `lake`, with these commands added
 
 File = Annotated[str, typer.Argument(metavar="FILE", help="The backup: a local file.")]
-Replace = Annotated[bool, typer.Option("--replace", help="Put it in the place of a catalog that is there.")]
+Replace = Annotated[bool, typer.Option("--replace", help="Replace an existing catalog.")]
 
 
 @lake_command(app)
 def backup(session: LakeSession, file: File) -> None:
-    """Write all that the catalog knows into one file, while others go on writing. The tables themselves are not in it."""
+    """Write all that the catalog knows into one file, while others keep writing. The tables themselves are not in it."""
     with session.opened() as lake, session.output.progress("copying records") as progress:
         done = lake.backup(file, progress=progress)
     document = {"written": True, **done.to_dict()}
@@ -46,9 +46,9 @@ def clone(
 
 @lake_command(app)
 def restore(session: LakeSession, file: File, replace: Replace = False) -> None:
-    """Give a lake its catalog back from a backup, and adopt what its tables got since.
+    """Restore the catalog of a lake from a backup, and adopt what was committed to its tables since.
 
-    Exit code 0: done, also where something could not be known, which is said; 2: an error, and nothing was changed.
+    Exit code 0: done; what could not be recovered is listed; 2: an error, and nothing was changed.
     """
     with session.output.progress("reading tables") as progress:
         report = ty.Lake.restore(session.session.uri, file, options=ty.RecoveryOptions(replace, progress=progress), **_where(session))
@@ -57,7 +57,7 @@ def restore(session: LakeSession, file: File, replace: Replace = False) -> None:
 
 @lake_command(app)
 def rebuild(session: LakeSession, replace: Replace = False) -> None:
-    """Make a new catalog for a lake whose catalog is lost, from what its files say of themselves: for when there is no backup."""
+    """Make a new catalog for a lake whose catalog is lost, from its files; for when there is no backup."""
     with session.output.progress("reading tables") as progress:
         report = ty.Lake.rebuild(session.session.uri, options=ty.RecoveryOptions(replace, progress=progress), **_where(session))
     session.output.told(_recovered(report, session.shown_uri, "rebuilt"))
@@ -82,13 +82,13 @@ def _recovered(report: ty.LakeRecoveryReport, uri: str, word: str) -> CommandMes
 
 @lake_command(app)
 def upgrade(session: LakeSession, dry_run: DryRun = False) -> None:
-    """Make a lake of an earlier release one of today: claim its root, and let its tables say whose they are."""
+    """Upgrade a lake of an earlier release: claim its root, and mark its tables as owned by this lake."""
     with session.opened() as lake, session.output.progress("marking tables") as progress:
         report = lake.upgrade(dry_run=dry_run, progress=progress)
-    facts = [("claim", "the root gets a file that says whose it is")] if report.claimed else []
-    facts += [("table", f"{name} gets a version that says whose it is") for name in report.marked[:SHOWN_AT_MOST]]
-    facts += [("directory", f"{name} gets a file that says whose it is") for name in report.owned[:SHOWN_AT_MOST]]
-    facts += [("branch", f"the records of {name} get what they lack") for name in report.filled[:SHOWN_AT_MOST]]
+    facts = [("claim", "the root gets a file that names this lake as its owner")] if report.claimed else []
+    facts += [("table", f"{name} gets a version that names this lake as its owner") for name in report.marked[:SHOWN_AT_MOST]]
+    facts += [("directory", f"{name} gets a file that names this lake as its owner") for name in report.owned[:SHOWN_AT_MOST]]
+    facts += [("branch", f"the records of {name} get the fields that they lack") for name in report.filled[:SHOWN_AT_MOST]]
     facts += [("pin", f"the versions of {name} get Lance tags") for name in report.pinned[:SHOWN_AT_MOST]]
     facts += [("skipped", f"{name}: {why}") for name, why in report.skipped.items()]
     word = "dry run" if dry_run else "upgraded" if report.changed else "nothing to do"

@@ -13,7 +13,7 @@ from tiltyard.cli.lake_commands import At, LakeSession, Name, clock_time, lake_c
 from tiltyard.cli.messages import Grid, count, size
 from tiltyard.cli.option_types import DryRun
 
-Author = Annotated[str | None, typer.Option("--author", metavar="NAME", help="Who does it; user and machine by default.")]
+Author = Annotated[str | None, typer.Option("--author", metavar="NAME", help="The author of the change; user and machine by default.")]
 
 tags = typer.Typer(name="tag", help="Tags: names for snapshots of the whole lake, which cleanup keeps.", no_args_is_help=True)
 branches = typer.Typer(name="branch", help="Branches: lines of history over all tables.", no_args_is_help=True)
@@ -48,7 +48,7 @@ def create_tag(session: LakeSession, name: Name, at: At = None) -> None:
 
 @lake_command(tags, "delete")
 def delete_tag(session: LakeSession, name: Name, dry_run: DryRun = False) -> None:
-    """Forget a tag. The snapshot stays until it is cleaned up."""
+    """Delete a tag. The snapshot stays until it is cleaned up."""
     with session.opened() as lake:
         tag = lake.tags[name]
         if not dry_run:
@@ -103,7 +103,7 @@ def create_branch(session: LakeSession, name: Name, at: At = None) -> None:
 
 @lake_command(branches, "delete")
 def delete_branch(session: LakeSession, name: Name, dry_run: DryRun = False) -> None:
-    """End a line of history. Its files go when the lake is cleaned up."""
+    """Delete a branch. Its files are removed when the lake is cleaned up."""
     with session.opened() as lake:
         branch = lake.branches[name]
         if not dry_run:
@@ -146,7 +146,7 @@ def protect(
 
 @lake_command(branches, "unprotect")
 def unprotect(session: LakeSession, name: Name, author: Author = None) -> None:
-    """End the rule of a branch."""
+    """Remove the protection of a branch."""
     with session.opened() as lake:
         (lake if author is None else lake.signed(author)).branches.unprotect(name)
     session.told({"protected": False, "branch": name}, "unprotected", f"branch {name}")
@@ -157,14 +157,14 @@ def report_check(
     session: LakeSession,
     name: Name,
     check: Annotated[str | None, typer.Argument(metavar="CHECK", help="What was checked; without it, all results are shown.")] = None,
-    passed: Annotated[bool | None, typer.Option("--passed/--failed", help="What it came to.")] = None,
-    snapshot: Annotated[int | None, typer.Option("--snapshot", help="Which snapshot was looked at; the latest by default.")] = None,
-    detail: Annotated[str, typer.Option("--detail", help="A sentence.")] = "",
+    passed: Annotated[bool | None, typer.Option("--passed/--failed", help="The result of the check.")] = None,
+    snapshot: Annotated[int | None, typer.Option("--snapshot", help="The snapshot that was checked; the latest by default.")] = None,
+    detail: Annotated[str, typer.Option("--detail", help="A sentence about the result.")] = "",
     author: Author = None,
 ) -> None:
-    """Note what a check of a branch came to, or show what is noted. It counts for that snapshot alone."""
+    """Record the result of a check of a branch, or show the results. A result counts for its snapshot only."""
     if (check is None) != (passed is None):
-        raise ty.InvalidInput("A check has a name, and passed or failed.", argument="check")
+        raise ty.InvalidInput("Give a CHECK together with --passed or --failed.", argument="check")
     with session.opened() as lake:
         if check is not None and passed is not None:
             signed = lake if author is None else lake.signed(author)

@@ -29,7 +29,7 @@ def compact(
     ] = 0.1,
     message: Message = None,
 ) -> None:
-    """Put the rows of small fragments into fewer ones. Others may write meanwhile."""
+    """Rewrite small fragments into fewer ones. Others may write meanwhile."""
     table = session.open()
     before = len(table.layout.fragments)
     with session.output.progress("compacting") as progress:
@@ -51,7 +51,11 @@ def analyze(
     shown = found.to_dict()["columns"].values()
     rows = [tuple(_cell(known[name]) for name in ("name", "least", "greatest", "nulls", "distinct")) for known in shown]
     line = f"{count(len(rows), 'column')} of version {found.version} of {session.shown_uri}; {count(found.analyzed, 'fragment')} read"
-    notes = [] if all(known.exact for known in found.columns.values()) else ["Some are bounds: rows were deleted, or texts are long."]
+    notes = (
+        []
+        if all(known.exact for known in found.columns.values())
+        else ["Some values are only bounds: rows were deleted, or texts are long."]
+    )
     grid = Grid(("column", "least", "greatest", "nulls", "distinct, about"), rows, frozenset({3, 4}))
     document = {**found.to_dict(), "uri": session.shown_uri, "branch": table.branch}
     session.output.told(CommandMessage(document, "analyzed", line, [], grid, notes))
@@ -98,7 +102,7 @@ def diff(
     everything: Annotated[bool, typer.Option("--all", help="All rows.")] = False,
     old: Annotated[bool, typer.Option("--old", help="Show the values before each update, too.")] = False,
 ) -> None:
-    """What changed after one version up to another: rows that came, went and were updated."""
+    """What changed after one version up to another: rows that were inserted, updated and deleted."""
     table = session.open()
     begin = _number(table, first)
     end = table.version if last is None else _number(table, last)
@@ -140,7 +144,7 @@ def cleanup(
 
 def _cleaned(report: ty.CleanupReport, uri: str, branch: str | None) -> CommandMessage:
     document = {**report.to_dict(), "uri": uri, "branch": branch}
-    goes = "would go" if report.dry_run else "went"
+    goes = "would be removed" if report.dry_run else "removed"
     files = f"{count(len(report.removed), 'file')} ({size(report.bytes)})"
     line = f"{count(len(report.versions), 'version')} and {files} of {uri} {goes}"
     facts = [("versions", span(report.versions))] if report.versions else []

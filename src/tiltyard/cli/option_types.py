@@ -18,7 +18,8 @@ StorageOptions = Annotated[
     typer.Option("--storage-option", metavar="KEY=VALUE", help="For the store, as pylance takes them; repeat. Values are never shown."),
 ]
 Bases = Annotated[
-    list[str] | None, typer.Option("--allow-base", metavar="URI", help="A place outside the table its files may lie in; '*' for anywhere.")
+    list[str] | None,
+    typer.Option("--allow-base", metavar="URI", help="A place outside the table where its files may be; '*' for anywhere."),
 ]
 Branch = Annotated[str | None, typer.Option("--branch", metavar="NAME", help="A branch instead of main.")]
 Tag = Annotated[str | None, typer.Option("--tag", metavar="NAME", help="The version a tag names.")]
@@ -55,5 +56,5 @@ def duration(text: str | None, argument: str) -> timedelta | None:
         return None
     found = span_of(text)
     if found is None:
-        raise ty.InvalidInput(f"{text!r} is no span of time.", argument=argument, advice="Write 7d, 12h, 90m, 30s or 1d12h.")
+        raise ty.InvalidInput(f"{text!r} is not a span of time.", argument=argument, advice="Write 7d, 12h, 90m, 30s or 1d12h.")
     return found

@@ -26,14 +26,21 @@ app = typer.Typer()
 
 File = Annotated[str, typer.Argument(metavar="PIPELINE", help="The pipeline: a TOML file.")]
 Once = Annotated[bool, typer.Option("--once", help="Run once; this is what happens without --every, too.")]
-Every = Annotated[str | None, typer.Option("--every", metavar="SPAN", help="Run again and again, with a pause such as 30s between runs.")]
+Every = Annotated[str | None, typer.Option("--every", metavar="SPAN", help="Run repeatedly, with a pause such as 30s between runs.")]
 LakeUri = Annotated[str | None, typer.Option("--lake", metavar="URI", help="Another lake than the pipeline names.")]
 Select = Annotated[
-    list[str] | None, typer.Option("--select", metavar="STEP", help="Only what this step, or piece of upkeep, belongs to; repeat.")
+    list[str] | None,
+    typer.Option(
+        "--select", metavar="STEP", help="Run only this step and what consumes the same sources, or this maintenance task; repeat."
+    ),
 ]
 OnBranch = Annotated[
     str | None,
-    typer.Option("--on-branch", metavar="BRANCH", help="Run on this branch, and merge it only if all expectations hold; made if need be."),
+    typer.Option(
+        "--on-branch",
+        metavar="BRANCH",
+        help="Run on this branch, and merge it only if all expectations hold; created if it does not exist.",
+    ),
 ]
 Into = Annotated[str, typer.Option("--into", metavar="BRANCH", help="The branch that the run is for.")]
 Parameters = Annotated[
@@ -41,7 +48,7 @@ Parameters = Annotated[
 ]
 Refresh = Annotated[
     list[str] | None,
-    typer.Option("--refresh", metavar="TABLE", help="Replace the rows of this output by what all of its sources come to; repeat."),
+    typer.Option("--refresh", metavar="TABLE", help="Recompute this output from all of its sources, and replace its rows; repeat."),
 ]
 Since = Annotated[
     str | None,
@@ -73,7 +80,7 @@ def run(
 ) -> None:
     """Run a pipeline: what is new in its sources goes through all of it in one transaction.
 
-    With --on-branch: written to a branch, audited there, and merged if all is well; a branch that fails stays for a look.
+    With --on-branch: written to a branch, audited there, and merged if all expectations hold; a branch that fails is kept for inspection.
 
     Exit code 0: done, or nothing to do; 1: data broke an expectation; 2: an error; 3: conflicts with other writers; 4: not known yet
     whether it was committed, and running it again is safe. With --every and --json each run is one line.

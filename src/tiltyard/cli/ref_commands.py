@@ -42,7 +42,7 @@ def create_tag(session: Session, name: Name, version: Version = None, metadata: 
 
 @table_command(tags, "move")
 def move_tag(session: Session, name: Name, version: Version = None) -> None:
-    """Let a tag name another version, of the latest by default."""
+    """Move a tag to another version, of the latest by default."""
     table = session.open()
     before = table.tags[name]
     tag = table.tags.update(name, version, branch=session.branch)
@@ -51,7 +51,7 @@ def move_tag(session: Session, name: Name, version: Version = None) -> None:
 
 @table_command(tags, "delete", branches=False)
 def delete_tag(session: Session, name: Name, dry_run: DryRun = False) -> None:
-    """Forget a tag. The version stays until it is cleaned up."""
+    """Delete a tag. The version stays until it is cleaned up."""
     table = session.open()
     tag = table.tags[name]
     if dry_run:
@@ -113,7 +113,7 @@ def create_branch(
 def delete_branch(
     session: Session,
     name: Name,
-    force: Annotated[bool, typer.Option("--force", help="Also where only files of it are left.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Also if only files of it are left.")] = False,
     dry_run: DryRun = False,
 ) -> None:
     """Remove a branch with all that only it holds."""

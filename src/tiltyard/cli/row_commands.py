@@ -94,12 +94,12 @@ def merge(
     delete_unmatched_if: Annotated[
         Condition, typer.Option("--delete-unmatched-if", metavar="SQL", help="Those for which this holds.")
     ] = None,
-    fail_matched: Annotated[bool, typer.Option("--fail-matched", help="If a row is in both, do nothing at all.")] = False,
+    fail_matched: Annotated[bool, typer.Option("--fail-matched", help="If a row is in both, fail and change nothing.")] = False,
     allow_duplicates: Annotated[bool, typer.Option("--allow-duplicates", help="Merge on other columns than the primary key.")] = False,
     base: Base = None,
     message: Message = None,
 ) -> None:
-    """Bring in the rows of a file by key. An upsert is --update --insert."""
+    """Merge the rows of a file by key. An upsert is --update --insert."""
     table = session.open()
     rows = rows_from(source, kind, table.schema)
     wanted = table.merge(rows, on=listed(on) or None, allow_duplicates=allow_duplicates, files=_files(table, base))

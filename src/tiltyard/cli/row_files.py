@@ -32,7 +32,7 @@ KINDS: Final[Mapping[str, str]] = {
 
 Source = Annotated[str, typer.Argument(metavar="SOURCE", help="A file of rows: Parquet, CSV, TSV, Arrow or JSON.")]
 Format = Annotated[
-    str | None, typer.Option("--format", metavar="KIND", help="parquet, csv, tsv, arrow or json; by default as the file is called.")
+    str | None, typer.Option("--format", metavar="KIND", help="parquet, csv, tsv, arrow or json; derived from the file's name by default.")
 ]
 
 
@@ -51,9 +51,7 @@ def rows_from(source: str, kind: str | None, schema: pa.Schema) -> pa.RecordBatc
     chosen = kind.lower() if kind else KINDS.get(path.suffix.lower(), "")
     if chosen not in _READERS:
         known = ", ".join(_READERS)
-        raise ty.InvalidInput(
-            f"{source!r} is no kind of file that is known.", argument="source", advice=f"Use --format with one of {known}."
-        )
+        raise ty.InvalidInput(f"{source!r} has an unknown file type.", argument="source", advice=f"Use --format with one of {known}.")
     if not path.is_file():
         raise ty.NotFound(f"There is no file {source!r}.", name=source)
     with _reading(source):

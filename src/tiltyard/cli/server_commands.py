@@ -16,17 +16,25 @@ from tiltyard.cli.messages import CommandMessage, Grid
 from tiltyard.cli.option_types import DryRun, Json, duration
 
 serving = typer.Typer()
-policies = typer.Typer(name="upkeep", help="What a server does for its lake by itself: compaction, indices, cleanup.", no_args_is_help=True)
+policies = typer.Typer(
+    name="upkeep", help="Maintenance that a server runs for its lake: compaction, indices, cleanup.", no_args_is_help=True
+)
 tokens = typer.Typer(name="token", help="Who may use a server: tokens, with roles for names of tables.", no_args_is_help=True)
 
-Host = Annotated[str, typer.Option("--host", help="The address to listen on; beyond loopback it asks for a token and TLS.")]
+Host = Annotated[str, typer.Option("--host", help="The address to listen on; one that other machines can reach requires a token and TLS.")]
 Port = Annotated[int, typer.Option("--port", min=0, max=65535, help="The port; 0 takes a free one.")]
-Auth = Annotated[str | None, typer.Option("--auth", metavar="token|off", help="Whether a token is needed. By default where it has to be.")]
+Auth = Annotated[
+    str | None,
+    typer.Option("--auth", metavar="token|off", help="Whether a token is needed; by default if other machines can reach the address."),
+]
 AuthConfig = Annotated[Path | None, typer.Option("--auth-config", metavar="FILE", help="A TOML file: which JWTs are accepted.")]
 Certificate = Annotated[Path | None, typer.Option("--certificate", metavar="FILE", help="For TLS: the certificate, as PEM.")]
 Key = Annotated[Path | None, typer.Option("--key", metavar="FILE", help="For TLS: its private key.")]
 Insecure = Annotated[
-    list[str] | None, typer.Option("--insecure", metavar="no-auth|no-tls", help="Allow this beyond loopback although it is not safe.")
+    list[str] | None,
+    typer.Option(
+        "--insecure", metavar="no-auth|no-tls", help="Allow this, although it is not safe, on an address that other machines can reach."
+    ),
 ]
 AuditLog = Annotated[Path | None, typer.Option("--audit-log", metavar="FILE", help="Append a line for each request; the log by default.")]
 Vend = Annotated[
@@ -34,15 +42,15 @@ Vend = Annotated[
 ]
 VendRole = Annotated[
     str | None,
-    typer.Option("--vend-role", metavar="ARN", help="Give clients keys of this role for one table, which end by themselves."),
+    typer.Option("--vend-role", metavar="ARN", help="Give clients temporary keys of this role, for one table each."),
 ]
 VendEndpoint = Annotated[
     str | None, typer.Option("--vend-endpoint", metavar="URL", help="The token service of the store; that of the region by default.")
 ]
-VendFor = Annotated[str, typer.Option("--vend-for", metavar="TIME", help="How long such keys are good, 15m to 12h.")]
+VendFor = Annotated[str, typer.Option("--vend-for", metavar="TIME", help="How long such keys are valid, 15m to 12h.")]
 Upkeep = Annotated[
     Path | None,
-    typer.Option("--upkeep", metavar="FILE", help="A TOML file: compaction, indices and cleanup that the server does by itself."),
+    typer.Option("--upkeep", metavar="FILE", help="A TOML file: compaction, indices and cleanup that the server runs on its own."),
 ]
 PolicyFile = Annotated[Path, typer.Argument(metavar="FILE", help="A TOML file of policies, as for `tiltyard serve --upkeep`.")]
 BodyMegabytes = Annotated[int, typer.Option("--max-body-mb", min=1, help="The largest request with rows.")]
@@ -51,9 +59,9 @@ Roles = Annotated[
     list[str], typer.Option("--role", "-r", metavar="ROLE[:NAME]", help="reader, writer, maintainer or admin, of tables below NAME.")
 ]
 Expires = Annotated[
-    str | None, typer.Option("--expires", metavar="TIME", help="How long it is good for, such as 12h or 90d; for ever by default.")
+    str | None, typer.Option("--expires", metavar="TIME", help="How long it is valid, such as 12h or 90d; no expiry by default.")
 ]
-TokenName = Annotated[str, typer.Argument(metavar="NAME", help="Whose it is: the author in the history.")]
+TokenName = Annotated[str, typer.Argument(metavar="NAME", help="The owner of the token: the author in the history.")]
 TokenId = Annotated[str, typer.Argument(metavar="ID", help="As `tiltyard token list` shows it.")]
 
 
@@ -119,7 +127,7 @@ def create(session: LakeSession, name: TokenName, role: Roles, expires: Expires 
 
 @lake_command(tokens, "list")
 def list_(session: LakeSession) -> None:
-    """All tokens: whose, for what, until when. None is shown itself."""
+    """All tokens: owner, roles, expiry. The tokens themselves are not shown."""
     with session.opened() as lake:
         found = _server().tokens.list_tokens(lake)
     rows = [(info.id, info.name, ", ".join(map(str, info.grants)), _until(info)) for info in found]
@@ -129,7 +137,7 @@ def list_(session: LakeSession) -> None:
 
 @lake_command(tokens)
 def revoke(session: LakeSession, id: TokenId) -> None:
-    """Make a token worthless. Servers notice within seconds."""
+    """Revoke a token. Servers refuse it at once."""
     with session.opened() as lake:
         info = _server().tokens.revoke_token(lake, id)
     session.told(_document(info), "revoked", f"the token of {info.name}", _facts(info))
@@ -137,7 +145,7 @@ def revoke(session: LakeSession, id: TokenId) -> None:
 
 @policies.command()
 def check(file: PolicyFile, json: Json = False) -> None:
-    """Read a file of policies, and say what a server would do and when. No lake is looked at."""
+    """Read a file of policies, and show what a server would run and when. No lake is opened."""
     with reporting(str(file), None, json, None, None) as session:
         found = _server().policies.read_policies(file)
         rows = [(policy.name, str(policy)) for policy in found]
@@ -147,7 +155,7 @@ def check(file: PolicyFile, json: Json = False) -> None:
 
 @lake_command(policies)
 def run(session: LakeSession, file: PolicyFile, dry_run: DryRun = False) -> None:
-    """Do now, once, what the policies of a file say, due or not. Others may work meanwhile."""
+    """Run the policies of a file once, now, whether they are due or not. Others may work meanwhile."""
     rooms = _server()
     found = rooms.policies.read_policies(file)
     with session.opened() as lake:

@@ -13,7 +13,7 @@ from tiltyard.cli.option_types import Message, Tag, Version, pairs
 from tiltyard.redact import redact_options
 
 app = typer.Typer(
-    name="config", help="The table's config, which readers and writers heed. Values that look secret are not shown.", no_args_is_help=True
+    name="config", help="The table's config, which readers and writers follow. Values that look secret are not shown.", no_args_is_help=True
 )
 
 Key = Annotated[str, typer.Argument(metavar="KEY", help="Which one.")]

@@ -68,7 +68,9 @@ class TextOutput:
         print_hanging(self._out, problems, indent=2, label="red")
         print_hanging(self._out, [("not checked", safe(text)) for text in report.not_checked], indent=2, label="yellow")
         if report.orphans:
-            self._line(f"  {count(len(report.orphans), 'file')} no version names (left by a failed attempt, or work under way):", "dim")
+            self._line(
+                f"  {count(len(report.orphans), 'file')} that no version names (from a failed attempt, or from a write in progress):", "dim"
+            )
             for path in report.orphans[:SHOWN_AT_MOST]:
                 self._line(f"    {safe(path)}", "dim")
             if len(report.orphans) > SHOWN_AT_MOST:

@@ -79,10 +79,11 @@ class ExpectedVersionMismatch(RetryableConflict):
     Attributes:
         table: the table's name.
         expected, actual: its versions; ``actual`` is None if the table was dropped.
-        cause: ``write`` if both wrote to it, ``read`` if we only read it, ``incompatible`` if it was dropped or renamed or its name is
-            taken, ``foreign`` if a foreign writer took the version, ``replaced`` if another commit has that version number now, ``line``
-            if the lake's branch was recreated or fast-forwarded, ``name`` if a name that we looked up stands for something else, ``freed``
-            if a name that we take or free was in use by another table since (for ``line`` and ``freed`` the two versions are snapshots).
+        cause: ``write`` if both wrote to it, ``read`` if this transaction only read it, ``incompatible`` if it was dropped or renamed or
+            its name is taken, ``foreign`` if a foreign writer took the version, ``replaced`` if another commit has that version number
+            now, ``line`` if the lake's branch was recreated or fast-forwarded, ``name`` if a name that was looked up now belongs to
+            another table, ``freed`` if a name that is taken or freed was in use by another table since (for ``line`` and ``freed`` the two
+            versions are snapshots).
         by: the transactions that changed it: their ids, authors, operations and messages.
     """
 
@@ -115,7 +116,7 @@ class KeyConflict(RetryableConflict):
 
 
 class MergeConflict(ConflictError):
-    """Two branches of a lake changed the same things, or nothing tells whether they did.
+    """Two branches of a lake changed the same things, or it is not known whether they did.
 
     Attributes:
         conflicts: all that conflicts, table by table.

@@ -168,7 +168,7 @@ class ProtectedBranch(TiltyardError):
     Attributes:
         branch: which one.
         author: who wanted to commit.
-        writers: who may; empty for everybody.
+        writers: who may; empty for all.
         checks: what had to be passed first; empty if that is not why.
     """
 
@@ -214,7 +214,7 @@ class AlreadyCommitted(TiltyardError):
     """A batch with this idempotency key was committed before; files of this attempt are removed.
 
     Attributes:
-        source: who numbers the batches, as passed to ``tiltyard.distributed.once``.
+        source: the name of the job that numbers the batches, as passed to ``tiltyard.distributed.once``.
         number: the number of this batch.
         last: the highest number that is committed.
     """

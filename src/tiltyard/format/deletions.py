@@ -241,7 +241,7 @@ def _buffer(batch: _Batch, span: tuple[int, int], needed: int, source: str) -> b
 def _decompress(raw: bytes, codec: str, needed: int, source: str) -> bytes:
     """Compressed buffers begin with their plain length; -1 says that the rest is plain after all."""
     if len(raw) < 8:
-        raise CorruptTable(source, "a compressed Arrow buffer is cut off")
+        raise CorruptTable(source, "a compressed Arrow buffer is truncated")
     size = int.from_bytes(raw[:8], "little", signed=True)
     if size == -1:
         return raw[8:]

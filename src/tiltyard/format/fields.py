@@ -93,7 +93,9 @@ def _plain(rest: str, path: str) -> tuple[str, str]:
     dot = rest.find(".")
     name = rest if dot < 0 else rest[:dot]
     if not name or "`" in name:
-        raise InvalidInput(f"{path!r} is not a column path.", argument=path, advice="Join names by dots; put odd ones in backticks.")
+        raise InvalidInput(
+            f"{path!r} is not a column path.", argument=path, advice="Join names by dots; put names with special characters in backticks."
+        )
     return name, rest[len(name) :]
 
 
@@ -142,7 +144,7 @@ def next_field_id(fields: Iterable[Field], fragments: Iterable[DataFragment] = (
 def assign_ids(fields: Sequence[Field], start: int) -> tuple[Field, ...]:
     """The same tree with ids ``start``, ``start + 1`` ... in list order."""
     if start < 0 or start + len(fields) - 1 > MAX_FIELD_ID:
-        raise InvalidInput(f"{len(fields)} field ids from {start} on do not exist.", advice=f"Ids go from 0 to {MAX_FIELD_ID}.")
+        raise InvalidInput(f"{len(fields)} fields cannot be numbered from {start}.", advice=f"Ids go from 0 to {MAX_FIELD_ID}.")
     new = {field.id: start + number for number, field in enumerate(field_tree(fields).fields)}
     new[ROOT] = ROOT
     return tuple(replace(field, id=new[field.id], parent_id=new[field.parent_id]) for field in fields)

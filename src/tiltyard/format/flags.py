@@ -41,9 +41,9 @@ class Support:
 
 
 SUPPORT: Final[dict[Feature, Support]] = {
-    Feature.DELETION_FILES: Support(True, True, "we read and write deletion files"),
-    Feature.STABLE_ROW_IDS: Support(True, True, "we keep row ids and row versions"),
-    Feature.V2_FORMAT: Support(True, True, "says nothing today; the next commit drops it"),
+    Feature.DELETION_FILES: Support(True, True, "deletion files are read and written"),
+    Feature.STABLE_ROW_IDS: Support(True, True, "row ids and row versions are kept"),
+    Feature.V2_FORMAT: Support(True, True, "has no meaning today; the next commit drops it"),
     Feature.TABLE_CONFIG: Support(True, True, "config is kept"),
     Feature.BASE_PATHS: Support(True, True, "bases are kept, and files keep their base"),
     Feature.NO_TRANSACTION_FILE: Support(True, True, "the inline transaction is always written; kept once set"),
@@ -51,11 +51,11 @@ SUPPORT: Final[dict[Feature, Support]] = {
     Feature.COVERED_INDEX_METADATA: Support(True, True, "index entries are kept as they are"),
     Feature.MIXED_FILE_VERSIONS: Support(True, True, "every data file names its own version; kept once set"),
     Feature.FRAGMENT_REUSE_WITH_STABLE_IDS: Support(False, False, "reserved, meaning unknown"),
-    Feature.TAGGED_FRAGMENT_REUSE: Support(True, False, "the row maps must follow every change of fragments; we do not know how"),
+    Feature.TAGGED_FRAGMENT_REUSE: Support(True, False, "the row maps must follow every change of fragments, which this release cannot do"),
     Feature.SPILLED_ROW_LINEAGE: Support(True, True, "old fragments keep their spilled columns, new ones are inline"),
     Feature.FRAGMENT_TREE: Support(False, False, "fragments live outside the manifest"),
     Feature.INDEPENDENT_COVERING_FIELDS: Support(False, False, "meaning unknown"),
-    Feature.MANAGED_BLOBS: Support(True, False, "blob files have owners to keep account of; we keep none"),
+    Feature.MANAGED_BLOBS: Support(True, False, "the owners of blob files must be recorded, which this release cannot do"),
     Feature.NON_REUSABLE_FIELD_IDS: Support(True, True, "the flag is kept; refused only where fields are renumbered"),
 }
 
@@ -91,7 +91,7 @@ def check_readable(reader_flags: int) -> None:
     refused = reader_flags & ~READABLE
     if refused:
         raise UnsupportedFeature(
-            f"The table needs features we cannot read: {describe(refused)}.", feature=describe(refused), bits=_split(refused)
+            f"The table needs features that this release cannot read: {describe(refused)}.", feature=describe(refused), bits=_split(refused)
         )
 
 
@@ -103,7 +103,10 @@ def check_writable(reader_flags: int, writer_flags: int, *, new_fields: bool = F
     refused = (reader_flags | writer_flags) & ~(WRITABLE & ~Feature.NON_REUSABLE_FIELD_IDS if new_fields else WRITABLE)
     if refused:
         raise UnsupportedFeature(
-            f"The table needs features we cannot write: {describe(refused)}.", feature=describe(refused), bits=_split(refused), writing=True
+            f"The table needs features that this release cannot write: {describe(refused)}.",
+            feature=describe(refused),
+            bits=_split(refused),
+            writing=True,
         )
 
 

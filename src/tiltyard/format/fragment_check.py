@@ -93,10 +93,10 @@ def _check_ids(ids: Numbers, above: int, highest: int | None, source: str) -> No
     ordered = np.sort(ids)
     doubled = ordered[1:][ordered[1:] == ordered[:-1]]
     if len(doubled) or ordered[0] <= above:
-        raise CorruptTable(source, f"fragment {doubled[0] if len(doubled) else ordered[0]} stands twice in the manifest")
+        raise CorruptTable(source, f"fragment {doubled[0] if len(doubled) else ordered[0]} is listed twice in the manifest")
     if highest is not None and ordered[-1] > highest:
         # Ids above the highest one given out would be given out again.
-        raise CorruptTable(source, f"fragment {ordered[-1]} has an id above the highest one given out, {highest}")
+        raise CorruptTable(source, f"fragment {ordered[-1]} has an id above the highest assigned one, {highest}")
 
 
 # ---- many records at once --------------------------------------------------------------------------------------------------

@@ -361,7 +361,7 @@ def _row_ids(fragment: pb.DataFragment, next_row_id: int, source: str) -> str | 
     if not fragment.HasField("inline_row_ids"):
         return "has no row ids"
     highest = decode_row_ids(fragment.inline_row_ids, physical_rows=fragment.physical_rows, source=source).highest()
-    return f"holds row id {highest}, which was not given out yet" if highest >= next_row_id else None
+    return f"holds row id {highest}, which is not assigned yet" if highest >= next_row_id else None
 
 
 def _row_versions(fragment: pb.DataFragment, version: int | None, source: str) -> str | None:
@@ -372,5 +372,5 @@ def _row_versions(fragment: pb.DataFragment, version: int | None, source: str) -
         runs = decode_row_versions(getattr(fragment, member), physical_rows=fragment.physical_rows, source=source).runs
         newest = max((of_run for _, of_run in runs), default=0)
         if version is not None and newest > version:
-            return f"has a row from version {newest}, which is yet to come"
+            return f"has a row from version {newest}, which is later than this version"
     return None

@@ -89,10 +89,12 @@ def check_primary_key(fields: Iterable[Field]) -> None:
 def _check_key_field(tree: FieldTree, field: Field) -> None:
     path = tree.path(field)
     if has_members(field.logical_type):
-        raise InvalidInput(f"primary key column {path} is {field.logical_type}.", argument=path, advice="Choose a column without members.")
+        raise InvalidInput(f"primary key column {path} is {field.logical_type}.", argument=path, advice="Choose a column of a simple type.")
     for above in tree.ancestors(field):
         if above.logical_type != "struct":
-            raise InvalidInput(f"primary key column {path} lies in a {above.logical_type}.", argument=path, advice="Choose another column.")
+            raise InvalidInput(
+                f"primary key column {path} is inside a {above.logical_type}.", argument=path, advice="Choose another column."
+            )
     if any(part.nullable for part in (*tree.ancestors(field), field)):
         raise InvalidInput(
             f"primary key column {path}, or a column around it, is nullable.",
@@ -158,7 +160,11 @@ def _marked(field: pa.Field, path: tuple[str, ...], depth: int, marks: dict[str,
         metadata = {key: value for key, value in (field.metadata or {}).items() if key not in _KEY_ENTRIES}
         return field.with_metadata(metadata | {key.encode(): value.encode() for key, value in marks.items()})
     if not pa.types.is_struct(field.type):
-        raise InvalidInput(f"primary key column {format_path(path)} lies in a {field.type}.", argument="primary_key", advice="Move it out.")
+        raise InvalidInput(
+            f"primary key column {format_path(path)} is inside a {field.type}.",
+            argument="primary_key",
+            advice="Use a top-level column, or a member of a struct.",
+        )
     members = list(field.type)
     index = _index_of(path[depth], [member.name for member in members], path)
     members[index] = _marked(members[index], path, depth + 1, marks)

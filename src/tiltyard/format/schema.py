@@ -253,7 +253,7 @@ class _Matching:
         for field in given:
             names = (*above, field.name)
             if field.name in seen:
-                self.problem(format_path(names), "is there twice")
+                self.problem(format_path(names), "occurs twice")
             elif field.name not in wanted:
                 self.problem(format_path(names), "is not in the table")
             else:
@@ -324,7 +324,7 @@ def check_encodable(fields: Iterable[Field], file_version: tuple[int, int]) -> N
     if file_version < (2, 0):
         name = f"data format {file_version[0]}.{file_version[1]}"
         raise UnsupportedFeature(
-            f"Rows in {name} would lose their nulls, so we only read it.",
+            f"Rows in {name} would lose their nulls, so this format is only read.",
             feature=name,
             writing=True,
             advice="Copy the table into a newer format.",

@@ -114,7 +114,7 @@ class DataFragment:
 
 @dataclass(frozen=True, slots=True)
 class BasePath:
-    """A place beside the table's directory where files of it may lie."""
+    """A place outside the table's directory where its files may be."""
 
     id: int
     path: str
@@ -144,6 +144,8 @@ class DataFormat:
 
 @dataclass(frozen=True, slots=True)
 class IndexFile:
+    """A file of an index segment: its path inside the index directory, and its size in bytes."""
+
     path: str
     size: int
     unknown: bytes = field(default=b"", repr=False)

@@ -67,7 +67,9 @@ class CloneVerb(Handle):
             file = access.load(version, self._scheme)
         there = Storage(access.storage_options, access.durability) if storage is None else storage_of(storage)
         if there.allowed_bases:
-            raise InvalidInput("A clone says by itself where its files lie.", argument="storage", advice="Leave allowed_bases out.")
+            raise InvalidInput(
+                "The bases of a clone are recorded in the clone itself.", argument="storage", advice="Leave allowed_bases out."
+            )
         target = decided_outside(open_access(target_uri, there), there.commit_store)
         how = options or CloneOptions()
         described = properties_with_message(how.properties, message)

@@ -45,7 +45,7 @@ class ColumnVerbs(Handle):
             commit: properties, retries and deadline. After a conflict only fragments that changed are computed again.
 
         Raises:
-            InvalidInput: a column is there already, or its values cannot be made.
+            InvalidInput: a column exists already, or its values cannot be computed.
             RetryableConflict: others changed rows or columns, again and again.
             IncompatibleConflict: the table was replaced or restored, or columns were dropped or renamed meanwhile.
         """
@@ -66,7 +66,7 @@ class ColumnVerbs(Handle):
             commit: properties, retries and deadline.
 
         Raises:
-            InvalidInput: a column is not there or part of the primary key, or none would be left.
+            InvalidInput: a column does not exist or is part of the primary key, or none would be left.
         """
         paths = dropped_paths(columns)
         described, policy = commit_terms(commit, message)
@@ -81,7 +81,7 @@ class ColumnVerbs(Handle):
             commit: properties, retries and deadline.
 
         Raises:
-            InvalidInput: a column is not there, a name is taken, a value does not fit the new type, there are nulls, or the column is
+            InvalidInput: a column does not exist, a name is taken, a value does not fit the new type, there are nulls, or the column is
                 part of the primary key, which can be renamed only.
         """
         wanted = alterations(changes)

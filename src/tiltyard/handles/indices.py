@@ -42,7 +42,7 @@ class IndexReader:
 
 
 class TableIndices(IndexReader):
-    """The same, with the verbs that change them."""
+    """The indices of a table, with the verbs that change them."""
 
     def create(
         self,
@@ -64,7 +64,7 @@ class TableIndices(IndexReader):
                 full text; ``IVF_FLAT``, ``IVF_PQ``, ``IVF_SQ``, ``IVF_RQ``, ``IVF_HNSW_FLAT``, ``IVF_HNSW_PQ`` or ``IVF_HNSW_SQ`` for
                 vectors. An ``IndexSpec`` adds options, progress, and how to build it in other processes.
             name: what to call it; by default the column with ``_idx``, and a number where an index of another type has that name.
-            replace: whether it may take the place of one with that name.
+            replace: whether it may replace an index of that name.
             message: a sentence for the history.
             commit: properties, retries and deadline.
 

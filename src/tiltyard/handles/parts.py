@@ -21,7 +21,7 @@ from tiltyard.verbs.engine.reexecution import commit_terms
 
 
 class DistributedVerbs(PieceVerbs):
-    """What a handle commits of work that others did."""
+    """Commits of files that other processes wrote, and tasks for these."""
 
     def change_rows(
         self, worker: Worker, plan: RowPlan, *, message: str | None = None, commit: CommitOptions | None = None
@@ -33,16 +33,18 @@ class DistributedVerbs(PieceVerbs):
                 conflict. It may return pieces of an earlier call again. Uncommitted files are removed.
             plan: what it is going to do, for the rules about keys.
             message: a sentence for the history.
-            commit: properties, retries and deadline.
+            commit: properties, retries and deadline; ``expected_version`` for a change that was made of a whole version: the worker is
+                called with that one, once.
 
         Raises:
+            ExpectedVersionMismatch: others committed after the expected version.
             InvalidInput: the change does not fit the version it was computed on, or the plan allows duplicate primary keys.
             KeyConflict: the source has duplicate keys, or others inserted our keys, again and again.
             RetryableConflict: others changed the same rows, again and again.
         """
-        described, policy = commit_terms(commit, message)
-        table = self._table
-        return table._commit(table._data, change_rows, worker, plan, described, policy)
+        described, policy = commit_terms(commit, message, replaces=True)
+        table, expected = self._table, None if commit is None else commit.expected_version
+        return table._commit(table._data, change_rows, worker, plan, described, policy, expected)
 
     def compact(
         self,
@@ -65,6 +67,32 @@ class DistributedVerbs(PieceVerbs):
             commit: properties, retries and deadline.
         """
         compaction = Compaction(target_rows, max_bytes, deletions)
+        described, policy = commit_terms(commit, message)
+        table = self._table
+        return table._commit(table._whole, compact_table, compaction, described, policy, runner)
+
+    def optimize(
+        self,
+        runner: CompactRunner,
+        where: str | None = None,
+        *,
+        cluster_by: Sequence[str] = (),
+        target_rows: int = 1024 * 1024,
+        message: str | None = None,
+        commit: CommitOptions | None = None,
+    ) -> CommitResult:
+        """``t.maintenance.optimize``, with the files written elsewhere.
+
+        Args:
+            runner: is given tasks, runs each of them somewhere, and returns what they returned, in the same order.
+            where: only fragments that may hold rows for which this condition is true, by their statistics.
+            cluster_by: columns that all rows of these fragments are sorted by: in Z-order, if there are several. Without them rows keep
+                their order, and only small fragments and those with many deletions are rewritten.
+            target_rows: rows that a fragment should have.
+            message: a sentence for the history.
+            commit: properties, retries and deadline.
+        """
+        compaction = Compaction(target_rows, where=where, cluster_by=cluster_by)
         described, policy = commit_terms(commit, message)
         table = self._table
         return table._commit(table._whole, compact_table, compaction, described, policy, runner)
@@ -107,7 +135,7 @@ class DistributedVerbs(PieceVerbs):
             commit: properties, retries and deadline.
 
         Raises:
-            InvalidInput: a column or fragment is not there, the column is part of the primary key, or the values do not fit.
+            InvalidInput: a column or fragment does not exist, the column is part of the primary key, or the values do not fit.
             RetryableConflict: others changed these rows or columns.
         """
         how = backfill or Backfill()

@@ -57,7 +57,7 @@ class PieceVerbs(PieceReader):
             schema: what the rows will look like. For an append it is only checked, here and now; an overwrite needs it.
             primary_key: for an overwrite, another key than before; ``[]`` for none.
             on_duplicate: with ``"error"`` writers note the keys of their rows, for the commit to compare.
-            files: how the rows are cut into files.
+            files: how the rows are split into files.
 
         Raises:
             InvalidInput: rows of that schema do not fit the table.
@@ -70,7 +70,7 @@ class PieceVerbs(PieceReader):
                 raise InvalidInput("An append leaves the primary key as it is.", argument="primary_key", advice="Leave it out.")
             return append_task(access, manifest, how.limits, schema, with_keys=on_duplicate == "error")
         if schema is None:
-            raise InvalidInput("An overwrite needs the schema of the rows to come.", argument="schema")
+            raise InvalidInput("An overwrite needs schema=, the schema of the new rows.", argument="schema")
         return overwrite_task(access, manifest, how.limits, schema, primary_key, with_keys=on_duplicate == "error")
 
     def append(
@@ -85,7 +85,8 @@ class PieceVerbs(PieceReader):
         """Appends files that tasks wrote, in one commit. If it fails they stay, to retry or to discard.
 
         Args:
-            pieces: what ``WriteTask.write`` returned. Of several pieces of one part the first is taken, and the files of the others go.
+            pieces: what ``WriteTask.write`` returned. Of several pieces of one part the first is taken, and the files of the others are
+                removed.
             on_duplicate: what to do, on a table with a primary key, about duplicate keys, in the pieces or in the table.
             leftovers: whether all other files of the pieces' groups are removed as well: those of attempts whose pieces were lost. Only
                 where no further piece of the group is to be committed.
@@ -93,7 +94,7 @@ class PieceVerbs(PieceReader):
             commit: properties, retries and deadline.
 
         Raises:
-            KeyConflict: a duplicate key, in one piece or in several, or in the table, be it since a moment ago.
+            KeyConflict: a duplicate key, in one piece or in several, or in the table, also one that another writer inserted just now.
             RetryableConflict: the columns are not those the pieces were written for any more.
             IncompatibleConflict: the table was replaced or restored meanwhile.
         """
@@ -138,7 +139,7 @@ class PieceVerbs(PieceReader):
 
         Args:
             pieces: which; None among them is passed over.
-            leftovers: whether all other files of their groups go as well.
+            leftovers: whether all other files of their groups are removed as well.
 
         Raises:
             InvalidInput: a version of the table has one of them: it was committed, and nothing is removed.

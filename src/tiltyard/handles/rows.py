@@ -43,11 +43,12 @@ class RowVerbs(Handle):
                 looks for none.
             message: a sentence for the history.
             commit: properties, retries and deadline.
-            files: how the rows are cut into files, and to which base these go.
+            files: how the rows are split into files, and to which base these are written.
 
         Raises:
             InvalidInput: the rows do not fit the table; nothing was written.
-            KeyConflict: a duplicate key, be it since a moment ago; nothing was written, or nothing is left of it.
+            KeyConflict: a duplicate key, also one that another writer inserted just now; nothing was written, or what was written is
+                removed.
             RetryableConflict: the columns changed meanwhile, again and again.
             IncompatibleConflict: the table was replaced or restored meanwhile.
             ContentionError, HistoryUnavailable, OutcomeUnknown: see ``tiltyard.errors``.
@@ -74,9 +75,9 @@ class RowVerbs(Handle):
             primary_key: another key than before; ``[]`` for none.
             on_duplicate: what to do, with a primary key, about duplicate keys in the rows; ``"allow"`` looks for none.
             message: a sentence for the history.
-            commit: properties, retries and deadline; ``expected_version`` for rows that were made of a version of the table. With
+            commit: properties, retries and deadline; ``expected_version`` for rows that were made from a version of the table. With
                 ``reexecutions=0`` a table that another writer replaced meanwhile is a conflict, and is not replaced again.
-            files: how the rows are cut into files, and to which base these go.
+            files: how the rows are split into files, and to which base these are written.
 
         Raises:
             KeyConflict: a duplicate key; nothing was changed.
@@ -127,13 +128,13 @@ class RowVerbs(Handle):
                 the latter for few columns in many rows.
             message: a sentence for the history.
             commit: properties, retries and deadline.
-            files: how moved rows are cut into files; these go to the table's own directory.
+            files: how moved rows are split into files; these are written to the table's own directory.
 
         Returns:
             What became of it; ``rows["updated"]`` says how many. If there were none, nothing is committed and ``version`` stays.
 
         Raises:
-            InvalidInput: a column is not there, is part of the primary key, or a value does not fit it.
+            InvalidInput: a column does not exist, is part of the primary key, or a value does not fit it.
             RetryableConflict: others changed the same rows, again and again.
         """
         assignment = Assignment(values, "true" if where is None else sql_where(where), mode)
@@ -159,7 +160,7 @@ class RowVerbs(Handle):
             source: rows: Arrow, a data frame, dicts, a stream; one row of each key.
             on: the columns that rows are matched by; the primary key if not given.
             allow_duplicates: on a table with a primary key, whether a merge on other columns may leave duplicate keys.
-            files: how new and changed rows are cut into files, and to which base these go.
+            files: how new and changed rows are split into files, and to which base these are written.
         """
 
         def run(plan: MergePlan, described: Mapping[str, str], policy: ReexecutionPolicy) -> CommitResult:
@@ -188,7 +189,7 @@ Run = Callable[[MergePlan, Mapping[str, str], ReexecutionPolicy], CommitResult]
 
 @dataclass(frozen=True, slots=True)
 class MergeBuilder:
-    """A merge that is being described. Each clause gives a new one; ``execute`` does it.
+    """A merge that is being described. Each clause returns a new one; ``execute`` runs it.
 
     Of several clauses for the same rows, the first whose condition holds decides. Conditions and values are SQL over both rows:
     ``"source.changed > target.changed"``. The source has columns of the table only.
@@ -250,14 +251,16 @@ class MergeBuilder:
         Values and ``where`` are over the table's columns, by their names.
         """
         if not isinstance(values, Mapping):
-            raise InvalidInput("Values are expressions by column: there is no source to take them from.", argument="values")
+            raise InvalidInput(
+                "values must map columns to expressions: these rows have no source row to take values from.", argument="values"
+            )
         return self._with("orphans", Clause("update", _given(where), *_assigned(values)))
 
     def mark_generations_merged(self, generations: Mapping[str | UUID, int]) -> MergeBuilder:
         """Records in the same commit up to which generation shards of a write-ahead log are merged.
 
-        So of two who merge one generation only one comes through, and after a crash it is known what is still to be merged. Where the
-        source changes no row, the progress is committed by itself.
+        So of two writers that merge the same generation only one succeeds, and after a crash it is known what is still to be merged. Where
+        the source changes no row, the progress is committed by itself.
 
         Args:
             generations: a generation for each shard, by its uuid; higher than the one recorded, or ``execute`` raises an
@@ -266,7 +269,7 @@ class MergeBuilder:
         return replace(self, _plan=replace(self._plan, generations=(*self._plan.generations, *compacted(generations))))
 
     def execute(self, *, message: str | None = None, commit: CommitOptions | None = None) -> CommitResult:
-        """Does it.
+        """Executes the merge, in one commit.
 
         Args:
             message: a sentence for the history.

@@ -25,26 +25,26 @@ class SettingsReader:
 
     @property
     def config(self) -> Mapping[str, str]:
-        """The table's config, which readers and writers heed."""
+        """The table's config, which readers and writers follow."""
         return dict(self._table._data()[1].manifest.config)
 
     @property
     def metadata(self) -> Mapping[str, str]:
-        """Table metadata: free text by key."""
+        """Table metadata: free text for each key."""
         return dict(self._table._data()[1].manifest.table_metadata)
 
 
 class TableSettings(SettingsReader):
-    """The same, with the verbs that change them."""
+    """Config, metadata and bases, with the verbs that change them."""
 
     def update_config(
         self, values: Values, *, replace: bool = False, message: str | None = None, commit: CommitOptions | None = None
     ) -> CommitResult:
-        """Changes the table's config, which readers and writers heed.
+        """Changes the table's config, which readers and writers follow.
 
         Args:
-            values: texts by key; None removes a key.
-            replace: whether keys that are not named go.
+            values: text for each key; None removes a key.
+            replace: whether keys that are not named are removed.
             message: a sentence for the history.
             commit: properties, retries and deadline.
 
@@ -77,8 +77,8 @@ class TableSettings(SettingsReader):
 
         Args:
             path: the column; ``"s.x"`` is a member of a struct.
-            values: texts by key; None removes a key.
-            replace: whether keys that are not named go.
+            values: text for each key; None removes a key.
+            replace: whether keys that are not named are removed.
             message: a sentence for the history.
             commit: properties, retries and deadline.
 
@@ -98,11 +98,11 @@ class TableSettings(SettingsReader):
         message: str | None = None,
         commit: CommitOptions | None = None,
     ) -> CommitResult:
-        """Adds places outside the table's directory where files of it may lie; ``t.layout.bases`` lists them.
+        """Adds places outside the table's directory where its files may be; ``t.layout.bases`` lists them.
 
         Args:
             bases: paths or URIs, or paths by name. The handle must have been opened with ``allowed_bases`` that hold them.
-            is_dataset_root: whether files lie in ``data/`` there, as in a table, or directly.
+            is_dataset_root: whether files are in ``data/`` there, as in a table, or directly.
             message: a sentence for the history.
             commit: properties, retries and deadline.
 
@@ -128,7 +128,7 @@ class SettingVerbs(Handle):
 
 
 class TableLayout:
-    """What lies in the store, as the version of a handle has it."""
+    """How the version of a handle is stored."""
 
     def __init__(self, table: Handle) -> None:
         self._table = table
@@ -157,7 +157,7 @@ class TableLayout:
 
     @property
     def bases(self) -> tuple[BasePath, ...]:
-        """Places beside the table's own directory where files of it may lie."""
+        """Places outside the table's own directory where its files may be."""
         return self._table._file.manifest.base_paths
 
     def statistics(self, columns: Sequence[str] | None = None) -> TableStatistics:
@@ -174,9 +174,9 @@ class TableLayout:
         return table_statistics(self._table._access, self._table._file.manifest, columns)
 
     def version_id(self) -> str:
-        """Tells this version from any other.
+        """Identifies this version.
 
-        Also from one of the same number, after the table was removed and made again in its place.
+        A version of the same number has another id if the table was removed and created again.
         """
         manifest = self._table._file.manifest
         return f"{manifest.transaction_file}@{manifest.timestamp_ns}"

@@ -56,6 +56,42 @@ class Upkeep:
         table = self._table
         return table._commit(table._whole, compact_table, compaction, described, policy)
 
+    def optimize(
+        self,
+        where: str | None = None,
+        *,
+        cluster_by: Sequence[str] = (),
+        target_rows: int = 1024 * 1024,
+        progress: Progress | None = None,
+        message: str | None = None,
+        commit: CommitOptions | None = None,
+    ) -> CommitResult:
+        """Sorts the rows of fragments by columns, or compacts these, where a condition may hold.
+
+        Others may write meanwhile. On a table without stable row ids, a change of rows that are being sorted is a conflict: the second
+        of the two is re-executed. Indices stay valid.
+
+        Args:
+            where: only fragments that may hold rows for which this condition is true, by their statistics.
+            cluster_by: columns that all rows of these fragments are sorted by: in Z-order, if there are several. Without them rows keep
+                their order, and only small fragments and those with many deletions are rewritten.
+            target_rows: rows that a fragment should have.
+            progress: called with how many of how many parts are written.
+            message: a sentence for the history.
+            commit: properties, retries and deadline.
+
+        Returns:
+            What became of it. If there was nothing to gain, nothing is committed and ``version`` stays.
+
+        Raises:
+            InvalidInput: a column does not exist or cannot be sorted, or the condition is not a condition.
+            UnsupportedFeature: the rows are to be sorted, and have blobs.
+        """
+        compaction = Compaction(target_rows, progress=progress, where=where, cluster_by=cluster_by)
+        described, policy = commit_terms(commit, message)
+        table = self._table
+        return table._commit(table._whole, compact_table, compaction, described, policy)
+
     def analyze(self, columns: Sequence[str] | None = None, *, progress: Progress | None = None) -> TableStatistics:
         """Reads columns without statistics, keeps what it finds beside the data, and says what is known.
 
@@ -80,7 +116,7 @@ class Upkeep:
 
 
 class TableMaintenance(Upkeep):
-    """Maintenance of a table that no lake owns: the same, and what removes or renames files."""
+    """Maintenance of a table that no lake owns: compaction, checks, cleanup, migration of names."""
 
     def cleanup(
         self,

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class LakeProblem:
-    """Something that does not hold.
+    """A broken invariant of a lake.
 
     Attributes:
         invariant: its name among the promises, or ``catalog``.
@@ -48,7 +48,7 @@ class LakeCheckReport:
         snapshots: how many were looked at.
         transactions: how many the catalog knows the outcome of.
         tables: what the check of each table found, by name.
-        problems: all that does not hold; none in a sound lake.
+        problems: broken invariants; empty if the lake is in order.
         orphans: directories below the root that the catalog does not know. Those that are tables are problems, too.
     """
 
@@ -140,14 +140,18 @@ def check_names(lake: Lake, branch: str, findings: LakeFindings) -> None:
     for name, body in names.items():
         head = heads.get(str(body["table"]))
         if head is None or head.name != name:
-            findings.add("catalog", f"the name is kept on branch {branch} for a table that does not have it", name)
+            findings.add("catalog", f"the name is reserved on branch {branch} for a table that does not exist or has another name", name)
     for head in heads.values():
         if head.name not in names:
             findings.add("catalog", f"its name on branch {branch} has no record; use `repair`", head.name)
         if head.quarantine:
             findings.add("I10", f"{head.quarantine}; use `repair`", head.name)
         if head.version < head.data_version or head.version < head.refused:
-            findings.add("catalog", f"its numbers do not go together: {head.version}, {head.data_version}, {head.refused}", head.name)
+            findings.add(
+                "catalog",
+                f"its version numbers contradict each other: version {head.version}, data {head.data_version}, refused {head.refused}",
+                head.name,
+            )
 
 
 def check_refs(lake: Lake, findings: LakeFindings) -> None:
@@ -272,7 +276,7 @@ def check_directories(lake: Lake, findings: LakeFindings) -> None:
     found = dict(lake.catalog.records.scan([TABLES, GONE]))
     for key, body in found.items():
         if key.startswith(TABLES) and GONE + str(body["location"]) in found:
-            findings.add("catalog", f"a cleanup has given its directory up: {body['location']}", str(body["name"]))
+            findings.add("catalog", f"its directory is marked for deletion by a cleanup: {body['location']}", str(body["name"]))
 
 
 def check_orphans(lake: Lake, findings: LakeFindings) -> None:

@@ -121,7 +121,7 @@ def _all_or_nothing(line: BranchHistory, stores: _Stores, unfinished: Set[tuple[
                     continue  # committed since the recovery, and its writer is still giving it its name
                 _one_step(snapshot, change, step, head, stores, there, missing, findings)
         if there and missing:
-            text = f"{', '.join(sorted(set(there)))} is at it, {', '.join(sorted(set(missing)))} is not"
+            text = f"{', '.join(sorted(set(there)))} has its version of the transaction, {', '.join(sorted(set(missing)))} does not"
             findings.add("I11", f"{text}: transaction {snapshot.transaction}", snapshot=snapshot.id)
 
 
@@ -148,7 +148,7 @@ def _one_step(
         there.append(name)
         return
     missing.append(name)
-    what = "is not there" if maker is None else f"was made by transaction {maker}, not by {step.transaction}"
+    what = "does not exist" if maker is None else f"was made by transaction {maker}, not by {step.transaction}"
     findings.add("I10", f"version {step.version} {what}", change.name, snapshot.id)
 
 
@@ -180,7 +180,7 @@ def _table(lake: Lake, branch: str, head: TableHead, name: str, stores: _Stores,
     log = VersionLog(store)
     if not is_there(store, manifest_path(head.version, Scheme(head.naming))):
         if not head.quarantine and _moved_not(lake, branch, head):
-            findings.add("I10", f"the catalog has it at version {head.version}, which is not there", head.name)
+            findings.add("I10", f"the catalog has it at version {head.version}, which does not exist", head.name)
         return
     path = manifest_path(head.version, Scheme(head.naming))
     if head.transaction and not head.quarantine and (maker := stores.maker(head, path)) not in (None, head.transaction):

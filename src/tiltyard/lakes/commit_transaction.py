@@ -64,7 +64,7 @@ class LakeCommit:
         snapshot: the snapshot it made; the latest one if it changed nothing.
         transaction_id: for ``Lake.outcome``.
         tables: the version of each table that it wrote to.
-        attempts: how many times it was published; more than one if others were faster.
+        attempts: how many times it was published; more than one if others committed first.
         rebased: tables whose writes were rebased, with the versions they were rebased over.
         replayed: whether a transaction with the same idempotency key had been committed before; then nothing was written now.
         seconds: how long publishing took.
@@ -142,12 +142,14 @@ class StagedTransaction:
             touched.withdraw()
 
     def commit(self) -> LakeCommit:
-        """Publishes all writes in one step. After ``OutcomeUnknown`` it may be called again, and finds out.
+        """Publishes all writes in one step.
+
+        After ``OutcomeUnknown`` it may be called again, and finds out what happened.
 
         Raises:
             ExpectedVersionMismatch: other writers changed a table, and the rules do not allow a rebase.
-            ConflictError: what the rules for one table say.
-            ContentionError: others were faster, too often.
+            ConflictError: the rules for one table do not allow it.
+            ContentionError: others committed first, too often.
             OutcomeUnknown: not known yet; call ``Lake.outcome``.
         """
         if self._scope.state != "in doubt":
@@ -200,7 +202,8 @@ class StagedTransaction:
                 self._lost_to(stale, turn)
             except AbortedError:
                 raise ConflictError(
-                    f"Transaction {self.id} was taken for dead and its files are gone.", operation="transaction", retryable=True,
+                    f"Transaction {self.id} was aborted by a cleanup, which took it for dead and deleted its files.",
+                    operation="transaction", retryable=True,
                     advice="Run it again from the beginning.",
                 ) from None  # fmt: skip
             except ExpiredError:
@@ -220,8 +223,8 @@ class StagedTransaction:
         runtime = self._catalog.runtime
         if self._attempts >= TRIES and runtime.clock.monotonic() - started >= LONGEST_RACE:
             raise ContentionError(
-                f"Transaction {self.id} found tables moved by others {self._attempts} times.", operation="transaction",
-                attempts=self._attempts,
+                f"Transaction {self.id} lost the race {self._attempts} times: other transactions committed to its tables first.",
+                operation="transaction", attempts=self._attempts,
             )  # fmt: skip
         if not turn.taken:
             runtime.clock.sleep(wait_before(self._attempts - 1, WAIT_UNIT, runtime))

@@ -49,8 +49,8 @@ def is_certain(lake: LakeBase, transaction: str) -> bool:
         recover(lake)
         if _waits(lake, version):
             raise StorageError(
-                f"Transaction {transaction} is in the catalog, but the store does not let it be finished.",
-                advice="Ask again once the store takes writes.",
+                f"Transaction {transaction} is committed in the catalog, but its versions cannot be written to the store yet.",
+                advice="Try again once the store accepts writes.",
                 transient=True,
             )
     return lake.catalog.transaction(transaction) is not None

@@ -56,7 +56,7 @@ class LakeClone:
 def clone_lake(source: Lake, target: Lake, shot: LakeSnapshot, uri: str | os.PathLike[str], message: str | None) -> LakeClone:
     """See ``Lake.clone``. The target is open and empty."""
     if resolved(source.root_uri) == resolved(target.root_uri) or is_within(resolved(target.root_uri), resolved(source.root_uri)):
-        raise InvalidInput("A clone cannot lie in the lake that it is of.", argument="uri")
+        raise InvalidInput("A clone cannot be inside the lake that it is made from.", argument="uri")
     cut = target.catalog.cut(MAIN)
     if cut.snapshot or cut.tables:
         raise AlreadyExists(f"There is a lake with tables at {target.url} already.", name=target.url)

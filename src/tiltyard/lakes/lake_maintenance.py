@@ -40,7 +40,7 @@ class Keeping:
         catalog, as a transaction of one table.
 
         Args:
-            at: a snapshot, tag or moment, to be read only; by default the latest state, at each call.
+            at: a snapshot, tag or timestamp, to be read only; by default the latest state, at each call.
         """
         from tiltyard.lakes.namespace import LakeNamespace
 
@@ -64,7 +64,7 @@ class Keeping:
 
         Args:
             uri: where to make it, as for ``Lake.open``; there may be an empty lake.
-            at: the snapshot, a tag or a moment; the latest of this branch by default.
+            at: the snapshot, a tag or a timestamp; the latest of this branch by default.
             root: of the clone, as for ``Lake.open``.
             catalog: of the clone, as for ``Lake.open``.
             storage: of the clone; by default that of this lake.
@@ -73,7 +73,7 @@ class Keeping:
         Raises:
             AlreadyExists: there is a lake with tables.
             NotFound: there is no such snapshot.
-            InvalidInput: it would lie in this lake.
+            InvalidInput: it would be inside this lake.
         """
         from tiltyard.lake import Lake
 
@@ -101,9 +101,9 @@ class Keeping:
 
         Others may read and write meanwhile.
 
-        A snapshot goes if it is older than ``older_than`` and not among the ``keep_snapshots`` latest of its branch, whichever of the two
-        is given; with neither, no snapshot goes. The latest of each branch always stays, as do those that a tag names and those that a
-        branch began at. A transaction that was built on a removed snapshot gets ``HistoryUnavailable``.
+        A snapshot is removed if it is older than ``older_than`` and not among the ``keep_snapshots`` latest of its branch, whichever of
+        the two is given; with neither, no snapshot is removed. The latest of each branch always stays, as do those that a tag names and
+        those that a branch began at. A transaction that was built on a removed snapshot gets ``HistoryUnavailable``.
 
         A directory is deleted only if its own mark says that this lake made it, and a record of the catalog that nothing needs it. All
         other directories that no snapshot shows are ``orphans`` of the report, and stay.
@@ -111,10 +111,10 @@ class Keeping:
         Args:
             older_than: how old a snapshot has to be.
             keep_snapshots: how many of the latest stay.
-            dry_run: only says what would go.
-            grace: how long a transaction may be silent before it is aborted; if it goes on all the same it is refused. Uncommitted
+            dry_run: only reports what would be removed.
+            grace: how long a transaction may be silent before it is aborted; if it continues after that it is refused. Uncommitted
                 files wait for seven days at least. Zero, for a lake without other users, waits for nothing.
-            retention: how long outcomes and idempotency keys hold, whether snapshots are pinned, and which orphans go.
+            retention: how long outcomes and idempotency keys hold, whether snapshots are pinned, and which orphans are deleted.
             progress: called with how many of how many tables are done.
         """
         snapshots, kept = Retention(older_than, keep_snapshots), retention or LakeRetention()
@@ -140,7 +140,7 @@ class Keeping:
     def upgrade(self, *, dry_run: bool = False, progress: Progress | None = None) -> LakeUpgradeReport:
         """Upgrades a lake of an earlier release: claims its root and marks its tables as this lake's.
 
-        Others may work meanwhile, with this release; an earlier one cannot open the lake any more. Doing it twice does no harm.
+        Others may work meanwhile, with this release; an earlier one cannot open the lake any more. It is safe to repeat.
 
         Args:
             dry_run: only says what would be done.
@@ -162,16 +162,21 @@ class Keeping:
             InvalidInput: ``data`` without ``tables``.
         """
         if data and not tables:
-            raise InvalidInput("The data of tables is checked only with the tables.", argument="data", advice="Leave tables=False out.")
+            raise InvalidInput(
+                "data=True needs tables=True: the data is checked together with the tables.",
+                argument="data",
+                advice="Leave tables=False out.",
+            )
         return check_lake(self._lake, tables=tables, data=data, progress=progress)
 
     def repair(self, table: str, *, keep: Keep | None = None) -> LakeRepairReport:
         """Repairs a quarantined table.
 
-        It takes no writes because a writer that does not know the catalog took the number of a version that was committed together with
-        others. The version that loses is set aside, not deleted.
+        It refuses writes because a foreign writer took the number of a version that was committed together with
+        others. The version that loses is moved aside, not deleted.
 
-        Where there is nothing to decide, what was begun is finished, versions of such writers are adopted, and a lost name is restored.
+        Where there is nothing to decide, unfinished commits are finished, versions of foreign writers are adopted, and a lost name is
+        restored.
 
         Args:
             table: which one.

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class LakeSnapshot:
-    """All tables at one moment, consistent with each other however long it is looked at.
+    """All tables at one point in time, consistent with each other however long it is in use.
 
     Attributes:
         id: the snapshot's number; 0 before the first.
@@ -44,7 +44,7 @@ class LakeSnapshot:
 
     @property
     def cut(self) -> Cut:
-        """What it is made of."""
+        """The tables with their versions, as the catalog has them."""
         return self._base.cut()
 
     def table(self, name: str) -> LakeReader:

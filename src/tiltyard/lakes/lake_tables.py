@@ -42,8 +42,7 @@ class TransactionTable(TableWriter):
 
     It has no ``clone``, which a transaction could not roll back, and neither tags nor branches: those of the lake are over all tables.
 
-    Every use of it is noted by its scope, and refused once the transaction is used up. A new verb that asks for no less is noted as reading
-    everything.
+    What is read through it is recorded, for serializable transactions. It cannot be used after the transaction has ended.
     """
 
     _scope: TableScope

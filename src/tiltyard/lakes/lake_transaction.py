@@ -51,7 +51,7 @@ class LakeTransaction(StagedTransaction, TransactionDoor, NewTables[TransactionT
     Attributes:
         id: for ``Lake.outcome``.
         base: the snapshot it sees.
-        result: what it came to, once it is committed.
+        result: the result, once it is committed.
         keeps_refusal: whether a refusal leaves a record for the console; set it to False where the caller retries by itself.
     """
 
@@ -279,8 +279,8 @@ class LakeTransaction(StagedTransaction, TransactionDoor, NewTables[TransactionT
 
         Args:
             names: new full names by tables' ids.
-            dropped: ids of tables that go.
-            taken_in: tables that are there already, on another branch of the lake; the owner of each is who may write to it afterwards.
+            dropped: ids of tables to drop.
+            taken_in: tables that exist already, on another branch of the lake; the owner of each is who may write to it afterwards.
         """
         heads = {head.id: head for head in self._view.cut().tables.values()}
         with self._lock:
@@ -297,13 +297,17 @@ class LakeTransaction(StagedTransaction, TransactionDoor, NewTables[TransactionT
         ``lance.write_dataset(rows, namespace_client=tx.namespace, table_id=["orders"], mode="append")``
 
         Raises:
-            InvalidInput: the transaction is serializable, and what these clients read is not noted.
+            InvalidInput: the transaction is serializable, and these clients do not report what they read.
         """
         from tiltyard.lakes.namespaces.collecting_namespace import namespace_of
 
         self._scope.check_open()
         if self._isolation == "serializable":
-            raise InvalidInput("What stock clients read cannot be noted.", argument="isolation", advice="Use isolation='snapshot'.")
+            raise InvalidInput(
+                "A serializable transaction must know what was read, and stock clients do not report it.",
+                argument="isolation",
+                advice="Use isolation='snapshot'.",
+            )
         if self._collecting is None:
             self._collecting = namespace_of(self)
         return self._collecting
@@ -323,7 +327,7 @@ class LakeTransaction(StagedTransaction, TransactionDoor, NewTables[TransactionT
             self.rollback()
 
     def rollback(self) -> None:
-        """Throws everything away. Nothing of it was ever visible."""
+        """Discards all writes. Nothing of it was ever visible."""
         if self._scope.state == "in doubt":
             raise InvalidInput(
                 f"Whether {self.id} was committed is not known, so it cannot be rolled back.",
@@ -350,7 +354,7 @@ def _move_names(
         by_name: the tables of a transaction; all that move are among them.
         heads: as its base has them, by tables' ids.
         names: new full names by tables' ids.
-        dropped: ids of tables that go.
+        dropped: ids of tables to drop.
         taken_in: tables that come.
     """
     going = {*names, *dropped}

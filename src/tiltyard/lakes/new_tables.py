@@ -121,7 +121,7 @@ def first_version(
     """
     new = NewTable.of(primary_key, stable_row_ids, options)
     if new.scheme is not Scheme.V2:
-        raise InvalidInput("Tables of a lake have V2 names of manifests.", argument="manifest_naming")
+        raise InvalidInput("Tables of a lake need manifest_naming='v2'.", argument="manifest_naming")
     described = properties_with_message(options.properties, options.message)
     how = Writing(options.files, options.on_duplicate)
     return lambda access: create_table(access, data_or_schema, new, described, how)
@@ -152,7 +152,7 @@ class LakePieces(NewTables["LakeTable"]):
         stable_row_ids: bool = False,
         options: TableOptions | None = None,
     ) -> WriteTask:
-        """A task for a table that is not there yet; ``create_table_from_pieces`` makes it, under that name.
+        """A task for a new table; ``create_table_from_pieces`` creates it, under that name.
 
         Raises:
             AlreadyExists: the name is taken.

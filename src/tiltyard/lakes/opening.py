@@ -72,7 +72,7 @@ def lake_storage(
     there = there if token is None else replace(there, token=token)
     if there.handler is not None or there.commit_store is not None or (there.allowed_bases and not recovering):
         raise InvalidInput(
-            "A lake's catalog decides about versions, and its tables have no foreign files.",
+            "A lake's catalog decides about versions, and which other places its tables may use.",
             argument="storage",
             advice="Leave handler, commit_store and allowed_bases out.",
         )
@@ -330,7 +330,7 @@ def _reached(where: LakeLocation, facts: Body) -> LakeLocation:
     """A lake behind a server, whose root has to be within reach of this process, and has to be the same one."""
     claim = read_claim(where.root_store())
     if claim is None:
-        advice = "Mount it, pass storage_options, or use the server's routes that carry rows."
+        advice = "Mount it, pass storage_options, or read and write rows through the server."
         raise NotFound(f"{redact(where.root)}, where the tables live, cannot be read from here.", name=redact(where.root), advice=advice)
     refuse_other_lake(claim, where.lake, where.root)
     return trusting(replace(where, lost=str(facts.get("lost", ""))), facts)

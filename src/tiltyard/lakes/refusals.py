@@ -61,7 +61,7 @@ class LakeRefusal:
 
     Attributes:
         transaction_id: what it tried to commit.
-        time: when it gave up.
+        time: when it failed.
         author, message: who, and what they said of it.
         branch, line: the branch of the lake, and which line of that name.
         base: the snapshot it was built on.

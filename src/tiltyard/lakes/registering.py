@@ -102,7 +102,9 @@ def _refuse_overlap(lake: Lake, location: str) -> None:
             what = f"{shown(head.name)!r}" + ("" if branch == lake.branch else f" on branch {branch!r}")
             raise AlreadyExists(f"The table at {location} is in the lake already, as {what}.", name=shown(head.name))
         if is_within(location, there) or is_within(there, location):
-            raise InvalidInput(f"{location} and table {shown(head.name)!r} at {there} lie in one another.", argument="uri")
+            raise InvalidInput(
+                f"{location} and table {shown(head.name)!r} at {there} overlap: one directory is inside the other.", argument="uri"
+            )
     dropped = {resolved(lake.uri_of(location)) for location in known_locations(lake)}
     if is_within(location, resolved(lake.root_uri)) and location in dropped:
         raise AlreadyExists(

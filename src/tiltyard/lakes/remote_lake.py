@@ -39,7 +39,7 @@ def connect(url: str, *, token: str | None = None, storage_options: Mapping[str,
         storage_options: how this process reaches the store; what the server gives out by default.
 
     Raises:
-        InvalidInput: the URL is none, or a token would travel unencrypted to another machine.
+        InvalidInput: the URL is not valid, or a token would travel unencrypted to another machine.
     """
     return RemoteLake(check_server(url, token), token, storage_options)
 
@@ -81,7 +81,7 @@ class RemoteLake:
             return Unknown(f"the server does not say: {error}")
         if told["status"] == "Succeeded":
             return Committed(int(told["properties"]["snapshot"]))
-        return NotCommitted("it was given up")
+        return NotCommitted("it was aborted")
 
     def _described(self, key: str) -> Any:
         """What the server says of a transaction, by its key or id.
@@ -95,7 +95,7 @@ class RemoteLake:
         """Sends a request to the server, and reads its answer.
 
         Raises:
-            RetryableConflict: others were faster.
+            RetryableConflict: another commit came first.
             StorageError: the server cannot be reached or failed; ``maybe_applied`` where it is not known whether it did what was asked.
         """
         return self._link.post(path, body)
@@ -107,7 +107,7 @@ class RemoteTransaction:
     Attributes:
         key: for ``RemoteLake.outcome``.
         namespace: what the clients write through.
-        result: what it came to, once it is committed.
+        result: the result, once it is committed.
     """
 
     def __init__(self, lake: RemoteLake, message: str | None, key: str) -> None:
@@ -205,7 +205,7 @@ class RemoteTransaction:
         )  # fmt: skip
 
     def rollback(self) -> None:
-        """Throws everything away. Nothing of it was ever visible.
+        """Discards all writes. Nothing of it was ever visible.
 
         Raises:
             OutcomeUnknown: the server may have committed it.

@@ -30,7 +30,7 @@ class Retention:
 
     def __post_init__(self) -> None:
         if self.older_than is not None and (not isinstance(self.older_than, timedelta) or self.older_than < timedelta(0)):
-            raise InvalidInput("older_than is a timedelta from zero on, or None.", argument="older_than")
+            raise InvalidInput("older_than must be a timedelta of zero or more, or None.", argument="older_than")
         number = self.keep_snapshots
         if number is not None and (isinstance(number, bool) or not isinstance(number, int) or number < 1):
             raise InvalidInput("keep_snapshots must be at least 1, or None: the latest snapshot always stays.", argument="keep_snapshots")

@@ -37,7 +37,7 @@ def full_name(name: str) -> str:
     parts = name.split(".") if isinstance(name, str) else []
     if not 0 < len(parts) <= _PARTS or not all(_PART.fullmatch(part) for part in parts):
         raise InvalidInput(
-            f"{str(name)[:80]!r} is no name for a table.",
+            f"{str(name)[:80]!r} is not a valid table name.",
             argument="name",
             advice="Use letters, digits, _ and -, with dots between namespaces: sales.orders.",
         )
@@ -53,7 +53,7 @@ def check_ref(name: str, what: str) -> str:
     """The name of a tag or branch, if it is one."""
     if not isinstance(name, str) or _REF.fullmatch(name) is None or ".." in name or name.endswith(".lock"):
         advice = "Use letters, digits, '.', '_' and '-'; begin and end with a letter or digit."
-        raise InvalidInput(f"{str(name)[:80]!r} is no name for a {what}.", argument="name", advice=advice)
+        raise InvalidInput(f"{str(name)[:80]!r} is not a valid name for a {what}.", argument="name", advice=advice)
     return name
 
 
@@ -67,7 +67,7 @@ def check_idempotency_key(key: str | None) -> str | None:
         return None
     if not isinstance(key, str) or not key.strip() or not 0 < _size(key) <= _LONGEST_KEY or "\0" in key:
         raise InvalidInput(
-            f"{str(key)[:80]!r} is no idempotency key.",
+            f"{str(key)[:80]!r} is not a valid idempotency key.",
             argument="idempotency_key",
             advice=f"Use a text of 1 to {_LONGEST_KEY:,} bytes that no other work has, or none at all.",
         )
@@ -127,7 +127,7 @@ def refuse_shard(name: str, there: Callable[[str], bool]) -> str:
         raise InvalidInput(
             f"{name} is a shard of {shown(logical)}.",
             argument="name",
-            advice=f"Use {shown(logical)}, or lake.table({shown(logical)!r}).shard(number) to look into it.",
+            advice=f"Use {shown(logical)}, or lake.table({shown(logical)!r}).shard(number) to read it.",
         )
     return full
 
@@ -140,7 +140,9 @@ def refuse_reserved(name: str) -> str:
     """
     full = full_name(name)
     if logical_name(full) is not None:
-        raise InvalidInput(f"{name} is a name for shards.", argument="name", advice=f"Do not begin the last part with {SHARD_PREFIX}.")
+        raise InvalidInput(
+            f"{name} is a name reserved for shards.", argument="name", advice=f"Do not begin the last part with {SHARD_PREFIX}."
+        )
     return full
 
 
@@ -152,7 +154,7 @@ def resolved(uri: str | os.PathLike[str]) -> str:
     """A directory's location in its one spelling: absolute, without symbolic links, ``.``, ``..``, doubled or trailing slashes.
 
     Raises:
-        InvalidInput: it leads out of its bucket.
+        InvalidInput: it points outside its bucket.
     """
     text = os.fspath(uri)
     scheme, mark, rest = text.partition("://")
@@ -165,7 +167,7 @@ def resolved(uri: str | os.PathLike[str]) -> str:
     bucket, _, path = rest.partition("?")[0].partition("/")
     path = posixpath.normpath("/" + path).strip("/") if path.strip("/") else ""
     if any(part == ".." for part in rest.partition("/")[2].split("/")) and not _stays_inside(rest.partition("/")[2]):
-        raise InvalidInput(f"{redact(text)} leads out of its bucket.", argument="uri")
+        raise InvalidInput(f"{redact(text)} points outside its bucket.", argument="uri")
     bucket = bucket if scheme.lower() in _OWN_HOSTS else bucket.lower()
     return f"{scheme.lower()}://{bucket}/{path}".rstrip("/")
 

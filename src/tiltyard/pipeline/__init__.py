@@ -140,7 +140,7 @@ class Pipeline:
         Raises:
             ExpectationFailed: data is not what it should be. Nothing was committed, or only on the branch.
             InvalidInput: the pipeline does not fit its data. Nothing was committed.
-            ConflictError, ContentionError: every attempt met a conflict or lost the race. Nothing was committed.
+            ConflictError, ContentionError: every attempt had a conflict or lost the race. Nothing was committed.
             OutcomeUnknown: it is not known yet whether it was committed. Running it again is safe: the run finds out first.
         """
         session = Spark(spark, self.spec.name, self.spec.spark)

@@ -27,15 +27,15 @@ TRIES: Final = 8
 
 @dataclass
 class BranchRunner:
-    """Runs a pipeline on a branch, and merges what holds.
+    """Runs a pipeline on a branch, and merges it if the expectations hold.
 
     Attributes:
         spec: the pipeline.
         lake: the lake, on the branch that is the target.
         branch: where it is run; made if there is none, and deleted after the merge if it was made.
         spark: where the session comes from.
-        observer: is told how far a run is.
-        identity: tells this runner from others of the same pipeline.
+        observer: called at each point of a run.
+        identity: distinguishes this runner from others of the same pipeline.
     """
 
     spec: PipelineSpec
@@ -47,11 +47,11 @@ class BranchRunner:
 
     @property
     def check(self) -> str:
-        """What the check is called that the audit reports."""
+        """The name of the check that the audit reports."""
         return f"pipeline.{self.spec.name}"
 
     def run(self, names: Collection[str] | None = None, again: Again = NOT_AGAIN) -> RunReport:
-        """Runs once on the branch, and merges the branch into the target if no expectation that says ``fail`` is broken there.
+        """Runs once on the branch, and merges it if no expectation that says ``fail`` is broken.
 
         Raises:
             ExpectationFailed: one is. The target is as it was, and the branch stays.

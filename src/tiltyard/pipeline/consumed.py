@@ -93,7 +93,7 @@ def ensure_tables(lake: ty.Lake) -> None:
                     tx.create_table(name, schema, primary_key=key, stable_row_ids=True)
         except (ty.ConflictError, ty.AlreadyExists, ty.ContentionError):
             continue  # somebody else made one of them meanwhile
-    raise ty.ContentionError(f"{STATE} could not be made: others were faster each time.", operation="pipeline", attempts=10)
+    raise ty.ContentionError(f"{STATE} could not be created: other writers committed first each time.", operation="pipeline", attempts=10)
 
 
 def marks_of(sight: Sight, pipeline: str) -> Marks:

@@ -27,7 +27,7 @@ class Again:
     """What a run is to do once more.
 
     Attributes:
-        refresh: tables whose rows are replaced by what all of their sources come to.
+        refresh: tables that are recomputed from all of their sources.
         since: files that changed since then are consumed again, and all rows of tables, by outputs that can take rows twice.
         backfill: the outputs that ``since`` is for; all of them, if it is empty.
         steps: only what these steps belong to; all, if it is empty.
@@ -42,7 +42,7 @@ class Again:
         return bool(self.refresh) or self.since is not None
 
     def check(self, outputs: Sequence[Output]) -> None:
-        """Refuses tables that are no outputs, and outputs that would have rows twice.
+        """Refuses tables that are not outputs, and outputs that would store rows twice.
 
         Raises:
             InvalidInput: naming the table.
@@ -51,15 +51,15 @@ class Again:
         for argument, names in (("refresh", self.refresh), ("backfill", self.backfill)):
             for name in names:
                 if name not in tables:
-                    raise InvalidInput(f"{name!r} is no output of the pipeline; there are {', '.join(tables)}.", argument=argument)
+                    raise InvalidInput(f"{name!r} is not an output of the pipeline; outputs are {', '.join(tables)}.", argument=argument)
         if self.backfill and self.since is None:
-            raise InvalidInput("backfill needs since: the time from which on files are consumed again.", argument="backfill")
+            raise InvalidInput("backfill needs since: the time since when files are consumed again.", argument="backfill")
         if self.since is not None and self.since.tzinfo is None:
             raise InvalidInput("since needs a time zone.", argument="since")
         for output in outputs:
             if self.since is not None and self.fills(output.table) and output.mode not in ("merge", "overwrite where", "scd2"):
                 raise InvalidInput(
-                    f"outputs.{output.table}: mode {output.mode!r} would have the rows twice.", argument="since",
+                    f"outputs.{output.table}: mode {output.mode!r} would store the rows twice.", argument="since",
                     advice="Refresh it, or name outputs with mode 'merge' or 'overwrite where' in backfill.",
                 )  # fmt: skip
 

@@ -26,7 +26,7 @@ def run_upkeep(lake: ty.Lake, pipeline: str, work: Sequence[Maintenance], run: s
         try:
             did = _done(lake, maintenance) if _claimed(lake, pipeline, maintenance, run) else "not due yet"
         except (ty.ConflictError, ty.ContentionError, ty.HistoryUnavailable) as error:
-            did = f"put off after a conflict ({error.kind})"
+            did = f"postponed after a conflict ({error.kind})"
         reports.append(UpkeepReport(maintenance.name, maintenance.kind, did, time.monotonic() - started))
     return reports
 
@@ -57,11 +57,11 @@ def _done(lake: ty.Lake, one: Maintenance) -> str:
 
 def _compacted(lake: ty.Lake, name: str, one: Maintenance) -> str:
     if name not in lake.tables():
-        return f"{name} is not there yet"
+        return f"{name} does not exist yet"
     table = lake.table(name)
     before = len(table.layout.fragments)
     if before < one.min_fragments:
-        return f"{name} has {before} fragment{'' if before == 1 else 's'}, which is few"
+        return f"{name} has {before} fragment{'' if before == 1 else 's'}, fewer than min_fragments"
     result = table.compact(message=f"upkeep {one.name}")
     over = f", rebased over {len(result.rebased_over)}" if result.rebased_over else ""
     return f"{name}: {before} fragments became {len(table.layout.fragments)}{over}"
@@ -69,7 +69,7 @@ def _compacted(lake: ty.Lake, name: str, one: Maintenance) -> str:
 
 def _indexed(lake: ty.Lake, name: str, one: Maintenance) -> str:
     if name not in lake.tables():
-        return f"{name} is not there yet"
+        return f"{name} does not exist yet"
     table = lake.table(name)
     assert one.column is not None
     there = [index for index in table.indices.list() if index.columns == (one.column,) and index.type.upper() == one.index_type.upper()]

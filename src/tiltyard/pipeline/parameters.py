@@ -25,7 +25,7 @@ def parameters_of(document: Mapping[str, Any], given: Mapping[str, object]) -> d
     found: dict[str, Parameter] = {}
     for name, default in declared.items():
         key = f"parameters.{name}"
-        must(NAME.fullmatch(name) is not None, key, "is no name: letters, digits and _")
+        must(NAME.fullmatch(name) is not None, key, "is not a valid name: use letters, digits and _")
         must(isinstance(default, str | int | float | bool), key, f"is {default!r}, and must be text, a number, true or false")
         found[name] = _typed(given[name], default, key) if name in given else default
     for name in given:

@@ -288,7 +288,7 @@ def _check_there(portions: Iterable[Portion], marks: Marks) -> None:
             more = f" and {len(gone) - 1} more" if len(gone) > 1 else ""
             raise ty.InvalidInput(
                 f"sources.{name}: {sorted(gone)[0]}{more} was consumed and is gone: a refresh would lose its rows.", argument="refresh",
-                advice="Put the files back, or use since for what is there.",
+                advice="Put the files back, or use since for the files that still exist.",
             )  # fmt: skip
 
 

@@ -36,7 +36,7 @@ KNOWN: Final[Mapping[str, frozenset[str]]] = {
 """Options that a source takes, by format."""
 
 REFUSED: Final[Mapping[str, str]] = {
-    "enforceSchema": "columns go by the names in the header; header = 'false' is for files that have none",
+    "enforceSchema": "columns are matched by the names in the header; set header = 'false' for files without one",
     "columnPruning": "files are read whole",
     "singleVariantColumn": "rows are read as columns",
     "explodeEmbeddedArray": "rows are read as objects",
@@ -44,7 +44,7 @@ REFUSED: Final[Mapping[str, str]] = {
     "pathGlobFilter": "files counts each file it names as consumed",
     "modifiedBefore": "files counts each file it names as consumed; see min_age",
     "modifiedAfter": "files counts each file it names as consumed; see min_age",
-    "recursiveFileLookup": "files says it with **",
+    "recursiveFileLookup": "use ** in files instead",
     "ignoreMissingFiles": "a file that is gone would count as consumed",
     "ignoreCorruptFiles": "a file that cannot be read would count as consumed",
     "compression": "it is for writing; the file's name tells how to read it",

@@ -52,7 +52,9 @@ def write_history(table: SparkTable, frame: DataFrame, output: Output) -> dict[s
     unknown = incoming.filter(sql.col(FROM).isNull()).count()
     if unknown:
         key = f"outputs.{output.table}.sequence"
-        raise ty.InvalidInput(f"{key}: {unknown:,} rows do not say when, in {output.sequence!r}.", argument=key)
+        raise ty.InvalidInput(
+            f"{key}: {unknown:,} rows have no value in {output.sequence!r}, which says when a row begins to hold.", argument=key
+        )
     keys = [f"`{name}`" for name in output.on]
     known = table.to_df()
     there = known.join(incoming.select(*keys).distinct(), list(output.on), "left_semi")

@@ -275,4 +275,4 @@ Observer = Callable[[Event], None]
 
 
 def ignore(event: Event) -> None:
-    """An observer that is not interested."""
+    """An observer that does nothing."""

@@ -38,8 +38,8 @@ class Runner:
         spec: the pipeline.
         lake: the lake, opened.
         spark: where the session comes from.
-        observer: is told how far a run is.
-        identity: tells this runner from others of the same pipeline.
+        observer: called at each point of a run.
+        identity: distinguishes this runner from others of the same pipeline.
         audited: whether the lake is on a branch whose runs are audited before they are merged: what rows break is noted, and upkeep is
             left to the target.
     """
@@ -56,12 +56,14 @@ class Runner:
         return make_plan(self.spec, self.lake.snapshot(), select(self.spec, names), self.identity, again=again)
 
     def run(self, names: Collection[str] | None = None, again: Again = NOT_AGAIN) -> RunReport:
-        """Runs once: all that is new goes through, or nothing does; with ``again``, also what is to be done once more.
+        """Runs once, in one transaction: all that is new is processed, or nothing is.
+
+        With ``again``, also what is to be processed once more.
 
         Raises:
             ExpectationFailed: data is not what it should be. Nothing was committed.
             InvalidInput: the pipeline does not fit its data. Nothing was committed.
-            ConflictError, ContentionError: others were in the way, again and again. Nothing was committed.
+            ConflictError, ContentionError: every attempt had a conflict or lost the race. Nothing was committed.
             OutcomeUnknown: it is not known yet whether it was committed. Running it again is safe: the run finds out first.
         """
         selection = select(self.spec, names)

@@ -30,7 +30,7 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class TestResult:
-    """What a test came to: nothing, or what was otherwise than expected."""
+    """The result of a test: what differs from the expectation; nothing if it passed."""
 
     __test__ = False
 

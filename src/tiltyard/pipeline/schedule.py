@@ -26,7 +26,7 @@ class Schedule:
 
     @property
     def stopped(self) -> bool:
-        """Whether it was told to end."""
+        """Whether ``stop`` was called."""
         return self._stopped.is_set()
 
     def turns(self) -> Iterator[int]:
@@ -49,7 +49,7 @@ def repeat(
     """Runs on a schedule. Temporary failures, such as conflicts, are reported; the next run retries.
 
     Raises:
-        TiltyardError: what does not pass by itself, or anything where there is no next run.
+        TiltyardError: a failure that is not temporary, or any failure if there is no next run.
     """
     for _ in schedule.turns():
         try:

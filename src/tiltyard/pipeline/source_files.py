@@ -142,7 +142,7 @@ def _changed(source: FileSource, found: FoundFile, before: Mapping[str, Any]) ->
     if source.changed == "fail":
         raise InvalidInput(
             f"sources.{source.name}: {found.item} changed after it was consumed.", argument=f"sources.{source.name}.changed",
-            advice="Give new data a new name, or say changed = 'ignore', or 'again' if the outputs can take its rows twice.",
+            advice="Give new data a new name, or say changed = 'ignore', or 'again' if its rows may be written to the outputs twice.",
         )  # fmt: skip
     return True
 

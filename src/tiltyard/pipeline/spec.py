@@ -72,7 +72,8 @@ class FileSource:
         changed: a file that was consumed and then changed: ``"fail"``, ``"ignore"``, or consume it ``"again"``.
         min_age: files that changed more recently may still be written, and wait.
         file_column: a column with the file's name.
-        quarantine: a table of the lake for files that cannot be read, with the reason; the others go on. Without one the run fails.
+        quarantine: a table of the lake for files that cannot be read, with the reason; the other files are processed. Without one the run
+            fails.
         rescued: a column for what files have and the schema has not, as JSON.
         storage: options of the object store, as ``storage_options`` of a table.
     """
@@ -107,15 +108,21 @@ class FileSource:
         _positive(self.max_files, f"{key}.max_files")
         must(self.min_age >= timedelta(0), f"{key}.min_age", "is negative")
         fine = self.quarantine is None or not self.quarantine.startswith("_tiltyard.")
-        must(fine and self.quarantine != "", f"{key}.quarantine", f"is {self.quarantine!r}, and must be a table of yours")
+        must(
+            fine and self.quarantine != "",
+            f"{key}.quarantine",
+            f"is {self.quarantine!r}, and must be a table name that does not begin with _tiltyard",
+        )
         if self.rescued is not None:
             _named(self.rescued, f"{key}.rescued")
             must(self.schema is not None, f"{key}.rescued", "is for sources with a schema: without one all columns are read")
             given = {name.lower() for name in self.options}
             for option in ("mode", "columnNameOfCorruptRecord", "multiLine"):
-                must(option.lower() not in given, f"{key}.options.{option}", "does not go with rescued")
+                must(option.lower() not in given, f"{key}.options.{option}", "cannot be combined with rescued")
             must(
-                self.options.get("header", "true").lower() == "true", f"{key}.rescued", "needs a header: without names nothing is too much"
+                self.options.get("header", "true").lower() == "true",
+                f"{key}.rescued",
+                "needs a header: without column names no column is unexpected",
             )
 
 
@@ -127,7 +134,7 @@ class TableSource:
         name: the view that steps read.
         table: its name in the lake.
         read: ``"changes"`` for rows that changed, with ``_change`` and ``_version``; ``"snapshot"`` for all rows.
-        start: where changes begin the first time: all rows that are there count as inserted, or none do.
+        start: where changes begin the first time: all existing rows count as inserted, or none do.
         max_versions: how many versions one run takes at most.
         trigger: whether new data in it is a reason to run; by default changes are, and snapshots only where there is nothing else.
     """
@@ -208,7 +215,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """Where the rows of a step go.
+    """Where the rows of a step are written.
 
     Attributes:
         table: its name in the lake; made by the first run.
@@ -217,11 +224,11 @@ class Output:
             ``"scd2"``: every version of a row, with the time that it held.
         on: the columns a merge matches rows by.
         where: a condition that the new rows must meet, too.
-        matched: what a merge does with rows that are there: ``"update"`` them or ``"ignore"`` them.
+        matched: what a merge does with rows that exist: ``"update"`` them or ``"ignore"`` them.
         not_matched: and with those that are not: ``"insert"`` or ``"ignore"``.
         update: the columns a merge updates; all that the rows have, by default.
         primary_key: of a table that is made; that of a merge is ``on``.
-        stable_row_ids: of a table that is made, so that its changes can be told.
+        stable_row_ids: of a table that is made, so that its changes are known row by row.
         sequence: of mode ``"scd2"``: the column that says when a row begins to hold.
     """
 
@@ -240,7 +247,7 @@ class Output:
     def __post_init__(self) -> None:
         key = f"outputs.{self.table}"
         must(bool(self.table), "outputs.table", "is empty")
-        must(not self.table.startswith("_tiltyard."), key, "is a name kept for Tiltyard's own tables")
+        must(not self.table.startswith("_tiltyard."), key, "is a name reserved for tables of Tiltyard")
         one_of(self.mode, MODES, f"{key}.mode")
         one_of(self.matched, MATCHED, f"{key}.matched")
         one_of(self.not_matched, NOT_MATCHED, f"{key}.not_matched")
@@ -251,7 +258,7 @@ class Output:
             "names the columns of mode = 'merge' or 'scd2', and is needed there and only there",
         )
         must(dated == (self.sequence is not None), f"{key}.sequence", "is needed for mode = 'scd2' only")
-        must(not dated or not self.primary_key, f"{key}.primary_key", "is that of on and valid_from in mode = 'scd2'")
+        must(not dated or not self.primary_key, f"{key}.primary_key", "must be left out in mode = 'scd2': the key is on and valid_from")
         must(merging or not self.update, f"{key}.update", "is for mode = 'merge' only")
         must((self.mode == "overwrite where") == (self.where is not None), f"{key}.where", "is needed for mode = 'overwrite where' only")
         must((self.matched, self.not_matched) != ("ignore", "ignore"), key, "would ignore all rows")
@@ -267,7 +274,7 @@ class Maintenance:
         tables: which tables; cleanup is for the whole lake.
         every: least time between two runs of it, over all runners; at each run if not given.
         min_fragments: compaction waits until a table has so many.
-        column, index_type: what to index; one that is there is brought up to date.
+        column, index_type: what to index; an existing index is brought up to date.
         older_than, keep_snapshots: what cleanup leaves. What a pipeline has not consumed yet always stays.
     """
 
@@ -359,7 +366,7 @@ class PipelineSpec:
     def _check_names(self) -> None:
         known: set[str] = set()
         for source in self.sources:
-            must(source.name not in known, f"sources.{source.name}", "is there twice")
+            must(source.name not in known, f"sources.{source.name}", "occurs twice")
             known.add(source.name)
         for step in self.steps:
             key = f"steps.{step.name}"
@@ -371,9 +378,9 @@ class PipelineSpec:
             must(output.source in known, f"outputs.{output.table}.from", f"is {output.source!r}, and may be {', '.join(sorted(known))}")
         for test in self.tests:
             for name in test.given:
-                must(self.source(name) is not None, f"tests.{test.name}.given.{name}", "is no source")
+                must(self.source(name) is not None, f"tests.{test.name}.given.{name}", "is not a source")
         upkeep = [maintenance.name for maintenance in self.maintenance]
-        must(len({*upkeep, *known}) == len(upkeep) + len(known), "maintenance", "has a name that is there twice")
+        must(len({*upkeep, *known}) == len(upkeep) + len(known), "maintenance", "has a name that occurs twice")
 
     def source(self, name: str) -> Source | None:
         """A source by its name; None where there is none."""

@@ -177,7 +177,7 @@ def _source(keys: _Keys, name: str) -> Source:
 
 def _files(keys: _Keys, name: str, files: tuple[str, ...]) -> FileSource:
     kind = keys.text("format") or _format_of(files)
-    must(kind is not None, keys.key("format"), "is missing, and the names do not tell; it is 'csv', 'json' or 'parquet'")
+    must(kind is not None, keys.key("format"), "is missing and cannot be derived from the file names; it is 'csv', 'json' or 'parquet'")
     return _finished(
         keys,
         FileSource,

@@ -65,10 +65,14 @@ class JwtCheck:
             raise InvalidInput(f"{path} cannot be read: {error}.", argument="auth") from error
         unknown = set(given) - _KNOWN
         if unknown:
-            raise InvalidInput(f"[jwt] does not know {sorted(unknown)}.", argument="auth")
+            raise InvalidInput(f"[jwt] has unknown keys: {sorted(unknown)}.", argument="auth")
         for needed in ("issuer", "audience"):
             if not isinstance(given.get(needed), str) or not given[needed]:
-                raise InvalidInput(f"[jwt] needs {needed}.", argument="auth", advice="Without it any token of the issuer would do.")
+                raise InvalidInput(
+                    f"[jwt] needs {needed}.",
+                    argument="auth",
+                    advice="Without it, tokens that were made for other services would be accepted.",
+                )
         algorithms = tuple(given.get("algorithms", ("RS256",)))
         if not algorithms or not set(algorithms) <= _ALGORITHMS:
             raise InvalidInput(f"[jwt] algorithms are some of {sorted(_ALGORITHMS)}.", argument="auth")

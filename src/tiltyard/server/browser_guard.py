@@ -59,7 +59,7 @@ class BrowserGuard:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers a request, or refuses it."""
         if scope["type"] == "http" and is_foreign(Request(scope).headers, local=self._local):
-            said = "A server without tokens answers no page of another site. Start it with --auth token, and use one."
+            said = "A server without tokens refuses requests from pages of other sites. Start it with --auth token, and use a token."
             refused = failure(PERMISSION_DENIED, said, "", headers={"connection": "close"})
             await refused(scope, receive, send)
             return

@@ -83,7 +83,7 @@ class CatalogDoor:
         """
         if not principal.may(spec.role, ()):
             what = f"needs the role {spec.role.name.lower()} for all tables"
-            raise PermissionDeniedError(f"{spec.operation} was refused: who opens a lake by the address of its server {what}.")
+            raise PermissionDeniedError(f"{spec.operation} was refused: opening a lake by the address of its server {what}.")
         given = parsed(body) if body.strip() else {}
         if not isinstance(given, dict):
             raise InvalidInputError("The body must be a JSON object.")
@@ -198,7 +198,7 @@ class CatalogDoor:
                 try:
                     store.head(step.path)
                 except NotFound:
-                    raise InvalidInputError("A version that is adopted lies in the table under its final name.") from None
+                    raise InvalidInputError("A version that is adopted must be in the table under its final name.") from None
             if any(step.staged is not None for step in change.steps):
                 raise InvalidInputError("A version that is adopted was made by a foreign writer, and is not staged.")
 
@@ -269,7 +269,7 @@ def _check_paths(publication: Publication) -> None:
             raise InvalidInputError("The lake chooses where a new table is stored; leave the location out.")
         for step in (*change.steps, *change.lost):
             if not _is_step(step.path, step.staged):
-                raise InvalidInputError("A version lies below _versions, and is staged below _tiltyard/staged.")
+                raise InvalidInputError("A version must be below _versions, and its staged file below _tiltyard/staged.")
 
 
 def _is_own_place(change: Change) -> bool:

@@ -104,9 +104,9 @@ class CommitOffers:
             commit = OfferedCommit.from_body(given)
             transaction = Transaction.from_bytes(commit.transaction, "the offer")
         except (KeyError, TypeError, ValueError, CorruptTable) as error:
-            raise InvalidInputError("The request is malformed: it is no offer of a commit.") from error
+            raise InvalidInputError("The request is malformed: it is not a request for a commit.") from error
         if not adds_rows(transaction) or GROUP in transaction.properties:
-            raise InvalidInputError("New rows are offered, and nothing else.")
+            raise InvalidInputError("Only a commit that adds rows can be requested here.")
         return Offered(commit, transaction, check_text(commit.author, "The author", "author") if author is None else author)
 
     def submit(self, offered: Offered, allow: Callable[[], None]) -> Future[Mapping[str, Any]]:

@@ -56,6 +56,7 @@ from tiltyard.server.wire import WireRequest, answer, failed, failure, parsed, r
 _log = logging.getLogger("tiltyard.server")
 _RETRY: Final = {"retry-after": "1"}
 _NOT_BEGUN: Final = {**_RETRY, NOT_BEGUN: "1"}
+_PROMPT_THREADS: Final = 8
 _UNAUTHENTICATED_BYTES: Final = 64 * 1024
 """Of a body that is read before its sender is known, for the ``identity`` inside."""
 
@@ -97,6 +98,7 @@ class LakeServer:
     def __init__(self, lake: Lake, options: ServerOptions, authenticator: Authenticator, audit: AuditLog) -> None:
         self.lake, self.options, self.authenticator, self.audit = lake, options, authenticator, audit
         self._pool = ThreadPoolExecutor(options.limits.threads, thread_name_prefix="tiltyard")
+        self._prompt_pool = ThreadPoolExecutor(_PROMPT_THREADS, thread_name_prefix="tiltyard-prompt")
         self._settling = SettleQueue()
         self.vendor = Vendor(lake.where.storage.options, lake.where.root, options.vend_to, options.sts)
         self.door = CatalogDoor(lake, self.vendor)
@@ -125,6 +127,7 @@ class LakeServer:
         self.is_stopping = True
         self.offers.close()
         self._pool.shutdown(wait=True)
+        self._prompt_pool.shutdown(wait=True)
         self._settling.close()
 
     def note_upkeep(self, step: UpkeepStep) -> None:
@@ -139,9 +142,9 @@ class LakeServer:
         who, what = (secrets.token_hex(8), UPKEEP_AUTHOR, "server", ""), (f"upkeep_{step.kind}", step.target)
         self.audit.note(AuditLine(*who, *what, verdict, status, step.transaction, step.seconds))
 
-    async def in_thread(self, work: Callable[[], Any]) -> Any:
-        """Does something that blocks."""
-        return await asyncio.get_running_loop().run_in_executor(self._pool, work)
+    async def in_thread(self, work: Callable[[], Any], *, prompt: bool = False) -> Any:
+        """Does something that blocks; what is short and urgent does not wait behind the rest."""
+        return await asyncio.get_running_loop().run_in_executor(self._prompt_pool if prompt else self._pool, work)
 
     # ---- health ----------------------------------------------------------------------------------------------------------------
 
@@ -149,7 +152,7 @@ class LakeServer:
         return JSONResponse({"status": "ok"})
 
     async def _readyz(self, _: Request) -> Response:
-        ready = not self.is_stopping and await self.in_thread(self._is_healthy)
+        ready = not self.is_stopping and await self.in_thread(self._is_healthy, prompt=True)
         return JSONResponse({"status": "ready" if ready else "not ready"}, 200 if ready else 503)
 
     def _is_healthy(self) -> bool:
@@ -160,7 +163,7 @@ class LakeServer:
 
     async def _metrics(self, request: Request) -> Response:
         try:
-            principal = await self.in_thread(lambda: self.authenticator.principal(proof_in(request.headers)))
+            principal = await self.in_thread(lambda: self.authenticator.principal(proof_in(request.headers)), prompt=True)
             if not principal.may_list(()):
                 raise PermissionDeniedError("Metrics need a token that has a role.")
         except LanceNamespaceError as error:
@@ -194,10 +197,10 @@ class LakeServer:
         except TooLargeError:
             self.metrics.refused.labels("413").inc()
             closing = {"connection": "close"}
-            response, verdict = failure(13, "The body is too large.", exchange.id, status=413, headers=closing), verdict
+            response, verdict = failure(13, "The request body is too large.", exchange.id, status=413, headers=closing), verdict
         except (TimeoutError, ClientDisconnect):
             closing = {"connection": "close"}
-            response, verdict = failure(13, "The body did not come in time.", exchange.id, status=408, headers=closing), verdict
+            response, verdict = failure(13, "The request body did not arrive in time.", exchange.id, status=408, headers=closing), verdict
         except (LanceNamespaceError, TiltyardError) as error:
             theirs = told(error) if isinstance(error, TiltyardError) else error
             response, verdict = self._refused(exchange, theirs)
@@ -238,7 +241,7 @@ class LakeServer:
             body = await self._read(exchange, _UNAUTHENTICATED_BYTES)
             proof = proof_in(request.headers, _identity(body))
         known = self.authenticator.known(proof)
-        exchange.principal = known or await self.in_thread(lambda: self.authenticator.principal(proof))
+        exchange.principal = known or await self.in_thread(lambda: self.authenticator.principal(proof), prompt=True)
         exchange.recheck = proof if known is not None and self.authenticator.is_revocable(proof) else None
         if body is None:
             limits = self.options.limits
@@ -273,7 +276,7 @@ class LakeServer:
             told = await self._work(exchange, lambda: self.door.publish(principal, publication))
             if "published" in told and self.turns.holds(names):
                 # While the answer is held back its version has its name: others build on what they find in the store.
-                await self.in_thread(lambda: self.door.finish(written))
+                await self.in_thread(lambda: self.door.finish(written), prompt=True)
         except BaseException:
             self.turns.failed(names, exchange.peer, lost=False)
             raise
@@ -308,14 +311,16 @@ class LakeServer:
         """Does something in a thread; what commits to tables takes its turn there."""
         if not names:
             return await self._work(exchange, work)
-        peer, brings = exchange.peer, exchange.spec.operation == "create_table_version"
-        self.turns.begin(names, peer)
+        if exchange.spec.operation != "create_table_version":
+            async with self.turns.served(names):
+                return await self._work(exchange, work)
+        self.turns.begin(names, exchange.peer)
         try:
             result = await self._work(exchange, work)
         except BaseException as error:
-            self.turns.failed(names, peer, lost=brings and isinstance(error, ConcurrentModificationError))
+            self.turns.failed(names, exchange.peer, lost=isinstance(error, ConcurrentModificationError))
             raise
-        await self.turns.won(names, peer, brings=brings)
+        await self.turns.won(names, exchange.peer)
         return result
 
     async def _work(self, exchange: Exchange, work: Callable[[], Any]) -> Any:
@@ -325,7 +330,7 @@ class LakeServer:
             self._recheck(exchange)
             return work()
 
-        return await self.in_thread(checked)
+        return await self.in_thread(checked, prompt=exchange.spec.is_prompt)
 
     def _recheck(self, exchange: Exchange) -> None:
         if exchange.recheck is not None:
@@ -434,7 +439,7 @@ def _not_offered(why: str) -> Callable[[Request], Awaitable[Response]]:
 
 async def _no_route(request: Request, error: Exception) -> Response:
     status = int(getattr(error, "status_code", 404))
-    return failure(0, "There is no such operation here.", "", status=status)
+    return failure(0, "The server has no such operation.", "", status=status)
 
 
 async def _broken(request: Request, error: Exception) -> Response:

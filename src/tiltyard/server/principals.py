@@ -36,7 +36,7 @@ class Grant:
         word, _, rest = text.partition(":")
         if word.upper() not in Role.__members__:
             names = ", ".join(role.name.lower() for role in Role)
-            raise InvalidInput(f"{word[:40]!r} is no role.", argument="role", advice=f"Use one of {names}.")
+            raise InvalidInput(f"{word[:40]!r} is not a role.", argument="role", advice=f"Use one of {names}.")
         prefix = () if rest in ("", EVERYTHING) else tuple(full_name(rest).split(JOINT))
         return cls(Role[word.upper()], prefix)
 

@@ -57,6 +57,11 @@ class RouteSpec:
         """Whether it makes versions of tables that others may write to as well."""
         return self.operation in _IN_TURN
 
+    @property
+    def is_prompt(self) -> bool:
+        """Whether it is short, and whoever waits long for it loses a race meanwhile: it does not wait behind work that takes long."""
+        return self.operation in _PROMPT
+
 
 _IN_TURN: Final = frozenset(
     {
@@ -66,6 +71,8 @@ _IN_TURN: Final = frozenset(
         "update_table_schema_metadata", "update_field_metadata",
     }
 )  # fmt: skip
+
+_PROMPT: Final = frozenset({"create_table_version", "publish", "describe_table", "describe_table_version", "list_table_versions"})
 
 _T, _N = "/v1/table/{id}", "/v1/namespace/{id}"
 
@@ -140,9 +147,9 @@ ROUTES: Final = (
 )
 
 NOT_OFFERED: Final[Mapping[str, str]] = {
-    "/v1/materialized_view/{id}/create": "There are no materialized views here. A pipeline keeps a table in step with others.",
-    "/v1/materialized_view/{id}/refresh": "There are no materialized views here. A pipeline keeps a table in step with others.",
-    f"{_T}/backfill_column": "Nothing computes columns here. Add the column with an expression.",
+    "/v1/materialized_view/{id}/create": "Materialized views are not supported. Use a pipeline to keep a table up to date with others.",
+    "/v1/materialized_view/{id}/refresh": "Materialized views are not supported. Use a pipeline to keep a table up to date with others.",
+    f"{_T}/backfill_column": "Computed columns are not supported. Add the column with an expression.",
     "/v1/transaction/{id}/alter": "A transaction is ended by its client, or by a cleanup of the lake.",
 }
 """What the protocol has and a lake does not, each with what to do: answered with 406, so that a client can tell it from a wrong path."""

@@ -31,14 +31,14 @@ class ServerMetrics:
         self.seconds = Histogram(
             "tiltyard_request_seconds", "Time from a request to its answer.", ["operation"], buckets=_BUCKETS, registry=self.registry
         )
-        self.in_flight = Gauge("tiltyard_requests_in_flight", "Requests at work or waiting.", registry=self.registry)
+        self.in_flight = Gauge("tiltyard_requests_in_flight", "Requests in progress or waiting.", registry=self.registry)
         self.commits = Counter("tiltyard_commits", "Commits by operation.", ["operation"], registry=self.registry)
-        self.conflicts = Counter("tiltyard_conflicts", "Requests refused since another was faster.", ["operation"], registry=self.registry)
+        self.conflicts = Counter(
+            "tiltyard_conflicts", "Requests refused because another commit came first.", ["operation"], registry=self.registry
+        )
         self.denied = Counter("tiltyard_denied", "Requests refused by role or token.", ["code"], registry=self.registry)
         self.refused = Counter("tiltyard_refused", "Requests refused by a limit.", ["status"], registry=self.registry)
-        self.upkeep = Counter(
-            "tiltyard_upkeep_steps", "Steps of upkeep by kind, and what they came to.", ["kind", "became"], registry=self.registry
-        )
+        self.upkeep = Counter("tiltyard_upkeep_steps", "Steps of upkeep by kind and result.", ["kind", "became"], registry=self.registry)
         self.upkeep_seconds = Histogram(
             "tiltyard_upkeep_seconds", "Time of a step of upkeep.", ["kind"], buckets=_UPKEEP_BUCKETS, registry=self.registry
         )
@@ -66,7 +66,7 @@ def _counted(counts: MetricsSnapshot) -> Iterator[Metric]:
     """What the commit loop of this process counted: commits that the server makes for its clients. Names of operations are our own."""
     kinds: dict[str, tuple[str, Callable[[OperationCounts], int]]] = {
         "tiltyard_commit_attempts": ("Attempts of commits that the server makes itself.", lambda each: each.attempts),
-        "tiltyard_commit_lost_races": ("Of these, those that lost their version to others.", lambda each: each.lost_races),
+        "tiltyard_commit_lost_races": ("Attempts that lost the race for their version.", lambda each: each.lost_races),
         "tiltyard_commit_reruns": ("Verbs that were re-executed after a conflict.", lambda each: each.reruns),
         "tiltyard_commit_unknown": ("Commits whose outcome is unknown.", lambda each: each.outcomes_unknown),
     }
@@ -77,7 +77,7 @@ def _counted(counts: MetricsSnapshot) -> Iterator[Metric]:
         yield family
     for name, what, met in (
         ("tiltyard_commit_conflicts", "Conflicts by pair: our operation, and the one that was committed first.", counts.conflicts),
-        ("tiltyard_commit_rebases", "Commits that were changed so that they go over another, by pair.", counts.rebases),
+        ("tiltyard_commit_rebases", "Commits that were rebased over another, by pair.", counts.rebases),
     ):
         family = CounterMetricFamily(name, what, labels=["mine", "theirs", "verdict"])
         for meeting, times in met.items():

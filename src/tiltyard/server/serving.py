@@ -67,7 +67,7 @@ def serve(lake: Lake, options: ServerOptions, ready: Callable[[str], None] | Non
         upkeep.stop()
         server.close()
         if not upkeep.join(limits.shutdown_seconds):
-            _log.warning("upkeep is still at work, and ends with the process: the next run goes on with it")
+            _log.warning("upkeep is still running and ends with the process; the next run continues it")
         audit.close()
 
 

@@ -53,12 +53,12 @@ class StsOptions:
 
     def __post_init__(self) -> None:
         if _ROLE.fullmatch(self.role) is None:
-            raise InvalidInput(f"{self.role[:80]!r} is no role.", argument="vend_role", advice="Use arn:aws:iam::<account>:role/<name>.")
+            raise InvalidInput(f"{self.role[:80]!r} is not a role.", argument="vend_role", advice="Use arn:aws:iam::<account>:role/<name>.")
         if not SHORTEST <= self.seconds <= LONGEST:
             raise InvalidInput(f"Credentials last {SHORTEST} to {LONGEST} seconds, not {self.seconds}.", argument="vend_seconds")
         parts = urlsplit(self.endpoint or "https://sts")
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.username:
-            raise InvalidInput(f"{redact(str(self.endpoint))[:80]!r} is no address of STS.", argument="vend_endpoint")
+            raise InvalidInput(f"{redact(str(self.endpoint))[:80]!r} is not the address of an STS endpoint.", argument="vend_endpoint")
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -148,7 +148,7 @@ def assume_role(options: StsOptions, keys: Keys, region: str, policy: str, who: 
     found = {name: _member(told, name) for name in ("AccessKeyId", "SecretAccessKey", "SessionToken", "Expiration")}
     if status != 200 or not all(found.values()):
         code = re.sub(r"[^\w.]", "", _member(told, "Code") or "")[:60]  # its text may repeat what was sent
-        what = f"The store gives no credentials for a client: {code or status}."
+        what = f"The token service refused credentials for a client: {code or status}."
         raise StorageError(what, name=redact(url), transient=status >= 500, advice="See --vend-role, and what the role allows the server.")
     made = Keys(found["AccessKeyId"], found["SecretAccessKey"], found["SessionToken"])
     return SessionKeys(made, datetime.fromisoformat(found["Expiration"].replace("Z", "+00:00")))

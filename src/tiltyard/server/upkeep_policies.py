@@ -114,7 +114,7 @@ def _policy(name: str, keys: Any) -> UpkeepPolicy:
     settings = {key: _value(name, key, wanted, keys[key]) for key, wanted in known.items() if key in keys}
     tables = settings.pop("tables", None)
     if kind == "cleanup" and not {"older_than", "keep_snapshots"} & set(settings):
-        raise _wrong(name, "older_than", "or keep_snapshots is needed: which snapshots go")
+        raise _wrong(name, "older_than", "or keep_snapshots is needed: it says which snapshots are removed")
     return UpkeepPolicy(name, str(kind), _schedule(name, keys), tables, settings)
 
 
@@ -152,7 +152,7 @@ def _value(name: str, key: str, wanted: type, given: Any) -> Any:
     else:
         fine = isinstance(given, number) and not isinstance(given, bool) and (0 <= given <= 1 if wanted is float else given >= 1)
     if not fine:
-        what = {bool: "true or false", int: "a whole number from 1 on", float: "a share between 0 and 1"}[wanted]
+        what = {bool: "true or false", int: "a whole number of at least 1", float: "a share between 0 and 1"}[wanted]
         raise _wrong(name, key, f"is {what}")
     return given
 

@@ -101,7 +101,7 @@ def _attempted(lake: Lake, policy: UpkeepPolicy, target: str, dry_run: bool, sto
     try:
         return works[policy.kind]()
     except StoppedError:
-        return UpkeepStep(policy.name, policy.kind, target, "put off", "the server stops; the next run goes on with it")
+        return UpkeepStep(policy.name, policy.kind, target, "put off", "the server stops; the next run continues it")
     except (ConflictError, ContentionError, HistoryUnavailable, NotFound) as error:
         return UpkeepStep(policy.name, policy.kind, target, "put off", f"it conflicts with other writers ({error.kind})")
     except (TiltyardError, OSError, RuntimeError, ValueError) as error:  # the last three are pylance's
@@ -115,7 +115,7 @@ def _compacted(lake: Lake, policy: UpkeepPolicy, name: str, dry_run: bool) -> Up
     small = sum(fragment.physical_rows < rows for fragment in fragments)
     worn = sum(fragment.physical_rows - fragment.live_rows > share * fragment.physical_rows for fragment in fragments)
     if small < settings.get("min_fragments", MIN_FRAGMENTS) and not worn:
-        return _step(policy, name, "nothing", f"{small} small fragments, which is few")
+        return _step(policy, name, "nothing", f"{small} small fragments, too few to compact")
     found = f"{small} small fragments, {worn} with many deletions"
     if dry_run:
         return _step(policy, name, "would", f"would rewrite {found}")

@@ -67,8 +67,8 @@ class Vendor:
         self._given: dict[tuple[str, int, str], tuple[float, SessionKeys]] = {}
         if sts is not None:
             if not root.startswith(("s3://", "s3a://")):
-                advice = "Leave --vend-role out; clients need a way of their own to the store, or the routes that carry rows."
-                raise InvalidInput("Only S3 stores give credentials that end.", argument="vend_role", advice=advice)
+                advice = "Leave --vend-role out; clients then need their own access to the store, or send and read rows through the server."
+                raise InvalidInput("Only S3 stores give temporary credentials.", argument="vend_role", advice=advice)
             self._keys, self._region = _own_keys(options or {})
 
     def for_table(self, principal: Principal, parts: tuple[str, ...], uri: str, options: Mapping[str, Any] | None) -> dict[str, str] | None:

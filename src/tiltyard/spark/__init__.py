@@ -1,17 +1,18 @@
 """Tiltyard on Spark: the data source, distributed verbs and SQL, without JARs.
 
-Stands on the public names of Tiltyard alone. Executors read and write files by the tasks of ``tiltyard.distributed``; the driver commits.
+Uses only the public names of Tiltyard. Executors read and write files by the tasks of ``tiltyard.distributed``; the driver commits.
 
     ``source``              ``TiltyardSource``: ``format("tiltyard")``, from which Spark gets readers, writers and streams
     ``source_options``      its options; ``target`` the table they name
     ``enabling``            ``enable``: the source, the optimizer rule, the catalog and views for a session; ``configure`` for one to be
-    ``spark_table``         ``SparkReader``, ``SparkTable``: one table and its verbs
+    ``spark_reader``        ``SparkReader``: one table to be read; ``spark_table`` ``SparkTable``: its verbs
     ``spark_lake``          ``LakeSpark``, ``TransactionSpark``: tables by name
     ``sharded_spark``       ``SparkShardedTable``: a sharded table of a lake; rows are assigned to shards by executors
     ``jobs``                runs a function in each worker; ``placement`` decides between driver and executors
     ``convert``             batches of one Arrow schema as another; ``spark_types`` types of Arrow and Spark
     ``spark_expressions``   expressions that callers give
     ``idempotency``         batches that Spark may send again
+    ``worker_process``      the processes that Spark starts, made fit for short work
 
 Folders: ``read/``, ``write/``, ``stream/``, ``statements/`` (SQL), ``sql_catalog/`` (the lake as a catalog).
 
@@ -29,7 +30,8 @@ if TYPE_CHECKING:
     from tiltyard.spark.placement import Work
     from tiltyard.spark.source import TiltyardSource
     from tiltyard.spark.spark_lake import LakeSpark, TransactionSpark
-    from tiltyard.spark.spark_table import SparkReader, SparkTable
+    from tiltyard.spark.spark_reader import SparkReader
+    from tiltyard.spark.spark_table import SparkTable
     from tiltyard.spark.sql_catalog.catalog_jar import catalog_jar
     from tiltyard.spark.sql_catalog.open_transactions import transaction
     from tiltyard.spark.statements.run_sql import sql
@@ -40,7 +42,7 @@ _PUBLIC: Final = {
     "Enabled": "tiltyard.spark.enabling",
     "LakeSpark": "tiltyard.spark.spark_lake",
     "SparkMerge": "tiltyard.spark.write.merging",
-    "SparkReader": "tiltyard.spark.spark_table",
+    "SparkReader": "tiltyard.spark.spark_reader",
     "SparkTable": "tiltyard.spark.spark_table",
     "Target": "tiltyard.spark.target",
     "TiltyardSource": "tiltyard.spark.source",

@@ -33,10 +33,10 @@ class Enabled:
         spark_version: of the session.
         connect: whether it is a Connect session.
         source: whether ``spark.read.format("tiltyard")`` is known.
-        rule: whether the optimizer's rule is at work: columns, filters, limits and aggregates go into the scan.
+        rule: whether the optimizer's rule is active: columns, filters, limits and aggregates go into the scan.
         views: the lake's tables that are views now.
         catalog: what the lake's catalog is called; None where there is none.
-        notices: what is not there, and why.
+        notices: what is not available, and why.
     """
 
     spark_version: str
@@ -126,7 +126,7 @@ def _refuse_old(version: str) -> None:
     if tuple(int(part) for part in version.split(".")[:2]) < OLDEST:
         oldest = ".".join(map(str, OLDEST))
         raise UnsupportedFeature(
-            f"This is Spark {version}; its sources in Python are not what Tiltyard needs.",
+            f"This is Spark {version}; its data sources in Python lack what Tiltyard needs.",
             feature="an old Spark",
             advice=f"Use Spark {oldest} or later.",
         )
@@ -191,7 +191,7 @@ def _install(spark: SparkSession, notices: list[str]) -> bool:
     refusals: tuple[type[Exception], ...] = (PySparkException, import_module("py4j.protocol").Py4JError, TypeError)
     try:
         if not install(spark).columnar:
-            notices.append("no columns: workers hand over rows one by one, since the reader of columns does not fit this Spark")
+            notices.append("no columns: workers return rows one by one, since the columnar reader does not fit this Spark")
     except refusals as error:
         reason = " ".join(str(error).split())[:160]
         notices.append(f"no rule: this Spark refused it ({reason}); scans read all columns and Spark filters")

@@ -13,6 +13,7 @@ from tiltyard.errors import TiltyardError
 from tiltyard.spark.convert import batch_converter
 from tiltyard.spark.placement import Work
 from tiltyard.spark.spark_types import spark_schema
+from tiltyard.spark.worker_process import begin_work
 from tiltyard.spark.write.arrow_batches import unmeasured
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ def results(df: DataFrame, function: Callable[[Batches], Any]) -> list[Any]:
     """
 
     def run(batches: Iterable[pa.RecordBatch]) -> Batches:
+        begin_work()
         try:
             made = function(iter(batches))
         except TiltyardError as error:
@@ -55,6 +57,18 @@ def results(df: DataFrame, function: Callable[[Batches], Any]) -> list[Any]:
 def per_group(spark: SparkSession, groups: Sequence[Any]) -> DataFrame:
     """One partition for each of some pieces of work; its one row is the number of the piece."""
     return spark.range(0, len(groups), 1, max(len(groups), 1))
+
+
+def per_task(spark: SparkSession, tasks: Sequence[Any]) -> DataFrame:
+    """One partition for each of some tasks; its one row is the task, since each may be long and need not be known to all workers."""
+    rows = pa.table({"task": pa.array([pickle.dumps(task) for task in tasks], pa.binary())})
+    return spark.createDataFrame(rows).coalesce(1).repartition(max(len(tasks), 1))
+
+
+def tasks_in(batches: Batches) -> Iterator[Any]:
+    for batch in batches:
+        for task in batch.column(0).to_pylist():
+            yield pickle.loads(task)  # the driver made it, a moment ago
 
 
 def group_numbers(batches: Batches) -> Iterator[int]:
@@ -87,6 +101,7 @@ def scan_frame(
     groups = scan.groups(work.tasks(spark))
 
     def read_our_table(batches: Iterable[pa.RecordBatch]) -> Batches:  # the plan shows this name, and "hand_over" looks for it
+        begin_work()
         for number in group_numbers(iter(batches)):
             reader = scan.scan(columns, groups[number], row_address=places, row_id=places and scan.stable)
             renamed = pa.schema([item.with_name(_NAMES.get(item.name, item.name)) for item in reader.schema])

@@ -43,9 +43,9 @@ class Work:
         for name in ("driver_bytes", "driver_rows", "driver_table_rows"):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-                raise InvalidInput(f"{name} is a number from 0 on.", argument=name)
+                raise InvalidInput(f"{name} must be a number of at least 0.", argument=name)
         if self.partitions is not None and (not isinstance(self.partitions, int) or self.partitions < 1):
-            raise InvalidInput("partitions is a number from 1 on.", argument="partitions")
+            raise InvalidInput("partitions must be a number of at least 1.", argument="partitions")
 
     def begin(self, step: str) -> None:
         """Reports that a step begins."""

@@ -7,6 +7,7 @@ again for each shard may give other rows each time.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from functools import reduce
 from typing import TYPE_CHECKING, Any, Final, NoReturn
@@ -15,12 +16,13 @@ import pyarrow as pa
 
 import tiltyard as ty
 from tiltyard.distributed import shard_numbers
-from tiltyard.errors import InvalidInput, UnsupportedFeature
+from tiltyard.errors import ExpectedVersionMismatch, InvalidInput, UnsupportedFeature
 from tiltyard.options import OnDuplicate
 from tiltyard.spark.placement import Work, small_rows
 from tiltyard.spark.spark_table import SparkTable
 from tiltyard.spark.spark_types import arrow_schema
 from tiltyard.spark.write.merging import SparkMergePlan
+from tiltyard.spark.write.replaced_reads import frame_replacing
 from tiltyard.spark.write.upserting import merge
 
 if TYPE_CHECKING:
@@ -136,6 +138,7 @@ class SparkShardedTable(SparkTable):
         parts = self._assigned(df, wanted)
 
         def work(inside: ty.ShardedTransactionTable) -> list[ty.CommitResult]:
+            _versions_read(df, inside)
             inside.overwrite(wanted, primary_key=primary_key, message=message)
             return [shard.append(part, on_duplicate=on_duplicate, message=message, files=files) for shard, part in parts(inside)]
 
@@ -168,7 +171,7 @@ class SparkShardedTable(SparkTable):
         on = table.primary_key if plan.on is None else plan.on
         if plan.condition is not None or not set(table.shard_by) <= set(on):
             raise InvalidInput(
-                f"A merge of this sharded table is on {', '.join(table.shard_by)} at least, by name.",
+                f"A merge of this sharded table must match on {', '.join(table.shard_by)}, given by name.",
                 argument="on",
                 advice="Merge on the primary key.",
             )
@@ -176,12 +179,16 @@ class SparkShardedTable(SparkTable):
         parts = self._assigned(df)
 
         def work(inside: ty.ShardedTransactionTable) -> list[ty.CommitResult]:
+            read = _versions_read(df, inside)
             found = {shard.table.uri: (shard, part) for shard, part in parts(inside)}
             if plan.target_only:
                 for number in range(inside.shards):
                     empty = SparkTable(self.session, inside.physical(number), self.work)
                     found.setdefault(empty.table.uri, (empty, df.limit(0)))
-            return [merge(self.session, shard.table, part, plan, how, self.work) for shard, part in found.values()]
+            return [
+                merge(self.session, shard.table, part, plan, _expecting(how, read.get(uri)), self.work)
+                for uri, (shard, part) in found.items()
+            ]
 
         return table.in_transaction(work, "Merge", message=how["message"], commit=how["commit"])
 
@@ -246,6 +253,19 @@ class SparkShardedTable(SparkTable):
         Arguments are those of ``SparkTable.compact``."""
         return self.table.compact(target_rows=target_rows, max_bytes=max_bytes, deletions=deletions, message=message, commit=commit)
 
+    def optimize(
+        self,
+        where: str | None = None,
+        *,
+        cluster_by: Sequence[str] = (),
+        target_rows: int = 1024 * 1024,
+        message: str | None = None,
+        commit: ty.CommitOptions | None = None,
+    ) -> ty.CommitResult:
+        """Sorts or compacts each shard, by the driver; arguments are those of ``SparkTable.optimize``."""
+        how: dict[str, Any] = {"cluster_by": cluster_by, "target_rows": target_rows, "message": message, "commit": commit}
+        return self.table.maintenance.optimize(where, **how)
+
     def replace_rows(
         self,
         df: DataFrame,
@@ -271,6 +291,37 @@ class SparkShardedTable(SparkTable):
         raise _refused("changes", "Read the changes of each shard: lake.table(name).shard(number).changes(...).")
 
 
+def _versions_read(df: DataFrame, inside: ty.ShardedTransactionTable) -> dict[str, int]:
+    """The versions of shards that a data frame reads, by where they are.
+
+    Raises:
+        ExpectedVersionMismatch: others committed to one of them since: rows that are made of the old ones must not take their place.
+    """
+    found: dict[str, int] = {}
+    for number in range(inside.shards):
+        shard = inside.physical(number)
+        _, read = frame_replacing(df, shard)
+        if read is None:
+            continue
+        if read != shard.version:
+            raise ExpectedVersionMismatch(
+                f"The rows were read from version {read} of a shard, and version {shard.version} is the latest.",
+                table=inside.name,
+                expected=read,
+                actual=shard.version,
+                operation="Overwrite",
+                advice="Nothing was changed. Read the table again, and write again.",
+            )
+        found[shard.uri] = read
+    return found
+
+
+def _expecting(how: Mapping[str, Any], version: int | None) -> Mapping[str, Any]:
+    if version is None:
+        return how
+    return {**how, "commit": replace(how.get("commit") or ty.CommitOptions(), expected_version=version)}
+
+
 def _refused(what: str, advice: str) -> UnsupportedFeature:
     return UnsupportedFeature(f"A sharded table has no {what} in Spark.", feature=f"{what} of sharded tables", advice=advice)
 
@@ -279,7 +330,7 @@ def _found(column: str, names: Sequence[str]) -> str:
     """What rows call a column of the table: exactly that, or the same but for upper and lower case."""
     near = [column] if column in names else [name for name in names if name.lower() == column.lower()]
     if len(near) != 1:
-        raise InvalidInput(f"The rows have no column {column!r}, which says their shard.", argument="df")
+        raise InvalidInput(f"The rows have no column {column!r}, which decides their shard.", argument="df")
     return near[0]
 
 

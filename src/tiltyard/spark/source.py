@@ -12,6 +12,7 @@ from uuid import uuid4
 from pyspark.sql.datasource import DataSource
 
 from tiltyard.errors import TiltyardError
+from tiltyard.spark.worker_process import begin_work, is_worker
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, DataSourceStreamWriter, DataSourceWriter
@@ -31,7 +32,6 @@ Given = ParamSpec("Given")
 Self = TypeVar("Self")
 Made = TypeVar("Made")
 
-_OF_WORKERS: Final = ("PYTHON_WORKER_FACTORY_SECRET", "PYTHON_WORKER_FACTORY_SOCK_DIR", "PYTHON_WORKER_FACTORY_SOCK_PATH")
 _HIDE: Final = "SPARK_HIDE_TRACEBACK"
 
 
@@ -44,10 +44,11 @@ def plainly(method: Callable[Concatenate[Self, Given], Made]) -> Callable[Concat
 
     @wraps(method)
     def call(self: Self, /, *given: Given.args, **named: Given.kwargs) -> Made:
+        begin_work()
         try:
             return method(self, *given, **named)
         except TiltyardError:
-            if any(name in os.environ for name in _OF_WORKERS):
+            if is_worker():
                 os.environ[_HIDE] = "1"
             raise
 

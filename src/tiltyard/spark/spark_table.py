@@ -6,8 +6,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from datetime import datetime
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 
@@ -16,78 +15,19 @@ from tiltyard.distributed import Piece, WriteTask
 from tiltyard.errors import InvalidInput, OutcomeUnknown, RetryableConflict
 from tiltyard.options import OnDuplicate
 from tiltyard.spark.jobs import written
-from tiltyard.spark.placement import Work, same_python, small_rows, under, wanted_schema
+from tiltyard.spark.placement import Work, small_rows, under, wanted_schema
+from tiltyard.spark.spark_reader import SparkReader
 from tiltyard.spark.spark_types import arrow_schema, spark_type
 from tiltyard.spark.write.merging import SparkMerge, SparkMergePlan, merge_plan
 from tiltyard.spark.write.replaced_reads import frame_replacing
 from tiltyard.spark.write.row_layout import layout_of, sorted_frame, sorted_rows
 from tiltyard.spark.write.row_verbs import delete_rows, update_rows
 from tiltyard.spark.write.schema_fit import table_columns
-from tiltyard.spark.write.table_verbs import add_columns, compact, create_index
+from tiltyard.spark.write.table_verbs import add_columns, compact, create_index, optimize
 from tiltyard.spark.write.upserting import merge
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
-
-
-class SparkReader:
-    """A table in a Spark session, to be read: its rows, its history, its changes."""
-
-    def __init__(self, session: SparkSession, table: ty.TableReader, work: Work | None = None) -> None:
-        same_python(session)
-        self.session = session
-        self.table = table
-        self.work = work or Work()
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.table!r})"
-
-    @property
-    def version(self) -> int:
-        """The version this handle is at."""
-        return self.table.version
-
-    @property
-    def schema(self) -> pa.Schema:
-        """The Arrow schema of this version."""
-        return self.table.schema
-
-    def refresh(self) -> Self:
-        """Moves to the latest version."""
-        self.table.refresh()
-        return self
-
-    def to_df(
-        self,
-        version: int | str | None = None,
-        *,
-        timestamp: datetime | str | None = None,
-        options: Mapping[str, Any] | None = None,
-    ) -> DataFrame:
-        """The rows as a data frame, pinned at one version: the latest one now, or another.
-
-        Args:
-            version: a version of the table, or a tag.
-            timestamp: the version the table had then.
-            options: further options of the data source, such as ``columns``.
-        """
-        from tiltyard.spark.read.reading_tables import data_frame
-
-        self.table.refresh()
-        return data_frame(self.session, self.table, version=version, timestamp=timestamp, options=options)
-
-    def history(self, limit: int | None = None) -> DataFrame:
-        """Who committed what, latest first, as a data frame."""
-        from tiltyard.spark.read.reading_tables import history_frame
-
-        return history_frame(self.session, self.table.refresh(), limit)
-
-    def changes(self, since: int, until: int | None = None, *, old_values: bool = False) -> DataFrame:
-        """Rows that were inserted, updated or deleted after a version; see ``Table.changes``."""
-        from tiltyard.spark.read.reading_tables import changes_frame
-
-        tasks = self.work.tasks(self.session)
-        return changes_frame(self.session, self.table.refresh(), since, until, tasks, old_values=old_values)
 
 
 class SparkTable(SparkReader):
@@ -96,7 +36,7 @@ class SparkTable(SparkReader):
     They start from its latest version; inside a transaction, from what the transaction sees.
 
     Data is read, matched and written by executors; what is small is done by the driver, without Spark. Either way a verb is one commit,
-    by the rules of the verb of the same name of ``Table``, and is done again after a conflict that allows it.
+    by the rules of the verb of the same name of ``Table``, and is re-executed after a retryable conflict.
 
     Examples:
         >>> t = ty.spark.SparkTable.for_path(spark, "s3://bucket/readings")  # doctest: +SKIP
@@ -152,7 +92,7 @@ class SparkTable(SparkReader):
             on_duplicate: what to do, on a table with a primary key, about duplicate keys, in the rows or in the table.
             message: a sentence for the history.
             commit: properties, retries and deadline.
-            files: how each task cuts its rows into files.
+            files: how each task splits its rows into files.
 
         Raises:
             InvalidInput: the rows do not fit the table.
@@ -233,11 +173,12 @@ class SparkTable(SparkReader):
             on_duplicate: what to do, with a primary key, about duplicate keys.
             message: a sentence for the history.
             commit: properties, retries and deadline.
-            files: how each task cuts its rows into files.
+            files: how each task splits its rows into files.
 
         Raises:
             ExpectedVersionMismatch: the data frame reads this table, and others committed to it since: read it again. Not for a version
-                that was asked for, nor where Spark does not know what is read, as after a checkpoint and in a Connect session.
+                that was asked for, nor where Spark does not know what is read, as after a checkpoint.
+            ConflictError: it reads this table, or may do so, and it is not known which version: in a Connect session, but for ``to_df``.
         """
         self.table.refresh()
         how = _Overwriting(primary_key, on_duplicate, message, commit, files)
@@ -291,7 +232,7 @@ class SparkTable(SparkReader):
     def _overwrite(self, df: DataFrame, wanted: pa.Schema, how: _Overwriting, *, as_is: bool = False) -> ty.CommitResult:
         """Writes rows that replace all others, under the schema of their own; with ``as_is`` under exactly the one that is wanted."""
         key, on_duplicate, message, commit, files = how
-        df, expected = frame_replacing(df, self.table)
+        df, expected = frame_replacing(df, self.table, told=commit is not None and commit.expected_version is not None)
         if expected is not None and (commit is None or commit.expected_version is None):
             commit = replace(commit or ty.CommitOptions(), expected_version=expected)
         told: dict[str, Any] = {"on_duplicate": on_duplicate, "message": message, "commit": commit}
@@ -349,7 +290,7 @@ class SparkTable(SparkReader):
         return update_rows(self.session, self.table.refresh(), values, where, {"message": message, "commit": commit}, self.work)
 
     def merge(self, df: DataFrame, on: str | Sequence[str] | None = None, *, allow_duplicates: bool = False) -> SparkMerge:
-        """Brings rows in by key: what is there is changed, what is not is added, as the clauses say.
+        """Merges rows by key: matched rows are updated, others inserted, as the clauses say.
 
         Nothing happens before ``execute``::
 
@@ -383,7 +324,7 @@ class SparkTable(SparkReader):
             commit: properties, retries and deadline.
 
         Raises:
-            InvalidInput: a column is there already, or a row has several values.
+            InvalidInput: a column exists already, or a row has several values.
         """
         return add_columns(self.session, self.table.refresh(), columns, {"message": message, "commit": commit}, self.work)
 
@@ -408,6 +349,22 @@ class SparkTable(SparkReader):
         how = {"target_rows": target_rows, "max_bytes": max_bytes, "deletions": deletions, "message": message, "commit": commit}
         return compact(self.session, self.table.refresh(), how, self.work)
 
+    def optimize(
+        self,
+        where: str | None = None,
+        *,
+        cluster_by: Sequence[str] = (),
+        target_rows: int = 1024 * 1024,
+        message: str | None = None,
+        commit: ty.CommitOptions | None = None,
+    ) -> ty.CommitResult:
+        """Sorts the rows of fragments by columns, or compacts these, in executors.
+
+        Arguments are those of ``t.maintenance.optimize``; the condition is one of the table, not of Spark.
+        """
+        how = {"where": where, "cluster_by": cluster_by, "target_rows": target_rows, "message": message, "commit": commit}
+        return optimize(self.session, self.table.refresh(), how, self.work)
+
     def create_index(
         self,
         column: str,
@@ -426,7 +383,7 @@ class SparkTable(SparkReader):
             column: the column to index.
             index_type: such as ``"BTREE"``, ``"BITMAP"``, ``"INVERTED"`` or ``"IVF_PQ"``; a ``ty.IndexSpec`` adds options.
             name: what to call it; by default the column with ``_idx``.
-            replace: whether it may take the place of one with that name.
+            replace: whether it may replace an index of that name.
             message: a sentence for the history.
             commit: properties, retries and deadline.
         """

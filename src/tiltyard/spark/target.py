@@ -59,7 +59,7 @@ class Address:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A table by path, or by lake and name, now or at some moment. Picklable; opens nothing until asked.
+    """A table by path, or by lake and name, at its latest or an earlier version. Picklable; opens lazily.
 
     Attributes:
         path: where the table is; None for a table of a lake.
@@ -71,8 +71,9 @@ class Target:
         storage: what goes to the object store.
         commit_store: the database that decides who has a version, if a table by path has one.
         token: for a lake behind a server.
-        allowed_bases: places outside the table that its files may lie in.
-        address: the very rows, for what only this session can find, such as the rows inside a transaction.
+        durability: ``"fsync"`` or ``"os"``, as for ``Storage``.
+        allowed_bases: places outside the table where its files may be.
+        address: the exact rows, for those that only this session can find, such as rows inside a transaction.
     """
 
     path: str | None = None
@@ -155,7 +156,7 @@ class Target:
         """Refuses a target that is not the latest version, which is the only one that can be changed.
 
         Raises:
-            InvalidInput: an option names another moment.
+            InvalidInput: an option chooses an earlier version.
         """
         if self.moment is not None:
             raise InvalidInput(
@@ -190,7 +191,7 @@ class Target:
         return options | {f"storage.{name}": value for name, value in self.storage}
 
     def open_lake(self) -> ty.Lake:
-        """The lake, on the branch that is meant.
+        """The lake, on the branch that the options choose.
 
         Raises:
             InvalidInput: the table is not one of a lake.
@@ -215,7 +216,7 @@ class Target:
         """The latest version, to be written to.
 
         Raises:
-            InvalidInput: another moment is meant.
+            InvalidInput: an option chooses an earlier version.
             NotFound: there is no such table or branch.
         """
         self.require_newest("write")
@@ -224,7 +225,7 @@ class Target:
         return ty.Table.open(cast(str, self.path), branch=self.branch, storage=self.reached_by)
 
     def open(self) -> ty.TableReader:
-        """The table at the moment that is meant.
+        """The table at the version that the options choose.
 
         Raises:
             NotFound: there is no such table, version, tag, branch or snapshot.

@@ -222,14 +222,14 @@ class CloudStore:
     def _translate(self, action: str, path: str, error: Exception, *, writing: bool) -> TiltyardError:
         what = f"Cannot {action} {path!r} in {self.uri}"
         if isinstance(error, FileNotFoundError):
-            missing = f"There is no {path!r} in {self.uri}." if not writing else f"{what}: the bucket or container is not there."
+            missing = f"There is no {path!r} in {self.uri}." if not writing else f"{what}: the bucket or container does not exist."
             return NotFound(missing, name=path)
         if isinstance(error, AlreadyExistsError | PreconditionError):
             return AlreadyExists(f"{path!r} exists already.", name=path)
         text = str(error)
         status = _first_number(_STATUS, text)
         if isinstance(error, NotSupportedError) or status == _NOT_IMPLEMENTED:
-            return UnsupportedFeature(f"{what}: the store does not know this request.", feature=action, advice="Use another store.")
+            return UnsupportedFeature(f"{what}: the store does not support this request.", feature=action, advice="Use another store.")
         refused = isinstance(error, PermissionDeniedError | UnauthenticatedError)
         reason = redact(" ".join(text.partition("Debug source")[0].split()), self._secrets)
         return StorageError(

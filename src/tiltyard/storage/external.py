@@ -112,7 +112,7 @@ class ExternalStore(ForwardingStore):
             if foreign:
                 raise
             # It has its name, for good. The staged bytes stay for whoever finds the claim, and settles it.
-            _log.info("version %s is committed, but not settled yet: %s", claim.version, error)
+            _log.info("version %s is committed, but its claim is not closed yet: %s", claim.version, error)
             return True
         discard(self.inner, claim)
         return not foreign
@@ -208,7 +208,7 @@ class ExternalHandler:
             # The number is ours, but somebody who does not know the ledger may still take the name: whoever reads back will tell.
             raise StorageError(f"{path} was claimed but not finished ({error}).", name=path, maybe_applied=True, transient=True) from error
         if not ours:
-            raise AlreadyExists(f"{path!r} was taken by a writer that does not know the ledger.", name=path)
+            raise AlreadyExists(f"{path!r} was taken by a writer that does not use the commit store or catalog.", name=path)
 
     def _claim(self, store: ExternalStore, claim: VersionClaim, data: bytes) -> None:
         for _ in range(_TRIES):
@@ -216,7 +216,7 @@ class ExternalHandler:
                 return self._ledger.claim(claim, data)
             except UnfinishedError:
                 store.finish()
-        raise StorageError(f"{claim.path} waits for an earlier version that does not get finished.", name=claim.path, transient=True)
+        raise StorageError(f"{claim.path} waits for an earlier version that could not be finished.", name=claim.path, transient=True)
 
 
 def finalize(store: ObjectStore, claim: VersionClaim, conditional: bool) -> bool | None:

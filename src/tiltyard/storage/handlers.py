@@ -36,7 +36,7 @@ _PUTS = 3
 
 
 class RenameHandler:
-    """Writes the bytes beside the target, then renames them to it unless it is there."""
+    """Writes the bytes beside the target, then renames them to it unless it exists."""
 
     name = "rename"
     needs_conditional_put = True
@@ -91,13 +91,13 @@ class ConditionalPutHandler:
 
 
 class LockHandler:
-    """Looks whether the target is there and writes it, inside a lock that all writers of the table take.
+    """Checks that the target does not exist and writes it, inside a lock that all writers take.
 
     A plain put, because the stores that need a lock are those that ignore the condition of put-if-absent or refuse it. But a lock
     cannot fence: a holder that loses it (its server restarts) may still have a write under way, which would replace what the next
     holder creates; the loss is reported (``maybe_applied``), the replaced version is not. A store known to honour the condition
     (``conditional_put_known``) is therefore given it all the same, which closes that gap. For the same reason a put without an answer
-    is looked after before the lock is left: once our bytes are there, a copy of it that comes late changes nothing.
+    is checked before the lock is released: once our bytes are stored, a late copy of the request changes nothing.
 
     Args:
         lock: called with the version; pylance's commit locks and ours.
@@ -218,7 +218,7 @@ def version_of(path: str) -> int:
 def _lock_file(uri: str) -> str:
     if "://" in uri and not uri.startswith("file://"):
         raise InvalidInput(
-            f"No lock is known for {uri}.",
+            f"There is no default lock for {uri}.",
             argument="handler",
             advice="Pass LockHandler(PostgresLock(url, table)), or one with a lock of your own.",
         )
@@ -233,7 +233,7 @@ def _create_unless_there(store: ObjectStore, path: str, data: bytes) -> Tiltyard
     except TiltyardError as error:
         return error
     else:
-        return AlreadyExists(f"{path} is there already.", name=path)
+        return AlreadyExists(f"{path} exists already.", name=path)
     try:
         if not getattr(store, "conditional_put_known", False):
             return _put_until_known(store, path, data)

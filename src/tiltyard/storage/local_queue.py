@@ -23,7 +23,7 @@ from typing import Final
 from tiltyard.interfaces import NOT_TAKEN, Offer
 from tiltyard.storage.files import overwrite
 from tiltyard.storage.paths import TEMPORARY_PREFIX
-from tiltyard.storage.queue_seats import DOTS, WAITING, Seat, Seats, read_entry, send, transaction_of, vacate
+from tiltyard.storage.queue_seats import DOTS, WAITING, Seat, Seats, read_entry, seat_of, send, transaction_of, vacate
 from tiltyard.storage.strangers import Strangers
 
 QUEUE: Final = "_tiltyard/queue"
@@ -39,6 +39,12 @@ _GATHERED: Final = 10
 _LONGEST_GATHERING: Final = 0.06
 """but after so many seconds for nobody."""
 _PAUSE: Final = 0.0003
+_GATHERING: Final = 0.0001
+"""Seconds between two looks at the queue: a leader waits for as long in vain, on average, and so do all who are there."""
+_FIRST_LOOK: Final = 0.004
+"""Seconds after which one who waits looks for the lead for the first time while nobody says anything."""
+_BACK_AT_ONCE: Final = 0.002
+"""Who came back that soon after its last turn is a writer in a loop, and leads again before another could be woken."""
 _EVEN: Final = 0.5
 _ROOM: Final = 3.0
 """The room that it leaves at most, in times that a version takes."""
@@ -51,7 +57,9 @@ to three times as long as its first attempt took and, each time that it is beate
 _LONGEST_ROOM: Final = 2.0
 _LONGEST_MESSAGE: Final = 128
 _DURABLE: Final = "durable"
-"""As the last word of an answer: the version was flushed."""
+"""As a word of an answer: the version was flushed."""
+_STAYS: Final = "stays"
+"""As a word of an answer: its sender is about to lead again."""
 _MOST_BYTES: Final = 2**20
 """No offer is larger; whoever brings more commits it alone."""
 
@@ -74,6 +82,11 @@ class LocalQueue:
     """Seconds between two looks for the lead while nobody says anything."""
     seldom = 256
     """After so many commits a leader leaves room for strangers, even if none came in the last room."""
+    takes_rows = True
+    """Whether writers may leave it to the leader to write their rows."""
+    longest_lead = 16
+    """So many turns in a row a writer in a loop leads: it knows the last version, which the next one has to read. Then another one does,
+    so that all get on evenly."""
 
     def __init__(self, root: str, *, durable: bool = False) -> None:
         self._root = root
@@ -85,7 +98,19 @@ class LocalQueue:
         self.hangs = False
         """Whether the last who waited here gave up: then nobody waits long until somebody leads again."""
         self.company = 0
-        """How many others were committed with the last version that we know of."""
+        """How many others were committed with the last two versions that we know of."""
+        self.turns = 0
+        """How many commits of this process looked into the queue."""
+        self.seen: dict[str, int] = {}
+        """Whose transactions were committed by the last two of them, by seat, and by which of them."""
+        self.turns_in_a_row = 0
+        """How many commits of this process led since somebody else did, as far as we know."""
+        self.left = float("-inf")
+        """When it last gave up the lead."""
+        self.in_a_loop = False
+        """Whether it came back at once the last time."""
+        self.expected = 0.0
+        """Until when somebody else, who has just committed for us, is expected to lead again."""
         self.patience = _NEXT_COMES[0]
         """Seconds that are waited for one more of the company."""
         self.room_every = self.seldom
@@ -100,6 +125,15 @@ class LocalQueue:
         """Tells of those who were beaten, once this process is a writer in a loop, whom others may starve beside."""
         self.room_for_one, self.room_for_a_loser = _ROOM_FOR_ONE[0], _ROOM_FOR_A_LOSER[0]
         """Seconds that are left to a stranger."""
+
+    @property
+    def stays(self) -> bool:
+        """Whether one who leads is about to lead again."""
+        return self.in_a_loop and self.turns_in_a_row + 1 < self.longest_lead
+
+    def waited_for(self) -> int:
+        """How many of the company a leader waits for: half. The others come while it catches up, or write while it commits."""
+        return (self.company + 1) // 2
 
     def learn(self, late: bool) -> None:
         """After a turn for which some of the company had not come: who came during it would have been taken along by waiting longer."""
@@ -127,7 +161,11 @@ class LocalPlace:
     _begun: float = 0.0
     """When we began to commit, after all who were waited for had come."""
     _missing: bool = False
-    """Whether we began before all of them had."""
+    """Whether we began before enough of them had."""
+    _there: frozenset[str] = frozenset()
+    """The entries that were in the queue when we looked."""
+    _yields: bool = False
+    """Whether it is for another one to lead, though the lead is free."""
     _newest: Callable[[], int] | None = None
     """Tells the newest version, until a stranger was left room by this commit."""
     safe: bool = True
@@ -140,12 +178,21 @@ class LocalPlace:
     # ---- the lead --------------------------------------------------------------------------------------------------------------
 
     def lead(self) -> bool:
-        """Takes the lead if it is free."""
+        """Takes the lead if it is free, and not for another one to have."""
+        queue = self.queue
         try:
             if self._lock < 0:
                 self._lock = os.open(f"{self.root}/_versions", os.O_RDONLY | os.O_CLOEXEC)
+                now = time.monotonic()
+                queue.in_a_loop = now - queue.left < _BACK_AT_ONCE
+                if 0 < queue.longest_lead <= queue.turns_in_a_row:
+                    queue.turns_in_a_row, self._yields = 0, bool(self._entries())
+                if self._yields or now < queue.expected:
+                    self._yields = True
+                    return False
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
+            queue.turns_in_a_row = 0
             return False
         self.leads, self.queue.hangs, self._begun = True, False, time.monotonic()
         _led_here().add(self.root)
@@ -169,11 +216,26 @@ class LocalPlace:
                 waiting = self._entries()
                 if self._missing:
                     self.queue.learn(bool(waiting))
+                self.queue.left = time.monotonic()
+                self.queue.turns_in_a_row += bool(self._there)
                 fcntl.flock(lock, fcntl.LOCK_UN)  # said aloud: a child forked meanwhile may keep the same open file
-                for name in waiting:
+                for name in self._to_be_woken(waiting) if waiting else ():
                     if send(name, b""):
                         break
             os.close(lock)
+
+    def _to_be_woken(self, waiting: list[str]) -> list[str]:
+        """Those of whom the first is to lead next: one whom we did not take along, if there is one.
+
+        Nobody, where we are about to lead again and take along all who wait. If we do not, they lead as soon as they look for it.
+        """
+        queue = self.queue
+        if passed_over := [name for name in waiting if name in self._there]:
+            queue.turns_in_a_row = queue.longest_lead
+            # Other threads of this process leave the lead alone as well: they bring what we do, and would pass over the same ones.
+            queue.expected = time.monotonic() + _BACK_AT_ONCE if queue.longest_lead else 0.0
+            return passed_over
+        return [] if self._there and queue.in_a_loop and queue.turns_in_a_row < queue.longest_lead else waiting
 
     # ---- waiting ---------------------------------------------------------------------------------------------------------------
 
@@ -197,7 +259,8 @@ class LocalPlace:
         until = time.monotonic() + seconds
         ready = select.poll()
         ready.register(self._seat.box, select.POLLIN)
-        pause = 0.0  # an answer that came already spares us the lead
+        pause = _FIRST_LOOK if self._yields else 0.0  # an answer that came already spares us the lead
+        next_pause = _FIRST_LOOK
         while True:
             if ready.poll(1000 * pause):
                 answer = self._read()
@@ -208,7 +271,7 @@ class LocalPlace:
                 continue
             if self.lead():
                 return None
-            pause = min(until - time.monotonic(), self.queue.look_every)
+            pause, next_pause = min(until - time.monotonic(), next_pause), self.queue.look_every
             if pause <= 0:
                 self.queue.hangs = True
                 return None
@@ -217,20 +280,19 @@ class LocalPlace:
         """What a message says to this transaction; one that is merely a wake-up, or meant for another, says nothing."""
         assert self._seat is not None
         message = self._seat.box.recv(_LONGEST_MESSAGE).decode("ascii", "replace")
-        transaction_id, _, told = message.partition(" ")
-        version, _, told = told.partition(" ")
-        company, _, durable = told.partition(" ")
+        transaction_id, version, company, *told = message.split(" ") if message.count(" ") > 1 else ("", "", "")
         if transaction_id != self.transaction_id or not version.isdecimal() or len(version) >= 20:
             return None
         self.queue.company = int(company) if company.isdecimal() and len(company) < 4 else 0
-        self.safe = not self.queue.durable or durable == _DURABLE
+        self.queue.expected = time.monotonic() + _BACK_AT_ONCE if _STAYS in told else 0.0
+        self.safe = not self.queue.durable or _DURABLE in told
         self._seat.entry = ""  # who answers takes it out first
         return int(version)
 
     # ---- leading ---------------------------------------------------------------------------------------------------------------
 
     def gather(self, newest: Callable[[], int]) -> None:
-        """Waits for those who were here with the last version: writers in a loop are about to come back, and one version does for all."""
+        """Waits for those who were here a moment ago: writers in a loop are about to come back, and one version does for all."""
         self.queue.until_room -= 1 + self.queue.company
         self._newest = newest
         self.queue.commits += 1
@@ -241,12 +303,13 @@ class LocalPlace:
         patience, now = self.queue.patience, time.monotonic()
         end, next_comes, seen = now + min(_GATHERED * patience, _LONGEST_GATHERING), now + patience, 0
         own = self._seat is not None and bool(self._seat.entry)  # who comes from the queue still has an entry of his own
-        while (there := len(self._entries()) - own) < self.queue.company and now < min(end, next_comes):
+        enough = self.queue.waited_for()
+        while (there := len(self._entries()) - own) < enough and now < min(end, next_comes):
             if there > seen:
                 seen, next_comes = there, now + patience
-            time.sleep(_PAUSE)
+            time.sleep(_GATHERING)
             now = time.monotonic()
-        self._missing = there < self.queue.company
+        self._missing = there < enough
         self._begun = now
 
     def _leave_room(self, newest: Callable[[], int], *, beaten: bool = False) -> None:
@@ -293,8 +356,12 @@ class LocalPlace:
             self._leave_room(self._newest, beaten=True)
         if self._seat is not None:
             self._seat.withdraw()
-        self.queue.company = 0
-        for name in self._entries():
+        queue, waiting = self.queue, self._entries()
+        queue.turns += 1
+        queue.seen = {seat: turn for seat, turn in queue.seen.items() if turn >= queue.turns - 1}
+        queue.company = len(queue.seen)
+        self._there = frozenset(waiting)
+        for name in waiting:
             data = read_entry(self.queue.directory, name, _MOST_BYTES)
             if data:
                 self._offers[transaction_of(name)] = name
@@ -327,8 +394,11 @@ class LocalPlace:
         """Tells one who waits which version has its transaction; without one, that it has to commit by itself."""
         name = self._offers.pop(transaction_id, None)
         if name is not None:
+            queue = self.queue
             if version != NOT_TAKEN:
-                self.queue.company += 1
-            vacate(self.queue.directory, name)
-            company, durable = len(self._offers) + self.queue.company, _DURABLE if self.queue.durable else "-"
-            send(name, f"{transaction_id} {version} {company} {durable}".encode())
+                queue.seen[seat_of(name)] = queue.turns
+                queue.company = len(queue.seen)
+            vacate(queue.directory, name)
+            company = len(queue.seen.keys() | set(map(seat_of, self._offers.values())))
+            durable, stays = _DURABLE if queue.durable else "-", _STAYS if version != NOT_TAKEN and queue.stays else "-"
+            send(name, f"{transaction_id} {version} {company} {durable} {stays}".encode())

@@ -38,10 +38,16 @@ class MachineQueue(LocalQueue):
     slowness = 15.0
     look_every = 0.2
     seldom = 128
+    longest_lead = 0
+    takes_rows = False
 
     def __init__(self, root: str) -> None:
         super().__init__(root)
         self.shared: dict[str, Any] = {}
+
+    def waited_for(self) -> int:
+        """All of the company: a version takes far longer than they take to come back."""
+        return self.company
 
     def place(self, transaction_id: str, since: float) -> MachinePlace:
         return MachinePlace(self, self._root, transaction_id, since)

@@ -90,7 +90,7 @@ def address_of(uri: object, argument: str = "uri") -> str:
     if not text.strip():
         raise InvalidInput("The address is empty.", argument=argument, advice="Name a directory, or s3://, gs:// or az://.")
     if "\0" in text or any("\ud800" <= letter <= "\udfff" for letter in text):
-        raise InvalidInput(f"{text[:60]!r} is no address that every reader of a table can take.", argument=argument)
+        raise InvalidInput(f"{text[:60]!r} has characters that not every reader accepts in an address.", argument=argument)
     return text
 
 
@@ -219,7 +219,7 @@ def _add_once(config: dict[str, Any], key: str, text: str) -> None:
     if other is None:
         config[key] = text
     elif config[other] != text:
-        what = f"The storage options {other} and {key} are one, and say different things."
+        what = f"The storage options {other} and {key} are the same option, with different values."
         raise InvalidInput(what, argument="storage_options", advice="Leave one of them out.")
 
 

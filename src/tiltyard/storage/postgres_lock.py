@@ -148,7 +148,7 @@ class PostgresLock:
             f"The lock server {self._where()} {what}{_state(error)}.",
             name=self.table,
             transient=True,
-            advice="Nothing was written. See that the server runs and lets you in, then try again.",
+            advice="Nothing was written. Check that the server runs and accepts this user, then try again.",
         )
 
     def _where(self) -> str:
@@ -171,7 +171,7 @@ def _parameters(url: str) -> dict[str, Any]:
         given = None
     if not given:
         # Raised out here and without its cause, since the driver quotes the address, password and all.
-        raise InvalidInput("The lock's address is no PostgreSQL connection string.", argument="url")
+        raise InvalidInput("The lock's address is not a PostgreSQL connection string.", argument="url")
     return dict(given)
 
 

@@ -57,7 +57,7 @@ def probe(store: ObjectStore, runtime: Runtime) -> None:
         else:
             overwritten = True
         if overwritten or store.get(path) != first:
-            raise UnsafeStore(f"{store.uri} overwrites an object where it was told to create one.", store=store.uri)
+            raise UnsafeStore(f"{store.uri} overwrites an existing object although asked to create it only if absent.", store=store.uri)
     except UnsupportedFeature:
         raise UnsafeStore(f"{store.uri} cannot create an object only if it is absent.", store=store.uri) from None
     finally:
@@ -84,7 +84,7 @@ def _tidy(store: ObjectStore, path: str) -> None:
         store.delete(path)
     except StorageError as error:
         # some buckets forbid deletion; a stray probe object harms nobody
-        _log.warning("The probe object %s stays behind: %s", path, error)
+        _log.warning("The probe object %s could not be deleted: %s", path, error)
 
 
 def _location(store: ObjectStore) -> str:

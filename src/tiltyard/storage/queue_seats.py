@@ -9,6 +9,7 @@ the inodes that were freed in the last minutes. A seat belongs to the process th
 
 from __future__ import annotations
 
+import atexit
 import errno
 import fcntl
 import os
@@ -115,6 +116,11 @@ def transaction_of(entry: str) -> str:
     return entry.split(".")[3]
 
 
+def seat_of(entry: str) -> str:
+    """What tells the seat of an entry from all others."""
+    return entry.rpartition(".")[2]
+
+
 def read_entry(directory: str, entry: str, most: int) -> bytes:
     """What one who waits offers; nothing where that cannot be read whole, or its writer is dead: then the entry goes."""
     path = f"{directory}/{entry}"
@@ -140,18 +146,39 @@ def read_entry(directory: str, entry: str, most: int) -> bytes:
 def vacate(directory: str, entry: str) -> None:
     """Takes an entry out; its seat stays for the next."""
     with suppress(OSError):  # somebody was faster
-        os.rename(f"{directory}/{entry}", empty_name(directory, entry.rpartition(".")[2]))
+        os.rename(f"{directory}/{entry}", empty_name(directory, seat_of(entry)))
 
 
 def send(entry: str, message: bytes) -> bool:
     """Writes to one who waits. Whether somebody on this machine was there to take it."""
-    try:
-        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
-            sender.setblocking(False)
-            sender.sendto(message, _address(entry.rpartition(".")[2]))
-    except OSError:
-        return False
-    return True
+    address = _address(seat_of(entry))
+    with suppress(OSError):
+        try:
+            _sender().sendto(message, address)
+        except BlockingIOError:
+            # Either this box is full, or what nobody has read yet in any of them, which counts against whoever sent it.
+            with _new_sender() as another:
+                another.sendto(message, address)
+        return True
+    return False
+
+
+_senders: Final[dict[int, socket.socket]] = {}
+"""By process the socket that it sends from. A forked child makes its own, and shares none: what is sent has no state."""
+
+
+def _sender() -> socket.socket:
+    found = _senders.get(os.getpid())
+    if found is None:
+        found = _senders[os.getpid()] = _new_sender()
+        atexit.register(found.close)
+    return found
+
+
+def _new_sender() -> socket.socket:
+    sender = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    sender.setblocking(False)
+    return sender
 
 
 def _check(transaction_id: str, data: bytes) -> bytes:

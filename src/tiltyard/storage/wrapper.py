@@ -83,7 +83,7 @@ class ForwardingStore:
 class WrapperStore(ForwardingStore):
     """Passes every call through ``_call``, which a subclass overrides to act before, after or instead.
 
-    Only looking for empty directories and for local files is left out: on an object store these are no requests that could fail.
+    Only looking for empty directories and for local files is left out: on an object store these send no requests that could fail.
     """
 
     def _call(self, method: str, path: str, request: Request[T], *, data: bytes | None = None) -> T:

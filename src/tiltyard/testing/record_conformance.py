@@ -407,7 +407,7 @@ class RecordsTests:
 
 
 class SharedLocksTests:
-    """For databases in which those who only look do not wait for each other."""
+    """For databases in which readers do not wait for each other."""
 
     def test_those_who_only_look_meet(self, records: Records, reopen: Reopen) -> None:
         write(records, {"a": {"x": 1}, "b/0": {}, "b/1": {}})

@@ -29,6 +29,7 @@ Commit
     ``verify``             checks against the version below: idempotency keys, field ids, parents
     ``turns``              whose turn it is: lead, wait, or be committed by whoever leads
     ``group``              several writers' transactions in one version; ``recent`` the last versions in short, from leader to leader
+    ``pending_rows``       new rows that no file has yet: whoever commits them writes them, with those of others
     ``backoff``            waits after a lost race
     ``joint_delete``       deletes of several writers in one version
     ``row_map``            where rows are after a rewrite

@@ -30,10 +30,11 @@ from tiltyard.transaction.group import MOST_MEMBERS, made_by
 from tiltyard.transaction.head import HeadCheck
 from tiltyard.transaction.joint_delete import for_all
 from tiltyard.transaction.key_filter import WrittenKeys
-from tiltyard.transaction.log import TRANSACTIONS, CreatedVersion, Landing, VersionLog
+from tiltyard.transaction.log import TRANSACTIONS, CreatedVersion, Landing, VersionLog, to_restore
 from tiltyard.transaction.looks import Look, Looks
 from tiltyard.transaction.new_files import LOOK_AFTER, NO_DIGESTS, Digests, Taken, check_there, new_files
-from tiltyard.transaction.operations import Append, Delete, KeyExistenceFilter, Restore
+from tiltyard.transaction.operations import Append, Delete, KeyExistenceFilter
+from tiltyard.transaction.pending_rows import PendingRows, remove_written, write_rows
 from tiltyard.transaction.race import CommitResult, NextVersion, Race, RecordedCommit
 from tiltyard.transaction.rebaser import Rebaser
 from tiltyard.transaction.recent import RecentVersions
@@ -104,6 +105,7 @@ class Committer:
         counts: Mapping[str, int] | None = None,
         unverified: bool = False,
         unchanged: bool = False,
+        pending: PendingRows | None = None,
     ) -> tuple[CommitResult, ManifestFile]:
         """Commits an operation that was built on the version ``read``.
 
@@ -118,6 +120,7 @@ class Committer:
             counts: for the result, how many rows the verb changed.
             unverified: whether others made the files: their deletion files are read before they are believed, and no digests are taken.
             unchanged: whether rows and columns must be those of ``read`` still, whatever the rules would let pass.
+            pending: for an Append, its rows, which are in no file yet.
 
         Raises:
             ConflictError: a commit in between does not go together with this one.
@@ -130,7 +133,7 @@ class Committer:
             transaction = self.stamp(transaction)
         started = self.runtime.clock.monotonic()
         race = Race(transaction, read, scheme, started, counts=counts or {}, begun=started if policy.begun is None else policy.begun)
-        race.look = self.looks.at(read) if self.look_seconds else None
+        race.look, race.pending = self.looks.at(read) if self.look_seconds else None, pending
         with self.withdrawing(race):
             vectors = DeletionVectors(self.log.store, self.runtime.random, self.open_base, self.digests.note)
             race.taken = None if unverified else Taken(self.digests)
@@ -157,6 +160,7 @@ class Committer:
             error = in_doubt(race, raised, self.log.store.uri)
             if not isinstance(error, OutcomeUnknown):
                 self.remove((TRANSACTIONS + name for name in race.announced), race.rebaser.garbage(None) if race.rebaser else ())
+                remove_written(self, race)
             mine = race.transaction
             complete(
                 error,
@@ -232,15 +236,20 @@ class Committer:
             return mine
         base = race.head.manifest
         check_base(race.transaction, base, race.rebased_over)
-        restored, members = self._restored(race), self._members(race, rebaser.transaction)
+        restored = to_restore(self.log, race.transaction, race.scheme, self.vet)
+        members = self._members(race, rebaser.transaction)
         next_version: NextVersion | None = None
         if members:
             try:
+                if race.pending is not None:
+                    write_rows(self, race, members)
                 next_version = self._prepared(race, for_all(rebaser, members, base, race.taken), restored, members)
             except TiltyardError:
                 answer(race, self.recent, members)
                 members = []
         if next_version is None:
+            if race.pending is not None:
+                write_rows(self, race, ())
             settled = rebaser.settled(base)
             alone = race.taken.added_to(settled, base) if race.taken is not None else settled
             next_version = self._prepared(race, alone, restored)
@@ -294,14 +303,6 @@ class Committer:
             self.sync_files(race)  # there were others a moment ago: they come while our file is on its way
         offers = race.place.offers(MOST_MEMBERS)
         return Turns(self, self.queue).members(race, race.place, mine, offers) if offers else []
-
-    def _restored(self, race: Race) -> Manifest | None:
-        """The version that a Restore goes back to."""
-        if not isinstance(operation := race.transaction.operation, Restore):
-            return None
-        file = self.log.load(operation.version, race.scheme)
-        self.vet(file)
-        return file.manifest
 
     def sync_files(self, race: Race, *, announced: bool = False) -> None:
         """The files reach the disk before a version names them, once however often the race is run; the transaction file with them."""

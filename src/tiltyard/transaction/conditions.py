@@ -322,20 +322,20 @@ CONDITIONS: Final[Mapping[str, Condition]] = {
     "a replaced fragment is gone": Condition("a fragment with columns to replace was removed", _replaced_fragment_gone),
     "same field of the same fragment": Condition("one column of one fragment replaced by both", _same_cells),
     "both carry a fragment reuse entry": Condition("two rewrites that both postpone the remapping of indices", _both_carry_reuse),
-    "no key filter to compare with": Condition(
-        "we insert by key, and the other side does not tell which keys it wrote", _nothing_to_compare
-    ),
+    "no key filter to compare with": Condition("ours inserts by key, and theirs does not record which keys it wrote", _nothing_to_compare),
     "the key filters may share a key": Condition("both insert by key, and a key may be in both filters", _may_share_a_key),
     "it may write a key that a merge inserted": Condition(
-        "they inserted by key; we write rows, or the key itself, without a filter of ours that says which keys", _past_the_filter
+        "theirs inserted by key; ours writes rows, or the key itself, without a filter that says which keys", _past_the_filter
     ),
     "same shard, that generation was reached": Condition(
-        "a shard for which they recorded our generation or a later one", _generation_reached
+        "a shard for which theirs recorded the generation of ours or a later one", _generation_reached
     ),
-    "same shard, an earlier generation": Condition("a shard of which they recorded an earlier generation than ours", _generation_behind),
+    "same shard, an earlier generation": Condition("a shard of which theirs recorded an earlier generation than ours", _generation_behind),
     "nullability may have changed": Condition("the Project or Merge of the pair does not promise to preserve nullability", _nullability),
-    "it moved a written column to another field": Condition("a field of the files we add is not in the schema any more", _left_behind),
-    "a written field was dropped": Condition("a field whose column we replace or rewrite in place was dropped", _written_field_dropped),
+    "it moved a written column to another field": Condition(
+        "a field of the files that ours adds is not in the schema any more", _left_behind
+    ),
+    "a written field was dropped": Condition("a field whose column ours replaces or rewrites in place was dropped", _written_field_dropped),
     "same config key": Condition("a key of the table's config that both set or remove", _same_config_key),
     "same key of the same map": Condition(
         "a key of the config, the table metadata, the schema metadata or one field's metadata that both set or remove, or a map that "
@@ -345,7 +345,7 @@ CONDITIONS: Final[Mapping[str, Condition]] = {
     "schema or field metadata changed": Condition("the UpdateConfig of the pair changes what is said about columns", _describes_columns),
     "the primary key changed beside new values": Condition(
         "the UpdateConfig of the pair marks fields as the primary key, or replaces all metadata of a field, and the other side adds rows, "
-        "sets the table back, or gives those fields other values",
+        "restores an older version, or gives those fields other values",
         _key_declared,
     ),
     "same base": Condition("a base with the id, the name or the path of one of ours", _same_base),
@@ -373,7 +373,7 @@ CONDITIONS: Final[Mapping[str, Condition]] = {
         "as before with an n-gram index, and the rewrite has a fragment reuse entry", indices.ngram_covers_rewritten
     ),
     "an index to be dropped was mapped": Condition(
-        "the rewrite put another index segment in the place of one that we drop or replace", indices.drops_what_was_mapped
+        "the rewrite replaced an index segment that ours drops or replaces", indices.drops_what_was_mapped
     ),
     "a new index covers a rewrite group in part": Condition(
         "the rewrite has a fragment reuse entry, and a new index covers some fragments of a group and not others, or does not say which",
@@ -387,5 +387,7 @@ CONDITIONS: Final[Mapping[str, Condition]] = {
     ),
     "an indexed field is gone": Condition("a field of a new index is not in the schema any more", indices.indexed_field_gone),
     "an indexed column was replaced": Condition("columns of a new index were replaced in a fragment it covers", indices.covered_replaced),
-    "a replaced column was indexed": Condition("a column we replace belongs to a new index, whatever it covers", indices.replaced_indexed),
+    "a replaced column was indexed": Condition(
+        "a column that ours replaces belongs to a new index, whatever it covers", indices.replaced_indexed
+    ),
 }

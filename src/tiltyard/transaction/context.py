@@ -16,8 +16,8 @@ from tiltyard.transaction.operations import KeyExistenceFilter
 class Context:
     """What the committer knows beyond the two operations; what is missing is decided on the safe side.
 
-    Only in one thing an operation is believed what it says of itself: an update that does not own up to having rewritten columns in
-    place is found out by the fragments in ``my_base`` and ``their_base`` alone.
+    That an update rewrote columns in place is taken from the operation; where it does not say so, only the fragments in ``my_base`` and
+    ``their_base`` show it.
 
     Attributes:
         winner: the commit that carried their operation, for the sentence.
@@ -57,8 +57,8 @@ class Found:
         rows: fragment and offset of rows both change (a sample).
         names: keys, fields, indices, shards or bases both change.
         merge_fragments: fragments whose deletion vectors are to be merged.
-        undecided_fragments: those among them of which the rows of a side are not known. Find them out and ask again.
-        carry_fragments: old fragments of the Rewrite whose new deletions are to be carried to where the rows are now.
+        undecided_fragments: those among them of which the changed rows of a side are not known. Read them and call ``resolve`` again.
+        carry_fragments: old fragments of the Rewrite whose new deletions are to be applied where the rows are now.
         trim_indices: for each new index that covers too much its uuid and the fragments to take out of its coverage.
         merge_singletons: names of singleton indices of which both sides bring one.
     """
@@ -74,7 +74,7 @@ class Found:
 
     @property
     def sample(self) -> tuple[str, ...]:
-        """A few of the things that met, in words, the most telling first."""
+        """A few of the things that both sides change, in words, the most specific first."""
         rows = [f"row {offset} of fragment {fragment}" for fragment, offset in self.rows]
         fragments = [] if rows else [f"fragment {number}" for number in self.fragments]
         return (*rows[:3], *self.names[:3], *fragments[:3])[:3]

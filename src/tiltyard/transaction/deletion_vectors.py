@@ -20,7 +20,7 @@ MAX_FILE_ID: Final = 2**63
 def base_out_of_reach(base: BasePath) -> ObjectStore:
     """Stands where nobody said how to open a base."""
     raise UnsupportedFeature(
-        f"A deletion file lies in base {base.id}, which cannot be opened here.", feature="deletions in a base", writing=True
+        f"A deletion file is in base {base.id}, which cannot be opened here.", feature="deletions in a base", writing=True
     )
 
 
@@ -60,7 +60,7 @@ class DeletionVectors:
             return self.store, path
         base = next((base for base in bases if base.id == file.base_id), None)
         if base is None:
-            raise UnsupportedFeature(f"{path} lies in base {file.base_id}, which the table does not have.", feature="bases", writing=True)
+            raise UnsupportedFeature(f"{path} is in base {file.base_id}, which the table does not have.", feature="bases", writing=True)
         return self.open_base(base), path if base.is_dataset_root else path.partition("/")[2]
 
     def write(self, fragment: DataFragment, deleted: BitMap, version: int) -> DeletionFile:

@@ -42,7 +42,7 @@ class Deed:
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """Two deeds that met, and what came of it."""
+    """Two concurrent operations, and the verdict."""
 
     mine: str
     theirs: str
@@ -81,7 +81,7 @@ def explain(committing: str, committed: str) -> PairExplanation:
 
     Examples:
         >>> import tiltyard as ty
-        >>> [one.rule.then.value for one in ty.conflicts.explain("Append", "Overwrite").rules]
+        >>> [explained.rule.then.value for explained in ty.conflicts.explain("Append", "Overwrite").rules]
         ['incompatible']
     """
     mine, theirs = _named(committing, "committing"), _named(committed, "committed")

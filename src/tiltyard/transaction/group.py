@@ -33,7 +33,7 @@ class GroupMember:
         transaction_id: its uuid.
         read_version: the version it was built on.
         operation: its kind.
-        fragments: how many fragments it brought.
+        fragments: how many fragments it brought; none where its rows are in one file with those of others.
         properties: what its author said.
     """
 

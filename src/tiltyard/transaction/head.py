@@ -92,7 +92,7 @@ class HeadCheck:
         if not same:
             what = "is gone" if same is None else "is another one now"
             raise HistoryUnavailable(
-                f"Version {version} of {self.log.store.uri} {what} (head {head}): the table was replaced, cut back or cleaned up.",
+                f"Version {version} of {self.log.store.uri} {what} (head {head}): the table was replaced, rolled back or cleaned up.",
                 read_version=read_version,
                 missing=[version],
                 head=head or None,
@@ -170,13 +170,15 @@ class HeadCheck:
                 if self._is_ours(made.version, transaction, scheme):
                     self.log.store.delete(manifest_path(made.version, scheme))
             raise HistoryUnavailable(
-                f"Version {made.version} had been there and was cleaned up while we were about to create it; the head is {head}.",
+                f"Version {made.version} existed and was cleaned up before this commit tried to create it; the head is {head}.",
                 read_version=transaction.read_version,
                 missing=[made.version],
                 head=head,
             )
         why = (
-            f"later versions cannot be read: {doubt}" if doubt else "later versions do not tell; perhaps a cleanup had set its number free"
+            f"later versions cannot be read: {doubt}"
+            if doubt
+            else "later versions do not show whether they build on it; perhaps a cleanup had freed its number"
         )
         raise OutcomeUnknown(
             f"Version {made.version} was created, but {why}.",

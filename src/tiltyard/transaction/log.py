@@ -12,6 +12,7 @@ from tiltyard.format.manifest import Manifest
 from tiltyard.format.manifest_file import LENGTH, MAX_SECTION, ManifestFile, decode_manifest_file, is_intact, known_by_transaction
 from tiltyard.format.names import Scheme, VersionName, all_versions, latest_version, manifest_path, parse_transaction_name
 from tiltyard.interfaces import CommitHandler, ObjectStore, SendsAtOnce, ask_at_once
+from tiltyard.transaction.operations import Restore
 from tiltyard.transaction.transaction import Heading, Transaction
 
 VERSIONS = "_versions/"
@@ -194,6 +195,15 @@ class VersionLog:
     def transactions(self, first: int, last: int, scheme: Scheme) -> Iterator[CreatedVersion]:
         for version in range(first, last + 1):
             yield self.committed(version, scheme)
+
+
+def to_restore(log: VersionLog, transaction: Transaction, scheme: Scheme, vet: Callable[[ManifestFile], object]) -> Manifest | None:
+    """The version that a Restore goes back to, once it was vetted; None for any other operation."""
+    if not isinstance(transaction.operation, Restore):
+        return None
+    file = log.load(transaction.operation.version, scheme)
+    vet(file)
+    return file.manifest
 
 
 READ_BACKS: Final = 3

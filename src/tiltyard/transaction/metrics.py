@@ -18,7 +18,7 @@ CONFLICTS: Final = frozenset({"retry", "incompatible"})
 
 
 class Meeting(NamedTuple):
-    """A kind of encounter: our operation, the one that was committed first, and the verdict."""
+    """A pair of concurrent operations: ours, the one that was committed first, and the verdict."""
 
     mine: str
     theirs: str
@@ -71,7 +71,7 @@ class OperationCounts:
         commits: versions made.
         attempts: how many times the creation of a version was tried, over all commits that ended.
         lost_races: how many of them another writer won.
-        reruns: how many times a verb was run again after a conflict.
+        reruns: how often a verb was re-executed after a conflict.
         failures: commits that ended in an error, by its ``kind``; ``outcome-unknown`` among them.
         latency: how long the successful ones took.
     """
@@ -95,7 +95,7 @@ class MetricsSnapshot:
 
     Attributes:
         operations: counts by the name of the operation.
-        meetings: how often each pair met with each verdict, those without consequence included.
+        meetings: how often each pair of operations got each verdict, ``compatible`` included.
     """
 
     operations: Mapping[str, OperationCounts]
@@ -128,12 +128,12 @@ class MetricsSnapshot:
 
     @property
     def conflicts(self) -> Mapping[Meeting, int]:
-        """The meetings that ended a commit."""
+        """The pairs whose verdict ended a commit."""
         return {met: times for met, times in self.meetings.items() if met.verdict in CONFLICTS}
 
     @property
     def rebases(self) -> Mapping[Meeting, int]:
-        """The meetings in which our operation was changed so that it goes over theirs."""
+        """The pairs in which our operation was rebased over theirs."""
         return {met: times for met, times in self.meetings.items() if met.verdict == "rebase"}
 
     def to_dict(self) -> dict[str, Any]:
@@ -258,8 +258,8 @@ class CommitEvent:
         their_transaction_id: its uuid.
         verdict: ``compatible``, ``rebase``, ``retry`` or ``incompatible``.
         outcome: ``committed``, or the ``kind`` of the error it ended in.
-        executions: how many times the verb was run so far.
-        wait: seconds until it is run again.
+        executions: how often the verb was executed so far.
+        wait: seconds until it is re-executed.
     """
 
     operation: str
@@ -292,13 +292,13 @@ class CommitObserver(Protocol):
         """A version was made."""
 
     def rebased(self, event: CommitEvent, /) -> None:
-        """A commit in between was gone over; the verdict says whether ours had to change for it."""
+        """The commit was rebased over one in between; the verdict says whether it had to change."""
 
     def lost_race(self, event: CommitEvent, /) -> None:
         """Another writer took the version; the commit tries the next one."""
 
     def conflict(self, event: CommitEvent, /) -> None:
-        """A commit in between does not go together with ours. ``failed`` follows."""
+        """The commit conflicts with one in between. ``failed`` follows."""
 
     def failed(self, event: CommitEvent, /) -> None:
         """The commit ended in an error, which ``outcome`` names; ``outcome-unknown`` if that is unknown."""

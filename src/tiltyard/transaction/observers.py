@@ -33,14 +33,14 @@ class Log:
         _write(logging.INFO, "lost a race", event)
 
     def conflict(self, event: CommitEvent, /) -> None:
-        _write(logging.INFO, "met a conflict", event)
+        _write(logging.INFO, "conflict", event)
 
     def failed(self, event: CommitEvent, /) -> None:
         level = logging.WARNING if event.outcome == OutcomeUnknown.kind else logging.INFO
         _write(level, "not committed" if level == logging.INFO else "outcome unknown", event)
 
     def rerun(self, event: CommitEvent, /) -> None:
-        _write(logging.INFO, "running again", event)
+        _write(logging.INFO, "re-executing", event)
 
 
 def _write(level: int, text: str, event: CommitEvent) -> None:

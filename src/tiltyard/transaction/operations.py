@@ -120,6 +120,8 @@ class Replacement:
 
 
 class UpdateMode(IntEnum):
+    """How an ``Update`` changed rows."""
+
     REWRITE_ROWS = 0
     """Changed rows leave their fragments and are written whole to new ones."""
     REWRITE_COLUMNS = 1
@@ -142,7 +144,7 @@ class Append(_Frozen):
 
 @dataclass(frozen=True, slots=True)
 class Delete(_Frozen):
-    """Rows hidden by new deletion vectors, and fragments that went as a whole."""
+    """Rows hidden by new deletion vectors, and fragments that were removed as a whole."""
 
     name: ClassVar[str] = "Delete"
     updated_fragments: tuple[DataFragment, ...] = ()
@@ -316,7 +318,7 @@ class UpdateMemWalState(_Frozen):
 
 @dataclass(frozen=True, slots=True)
 class UpdateBases(_Frozen):
-    """More places where the table's files may lie."""
+    """More places where the table's files may be."""
 
     name: ClassVar[str] = "UpdateBases"
     new_bases: tuple[BasePath, ...] = ()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 from tiltyard.errors import ContentionError, CorruptTable, HistoryUnavailable, NotFound, Winner
 from tiltyard.format.manifest import Manifest
@@ -17,6 +18,7 @@ from tiltyard.transaction.log import TRANSACTIONS
 from tiltyard.transaction.looks import Look
 from tiltyard.transaction.new_files import Taken, new_files
 from tiltyard.transaction.operations import KeyExistenceFilter, Operation
+from tiltyard.transaction.pending_rows import PendingRows
 from tiltyard.transaction.rebaser import Rebaser
 from tiltyard.transaction.resolve import unreadable
 from tiltyard.transaction.transaction import Transaction
@@ -109,6 +111,12 @@ class Race:
     """Digests of the files it brings; None where others made them."""
     rebaser: Rebaser | None = None
     """Takes the operation over other commits; the creation of a table has none to go over."""
+    pending: PendingRows | None = None
+    """New rows that are in no file until somebody commits them."""
+    their_rows: dict[str, Any] = field(default_factory=dict)
+    """By transaction id what was offered to be written to one file with our own."""
+    written_for: tuple[str, ...] | None = None
+    """Those whose rows are in the file that was written; None as long as there is none."""
     attempts: int = 0
     confirmed: bool = False
     """Whether the version we read was found to be the one that is there."""

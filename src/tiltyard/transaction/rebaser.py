@@ -138,7 +138,7 @@ class Rebaser:
         if shared := self.keys.shared_with([*there.values()], at):
             winner = next(winner for number, winner in self._unread.items() if self.keys.shared_with([there[number]], at))
             raise KeyConflict(
-                f"Keys that we write came with {winner} as well: {', '.join(shared)}.",
+                f"{winner} wrote the same keys: {', '.join(shared)}.",
                 operation=self.transaction.operation.name,
                 read_version=self.transaction.read_version,
                 winners=[winner],
@@ -150,7 +150,7 @@ class Rebaser:
     def _mismatch(self, theirs: CreatedVersion) -> ExpectedVersionMismatch:
         mine, winner = self.transaction, theirs.as_winner()
         return ExpectedVersionMismatch(
-            f"{mine.operation.name} was made of rows of version {mine.read_version}, then came {winner}, which it would undo.",
+            f"{mine.operation.name} replaces rows read at version {mine.read_version}, then came {winner}, which it would undo.",
             table="",
             expected=mine.read_version,
             actual=winner.version,

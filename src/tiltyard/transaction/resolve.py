@@ -36,7 +36,7 @@ class Verdict:
     """What becomes of our operation: ``Compatible``, ``Rebase``, ``Retry`` or ``Incompatible``.
 
     Attributes:
-        reason: one sentence: who met whom, and what came of it.
+        reason: one sentence: the two operations, and why this is the verdict.
         rule: the rule that decided; None where none applied.
         fragments: ids of fragments both sides change.
         rows: fragment and offset of rows both sides change (a sample).
@@ -52,12 +52,12 @@ class Verdict:
 
     @property
     def sample(self) -> tuple[str, ...]:
-        """A few of the things that met, in words."""
+        """A few of the things that both sides change, in words."""
         return Found(self.fragments, self.rows, self.names).sample
 
     @property
     def about_keys(self) -> bool:
-        """Whether both may write the same key: what a ``KeyConflict`` tells of."""
+        """Whether both may write the same key: what a ``KeyConflict`` reports."""
         return self.rule is not None and self.rule.when in ABOUT_KEYS
 
 
@@ -74,10 +74,11 @@ class Rebase(Verdict):
 
     Attributes:
         merge_fragments: in these, take the fragment as it is now with our changes to it, and delete what either side deleted.
-        undecided_fragments: those among them whose rows are not known yet on a side. Find them out and ask again before committing.
-        carry_fragments: old fragments of the Rewrite of the pair; carry deletions in them to where their rows are now.
+        undecided_fragments: those among them of which the changed rows of a side are not known. Read them and call ``resolve`` again
+            before committing.
+        carry_fragments: old fragments of the Rewrite of the pair; apply deletions in them where their rows are now.
         trim_indices: uuid of each of our new indices that covers too much, and the fragments to take out of its coverage.
-        merge_singletons: names of singleton indices to merge with the one that is there.
+        merge_singletons: names of singleton indices to merge with the existing one.
     """
 
     outcome = Outcome.REBASE
@@ -115,7 +116,7 @@ def resolve(mine: Operation | Transaction, theirs: Operation | Transaction, *, c
     Examples:
         >>> import tiltyard as ty
         >>> ty.conflicts.resolve(ty.ops.Append(), ty.ops.Restore(3))
-        Incompatible(reason='Append met Restore: the table was set back to an older version.', ...)
+        Incompatible(reason='Append after Restore: the table was restored to an older version.', ...)
     """
     ours = mine.operation if isinstance(mine, Transaction) else mine
     others = theirs.operation if isinstance(theirs, Transaction) else theirs
@@ -169,7 +170,7 @@ def _verdict(rule: Rule, found: Found, reason: str) -> Verdict:
 
 
 def _sentence(mine: Operation | Transaction, theirs: Operation | Transaction, context: Context, why: str, found: Found) -> str:
-    ours = f"{mine.operation.name} read version {mine.read_version}, then came" if isinstance(mine, Transaction) else f"{mine.name} met"
+    ours = f"{mine.operation.name} read version {mine.read_version}, then came" if isinstance(mine, Transaction) else f"{mine.name} after"
     if context.winner is not None:
         other = str(context.winner)
     else:

@@ -17,6 +17,8 @@ from tiltyard.transaction.transaction import Transaction
 ROW_ORDER: Final = "tiltyard.row_order"
 KEPT: Final = "kept"
 """A rewrite says with this property that its new fragments hold the live rows of each group's old ones, one after the other."""
+CHANGED: Final = "changed"
+"""A rewrite that sorted rows says this."""
 
 Rows: TypeAlias = Mapping[int, BitMap]
 """Offsets of rows, by fragment id."""

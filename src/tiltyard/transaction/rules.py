@@ -89,7 +89,7 @@ _SAME_CONFIG = Rule(
     "same config key",
     _INCOMPATIBLE,
     "both change the same config key",
-    "the specification calls this retryable: running again would silently undo what the other one set",
+    "the specification calls this retryable: re-executing would silently undo what the other one set",
 )
 _WHOLE = Rule("a shared fragment went as a whole", _RETRY, "one side removed a whole fragment in which the other one changed rows")
 _UNTOLD = Rule(
@@ -128,27 +128,27 @@ _MEM_WAL_SET_UP = Rule(
 _COLUMNS_DESCRIBED = Rule(
     "schema or field metadata changed",
     _RETRY,
-    "one side changes what is said about columns, the other one the columns",
+    "one side changes metadata of columns, the other one the columns",
     "the specification calls this compatible: a schema that was read before would undo it, and the primary key is part of it",
 )
 _KEY_DECLARED = Rule(
     "the primary key changed beside new values",
     _RETRY,
-    "one side says which columns are the primary key, the other one wrote rows that were not compared by it",
+    "one side declares which columns are the primary key, the other one wrote rows that were not compared by it",
     "the specification calls this compatible: the table could end with two rows of one key",
 )
 
 CELLS: Final[Mapping[str, tuple[Rule, ...]]] = {
     # ---- whatever the two did
     "X": (Rule("always", _INCOMPATIBLE, "the table this was meant for was replaced"),),
-    "Xr": (Rule("always", _INCOMPATIBLE, "the table was set back to an older version"),),
+    "Xr": (Rule("always", _INCOMPATIBLE, "the table was restored to an older version"),),
     "Xw": (Rule("always", _INCOMPATIBLE, "the state of the write-ahead log changed under it"),),
     "Xo": (
         Rule(
             "always",
             _INCOMPATIBLE,
             "the state of the write-ahead log changed under it",
-            "the specification calls this retryable: rows were compacted into the table that running again would replace unseen",
+            "the specification calls this retryable: rows were compacted into the table that re-executing would replace unseen",
         ),
     ),
     "Xm": (Rule("always", _INCOMPATIBLE, "the table changed under the state of the write-ahead log that was to be recorded"),),
@@ -172,8 +172,8 @@ CELLS: Final[Mapping[str, tuple[Rule, ...]]] = {
         Rule(
             "overlapping fragments, rows can be followed",
             _REBASE,
-            "rows were deleted while they were moved, and it is certain where they are, so the deletions are carried there",
-            "the specification has this run again: nothing is lost, since only a row map that is certain is followed",
+            "rows were deleted while they were moved, and it is certain where they are, so the deletions are applied there",
+            "the specification has this re-executed: nothing is lost, since only a row map that is certain is followed",
         ),
         Rule("overlapping fragments", _RETRY, "one side rewrote fragments in which the other one changed rows"),
     ),
@@ -201,7 +201,7 @@ CELLS: Final[Mapping[str, tuple[Rule, ...]]] = {
             "the specification calls this compatible: the table could end with two rows of one key",
         ),
     ),
-    "a": (Rule("no key filter to compare with", _RETRY, "rows were written without telling their keys, and ours may be among them"),),
+    "a": (Rule("no key filter to compare with", _RETRY, "rows were written without recording their keys, and ours may be among them"),),
     "u": (
         Rule(
             "same shard, that generation was reached",
@@ -209,12 +209,12 @@ CELLS: Final[Mapping[str, tuple[Rule, ...]]] = {
             "the write-ahead log's rows of that generation are in the table already",
             "the specification is silent: the same rows would be compacted into the table twice",
         ),
-        Rule("no key filter to compare with", _RETRY, "rows were written without telling their keys, and ours may be among them"),
+        Rule("no key filter to compare with", _RETRY, "rows were written without recording their keys, and ours may be among them"),
         Rule("the key filters may share a key", _RETRY, "their key filter does not rule out our keys"),
         Rule(
             "it may write a key that a merge inserted",
             _RETRY,
-            "a merge inserted keys, and we may write one of them",
+            "a merge inserted keys, and ours may write one of them",
             "the specification goes by rows alone: the table could end with two rows of one key",
         ),
         _WHOLE,
@@ -262,7 +262,7 @@ CELLS: Final[Mapping[str, tuple[Rule, ...]]] = {
             "an index to be dropped was mapped",
             _REBASE,
             "the index to be dropped got another id when it was mapped to where the rewrite put its rows, so that one is dropped",
-            "the specification calls this compatible: nothing would be dropped, and a new index in its place would stand beside it",
+            "the specification calls this compatible: nothing would be dropped, and a new index in its place would exist beside it",
         ),
     ),
     "s": (
@@ -353,7 +353,7 @@ CELLS: Final[Mapping[str, tuple[Rule, ...]]] = {
         Rule(
             "same shard, an earlier generation",
             _RETRY,
-            "the write-ahead log of the same shard went on meanwhile",
+            "the write-ahead log of the same shard progressed meanwhile",
             "the specification lets it pass or is silent: progress would be recorded that was not checked against it",
         ),
     ),

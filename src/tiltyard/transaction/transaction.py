@@ -31,7 +31,7 @@ def is_transaction_id(text: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Transaction:
-    """What one writer wants to commit. ``uuid`` tells it from every other and is part of a file's name."""
+    """What one writer wants to commit. ``uuid`` identifies it and is part of a file's name."""
 
     read_version: int
     uuid: str

@@ -25,6 +25,7 @@ from tiltyard.transaction.joint_delete import JointDelete, with_rows
 from tiltyard.transaction.log import CreatedVersion
 from tiltyard.transaction.new_files import new_files
 from tiltyard.transaction.operations import Delete
+from tiltyard.transaction.pending_rows import announced_form, decode_offer, encode_offer, remove_written
 from tiltyard.transaction.race import CommitResult, Race
 from tiltyard.transaction.recent import AlreadyThereError, RecentVersions, Seen, judge
 from tiltyard.transaction.rules import Outcome
@@ -118,7 +119,7 @@ class Turns:
         # Who leaves a queue is in no later version than one that was begun before; but not every queue gives back what it has.
         race.tried_by_others = NOBODY_KNOWS if getattr(place, "keeps", False) else self._next_version()
         with suppress(TiltyardError):  # our own commit will meet the same
-            self.committer.announce(race, race.transaction.file_name, race.transaction, offered)
+            self.committer.announce(race, race.transaction.file_name, race.transaction, announced_form(offered))
             race.announced[race.transaction.file_name] = None  # what we commit has other words
 
     def _offered(self, race: Race) -> bytes:
@@ -128,6 +129,8 @@ class Turns:
             return b""
         assert race.taken is not None  # who brings files of others commits alone
         assert race.rebaser is not None
+        if race.pending is not None:
+            return encode_offer(transaction, transaction_id(race.head), race.pending.offered())
         try:
             self.committer.sync_files(race)
             offered = race.taken.added_to(transaction, race.head.manifest)
@@ -155,10 +158,12 @@ class Turns:
             return None
         if not getattr(place, "safe", True):  # whoever made it gives less to a power loss than we promised
             settle(committer, race, file)
-        committer.recent.learn(place.told())
         race.attempts, race.look = 1, None  # whoever made the version has a later one
-        window = committer.recent.since(race.head.manifest.version, transaction_id(race.head), version, maker)
-        _rebased_over(race, window[:-1] if window else ())
+        below = race.head.manifest.version
+        if version > below + 1 or _carries(place):  # on a local disk nobody asks before it leads, and then learns by itself
+            committer.recent.learn(place.told())
+            window = committer.recent.since(below, transaction_id(race.head), version, maker)
+            _rebased_over(race, window[:-1] if window else ())
         committer.remove_announced(race)
         remove_left_over(committer, race, file)
         return committer.result(race, file)
@@ -215,7 +220,8 @@ class Turns:
     def members(self, race: Race, place: QueuePlace, mine: Transaction, offers: Sequence[Offer]) -> list[Transaction]:
         """Transactions that wait and can be put on the same version as ours.
 
-        The others learn that they cannot, but for those of another kind: they wait for a leader of theirs.
+        The others learn that they cannot, but for those of another kind, or with rows that do not go into our file: they wait for a
+        leader of theirs.
         """
         taken: list[Transaction] = []
         if not can_be_taken_along(mine):
@@ -229,12 +235,13 @@ class Turns:
         self.committer.recent.learn(place.told())
         for offer in offers:
             try:
-                member = Transaction.from_bytes(offer.data)
+                member, rows = decode_offer(offer.data)
                 if can_be_taken_along(member) and type(member.operation) is not type(mine.operation):
                     continue
                 if member.uuid == offer.transaction_id and self._fits(member, race, marks) and (joint is None or joint.take(member)):
-                    taken.append(member)
-                    marks.update(marks_in(member.properties))
+                    if not rows or self._writes_along(race, member, rows):
+                        taken.append(member)
+                        marks.update(marks_in(member.properties))
                     continue
             except AlreadyThereError as there:
                 self._answer_for_another(place, race, offer, there.version)
@@ -243,6 +250,13 @@ class Turns:
                 pass  # its writer will meet the same, and tell of it
             place.answer(offer.transaction_id)
         return taken
+
+    def _writes_along(self, race: Race, member: Transaction, rows: bytes) -> bool:
+        """Whether the rows of another go into one file with our own."""
+        found = race.pending.read(rows) if race.pending is not None else None
+        if found is not None:
+            race.their_rows[member.uuid] = found
+        return found is not None
 
     def _answer_for_another(self, place: QueuePlace, race: Race, offer: Offer, version: int) -> None:
         """Tells one who was committed by a leader that died; what that one may not have flushed, we do."""
@@ -308,7 +322,7 @@ def settle(committer: Committer, race: Race, file: ManifestFile) -> None:
         return  # cleaned up since: later versions stand on it
     except TiltyardError as error:
         raise OutcomeUnknown(
-            f"Version {version} of {store.uri} was committed, but a power loss may take it back ({error}).",
+            f"Version {version} of {store.uri} was committed, but may be lost in a power failure ({error}).",
             transaction_id=race.transaction.uuid,
             version=version,
             uri=store.uri,
@@ -316,7 +330,9 @@ def settle(committer: Committer, race: Race, file: ManifestFile) -> None:
 
 
 def remove_left_over(committer: Committer, race: Race, file: ManifestFile) -> None:
-    """Removes deletion files of ours that the version does not name which somebody made for us: no other can, by now."""
+    """Removes files of ours that the version does not name which somebody made for us: no other can, by now."""
+    if race.written_for is not None:
+        remove_written(committer, race, committer.log.transaction_of(file))
     if race.rebaser is not None and isinstance(race.transaction.operation, Delete):
         race.rebaser.leave_files_to_others()
         committer.remove(race.rebaser.garbage(committer.log.transaction_of(file)))
@@ -330,7 +346,7 @@ def in_doubt(race: Race, error: TiltyardError, uri: str) -> TiltyardError:
     if not race.tried_by_others or isinstance(error, OutcomeUnknown | ConflictError | AlreadyCommitted):
         return error
     return OutcomeUnknown(
-        f"Another writer took this commit over and does not answer; by itself it failed ({error}).",
+        f"Another writer was asked to commit this and does not answer; committing it here failed ({error}).",
         transaction_id=race.transaction.uuid,
         version=race.tried_by_others,
         uri=uri,

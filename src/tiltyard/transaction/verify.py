@@ -37,10 +37,12 @@ def mark(source: str, number: int) -> dict[str, str]:
     """A property that has a commit fail with ``AlreadyCommitted`` if this number of the source's, or a higher one, is in the table."""
     if not isinstance(source, str) or not source.strip() or len(source) > _LONGEST_SOURCE or "\0" in source:
         raise InvalidInput(
-            "Who numbers the work must have a name.", argument="source", advice=f"Use a text of 1 to {_LONGEST_SOURCE:,} characters."
+            "The source of an idempotency key needs a name.",
+            argument="source",
+            advice=f"Use a text of 1 to {_LONGEST_SOURCE:,} characters.",
         )
     if isinstance(number, bool) or not isinstance(number, int) or number < 0:
-        raise InvalidInput(f"Work is numbered from 0 on, not by {number!r}.", argument="number")
+        raise InvalidInput(f"The number of an idempotency key is a whole number of at least 0, not {number!r}.", argument="number")
     return {PREFIX + source: str(number)}
 
 
@@ -104,9 +106,9 @@ def meet_schema(mine: Transaction, before: tuple[Field, ...], theirs: CreatedVer
     dropped |= {field.id for field in before} - now
     written = {number for fragment in mine.operation.fragments for file in fragment.files for number in file.fields}
     names = [field.name for field in after if field.id in dropped & written]
-    problem = f"{', '.join(names[:3])} took the id of a dropped column of ours" if names else None
+    problem = f"{', '.join(names[:3])} took the id of a dropped column that the rows have" if names else None
     if written and not written & now:
-        problem = "all columns of our rows were dropped"
+        problem = "all columns of the new rows were dropped"
     if problem:
         winner = theirs.as_winner()
         raise RetryableConflict(
@@ -124,9 +126,9 @@ def check_field_ids(mine: Transaction, base: Manifest, rebased_over: Sequence[Wi
     operation, highest = mine.operation, base.max_allocated_field_id
     if highest is None or not isinstance(operation, Overwrite) or all(field.id > highest for field in operation.schema):
         return
-    what = f"This table never reuses a field id, and ids up to {highest} have been given out."
+    what = f"This table never reuses a field id, and ids up to {highest} are assigned."
     if not rebased_over:
-        raise InvalidInput(what, argument="schema", advice="Number the new fields from there on.")
+        raise InvalidInput(what, argument="schema", advice="Give the new fields higher ids.")
     raise RetryableConflict(what, operation=operation.name, read_version=mine.read_version, winners=rebased_over)
 
 

@@ -7,7 +7,7 @@ Rows
     ``write``             create, append, overwrite
     ``delete``            delete; ``update`` update
     ``merge``             merge by key; ``merge_plan`` its clauses and its key
-    ``compact``           compact
+    ``compact``           compact; ``cluster_rows`` with rows sorted by columns
 History
     ``restore``           restore an older version
     ``changes``           the change feed; ``changed_rows`` the rows of one version for it

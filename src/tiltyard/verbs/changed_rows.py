@@ -98,7 +98,7 @@ class Side:
     def _row_ids(self, number: int) -> RowIds:
         fragment = self.fragment(number)
         if fragment.row_ids is None:
-            raise UnsupportedFeature(f"The row ids of fragment {number} lie in a data file.", feature="changes of spilled row ids")
+            raise UnsupportedFeature(f"The row ids of fragment {number} are in a data file.", feature="changes of spilled row ids")
         return decode_row_ids(fragment.row_ids, physical_rows=fragment.physical_rows, source=self._source)
 
     def id_range(self, number: int, offsets: BitMap) -> Range | None:
@@ -250,7 +250,7 @@ def _there(side: Side) -> Iterator[None]:
 def gone(access: TableAccess, missing: Sequence[int]) -> HistoryUnavailable:
     """The error for a feed that needs versions which are not there."""
     return HistoryUnavailable(
-        f"Version {missing[0]} of {access.store.uri} was cleaned up; what it changed cannot be told any more.",
+        f"Version {missing[0]} of {access.store.uri} was cleaned up; what it changed is no longer known.",
         missing=missing,
         head=access.head()[0],
         advice="Begin at a later version, or compare the rows themselves.",

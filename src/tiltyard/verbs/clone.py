@@ -52,7 +52,7 @@ class Cloning:
 
     def __post_init__(self) -> None:
         if not isinstance(self.workers, int) or self.workers < 1:
-            raise InvalidInput("workers is a number from 1 on.", argument="workers")
+            raise InvalidInput("workers must be a number of at least 1.", argument="workers")
 
 
 def clone_table(source: TableAccess, file: ManifestFile, target: TableAccess, how: Cloning, properties: Mapping[str, str]) -> CommitResult:

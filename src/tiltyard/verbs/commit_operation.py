@@ -27,7 +27,7 @@ def as_transaction(
             raise InvalidInput("A transaction brings its read version, message and properties along.", argument="read_version")
         return operation
     if not isinstance(operation, Operation):
-        raise InvalidInput(f"A {type(operation).__name__} is no operation.", argument="operation", advice="See tiltyard.ops.")
+        raise InvalidInput(f"A {type(operation).__name__} is not an operation.", argument="operation", advice="See tiltyard.ops.")
     built_on = read.manifest.version if read_version is None else read_version
     return Transaction(built_on, access.runtime.random.uuid(), operation, properties or {})
 

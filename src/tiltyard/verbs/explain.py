@@ -44,7 +44,7 @@ class FailedAttempt:
 
     Attributes:
         transaction_id: what it tried to commit.
-        time: when it gave up.
+        time: when it failed.
         operation: what that was, for example ``Delete``.
         read_version: the version it was built on.
         kind: the code of the error, for example ``retryable-conflict``.
@@ -192,7 +192,7 @@ class Explanation:
     """What became of a transaction, and why. ``str()`` gives it in words.
 
     Attributes:
-        transaction_id: whose story it is.
+        transaction_id: the transaction.
         outcome: ``Committed(version)``, ``NotCommitted(reason)`` or ``Unknown(reason)``.
         entry: of a committed one, the entry of its version in the history; None if that was cleaned up.
         rebased_over: of a committed one, the versions that came between the one it was built on and its own, oldest first.

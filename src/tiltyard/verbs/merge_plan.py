@@ -41,7 +41,7 @@ class MergePlan:
 
     Attributes:
         on: the columns that rows are matched by; None for the primary key.
-        allow_duplicates: whether rows may come to be that have one primary key.
+        allow_duplicates: whether the result may have duplicate primary keys.
         matched: for rows in both, in the order in which they apply; conditions and values are over ``source.`` and ``target.`` columns.
         inserts: for rows that only the source has, over ``source.`` columns.
         orphans: for rows that only the table has, over its columns.

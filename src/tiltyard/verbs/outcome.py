@@ -101,7 +101,9 @@ def _made(access: TableAccess, file: ManifestFile, scheme: Scheme) -> Outcome:
     except NotFound:
         return Committed(version)
     if follows(after, file.manifest, access.log.transaction_of(file).uuid) is False:
-        return NotCommitted(f"it took the number {version} after that had been cleaned up; version {version + 1} does not build on it")
+        return NotCommitted(
+            f"it reused the number {version} after that version had been cleaned up; version {version + 1} does not build on it"
+        )
     return Committed(version)
 
 

@@ -23,7 +23,7 @@ def version_of(access: TableAccess, main: TableAccess, version: object) -> int:
             raise InvalidInput(f"Tag {version!r} is of branch {tag.branch or 'main'}, not of this one.", argument="version")
         return tag.version
     if isinstance(version, bool) or not isinstance(version, int) or version < 1:
-        raise InvalidInput(f"A version is a number from 1 on, or a tag, not {version!r}.", argument="version")
+        raise InvalidInput(f"A version is a number of at least 1, or a tag, not {version!r}.", argument="version")
     return version
 
 

@@ -45,7 +45,7 @@ Ref = TypeVar("Ref", Tag, Branch)
 
 
 class Tags(Mapping[str, Tag]):
-    """The tags of a table by name; read anew each time one is asked for."""
+    """The tags of a table by name; read again at each access."""
 
     def __init__(self, main: TableAccess) -> None:
         self._main = main
@@ -95,7 +95,7 @@ class Tags(Mapping[str, Tag]):
         return tag
 
     def update(self, name: str, version: int | None = None, *, branch: str | None = None) -> Tag:
-        """Moves a tag to another version; what else is known of it stays.
+        """Moves a tag to another version; its metadata stays.
 
         Raises:
             NotFound: there is no such tag, version or branch.
@@ -113,7 +113,7 @@ class Tags(Mapping[str, Tag]):
         return tag
 
     def delete(self, name: str) -> None:
-        """Forgets a tag. The version stays until it is cleaned up.
+        """Deletes a tag. The version stays until it is cleaned up.
 
         Raises:
             NotFound: there is no such tag.
@@ -124,7 +124,7 @@ class Tags(Mapping[str, Tag]):
 
 
 class Branches(Mapping[str, Branch]):
-    """The branches of a table by name, main not among them; read anew each time one is asked for."""
+    """The branches of a table by name, without main; read again at each access."""
 
     def __init__(self, main: TableAccess) -> None:
         self._main = main
@@ -156,13 +156,13 @@ class Branches(Mapping[str, Branch]):
         metadata: Mapping[str, str] | None = None,
         kept: bool = False,
     ) -> Branch:
-        """Begins a line of history of its own; open it with ``Table.open(uri, branch=name)``. No data is copied.
+        """Creates a branch; open it with ``Table.open(uri, branch=name)``. No data is copied.
 
         Args:
             name: letters, digits, ``.``, ``-`` and ``_``, in parts joined by ``/``.
             from_: a version of main, a tag, or a branch and its version (None for the latest); main's latest by default.
             metadata: anything to remember with it, as text.
-            kept: whether somebody else keeps the version in any case, so that it may be one that a cleanup has not left to others.
+            kept: whether the caller makes sure that the version is kept, so that it may be below the floor of cleanups.
 
         Raises:
             AlreadyExists: there is such a branch.
@@ -260,7 +260,7 @@ class _Point:
     @classmethod
     def of(cls, main: TableAccess, version: int | None, branch: str | None) -> _Point:
         if version is not None and (isinstance(version, bool) or not isinstance(version, int) or version < 1):
-            raise InvalidInput(f"A version is a number from 1 on, not {version!r}.", argument="version")
+            raise InvalidInput(f"A version is a number of at least 1, not {version!r}.", argument="version")
         branch = None if branch == MAIN else branch
         if branch is not None:
             Branches(main)[_text(branch)]
@@ -284,7 +284,7 @@ class _Point:
             Branches(self._main)[self.branch]
         if read_floor(self.access.store).version > self.version and self._referred() < 2:
             # A cleanup gave it up, and may have looked for what refers to it before we came.
-            raise NotFound(f"Version {self.version} was given up by a cleanup and may go at any time.", name=str(self.version))
+            raise NotFound(f"Version {self.version} is being removed by a cleanup.", name=str(self.version))
         self.access.store.head(manifest_path(self.version, self.scheme))
 
     def _referred(self) -> int:
@@ -323,7 +323,7 @@ def _checked_metadata(metadata: Mapping[str, str] | None) -> Mapping[str, str]:
     if metadata is not None and not (
         isinstance(metadata, Mapping) and all(isinstance(part, str) for pair in metadata.items() for part in pair)
     ):
-        raise InvalidInput("Metadata is text by text.", argument="metadata")
+        raise InvalidInput("metadata must map text to text.", argument="metadata")
     return MappingProxyType(dict(metadata or {}))
 
 

@@ -35,10 +35,10 @@ _LAID_OUT: Final = ("lance-encoding:blob", "lance-encoding:packed", "packed", "A
 def changes(values: object, replace: bool, argument: str) -> UpdateMap:
     """Changes to a map of texts, as a caller gives them: None removes a key."""
     if not isinstance(values, Mapping):
-        raise InvalidInput("Settings are texts by key; None removes one.", argument=argument)
+        raise InvalidInput("Settings must map keys to text; None removes a key.", argument=argument)
     for key, value in values.items():
         if not isinstance(key, str) or not key or not (value is None or isinstance(value, str)):
-            raise InvalidInput(f"Settings are texts by key, not {key!r}: {value!r}.", argument=argument)
+            raise InvalidInput(f"Settings must map keys to text, not {key!r}: {value!r}.", argument=argument)
         check_encodes(check_text(key, "The name of a setting", argument) + (value or ""), "A setting", argument)
         if replace and value is None:
             raise InvalidInput(f"{key!r} is None, but replace=True removes every key that is not named.", argument=argument)
@@ -109,7 +109,7 @@ def _readable(operation: UpdateConfig, manifest: Manifest) -> UpdateConfig:
     try:
         arrow_from_fields(made.fields, made.schema_metadata)
     except CorruptTable as error:
-        raise InvalidInput(f"The schema could not be read any more: {error.reason}.", argument="values") from error
+        raise InvalidInput(f"With this metadata the schema could not be read: {error.reason}.", argument="values") from error
     return operation
 
 
@@ -146,7 +146,7 @@ def add_bases(
                 check_base(base.path, [access.main_uri, *access.allowed_bases])
             except CorruptTable as error:
                 advice = "Open the table with allowed_bases=[...] that names it; all its readers will have to."
-                raise InvalidInput(f"{base.path[:80]!r} lies outside the table.", argument="bases", advice=advice) from error
+                raise InvalidInput(f"{base.path[:80]!r} is outside the table.", argument="bases", advice=advice) from error
 
     def plan(manifest: Manifest) -> Operation:
         for base in bases:

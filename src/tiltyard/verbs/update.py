@@ -197,7 +197,7 @@ def _new_rows(
     given = expressions(assignment.values, dataset.schema, "values")
     where = condition(assignment.where, dataset.schema)
     scan = {"filter": where, "fragments": some, "with_row_address": True, **blob_reading(schema)}
-    with lance_errors(access, "work out new values", dataset.version):
+    with lance_errors(access, "compute new values", dataset.version):
         if _is_wide(schema, assignment.where):
             batches = _in_two_scans(dataset, given, scan, with_row_id=ids is not None)
         else:
@@ -225,7 +225,7 @@ def _in_two_scans(
     new = dataset.scanner(columns=dict(given), strict_batch_size=True, **scan).to_batches()
     for rows, values in zip(whole, new, strict=True):
         if not rows.column(ADDRESS).equals(values.column(ADDRESS)):
-            raise ValueError("two scans of one version gave other rows")
+            raise ValueError("two scans of one version returned different rows")
         names = rows.schema.names
         arrays = [values.column(name) if name in given else column for name, column in zip(names, rows.columns, strict=True)]
         yield pa.RecordBatch.from_arrays(arrays, names=names)
@@ -288,7 +288,7 @@ def _values_by_fragment(
     columns = expressions(assignment.values, dataset.schema, "values")
     where = condition(assignment.where, dataset.schema)
     for fragment in dataset.get_fragments():
-        with lance_errors(access, "work out new values", dataset.version):
+        with lance_errors(access, "compute new values", dataset.version):
             found = dataset.scanner(columns=columns, filter=where, fragments=[fragment], with_row_address=True).to_table()
         if found.num_rows:
             arrays = [fitting(found.column(name).combine_chunks(), schema.field(name)) for name in names]

@@ -33,12 +33,14 @@ from tiltyard.storage import refuse_file
 from tiltyard.transaction.apply.next_manifest import Creation
 from tiltyard.transaction.key_filter import WrittenKeys
 from tiltyard.transaction.operations import Append, Overwrite
+from tiltyard.transaction.pending_rows import PendingRows
 from tiltyard.transaction.transaction import Transaction
 from tiltyard.verbs.engine.access import TableAccess
 from tiltyard.verbs.engine.data_files import discard, write_into, write_new
 from tiltyard.verbs.engine.pylance import open_dataset
 from tiltyard.verbs.engine.reexecution import Committed, Execution, ReexecutionPolicy, StreamSpentError, always, run_verb
 from tiltyard.verbs.engine.row_input import Rows, as_rows, conformed
+from tiltyard.verbs.engine.rows_in_memory import SmallAppends
 from tiltyard.verbs.engine.write_bases import WriteBase, find_base
 from tiltyard.verbs.keys.primary_keys import AnyKeys, Key, NewKeys, PassingKeys, check_comparable, distinct_keys, primary_key_of
 
@@ -67,7 +69,7 @@ class NewTable:
     def __post_init__(self) -> None:
         for key, value in self.config.items():
             if not isinstance(key, str) or not isinstance(value, str):
-                raise InvalidInput(f"Config is text by text, not {key!r}: {value!r}.", argument="config")
+                raise InvalidInput(f"config must map text to text, not {key!r}: {value!r}.", argument="config")
             check_encodes(check_text(key, "The name of a setting", "config") + value, "A setting", "config")
         if self.data_format not in DATA_FORMATS:
             raise InvalidInput(
@@ -173,6 +175,7 @@ class Appending:
     key: Key | None = None
     dataset: tuple[TableAccess, LanceDataset] | None = None
     matched: tuple[pa.Schema, SchemaMatch] | None = None
+    small: SmallAppends = field(default_factory=SmallAppends)
 
     def match(self, schema: pa.Schema) -> SchemaMatch:
         found = self.matched  # read once: other threads may put theirs in its place at any time
@@ -275,6 +278,9 @@ def append_rows(
         checked = check_comparable(manifest, key) if key is not None and how.on_duplicate == "error" else None
         target = find_base(access, manifest, how.limits.base) if how.limits.base is not None else None
         match = appending.match(source.rows.schema)
+        alone = key is not None or run.after is not None or access.committer.queue is None  # a run before may have left files
+        if not alone and (pending := appending.small.pending(access, source.rows, match, data_version, how.limits)):
+            return commit_rows(access, run, Append((pending.planned,)), properties, pending=pending)
 
         def write() -> tuple[DataFragment, ...]:
             rows = conformed(source.rows, match.schema, match.check_not_null)
@@ -367,7 +373,7 @@ def expected_version(access: TableAccess, read: ManifestFile, scheme: Scheme, ex
         return access.load(expected, scheme)
     except NotFound as error:
         raise HistoryUnavailable(
-            f"Version {expected}, which the rows were made of, cannot be read.",
+            f"Version {expected}, which the rows were made from, cannot be read.",
             operation=Overwrite.name,
             read_version=expected,
             missing=[expected],
@@ -392,11 +398,11 @@ def _run(
 
 def commit_rows(
     access: TableAccess, run: Execution, operation: Append | Overwrite, properties: Mapping[str, str], keys: WrittenKeys | None = None,
-    *, unchanged: bool = False,
+    *, unchanged: bool = False, pending: PendingRows | None = None,
 ) -> Committed:  # fmt: skip
     transaction = Transaction(run.read.manifest.version, access.runtime.random.uuid(), operation, properties)
-    counts = inserted(operation.fragments)
-    return access.committer.commit(transaction, run.read, run.scheme, run.policy, keys=keys, counts=counts, unchanged=unchanged)
+    counts, commit = inserted(operation.fragments), access.committer.commit
+    return commit(transaction, run.read, run.scheme, run.policy, keys=keys, counts=counts, unchanged=unchanged, pending=pending)
 
 
 def _as_schema(rows: Rows, primary_key: Sequence[str] | None, data_version: str) -> tuple[tuple[Field, ...], dict[str, bytes], Rows]:
@@ -420,7 +426,7 @@ def kept_key(manifest: Manifest, schema: pa.Schema) -> tuple[str, ...]:
         raise InvalidInput(
             f"The new rows lack {', '.join(lost)} of the table's primary key.",
             argument="primary_key",
-            advice="Add the columns, or pass primary_key=[] to give the key up.",
+            advice="Add the columns, or pass primary_key=[] to remove the key.",
         )
     return key
 

@@ -33,13 +33,13 @@ class ProtectionVerbs:
         self._lake = lake
 
     def protect(self, name: str, *, writers: Sequence[str] | None = None, checks: Sequence[str] = ()) -> BranchProtection:
-        """Protects a branch, or changes its rule. Every commit that goes through the lake is held to it from then on.
+        """Protects a branch, or changes its rule. All later commits through the lake must follow it.
 
-        Commits of writers that do not know the catalog cannot be prevented, only noted: they are adopted as always, with their names.
+        Commits of foreign writers cannot be prevented: they are adopted, and the history shows their writers.
 
         Args:
             name: the branch; main, too.
-            writers: authors (principals, behind a server) who may commit to it and change the rule; None for everybody.
+            writers: authors (principals, behind a server) who may commit to it and change the rule; None for all.
             checks: names of checks that a branch must have passed, as it is, before it is merged. With any, rows, columns and names of
                 tables change by ``merge`` and ``fast_forward`` alone; compactions and indices stay possible.
 
@@ -58,7 +58,7 @@ class ProtectionVerbs:
         return rule
 
     def unprotect(self, name: str) -> None:
-        """Ends the rule of a branch. One that has none stays as it is.
+        """Removes the protection of a branch. One that has none stays as it is.
 
         Raises:
             NotFound: there is no such branch.
@@ -92,14 +92,16 @@ class ProtectionVerbs:
     # ---- checks ----------------------------------------------------------------------------------------------------------------
 
     def report_check(self, name: str, check: str, passed: bool, *, snapshot: int | None = None, detail: str = "") -> BranchCheck:
-        """Notes what a check of a branch came to. It counts for that snapshot alone: after one more commit the branch is unchecked.
+        """Records the result of a check of a branch, for one snapshot.
+
+        After one more commit the branch is unchecked.
 
         Args:
-            name: the branch that was looked at.
+            name: the branch that was checked.
             check: what the check is called, in the rule of the branch that it is to be merged into.
             passed: whether it may be merged.
-            snapshot: which snapshot of the branch was looked at; the latest by default.
-            detail: a sentence.
+            snapshot: which snapshot of the branch was checked; the latest by default.
+            detail: a sentence about the result.
 
         Raises:
             NotFound: there is no such branch or snapshot.

@@ -71,7 +71,7 @@ def fast_forward(lake: Lake, branch: str) -> LakeCommit:
         NotFound: there is no such branch.
         InvalidInput: a tag names a snapshot of the branch, which would be lost.
         ExpectedVersionMismatch: a table was changed on main, too, or the branch was written to meanwhile. Nothing was committed.
-        HistoryUnavailable: versions that would have to be brought were cleaned up.
+        HistoryUnavailable: versions that main needs were cleaned up.
     """
     there = lake.catalog.cut(branch)
     begun = lake.branches[branch]
@@ -119,7 +119,7 @@ def _begin_anew(lake: Lake, tx: LakeTransaction, plan: Forward) -> LakeCommit:
 
 def _written_to(branch: str, error: ExpectedVersionMismatch) -> ExpectedVersionMismatch:
     return ExpectedVersionMismatch(
-        f"Branch {branch!r} was written to, deleted or fast-forwarded by others while it was being brought to main.",
+        f"Branch {branch!r} was written to, deleted or fast-forwarded by others during the fast-forward.",
         table="",
         expected=error.expected or 0,
         actual=error.actual,
@@ -237,10 +237,10 @@ def _bring(lake: Lake, tx: LakeTransaction, branch: str, before: TableHead, head
             _repeat(staged, access, main.on_branch(name), homes, first, last, Scheme(head.naming))
     except LookupError as error:
         raise HistoryUnavailable(
-            f"Versions of {shown(head.name)} on branch {branch!r} since {before.version} were cleaned up, so that main cannot have them.",
+            f"Versions of {shown(head.name)} on branch {branch!r} since {before.version} were cleaned up: main cannot be fast-forwarded.",
             read_version=before.version,
             head=head.version,
-            advice="Write what the branch has to main as new rows.",
+            advice="Read the rows of the branch, and write them to main as new rows.",
         ) from error
 
 

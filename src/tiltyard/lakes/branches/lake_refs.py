@@ -82,7 +82,7 @@ class LakeBranch:
         origin: the branch it was made from.
         snapshot: of that branch, where it left it.
         created: when it was made.
-        id: tells it from others that had the name before, and from itself before a fast-forward.
+        id: identifies the line of history: another one for an earlier branch of this name, and before a fast-forward.
         origin_line: the id of the line it was made from, which may be gone; empty where an earlier release made it.
     """
 
@@ -114,6 +114,7 @@ class LakeTags:
         return found
 
     def list(self) -> list[LakeTag]:
+        """All tags, by name."""
         return [_tag(key.removeprefix(TAGS), body) for key, body in self._records.scan([TAGS])]
 
     def sizes(self) -> Sequence[RefSize]:
@@ -121,11 +122,12 @@ class LakeTags:
         return [size for size in ref_sizes(self._lake) if size.kind == "tag"]
 
     def find(self, name: str) -> LakeTag | None:
+        """The tag of that name; None where there is none."""
         body = self._records.get([TAGS + name]).get(TAGS + name)
         return None if body is None else _tag(name, body)
 
     def create(self, name: str, at: int | str | datetime | None = None) -> LakeTag:
-        """Names a snapshot, the newest one by default; cleanup then keeps all it needs.
+        """Names a snapshot, the latest by default; cleanup then keeps all it needs.
 
         Raises:
             AlreadyExists: the name is taken.
@@ -152,7 +154,7 @@ class LakeTags:
         return made
 
     def delete(self, name: str) -> None:
-        """Takes a name away; the snapshot stays until the lake is cleaned up.
+        """Deletes a tag. The snapshot stays until the lake is cleaned up.
 
         Raises:
             NotFound: there is no such tag.
@@ -211,6 +213,7 @@ class LakeBranches(MergeVerbs, ProtectionVerbs):
         return _branch(name, body)
 
     def list(self) -> list[LakeBranch]:
+        """All branches except main, by name."""
         return [_branch(key.removeprefix(BRANCHES), body) for key, body in self._records.scan([BRANCHES])]
 
     def sizes(self) -> Sequence[RefSize]:
@@ -218,10 +221,14 @@ class LakeBranches(MergeVerbs, ProtectionVerbs):
         return [size for size in ref_sizes(self._lake) if size.kind == "branch"]
 
     def create(self, name: str, at: int | str | datetime | None = None) -> LakeBranch:
-        """Begins a line of history at a snapshot, the newest one by default. No table is touched until somebody writes to it there.
+        """Creates a branch at a snapshot, the latest by default. No data is copied.
+
+        A table is branched when it is first written to there.
 
         Raises:
             AlreadyExists: the name is taken.
+            InvalidInput: the name is not valid.
+            NotFound: there is no such snapshot.
         """
         check_ref(name, "branch")
         if name == MAIN:
@@ -254,20 +261,22 @@ class LakeBranches(MergeVerbs, ProtectionVerbs):
         return made
 
     def delete(self, name: str, *, at: int | None = None) -> None:
-        """Ends a line of history. Main and other branches stay as they are; its files go when the lake is cleaned up.
+        """Deletes a branch. Its files are removed when the lake is cleaned up.
 
-        Idempotency keys of what was committed there, and never brought to main, can be used again.
+        Main and other branches stay as they are.
+
+        Idempotency keys of what was committed there, and never merged into main, can be used again.
 
         Args:
             name: the branch.
-            at: its snapshot that was looked at; it is not deleted if it has another one since.
+            at: the snapshot it is expected to be at; it is not deleted if it has a later one.
 
         Raises:
             NotFound: there is no such branch.
             InvalidInput: a tag or another branch is based on it.
             ProtectedBranch: it is protected.
             ExpectedVersionMismatch: it is not at that snapshot.
-            ContentionError: others write to it all the time.
+            ContentionError: others keep writing to it.
         """
         if name == MAIN:
             raise InvalidInput("The branch main cannot be deleted.", argument="name")
@@ -318,17 +327,19 @@ class LakeBranches(MergeVerbs, ProtectionVerbs):
             )
 
     def fast_forward(self, name: str) -> LakeCommit:
-        """Brings main to where a branch is, in one commit; in the same step the branch begins anew from there, as another line of history.
+        """Moves main to the head of a branch, in one commit; the branch restarts from there.
 
-        Whatever is open on the branch then is refused when it commits, and may run again. Tables that the branch did not change stay as
-        main has them. What a branch of a branch inherited comes home with it.
+        The restarted branch is a new line of history.
+
+        A transaction that is open on the branch is refused when it commits, and may be run again. Tables that the branch did not change
+        stay as main has them. What a branch of a branch inherited is moved to main, too.
 
         Raises:
             NotFound: there is no such branch.
             InvalidInput: a tag names a snapshot of the branch.
             ExpectedVersionMismatch: a table that was changed on the branch was changed on main as well, or the branch was written to
                 meanwhile. Nothing was committed.
-            HistoryUnavailable: versions that would have to be brought were cleaned up.
+            HistoryUnavailable: versions that main needs were cleaned up.
         """
         before = self[name]
         done = fast_forward(self._lake, name)

@@ -27,7 +27,7 @@ class RefSize:
     Attributes:
         kind: ``branch`` or ``tag``.
         name: what it is called.
-        snapshot: the one that was looked at: of a branch, the latest.
+        snapshot: the snapshot whose files are counted: of a branch, the latest.
         bytes: of all data, deletion and index files that the snapshot needs.
         own: of these, what neither another tag nor the latest snapshot of another branch needs: without it, a cleanup that keeps no other
             snapshots frees this much.

@@ -43,7 +43,7 @@ def forked(lake: Lake, head: TableHead, branch: str, line: str, *, unused: bool 
         except NotFound:
             unmade += 1  # whoever was making it took it back
     raise StorageError(
-        f"Other processes create and delete the branch of {head.name} for {branch} again and again.", name=head.name, transient=True
+        f"Other processes create and delete the branch of {head.name} for {branch} repeatedly.", name=head.name, transient=True
     )
 
 

@@ -120,7 +120,7 @@ def sweep(
         if state is None and lost is None:
             lost = committed()
         if state is None and lost is not None and transaction in lost:
-            found.held.append(_held(silent, "its versions are there, but the catalog has no record of it"))
+            found.held.append(_held(silent, "its versions exist, but the catalog has no record of it"))
         elif state is None and not dry_run and not lake.catalog.abort(transaction):
             found.held.append(_held(silent, "it was committed just now"))
         else:

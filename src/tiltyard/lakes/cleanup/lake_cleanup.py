@@ -67,18 +67,18 @@ class LakeCleanupReport:
     Attributes:
         url: the catalog.
         dry_run: whether nothing was changed.
-        floors: for each branch the oldest snapshot that stays by age and number; 0 where nothing ever went.
-        snapshots: for each branch those that went.
+        floors: for each branch the oldest snapshot that stays by age and number; 0 where nothing was ever removed.
+        snapshots: for each branch those that were removed.
         kept: for each branch those below its floor that stay, each with the reasons.
-        tables: what went of each table, by name.
-        dropped: directories that went: of dropped tables, and of tables that were never committed.
-        expired: records of committed transactions that went, so that their outcome can no longer be asked for.
+        tables: what was removed of each table, by name.
+        dropped: directories that were removed: of dropped tables, and of tables that were never committed.
+        expired: how many records of committed transactions were removed, so that their outcome can no longer be asked for.
         catalog_bytes: how much smaller the catalog's file is.
         orphans: directories that no snapshot shows and that nothing proves to be this lake's to delete; they stay.
-        transactions: those that were given up, with all they had written.
-        held: those that are not committed and are left alone for now.
+        transactions: those that were aborted, with all they had written.
+        held: those that are not committed and are kept for now.
         skipped: what could not be cleaned up, and why.
-        refusals: records of refused transactions that went.
+        refusals: how many records of refused transactions were removed.
     """
 
     url: str
@@ -98,7 +98,7 @@ class LakeCleanupReport:
 
     @property
     def bytes(self) -> int:
-        """How much room the files of tables took that went, those of dropped ones not counted."""
+        """How many bytes the removed files of tables had, those of dropped tables not counted."""
         return sum(report.bytes for report in self.tables.values())
 
     def to_dict(self) -> dict[str, Any]:
@@ -162,7 +162,7 @@ def cleanup_lake(
 ) -> LakeCleanupReport:
     """See ``Lake.cleanup``."""
     if not isinstance(grace, timedelta) or grace < timedelta(0):
-        raise InvalidInput("grace is a timedelta from zero on.", argument="grace")
+        raise InvalidInput("grace must be a timedelta of zero or more.", argument="grace")
     include = _names(kept.include_unknown)
     check_asked(lake, include)
     recover(lake)

@@ -32,7 +32,7 @@ from tiltyard.verbs.table_refs import Branches, Tags
 if TYPE_CHECKING:
     from tiltyard.lake import Lake
 
-UNMARKED: Final = "nothing in it says whose it is"
+UNMARKED: Final = "nothing in it names an owner"
 FOREIGN_LAKE: Final = "it belongs to another lake"
 COPIED: Final = "its mark is that of another directory: it was copied"
 UNRECORDED: Final = (

@@ -86,7 +86,7 @@ def check_asked(lake: Lake, include: Collection[str]) -> None:
         orphan = orphans.get(name)
         if orphan is None:
             known = ", ".join(list(orphans)[:3]) or "none"
-            raise InvalidInput(f"{name[:80]!r} is no orphan of this lake.", argument="include_unknown", advice=f"There is: {known}.")
+            raise InvalidInput(f"{name[:80]!r} is not an orphan of this lake.", argument="include_unknown", advice=f"Orphans are: {known}.")
         if orphan.lake not in ("", lake.id):
             raise InvalidInput(
                 f"{name} belongs to lake {orphan.lake[:8]}, and is not deleted here.",

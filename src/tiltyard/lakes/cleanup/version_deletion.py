@@ -75,7 +75,7 @@ def _refuse_needed(asked: set[int], before: int, kept: dict[int, list[str]]) -> 
     raise InvalidInput(
         f"Version {number} is needed by {by}. Nothing was deleted.",
         argument="ranges",
-        advice="lake.cleanup(keep_snapshots=...) gives up snapshots, and with them their versions.",
+        advice="lake.cleanup(keep_snapshots=...) removes snapshots, and with them the versions that only they need.",
     )
 
 

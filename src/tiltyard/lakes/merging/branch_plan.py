@@ -135,7 +135,7 @@ class _Planner:
             elif not same_version(ours, theirs) and self._use(ours) == "theirs":
                 self._as_a_whole("theirs", ours, theirs)
             elif not same_version(ours, theirs):
-                self._both_ways(ours, "created", "the table came to both sides, and nothing tells from where", theirs="")
+                self._both_ways(ours, "created", "the table was created on both sides, and its origin is not known", theirs="")
         elif theirs is None:
             if ours is not None and self._is_as_it_was(base, ours, self.cuts.ours.branch):
                 self.plan.dropped[ours.id] = ours
@@ -343,7 +343,7 @@ def _about_rows(made: TablePlan) -> str:
     if rows.by_key == rows.untold:
         return f"both sides inserted the same {_many(rows.untold, 'key')}, with other values"
     if rows.conflicts and not rows.conflicts[0].key:
-        return f"{_many(rows.untold, 'row')} went from their place on both sides, and no key or stable row id tells them apart"
+        return f"{_many(rows.untold, 'row')} were moved or deleted on both sides, and no key or stable row id identifies them"
     return f"both sides changed the same {_many(rows.untold, 'row')}"
 
 
@@ -367,5 +367,5 @@ def planned(three: Three, settle: Settlement, name: str, unlike: list[Clash]) ->
     found += schema_clashes(schema, three, mine, other) if not found else []
     plan = plan_rows(three, mine, other, settle, name) if not found else RowMerge()
     if plan.untold and not any(row.key for row in plan.conflicts) and settle.of_table(name) is not None:
-        found.append(Clash("rows", "rows cannot be told apart"))  # so that the answer is for the table as a whole
+        found.append(Clash("rows", "rows cannot be identified"))  # so that the answer is for the table as a whole
     return TablePlan(three, mine, other, schema, settings, plan), found

@@ -75,7 +75,7 @@ class TableDifference:
         table: what it is called in the second snapshot, or was called in the first.
         change: ``added``, ``removed`` or ``changed``.
         former: what it was called in the first, if that is another name.
-        versions: in both snapshots; None where it is not there.
+        versions: in both snapshots; None where there is no such table.
         columns: for each column that differs its type before and after, None where there is none.
         settings: the same for config and metadata, by name.
         added, removed, changed: numbers of rows.
@@ -140,19 +140,19 @@ class LakeDiff:
         return self._table(*self._named(table))
 
     def rows(self, table: str, *, limit: int = 100, after: int | None = None) -> RowPage:
-        """Rows of one table that differ, a page at a time: removed ones first, then changed, then added ones.
+        """Rows of one table that differ, a page at a time: first removed, then changed, then added.
 
         Args:
             table: its name in the second snapshot; in the first, if it is only there.
             limit: at most so many.
-            after: ``RowPage.next`` of the page before.
+            after: ``RowPage.next`` of the previous page.
 
         Raises:
             NotFound: neither snapshot has such a table.
         """
         for name, value, least in (("limit", limit, 1), ("after", after, 0)):
             if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < least):
-                raise InvalidInput(f"{name} is a number from {least} on, not {value!r}.", argument=name)
+                raise InvalidInput(f"{name} must be a whole number of at least {least}, not {value!r}.", argument=name)
         compared = self._rows_of(*self._named(table))
         begin = after or 0
         page = compared.page(begin, limit)

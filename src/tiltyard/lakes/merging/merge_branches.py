@@ -162,7 +162,11 @@ def _ground(lake: Lake, request: MergeRequest) -> _Ground:
     mine, other = (graph.beginning(cut.line, cut.snapshot) for cut in (ours, theirs))
     common = graph.common(other, mine)
     if len(common) != 1 or common[0][0] not in graph.lines:
-        what = "were merged crosswise" if len(common) > 1 else "have no common ancestor that is still there"
+        what = (
+            "were merged into each other, so they have several common ancestors"
+            if len(common) > 1
+            else "have no common ancestor that still exists"
+        )
         raise InvalidInput(
             f"{request.source!r} and {request.target!r} {what}.", argument="source",
             advice="Make a new branch of the target, and bring the changes there.",

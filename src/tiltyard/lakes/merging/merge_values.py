@@ -19,11 +19,11 @@ SAMPLE: Final = 10
 
 @dataclass(frozen=True, slots=True)
 class MergeOptions:
-    """What a merge counts on.
+    """What a merge expects.
 
     Attributes:
-        source_at: the snapshot of the branch that was looked at; the merge is refused if the branch has another one since.
-        target_at: the same of the target: answers to conflicts then hold for no other rows than those that were looked at.
+        source_at: the expected snapshot of the branch; the merge is refused if the branch has a later one.
+        target_at: the same of the target, so that resolutions are applied only to the conflicts that were reviewed.
         isolation: ``"snapshot"`` merges the branch as it was when the merge began, beside commits to other tables of the target;
             ``"serializable"`` commits only if neither branch has moved since it was read, and is planned again until that is so.
     """
@@ -62,7 +62,7 @@ class ConflictingStep:
 
     Attributes:
         branch, snapshot: which one.
-        author, message: what its author says of it.
+        author, message: as its writer gave them.
         operation: what it did to the table.
     """
 
@@ -79,7 +79,7 @@ class TableConflict:
 
     Attributes:
         table: its name on the target, or on the branch, if it is only there.
-        kind: ``rows`` if both sides changed the same rows, or it cannot be told whether they did; ``key`` if both inserted a key;
+        kind: ``rows`` if both sides changed the same rows, or it is not known whether they did; ``key`` if both inserted a key;
             ``column`` and ``setting`` if both changed the same one; ``dropped`` if one side dropped the table and the other changed it;
             ``created`` if both have a new table of that name; ``name`` if both renamed it, or its new name is another table's.
         detail: a sentence.
@@ -103,7 +103,7 @@ class TableConflict:
 
 @dataclass(frozen=True, slots=True)
 class Resolution:
-    """Which side is right about a table, or about some of its rows.
+    """Which side to take for a table, or for some of its rows.
 
     Attributes:
         use: ``"ours"``, what the target has, or ``"theirs"``, what the branch has.
@@ -123,6 +123,7 @@ class Resolution:
             object.__setattr__(self, "keys", tuple(self.keys))
 
     def is_for(self, key: Mapping[str, Any]) -> bool:
+        """Whether it is for the row with this key."""
         return self.keys is None or any(_is_key(given, key) for given in self.keys)
 
 
@@ -184,11 +185,11 @@ class TableMerge:
         table: its name there afterwards.
         how: ``replayed`` if only the branch changed it: its operations are repeated; ``merged`` if both did; ``restored``,
             ``created``, ``dropped``,
-            ``renamed``; ``kept`` if a conflict was settled for the target.
+            ``renamed``; ``kept`` if a conflict was resolved for the target.
         operations: versions that were added.
-        added, removed: rows that came and went, by ``merged``.
+        added, removed: rows that were added and removed, for ``merged``.
         referenced: bytes of data files that are now part of the table, in the directory where the branch wrote them.
-        written: bytes of data files that had to be written again.
+        written: bytes of data files that had to be rewritten.
         left_out: indices of the branch that do not fit the merged rows; build them again.
     """
 
@@ -204,7 +205,7 @@ class TableMerge:
 
 @dataclass(frozen=True, slots=True)
 class MergeResult:
-    """What a merge came to, or would come to.
+    """What a merge did, or would do.
 
     Attributes:
         source, source_snapshot: the branch, and up to which snapshot it is merged.
@@ -214,7 +215,7 @@ class MergeResult:
         transaction_id: for ``Lake.outcome``; empty where nothing was committed.
         tables: what is done to each table; those that stay as they are, are not among them.
         conflicts: what keeps it from being merged; only a dry run has any.
-        up_to_date: whether the target had all of it before.
+        up_to_date: whether the target had all of it already.
         dry_run: whether nothing was changed.
     """
 
@@ -237,13 +238,13 @@ class MergeResult:
     def resolve(
         self, table: str, use: Use, *, keys: Sequence[Any] | None = None, so_far: Mapping[str, Answer] | None = None
     ) -> dict[str, tuple[Resolution, ...]]:
-        """Settles a conflict: the value for ``on_conflict`` of the next merge.
+        """Resolves a conflict: returns the value for ``on_conflict`` of the next merge.
 
         Args:
             table: whose.
             use: ``"ours"`` or ``"theirs"``.
             keys: of the rows that it is for; all of the table without it.
-            so_far: what was settled before.
+            so_far: what was resolved before.
 
         Raises:
             InvalidInput: there is no such conflict.

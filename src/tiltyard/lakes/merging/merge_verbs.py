@@ -32,27 +32,29 @@ class MergeVerbs:
         dry_run: bool = False,
         options: MergeOptions | None = None,
     ) -> MergeResult:
-        """Merges a branch into another, in one commit; the branch stays as it is, and can be merged again later.
+        """Merges a branch into another, in one commit.
 
-        The common ancestor, the target and the branch are compared table by table. What only the branch changed comes to the target as
-        it is; of what both changed, rows are told apart by their files, primary keys or stable row ids. Files of the branch become part
-        of the target's tables where they are.
+        The branch stays as it is, and can be merged again later.
+
+        The common ancestor, the target and the branch are compared table by table. What only the branch changed is applied to the target as
+        it is; where both changed a table, rows are identified by their files, primary keys or stable row ids. Files of the branch become
+        part of the target's tables where they are.
 
         Args:
             source: the branch to be merged.
             into: the branch that changes.
-            on_conflict: ``"fail"`` refuses the merge; ``"ours"`` and ``"theirs"`` settle conflicts for the target or for the branch;
+            on_conflict: ``"fail"`` refuses the merge; ``"ours"`` and ``"theirs"`` resolve conflicts for the target or for the branch;
                 or answers by table: one of the two, or ``ty.merges.Resolution`` values for some of its rows.
             message: for the history.
             dry_run: whether to report only what would be done, with all conflicts.
-            options: the snapshots that were looked at, and the isolation.
+            options: the snapshots that are expected, and the isolation.
 
         Raises:
-            MergeConflict: both changed the same things, or it cannot be told whether they did. Nothing was committed.
+            MergeConflict: both changed the same things, or it is not known whether they did. Nothing was committed.
             ExpectedVersionMismatch: the branch or the target is not at that snapshot.
             ProtectedBranch: the rule of the target does not allow it.
             NotFound: there is no such branch.
-            InvalidInput: the two have no common ancestor that is still there.
+            InvalidInput: the two have no common ancestor that still exists.
             ContentionError: others commit to the target too fast.
         """
         for name in (source, into):
@@ -68,10 +70,12 @@ class MergeVerbs:
         message: str | None = None,
         dry_run: bool = False,
     ) -> MergeResult:
-        """Brings a branch up to date with its target, in one commit; its own changes stay, and so does its history.
+        """Brings a branch up to date with its target, in one commit.
+
+        Its own changes and its history stay.
 
         The branch then has all that the target has, and what differs between the two is the branch's work alone: ``lake.diff(onto,
-        branch)`` shows it, and a merge of the branch brings it home. The target stays as it is.
+        branch)`` shows it, and a merge of the branch applies it. The target stays as it is.
 
         Args:
             branch: the branch that changes.
@@ -81,15 +85,15 @@ class MergeVerbs:
             dry_run: whether to report only what would be done, with all conflicts.
 
         Raises:
-            MergeConflict: both changed the same things, or it cannot be told whether they did. Nothing was committed.
+            MergeConflict: both changed the same things, or it is not known whether they did. Nothing was committed.
             NotFound: there is no such branch.
-            InvalidInput: it is main or ``onto`` itself, or the two have no common ancestor that is still there.
+            InvalidInput: it is main or ``onto`` itself, or the two have no common ancestor that still exists.
         """
         _check_branch(self._lake, branch)
         if branch in (MAIN, onto):
             what = "onto itself" if branch == onto else "since it was made from no other"
             raise InvalidInput(
-                f"{branch!r} cannot be rebased {what}.", argument="branch", advice="lake.branches.merge brings branches to it."
+                f"{branch!r} cannot be rebased {what}.", argument="branch", advice="Use lake.branches.merge to merge branches into it."
             )
         target = self._lake.branches[branch].origin if onto is None else onto
         _check_branch(self._lake, target)
@@ -105,9 +109,11 @@ class MergeVerbs:
         message: str | None = None,
         dry_run: bool = False,
     ) -> MergeResult:
-        """Brings what one snapshot of a branch changed to another branch, in one commit, by the rules of a merge.
+        """Applies what one snapshot of a branch changed to another branch, in one commit.
 
-        A later merge of the branch meets these changes again; by key or stable row id they are the same on both sides.
+        The rules are those of a merge.
+
+        A later merge of the branch has these changes on both sides; by key or stable row id they are no conflict.
 
         Args:
             source, snapshot: the branch, and the number of its snapshot.
@@ -129,7 +135,7 @@ class MergeVerbs:
         message: str | None = None,
         dry_run: bool = False,
     ) -> MergeResult:
-        """Takes back what one snapshot of a branch changed, in one commit; what was done since stays.
+        """Reverts what one snapshot of a branch changed, in one commit; later changes stay.
 
         Args:
             snapshot: its number.
@@ -143,7 +149,9 @@ class MergeVerbs:
         return self._picked("revert", branch, snapshot, branch, on_conflict, message, dry_run)
 
     def restore(self, snapshot: int, branch: str = MAIN, *, message: str | None = None, dry_run: bool = False) -> MergeResult:
-        """Gives all tables of a branch the content that they had at a snapshot, in one commit; the history stays.
+        """Restores the content that all tables of a branch had at a snapshot, in one commit.
+
+        The history stays.
 
         Tables that were created since are dropped, and those that were dropped come back.
 
@@ -163,7 +171,7 @@ class MergeVerbs:
         for name in (source, into):
             _check_branch(self._lake, name)
         if isinstance(snapshot, bool) or not isinstance(snapshot, int) or snapshot < 1:
-            raise InvalidInput(f"A snapshot is a number from 1 on, not {snapshot!r}.", argument="snapshot")
+            raise InvalidInput(f"A snapshot is a number of at least 1, not {snapshot!r}.", argument="snapshot")
         settle = settlement_of(on_conflict)
         return merge(self._lake, MergeRequest(source, into, settle, message, dry_run=dry_run, kind=kind, snapshot=snapshot))
 

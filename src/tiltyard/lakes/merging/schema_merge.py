@@ -93,9 +93,9 @@ def unlike_columns(
         if before is None or (before.name, before.logical_type, before.parent_id) == (field.name, field.logical_type, field.parent_id):
             continue
         if (before.logical_type, before.parent_id) != (field.logical_type, field.parent_id):
-            found.append(Clash("column", f"an overwrite put {field.name} in the place of {before.name}, another column or type"))
+            found.append(Clash("column", f"an overwrite replaced {before.name} by {field.name}, another column or type"))
         elif not any(field.id in here and here[field.id] == there.get(field.id) for here, there in pairs):
-            renamed[field.id] = f"nothing tells whether {before.name} was renamed to {field.name} or is another column"
+            renamed[field.id] = f"it is not known whether {before.name} was renamed to {field.name} or is another column"
     known = lasting(frozenset(renamed)) if renamed else frozenset()
     return [*found, *(Clash("column", words) for number, words in renamed.items() if number not in known)]
 
@@ -161,9 +161,9 @@ def schema_clashes(merged: SchemaMerge, three: Three, mine: PhysicalChange, othe
     own = {field.id for field in merged.fields} - known
     both = (ids & known) - {field.id for field in three.base.manifest.fields}
     if (mine.moved_rows or mine.brought_back) and _gave_values(theirs, other, merged.added | both):
-        found.append(Clash("column", "the branch added a column with values, and rows were written again or came back on the target"))
+        found.append(Clash("column", "the branch added a column with values, and rows were rewritten or restored on the target"))
     if other.moved_rows and _gave_values(ours, mine, own | both):
-        found.append(Clash("column", "the target added a column with values, and rows were written again on the branch"))
+        found.append(Clash("column", "the target added a column with values, and rows were rewritten on the branch"))
     for number in both:
         pairs = [(ours.backing(mine.kept[place]), theirs.backing(other.kept[place])) for place in mine.kept.keys() & other.kept.keys()]
         if any(here.get(number) != there.get(number) for here, there in pairs):

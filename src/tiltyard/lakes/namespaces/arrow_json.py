@@ -79,5 +79,5 @@ def type_from_json(given: Mapping[str, Any]) -> pa.DataType:
     """
     name = given.get("type")
     if not isinstance(name, str) or name not in _PLAIN:
-        raise InvalidInput(f"{str(name)[:80]!r} is no type that a column can be cast to.", argument="data_type")
+        raise InvalidInput(f"{str(name)[:80]!r} is not a type that a column can be cast to.", argument="data_type")
     return _PLAIN[name]

@@ -137,7 +137,7 @@ class CollectingNamespace(LanceNamespace):
         table = self._tables.get(tuple(request.id or ()))
         name = request.manifest_path.rpartition("/")[2]
         if table is None or _NAME.fullmatch(name) is None or request.branch not in (None, "main"):
-            raise UnsupportedOperationError("A transaction has versions of the main line of tables that were opened through it.")
+            raise UnsupportedOperationError("A transaction only takes versions of the main branch, of tables that were opened through it.")
         kept = f"{COLLECTED}{self._transaction}/{request.version}.manifest"
         data = table.store.get(f"_versions/{name}")
         table.store.put(kept, data)

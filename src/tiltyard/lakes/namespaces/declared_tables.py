@@ -70,7 +70,7 @@ def declared_key(branch: str, full: str) -> str:
 
 
 def find_declared(lake: Lake, full: str) -> DeclaredTable | None:
-    """The declaration of that full name, unless it was given up."""
+    """The declaration of that full name, unless it was withdrawn."""
     key = declared_key(lake.branch, full)
     found = lake.catalog.records.get([key])
     if key not in found:
@@ -138,7 +138,7 @@ def make_declared(lake: Lake, declared: DeclaredTable, version: int, data: bytes
 
     Raises:
         ConcurrentModificationError: somebody else made it, or a table of that name.
-        InvalidTableStateError: the declaration was given up.
+        InvalidTableStateError: the declaration was aborted by a cleanup.
     """
     if version != 1:
         raise ConcurrentModificationError(f"{shown(declared.name)} has no version yet: its first one is 1, not {version}.")
@@ -162,7 +162,7 @@ def make_declared(lake: Lake, declared: DeclaredTable, version: int, data: bytes
         raise ConcurrentModificationError(f"A table {shown(declared.name)!r} was made by another writer.") from None
     except AbortedError:
         store.inner.delete(staged)
-        raise InvalidTableStateError(f"The declaration of {shown(declared.name)!r} was given up.") from None
+        raise InvalidTableStateError(f"The declaration of {shown(declared.name)!r} was aborted. Declare the table again.") from None
     if done.replayed:
         store.inner.delete(staged)
         raise ConcurrentModificationError(f"Version 1 of {shown(declared.name)} is taken.")

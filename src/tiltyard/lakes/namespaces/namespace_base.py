@@ -173,7 +173,7 @@ class NamespaceBase(LanceNamespace):
 
     def _writable(self) -> Lake:
         if self._at is not None:
-            raise UnsupportedOperationError("This is a snapshot of the past: it is read, not changed.")
+            raise UnsupportedOperationError("This is an earlier snapshot, which cannot be changed.")
         return self._lake
 
     def _parts(self, given: Sequence[str] | None) -> list[str]:
@@ -181,7 +181,7 @@ class NamespaceBase(LanceNamespace):
         parts = [part for part in given or () if part]
         for part in parts:
             if "." in part or JOINT in part:
-                raise InvalidInputError(f"{part[:80]!r} is no part of a name.")
+                raise InvalidInputError(f"{part[:80]!r} is not a valid part of a name.")
         return parts
 
     def _name(self, given: Sequence[str] | None) -> str:
@@ -192,7 +192,7 @@ class NamespaceBase(LanceNamespace):
         """
         name = ".".join(self._parts(given))
         if not name:
-            raise TableNotFoundError("The root of the lake is no table.")
+            raise TableNotFoundError("The root of the lake is not a table.")
         try:
             full_name(name)
         except InvalidInput as error:
@@ -207,7 +207,9 @@ class NamespaceBase(LanceNamespace):
         if head is None:
             raise TableNotFoundError(f"There is no table {shown(full)!r} in the lake.")
         if whole and view.find(shard_name(full, 0)) is not None:
-            raise UnsupportedOperationError(f"{shown(full)} is sharded. Open its shards, from {shown(shard_name(full, 0))} on.")
+            raise UnsupportedOperationError(
+                f"{shown(full)} is sharded. Open its shards one by one, the first as {shown(shard_name(full, 0))}."
+            )
         return head
 
     def _table(self, given: Sequence[str] | None, branch: str | None = None) -> LakeTable:

@@ -97,7 +97,7 @@ class BatchOperations(VersionOperations):
             elif operation.deregister_table is not None:
                 dropped.append(self._name(operation.deregister_table.id))
             else:
-                raise InvalidInputError("An operation of the batch says nothing.")
+                raise InvalidInputError("An operation of the batch is empty.")
         done, versions = self._committed(entries, dropped, request.context or {})
         made = iter(versions)
         results = []
@@ -119,7 +119,7 @@ class BatchOperations(VersionOperations):
             return DescribeTransactionResponse(status="Succeeded", properties=told)
         if isinstance(outcome, NotCommitted):
             return DescribeTransactionResponse(status="Failed", properties={"reason": str(outcome)[:200]})
-        raise TransactionNotFoundError(f"No transaction {asked[:80]!r} is committed or given up.")
+        raise TransactionNotFoundError(f"No transaction {asked[:80]!r} is known to be committed or aborted.")
 
     # ---- the commit ------------------------------------------------------------------------------------------------------------
 
@@ -237,10 +237,10 @@ def commit_parts(tx: LakeTransaction, parts: Sequence[BatchPart]) -> None:
 def _create(tx: LakeTransaction, part: BatchPart) -> None:
     assert part.declared is not None
     if not isinstance(part.transaction.operation, Overwrite):
-        raise InvalidTableStateError(f"The first version of {part.name} does not make it.")
+        raise InvalidTableStateError(f"The first version of {part.name} is not an Overwrite, which creates a table.")
     manifest = part.file.manifest
     if manifest.data_format is None:
-        raise InvalidTableStateError(f"The first version of {part.name} does not say how its files are written.")
+        raise InvalidTableStateError(f"The first version of {part.name} does not state the format of its data files.")
     creation = Creation(manifest.data_format, has_stable_row_ids(manifest))
     transaction = replace(part.transaction, read_version=0)
     tx._make_table(

@@ -132,7 +132,7 @@ class DataOperations(VersionOperations):
     def alter_table_add_columns(self, request: AlterTableAddColumnsRequest) -> AlterTableAddColumnsResponse:
         request = typed(AlterTableAddColumnsRequest, request)
         if any(column.expression is None for column in request.new_columns):
-            raise UnsupportedOperationError("A new column is given by an expression; computed and virtual columns are not known here.")
+            raise UnsupportedOperationError("A new column is given by an expression; computed and virtual columns are not supported.")
         new = {column.name: column.expression for column in request.new_columns}
         return AlterTableAddColumnsResponse(version=self._table(request.id, request.branch).add_columns(new).version)
 
@@ -141,7 +141,7 @@ class DataOperations(VersionOperations):
         changes: list[dict[str, Any]] = []
         for entry in request.alterations:
             if entry.virtual_column is not None:
-                raise UnsupportedOperationError("Virtual columns are not known here.")
+                raise UnsupportedOperationError("Virtual columns are not supported.")
             wanted = {"path": entry.path, "name": entry.rename, "nullable": entry.nullable}
             if entry.data_type is not None:
                 wanted["data_type"] = type_from_json(entry.data_type)
@@ -216,4 +216,4 @@ def rows_of(data: bytes) -> pa.Table:
     try:
         return pa.ipc.open_stream(pa.py_buffer(data)).read_all()
     except (pa.ArrowException, ValueError, OSError) as error:
-        raise InvalidInputError(f"The body is no Arrow IPC stream: {str(error)[:200]}") from None
+        raise InvalidInputError(f"The body is not an Arrow IPC stream: {str(error)[:200]}") from None

@@ -100,7 +100,7 @@ def _vector(request: QueryTableRequest) -> list[float] | None:
 def _full_text(request: QueryTableRequest) -> Any:
     query = request.full_text_query
     if query is None or query.string_query is None:
-        raise UnsupportedOperationError("A full-text query is given as a string; structured ones are not known here.")
+        raise UnsupportedOperationError("A full-text query is given as a string; structured queries are not supported.")
     if not query.string_query.query:
         raise InvalidInputError("The full-text query is empty.")
     return {"query": query.string_query.query, "columns": list(query.string_query.columns or [])}

@@ -144,7 +144,7 @@ class TableOperations(VersionOperations):
     def _check_namespace(self, parts: Sequence[str]) -> None:
         self._writable()
         if not parts:
-            raise InvalidInputError("The root is neither made nor dropped.")
+            raise InvalidInputError("The root namespace cannot be created or dropped.")
         self._name(parts)
 
     def _namespace_key(self, parts: Sequence[str]) -> str:
@@ -236,7 +236,7 @@ class TableOperations(VersionOperations):
         try:
             manifest = self._access(head).load(version, Scheme(head.naming)).manifest
         except NotFound:
-            raise TableVersionNotFoundError(f"Version {version} of {shown(head.name)} is not there.") from None
+            raise TableVersionNotFoundError(f"Version {version} of {shown(head.name)} does not exist.") from None
         deleted = sum(fragment.deletion_file.deleted_rows for fragment in manifest.fragments if fragment.deletion_file is not None)
         stats = TableBasicStats(num_deleted_rows=deleted, num_fragments=len(manifest.fragments))
         return {
@@ -254,7 +254,7 @@ class TableOperations(VersionOperations):
         request = typed(DeclareTableRequest, request)
         lake = self._writable()
         if request.location is not None:
-            raise UnsupportedOperationError("The lake chooses where a table lies. Register a table that is there already.")
+            raise UnsupportedOperationError("The lake chooses the location of a new table. Use register for a table that exists.")
         declared = declare(lake, self._name(request.id), request.properties)
         access = lake.plain_access_of(declared.head)
         options = self._vend(access)

@@ -222,7 +222,7 @@ class VersionOperations(NamespaceBase):
         try:
             info = access.store.head(path)
         except NotFound:
-            raise TableVersionNotFoundError(f"Version {version} of {shown(head.name)} is not there.") from None
+            raise TableVersionNotFoundError(f"Version {version} of {shown(head.name)} does not exist.") from None
         return _shown_version(access, version, path, info)
 
 
@@ -245,7 +245,7 @@ def _page_of_versions(access: TableAccess, newest: int | None, request: ListTabl
 
 def _number(token: str) -> int:
     if not (token.isascii() and token.isdecimal() and len(token) < 20):
-        raise InvalidInputError("page_token is not one that was given out.")
+        raise InvalidInputError("page_token is not one that the server returned.")
     return int(token)
 
 
@@ -294,7 +294,7 @@ def refuse_elsewhere(manifest_path: str, location: str) -> None:
     """
     home = manifest_path.removesuffix(staged_path(manifest_path)).rstrip("/").rpartition("/")[2]
     if home != location.rstrip("/").rpartition("/")[2]:
-        raise InvalidTableStateError("The version lies in another directory than the table. Open the table again.")
+        raise InvalidTableStateError("The version is in another directory than the table. Open the table again.")
 
 
 def within_store(uri: str) -> str:

@@ -123,7 +123,7 @@ def _claim(store: ExternalStore, claim: VersionClaim, made: Transaction) -> None
             return ledger.claim_for(claim, made)
         except UnfinishedError:
             store.finish()
-    raise StorageError(f"{claim.path} waits for an earlier version that does not get finished.", name=claim.path, transient=True)
+    raise StorageError(f"{claim.path} waits for an earlier version that could not be finished.", name=claim.path, transient=True)
 
 
 def _finished_by_others(store: ExternalStore, claim: VersionClaim, data: bytes) -> None:

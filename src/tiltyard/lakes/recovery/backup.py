@@ -54,7 +54,7 @@ class LakeBackup:
         snapshots: the latest snapshot of each branch.
         records: how many records there are.
         bytes: size of the file.
-        digest: tells it from every other one.
+        digest: identifies the backup.
     """
 
     path: str
@@ -182,7 +182,7 @@ def read_backup(path: str | os.PathLike[str]) -> tuple[LakeBackup, dict[str, Bod
         first, *lines = gzip.decompress(data).removesuffix(b"\n").split(b"\n")
         header = json.loads(first)
     except (EOFError, OSError, zlib.error, ValueError, RecursionError):
-        raise _corrupt(source, "it is no whole backup") from None
+        raise _corrupt(source, "it is not a complete backup") from None
     _check_header(source, header)
     if header.get("sha256") != _digest(header, lines):
         raise _corrupt(source, "it was changed since it was written")
@@ -194,7 +194,7 @@ def read_backup(path: str | os.PathLike[str]) -> tuple[LakeBackup, dict[str, Bod
 
 def _check_header(source: str, header: Any) -> None:
     if not isinstance(header, dict) or header.get("kind") != KIND or not isinstance(header.get("format"), int):
-        raise _corrupt(source, "it is no backup of a lake")
+        raise _corrupt(source, "it is not a backup of a lake")
     if header["format"] > FORMAT:
         what = f"The backup {source} has format {header['format']}; this release knows {FORMAT}."
         raise UnsupportedFeature(what, feature="backup format", advice="Upgrade tiltyard.")

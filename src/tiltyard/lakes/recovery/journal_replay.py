@@ -142,7 +142,7 @@ def _refs(root: ObjectStore, prefix: str, lake: str, unreadable: list[str]) -> I
         body = read_entry(root, info.path)
         try:
             if body is None:
-                raise ValueError("no JSON object")
+                raise ValueError("not a JSON object")
             if body.get("lake") == lake:
                 name = check_ref(str(body["name"]), "tag")
                 datetime.fromisoformat(body["created"])

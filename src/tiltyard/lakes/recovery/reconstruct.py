@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from tiltyard.lake import Lake
 
 LOST: Final = "not known: the catalog that had it was lost"
-FOUND_AGAIN: Final = "what was found again after the catalog was lost"
+FOUND_AGAIN: Final = "what was recovered after the catalog was lost"
 
 Progress = Callable[[int, int], object]
 
@@ -280,7 +280,7 @@ def _skip_to(work: Reconstruction, branch: str, number: int) -> None:
     if records:
         work.put({**records, tip_key(branch): {**tip, "snapshot": number}})
         what = f"snapshot {first}" if first == number else f"snapshots {first} to {number}"
-        work.unknown.append(f"which commits were {what} of {branch}: those that were found again have numbers above {number}")
+        work.unknown.append(f"which commits were {what} of {branch}: those that were recovered have numbers above {number}")
 
 
 def _end_known(work: Reconstruction, branch: str) -> None:

@@ -29,7 +29,7 @@ class Recoverable:
         storage: Storage | None = None,
         options: RecoveryOptions | None = None,
     ) -> LakeRecoveryReport:
-        """Restores a lake's catalog from a backup, and adopts what its tables got since.
+        """Restores a lake's catalog from a backup, and adopts what was committed to its tables since.
 
         Whatever a table has beyond the backup becomes snapshots again, whole transactions only. The new catalog appears in one step; it
         may be of another kind than the old one. Transactions that are open against the old one are refused. Stop cleanups first.
@@ -40,10 +40,10 @@ class Recoverable:
             root: where the tables live; where the backup says they do by default.
             catalog: as for ``open``.
             storage: as for ``open``; with ``allowed_bases``, the places outside of it that a clone's tables name files in.
-            options: whether a catalog that is there may be replaced, who does it, and whom to tell how far it is.
+            options: whether an existing catalog may be replaced, the author, and a function to report progress to.
 
         Raises:
-            CorruptTable: the backup is cut short or changed. Nothing was changed.
+            CorruptTable: the backup is truncated or changed. Nothing was changed.
             AlreadyExists: there is a catalog, and ``replace`` is false.
             OwnershipError: the root, or the catalog, belongs to another lake.
         """
@@ -57,8 +57,8 @@ class Recoverable:
     ) -> LakeRecoveryReport:  # fmt: skip
         """Makes a new catalog for a lake from what its files say; for when there is no backup.
 
-        Tables that carry the marks of this lake are taken in with their names, snapshots, tags and branches as far as these are known;
-        all else below the root is listed and left alone. A snapshot keeps its number where that is certain.
+        Tables that carry the marks of this lake are registered with their names, snapshots, tags and branches as far as these are known;
+        all else below the root is listed and not changed. A snapshot keeps its number where that is certain.
 
         Arguments are those of ``restore``; without ``root`` the tables live beside the catalog.
 
@@ -75,8 +75,8 @@ def _target(uri: Uri, root: Uri | None, catalog: CatalogKind | None, storage: St
         raise InvalidInput(f"options is a ty.RecoveryOptions, not a {type(how).__name__}.", argument="options")
     if is_server(uri):
         raise InvalidInput(
-            "A catalog is not brought back through the server that has it.", argument="uri",
-            advice="Stop the server, and name the place of the catalog itself.",
+            "A catalog cannot be recovered through its own server.", argument="uri",
+            advice="Stop the server, and pass the address of the catalog itself.",
         )  # fmt: skip
     return RestoreTarget(uri, root, catalog, lake_storage(storage, recovering=True), how.author or somebody(), bool(how.replace))
 

@@ -49,9 +49,9 @@ class LakeRepairReport:
         kept: whose version stayed; empty if there was nothing to decide.
         version: where the table is now.
         transaction: the lake's transaction whose version was in question.
-        set_aside: manifests of versions that lost, where they are now. Delete them when they are no longer needed.
-        files: what only these versions name; cleanup leaves it alone as long as they are there.
-        done: what else was put right.
+        set_aside: paths to which the manifests of losing versions were moved. Delete them when they are no longer needed.
+        files: what only these versions name; cleanup keeps it as long as they exist.
+        done: what else was repaired.
     """
 
     table: str

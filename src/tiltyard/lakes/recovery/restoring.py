@@ -64,9 +64,9 @@ class LakeRecoveryReport:
         snapshots: the latest snapshot of each branch.
         adopted: commits that were found in the files and not in the backup; all of them where there was none.
         in_doubt: staged transactions whose outcome is unknown. Nothing of them is shown, and
-            nothing deleted; ``Lake.outcome(id, give_up=True)`` gives one up.
+            nothing deleted; ``Lake.outcome(id, give_up=True)`` aborts one.
         missing: tables whose files were not found.
-        not_taken: directories below the root that were left alone, and why.
+        not_taken: directories below the root that were not registered, and why.
         unknown: what else could not be known, a sentence each.
     """
 
@@ -82,7 +82,7 @@ class LakeRecoveryReport:
 
     @property
     def complete(self) -> bool:
-        """Whether nothing is left that was not known."""
+        """Whether everything was recovered."""
         return not (self.in_doubt or self.missing or self.unknown)
 
     def to_dict(self) -> dict[str, Any]:
@@ -97,7 +97,7 @@ class RestoreTarget:
     Attributes:
         uri, root, catalog, storage: as for ``Lake.open``.
         author: who does it.
-        replace: whether a catalog that is there may be replaced.
+        replace: whether an existing catalog may be replaced.
     """
 
     uri: str | os.PathLike[str]
@@ -307,7 +307,7 @@ def _replace(records: Records, made: Mapping[str, Body]) -> None:
         there = {key: body for key, body in records.scan([""]) if is_lakes(key, body)}
         if records.transact([*{*there, *made}], [], _replacing(there, made)):
             return
-    what = f"The catalog {records.url} is written to all the time."
+    what = f"The catalog {records.url} is being written to."
     raise ContentionError(what, operation="restore", attempts=TRIES, advice="Nothing was changed. Stop its writers, then try again.")
 
 

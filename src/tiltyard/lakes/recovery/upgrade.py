@@ -41,10 +41,10 @@ class LakeUpgradeReport:
         dry_run: whether nothing was changed.
         before, after: the format that the lake had, and the one it has then.
         claimed: whether the root had to be claimed.
-        marked: tables that got a version which says whose they are.
+        marked: tables that got a version which names this lake as their owner.
         owned: directories that got a file which says so.
         filled: branches of the lake whose records lacked something that this release writes.
-        pinned: tags and branches whose versions got Lance tags, so that a foreign cleanup leaves them alone.
+        pinned: tags and branches whose versions got Lance tags, so that a foreign cleanup keeps them.
         skipped: tables that could not be marked, and why; running the upgrade again tries them again.
     """
 

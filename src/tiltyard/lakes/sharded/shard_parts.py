@@ -41,7 +41,7 @@ def on_each(part: str, verb: Callable[Concatenate[Part, P], CommitResult]) -> Ca
 
 
 class ShardedIndices(ShardedIndexReader, TableIndices):
-    """The same, with the verbs that change them: of all shards in one transaction."""
+    """The indices of all shards, with the verbs that change them in one transaction."""
 
     _table: ShardedVerbs
 
@@ -137,8 +137,24 @@ class ShardedUpkeep(Upkeep):
         """Rewrites small fragments of each shard into fewer ones, each shard by itself.
 
         Arguments are those of ``t.compact``."""
-        how = {"target_rows": target_rows, "max_bytes": max_bytes, "deletions": deletions, "progress": progress}
-        return self._table._compact({**how, "message": message, "commit": commit})
+        how: dict[str, Any] = {"target_rows": target_rows, "max_bytes": max_bytes, "deletions": deletions, "progress": progress}
+        return self._table._compact(lambda shard: shard.compact(**how, message=message, commit=commit))
+
+    def optimize(
+        self,
+        where: str | None = None,
+        *,
+        cluster_by: Sequence[str] = (),
+        target_rows: int = 1024 * 1024,
+        progress: Progress | None = None,
+        message: str | None = None,
+        commit: CommitOptions | None = None,
+    ) -> CommitResult:
+        """Rewrites fragments of each shard, each shard by itself.
+
+        Arguments are those of ``t.maintenance.optimize``."""
+        how: dict[str, Any] = {"cluster_by": cluster_by, "target_rows": target_rows, "progress": progress}
+        return self._table._compact(lambda shard: shard.maintenance.optimize(where, **how, message=message, commit=commit))
 
     def check(
         self, *, versions: Iterable[int] | None = None, data: bool = False, progress: Callable[[int, int], object] | None = None

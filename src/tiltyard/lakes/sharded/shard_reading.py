@@ -137,7 +137,10 @@ class ShardedIndexReader(IndexReader):
     _table: ShardedReading
 
     def list(self) -> tuple[IndexInfo, ...]:
-        """The indices by name, with the rows that they cover in all shards. Fragments and versions are each shard's own."""
+        """The indices by name, with the rows that they cover in all shards.
+
+        Fragments and versions are each shard's own.
+        """
         return joined_indices(self._table._readers(None))
 
     @property

@@ -157,7 +157,7 @@ def check_merge(sharding: Sharding, primary_key: Sequence[str], plan: MergePlan)
     on = primary_key if plan.on is None else plan.on
     if missing := [column for column in sharding.columns if column not in on]:
         raise InvalidInput(
-            f"A merge of this sharded table is on {', '.join(sharding.columns)} at least, not without {', '.join(missing)}.",
+            f"A merge of this sharded table must match on {', '.join(sharding.columns)}; {', '.join(missing)} is missing.",
             argument="on",
             advice="Merge on the primary key.",
         )
@@ -204,7 +204,7 @@ def for_all_shards(columns: Any, backfill: Backfill | None) -> Any:
         InvalidInput: there is a checkpoint, which one file cannot be for several tables.
     """
     if backfill is not None and backfill.checkpoint is not None:
-        raise InvalidInput("Columns of a sharded table are added without a checkpoint.", argument="backfill")
+        raise InvalidInput("A sharded table does not support a checkpoint for new columns.", argument="backfill")
     if callable(columns) or isinstance(columns, Mapping | pa.Schema | pa.Field | pa.Table):
         return columns
     rows = as_rows(columns)
@@ -214,4 +214,4 @@ def for_all_shards(columns: Any, backfill: Backfill | None) -> Any:
 def refuse_own_keys(values: Mapping[str, Any]) -> None:
     """Refuses to set what makes a table a shard, or a sharded one."""
     if mine := [key for key in (DEFINITION, MEMBERSHIP) if key in values]:
-        raise InvalidInput(f"The setting {mine[0]} is Tiltyard's own.", argument="values", advice="Use t.reshard(shards=...).")
+        raise InvalidInput(f"The setting {mine[0]} is reserved for Tiltyard.", argument="values", advice="Use t.reshard(shards=...).")

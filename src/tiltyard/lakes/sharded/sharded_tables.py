@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 import pyarrow as pa
 
@@ -23,7 +23,7 @@ from tiltyard.lakes.sharded.sharded_writer import ShardedVerbs
 from tiltyard.lakes.sharded.sharding import Sharding
 from tiltyard.lakes.table_names import full_name, shard_name, shown
 from tiltyard.options import CommitOptions, FileLimits, OnDuplicate
-from tiltyard.table import TableReader
+from tiltyard.table import TableReader, TableWriter
 from tiltyard.transaction.operations import Append
 from tiltyard.transaction.race import CommitResult
 from tiltyard.verbs.check.findings import CheckReport
@@ -107,8 +107,8 @@ class ShardedTransactionTable(ShardedVerbs, TransactionTable):
         self._scope.use("nothing")
         return work(self)
 
-    def _compact(self, how: Mapping[str, Any]) -> CommitResult:
-        return shard_verbs.each(self, lambda shard: shard.compact(**how))
+    def _compact(self, work: Callable[[TableWriter], CommitResult]) -> CommitResult:
+        return shard_verbs.each(self, work)
 
 
 class ShardedTable(ShardedVerbs, LakeTable):
@@ -230,12 +230,12 @@ class ShardedTable(ShardedVerbs, LakeTable):
         assert isinstance(opened, ShardedTransactionTable)
         return opened
 
-    def _compact(self, how: Mapping[str, Any]) -> CommitResult:
+    def _compact(self, work: Callable[[TableWriter], CommitResult]) -> CommitResult:
         """Each shard in a commit of its own: it changes no row, so there is nothing to keep together."""
         results = []
         full = full_name(self._name_now())
         for number in range(self.sharding.shards):
-            results.append(self._lake._physical_table(shard_name(full, number)).compact(**how))
+            results.append(work(self._lake._physical_table(shard_name(full, number))))
         self.refresh()
         return replace(shard_verbs.summed(results, "Rewrite", self._made), transaction_id=results[-1].transaction_id)
 

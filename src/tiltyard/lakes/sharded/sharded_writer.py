@@ -57,8 +57,8 @@ class ShardedVerbs(ShardedReading, TableWriter):
         return self._transact(lambda table: shard_verbs.summed(work(table), operation, table.version), Describes(message, commit))
 
     @abstractmethod
-    def _compact(self, how: Mapping[str, Any]) -> CommitResult:
-        """Compacts the shards."""
+    def _compact(self, work: Callable[[TableWriter], CommitResult]) -> CommitResult:
+        """Compacts each shard by that."""
 
     @property
     def indices(self) -> ShardedIndices:
@@ -104,7 +104,9 @@ class ShardedVerbs(ShardedReading, TableWriter):
         Arguments are those of ``TableWriter.overwrite``; there is no one version to expect."""
         if commit is not None and commit.expected_version is not None:
             raise InvalidInput(
-                "A sharded table has a version in each shard.", argument="expected_version", advice="Use a serializable transaction."
+                "expected_version is not supported on a sharded table: each shard has its own version.",
+                argument="expected_version",
+                advice="Use a serializable transaction.",
             )
         rows, says = as_rows(data), Describes(message, commit)
         once = not isinstance(rows, pa.Table)

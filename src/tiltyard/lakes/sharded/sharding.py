@@ -116,7 +116,7 @@ class Sharding:
         """
         found = config.get(MEMBERSHIP)
         if found != self.member_config(number)[MEMBERSHIP]:
-            says = "says nothing of shards" if found is None else f"says it is shard {found}"
+            says = "has no shard number" if found is None else f"says it is shard {found}"
             raise CorruptTable(
                 f"{shown(name)}", f"it should be shard {number} of {self.shards}, and {says}", advice="Restore it, or drop the whole table."
             )

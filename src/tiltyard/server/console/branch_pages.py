@@ -23,7 +23,7 @@ from tiltyard.server.console.page_values import ConsolePage, PageRequest, cell, 
 MOST_COUNTED: Final = 1000
 MOST_COLUMNS: Final = 12
 NOT_ANSWERED: Final = MergeAnswers()
-UNPLANNED: Final = "What a merge would do cannot be told at the moment. A role for the whole lake sees why."
+UNPLANNED: Final = "What a merge would do is not known at the moment. Users with a role for the whole lake see why."
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ MOST_TABLES: Final = 50
 MOST_REFUSALS: Final = 20
 MOST_READ: Final = 100
 """Records of refused transactions that are read, of all branches."""
-ONLY_FOR_ALL: Final = "A role for the whole lake sees why."
+ONLY_FOR_ALL: Final = "Users with a role for the whole lake see why."
 """In the place of an error's text, which may name any table."""
 Makers: TypeAlias = "Mapping[tuple[str, int], tuple[Snapshot, str]]"
 """By table and version, the snapshot that made it and the operation that did."""

@@ -180,7 +180,7 @@ class Console:
         return self._page(request, page, principal, status)
 
     async def _missing(self, request: Request) -> Response:
-        return self._failure(request, 404, "There is no such page.", "The navigation above leads to all that there are.")
+        return self._failure(request, 404, "There is no such page.", "The navigation above lists all pages.")
 
     def _note(self, visit: _Visit, status: int, seconds: float) -> None:
         verdict: Verdict = "denied" if status in (401, 403) else "failed" if status >= 400 else "allowed"

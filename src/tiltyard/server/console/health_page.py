@@ -119,7 +119,7 @@ def health_page(asked: PageRequest) -> ConsolePage:
 
 def _looked(viewer: LakeViewer, view: HealthView, look: str) -> HealthView:
     if look not in view.looks:
-        raise InvalidInput(f"look is one of {', '.join(view.looks)}.", argument="look")
+        raise InvalidInput(f"look must be one of {', '.join(view.looks)}.", argument="look")
     if not viewer.sees_all:
         raise PermissionDeniedError("Checking the whole lake needs a role for all tables.")
     facts, keep = view.facts, view.keep

@@ -74,7 +74,7 @@ def timeline_page(asked: PageRequest) -> ConsolePage:
     """Snapshots against tables: who changed what together, and who was rebased over whom."""
     viewer, span = asked.viewer, asked.number("span", SPANS[1])
     if span not in SPANS:
-        raise InvalidInput(f"span is one of {', '.join(map(str, SPANS))}.", argument="span")
+        raise InvalidInput(f"span must be one of {', '.join(map(str, SPANS))}.", argument="span")
     before, wanted = asked.optional_number("before"), asked.wanted
     timeline = read_timeline(viewer, span, before, wanted)
     drawing = timeline_svg(timeline, lambda snapshot: path_to("transactions", viewer.branch, snapshot))
@@ -266,7 +266,7 @@ def _why(change: Change, over: int) -> str:
     if change.kind == "adopt":
         return "A writer that does not know the catalog committed to the store; the lake adopted its versions."
     if change.lost:
-        return "A foreign writer had taken the number of a version of this transaction, and was preferred."
+        return "A foreign writer had taken the version number first, and its version was kept."
     if change.kind != "write":
         return f"The table was changed by {change.kind}; names are decided in the catalog."
     if not over:

@@ -17,6 +17,7 @@ from tiltyard.spark.convert import batch_converter
 from tiltyard.spark.read.datasets import dataset, reading
 from tiltyard.spark.read.partitioning import Span
 from tiltyard.spark.read.reading import Part, PlannedReader, Scan, raw_batches, scanners
+from tiltyard.spark.worker_process import begin_work
 
 AT_ONCE: Final = 1 << 19
 """Rows that are aggregated together; more cost memory, fewer cost time."""
@@ -127,6 +128,7 @@ class AggregatingReader(PlannedReader):
 
 def aggregated(part: Part, work: Aggregation) -> Iterator[pa.RecordBatch]:
     """The partial results of one partition; of a group there may be several, which Spark brings together."""
+    begin_work()
     target = to_arrow_schema(work.schema, timezone="UTC")
     if not work.keys and all(partial.operation == "rows" for partial in work.partials):
         yield _only_rows(part, work, target)

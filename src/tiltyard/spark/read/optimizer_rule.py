@@ -27,6 +27,7 @@ _SCANS: Final = "NarrowScans"
 _WRITES: Final = "UnmeasuredWrites"
 _OVERWRITES: Final = "SelfOverwrites"
 _COLUMNS: Final = "tiltyard.ColumnarRead"
+_PROMPT: Final = "tiltyard.PromptCall"
 _OURS: Final = tuple(f"tiltyard.{name}" for name in (_SCANS, _WRITES, _OVERWRITES))
 _lock: Final = Lock()
 _installed: Final[dict[str, OptimizerRule]] = {}
@@ -96,7 +97,7 @@ def _install(spark: SparkSession, columnar: bool) -> OptimizerRule:
     ensure_callback_server_started(context._gateway)  # type: ignore[no-untyped-call]  # Spark left it so
     planner = Planner(context.defaultParallelism)
     columns = _columnar(spark) if columnar else None
-    scans = _made(spark, _SCANS, planner, columns)
+    scans = _made(spark, _SCANS, _prompt(spark, planner), columns)
     writes = _made(spark, _WRITES, spark._jsparkSession.sparkContext(), BatchRows())
     rules = _others(spark)
     rules.add(_made(spark, _OVERWRITES, ReplacedVersions()))  # first: a narrowed scan may not be one any more
@@ -108,14 +109,27 @@ def _install(spark: SparkSession, columnar: bool) -> OptimizerRule:
 
 def _columnar(spark: SparkSession) -> Any:
     """What makes readers of columns in executors; None where rows have to do."""
+    made = _of_jar(spark, _COLUMNS)
+    return made if made is not None and made.isKnown() else None
+
+
+def _prompt(spark: SparkSession, planner: Planner) -> Any:
+    """The planner as the rule calls it: without py4j's wait for long requests, where our classes are at hand."""
+    gateway: Any = spark.sparkContext._gateway
+    return _of_jar(spark, _PROMPT, planner, gateway.java_gateway_server.getCallbackClient()) or planner
+
+
+def _of_jar(spark: SparkSession, name: str, *arguments: Any) -> Any:
+    """An object of a class that is compiled beforehand; None where it could not be."""
     jvm: Any = spark.sparkContext._jvm
     try:
         loader = loader_with_jar(spark)
     except UnsupportedFeature:
         return None
-    kind = jvm.java.lang.Class.forName(_COLUMNS, True, loader)
-    made = kind.getConstructors()[0].newInstance(jvm.java.util.ArrayList().toArray())
-    return made if made.isKnown() else None
+    given = jvm.java.util.ArrayList()
+    for argument in arguments:
+        given.add(argument)
+    return jvm.java.lang.Class.forName(name, True, loader).getConstructors()[0].newInstance(given.toArray())
 
 
 def _others(spark: SparkSession) -> Any:

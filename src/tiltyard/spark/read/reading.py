@@ -22,6 +22,7 @@ from tiltyard.spark.source import plainly
 from tiltyard.spark.source_options import STREAM_READ, Options
 from tiltyard.spark.spark_types import BLOB, DIMENSION, spark_schema
 from tiltyard.spark.target import Address, Target
+from tiltyard.spark.worker_process import begin_work
 
 if TYPE_CHECKING:
     from lance import LanceDataset
@@ -251,6 +252,7 @@ def _enough(packed: list[tuple[Span, ...]], limit: int) -> list[tuple[Span, ...]
 
 def batches(part: Part) -> Iterator[pa.RecordBatch]:
     """The rows of a partition, as Spark wants them."""
+    begin_work()
     scan, opened = part.scan, dataset(part.scan.address)
     target = to_arrow_schema(scan.schema, timezone="UTC")
     convert, wanted = None, key_test(scan.keys)

@@ -45,7 +45,7 @@ def data_frame(
 def _at(table: ty.TableReader, version: int | str | None, timestamp: datetime | str | None) -> ty.Table:
     if isinstance(table, ty.TransactionTable):
         raise UnsupportedFeature(
-            "Inside a transaction a table has one version.", feature="versions in a transaction", advice="Read it outside of it."
+            "Inside a transaction a table has one version.", feature="versions in a transaction", advice="Read it outside the transaction."
         )
     branch = None if isinstance(version, str) else table.branch  # a tag names its branch itself
     return ty.Table.open(table.uri, version, branch=branch, timestamp=timestamp, storage_options=_options(table))

@@ -15,6 +15,7 @@ from tiltyard.errors import InvalidInput, TiltyardError
 from tiltyard.spark.sql_catalog import catalog_changes, catalog_tables, more_statements, procedures, statements_run
 from tiltyard.spark.sql_catalog.open_transactions import EVOLUTIONS, Tables, require_none, tables_of, whole
 from tiltyard.spark.sql_catalog.replace_statements import as_insert
+from tiltyard.spark.stream import stream_commits
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -31,6 +32,8 @@ _VERBS: Final[Mapping[str, Callable[[Request], Any]]] = {
     "refuse_sharded": catalog_tables.refuse_sharded,
     "load_procedure": procedures.describe,
     "list_procedures": procedures.names,
+    "plan_stream": stream_commits.plan_stream,
+    "commit_stream": stream_commits.commit_stream,
 }
 _CHANGES: Final[Mapping[str, Callable[[Request, Tables], Any]]] = {
     "create": catalog_changes.create,

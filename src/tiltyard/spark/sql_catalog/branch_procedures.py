@@ -94,9 +94,9 @@ BRANCH_PROCEDURES: Final[Mapping[str, Procedure]] = {
     "merge_branch": Procedure("Merges a branch into another.", (_SOURCE, Parameter("into"), *_SETTLED), _MERGED, _merge),
     "rebase_branch": Procedure("Brings a branch up to date with its target.", (_BRANCH, Parameter("onto"), *_SETTLED), _MERGED, _rebase),
     "cherry_pick": Procedure(
-        "Brings what one snapshot of a branch changed.", (_SOURCE, _SNAPSHOT, Parameter("into"), *_SETTLED), _MERGED, _cherry_pick
+        "Applies one snapshot of a branch to another branch.", (_SOURCE, _SNAPSHOT, Parameter("into"), *_SETTLED), _MERGED, _cherry_pick
     ),
-    "revert": Procedure("Takes back what one snapshot changed.", (_SNAPSHOT, Parameter("branch"), *_SETTLED), _MERGED, _revert),
+    "revert": Procedure("Reverts what one snapshot changed.", (_SNAPSHOT, Parameter("branch"), *_SETTLED), _MERGED, _revert),
     "restore_snapshot": Procedure(
         "Gives all tables the content they had at a snapshot.", (_SNAPSHOT, Parameter("branch"), *_HOW), _MERGED, _restore
     ),
@@ -115,9 +115,9 @@ BRANCH_PROCEDURES: Final[Mapping[str, Procedure]] = {
     "protect_branch": Procedure(
         "Says who may commit to a branch, and after which checks.", (_BRANCH, Parameter("writers"), Parameter("checks")), _RULE, _protect
     ),
-    "unprotect_branch": Procedure("Ends the rule of a branch.", (_BRANCH,), _RULE, _unprotect),
+    "unprotect_branch": Procedure("Removes the protection of a branch.", (_BRANCH,), _RULE, _unprotect),
     "report_check": Procedure(
-        "Notes what a check of a branch came to.",
+        "Records the result of a check of a branch.",
         (
             _BRANCH, Parameter("check", required=True), Parameter("passed", "boolean", required=True), Parameter("snapshot", "bigint"),
             Parameter("detail"),

@@ -65,7 +65,9 @@ class TableToMake:
             raise refuse(f"USING {provider}", "Write USING tiltyard, or leave it out; source='tiltyard' in spark.catalog.createTable.")
         for name in ("location", "external", "collation"):
             if given.pop(name, None) not in (None, "false"):
-                raise refuse(name.upper(), "The lake decides where its tables are; lake.register_table takes in one that is elsewhere.")
+                raise refuse(
+                    name.upper(), "The lake decides where its tables are; lake.register_table registers a table that is elsewhere."
+                )
         for name in ("shard_by", "shards"):
             if name in given:
                 raise refuse(f"Property {name}", "Make a sharded table with lake.create_table(name, rows, shard_by=..., shards=...).")
@@ -205,7 +207,7 @@ def _set_property(table: ty.TransactionTable, change: Mapping[str, Any]) -> None
 
 def _add_column(table: ty.TransactionTable, change: Mapping[str, Any]) -> None:
     if not change["isNullable"]:
-        raise refuse("NOT NULL of a new column", "Add it without: rows that are there have no value for it.")
+        raise refuse("NOT NULL of a new column", "Add it without NOT NULL: existing rows have no value for it.")
     path = change["fieldNames"]
     kind = arrow_type(st._parse_datatype_json_string(change["dataType"]), ".".join(path))
     metadata = None if change["comment"] is None else {COMMENT: change["comment"]}

@@ -28,7 +28,7 @@ def catalog_jar() -> str:
     """Where the jar is; made now if no earlier process made it for these sources and this Spark.
 
     Raises:
-        UnsupportedFeature: there is no Java to compile it, or this Spark is another inside.
+        UnsupportedFeature: there is no Java to compile it, or the internals of this Spark differ.
     """
     import pyspark
 
@@ -48,7 +48,7 @@ def loader_with_jar(spark: SparkSession) -> Any:
     """The loader that catalogs are found by, with our classes in it; they are known to the executors of this session too.
 
     Raises:
-        UnsupportedFeature: there is no Java to compile them, or this Spark is another inside.
+        UnsupportedFeature: there is no Java to compile them, or the internals of this Spark differ.
     """
     jar = catalog_jar()
     there = spark.sql("LIST JARS").collect()

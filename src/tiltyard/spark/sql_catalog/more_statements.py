@@ -6,7 +6,6 @@ procedure, or a query of a metadata table. What other engines have and a lake ha
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,73 +13,17 @@ from tiltyard.errors import InvalidInput, UnsupportedFeature
 from tiltyard.spark.sql_catalog.catalog_tables import name_in
 from tiltyard.spark.sql_catalog.open_transactions import tables_of
 from tiltyard.spark.statements.sql_plans import as_list, kind_of
+from tiltyard.spark.statements.statement_words import ADVICE, OptimizeClauses, Words, quoted_list
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-_TOKEN: Final = re.compile(
-    r"""\s+|--[^\n]*(?:\n|$)|/\*.*?\*/
-    |(?P<quoted>`(?:[^`]|``)+`)|(?P<word>[A-Za-z_]\w*)|(?P<number>\d+)|(?P<text>'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")|(?P<sign>.)""",
-    re.VERBOSE | re.DOTALL,
-)
 _OURS: Final = "tiltyard.LakeCatalog"
-_WEEK: Final = "168"
-"""Hours that VACUUM keeps elsewhere if nobody says how many."""
-
-
-class _Words:
-    """The words of a statement, read from the front."""
-
-    def __init__(self, text: str) -> None:
-        self._left = [(kind, match[0]) for match in _TOKEN.finditer(text) if (kind := match.lastgroup) is not None]
-        while self._left and self._left[-1] == ("sign", ";"):
-            self._left.pop()
-
-    def take(self, *words: str) -> bool:
-        """Reads these words, if they come next."""
-        told = [text.upper() for kind, text in self._left[: len(words)] if kind == "word"]
-        if told != list(words):
-            return False
-        del self._left[: len(words)]
-        return True
-
-    def kind(self, kind: str) -> str | None:
-        """Reads a token of a kind, if one comes next."""
-        return self._left.pop(0)[1] if self._left and self._left[0][0] == kind else None
-
-    def sign(self, sign: str) -> bool:
-        """Reads a sign, if it comes next."""
-        if self._left[:1] != [("sign", sign)]:
-            return False
-        del self._left[0]
-        return True
-
-    def name(self) -> tuple[str, ...] | None:
-        """Reads a table's name; None where there is none."""
-        parts = []
-        while True:
-            quoted = self.kind("quoted")
-            part = quoted[1:-1].replace("``", "`") if quoted is not None else self.kind("word")
-            if part is None:
-                return None
-            parts.append(part)
-            if not self._left or self._left[0] != ("sign", "."):
-                return tuple(parts)
-            self._left.pop(0)
-
-    def end(self) -> None:
-        """Refuses whatever is left: nothing of a statement may be passed over."""
-        if self._left:
-            left = " ".join(text for _, text in self._left)[:60]
-            raise InvalidInput(f"The statement cannot be understood from {left!r} on.", argument="text", advice=_ADVICE)
-
-
-_ADVICE: Final = "See the page of SQL forms."
 
 
 def parse(session: SparkSession, text: str) -> str | None:
     """The statement in Spark's grammar; None where it is not about a table of ours."""
-    words = _Words(text)
+    words = Words(text)
     explained = _explained(words)
     for verb, read in _VERBS.items():
         if words.take(*verb):
@@ -89,14 +32,14 @@ def parse(session: SparkSession, text: str) -> str | None:
     return None
 
 
-def _explained(words: _Words) -> str:
+def _explained(words: Words) -> str:
     """EXPLAIN, if it comes first, with the mode that it names."""
     if not words.take("EXPLAIN"):
         return ""
     return next((f"EXPLAIN {mode} " for mode in ("EXTENDED", "CODEGEN", "COST", "FORMATTED") if words.take(mode)), "EXPLAIN ")
 
 
-def _after(words: _Words, word: str) -> tuple[str, ...] | None:
+def _after(words: Words, word: str) -> tuple[str, ...] | None:
     words.take(word)
     return words.name()
 
@@ -142,40 +85,44 @@ def _text(parts: tuple[str, ...]) -> str:
     return f"'{'.'.join(parts)}'"
 
 
+def _literal(text: str) -> str:
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
 def _refused(clause: str, advice: str) -> UnsupportedFeature:
     return UnsupportedFeature(f"{clause} is not supported on tables of a lake.", feature=clause, writing=True, advice=advice)
 
 
-def _optimize(words: _Words, catalog: str, name: tuple[str, ...]) -> str:
-    if words.take("WHERE"):
-        raise _refused("OPTIMIZE ... WHERE", "Leave WHERE out: only fragments that are small or have deleted rows are rewritten.")
-    if words.take("ZORDER"):
-        advice = (
-            f"ALTER TABLE ... CLUSTER BY (columns), then INSERT OVERWRITE the table with its rows; or CALL {catalog}.system.create_index."
-        )
-        raise _refused("OPTIMIZE ... ZORDER BY", advice)
-    if words.take("FULL"):
-        raise _refused("OPTIMIZE ... FULL", "Leave FULL out, or INSERT OVERWRITE the table with its rows, which sorts them.")
-    words.end()
-    return _call(catalog, "compact", table=_text(name))
+def _optimize(words: Words, catalog: str, name: tuple[str, ...]) -> str:
+    clauses = OptimizeClauses.read(words)
+    given = {"table": _text(name)}
+    if clauses.where is not None:
+        given["where"] = _literal(clauses.where)
+    if clauses.columns:
+        given["cluster_by"] = _literal(quoted_list(clauses.columns))
+    if clauses.full:
+        given["full"] = "true"
+    return _call(catalog, "compact", **given)
 
 
-def _vacuum(words: _Words, catalog: str, name: tuple[str, ...]) -> str:
-    """Refused with the call that does it: snapshots are of all tables, so what one of them needs is not its own affair."""
-    words.take("FULL") or words.take("LITE")
-    hours = _WEEK
+def _vacuum(words: Words, catalog: str, name: tuple[str, ...]) -> str:
+    """A cleanup of the lake: snapshots are of all tables, so what one of them needs is not its own affair."""
+    if words.take("LITE"):
+        raise _refused("VACUUM ... LITE", "Leave LITE out.")
+    words.take("FULL")
+    given = {"table": _text(name)}
     if words.take("RETAIN"):
         told = words.kind("number")
         if told is None or not words.take("HOURS"):
-            raise InvalidInput("RETAIN needs a whole number of HOURS.", argument="text", advice=_ADVICE)
-        hours = told
-    dry = ", dry_run => true" if words.take("DRY", "RUN") else ""
+            raise InvalidInput("RETAIN needs a whole number of HOURS.", argument="text", advice=ADVICE)
+        given["retain_hours"] = told
+    if words.take("DRY", "RUN"):
+        given["dry_run"] = "true"
     words.end()
-    advice = f"A lake is cleaned up as a whole: CALL {catalog}.system.cleanup(older_than_hours => {hours}{dry})."
-    raise _refused("VACUUM of one table", advice)
+    return _call(catalog, "vacuum", **given)
 
 
-def _restore(words: _Words, catalog: str, name: tuple[str, ...]) -> str:
+def _restore(words: Words, catalog: str, name: tuple[str, ...]) -> str:
     if words.take("TO", "VERSION", "AS", "OF") and (version := words.kind("number")) is not None:
         words.end()
         return _call(catalog, "restore", table=_text(name), version=version)
@@ -187,7 +134,7 @@ def _restore(words: _Words, catalog: str, name: tuple[str, ...]) -> str:
     )
 
 
-def _history(words: _Words, catalog: str, name: tuple[str, ...]) -> str:
+def _history(words: Words, catalog: str, name: tuple[str, ...]) -> str:
     limit = ""
     if words.take("LIMIT") and (count := words.kind("number")) is not None:
         limit = f" LIMIT {count}"
@@ -195,33 +142,21 @@ def _history(words: _Words, catalog: str, name: tuple[str, ...]) -> str:
     return f"SELECT * FROM {_quoted(catalog, *name, 'history')} ORDER BY version DESC{limit}"  # noqa: S608  # quoted, and Spark reads it
 
 
-def _analyze(words: _Words, catalog: str, name: tuple[str, ...]) -> str:
+def _analyze(words: Words, catalog: str, name: tuple[str, ...]) -> str:
     """All columns without a list, as Spark counts rows without one: here that number is known."""
     if not words.take("COMPUTE", "STATISTICS"):
         if words.take("PARTITION"):
-            raise _refused("ANALYZE TABLE ... PARTITION", "Leave PARTITION out: only what was not looked at yet is read.")
-        raise InvalidInput("ANALYZE TABLE needs COMPUTE STATISTICS.", argument="text", advice=_ADVICE)
+            raise _refused("ANALYZE TABLE ... PARTITION", "Leave PARTITION out: only data without statistics is read.")
+        raise InvalidInput("ANALYZE TABLE needs COMPUTE STATISTICS.", argument="text", advice=ADVICE)
     given: dict[str, str] = {"table": _text(name)}
     if words.take("NOSCAN"):
         given["scan"] = "false"
     elif words.take("FOR", "COLUMNS"):
-        given["columns"] = _text((", ".join(".".join(column) for column in _listed(words)),))
+        given["columns"] = _text((", ".join(".".join(column) for column in words.names("FOR COLUMNS", "Or write FOR ALL COLUMNS.")),))
     else:
         words.take("FOR", "ALL", "COLUMNS")
     words.end()
     return _call(catalog, "analyze", **given)
-
-
-def _listed(words: _Words) -> list[tuple[str, ...]]:
-    """Names with commas between them."""
-    found = []
-    while True:
-        name = words.name()
-        if name is None:
-            raise InvalidInput("FOR COLUMNS needs names of columns.", argument="text", advice="Or write FOR ALL COLUMNS.")
-        found.append(name)
-        if not words.sign(","):
-            return found
 
 
 _VERBS: Final[Mapping[tuple[str, ...], Any]] = {

@@ -121,7 +121,7 @@ def transaction(
 
     Raises:
         ConflictError: at the end: another writer changed the same rows. Nothing was written; run the block again.
-        InvalidInput: the session has no such catalog of ours, has a transaction open, or a statement failed in the block.
+        InvalidInput: the session has no such catalog of Tiltyard, has a transaction open, or a statement failed in the block.
     """
     handle, options = _catalog_of(spark, catalog)
     request = {"catalog": catalog, "options": options, "name": []}
@@ -143,7 +143,9 @@ def transaction(
 def _catalog_of(spark: SparkSession, name: str) -> tuple[Any, dict[str, str]]:
     """The catalog's object in the JVM, and its options."""
     if is_connect(spark):
-        raise InvalidInput("A Connect session has no catalog of ours.", argument="spark", advice="Use lake.transaction() and tx.spark.")
+        raise InvalidInput(
+            "A Connect session cannot have a Tiltyard catalog.", argument="spark", advice="Use lake.transaction() and tx.spark."
+        )
     setting = spark.conf.get(f"spark.sql.catalog.{name}", None)
     if setting is None or not setting.startswith("tiltyard."):
         raise InvalidInput(

@@ -28,11 +28,13 @@ class Procedure:
     Attributes:
         description: what it does.
         parameters: in order.
-        columns: of the one row it tells.
+        columns: of the row it tells.
         run: does it, and returns that row.
+        many: whether it returns a list of rows.
     """
 
     description: str
     parameters: tuple[Parameter, ...]
     columns: str
     run: Callable[[LakeSpark, Values], list[Any]]
+    many: bool = False

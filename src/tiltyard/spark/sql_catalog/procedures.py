@@ -2,27 +2,33 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql import types as st
 
-import tiltyard as ty
-from tiltyard.errors import InvalidInput, NotFound
+from tiltyard.errors import InvalidInput, NotFound, UnsupportedFeature
 from tiltyard.spark.read.datasets import forget_statistics
-from tiltyard.spark.sharded_spark import is_sharded, shard_readers
+from tiltyard.spark.sharded_spark import is_sharded
 from tiltyard.spark.spark_lake import LakeSpark
 from tiltyard.spark.sql_catalog.branch_procedures import BRANCH_PROCEDURES
 from tiltyard.spark.sql_catalog.catalog_tables import name_in, open_lake, sharded_refusal
 from tiltyard.spark.sql_catalog.metadata_tables import told
 from tiltyard.spark.sql_catalog.procedure_types import Parameter, Procedure, Values
+from tiltyard.spark.statements.optimizing import optimized
+from tiltyard.spark.statements.statement_words import OptimizeClauses, column_list
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 Request = Mapping[str, Any]
 NAMESPACE: Final = "system"
+LEAST_HOURS: Final = 168
+"""What VACUUM keeps, here as elsewhere: longer than any query or write takes."""
+_MOST_FILES: Final = 1000
+"""Files of a table that VACUUM lists."""
 _TYPES: Final[Mapping[str, st.DataType]] = {"string": st.StringType(), "bigint": st.LongType(), "boolean": st.BooleanType()}
 
 
@@ -32,14 +38,10 @@ def _table(tables: LakeSpark, values: Values) -> str:
 
 def _compact(tables: LakeSpark, values: Values) -> list[Any]:
     table = tables.table(_table(tables, values))
-    before = _fragments(table.table.refresh())
-    given = {} if values["target_rows"] is None else {"target_rows": values["target_rows"]}
-    done = table.compact(**given)
-    return [before, _fragments(table.table.refresh()), done.version]
-
-
-def _fragments(table: ty.TableReader) -> int:
-    return sum(len(part.layout.fragments) for part in (shard_readers(table) if is_sharded(table) else [table]))
+    columns = () if values["cluster_by"] is None else column_list(str(values["cluster_by"]))
+    if values["full"] and columns:
+        raise InvalidInput("full sorts by the columns of CLUSTER BY: pass either full or cluster_by.", argument="full")
+    return list(optimized(table, OptimizeClauses(values["where"], columns, bool(values["full"])), values["target_rows"]))
 
 
 def _analyze(tables: LakeSpark, values: Values) -> list[Any]:
@@ -66,6 +68,28 @@ def _cleanup(tables: LakeSpark, values: Values) -> list[Any]:
         dry_run=bool(values["dry_run"]),
     )
     return [str(report)]
+
+
+def _vacuum(tables: LakeSpark, values: Values) -> list[Any]:
+    """Cleans up the lake; a row for each table that files go from, the one that was named first."""
+    named = _table(tables, values)
+    tables.lake.table(named)
+    hours = LEAST_HOURS if values["retain_hours"] is None else int(values["retain_hours"])
+    if hours < LEAST_HOURS:
+        raise UnsupportedFeature(
+            f"VACUUM keeps {LEAST_HOURS} hours at least, and RETAIN says {hours}.",
+            feature="VACUUM ... RETAIN",
+            writing=True,
+            advice=f"CALL system.cleanup(older_than_hours => {hours}) does it, for all tables of the lake.",
+        )
+    report = tables.lake.cleanup(older_than=timedelta(hours=hours), dry_run=bool(values["dry_run"]))
+    told = {name: found for name, found in report.tables.items() if found.removed or found.versions or name == named}
+    rows = []
+    for name in sorted(told, key=lambda name: (name != named, name)):
+        found = told[name]
+        files = [{"path": file.path, "kind": file.kind, "bytes": file.bytes} for file in found.removed[:_MOST_FILES]]
+        rows.append([name, len(found.versions), len(found.removed), found.bytes, json.dumps(files)])
+    return rows
 
 
 def _create_index(tables: LakeSpark, values: Values) -> list[Any]:
@@ -110,8 +134,8 @@ _OF_TABLE: Final = Parameter("table", required=True)
 _REF: Final = "name string, snapshot bigint"
 PROCEDURES: Final[Mapping[str, Procedure]] = {
     "compact": Procedure(
-        "Rewrites small fragments into fewer ones.",
-        (_OF_TABLE, Parameter("target_rows", "bigint")),
+        "Rewrites small fragments into fewer ones, or sorts the rows.",
+        (_OF_TABLE, Parameter("target_rows", "bigint"), Parameter("where"), Parameter("cluster_by"), Parameter("full", "boolean")),
         "fragments_before bigint, fragments_after bigint, version bigint",
         _compact,
     ),
@@ -132,6 +156,13 @@ PROCEDURES: Final[Mapping[str, Procedure]] = {
         "report string",
         _cleanup,
     ),
+    "vacuum": Procedure(
+        "Removes snapshots of the lake older than a week or more, and what only they need.",
+        (_OF_TABLE, Parameter("retain_hours", "bigint"), Parameter("dry_run", "boolean")),
+        "table string, versions bigint, files bigint, bytes bigint, report string",
+        _vacuum,
+        many=True,
+    ),
     "create_index": Procedure(
         "Builds an index.",
         (_OF_TABLE, Parameter("column", required=True), Parameter("type"), Parameter("name"), Parameter("replace", "boolean")),
@@ -139,13 +170,13 @@ PROCEDURES: Final[Mapping[str, Procedure]] = {
         _create_index,
     ),
     "restore": Procedure(
-        "Makes an earlier version, or the one of a tag, the latest.",
+        "Restores an earlier version, or the one of a tag.",
         (_OF_TABLE, Parameter("version", "bigint"), Parameter("tag")),
         "version bigint",
         _restore,
     ),
     "rollback": Procedure(
-        "Makes the version of a moment the latest.",
+        "Restores the version that the table had at a timestamp.",
         (_OF_TABLE, Parameter("timestamp", required=True)),
         "version bigint",
         _rollback,
@@ -197,7 +228,8 @@ def call(session: SparkSession, request: Request) -> dict[str, Any]:
     pairs = zip(found.parameters, request["values"], strict=True)
     values = {parameter.name: _read(parameter, value) for parameter, value in pairs}
     tables = LakeSpark(open_lake(request), session)
-    return told(found.columns, [found.run(tables, values)])
+    given = found.run(tables, values)
+    return told(found.columns, given if found.many else [given])
 
 
 def _read(parameter: Parameter, value: str | None) -> Any:

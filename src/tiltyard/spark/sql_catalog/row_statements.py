@@ -66,7 +66,7 @@ class RowStatement:
         command: ``DELETE``, ``UPDATE`` or ``MERGE``.
         columns: all of the table, in order; none for a DELETE.
         updated: those that rows which stay may get another value in.
-        inserting: whether rows may come that were not there.
+        inserting: whether rows may be inserted.
         on: columns that rows are matched by, where that is all that the condition says.
         only_inserts: whether the plan gives new rows alone, without saying what becomes of them.
     """

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 CATALOG: Final = "tiltyard.LakeCatalog"
 """The class that ``spark.sql.catalog.<name>`` names."""
 _DRIVER: Final = "tiltyard.Driver"
+_PROMPT: Final = "tiltyard.PromptCall"
 _STRATEGY: Final = "tiltyard.LakeStrategy"
 _IN_SESSIONS: Final = ("tiltyard.LakeParser", "tiltyard.LakeChanges")
 """What each session gets: further statements, and a table function."""
@@ -59,6 +60,9 @@ def serve(spark: SparkSession) -> Any:
         jvm.java.lang.Class.forName(_DRIVER, True, loader).getMethod("set", kinds).invoke(None, given.toArray())
         _plan_writes(spark, loader)
         kinds[0] = jvm.java.lang.Class.forName("java.lang.Object")
+        client = jvm.java.util.ArrayList()
+        client.add(gateway.java_gateway_server.getCallbackClient())
+        jvm.java.lang.Class.forName(_PROMPT, True, loader).getMethod("through", kinds).invoke(None, client.toArray())
         session = jvm.java.util.ArrayList()
         session.add(spark._jsparkSession)
         for name in _IN_SESSIONS:

@@ -199,7 +199,7 @@ def _overwrite(session: SparkSession, request: Request, plan: Any, where: Tables
     text = given_options(plan).text(_REPLACE_WHERE)
     if str(doomed.toString()) != "true":
         if text is not None:
-            raise InvalidInput("Option replaceWhere beside another condition says two things.", argument=_REPLACE_WHERE)
+            raise InvalidInput("Option replaceWhere cannot be combined with another condition.", argument=_REPLACE_WHERE)
         _replace_where(session, where, name, rows, ColumnFacts(_column(session, doomed), " ".join(table.schema.names)), how)
     elif text is not None:
         _replace_where(session, where, name, rows, _fitting(rows, text), how)

@@ -63,7 +63,7 @@ def check_used(node: Any, uses: Mapping[str, frozenset[str]], clauses: Mapping[s
     kind = str(node.getClass().getSimpleName())
     used = uses.get(kind)
     if used is None:
-        raise UnsupportedFeature(f"{kind} is not known here.", feature=kind, writing=True)
+        raise UnsupportedFeature(f"{kind} is not supported.", feature=kind, writing=True)
     for name, value in members_of(node):
         if name not in used and _says_something(name, value):
             clause = clauses.get(name, name)

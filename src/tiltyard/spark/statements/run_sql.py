@@ -16,6 +16,7 @@ from tiltyard.spark.read.reading_tables import data_frame
 from tiltyard.spark.spark_expressions import ColumnFacts
 from tiltyard.spark.spark_lake import LakeSpark, NamedTables, TransactionSpark
 from tiltyard.spark.spark_table import SparkTable
+from tiltyard.spark.statements.optimizing import optimized
 from tiltyard.spark.statements.plan_members import check_members
 from tiltyard.spark.statements.sql_plans import (
     Relation,
@@ -32,6 +33,7 @@ from tiltyard.spark.statements.sql_plans import (
     syntax_error,
     target_of,
 )
+from tiltyard.spark.statements.statement_words import ADVICE, OptimizeClauses, Words
 from tiltyard.spark.write.merging import SparkClause, SparkMergePlan
 from tiltyard.spark.write.row_verbs import delete_rows, update_rows
 from tiltyard.spark.write.upserting import merge
@@ -42,7 +44,6 @@ if TYPE_CHECKING:
 PATHS: Final = "tiltyard"
 """Before a path: ``tiltyard.`s3://bucket/table```."""
 _OURS: Final = re.compile(r"\s*(MERGE|UPDATE|DELETE|OPTIMIZE)\b|\bAS\s+OF\b", re.IGNORECASE)
-_OPTIMIZE: Final = re.compile(r"\s*OPTIMIZE\s+(?:TABLE\s+)?(\S.*?)\s*;?\s*", re.IGNORECASE | re.DOTALL)
 _KEEPS_TEXT: Final = ("CreateView", "CreateTempView", "CreateViewCommand", "CacheTableAsSelect", "AlterViewAs", "ExplainCommand")
 """Statements that keep a text for later: names in it must stay as they are."""
 _numbers = count(1)
@@ -51,7 +52,7 @@ _numbers = count(1)
 def sql(session: SparkSession, text: str, lake: ty.Lake | ty.LakeTransaction | str | None = None, work: Work | None = None) -> DataFrame:
     """Runs a SQL statement on tables of a lake; what is not for them is passed on to Spark.
 
-    ``MERGE INTO``, ``UPDATE``, ``DELETE FROM``, ``INSERT`` and ``OPTIMIZE`` change tables of ours, each in one commit; ``VERSION AS OF``
+    ``MERGE INTO``, ``UPDATE``, ``DELETE FROM``, ``INSERT`` and ``OPTIMIZE`` change tables of a lake, each in one commit; ``VERSION AS OF``
     and ``TIMESTAMP AS OF`` read earlier versions.
 
     Tables are named as in the lake, or by their path: ``tiltyard.`/data/readings```. Spark's own parser reads the statement, and Spark
@@ -67,8 +68,8 @@ def sql(session: SparkSession, text: str, lake: ty.Lake | ty.LakeTransaction | s
         The rows of a query; of a change how many rows it affected, and the version it made.
 
     Raises:
-        InvalidInput: the statement cannot be understood, with the position.
-        UnsupportedFeature: it can, but not be done on these tables.
+        InvalidInput: the statement cannot be parsed; the message has the position.
+        UnsupportedFeature: the statement is valid, but not supported on these tables.
     """
     return run(session, text, _tables(session, lake, work or Work()))
 
@@ -93,9 +94,8 @@ def run(session: SparkSession, text: str, tables: NamedTables | Work) -> DataFra
                 advice="Use SparkTable's verbs, or a classic session.",
             )
         return session.sql(text)
-    optimized = _OPTIMIZE.fullmatch(text) if isinstance(text, str) else None
-    if optimized is not None:
-        return _optimize(names, optimized[1])
+    if isinstance(text, str) and Words(text).take("OPTIMIZE"):
+        return _optimize(names, text)
     statement = parsed(session, text)
     with _explained():
         doing = _Doing(names, statement)
@@ -162,7 +162,11 @@ class _Names:
             table = self.open(found)
             return table.to_df(at) if isinstance(at, int | str) else table.to_df(timestamp=at)
         if isinstance(self.tables, TransactionSpark):
-            raise UnsupportedFeature("A transaction sees no past.", feature="AS OF in a transaction", advice="Read it outside of it.")
+            raise UnsupportedFeature(
+                "A transaction reads only its own state: AS OF is not supported in it.",
+                feature="AS OF in a transaction",
+                advice="Read it outside the transaction.",
+            )
         if isinstance(at, int):
             return self.open(found).to_df(at)
         return data_frame(self.session, self._lake.snapshot(at).table(found), chosen=True)
@@ -259,7 +263,7 @@ class _Doing:
         column = self.statement.column(relation.timestamp).cast("timestamp")
         [row] = self.names.session.range(1).select(column.alias("at")).collect()
         if row["at"] is None:
-            raise InvalidInput("TIMESTAMP AS OF needs a moment.", argument="text")
+            raise InvalidInput("TIMESTAMP AS OF needs a timestamp that is not null.", argument="text")
         return row["at"].astimezone() if row["at"].tzinfo is None else row["at"]
 
     # ---- one for each kind ---------------------------------------------------------------------------------------------------------
@@ -399,20 +403,17 @@ class _Clauses:
         return SparkClause("update" if kind == "UpdateAction" else "insert", condition, told)
 
 
-def _optimize(names: _Names, name: str) -> DataFrame:
-    """``OPTIMIZE`` is not in Spark's grammar; the name after it is."""
-    from pyspark.errors import ParseException
-
-    parser = names.session._jsparkSession.sessionState().sqlParser()
-    try:
-        parts = tuple(str(item) for item in as_list(parser.parseMultipartIdentifier(name)))
-    except ParseException as error:
-        raise syntax_error(error) from error
+def _optimize(names: _Names, text: str) -> DataFrame:
+    """``OPTIMIZE`` is not in Spark's grammar: it is read word by word."""
+    words = Words(text)
+    words.take("OPTIMIZE")
+    words.take("TABLE")
+    parts = words.name()
+    if parts is None:
+        raise InvalidInput("OPTIMIZE needs a table's name.", argument="text", advice=ADVICE)
+    clauses = OptimizeClauses.read(words)
     found = names.find(parts)
     if found is None:
         raise NotFound(f"There is no table {'.'.join(parts)!r} to optimize.", name=".".join(parts))
-    table = names.open(found)
-    before = len(table.table.refresh().layout.fragments)
-    done = table.compact()
     columns = "fragments_before bigint, fragments_after bigint, version bigint"
-    return names.session.createDataFrame([(before, len(table.table.layout.fragments), done.version)], columns)
+    return names.session.createDataFrame([optimized(names.open(found), clauses)], columns)

@@ -168,7 +168,7 @@ def relation_of(node: Any, *, aliased: bool) -> Relation:
 def _time_travel(node: Any, *, aliased: bool) -> Relation:
     inner = node.relation()
     if kind_of(inner) != "UnresolvedRelation":
-        raise UnsupportedFeature(f"Only tables have a past {access_of(node)}.", feature="AS OF of a query")
+        raise UnsupportedFeature(f"AS OF is supported for tables only {access_of(node)}.", feature="AS OF of a query")
     table = relation_of(inner, aliased=aliased)
     stop = max(int(option(node.origin().stopIndex())), table.stop)
     return Relation(table.name, table.start, stop, option(node.version()), option(node.timestamp()), aliased, inner)
@@ -195,7 +195,7 @@ def target_of(statement: Statement, plan: Any) -> TargetTable | None:
         alias = str(plan.identifier().name())
         plan = plan.child()
     if kind_of(plan) == "RelationTimeTravel":
-        raise statement.refuse("The past cannot be changed", plan, "Leave out the AS OF clause.")
+        raise statement.refuse("An earlier version cannot be changed", plan, "Leave out the AS OF clause.")
     if kind_of(plan) != "UnresolvedRelation":
         return None
     relation = relation_of(plan, aliased=alias is not None)

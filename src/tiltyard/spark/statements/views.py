@@ -55,6 +55,10 @@ def lake_options(lake: ty.Lake | str) -> dict[str, str]:
     if isinstance(lake, str):
         return {"lake": lake}
     if lake.url.startswith(("postgres", "memory")):
-        raise InvalidInput("An open lake does not tell its password.", argument="lake", advice="Pass the lake's URI as text.")
+        raise InvalidInput(
+            "Spark cannot open this lake from an open handle, which does not give out its password.",
+            argument="lake",
+            advice="Pass the lake's URI as text.",
+        )
     branch = {} if lake.branch == "main" else {"branch": lake.branch}
     return {"lake": lake.url, **branch}

@@ -24,6 +24,7 @@ from tiltyard.spark.read.reading import Scan, raw_batches
 from tiltyard.spark.source_options import STREAM_READ, Options
 from tiltyard.spark.stream.stream_plan import Steps, StreamSource, StreamStep, columns_at, fragments_of
 from tiltyard.spark.target import Address, Target
+from tiltyard.spark.worker_process import begin_work
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.datasource import ReadLimit
@@ -211,7 +212,7 @@ class TiltyardStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 operation=step.operation,
                 read_version=step.version,
                 retryable=False,
-                advice="Set read_changes to be told of all, or ignore_changes to read on without deletes.",
+                advice="Set read_changes to receive all changes, or ignore_changes to skip deletes.",
             )
         kinds = ("insert", "update", "delete") if self._feed else ("insert", "update")
         table = self._source.at(step.version)
@@ -233,6 +234,7 @@ class TiltyardStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of a partition, in a worker."""
+        begin_work()
         assert isinstance(partition, StreamPart)
         return _changed(partition) if partition.changes is not None else _scanned(partition)
 
@@ -248,7 +250,9 @@ def _parsed(text: str) -> datetime:
     try:
         moment = datetime.fromisoformat(text.strip())
     except ValueError:
-        raise InvalidInput(f"Option startingTimestamp is a moment, not {text[:60]!r}.", argument="startingTimestamp") from None
+        raise InvalidInput(
+            f"Option startingTimestamp must be an ISO 8601 timestamp, not {text[:60]!r}.", argument="startingTimestamp"
+        ) from None
     return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
 
 

@@ -19,6 +19,7 @@ from tiltyard.errors import AlreadyCommitted, AlreadyExists, InvalidInput
 from tiltyard.spark.idempotency import committing, is_done, source_of
 from tiltyard.spark.source_options import Options
 from tiltyard.spark.target import Target
+from tiltyard.spark.worker_process import begin_work
 from tiltyard.spark.write.row_verbs import fit, replacing
 from tiltyard.spark.write.schema_fit import new_columns
 from tiltyard.spark.write.write_options import STREAM_WRITE, WriteOptions
@@ -42,9 +43,12 @@ class Sent(WriterCommitMessage):
 
 
 class TiltyardStreamWriter(DataSourceStreamArrowWriter):
-    """One query's sink. Spark makes it once for the tasks, and anew for each commit."""
+    """One query's sink. Spark makes it once for the tasks, and anew for each commit.
 
-    def __init__(self, options: Options, schema: StructType, overwrite: bool) -> None:
+    A lake is opened once, or given by whoever has it open, and stays with the process: tasks need none.
+    """
+
+    def __init__(self, options: Options, schema: StructType, overwrite: bool, lake: ty.Lake | None = None) -> None:
         options.require_known(STREAM_WRITE, "streaming write")
         self.target = Target.from_options(options).require_newest("write")
         self.how = WriteOptions.of(options)
@@ -56,10 +60,14 @@ class TiltyardStreamWriter(DataSourceStreamArrowWriter):
             raise InvalidInput("An upsert needs output mode append or update, not complete.", argument="mode")
         if not self.upserts and (self.on or self.newest_by):
             raise InvalidInput("Options on and newest_by are for mode upsert.", argument="on")
+        self.lake = self.target.open_lake() if lake is None and self.target.lake is not None else lake
         self.task, self.columns, self.names = self._prepared(schema)
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "lake": None}
+
     def _prepared(self, schema: StructType) -> tuple[WriteTask, pa.Schema, dict[str, str]]:
-        table = existing_table(self.target) or self._made(schema)
+        table = existing_table(self.target, self.lake) or self._made(schema)
         if not self.upserts:
             return prepared_for(table, schema, self.how, overwrite=self.overwrite)
         prepared = prepared_for(table, schema, replace(self.how, on_duplicate="allow"), overwrite=False)
@@ -72,8 +80,8 @@ class TiltyardStreamWriter(DataSourceStreamArrowWriter):
         options = ty.TableOptions(data_format=how.data_format)
         told: dict[str, Any] = {"primary_key": how.primary_key, "stable_row_ids": how.stable_row_ids, "options": options}
         try:
-            if self.target.lake is not None:
-                return self.target.open_lake().create_table(str(self.target.table), columns, **told)
+            if self.lake is not None:
+                return self.lake.create_table(str(self.target.table), columns, **told)
             return ty.Table.create(str(self.target.path), columns, storage=self.target.reached_by, **told)
         except AlreadyExists:  # somebody else was faster
             return self.target.open_latest()
@@ -84,7 +92,7 @@ class TiltyardStreamWriter(DataSourceStreamArrowWriter):
             raise InvalidInput("An upsert needs a key.", argument="on", advice="Give option on, or a table with a primary key.")
         for name in (*on, *filter(None, [self.newest_by])):
             if name not in columns.names:
-                raise InvalidInput(f"The rows have no column {name!r} to tell them by.", argument="on")
+                raise InvalidInput(f"The rows have no column {name!r} to match them by.", argument="on")
 
     # ---- in executors ----------------------------------------------------------------------------------------------------------
 
@@ -92,11 +100,14 @@ class TiltyardStreamWriter(DataSourceStreamArrowWriter):
         """Writes one partition of a micro-batch as files."""
         from pyspark import TaskContext
 
+        begin_work()
         context = TaskContext.get()
         query = context.getLocalProperty(_QUERY) if context is not None else None
         batch = context.getLocalProperty(_BATCH) if context is not None else None
-        # Each batch has files of its own names, so that what is left over of one is told from the rows of another.
-        task = self.task.grouped(f"{query} {batch}")
+        # Each batch has files of its own names, so that what is left over of one is told from the rows of another; also where it
+        # is sent again by tasks that were planned once. All attempts at its tasks are of one stage, and no other batch is.
+        stage = context.stageId() if context is not None else None
+        task = self.task.grouped(f"{query} {batch} {stage}")
         return Sent(task.write(converted(iterator, self.columns, self.names), part=part_of_task()), task, query)
 
     # ---- on the driver ---------------------------------------------------------------------------------------------------------
@@ -108,7 +119,7 @@ class TiltyardStreamWriter(DataSourceStreamArrowWriter):
             return
         task, pieces = sent[0].task, [batch.piece for batch in sent]
         source = source_of(self.how.query_id, sent[0].query)
-        table = self.target.open_latest()
+        table = self.target.open_latest() if self.lake is None else self.lake.table(str(self.target.table))
         told = {"message": self.how.message, "commit": self.how.commit(ty.distributed.once(source, batchId))}
         try:
             if is_done(table, source, batchId):

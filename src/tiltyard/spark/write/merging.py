@@ -93,7 +93,7 @@ _GIVEN: Final = "An expression is text of Spark SQL, or a Column."
 
 @dataclass(frozen=True, slots=True)
 class SparkMerge:
-    """A merge that is being described. Each clause gives a new one; ``execute`` does it.
+    """A merge that is being described. Each clause returns a new one; ``execute`` runs it.
 
     Of several clauses for the same rows, the first whose condition holds decides. Conditions and values are Spark's own: SQL as text, over
     ``source.`` and ``target.`` columns, or a ``Column``.
@@ -134,7 +134,9 @@ class SparkMerge:
     def when_not_matched_by_source_update(self, values: Mapping[str, str | Column], where: str | Column | None = None) -> SparkMerge:
         """Rows that only the table has take new values, by column."""
         if not isinstance(values, Mapping):
-            raise InvalidInput("Values are expressions by column: there is no source to take them from.", argument="values")
+            raise InvalidInput(
+                "values must map columns to expressions: these rows have no source row to take values from.", argument="values"
+            )
         return self._with("target_only", SparkClause("update", _condition(where), self._values(values)))
 
     def mark_generations_merged(self, generations: Mapping[str | UUID, int]) -> SparkMerge:
@@ -142,7 +144,7 @@ class SparkMerge:
         return replace(self, _plan=replace(self._plan, generations=(*self._plan.generations, *merged_generations(generations))))
 
     def execute(self, *, message: str | None = None, commit: ty.CommitOptions | None = None) -> ty.CommitResult:
-        """Does it: rows are matched and written in executors, then one commit is made.
+        """Executes the merge: rows are matched and written in executors, then one commit is made.
 
         Args:
             message: a sentence for the history.
@@ -155,6 +157,7 @@ class SparkMerge:
             InvalidInput: the source does not fit the table.
             KeyConflict: the source has two rows of one key; a row matched that must not; others inserted our keys, again and again.
             RetryableConflict: others changed the same rows, again and again.
+            ExpectedVersionMismatch: the source reads this table, and others committed to it since: read it again. As for ``overwrite``.
         """
         if not self._plan.clauses:
             raise InvalidInput("The merge has no clause.", argument="merge", advice="Add when_matched_... or when_not_matched_... first.")

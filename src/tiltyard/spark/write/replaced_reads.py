@@ -3,12 +3,16 @@
 The version is fixed when a data frame is made, and may be an old one when it is written. An overwrite expects that version, and is refused
 if others changed the table since. A plan tells of its scans, and of those whose rows Spark cached. What cuts a data frame off from its
 scans, such as a checkpoint, an RDD or rows that were collected, cannot be seen here.
+
+In a Connect session the client has the plan before anything is resolved, and the server keeps the version that it found first. So it is
+known only where the plan names it, as in data frames of ``SparkTable.to_df``. Names, and texts of SQL, are looked through for the table's.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -26,6 +30,7 @@ if TYPE_CHECKING:
 
 _DETACHED: Final = 1 << 63
 """From here on versions are those that only a transaction sees."""
+_WORD: Final = re.compile(r"\w+")
 _AGAIN: Final = "Nothing was changed. Read the table again, and write again."
 
 
@@ -121,9 +126,13 @@ def version_replaced(plan: Any, table: ty.TableReader, *, follows: bool = True) 
         ConflictError: it is not known which version is read.
         ExpectedVersionMismatch: the rows are of another table that was in the same place.
     """
+    return _version_read(scans_in(plan), table, follows=follows)
+
+
+def _version_read(scans: Iterable[ScanFacts], table: ty.TableReader, *, follows: bool) -> int | None:
     found: set[int] = set()
     here: Address | None = None
-    for scan in scans_in(plan):
+    for scan in scans:
         if not scan.is_latest:
             continue
         here = here or Address.of(table)
@@ -164,20 +173,83 @@ def unknown_version(uri: str) -> ConflictError:
     )
 
 
-def frame_replacing(df: DataFrame, table: ty.TableReader) -> tuple[DataFrame, int | None]:
+def frame_replacing(df: DataFrame, table: ty.TableReader, *, told: bool = False) -> tuple[DataFrame, int | None]:
     """A data frame whose rows replace a table, and the version of the table that it reads, as ``version_replaced`` has it.
+
+    Args:
+        df: the data frame.
+        table: the table, at its latest version.
+        told: whether the caller says which version that is.
 
     Raises:
         ConflictError: as there.
     """
     if getattr(df, "_jdf", None) is None:  # a Connect session keeps its plans elsewhere
-        return df, None
+        return df, None if told else _read_in_connect(df, table)
     from tiltyard.spark.read.optimizer_rule import rule_of
 
     fresh: Any = df.select("*")  # Spark plans a data frame once, and that may have been before its rows were cached or others committed
     plan = fresh._jdf.queryExecution().withCachedData()
     expected = version_replaced(plan, table, follows=rule_of(df.sparkSession) is not None)
     return (df if expected is None else fresh), expected
+
+
+def _read_in_connect(df: DataFrame, table: ty.TableReader) -> int | None:
+    """The version that a data frame of a Connect session reads; None where it does not read the table."""
+    options = [(given, Options(given).text("address")) for given in _sources_read(df)]
+    # None of them follows its table: the server keeps the version that it found first.
+    scans = [ScanFacts({"options": given, "address": address}, cached=True, by_name=False) for given, address in options]
+    name = str(getattr(table, "name", "")).rpartition(".")[2].lower()
+    try:
+        found = _version_read(scans, table, follows=False)
+    except ConflictError as error:
+        raise _unknown_in_connect(table.uri) from error
+    if name and name in _names_read(df):
+        raise _unknown_in_connect(table.uri)
+    return found
+
+
+def _unknown_in_connect(uri: str) -> ConflictError:
+    return ConflictError(
+        f"The rows may be of {redact(uri)}, which they replace; of which version, a Connect client cannot tell.",
+        operation="Overwrite",
+        advice="Read with SparkTable.to_df(), or pass CommitOptions(expected_version=) with the version that was read.",
+    )
+
+
+def _sources_read(df: DataFrame) -> list[dict[str, str]]:
+    """Options of all tables of ours that a data frame reads through the data source; of each what it names."""
+    found = []
+    for read in _messages(df, "spark.connect.Read.DataSource"):
+        if read.format.lower() == NAME:
+            options = {str(key): str(value) for key, value in read.options.items()}
+            found.append({**options, "path": str(read.paths[0])} if read.paths else options)
+    return found
+
+
+def _names_read(df: DataFrame) -> set[str]:
+    """Whatever may be a table's name in a data frame, in lower case: the last parts of names, and words of SQL texts."""
+    named = [str(read.unparsed_identifier) for read in _messages(df, "spark.connect.Read.NamedTable")]
+    texts = [str(sql.query) for sql in _messages(df, "spark.connect.SQL")]
+    last = [words[-1] for name in named if (words := _WORD.findall(name.lower()))]
+    return {*last, *(word for text in texts for word in _WORD.findall(text.lower()))}
+
+
+def _messages(df: DataFrame, kind: str) -> Iterator[Any]:
+    frame: Any = df
+    waiting = [frame._plan.to_proto(frame._session.client)]
+    while waiting:
+        message = waiting.pop()
+        if message.DESCRIPTOR.full_name == kind:
+            yield message
+        for field, value in message.ListFields():
+            if field.message_type is None:
+                continue
+            if field.message_type.GetOptions().map_entry:
+                inside = field.message_type.fields_by_name["value"].message_type
+                waiting += list(value.values()) if inside is not None else []
+            else:
+                waiting += list(value) if field.is_repeated else [value]
 
 
 class ReplacedVersions:

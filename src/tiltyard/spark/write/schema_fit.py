@@ -83,7 +83,7 @@ def new_columns(schema: st.StructType, vectors: Mapping[str, int], before: pa.Sc
     arrays = {field.name for field in schema.fields if isinstance(field.dataType, st.ArrayType)}
     for name in vectors:
         if name not in arrays:
-            raise InvalidInput(f"Option vectors names {name!r}, which is no column of arrays.", argument="vectors")
+            raise InvalidInput(f"Option vectors names {name!r}, which is not an array column.", argument="vectors")
     told = [
         st.StructField(field.name, field.dataType, field.nullable, {**(field.metadata or {}), DIMENSION: vectors[field.name]})
         if field.name in vectors

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 import tiltyard as ty
-from tiltyard.distributed import ColumnTask, CompactTask, IndexTask
+from tiltyard.distributed import ClusterTask, ColumnTask, CompactTask, IndexTask
 from tiltyard.errors import InvalidInput
 from tiltyard.spark.convert import batch_converter
-from tiltyard.spark.jobs import ADDRESS, Batches, group_numbers, per_group, results, scan_frame
+from tiltyard.spark.jobs import ADDRESS, Batches, group_numbers, per_group, per_task, results, scan_frame, tasks_in
 from tiltyard.spark.placement import Work
 from tiltyard.spark.spark_expressions import checked_expression, mentioned
 from tiltyard.spark.spark_types import arrow_schema
@@ -43,7 +43,7 @@ def add_columns(
     new = pa.schema([item.with_nullable(True) for item in new])
 
     def worker(task: ColumnTask) -> dict[int, Any]:
-        work.begin("working out columns")
+        work.begin("computing columns")
         made = _written(query(task.scan), task, work)
         work.begin("committing")
         return made
@@ -114,28 +114,45 @@ def _values(batch: pa.RecordBatch, wanted: pa.Schema) -> pa.Table:
 
 def compact(spark: SparkSession, table: ty.TableWriter, how: Mapping[str, Any], work: Work) -> ty.CommitResult:
     """Compacts a table; what is small is done by the driver."""
-    if table.count_rows() <= work.driver_rows and work.driver_bytes:
+    if _is_small(table, work):
         work.begin("compacting on the driver")
         return table.compact(**how)
+    return table.distributed.compact(_runner(spark, work), **how)
 
-    def runner(tasks: Sequence[CompactTask]) -> list[str]:
+
+def optimize(spark: SparkSession, table: ty.TableWriter, how: Mapping[str, Any], work: Work) -> ty.CommitResult:
+    """Sorts rows of a table, or compacts fragments of it; what is small is done by the driver."""
+    if _is_small(table, work):
+        work.begin("compacting on the driver")
+        return table.maintenance.optimize(**how)
+    return table.distributed.optimize(_runner(spark, work), **how)
+
+
+def _is_small(table: ty.TableWriter, work: Work) -> bool:
+    return table.count_rows() <= work.driver_rows and bool(work.driver_bytes)
+
+
+def _runner(spark: SparkSession, work: Work) -> Callable[[Sequence[CompactTask | ClusterTask]], list[Any]]:
+    """Runs tasks in executors, and has what they return in order."""
+
+    def runner(tasks: Sequence[CompactTask | ClusterTask]) -> list[Any]:
         work.begin("compacting")
 
-        def run(batches: Batches) -> list[tuple[int, str]]:
-            return [(number, tasks[number].run()) for number in group_numbers(batches)]
+        def run(batches: Batches) -> list[tuple[int, Any]]:
+            return [(number, task.run()) for number, task in tasks_in(batches)]
 
-        told = dict(pair for part in results(per_group(spark, tasks), run) for pair in part)
+        told = dict(pair for part in results(per_task(spark, list(enumerate(tasks))), run) for pair in part)
         work.begin("committing")
         return [told[number] for number in range(len(tasks))]
 
-    return table.distributed.compact(runner, **how)
+    return runner
 
 
 def create_index(
     spark: SparkSession, table: ty.TableWriter, column: str, spec: ty.IndexSpec, how: Mapping[str, Any], work: Work
 ) -> ty.CommitResult:
     """Creates an index. Small tables and vector indices, whose parts learn from all rows, are done by the driver."""
-    if table.count_rows() <= work.driver_rows and work.driver_bytes:
+    if _is_small(table, work):
         work.begin("indexing on the driver")
         return table.indices.create(column, spec, **how)
 

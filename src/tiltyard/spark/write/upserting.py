@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -17,6 +18,7 @@ from tiltyard.spark.placement import Work, is_connect, small_rows, wanted_schema
 from tiltyard.spark.spark_expressions import as_column, mentioned
 from tiltyard.spark.spark_types import arrow_schema, spark_schema
 from tiltyard.spark.write.merging import SparkClause, SparkMergePlan
+from tiltyard.spark.write.replaced_reads import frame_replacing
 from tiltyard.spark.write.row_jobs import ACTION, KEY, SOURCE_ROW, VALUE, Action, changed
 from tiltyard.spark.write.row_verbs import fit, replacing
 
@@ -33,11 +35,13 @@ def merge(
     """Merges a data frame into a table, in the cheapest way that does it right."""
     given = arrow_schema(source.schema)
     _check(plan, table.schema, given)
-    if plan.is_plain() and table.count_rows() <= work.driver_table_rows:
-        rows = small_rows(source, work, table.schema)
-        if rows is not None:
-            work.begin("merging on the driver")
-            return _locally(table, rows, plan, how)
+    source, how = _standing_on_what_it_reads(source, table, how)
+    # The table's own verb reads its latest version, whatever the source was made of.
+    commit = how.get("commit")
+    if commit is None or commit.expected_version is None:
+        done = _small_merge(table, source, plan, how, work)
+        if done is not None:
+            return done
     assigned = _assigned(plan, given.names) - (plan.same if plan.condition is not None else frozenset())
     rules = RowPlan(
         matched=True,
@@ -50,6 +54,29 @@ def merge(
     upsert = _Upsert(spark, source, given, plan, work)
     joined = _Joined(spark, source, given, plan, work)
     return table.distributed.change_rows(lambda pinned: (upsert(pinned) if upsert.does(pinned) else None) or joined(pinned), rules, **how)
+
+
+def _standing_on_what_it_reads(source: DataFrame, table: ty.TableWriter, how: Mapping[str, Any]) -> tuple[DataFrame, Mapping[str, Any]]:
+    """A source that reads the very table is merged into the version that it reads: what others committed since must not be undone."""
+    commit = how.get("commit")
+    told = commit is not None and commit.expected_version is not None
+    source, expected = frame_replacing(source, table, told=told)
+    if expected is None or told:
+        return source, how
+    return source, {**how, "commit": replace(commit or ty.CommitOptions(), expected_version=expected)}
+
+
+def _small_merge(
+    table: ty.TableWriter, source: DataFrame, plan: SparkMergePlan, how: Mapping[str, Any], work: Work
+) -> ty.CommitResult | None:
+    """A merge by the driver; None where that is not for it."""
+    if not plan.is_plain() or table.count_rows() > work.driver_table_rows:
+        return None
+    rows = small_rows(source, work, table.schema)
+    if rows is None:
+        return None
+    work.begin("merging on the driver")
+    return _locally(table, rows, plan, how)
 
 
 def _assigned(plan: SparkMergePlan, given: list[str]) -> set[str]:

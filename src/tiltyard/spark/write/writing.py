@@ -21,6 +21,7 @@ from tiltyard.spark.convert import batch_converter
 from tiltyard.spark.idempotency import committing, is_done, is_in_doubt
 from tiltyard.spark.source_options import Options
 from tiltyard.spark.target import Target
+from tiltyard.spark.worker_process import begin_work
 from tiltyard.spark.write.schema_fit import new_columns, table_columns
 from tiltyard.spark.write.write_options import WRITE, WriteOptions
 
@@ -46,7 +47,9 @@ class TiltyardWriter(DataSourceArrowWriter):
         self.idle = False
         _check_numbered(self.how)
         if self.how.expected_version is not None and not overwrite:
-            raise InvalidInput("An append expects no version.", argument="expected_version", advice="Leave the option out.")
+            raise InvalidInput(
+                "expected_version is for an overwrite, not for an append.", argument="expected_version", advice="Leave the option out."
+            )
         self.task, self.columns, self.names = self._prepared(schema)
 
     def _prepared(self, schema: StructType) -> tuple[WriteTask, pa.Schema, dict[str, str]]:
@@ -66,6 +69,7 @@ class TiltyardWriter(DataSourceArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         """Writes one partition's rows as files. An attempt that fails takes its own files away."""
+        begin_work()
         if self.idle:
             return Written(None)
         return Written(self.task.write(converted(iterator, self.columns, self.names), part=part_of_task()))
@@ -125,10 +129,10 @@ def part_of_task() -> str | None:
 # ---- tables ------------------------------------------------------------------------------------------------------------------
 
 
-def existing_table(target: Target) -> ty.TableWriter | None:
-    """The table, if it is there."""
+def existing_table(target: Target, lake: ty.Lake | None = None) -> ty.TableWriter | None:
+    """The table, if it is there; through a lake that is open, if that is given."""
     if target.lake is not None:
-        lake = target.open_lake()
+        lake = target.open_lake() if lake is None else lake
         return lake.table(str(target.table)) if target.table in lake.tables() else None
     try:
         return target.open_latest()
@@ -221,10 +225,16 @@ def check_same_key(how: WriteOptions, table: ty.TableWriter) -> None:
     if how.primary_key is not None and how.primary_key != table.primary_key:
         has = ", ".join(table.primary_key) or "none"
         raise InvalidInput(
-            f"The table's primary key is another one: {has}.", argument="primary_key", advice="An append leaves it as it is."
+            f"The table has another primary key: {has}.",
+            argument="primary_key",
+            advice="Leave the option out: an append cannot change the key.",
         )
 
 
 def _check_numbered(how: WriteOptions) -> None:
     if (how.query_id is None) != (how.epoch is None):
-        raise InvalidInput("Options query_id and epoch go together.", argument="epoch", advice="They have a batch committed once.")
+        raise InvalidInput(
+            "Options query_id and epoch go together.",
+            argument="epoch",
+            advice="Give both: together they make sure that a batch is committed once.",
+        )

@@ -128,7 +128,7 @@ def without_coverage(indices: Indices, fragments: Collection[int], fields: froze
         if fields.intersection(_columns(index)):
             if blind:
                 raise UnsupportedFeature(
-                    f"Index {index.name} must follow a rewrite before its column can change.",
+                    f"Index {index.name} must be remapped after a rewrite before its column can change.",
                     feature="fragment reuse in a file",
                     writing=True,
                     advice="Optimize the indices first.",
@@ -199,18 +199,20 @@ def create_index(operation: CreateIndex, base: Manifest) -> Manifest:
 
 def _check_new(index: IndexMetadata, bases: Collection[int]) -> None:
     if index.base_id is not None and index.base_id not in bases:
-        raise invalid(f"Index {index.name} lies in base {index.base_id}, which the table does not have.", "new_indices")
+        raise invalid(f"Index {index.name} is in base {index.base_id}, which the table does not have.", "new_indices")
     try:
         covered(index)
     except CorruptTable as error:
-        raise invalid(f"Index {index.name} has no sound bitmap: {error.reason}.", "new_indices") from error
+        raise invalid(f"Index {index.name} has an invalid bitmap: {error.reason}.", "new_indices") from error
 
 
 def exchanged(index: IndexMetadata, groups: Iterable[RewriteGroup]) -> IndexMetadata:
     """An index that was mapped onto the new fragments of a rewrite: these in place of the old ones, group by group."""
     old = covered(index)
     if old is None:
-        raise invalid(f"Index {index.name} does not say what it covers and cannot follow a rewrite.", "rewritten_indices")
+        raise invalid(
+            f"Index {index.name} does not record which fragments it covers and cannot be remapped after a rewrite.", "rewritten_indices"
+        )
     bitmap = BitMap(old)
     for before, after in _sides(groups):
         if not before & old:

@@ -77,7 +77,7 @@ def highest_fragment_id(manifest: Manifest) -> int | None:
 def next_fragment_id(highest: int | None) -> int:
     following = 0 if highest is None else highest + 1
     if following > MAX_FRAGMENT_ID:
-        raise InvalidInput("The table has given out all its fragment ids.", argument="fragments")
+        raise InvalidInput("The table has no fragment ids left.", argument="fragments")
     return following
 
 
@@ -100,7 +100,7 @@ def distinct(ids: Iterable[int], what: str) -> list[int]:
     listed = list(ids)
     if len(set(listed)) != len(listed):
         doubled = next(each_number for number, each_number in enumerate(listed) if each_number in listed[:number])
-        raise invalid(f"{what} {doubled} stands twice in the operation.")
+        raise invalid(f"{what} {doubled} occurs twice in the operation.")
     return listed
 
 
@@ -174,15 +174,15 @@ def with_ids(fragments: Iterable[DataFragment], base: Manifest) -> tuple[list[Da
 def new_fragment_problem(fragment: DataFragment, base: Manifest) -> str:
     """Why a fragment of new rows cannot be taken, or nothing."""
     if fragment.deletion_file or fragment.overlays:
-        return "brings deletions or overlays along, which are named after an id it does not have yet"
+        return "has deletions or overlays, whose names need a fragment id that is not assigned yet"
     if is_spilled(fragment):
-        return "brings row ids or row versions along, which are given out at the commit"
+        return "has row ids or row versions, which are assigned at the commit"
     if not 0 <= fragment.physical_rows <= MAX_FRAGMENT_ROWS:
         return f"claims {fragment.physical_rows} rows"
     try:
         check_new_fragment(fragment, frozenset(path.id for path in base.base_paths), "the operation")
     except CorruptTable as error:
-        return f"is not sound: {error.reason}"
+        return f"is invalid: {error.reason}"
     return _other_format(fragment, base)
 
 
@@ -204,7 +204,7 @@ def with_schema(manifest: Manifest, fields: tuple[Field, ...]) -> Manifest:
     try:
         field_tree(fields, "the operation")
     except CorruptTable as error:
-        raise invalid(f"The schema is not sound: {error.reason}.", "schema") from error
+        raise invalid(f"The schema is invalid: {error.reason}.", "schema") from error
     mark = manifest.max_allocated_field_id
     if mark is not None:
         mark = max([mark, *(field.id for field in fields)])

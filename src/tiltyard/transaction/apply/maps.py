@@ -83,7 +83,7 @@ def _check_keys(before: tuple[Field, ...], after: tuple[Field, ...], operation: 
         if old and (old != new or keys & written):
             raise invalid(f"The table has a {what} key, which cannot change.", "field_metadata_updates")
         if not old and not new and keys & written:
-            raise invalid(f"This makes no {what} key.", "field_metadata_updates")
+            raise invalid(f"This metadata does not make a valid {what} key.", "field_metadata_updates")
     if OF_PRIMARY_KEY & written:
         check_primary_key(after)
 
@@ -102,7 +102,7 @@ def update_bases(operation: UpdateBases, base: Manifest) -> Manifest:
 
 def _check_base(new: BasePath, bases: list[BasePath]) -> None:
     if not new.path or not 0 <= new.id <= MAX_BASE_ID:
-        raise invalid(f"Base {new.id} at {new.path[:60]!r} cannot be one.", "new_bases")
+        raise invalid(f"Base {new.id} at {new.path[:60]!r} is invalid: it needs a path, and an id in range.", "new_bases")
     for old in bases:
         if new.id and new.id == old.id:
             raise gone("UpdateBases", f"base {old.id} is {old.path[:60]!r} already")

@@ -27,7 +27,7 @@ def with_progress(indices: Indices, tables: Sequence[CompactedSsTable], version:
     if not tables:
         return indices
     if len({table.shard_id for table in tables}) != len(tables):
-        raise invalid("One shard stands twice in the operation.", "compacted_sstables")
+        raise invalid("A shard occurs twice in the operation.", "compacted_sstables")
     place = next((number for number, index in enumerate(indices) if index.name == MEM_WAL), None)
     if place is None:
         raise gone(operation, "the table has no write-ahead log")

@@ -26,7 +26,7 @@ from tiltyard.transaction.operations import ReserveFragments, Rewrite, RewriteGr
 def reserve(operation: ReserveFragments, base: Manifest) -> Manifest:
     highest = (highest_fragment_id(base) or 0) + operation.num_fragments
     if operation.num_fragments < 0 or highest > MAX_FRAGMENT_ID:
-        raise invalid(f"{operation.num_fragments} fragment ids cannot be set aside.", "num_fragments")
+        raise invalid(f"{operation.num_fragments} fragment ids cannot be reserved.", "num_fragments")
     return replace(base, version=base.version + 1, max_fragment_id=highest)
 
 
@@ -41,7 +41,7 @@ def rewrite(operation: Rewrite, base: Manifest, reuse: IndexMetadata | None = No
     after = _following(current(base), operation.rewritten_indices, groups, stable=has_stable_row_ids(base))
     if reuse is not None:
         if reuse.name != FRAGMENT_REUSE:
-            raise invalid(f"{reuse.name} is not the entry for fragments used again.", "reuse")
+            raise invalid(f"{reuse.name} is not the fragment reuse entry.", "reuse")
         after = (*(index for index in after if index.name != FRAGMENT_REUSE), reuse)
     return with_indices(made, after)
 
@@ -60,7 +60,7 @@ def _numbered(operation: Rewrite, base: Manifest) -> list[RewriteGroup]:
         groups.append(replace(group, new_fragments=tuple(new)))
     ids = distinct((fragment.id for group in groups for fragment in group.new_fragments), "New fragment")
     if taken := set(base.fragments.ids()).intersection(ids):
-        raise gone(operation.name, f"fragment {some(taken)} is there already", fragments=taken)
+        raise gone(operation.name, f"fragment {some(taken)} exists already", fragments=taken)
     if ids and (highest is None or max(ids) > highest):
         raise invalid(f"Fragment id {max(ids)} was never reserved.", "groups")
     return groups

@@ -137,7 +137,7 @@ def update(operation: Update, base: Manifest, beside: Beside) -> Manifest:
         sources = [there[number] for number in sorted(there)]
         added, next_row_id = with_moved_lineage(added, sources, next_row_id, base.version + 1, beside.spilled)
     elif any(fragment.row_ids is not None for fragment in added):
-        raise invalid("The new fragments bring row ids along, and the rows of this table have none.", "new_fragments")
+        raise invalid("The new fragments have row ids, and the rows of this table have none.", "new_fragments")
     made = rebuilt(base, changes, added, next_row_id)
     after = without_coverage(current(base), updated, family(base.fields, operation.fields_modified))
     if has_stable_row_ids(base) and operation.update_mode is UpdateMode.REWRITE_ROWS:
@@ -175,5 +175,5 @@ def _bitmap(data: bytes, fragment: int) -> BitMap:
         return decode_roaring(data, "the operation")
     except CorruptTable as error:
         raise invalid(
-            f"The changed rows of fragment {fragment} are no sound bitmap: {error.reason}.", "updated_fragment_offsets"
+            f"The bitmap of changed rows of fragment {fragment} is invalid: {error.reason}.", "updated_fragment_offsets"
         ) from error

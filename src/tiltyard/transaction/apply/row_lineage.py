@@ -49,7 +49,7 @@ def with_fresh_lineage(fragment: DataFragment, first_row_id: int, version: int) 
 
 def row_ids_left(next_row_id: int, rows: int) -> None:
     if next_row_id + rows > MAX_ROW_ID:
-        raise InvalidInput("The table has given out all its row ids.", argument="fragments")
+        raise InvalidInput("The table has no row ids left.", argument="fragments")
 
 
 # ---- rows that moved -------------------------------------------------------------------------------------------------------
@@ -117,7 +117,7 @@ def _decode_ids(fragment: DataFragment, *, partial: bool = False) -> RowIds:
     try:
         return decode_row_ids(fragment.row_ids, physical_rows=fragment.physical_rows, source="the operation", partial=partial)
     except CorruptTable as error:
-        raise invalid(f"Fragment {fragment.id} has unsound row ids: {error.reason}.") from error
+        raise invalid(f"Fragment {fragment.id} has invalid row ids: {error.reason}.") from error
 
 
 def _created_at(wanted: U64Values, sources: Sequence[DataFragment], spilled: Mapping[int, Spilled]) -> U64Values:
@@ -252,7 +252,7 @@ def check_carried(new: Sequence[DataFragment], old: Sequence[DataFragment], next
     carried = [_decode_ids(fragment) for fragment in inline]
     highest = max((ids.highest() for ids in carried), default=-1)
     if highest >= next_row_id:
-        raise invalid(f"Row id {highest} of a rewrite was never given out.")
+        raise invalid(f"Row id {highest} of a rewrite was never assigned.")
     ids, known = runs_of(carried), runs_of(map(_decode_ids, old))
     if ids.overlap:
         raise invalid("Two rows of a rewrite have one row id.")

@@ -18,9 +18,9 @@ from tiltyard.transaction.operations import Clone, Restore
 def restore(operation: Restore, base: Manifest, restored: Manifest | None) -> Manifest:
     """The content of an older version again. What must never be given out twice goes on from where the table is now."""
     if restored is None or restored.version != operation.version:
-        raise invalid(f"Version {operation.version} must be given along with its restoration.", "restored")
+        raise invalid(f"Version {operation.version} must be given to restore it.", "restored")
     if restored.branch != base.branch:
-        raise invalid(f"Version {operation.version} is one of another branch.", "restored")
+        raise invalid(f"Version {operation.version} belongs to another branch.", "restored")
     check_readable(restored.reader_flags)
     check_writable(restored.reader_flags, restored.writer_flags)
     if has_stable_row_ids(base) and not has_stable_row_ids(restored):
@@ -52,7 +52,7 @@ def clone(operation: Clone, source: Manifest) -> Manifest:
     if operation.is_shallow:
         return _by_reference(operation, source)
     if operation.branch_name is not None:
-        raise invalid("A branch refers to the files of the table it is of.", "is_shallow")
+        raise invalid("A branch cannot be a deep clone: it refers to its table's files.", "is_shallow")
     return _by_copy(source)
 
 

@@ -29,7 +29,7 @@ def check_row_ids(fragment: DataFragment, manifest: Manifest, findings: Findings
         findings.add("I6", str(error), manifest.version)
         return
     if ids.highest() >= manifest.next_row_id:
-        findings.add("I6", f"fragment {fragment.id} holds row id {ids.highest()}, not yet given out", manifest.version)
+        findings.add("I6", f"fragment {fragment.id} holds row id {ids.highest()}, not yet assigned", manifest.version)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ def check_counts(access: TableAccess, expected: RowCount, findings: Findings) ->
         findings.add("I13", f"pylance cannot open {uri}: {error}", expected.version)
         return
     if counted != expected.rows and expected.sure:
-        findings.add("I13", f"pylance counts {counted} rows, we {expected.rows}", expected.version)
+        findings.add("I13", f"pylance counts {counted} rows, the manifest has {expected.rows}", expected.version)
 
 
 def validate_with_pylance(access: TableAccess, manifest: Manifest, findings: Findings) -> None:
@@ -88,4 +88,4 @@ def check_unique_keys(access: TableAccess, manifest: Manifest, findings: Finding
         return
     doubled = KnownKeys(pa.concat_tables(pieces)).repeated() if pieces else ()
     if len(doubled):
-        findings.add("I4", f"{len(doubled)} keys stand in more than one row, such as {in_words(doubled)[0]}", manifest.version)
+        findings.add("I4", f"{len(doubled)} keys occur in more than one row, such as {in_words(doubled)[0]}", manifest.version)

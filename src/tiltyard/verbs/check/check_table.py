@@ -98,7 +98,7 @@ def _leave_out_cleaned_up(access: TableAccess, findings: Findings) -> None:
     } - there
     if gone:
         findings.problems = [problem for problem in findings.problems if problem.version not in gone]
-        findings.not_checked.append(f"versions {min(gone)} to {max(gone)}: a cleanup took them meanwhile")
+        findings.not_checked.append(f"versions {min(gone)} to {max(gone)}: a cleanup removed them meanwhile")
         findings.orphans_known = False
 
 
@@ -130,7 +130,7 @@ def _gapless(access: TableAccess, there: list[VersionName], findings: Findings) 
             continue
         text = f"versions {before + 1} to {after - 1} are missing"
         if _clocks_differed(access, there):
-            findings.not_checked.append(f"I1: {text}; the clocks of writers differed, so a cleanup by age may have taken them")
+            findings.not_checked.append(f"I1: {text}; the clocks of writers differed, so a cleanup by age may have removed them")
         else:
             findings.add("I1", text)
 
@@ -262,7 +262,7 @@ def _transaction(access: TableAccess, file: ManifestFile, findings: Findings) ->
 def _require(path: str, present: set[str], findings: Findings, version: int) -> None:
     findings.named.add(path)
     if path not in present:
-        findings.add("I2", f"{path} is named but not there", version)
+        findings.add("I2", f"{path} is named but missing", version)
 
 
 def _fragment(
@@ -297,7 +297,7 @@ def _fragment(
         read_deletions(store, where, fragment, deletion)
     except NotFound:
         if deletion.base_id is not None:
-            findings.add("I2", f"{key} is named but not there", manifest.version)
+            findings.add("I2", f"{key} is named but missing", manifest.version)
     except (CorruptTable, StorageError) as error:
         findings.add("I5", str(error), manifest.version)
 
@@ -310,7 +310,7 @@ def _same_as_before(fragment: DataFragment, file: DataFile, findings: Findings, 
     alive = [(a, b) for a, b in zip(fields, file.fields, strict=False) if TOMBSTONE not in (a, b)]
     recounted = rows != fragment.physical_rows and not fragment.is_legacy  # whose first writers miscounted
     if recounted or columns != file.column_indices or any(a != b for a, b in alive):
-        findings.add("I2", f"another version says otherwise of the rows or columns of {file.path}", version)
+        findings.add("I2", f"another version has a different row count or columns for {file.path}", version)
 
 
 def _exists(file: FileAt, findings: Findings, version: int) -> None:
@@ -366,6 +366,6 @@ def _blobs_are_there(access: TableAccess, manifest: Manifest, present: set[str],
         return
     try:
         for path in missing_blobs(access, manifest, present):
-            findings.add("I2", f"{path} holds a blob of a row but is not there", manifest.version)
+            findings.add("I2", f"{path} holds a blob of a row but is missing", manifest.version)
     except TiltyardError as error:
         findings.not_checked.append(f"I2 for blobs: {error}")

@@ -25,7 +25,7 @@ class CheckReport:
         uri: the table.
         versions: how many versions were looked at.
         files: how many distinct files they name.
-        problems: broken invariants; none in a sound table.
+        problems: broken invariants; empty if the table is in order.
         orphans: files no version names: of failed attempts, or of work under way.
         not_checked: invariants that could not be checked here, and why.
         data: whether files were read and compared with their digests.

@@ -76,7 +76,7 @@ def clean_up_when_due(access: TableAccess, main: TableAccess, config: Mapping[st
     except TiltyardError as error:
         _log.warning("automatic cleanup of %s after version %s did not happen: %s", access.store.uri, version, error)
     else:
-        _log.info("automatic cleanup of %s after version %s: %s versions went", access.store.uri, version, len(report.versions))
+        _log.info("automatic cleanup of %s after version %s: %s versions removed", access.store.uri, version, len(report.versions))
 
 
 def _number(config: Mapping[str, str], name: str) -> int | None:
@@ -84,7 +84,7 @@ def _number(config: Mapping[str, str], name: str) -> int | None:
     if text is None:
         return None
     if not text.isdecimal() or not 0 < int(text) < 2**63:
-        raise InvalidInput(f"{PREFIX}{name} is a number from 1 on, not {text[:40]!r}.", argument=PREFIX + name)
+        raise InvalidInput(f"{PREFIX}{name} must be a number of at least 1, not {text[:40]!r}.", argument=PREFIX + name)
     return int(text)
 
 

@@ -52,11 +52,11 @@ KINDS: Final = (
 )
 """Files that a cleanup may touch, and what they come and go with. All others belong to somebody else."""
 
-OF_REMOVED: Final = "only versions that go name it"
+OF_REMOVED: Final = "only versions that are removed name it"
 BEGUN: Final = "an earlier cleanup had begun to delete it"
 REPLACED: Final = "its transaction was committed without it"
 REFUSED: Final = "its transaction read a version that is long gone and would be refused"
-DEAD: Final = "its transaction was given up"
+DEAD: Final = "its transaction was aborted"
 OLD: Final = "no version names it, and it is older than the time of grace"
 YOUNG: Final = "no version names it yet, and it is younger than the time of grace"
 AWAITED: Final = "a transaction that may still be committed names it"
@@ -88,7 +88,7 @@ class Policy:
 
     def __post_init__(self) -> None:
         if self.older_than is not None and (not isinstance(self.older_than, timedelta) or self.older_than < timedelta(0)):
-            raise InvalidInput("older_than is a timedelta from zero on, or None.", argument="older_than")
+            raise InvalidInput("older_than must be a timedelta of zero or more, or None.", argument="older_than")
         if self.keep_versions is not None and (
             isinstance(self.keep_versions, bool) or not isinstance(self.keep_versions, int) or self.keep_versions < 1
         ):
@@ -96,7 +96,7 @@ class Policy:
         if not all(isinstance(version, int) for version in self.keep):
             raise InvalidInput("keep names versions by their numbers.", argument="keep", advice="A tag keeps its version by itself.")
         if not isinstance(self.grace, timedelta) or self.grace < timedelta(0):
-            raise InvalidInput("grace is a timedelta from zero on.", argument="grace")
+            raise InvalidInput("grace must be a timedelta of zero or more.", argument="grace")
 
 
 @dataclass(slots=True)

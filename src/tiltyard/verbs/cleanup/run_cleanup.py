@@ -68,7 +68,7 @@ Progress = Callable[[int, int], object]
 
 @dataclass(frozen=True, slots=True)
 class CleanedFile:
-    """A file that goes, or one that no version names and that stays all the same; and why."""
+    """A file that a cleanup removes, or that it keeps although no version names it; and why."""
 
     path: str
     kind: str
@@ -83,10 +83,10 @@ class CleanupReport:
     Attributes:
         uri: the table.
         dry_run: whether nothing was changed.
-        floor: versions below this one are gone, but for those that are kept.
-        versions: versions that went.
+        floor: versions below this one are removed, except those in ``kept``.
+        versions: versions that were removed.
         kept: versions that stay, each with the reasons.
-        removed: files that went, those of versions first.
+        removed: files that were removed, those of versions first.
         held: files that no version names and that stay for now.
     """
 
@@ -100,12 +100,12 @@ class CleanupReport:
 
     @property
     def files(self) -> dict[str, int]:
-        """How many files went, by kind."""
+        """How many files were removed, by kind."""
         return dict(Counter(file.kind for file in self.removed))
 
     @property
     def bytes(self) -> int:
-        """How much room they took."""
+        """How many bytes the removed files had."""
         return sum(file.bytes for file in self.removed)
 
     def to_dict(self) -> dict[str, Any]:
@@ -142,7 +142,7 @@ def cleanup_table(
         main: the table's main line, which has the tags and branches.
         own: the caller's version, which stays.
         policy: what may go.
-        dry_run: only says what would go.
+        dry_run: only reports what would be removed.
         progress: is told how far it is.
         patient: whether to wait, on stores where writers rely on looks for a while, until nobody takes a number that goes for free; else
             versions that are too young for that stay.

@@ -128,7 +128,7 @@ def grown(manifest: Manifest, schema: pa.Schema) -> tuple[Field, ...]:
             fresh.append(member)
             continue
         if file_version(manifest) == (2, 0):
-            raise UnsupportedFeature("Structs get no members in data format 2.0.", feature="members of structs", writing=True)
+            raise UnsupportedFeature("Members cannot be added to structs in data format 2.0.", feature="members of structs", writing=True)
         [top, *below] = new_fields(replace(manifest, fields=()), pa.schema([member]), first)
         whole = family_of(field_tree(fields), tree.by_id[parent])
         position = next(number for number, field in enumerate(fields) if field.id == whole[-1].id) + 1

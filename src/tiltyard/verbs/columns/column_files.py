@@ -54,7 +54,7 @@ def find_field(tree: FieldTree, path: object, argument: str) -> Field:
     found: Field | None = None
     for name in parse_path(path):
         if found is not None and found.logical_type != "struct":
-            raise InvalidInput(f"{found.name!r} is no struct, so {path!r} names nothing in it.", argument=argument)
+            raise InvalidInput(f"{found.name!r} is not a struct, so there is no column {path!r}.", argument=argument)
         found = next((field for field in tree.below(parent) if field.name == name), None)
         if found is None:
             known = ", ".join(field.name for field in tree.below(parent))
@@ -262,7 +262,9 @@ class FilesAt:
         ids = leaf_ids(fields, self.version)
         self.kept.keep(_key(before, self.manifest, self.names, what), file, before)
         if len(file.fields) != len(ids):
-            raise UnsupportedFeature("pylance stores these columns in another way than we know.", feature="columns", writing=True)
+            raise UnsupportedFeature(
+                "pylance stores these columns in a form that this release does not know.", feature="columns", writing=True
+            )
         return replace(file, fields=ids)
 
     def _written(self, before: DataFragment, fields: list[Field], batches: Batches) -> DataFile:
@@ -314,13 +316,15 @@ def file_version(manifest: Manifest) -> tuple[int, int]:
     """
     major, _, minor = (manifest.data_format.version if manifest.data_format else "").partition(".")
     if not major.isdigit() or not minor.isdigit() or int(major) < 2:
-        raise UnsupportedFeature("Tables of the oldest data format keep their columns.", feature="columns", writing=True)
+        raise UnsupportedFeature("Columns of tables in the oldest data format cannot be changed.", feature="columns", writing=True)
     return int(major), int(minor)
 
 
 def refuse_blobs(schema: pa.Schema) -> None:
     if names := [item.name for item in schema if has_blobs(item) or b"lance-encoding:blob" in (item.metadata or {})]:
-        raise UnsupportedFeature(f"Column {names[0]!r} holds blobs, which only new rows bring.", feature="columns of blobs", writing=True)
+        raise UnsupportedFeature(
+            f"Column {names[0]!r} holds blobs, which can be written only with new rows.", feature="columns of blobs", writing=True
+        )
 
 
 def _key(before: DataFragment, manifest: Manifest, names: str, what: str) -> str:

@@ -81,7 +81,7 @@ class Expressions:
         types = {name: value.type for name, value in self.constants.items()}
         if self.sql:
             sql = expressions(self.sql, at.dataset.schema)
-            with lance_errors(at.kept.access, "work out new columns", at.dataset.version):
+            with lance_errors(at.kept.access, "compute new columns", at.dataset.version):
                 found = at.dataset.scanner(columns=sql, with_row_address=True).to_reader().schema
             types |= {name: found.field(name).type for name in self.sql}
         return pa.schema([pa.field(name, types[name]) for name in self.names])
@@ -218,7 +218,9 @@ class Made:
                     raise InvalidInput(f"The function must return a RecordBatch, not {type(made).__name__}.", argument="columns")
                 self._begun = fragment, fitting_batch(made, made.schema, batch.num_rows, "columns"), rest
                 return made.schema
-        raise InvalidInput("Without rows the function cannot tell its columns.", argument="schema", advice="Give schema=.")
+        raise InvalidInput(
+            "There are no rows to call the function with, so its columns are not known.", argument="schema", advice="Give schema=."
+        )
 
     def batches(self, at: FilesAt, fragment: DataFragment) -> Batches:
         begun, self._begun = self._begun, None
@@ -251,13 +253,13 @@ def new_values(
             raise InvalidInput("schema is an Arrow schema.", argument="schema")
         return Made(columns, read_columns, schema, batch_size)
     if read_columns is not None or schema is not None or batch_size is not None:
-        raise InvalidInput("read_columns, schema and batch_size go with a function.", argument="columns")
+        raise InvalidInput("read_columns, schema and batch_size are for a function only.", argument="columns")
     if on is not None:
         if not isinstance(on, str):
             raise InvalidInput("on is the name of one column.", argument="on")
         rows = as_rows(columns)
         if on not in rows.schema.names:
-            raise InvalidInput(f"The new columns have no {on!r} to be found by.", argument="on")
+            raise InvalidInput(f"The rows have no column {on!r} to match by.", argument="on")
         return Lookup(rows if isinstance(rows, pa.Table) else rows.read_all(), on)
     if isinstance(columns, pa.Field | pa.Schema):
         return AllNull(pa.schema([columns]) if isinstance(columns, pa.Field) else columns)

@@ -74,7 +74,7 @@ def new_data(
     if not isinstance(values, Mapping) or not values:
         raise InvalidInput("New values are tables by fragment id, or a function.", argument="values")
     if read_columns is not None or fragments is not None:
-        raise InvalidInput("read_columns and fragments go with a function.", argument="values")
+        raise InvalidInput("read_columns and fragments are for a function only.", argument="values")
     tables: dict[int, pa.Table] = {}
     for number, data in values.items():
         if isinstance(number, bool) or not isinstance(number, int):

@@ -51,10 +51,10 @@ class ColumnTask:
 
         Args:
             fragment: its id.
-            values: addresses of rows (``_rowaddr``) and their values, in any order; rows that are not there get nulls.
+            values: addresses of rows (``_rowaddr``) and their values, in any order; rows that are missing get nulls.
 
         Raises:
-            InvalidInput: a row is there twice, or a value does not fit.
+            InvalidInput: a row occurs twice, or a value does not fit.
         """
         access = open_access(self.scan.uri, Storage(self.scan.storage_options))
         return written_columns(access, self.scan.dataset(), fragment, self.file_schema, self._in_order(fragment, values))

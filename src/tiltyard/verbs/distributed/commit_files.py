@@ -73,7 +73,7 @@ def settled(pieces: Iterable[Piece | None]) -> Settled:
         if piece is None:
             continue
         if not isinstance(piece, Piece):
-            raise InvalidInput(f"A {type(piece).__name__} is no piece.", argument="pieces", advice="Give what WriteTask.write returned.")
+            raise InvalidInput(f"A {type(piece).__name__} is not a piece.", argument="pieces", advice="Give what WriteTask.write returned.")
         if files.intersection(piece.paths):
             continue
         files.update(piece.paths)

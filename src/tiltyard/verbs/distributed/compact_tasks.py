@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import json
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from tiltyard.options import Storage
+from tiltyard.verbs.distributed.cluster_tasks import ClusterTask
 from tiltyard.verbs.distributed.scan_tasks import ScanTask
 from tiltyard.verbs.engine.access import open_access
 from tiltyard.verbs.engine.pylance import lance_errors
@@ -27,7 +29,7 @@ class CompactTask:
     rows: int
 
     def run(self) -> str:
-        """Writes the new files; gives what pylance says of them, which goes back to the driver."""
+        """Writes the new files; returns what pylance reports of them, for the driver."""
         from lance import optimize
 
         access = open_access(self.scan.uri, Storage(self.scan.storage_options))
@@ -35,8 +37,29 @@ class CompactTask:
             return str(_class(optimize, "CompactionTask").from_json(self.plan).execute(self.scan.dataset()).json())
 
 
-CompactRunner: TypeAlias = Callable[[Sequence[CompactTask]], Sequence[str]]
-"""Runs tasks somewhere and gives what each of them said, in order."""
+CompactRunner: TypeAlias = Callable[[Sequence[CompactTask | ClusterTask]], Sequence[Any]]
+"""Runs tasks somewhere and gives what ``run`` of each returned, in order."""
+
+
+def narrowed(task: Any, chosen: Collection[int]) -> list[Any]:
+    """A task of pylance as far as it is about chosen fragments: neighbours among them, and single ones for their deleted rows."""
+    from lance import optimize
+
+    told = json.loads(task.json())
+    runs: list[list[Any]] = [[]]
+    for fragment in told["task"]["fragments"]:
+        if fragment["id"] in chosen:
+            runs[-1].append(fragment)
+        else:
+            runs.append([])
+    if runs == [told["task"]["fragments"]]:
+        return [task]
+    made = []
+    for run in runs:
+        if len(run) > 1 or (run and run[0].get("deletion_file")):
+            told["task"]["fragments"] = run
+            made.append(_class(optimize, "CompactionTask").from_json(json.dumps(told)))
+    return made
 
 
 def run_tasks(scan: ScanTask, tasks: Sequence[Any], runner: CompactRunner) -> list[Any]:

@@ -20,7 +20,7 @@ _BATCH: Final = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class FoundKeys:
-    """What a search came to.
+    """The rows that a search found.
 
     Attributes:
         rows: which of the keys, by their places.

@@ -40,6 +40,7 @@ from tiltyard.verbs.engine.row_deletion import Addresses, Rows, Struck, discard_
 from tiltyard.verbs.indices.mem_wal import check_progress, commit_progress
 from tiltyard.verbs.keys.primary_keys import Key, NewKeys, check_comparable, distinct_keys, filter_of, primary_key_of
 from tiltyard.verbs.merge_plan import merge_key, primary_free, refuse_second_key, update_of, with_row_ids
+from tiltyard.verbs.write import expected_version
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +48,12 @@ class RowPlan:
     """What a change is going to do, as far as the rules ask.
 
     Attributes:
-        kind: ``"delete"`` where rows only go; ``"update"`` where some move or come.
+        kind: ``"delete"`` where rows are only deleted; ``"update"`` where some are moved or inserted.
         matched: whether rows are matched by a key at all; a plain update or delete is not.
         on: the columns of that key; None for the primary key; empty where rows are matched by some other condition.
-        inserting: whether rows may come that were not there.
+        inserting: whether rows may be inserted.
         updated: columns that rows which stay may get other values in; None for all.
-        allow_duplicates: whether rows may come to be that have one primary key.
+        allow_duplicates: whether the result may have duplicate primary keys.
         predicate: for a delete, what the rows have in common, in words or SQL, for the history.
         generations: up to where shards of a write-ahead log are in the table afterwards.
     """
@@ -75,7 +76,7 @@ class RowChange:
         taken: rows that are deleted or moved: for each fragment the offsets, as ``pack_rows`` gives them.
         pieces: the rows that moved, under their new values, and those that are new.
         moved: on tables whose rows keep their ids, for each piece the ids of rows that moved; these come first in it.
-        keys: of all rows that are new; None where there are none or no key is at play.
+        keys: of all rows that are new; None where there are none, or no key is compared.
         counts: for the result: ``inserted``, ``updated``, ``deleted``.
         distinct: whether it is known already that no two new rows have one key.
     """
@@ -94,7 +95,7 @@ Worker: TypeAlias = Callable[["Pinned"], RowChange]
 
 @dataclass(frozen=True)
 class Pinned:
-    """One version of a table, that work elsewhere stands on.
+    """One version of a table, which work in other processes is based on.
 
     Attributes:
         version: its number.
@@ -141,7 +142,7 @@ class Pinned:
 
         Raises:
             InvalidInput: one is null.
-            KeyConflict: naming some that are there more than once.
+            KeyConflict: naming some that occur more than once.
         """
         for name in keys.column_names:
             if keys.column(name).null_count:
@@ -161,11 +162,11 @@ class Pinned:
     def match_task(self, keys: pa.Table) -> MatchTask:
         """Finds rows of this version by keys that ``checked_keys`` gave."""
         if self._key is None:
-            raise InvalidInput("Rows are not matched by a key here.", argument="plan")
+            raise InvalidInput("The plan matches rows without a key.", argument="plan")
         return match_task(self._access, self._manifest, self._key, keys)
 
     def refuse_carrying(self, columns: Iterable[str]) -> None:
-        """Rows that move bring along what they have, which can be no blobs.
+        """Refuses to move rows that have blobs in columns which keep their values.
 
         Raises:
             UnsupportedFeature: naming the column.
@@ -173,7 +174,7 @@ class Pinned:
         blobs = [column for column in columns if has_blobs(self.schema.field(column)) or is_legacy_blob(self.schema.field(column))]
         if blobs:
             raise UnsupportedFeature(
-                f"Blobs of column {blobs[0]!r} would have to be carried along.",
+                f"Blobs of column {blobs[0]!r} would have to be copied, which is not supported.",
                 feature="moving blobs",
                 writing=True,
                 advice="Give the column a new value.",
@@ -181,7 +182,7 @@ class Pinned:
 
 
 def pack_rows(addresses: Any) -> dict[int, bytes]:
-    """Row addresses, in any order, as offsets by fragment: small, and quick to put together again.
+    """Row addresses, in any order, as offsets by fragment: small, and quick to join.
 
     Raises:
         InvalidInput: a row address is duplicate.
@@ -197,10 +198,10 @@ def pack_rows(addresses: Any) -> dict[int, bytes]:
 
 
 def join_rows(parts: Iterable[Mapping[int, bytes]]) -> dict[int, bytes]:
-    """What several found, in one.
+    """Joins the rows that several tasks found.
 
     Raises:
-        InvalidInput: two found the same row: it has two rows in the source.
+        InvalidInput: two of them found the same row: the source has two rows for it.
     """
     found: dict[int, BitMap] = {}
     for part in parts:
@@ -227,8 +228,10 @@ def change_rows(
     plan: RowPlan,
     properties: Mapping[str, str],
     policy: ReexecutionPolicy,
+    expected: int | None = None,
 ) -> Committed:
-    """Has a change worked out and commits it. Where there is nothing to do, nothing is committed."""
+    """Has a change worked out, on an expected version if one is given, and commits it; nothing where there is nothing to do."""
+    read = expected_version(access, read, scheme, expected)
     written: dict[str, list[Piece]] = {}  # by group, over all runs: a worker may use pieces of an earlier one again
     latest: list[RowChange] = []
 
@@ -246,10 +249,10 @@ def change_rows(
             if plan.generations:
                 return commit_progress(access, run, plan.generations, properties, change.counts)
             return nothing_done(run, Delete.name if plan.kind == "delete" else Update.name, change.counts)
-        return _commit(access, run, plan, key, change, properties)
+        return _commit(access, run, plan, key, change, properties, unchanged=expected is not None)
 
     try:
-        done = run_verb(access, read, scheme, execute, policy)
+        done = run_verb(access, read, scheme, execute, policy, again=lambda _: expected is None)
     except TiltyardError as error:
         if not isinstance(error, OutcomeUnknown):
             _discard(access, written, ())
@@ -318,8 +321,9 @@ def _new_keys(access: TableAccess, manifest: Manifest, plan: RowPlan, key: Key |
 
 
 def _commit(
-    access: TableAccess, run: Execution, plan: RowPlan, key: Key | None, change: RowChange, properties: Mapping[str, str]
-) -> Committed:
+    access: TableAccess, run: Execution, plan: RowPlan, key: Key | None, change: RowChange, properties: Mapping[str, str],
+    *, unchanged: bool,
+) -> Committed:  # fmt: skip
     manifest = run.read.manifest
     keys = _new_keys(access, manifest, plan, key, change)
     rows = _live(access, manifest, change.taken)
@@ -335,7 +339,9 @@ def _commit(
         operation = replace(operation, inserted_rows=keys.filter if keys is not None else None, compacted_sstables=plan.generations)
     transaction = Transaction(manifest.version, access.runtime.random.uuid(), operation, properties)
     try:
-        return access.committer.commit(transaction, run.read, run.scheme, run.policy, keys=keys, rows=rows, counts=change.counts)
+        return access.committer.commit(
+            transaction, run.read, run.scheme, run.policy, keys=keys, rows=rows, counts=change.counts, unchanged=unchanged
+        )
     except TiltyardError as error:
         _discard_struck(access, struck, error)
         raise

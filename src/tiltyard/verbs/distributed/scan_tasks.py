@@ -34,8 +34,8 @@ class ScanTask:
 
     Attributes:
         uri: where the table is.
-        number: what pylance calls the version; inside a lake's transaction that is no number of the table.
-        identity: tells this version from another of the same number, should the table be dropped and made again.
+        number: what pylance calls the version; inside a lake's transaction that is not a version number of the table.
+        identity: identifies this version, also if the table is dropped and a new one has the same number.
         fragments: ids and live rows of all fragments.
         stable: whether rows keep their ids when they move.
         storage_options: as for pylance.

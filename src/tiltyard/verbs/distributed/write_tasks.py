@@ -59,7 +59,7 @@ class Piece:
         version: the version that its task was made at.
         part: what part of the rows it is, if its writer said so: of several pieces of one part only the first is committed.
         keys: the primary keys of its rows, unless they are too many to travel.
-        uri: of the table's directory that its files lie in.
+        uri: of the table's directory that its files are in.
         digests: of its files, taken by the writer.
         statistics: of columns of its files, by their names, as far as these are long enough.
     """
@@ -96,7 +96,7 @@ class WriteTask:
         version: the version it was made at; 0 for a new table.
         data_format: version of the data files.
         limits: when a new file is begun.
-        token: tells the files of this task from all others.
+        token: identifies the files of this task.
     """
 
     uri: str
@@ -124,11 +124,11 @@ class WriteTask:
         return arrow_from_fields(self.fields, dict(self.metadata))
 
     def grouped(self, name: str) -> WriteTask:
-        """The same task for another group of pieces, whose uncommitted files can be told from all others."""
+        """The same task for another group of pieces, whose uncommitted files have names of their own."""
         return replace(self, token=hashlib.sha256(f"{self.token}/{name}".encode()).hexdigest()[: 2 * _TOKEN_BYTES])
 
     def check(self, schema: pa.Schema) -> None:
-        """Refuses rows of a schema that do not fit, before anybody writes any.
+        """Refuses rows of a schema that do not fit, before any are written.
 
         Raises:
             InvalidInput: naming the columns.
@@ -179,7 +179,9 @@ class WriteTask:
         """
         access = open_access(self.uri, Storage(self.storage_options, self.durability))
         if not is_plain(self.fields, self.data_format):
-            raise UnsupportedFeature("Pieces with such columns cannot be read by themselves.", feature="reading pieces")
+            raise UnsupportedFeature(
+                "Pieces with columns such as blobs cannot be read before they are committed.", feature="reading pieces"
+            )
         schema = arrow_from_fields(self.fields)
         if columns is not None:
             schema = pa.schema([schema.field(name) for name in columns])
@@ -196,7 +198,7 @@ class WriteTask:
             pieces: which; None among them is passed over.
             all_of_token: also whatever else was written by this task and the groups of the pieces, and was not returned.
 
-        Never while it is not known whether a commit of theirs came to its end.
+        Never call it while the outcome of a commit of the pieces is unknown.
 
         Raises:
             InvalidInput: a version of the table has them; nothing is removed.
@@ -231,7 +233,7 @@ def _numbered(fragments: tuple[DataFragment, ...], ids: tuple[int, ...]) -> tupl
     for fragment in fragments:
         for file in fragment.files:
             if len(file.fields) != len(ids):
-                raise UnsupportedFeature("Columns of this kind cannot be written apart.", feature="write tasks", writing=True)
+                raise UnsupportedFeature("Columns of this kind cannot be written by a write task.", feature="write tasks", writing=True)
     return tuple(replace(fragment, files=tuple(replace(file, fields=ids) for file in fragment.files)) for fragment in fragments)
 
 

@@ -6,7 +6,7 @@
     ``arguments``         checks of what callers pass
     ``sql_expressions``   SQL conditions and expressions, taken whole or refused
     ``row_input``         anything that holds rows, as Arrow
-    ``data_files``        writes data files, before the commit
+    ``data_files``        writes data files, before the commit; ``rows_in_memory`` rows of small appends, which whoever leads writes
     ``write_bases``       data files in a base outside the table's directory
     ``blobs``             blob files beside data files
     ``row_deletion``      rows found by a scan, deleted by new deletion files

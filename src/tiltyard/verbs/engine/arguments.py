@@ -88,7 +88,7 @@ def scan_options(options: Mapping[str, object] | None, limit: int | None, offset
             advice = f"Did you mean {close[0]!r}?" if close else "Options are those of pylance's scanner."
             raise InvalidInput(f"There is no option {name!r} of a scan.", argument=name, advice=advice)
         if name in _COUNTS and value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 0):
-            raise InvalidInput(f"{name} is a number from 0 on, not {value!r}.", argument=name)
+            raise InvalidInput(f"{name} must be a number of at least 0, not {value!r}.", argument=name)
     return given
 
 

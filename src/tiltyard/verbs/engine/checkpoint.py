@@ -61,7 +61,7 @@ class Checkpoint:
         if head is None:
             return
         if not isinstance(head, dict) or head.get("mark") != _MARK:
-            raise self._refused("is no checkpoint")
+            raise self._refused("is not a checkpoint")
         if head.get("work") != self._work:
             raise self._refused("is about other columns or another table")
         try:

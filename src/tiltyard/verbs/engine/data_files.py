@@ -69,7 +69,7 @@ def write_into(
         later: whether a small file may still be on its way, since a commit of this store follows, which waits for it.
     """
     if isinstance(rows, pa.Table) and rows.nbytes <= SMALL_BYTES and rows.num_rows <= limits.rows and is_plain(fields, data_version):
-        return _write_small(access, rows, fields, data_version, target, later) if rows.num_rows else ()
+        return write_small(access, rows, fields, data_version, target, later) if rows.num_rows else ()
     passing = _passing(rows, fields, data_version, limits, target)
     written = _write(access, passing.noting(rows), dataset(), limits, target, mode="append")
     keep_statistics(access, passing.of(written))
@@ -97,9 +97,10 @@ def is_plain(fields: Sequence[Field], data_version: str) -> bool:
     )
 
 
-def _write_small(
-    access: TableAccess, rows: pa.Table, fields: Sequence[Field], data_version: str, target: WriteBase | None, later: bool
+def write_small(
+    access: TableAccess, rows: pa.Table, fields: Sequence[Field], data_version: str, target: WriteBase | None = None, later: bool = False
 ) -> tuple[DataFragment, ...]:
+    """One file for rows that are small and plain; what the arguments are, ``write_into`` says."""
     from lance.file import LanceFileWriter
 
     major, minor = (int(part) for part in data_version.split("."))
@@ -219,7 +220,7 @@ def properties_with_message(properties: Mapping[str, str] | None, message: str |
         raise InvalidInput(f"Properties are a mapping, not {type(properties).__name__}.", argument="properties")
     found = {str(key): str(value) for key, value in (properties or {}).items()}
     for own in {DIGESTS, GROUP} & found.keys():
-        raise InvalidInput(f"The property {own} is Tiltyard's own.", argument="properties", advice="Choose another name.")
+        raise InvalidInput(f"The property {own} is reserved for Tiltyard.", argument="properties", advice="Choose another name.")
     for key, value in found.items():
         check_encodes(check_text(key, "The name of a property", "properties") + value, "A property", "properties")
     if message is not None:

@@ -51,7 +51,7 @@ class ReadLimits:
 
     def __post_init__(self) -> None:
         if self.memory is not None and (not isinstance(self.memory, int) or isinstance(self.memory, bool) or self.memory < 1):
-            raise InvalidInput("memory is a number of bytes from 1 on, or None.", argument="isolate")
+            raise InvalidInput("memory must be a number of bytes, at least 1, or None.", argument="isolate")
         if not isinstance(self.seconds, int | float) or not self.seconds > 0:
             raise InvalidInput("seconds is a number above 0.", argument="isolate")
 
@@ -147,7 +147,9 @@ class _Child:
         how = signal.Signals(-status).name if status < 0 else f"status {status}"
         reason = f"the process that read it ended with {how}" + (f": {why}" if at >= 0 or why.startswith("thread") else "")
         return CorruptTable(
-            self._what(), reason.rstrip("."), advice="Restore the file from a copy; if the table is sound, give ReadLimits more memory."
+            self._what(),
+            reason.rstrip("."),
+            advice="Restore the file from a copy; if the table has no damage, give ReadLimits more memory.",
         )
 
     def end(self) -> None:

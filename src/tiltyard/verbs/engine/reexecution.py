@@ -67,7 +67,9 @@ def commit_terms(
     if not isinstance(options, CommitOptions):
         raise InvalidInput(f"commit is a ty.CommitOptions, not a {type(commit).__name__}.", argument="commit")
     if options.expected_version is not None and not replaces:
-        raise InvalidInput("Only an overwrite of a table expects a version.", argument="expected_version", advice="Leave it out.")
+        raise InvalidInput(
+            "expected_version is for an overwrite and distributed.change_rows only.", argument="expected_version", advice="Leave it out."
+        )
     policy = ReexecutionPolicy(RetryPolicy(options.race_retries), options.reexecutions, options.deadline)
     return properties_with_message(options.properties, message), policy
 
@@ -95,7 +97,7 @@ class Execution:
     def policy(self) -> RetryPolicy:
         """Bounds for the commit loop, if it begins now."""
         if self._end is None:
-            return replace(self._race, begun=self.begun)
+            return RetryPolicy(self._race.max_retries, self._race.deadline, self.begun)
         left = max(self._end - self._clock.monotonic(), 0.0)
         return RetryPolicy(self._race.max_retries, left if self._race.deadline is None else min(left, self._race.deadline), self.begun)
 
@@ -144,7 +146,7 @@ def run_verb(
             try:
                 check_buildable(read.manifest)  # before files are written for it; the commit looks at the one it is put on
                 result, made = execute(Execution(read, scheme, conflict, first, policy.race, clock, end))
-                return replace(result, executions=executions), made
+                return result if executions == 1 else replace(result, executions=executions), made
             except StreamSpentError:
                 assert conflict is not None
                 raise conflict.advised(READ_ONCE) from conflict

@@ -54,7 +54,7 @@ def condition(text: str, schema: pa.Schema, argument: str = "where") -> str:
         argument: what the caller calls it.
 
     Raises:
-        InvalidInput: it is not one expression, names a column that is not there, or is not true or false.
+        InvalidInput: it is not one expression, names a column that does not exist, or is not true or false.
     """
     checked(text, schema, argument)
     return bracketed(text, argument)
@@ -139,7 +139,7 @@ def _refused(
         at = _understood(dataset, text, tokens, is_condition)
         if at is None:
             return refusal(text, argument, tokens[-1].start, f"something is missing after {tokens[-1].text[:40]!r}")
-        return refusal(text, argument, at, f"it cannot be understood from {shown(text[at : at + 40])} on")
+        return refusal(text, argument, at, f"it cannot be parsed at {shown(text[at : at + 40])}")
     if unknown := _UNKNOWN.match(said):
         name = unknown[1].replace('"', "")[:80]
         known = ", ".join(dataset.schema.names)
@@ -265,7 +265,7 @@ def expression_tokens(text: str, argument: str) -> list[Token]:
         else:
             levels[-1].chain += TOKEN_DEPTH
         if sum(level.depth() for level in levels) > DEEPEST:
-            raise refusal(text, argument, token.start, "it is too deep", "Split it, or use IN (...) for many values.")
+            raise refusal(text, argument, token.start, "it is nested too deeply", "Split it, or use IN (...) for many values.")
     if len(levels) > 1 and (opened := levels[-1].opened) is not None:
         raise refusal(text, argument, opened.start, f"{opened.text!r} is not closed")
     if not tokens:
@@ -278,7 +278,7 @@ def refuse_surrogates(text: str, argument: str) -> None:
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        raise refusal(text, argument, error.start, "half of a surrogate pair is no character") from error
+        raise refusal(text, argument, error.start, "half of a surrogate pair is not a character") from error
 
 
 def refusal(text: str, argument: str, at: int, why: str, advice: str | None = None) -> InvalidInput:
@@ -323,5 +323,5 @@ def _problem(kind: str, found: str) -> str:
     if kind == "other":
         if found == ";":
             return "';' begins a second statement"
-        return f"{found!r} cannot stand here" if found.isprintable() else f"the character U+{ord(found):04X} cannot stand here"
+        return f"{found!r} is not allowed here" if found.isprintable() else f"the character U+{ord(found):04X} is not allowed here"
     return ""

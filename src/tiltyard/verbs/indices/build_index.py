@@ -139,7 +139,7 @@ class NewIndex:
 
 def check_name(name: object) -> None:
     if not isinstance(name, str) or not name or name.startswith("__"):
-        raise InvalidInput(f"{name!r} is no name for an index.", argument="name", advice="Use text that does not begin with '__'.")
+        raise InvalidInput(f"{name!r} is not a valid index name.", argument="name", advice="Use text that does not begin with '__'.")
     check_text(name, "The name of an index", "name")
 
 
@@ -252,7 +252,7 @@ class IndexTask:
     name: str
 
     def segment(self, fragments: Sequence[int]) -> Any:
-        """Writes the files of one segment, over some fragments; gives what pylance says of it."""
+        """Writes the files of one segment, over some fragments; returns what pylance reports of it."""
         access = open_access(self.scan.uri, Storage(self.scan.storage_options))
         return _built(access, self.scan.dataset(), self.build, self.name, fragments)
 

@@ -192,7 +192,7 @@ def _compacted(pairs: Iterable[tuple[object, object]]) -> Iterable[CompactedSsTa
         except ValueError as error:
             raise InvalidInput(f"A shard is named by a uuid, not {shard!r}.", argument="shard") from error
         if isinstance(generation, bool) or not isinstance(generation, int) or not 0 <= generation <= _HIGHEST_GENERATION:
-            raise InvalidInput(f"A generation is a number from 0 on, not {generation!r}.", argument="generation")
+            raise InvalidInput(f"A generation is a number of at least 0, not {generation!r}.", argument="generation")
         yield CompactedSsTable(known, generation)
 
 

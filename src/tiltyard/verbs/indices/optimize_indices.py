@@ -176,7 +176,7 @@ class _Work:
                 if stay.uuid in stale:
                     mapped = self._merged(dataset, [stay])
                     if mapped.uuid == stay.uuid:  # nothing was written
-                        raise InvalidInput(f"Index {self.name} cannot follow.", argument="name")
+                        raise InvalidInput(f"Index {self.name} cannot be remapped.", argument="name")
                     new.append(mapped)
                     away.append(stay)
         except InvalidInput:  # some kinds cannot follow every rewrite

@@ -128,7 +128,7 @@ class Sides:
         """Columns of the table's rows."""
         if blobs := [name for name in columns if _is_blob(self.schema.field(name))]:
             raise UnsupportedFeature(
-                f"The merge would have to carry blobs of column {blobs[0]!r} along.",
+                f"The merge would have to copy blobs of column {blobs[0]!r}, which is not supported.",
                 feature="merge that keeps blobs",
                 writing=True,
                 advice="Give the column in the source.",
@@ -224,7 +224,7 @@ class Sides:
     def _computed(self, columns: Mapping[str, pa.Array], count: int, values: Mapping[str, str]) -> pa.Table:
         """The values of expressions over some rows, in the order of these."""
         wanted = {name: bracketed(text, "values") for name, text in values.items()}
-        with lance_errors(self.access, "work out new values"):
+        with lance_errors(self.access, "compute new values"):
             # With the address: pylance refuses a scan of constants alone.
             scanner = _in_memory(columns, count).scanner(columns=wanted, scan_in_order=True, with_row_address=True)
             return scanner.to_table().select([*values])

@@ -137,7 +137,7 @@ def key_of_columns(manifest: Manifest, columns: Sequence[str]) -> Key:
             there = ", ".join(field.name for field in tree.fields if field.parent_id < 0)
             raise InvalidInput(f"There is no column {column}.", argument="on", advice=f"Columns are {there[:120]}.")
         if has_members(by_path[path].logical_type) or any(ancestor.logical_type != "struct" for ancestor in tree.ancestors(by_path[path])):
-            raise InvalidInput(f"Column {column} has members or lies in a list and cannot be compared.", argument="on")
+            raise InvalidInput(f"Column {column} has members or is inside a list and cannot be compared.", argument="on")
         found[path] = by_path[path]
     if len(found) < len(columns) or not found:
         raise InvalidInput("Name at least one column, and each only once.", argument="on")

@@ -125,10 +125,12 @@ def table_statistics(access: TableAccess, manifest: Manifest, columns: Sequence[
     )  # fmt: skip
 
 
-def gathered(access: TableAccess, manifest: Manifest, fragments: Iterable[DataFragment]) -> dict[str, FileStatistics]:
-    """Statistics of fragments that pylance wrote and a version has by now, read back; of those that are long enough."""
+def gathered(
+    access: TableAccess, manifest: Manifest, fragments: Iterable[DataFragment], *, short: bool = False
+) -> dict[str, FileStatistics]:
+    """Statistics of fragments that a version has by now, read back; of those that are long enough, unless short ones matter too."""
     fields = {field.name: field for field in countable(manifest.fields).values()}
-    wanted = [(fragment, list(fields.values())) for fragment in fragments if is_long(fragment.physical_rows)]
+    wanted = [(fragment, list(fields.values())) for fragment in fragments if short or is_long(fragment.physical_rows)]
     found: dict[str, FileStatistics] = {}
     for files in _read(access, manifest, wanted, distinct=False):
         found.update(files)

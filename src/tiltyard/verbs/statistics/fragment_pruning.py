@@ -66,6 +66,13 @@ def kept_fragments(access: TableAccess, manifest: Manifest, sql: str | None) -> 
     return kept or [min(known, key=lambda fragment: fragment.rows).id]
 
 
+def fragments_that_may_hold(access: TableAccess, manifest: Manifest, sql: str) -> set[int]:
+    """Ids of the fragments that a condition may hold for any row of; of what nothing is known it may."""
+    condition = understood(sql, tuple(field.name for field in manifest.fields if field.parent_id < 0))
+    known = fragment_statistics(access, manifest, columns_of(condition))
+    return {fragment.id for fragment in known if may_hold(condition, fragment)}
+
+
 def _is_indexed(manifest: Manifest, names: Collection[str]) -> bool:
     ids = {field.id for field in manifest.fields if field.name in names}
     return any(ids.intersection(index.fields) for index in decode_indices(manifest, f"version {manifest.version}"))

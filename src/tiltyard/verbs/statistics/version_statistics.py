@@ -47,7 +47,7 @@ class VersionStatistics:
         return frozenset(fragment.id for fragment in self.fragments if not may_hold(known, fragment))
 
     def columns(self) -> dict[str, ColumnSummary]:
-        """What all fragments come to, by column."""
+        """The statistics of all fragments together, by column."""
         return {name: summary(self.fragments, name, field) for name, field in (self.fields or {}).items()} if self.fragments else {}
 
     def bounds(self, name: str) -> tuple[Any, Any] | None:

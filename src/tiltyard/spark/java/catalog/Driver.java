@@ -52,6 +52,7 @@ public final class Driver {
             OwnPython.start();
         }
         BiFunction asked = answers;
+        PromptCall.prepare();
         try {
             return JSON.readTree((String) asked.apply(request.toString(), subject));
         } catch (IOException failure) {

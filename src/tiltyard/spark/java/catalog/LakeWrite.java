@@ -22,7 +22,7 @@ import org.apache.spark.sql.execution.datasources.v2.python.PythonWriteBuilder;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
-/** A write to a table. A batch is planned by {@code LakeStrategy} and done by Python; a stream by the data source in Python. */
+/** A write to a table. A batch is planned by {@code LakeStrategy} and done by Python; a stream by {@code LakeStream}. */
 public class LakeWrite implements Write {
 
     private final LakeTable table;
@@ -57,8 +57,9 @@ public class LakeWrite implements Write {
     public StreamingWrite toStreaming() {
         PythonDataSourceV2 source = new PythonDataSourceV2();
         source.setShortName(LakeScan.SOURCE);
-        PythonWriteBuilder builder = new PythonWriteBuilder(source, LakeScan.SOURCE, new Info(table, info));
-        return (truncating ? builder.truncate() : builder).build().toStreaming();
+        LogicalWriteInfo told = new Info(table, info);
+        PythonWriteBuilder builder = new PythonWriteBuilder(source, LakeScan.SOURCE, told);
+        return new LakeStream((truncating ? builder.truncate() : builder).build().toStreaming(), told, truncating);
     }
 
     static final class Builder implements SupportsOverwriteV2, SupportsDynamicOverwrite {
