@@ -117,6 +117,29 @@ def test_answers_reach_those_they_are_for(root: Path) -> None:
         place.leave()
 
 
+@pytest.mark.parametrize("version", [7, NOT_TAKEN])
+def test_an_answer_that_comes_just_before_the_lead_is_free_is_heard(root: Path, monkeypatch: pytest.MonkeyPatch, version: int) -> None:
+    leader = _place(root, "leader")
+    assert leader.lead()
+    waiting = _joined(root, "waiting")
+    assert [offer.transaction_id for offer in leader.offers(9)] == ["waiting"]
+    lead = LocalPlace.lead
+
+    def lead_late(self: LocalPlace) -> bool:
+        if leader.leads:  # after one who waits has looked for an answer, and before it looks for the lead
+            leader.answer("waiting", version)
+            leader.leave()
+        return lead(self)
+
+    monkeypatch.setattr(LocalPlace, "lead", lead_late)
+    waiting.queue.lasted = 5.0
+    assert waiting.wait(LONG) == (None if version == NOT_TAKEN else version)
+    assert waiting.leads
+    waiting.leave()
+    assert (waiting.queue.lasted >= 5.0) == (version != NOT_TAKEN), "how long our last version took is known still"
+    assert _place(root, "next").lead()
+
+
 def test_who_has_waited_longest_leads_next(root: Path) -> None:
     leader = _place(root, "leader")
     assert leader.lead()

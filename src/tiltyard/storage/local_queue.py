@@ -270,6 +270,12 @@ class LocalPlace:
                 pause = 0.0
                 continue
             if self.lead():
+                # Whoever led answered before it left: what is for us is in the box by now, even if it came after we had looked there.
+                while ready.poll(0):
+                    answer = self._read()
+                    if answer not in (None, NOT_TAKEN):
+                        self._begun -= self.queue.lasted  # no version of ours was made
+                        return answer
                 return None
             pause, next_pause = min(until - time.monotonic(), next_pause), self.queue.look_every
             if pause <= 0:
