@@ -60,6 +60,8 @@ def release(walk: Walk, site: Site, older: timedelta | None, keep: int | None, *
             young = older is not None and now - kept[number].at <= older
             among = keep is not None and number > newest - keep
             if not young and not among:
+                if number == site.tips.get(line.token):  # the next look meets it again, which does not make it any younger
+                    site.times[line.token, kept[number].versions] = kept[number].at
                 del kept[number]
 
 
