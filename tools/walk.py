@@ -157,7 +157,7 @@ PATHS: Final[dict[str, Callable[[Path], Callable[[], Any]]]] = {
 
 BOUNDS: Final = {
     "open + scan": Length(28, 110, 70, 0),
-    "append": Length(40, 222, 120, 0),
+    "append": Length(40, 223, 120, 0),
     "merge": Length(50, 325, 218, 0),
     "lake transaction": Length(60, 390, 450, 0),
     "spark write": Length(47, 269, 199, 0),

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from tiltyard.batching.batch_commit import BatchTarget
 from tiltyard.batching.batch_writer import BatchWriter
 from tiltyard.batching.write_buffer import BatchLimits
 from tiltyard.errors import InvalidInput, KeyConflict, NotFound, OutcomeUnknown
@@ -122,5 +123,8 @@ class WriterVerb(Handle):
                 argument="commit",
                 advice="Append with t.append, or without the key.",
             )
-        target = HandleTarget(self, Writing(FileLimits(max_rows, max_bytes), on_duplicate), commit)
+        target = self._batch_target(Writing(FileLimits(max_rows, max_bytes), on_duplicate), commit)
         return BatchWriter(target, limits, policy.deadline)
+
+    def _batch_target(self, how: Writing, commit: CommitOptions | None) -> BatchTarget:
+        return HandleTarget(self, how, commit)

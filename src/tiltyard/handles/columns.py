@@ -49,7 +49,9 @@ class ColumnVerbs(Handle):
             RetryableConflict: others changed rows or columns, again and again.
             IncompatibleConflict: the table was replaced or restored, or columns were dropped or renamed meanwhile.
         """
-        how = backfill_of(backfill, read_columns)
+        return self._add_columns(columns, on, backfill_of(backfill, read_columns), message, commit)
+
+    def _add_columns(self, columns: Any, on: str | None, how: Backfill, message: str | None, commit: CommitOptions | None) -> CommitResult:
         values = new_values(columns, on=on, read_columns=how.read_columns, schema=how.schema, batch_size=how.batch_size)
         place, _ = self._data()
         found = None if how.checkpoint is None else Checkpoint(how.checkpoint, f"{place.uri} {values.work}")

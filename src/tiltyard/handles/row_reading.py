@@ -91,7 +91,10 @@ class Reading(Handle):
             offset: how many rows to leave out first.
             options: anything else pylance's scanner takes, such as ``nearest``, ``full_text_query`` or ``with_row_id``.
         """
-        access, dataset, told = self._for_scan(filter, columns, scan_options(options, limit, offset))
+        return self._rows(columns, filter, scan_options(options, limit, offset))
+
+    def _rows(self, columns: Sequence[str] | Mapping[str, str] | None, filter: str | None, options: Mapping[str, Any]) -> pa.Table:
+        access, dataset, told = self._for_scan(filter, columns, options)
         with lance_errors(access, "read rows", self._data()[1].manifest.version):
             return dataset.scanner(**told).to_table()
 
@@ -105,7 +108,12 @@ class Reading(Handle):
         options: Mapping[str, Any] | None = None,
     ) -> pa.RecordBatchReader:
         """The rows as a stream of batches; arguments are those of ``to_arrow``."""
-        access, dataset, told = self._for_scan(filter, columns, scan_options(options, limit, offset))
+        return self._batches(columns, filter, scan_options(options, limit, offset))
+
+    def _batches(
+        self, columns: Sequence[str] | Mapping[str, str] | None, filter: str | None, options: Mapping[str, Any]
+    ) -> pa.RecordBatchReader:
+        access, dataset, told = self._for_scan(filter, columns, options)
         version = self._data()[1].manifest.version
         with lance_errors(access, "read rows", version):
             reader = dataset.scanner(**told).to_reader()

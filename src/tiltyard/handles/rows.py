@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -54,6 +55,9 @@ class RowVerbs(Handle):
             ContentionError, HistoryUnavailable, OutcomeUnknown: see ``tiltyard.errors``.
         """
         how = USUAL if files is None and on_duplicate == "error" else Writing(files or FileLimits(), on_duplicate)
+        return self._append(data, how, message, commit)
+
+    def _append(self, data: Any, how: Writing, message: str | None, commit: CommitOptions | None) -> CommitResult:
         described, policy = commit_terms(commit, message)
         hand_out = self._to_append if how.limits.base is None else self._blind
         return self._commit(hand_out, append_rows, data, self._appends, described, how, policy)
@@ -84,7 +88,11 @@ class RowVerbs(Handle):
             ExpectedVersionMismatch: others committed after the expected version.
             RetryableConflict: a foreign writer replaced the table meanwhile, again and again.
         """
-        how = Writing(files or FileLimits(), on_duplicate)
+        return self._overwrite(data, primary_key, Writing(files or FileLimits(), on_duplicate), message, commit)
+
+    def _overwrite(
+        self, data: Any, primary_key: Sequence[str] | None, how: Writing, message: str | None, commit: CommitOptions | None
+    ) -> CommitResult:
         described, policy = commit_terms(commit, message, replaces=True)
         expected = None if commit is None else commit.expected_version
         hand_out = self._blind if expected is None else self._data
@@ -105,7 +113,9 @@ class RowVerbs(Handle):
             RetryableConflict: others changed the same rows, again and again.
             IncompatibleConflict: the table was replaced or restored meanwhile.
         """
-        condition = sql_where(where)
+        return self._delete(sql_where(where), message, commit)
+
+    def _delete(self, condition: str, message: str | None, commit: CommitOptions | None) -> CommitResult:
         described, policy = commit_terms(commit, message)
         return self._commit(self._data, delete_rows, condition, described, policy)
 
@@ -138,7 +148,9 @@ class RowVerbs(Handle):
             RetryableConflict: others changed the same rows, again and again.
         """
         assignment = Assignment(values, "true" if where is None else sql_where(where), mode)
-        limits = without_base(files)
+        return self._update(assignment, without_base(files), message, commit)
+
+    def _update(self, assignment: Assignment, limits: FileLimits, message: str | None, commit: CommitOptions | None) -> CommitResult:
         described, policy = commit_terms(commit, message)
         return self._commit(self._data, update_rows, assignment, described, limits, policy)
 
@@ -162,11 +174,10 @@ class RowVerbs(Handle):
             allow_duplicates: on a table with a primary key, whether a merge on other columns may leave duplicate keys.
             files: how new and changed rows are split into files, and to which base these are written.
         """
+        return MergeBuilder(partial(self._merge, source), merge_on(on, allow_duplicates, files))
 
-        def run(plan: MergePlan, described: Mapping[str, str], policy: ReexecutionPolicy) -> CommitResult:
-            return self._commit(self._data, merge_rows, source, plan, self._appends, described, policy)
-
-        return MergeBuilder(run, merge_on(on, allow_duplicates, files))
+    def _merge(self, source: Any, plan: MergePlan, described: Mapping[str, str], policy: ReexecutionPolicy) -> CommitResult:
+        return self._commit(self._data, merge_rows, source, plan, self._appends, described, policy)
 
     def restore(self, version: int | str, *, message: str | None = None, commit: CommitOptions | None = None) -> CommitResult:
         """Makes a new version with the content of an older one. What came between stays in the history.

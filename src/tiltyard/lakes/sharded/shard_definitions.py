@@ -12,10 +12,11 @@ from tiltyard.errors import InvalidInput
 from tiltyard.lakes.sharded.shard_verbs import Describes, append, summed
 from tiltyard.lakes.sharded.sharding import DEFINITION, MEMBERSHIP, Sharding
 from tiltyard.lakes.table_names import full_name, shard_name
-from tiltyard.options import TableOptions
+from tiltyard.options import FileLimits, TableOptions
 from tiltyard.transaction.apply.next_manifest import has_stable_row_ids
 from tiltyard.transaction.race import CommitResult
 from tiltyard.verbs.engine.row_input import as_rows
+from tiltyard.verbs.write import USUAL, Writing
 
 if TYPE_CHECKING:
     from tiltyard.lakes.lake_tables import TransactionTable
@@ -48,7 +49,7 @@ def create_sharded(
         _create_shard(tx, full_name(name), number, sharding, rows.schema, key, stable_row_ids=stable_row_ids, options=options)
     made = tx.table(name)
     if not isinstance(data, pa.Schema):
-        append(made, rows, options.on_duplicate, Describes(options.message), options.files)  # type: ignore[arg-type]
+        append(made, rows, Writing(options.files or FileLimits(), options.on_duplicate), Describes(options.message))  # type: ignore[arg-type]
     return made  # type: ignore[return-value]
 
 
@@ -89,7 +90,7 @@ def reshard(table: ShardedTransactionTable, shards: int) -> CommitResult:
         _create_shard(tx, full, number, sharding, schema, key, stable_row_ids=stable, options=options)
     table.anchor.settings.update_config(sharding.config())
     table.redefine(sharding)
-    done = append(table, rows, "error", Describes(), None)
+    done = append(table, rows, USUAL, Describes())
     for name, kind, columns in indices:
         for shard in table.every():
             shard.indices.create(columns[0], kind, name)

@@ -40,6 +40,17 @@ def on_each(part: str, verb: Callable[Concatenate[Part, P], CommitResult]) -> Ca
     return call
 
 
+def each_by_itself(verb: Callable[Concatenate[Part, P], CommitResult]) -> Callable[Concatenate[Part, P], CommitResult]:
+    """A verb of ``t.maintenance`` done to every shard, in a commit of its own: it changes no row, so there is nothing to keep together."""
+
+    @wraps(verb)
+    def call(self: Part, /, *given: P.args, **named: P.kwargs) -> CommitResult:
+        sharded: ShardedVerbs = self._table  # type: ignore[attr-defined]
+        return sharded._compact(lambda shard: getattr(shard.maintenance, verb.__name__)(*given, **named))
+
+    return call
+
+
 class ShardedIndices(ShardedIndexReader, TableIndices):
     """The indices of all shards, with the verbs that change them in one transaction."""
 
@@ -124,37 +135,8 @@ class ShardedUpkeep(Upkeep):
 
     _table: ShardedVerbs
 
-    def compact(
-        self,
-        *,
-        target_rows: int = 1024 * 1024,
-        max_bytes: int | None = None,
-        deletions: float | None = 0.1,
-        progress: Progress | None = None,
-        message: str | None = None,
-        commit: CommitOptions | None = None,
-    ) -> CommitResult:
-        """Rewrites small fragments of each shard into fewer ones, each shard by itself.
-
-        Arguments are those of ``t.compact``."""
-        how: dict[str, Any] = {"target_rows": target_rows, "max_bytes": max_bytes, "deletions": deletions, "progress": progress}
-        return self._table._compact(lambda shard: shard.compact(**how, message=message, commit=commit))
-
-    def optimize(
-        self,
-        where: str | None = None,
-        *,
-        cluster_by: Sequence[str] = (),
-        target_rows: int = 1024 * 1024,
-        progress: Progress | None = None,
-        message: str | None = None,
-        commit: CommitOptions | None = None,
-    ) -> CommitResult:
-        """Rewrites fragments of each shard, each shard by itself.
-
-        Arguments are those of ``t.maintenance.optimize``."""
-        how: dict[str, Any] = {"cluster_by": cluster_by, "target_rows": target_rows, "progress": progress}
-        return self._table._compact(lambda shard: shard.maintenance.optimize(where, **how, message=message, commit=commit))
+    compact = each_by_itself(Upkeep.compact)
+    optimize = each_by_itself(Upkeep.optimize)
 
     def check(
         self, *, versions: Iterable[int] | None = None, data: bool = False, progress: Callable[[int, int], object] | None = None

@@ -26,16 +26,18 @@ def scan_shards(
     shards: Sequence[TableReader],
     columns: Sequence[str] | Mapping[str, str] | None,
     filter: str | None,
-    limit: int | None,
-    offset: int | None,
-    options: Mapping[str, Any] | None,
+    options: Mapping[str, Any],
 ) -> pa.RecordBatchReader:
     """The rows of shards as one stream, those of the first shard first; ranked ones by their rank over all shards.
+
+    Options are those that mean the same for several tables, ``limit`` and ``offset`` over all of them. ``nearest`` and
+    ``full_text_query`` rank the rows of all shards, the latter by scores that each shard computes for itself.
 
     Raises:
         UnsupportedFeature: an option says where rows lie, or orders them, which differs from shard to shard.
     """
-    given = dict(options or {})
+    given = dict(options)
+    limit, offset = given.pop("limit", None), given.pop("offset", None)
     _check(given, columns)
     for name, (column, order) in _RANKED.items():
         if name in given:

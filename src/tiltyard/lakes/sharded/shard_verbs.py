@@ -12,12 +12,13 @@ from tiltyard.errors import InvalidInput
 from tiltyard.lakes.lake_tables import TransactionTable
 from tiltyard.lakes.sharded.pruning import shards_of
 from tiltyard.lakes.sharded.sharding import DEFINITION, MEMBERSHIP, Sharding
-from tiltyard.options import Backfill, CommitOptions, FileLimits, OnDuplicate
+from tiltyard.options import Backfill, CommitOptions
 from tiltyard.transaction.race import CommitResult
 from tiltyard.transaction.verify import marks_in
 from tiltyard.verbs.engine.row_input import Rows, as_rows, conformed
 from tiltyard.verbs.merge import merge_rows
 from tiltyard.verbs.merge_plan import MergePlan
+from tiltyard.verbs.write import Writing
 
 if TYPE_CHECKING:
     from tiltyard.lakes.sharded.sharded_tables import ShardedTransactionTable
@@ -72,15 +73,13 @@ def tables_of(rows: Rows) -> Iterator[pa.Table]:
 # ---- rows ----------------------------------------------------------------------------------------------------------------------------
 
 
-def append(
-    table: ShardedTransactionTable, rows: Rows, on_duplicate: OnDuplicate, says: Describes, files: FileLimits | None
-) -> CommitResult:
+def append(table: ShardedTransactionTable, rows: Rows, how: Writing, says: Describes) -> CommitResult:
     """Adds each row to its shard."""
     results = []
     for part in tables_of(rows):
         for number, mine in split(table, part).items():
             shard = table.physical(number)
-            results.append(shard.append(mine, on_duplicate=on_duplicate, message=says.message, commit=says.commit, files=files))
+            results.append(shard._append(mine, how, says.message, says.commit))
     return summed(results, "Append", table.base, ["inserted"])
 
 
@@ -95,20 +94,13 @@ def split(table: ShardedTransactionTable, rows: pa.Table) -> dict[int, pa.Table]
     return table.sharding.split(conformed(rows, match.schema, match.check_not_null))
 
 
-def overwrite(
-    table: ShardedTransactionTable,
-    rows: Rows,
-    primary_key: Sequence[str] | None,
-    on_duplicate: OnDuplicate,
-    says: Describes,
-    files: FileLimits | None,
-) -> CommitResult:
+def overwrite(table: ShardedTransactionTable, rows: Rows, primary_key: Sequence[str] | None, how: Writing, says: Describes) -> CommitResult:
     """Replaces all rows and columns: each shard is emptied under the new columns, then gets its rows."""
     kept = table.primary_key if primary_key is None else tuple(primary_key)
     Sharding.new(table.sharding.id, table.sharding.columns, table.sharding.shards, rows.schema, kept)
     for shard in (table.anchor, *table.every()):
         shard.overwrite(rows.schema, primary_key=primary_key, message=says.message, commit=says.commit)
-    return replace(append(table, rows, on_duplicate, says, files), operation="Overwrite")
+    return replace(append(table, rows, how, says), operation="Overwrite")
 
 
 def change(
@@ -197,13 +189,13 @@ def change_columns(table: ShardedTransactionTable, work: Callable[[TransactionTa
     return done
 
 
-def for_all_shards(columns: Any, backfill: Backfill | None) -> Any:
+def for_all_shards(columns: Any, backfill: Backfill) -> Any:
     """New columns in a form that can be read for each shard.
 
     Raises:
         InvalidInput: there is a checkpoint, which one file cannot be for several tables.
     """
-    if backfill is not None and backfill.checkpoint is not None:
+    if backfill.checkpoint is not None:
         raise InvalidInput("A sharded table does not support a checkpoint for new columns.", argument="backfill")
     if callable(columns) or isinstance(columns, Mapping | pa.Schema | pa.Field | pa.Table):
         return columns

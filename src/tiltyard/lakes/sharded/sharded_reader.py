@@ -119,35 +119,14 @@ class ShardedReading(Refusals, TableReader, ABC):
         """How many rows there are; without a filter this reads no data."""
         return sum(shard.count_rows(filter) for shard in self._readers(filter))
 
-    def scan(
-        self,
-        columns: Sequence[str] | Mapping[str, str] | None = None,
-        filter: str | None = None,
-        *,
-        limit: int | None = None,
-        offset: int | None = None,
-        options: Mapping[str, Any] | None = None,
+    def _batches(
+        self, columns: Sequence[str] | Mapping[str, str] | None, filter: str | None, options: Mapping[str, Any]
     ) -> pa.RecordBatchReader:
-        """The rows as a stream of batches, one shard after the other.
+        """The rows as a stream of batches, one shard after the other."""
+        return scan_shards(self._readers(filter), columns, filter, options)
 
-        Arguments are those of ``TableReader.to_arrow``.
-
-        Of the options only those are taken that mean the same for several tables; ``nearest`` and ``full_text_query`` rank the rows of
-        all shards, the latter by scores that each shard computes for itself.
-        """
-        return scan_shards(self._readers(filter), columns, filter, limit, offset, options)
-
-    def to_arrow(
-        self,
-        columns: Sequence[str] | Mapping[str, str] | None = None,
-        filter: str | None = None,
-        *,
-        limit: int | None = None,
-        offset: int | None = None,
-        options: Mapping[str, Any] | None = None,
-    ) -> pa.Table:
-        """The rows as an Arrow table; arguments are those of ``TableReader.to_arrow``, see ``scan``."""
-        return self.scan(columns, filter, limit=limit, offset=offset, options=options).read_all()
+    def _rows(self, columns: Sequence[str] | Mapping[str, str] | None, filter: str | None, options: Mapping[str, Any]) -> pa.Table:
+        return self._batches(columns, filter, options).read_all()
 
     def check(
         self, *, versions: Iterable[int] | None = None, data: bool = False, progress: Callable[[int, int], object] | None = None

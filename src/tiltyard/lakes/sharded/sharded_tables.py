@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Self
 
 import pyarrow as pa
 
-from tiltyard.batching.batch_writer import BatchWriter
-from tiltyard.batching.write_buffer import BatchLimits
+from tiltyard.batching.batch_commit import BatchTarget
 from tiltyard.catalog.lake_values import ReadLevel
 from tiltyard.errors import ConflictError, KeyConflict, NotFound, OutcomeUnknown, TiltyardError
 from tiltyard.format.manifest_file import ManifestFile
@@ -22,7 +21,7 @@ from tiltyard.lakes.sharded.sharded_reader import OpenShards, ShardedReader
 from tiltyard.lakes.sharded.sharded_writer import ShardedVerbs
 from tiltyard.lakes.sharded.sharding import Sharding
 from tiltyard.lakes.table_names import full_name, shard_name, shown
-from tiltyard.options import CommitOptions, FileLimits, OnDuplicate
+from tiltyard.options import CommitOptions
 from tiltyard.table import TableReader, TableWriter
 from tiltyard.transaction.operations import Append
 from tiltyard.transaction.race import CommitResult
@@ -32,6 +31,7 @@ from tiltyard.verbs.engine.reexecution import READ_ONCE
 from tiltyard.verbs.engine.row_input import conformed
 from tiltyard.verbs.keys.primary_keys import check_comparable, distinct_keys, primary_key_of
 from tiltyard.verbs.outcome import Outcome
+from tiltyard.verbs.write import Writing
 
 if TYPE_CHECKING:
     from tiltyard.lake import Lake
@@ -239,23 +239,9 @@ class ShardedTable(ShardedVerbs, LakeTable):
         self.refresh()
         return replace(shard_verbs.summed(results, "Rewrite", self._made), transaction_id=results[-1].transaction_id)
 
-    def writer(
-        self,
-        *,
-        max_delay: float = 1.0,
-        max_rows: int = 1024 * 1024,
-        max_bytes: int = 64 * 1024 * 1024,
-        buffer_bytes: int | None = None,
-        on_duplicate: OnDuplicate = "error",
-        commit: CommitOptions | None = None,
-    ) -> BatchWriter:
-        """A writer that commits appends of many threads together.
-
-        See ``Table.writer``. Each batch is one transaction."""
-        limits = BatchLimits(max_delay, max_rows, max_bytes, buffer_bytes)
-        Describes(None, commit)
-        target = _ShardedTarget(self, FileLimits(max_rows, max_bytes), on_duplicate, commit)
-        return BatchWriter(target, limits, None if commit is None else commit.deadline)
+    def _batch_target(self, how: Writing, commit: CommitOptions | None) -> BatchTarget:
+        """Each batch is one transaction."""
+        return _ShardedTarget(self, how, commit)
 
 
 def opened_table(lake: Lake, opened: LakeTable) -> LakeTable:
@@ -284,8 +270,7 @@ class _ShardedTarget:
     """A sharded table, as a batching writer uses it."""
 
     table: ShardedTable
-    files: FileLimits
-    on_duplicate: OnDuplicate
+    how: Writing
     commit: CommitOptions | None
 
     @property
@@ -297,12 +282,12 @@ class _ShardedTarget:
         match = self.table._appends.at(read).match(rows.schema)
         fitting = conformed(rows, match.schema, match.check_not_null)
         key = primary_key_of(read.manifest)
-        if key is not None and self.on_duplicate == "error":
+        if key is not None and self.how.on_duplicate == "error":
             distinct_keys(check_comparable(read.manifest, key).of(fitting), "The rows have", Append.name)
         return fitting
 
     def append(self, rows: pa.Table) -> CommitResult:
-        return self.table.append(rows, on_duplicate=self.on_duplicate, commit=self.commit, files=self.files)
+        return self.table._append(rows, self.how, None, self.commit)
 
     def catch_up(self) -> bool:
         self.table.refresh()  # by its id: another table of that name is not it

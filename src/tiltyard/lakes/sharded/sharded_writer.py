@@ -9,21 +9,20 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from tiltyard.errors import InvalidInput
-from tiltyard.handles.rows import MergeBuilder
 from tiltyard.lakes.lake_tables import TransactionTable
 from tiltyard.lakes.sharded import shard_verbs
 from tiltyard.lakes.sharded.shard_definitions import reshard
 from tiltyard.lakes.sharded.shard_parts import ShardedIndices, ShardedSettings, ShardedUpkeep
 from tiltyard.lakes.sharded.shard_verbs import Describes
 from tiltyard.lakes.sharded.sharded_reader import ShardedReading
-from tiltyard.options import Backfill, CommitOptions, FileLimits, OnDuplicate
+from tiltyard.options import Backfill, CommitOptions, FileLimits
 from tiltyard.table import TableWriter
 from tiltyard.transaction.race import CommitResult
-from tiltyard.verbs.engine.arguments import sql_where
 from tiltyard.verbs.engine.reexecution import ReexecutionPolicy
 from tiltyard.verbs.engine.row_input import as_rows
-from tiltyard.verbs.merge_plan import MergePlan, merge_on
-from tiltyard.verbs.update import Mode
+from tiltyard.verbs.merge_plan import MergePlan
+from tiltyard.verbs.update import Assignment
+from tiltyard.verbs.write import Writing
 
 if TYPE_CHECKING:
     from tiltyard.lakes.sharded.sharded_tables import ShardedTransactionTable
@@ -75,33 +74,18 @@ class ShardedVerbs(ShardedReading, TableWriter):
         """Compaction and checks of all shards."""
         return ShardedUpkeep(self)
 
-    def append(
-        self,
-        data: Any,
-        *,
-        on_duplicate: OnDuplicate = "error",
-        message: str | None = None,
-        commit: CommitOptions | None = None,
-        files: FileLimits | None = None,
-    ) -> CommitResult:
-        """Adds each row to its shard; arguments are those of ``TableWriter.append``."""
+    # The signatures are those of ``TableWriter``: what a verb is given comes here checked, and as values.
+
+    def _append(self, data: Any, how: Writing, message: str | None, commit: CommitOptions | None) -> CommitResult:
+        """Adds each row to its shard."""
         rows, says = as_rows(data), Describes(message, commit)
         once = not isinstance(rows, pa.Table)
-        return self._transact(lambda table: shard_verbs.append(table, rows, on_duplicate, says, files), says, once=once)
+        return self._transact(lambda table: shard_verbs.append(table, rows, how, says), says, once=once)
 
-    def overwrite(
-        self,
-        data: Any,
-        *,
-        primary_key: Sequence[str] | None = None,
-        on_duplicate: OnDuplicate = "error",
-        message: str | None = None,
-        commit: CommitOptions | None = None,
-        files: FileLimits | None = None,
+    def _overwrite(
+        self, data: Any, primary_key: Sequence[str] | None, how: Writing, message: str | None, commit: CommitOptions | None
     ) -> CommitResult:
-        """Replaces all rows and columns, the shard columns excepted.
-
-        Arguments are those of ``TableWriter.overwrite``; there is no one version to expect."""
+        """Replaces all rows and columns, the shard columns excepted."""
         if commit is not None and commit.expected_version is not None:
             raise InvalidInput(
                 "expected_version is not supported on a sharded table: each shard has its own version.",
@@ -110,75 +94,35 @@ class ShardedVerbs(ShardedReading, TableWriter):
             )
         rows, says = as_rows(data), Describes(message, commit)
         once = not isinstance(rows, pa.Table)
-        return self._transact(lambda table: shard_verbs.overwrite(table, rows, primary_key, on_duplicate, says, files), says, once=once)
+        return self._transact(lambda table: shard_verbs.overwrite(table, rows, primary_key, how, says), says, once=once)
 
-    def delete(self, where: str, *, message: str | None = None, commit: CommitOptions | None = None) -> CommitResult:
-        """Deletes the rows that a condition holds for; arguments are those of ``TableWriter.delete``."""
-        condition = sql_where(where)
+    def _delete(self, condition: str, message: str | None, commit: CommitOptions | None) -> CommitResult:
+        return self._transact(
+            lambda table: shard_verbs.change(table, condition, lambda shard: shard._delete(condition, message, commit), "Delete"),
+            Describes(message, commit),
+        )
+
+    def _update(self, assignment: Assignment, limits: FileLimits, message: str | None, commit: CommitOptions | None) -> CommitResult:
+        """Gives columns new values, but for the shard columns."""
+        shard_verbs.refuse_shard_columns(self.sharding, assignment.values, "updated", "values")
         return self._transact(
             lambda table: shard_verbs.change(
-                table, condition, lambda shard: shard.delete(condition, message=message, commit=commit), "Delete"
+                table, assignment.where, lambda shard: shard._update(assignment, limits, message, commit), "Update"
             ),
             Describes(message, commit),
         )
 
-    def update(
-        self,
-        values: Mapping[str, str],
-        where: str | None = None,
-        mode: Mode = "auto",
-        *,
-        message: str | None = None,
-        commit: CommitOptions | None = None,
-        files: FileLimits | None = None,
-    ) -> CommitResult:
-        """Gives columns new values in the rows that a condition holds for.
-
-        Arguments are those of ``TableWriter.update``."""
-        shard_verbs.refuse_shard_columns(self.sharding, values, "updated", "values")
-        return self._transact(
-            lambda table: shard_verbs.change(
-                table, where, lambda shard: shard.update(values, where, mode, message=message, commit=commit, files=files), "Update"
-            ),
-            Describes(message, commit),
-        )
-
-    def merge(
-        self,
-        source: Any,
-        on: str | Sequence[str] | None = None,
-        *,
-        allow_duplicates: bool = False,
-        files: FileLimits | None = None,
-    ) -> MergeBuilder:
-        """Merges rows by key.
-
-        Arguments are those of ``TableWriter.merge``, and ``on`` holds the shard columns."""
+    def _merge(self, source: Any, plan: MergePlan, described: Mapping[str, str], policy: ReexecutionPolicy) -> CommitResult:
+        """Merges the rows of each shard into it: ``on`` has to hold the shard columns."""
         rows = as_rows(source)
         whole = rows if isinstance(rows, pa.Table) else rows.read_all()
+        says = Describes(None, CommitOptions(described, reexecutions=policy.reexecutions, deadline=policy.deadline))
+        return self._transact(lambda table: shard_verbs.merge(table, whole, plan, described, policy), says)
 
-        def run(plan: MergePlan, described: Mapping[str, str], policy: ReexecutionPolicy) -> CommitResult:
-            says = Describes(None, CommitOptions(described, reexecutions=policy.reexecutions, deadline=policy.deadline))
-            return self._transact(lambda table: shard_verbs.merge(table, whole, plan, described, policy), says)
-
-        return MergeBuilder(run, merge_on(on, allow_duplicates, files))
-
-    def add_columns(
-        self,
-        columns: Any,
-        *,
-        on: str | None = None,
-        read_columns: Sequence[str] | None = None,
-        backfill: Backfill | None = None,
-        message: str | None = None,
-        commit: CommitOptions | None = None,
-    ) -> CommitResult:
-        """Adds columns to all rows of all shards; arguments are those of ``TableWriter.add_columns``."""
-        given = shard_verbs.for_all_shards(columns, backfill)
-        return self._change_columns(
-            lambda shard: shard.add_columns(given, on=on, read_columns=read_columns, backfill=backfill, message=message, commit=commit),
-            Describes(message, commit),
-        )
+    def _add_columns(self, columns: Any, on: str | None, how: Backfill, message: str | None, commit: CommitOptions | None) -> CommitResult:
+        """Adds columns to all rows of all shards."""
+        given = shard_verbs.for_all_shards(columns, how)
+        return self._change_columns(lambda shard: shard._add_columns(given, on, how, message, commit), Describes(message, commit))
 
     def drop_columns(self, columns: Sequence[str], *, message: str | None = None, commit: CommitOptions | None = None) -> CommitResult:
         """Drops columns of all shards; arguments are those of ``TableWriter.drop_columns``."""
