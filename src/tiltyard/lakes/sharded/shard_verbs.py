@@ -98,9 +98,12 @@ def overwrite(table: ShardedTransactionTable, rows: Rows, primary_key: Sequence[
     """Replaces all rows and columns: each shard is emptied under the new columns, then gets its rows."""
     kept = table.primary_key if primary_key is None else tuple(primary_key)
     Sharding.new(table.sharding.id, table.sharding.columns, table.sharding.shards, rows.schema, kept)
+    expecting = says.commit is not None and says.commit.expected_version is not None
     for shard in (table.anchor, *table.every()):
-        shard.overwrite(rows.schema, primary_key=primary_key, message=says.message, commit=says.commit)
-    return replace(append(table, rows, how, says), operation="Overwrite")
+        commit = replace(says.commit, expected_version=shard.version) if says.commit is not None and expecting else says.commit
+        shard.overwrite(rows.schema, primary_key=primary_key, message=says.message, commit=commit)
+    added = replace(says, commit=replace(says.commit, expected_version=None)) if says.commit is not None and expecting else says
+    return replace(append(table, rows, how, added), operation="Overwrite")
 
 
 def change(

@@ -103,6 +103,9 @@ class ShardedTransactionTable(ShardedVerbs, TransactionTable):
     def _reader(self, number: int) -> TableReader:
         return self.physical(number)
 
+    def _sees(self, version: int) -> bool:
+        return version == self.base
+
     def _transact(self, work: Callable[[ShardedTransactionTable], CommitResult], says: Describes, *, once: bool = False) -> CommitResult:
         self._scope.use("nothing")
         return work(self)

@@ -53,7 +53,13 @@ class ShardedVerbs(ShardedReading, TableWriter):
             message: a sentence for the history.
             commit: properties, re-executions and deadline.
         """
+        if commit is not None and commit.expected_version is not None:
+            raise _no_one_version()
         return self._transact(lambda table: shard_verbs.summed(work(table), operation, table.version), Describes(message, commit))
+
+    def _sees(self, version: int) -> bool:
+        """Whether that is the version which all shards are expected at: the one that a transaction began with, and its own writes."""
+        return False
 
     @abstractmethod
     def _compact(self, work: Callable[[TableWriter], CommitResult]) -> CommitResult:
@@ -85,13 +91,9 @@ class ShardedVerbs(ShardedReading, TableWriter):
     def _overwrite(
         self, data: Any, primary_key: Sequence[str] | None, how: Writing, message: str | None, commit: CommitOptions | None
     ) -> CommitResult:
-        """Replaces all rows and columns, the shard columns excepted."""
-        if commit is not None and commit.expected_version is not None:
-            raise InvalidInput(
-                "expected_version is not supported on a sharded table: each shard has its own version.",
-                argument="expected_version",
-                advice="Use a serializable transaction.",
-            )
+        """Replaces all rows and columns, the shard columns excepted. No one version is expected, but for what a transaction sees."""
+        if commit is not None and commit.expected_version is not None and not self._sees(commit.expected_version):
+            raise _no_one_version()
         rows, says = as_rows(data), Describes(message, commit)
         once = not isinstance(rows, pa.Table)
         return self._transact(lambda table: shard_verbs.overwrite(table, rows, primary_key, how, says), says, once=once)
@@ -155,3 +157,11 @@ class ShardedVerbs(ShardedReading, TableWriter):
         """
         says = Describes(message, commit)
         return self._transact(lambda table: reshard(table, shards), says)
+
+
+def _no_one_version() -> InvalidInput:
+    return InvalidInput(
+        "expected_version is not supported on a sharded table: each shard has its own version.",
+        argument="expected_version",
+        advice="Use a serializable transaction.",
+    )
