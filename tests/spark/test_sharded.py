@@ -76,13 +76,50 @@ def test_overwrite(spark: SparkSession, lake: ty.Lake) -> None:
     assert lake.table("t").check().ok
 
 
+@pytest.mark.parametrize("work", [None, EXECUTORS], ids=["driver", "executors"])
+def test_replace_rows_keeps_the_columns(spark: SparkSession, lake: ty.Lake, work: Work | None) -> None:
+    before = lake.table("t").schema
+    lake.spark(spark, work).table("t").replace_rows(spark.createDataFrame([(0.5, 7), (1.5, 8)], "v double, ID int"))
+    assert sorted(lake.table("t").to_arrow().to_pylist(), key=str) == [{"id": 7, "v": 0.5}, {"id": 8, "v": 1.5}]
+    assert lake.table("t").schema == before
+    assert lake.table("t").check().ok
+    with pytest.raises(ty.InvalidInput, match="do not fit the table"):
+        lake.spark(spark, work).table("t").replace_rows(spark.createDataFrame([("x", 1)], "v string, id int"))
+    assert ids(lake) == [7, 8]
+
+
+@pytest.mark.parametrize("verb", ["overwrite", "replace_rows", "merge", "append"])
+def test_there_is_no_one_version_to_expect(spark: SparkSession, lake: ty.Lake, verb: str) -> None:
+    table, commit = lake.spark(spark, EXECUTORS).table("t"), ty.CommitOptions(expected_version=1)
+
+    def run() -> None:
+        if verb == "merge":
+            table.merge(frame(spark, 1)).when_matched_update_all().execute(commit=commit)
+        else:
+            getattr(table, verb)(frame(spark, 100).selectExpr("int(id) id", "v"), commit=commit)
+
+    with pytest.raises(ty.InvalidInput, match="expected_version is not supported on a sharded table"):
+        run()
+    assert ids(lake) == list(range(20))
+
+
+def test_a_table_of_this_very_transaction_is_overwritten_by_its_own_rows(spark: SparkSession, tmp_path: Path) -> None:
+    made = ty.Lake.open(tmp_path / "new", durability="os")
+    with made.transaction() as tx:
+        tx.create_table("t", pa.table({"id": [1, 2], "v": [1, 2]}), primary_key=["id"], shard_by="id", shards=2)
+        table = tx.spark(spark).table("t")
+        for verb in (table.overwrite, table.replace_rows):
+            verb(table.to_df().selectExpr("id", "v + 1 AS v"))
+    assert sorted(made.table("t").to_arrow()["v"].to_pylist()) == [3, 4]
+
+
 def test_what_is_refused_says_what_to_do_instead(spark: SparkSession, lake: ty.Lake, tmp_path: Path) -> None:
     table: Any = lake.spark(spark).table("t")
     with pytest.raises(ty.InvalidInput, match="must match on id"):
         table.merge(frame(spark, 1), on="v").when_matched_delete().execute()
     with pytest.raises(ty.InvalidInput, match="which shard"):
         table.update({"ID": "1"})
-    for member, given in (("history", ()), ("changes", (0,)), ("add_columns", ({"x": "1"},)), ("replace_rows", (None,))):
+    for member, given in (("history", ()), ("changes", (0,)), ("add_columns", ({"x": "1"},))):
         with pytest.raises(ty.UnsupportedFeature, match=member) as caught:
             getattr(table, member)(*given)
         assert caught.value.advice

@@ -1,35 +1,30 @@
-"""A sharded table of a lake in a Spark session: executors assign rows to shards, and one lake transaction commits all of them.
-
-Rows are assigned once: the data frame with its shard numbers is materialized by a local checkpoint, since a data frame that is evaluated
-again for each shard may give other rows each time.
-"""
+"""A sharded table of a lake in a Spark session: executors assign rows to shards, and one lake transaction commits all of them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import reduce
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import pyarrow as pa
 
 import tiltyard as ty
-from tiltyard.distributed import shard_numbers
 from tiltyard.errors import ExpectedVersionMismatch, InvalidInput, UnsupportedFeature
 from tiltyard.options import OnDuplicate
 from tiltyard.spark.placement import Work, small_rows
 from tiltyard.spark.spark_table import SparkTable
 from tiltyard.spark.spark_types import arrow_schema
+from tiltyard.spark.target import Address
 from tiltyard.spark.write.merging import SparkMergePlan
-from tiltyard.spark.write.replaced_reads import frame_replacing
+from tiltyard.spark.write.replaced_reads import versions_replaced
+from tiltyard.spark.write.schema_fit import table_columns
+from tiltyard.spark.write.shard_rows import ShardOf, marked, shards_in
 from tiltyard.spark.write.upserting import merge
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
-
-SHARD: Final = "__tiltyard_shard"
-"""The column that says, while rows are written, which shard each is for."""
 
 Sharded = ty.ShardedTable | ty.ShardedTransactionTable
 
@@ -50,6 +45,28 @@ def shard_readers(table: Any) -> list[ty.TableReader]:
     """The shards of a sharded table, as its handle shows them."""
     one = table.physical if isinstance(table, ty.ShardedTransactionTable) else table.shard
     return [one(number) for number in range(table.shards)]
+
+
+def shard_addresses(table: ty.TableReader, storage: Mapping[str, Any] | None = None) -> list[Address]:
+    """Where the rows of a table are: one address, or those of all its shards in their order."""
+    return [Address.of(part, storage) for part in (shard_readers(table) if is_sharded(table) else [table])]
+
+
+def parts_of(table: SparkTable) -> list[SparkTable]:
+    """The tables that have the rows of one: itself, or in a transaction the shards of a sharded one."""
+    if isinstance(table.table, ty.ShardedTransactionTable):
+        return [SparkTable(table.session, table.table.physical(number), table.work) for number in range(table.table.shards)]
+    return [table]
+
+
+def refuse_shard_columns(shard_by: Collection[str], names: Iterable[str]) -> None:
+    """Refuses new values of columns that say which shard a row is in."""
+    if mine := sorted({name.lower() for name in names} & {name.lower() for name in shard_by}):
+        raise InvalidInput(
+            f"{', '.join(mine)} says which shard a row is in and cannot be updated.",
+            argument="values",
+            advice="Delete the rows, and insert them with other values.",
+        )
 
 
 class SparkShardedTable(SparkTable):
@@ -119,7 +136,7 @@ class SparkShardedTable(SparkTable):
         parts = self._assigned(df)
 
         def work(inside: ty.ShardedTransactionTable) -> list[ty.CommitResult]:
-            return [shard.append(part, on_duplicate=on_duplicate, message=message, files=files) for shard, part in parts(inside)]
+            return [shard.append(part, on_duplicate=on_duplicate, message=message, files=files) for _, shard, part in parts(inside)]
 
         return table.in_transaction(work, "Append", message=message, commit=commit)
 
@@ -134,33 +151,79 @@ class SparkShardedTable(SparkTable):
         files: ty.FileLimits | None = None,
     ) -> ty.CommitResult:
         """Replaces all rows and columns; arguments are those of ``SparkTable.overwrite``."""
-        wanted = arrow_schema(df.schema)
+        return self._overwrite_all(df, arrow_schema(df.schema), primary_key, on_duplicate, message, commit, files)
+
+    def overwrite_as(
+        self,
+        df: DataFrame,
+        schema: pa.Schema,
+        *,
+        primary_key: Sequence[str] | None = None,
+        on_duplicate: OnDuplicate = "error",
+        files: ty.FileLimits | None = None,
+    ) -> ty.CommitResult:
+        """``overwrite``, under a schema that says how the data frame's columns are stored; see ``SparkTable.overwrite_as``."""
+        return self._overwrite_all(df, schema, primary_key, on_duplicate, None, None, files)
+
+    def _overwrite_all(
+        self,
+        df: DataFrame,
+        wanted: pa.Schema,
+        primary_key: Sequence[str] | None,
+        on_duplicate: OnDuplicate,
+        message: str | None,
+        commit: ty.CommitOptions | None,
+        files: ty.FileLimits | None,
+    ) -> ty.CommitResult:
         parts = self._assigned(df, wanted)
 
         def work(inside: ty.ShardedTransactionTable) -> list[ty.CommitResult]:
-            _versions_read(df, inside)
-            inside.overwrite(wanted, primary_key=primary_key, message=message)
-            return [shard.append(part, on_duplicate=on_duplicate, message=message, files=files) for shard, part in parts(inside)]
+            # An overwrite goes over what others add before the commit, unless it expects the version that its rows were made of.
+            reads = bool(_versions_read(df, inside)) and inside.version > 0  # else the lake was empty when the transaction began
+            expected = ty.CommitOptions(expected_version=inside.version) if reads else None
+            inside.overwrite(wanted, primary_key=primary_key, message=message, commit=expected)
+            return [shard.append(part, on_duplicate=on_duplicate, message=message, files=files) for _, shard, part in parts(inside)]
+
+        return self.table.in_transaction(work, "Overwrite", message=message, commit=commit)
+
+    def replace_rows(
+        self,
+        df: DataFrame,
+        *,
+        on_duplicate: OnDuplicate = "error",
+        message: str | None = None,
+        commit: ty.CommitOptions | None = None,
+        files: ty.FileLimits | None = None,
+    ) -> ty.CommitResult:
+        """Replaces all rows, keeps the columns; arguments are those of ``SparkTable.replace_rows``."""
+        table_columns(df.schema, self.table.refresh().schema)
+        parts, none = self._assigned(df), self.session.createDataFrame([], df.schema)
+
+        def work(inside: ty.ShardedTransactionTable) -> list[ty.CommitResult]:
+            read = _versions_read(df, inside)
+            found = {number: part for number, _, part in parts(inside)}
+            told: dict[str, Any] = {"on_duplicate": on_duplicate, "message": message, "files": files}
+            return [
+                shard.replace_rows(found.get(number, none), **_expecting(told, read.get(shard.table.uri)))
+                for number, shard in enumerate(parts_of(SparkShardedTable(self.session, inside, self.work)))
+            ]
 
         return self.table.in_transaction(work, "Overwrite", message=message, commit=commit)
 
     def _assigned(
         self, df: DataFrame, schema: pa.Schema | None = None
-    ) -> Callable[[ty.ShardedTransactionTable], Iterator[tuple[SparkTable, DataFrame]]]:
+    ) -> Callable[[ty.ShardedTransactionTable], Iterator[tuple[int, SparkTable, DataFrame]]]:
         """The rows by shard.
 
         They are assigned again only if the table has other shards by the time they are written."""
         known: dict[tuple[tuple[str, ...], int], DataFrame] = {}
 
-        def parts(inside: ty.ShardedTransactionTable) -> Iterator[tuple[SparkTable, DataFrame]]:
+        def parts(inside: ty.ShardedTransactionTable) -> Iterator[tuple[int, SparkTable, DataFrame]]:
             definition = (inside.shard_by, inside.shards)
             if definition not in known:
-                known[definition] = _marked(df, schema or inside.schema, *definition)
-            marked = known[definition]
-            numbers = sorted(row[0] for row in marked.select(SHARD).distinct().collect())
-            for number in numbers:
-                part = marked.where(marked[SHARD] == number).drop(SHARD)
-                yield SparkTable(self.session, inside.physical(number), self.work), part
+                known[definition] = marked(df, ShardOf.of(schema or inside.schema, *definition, df.columns))
+            for number, part in shards_in(known[definition]):
+                yield number, SparkTable(self.session, inside.physical(number), self.work), part
 
         return parts
 
@@ -175,12 +238,14 @@ class SparkShardedTable(SparkTable):
                 argument="on",
                 advice="Merge on the primary key.",
             )
-        self._refuse_shard_columns(name for clause in plan.clauses if clause.kind == "update" for name in clause.values or ())
+        refuse_shard_columns(
+            self.table.shard_by, [name for clause in plan.clauses if clause.kind == "update" for name in clause.values or ()]
+        )
         parts = self._assigned(df)
 
         def work(inside: ty.ShardedTransactionTable) -> list[ty.CommitResult]:
             read = _versions_read(df, inside)
-            found = {shard.table.uri: (shard, part) for shard, part in parts(inside)}
+            found = {shard.table.uri: (shard, part) for _, shard, part in parts(inside)}
             if plan.target_only:
                 for number in range(inside.shards):
                     empty = SparkTable(self.session, inside.physical(number), self.work)
@@ -205,18 +270,14 @@ class SparkShardedTable(SparkTable):
         commit: ty.CommitOptions | None = None,
     ) -> ty.CommitResult:
         """Gives columns new values in rows of all shards; the shard columns excepted."""
-        self._refuse_shard_columns(values)
+        refuse_shard_columns(self.table.shard_by, values)
         return self._each(lambda shard: shard.update(values, where, message=message), "Update", message, commit)
-
-    def _refuse_shard_columns(self, names: Iterable[str]) -> None:
-        if mine := sorted({name.lower() for name in names} & {name.lower() for name in self.table.shard_by}):
-            raise InvalidInput(f"{', '.join(mine)} says which shard a row is in and cannot be updated.", argument="values")
 
     def _each(
         self, work: Callable[[SparkTable], ty.CommitResult], operation: str, message: str | None, commit: ty.CommitOptions | None
     ) -> ty.CommitResult:
         def all_shards(inside: ty.ShardedTransactionTable) -> list[ty.CommitResult]:
-            return [work(SparkTable(self.session, inside.physical(number), self.work)) for number in range(inside.shards)]
+            return [work(shard) for shard in parts_of(SparkShardedTable(self.session, inside, self.work))]
 
         return self.table.in_transaction(all_shards, operation, message=message, commit=commit)
 
@@ -266,18 +327,6 @@ class SparkShardedTable(SparkTable):
         how: dict[str, Any] = {"cluster_by": cluster_by, "target_rows": target_rows, "message": message, "commit": commit}
         return self.table.maintenance.optimize(where, **how)
 
-    def replace_rows(
-        self,
-        df: DataFrame,
-        *,
-        on_duplicate: OnDuplicate = "error",
-        message: str | None = None,
-        commit: ty.CommitOptions | None = None,
-        files: ty.FileLimits | None = None,
-    ) -> NoReturn:
-        """Refused: use ``overwrite``."""
-        raise _refused("replace_rows", "Use overwrite, with all columns.")
-
     def add_columns(self, columns: Any, *, message: str | None = None, commit: ty.CommitOptions | None = None) -> NoReturn:
         """Refused: use ``lake.table(name).add_columns``."""
         raise _refused("add_columns", "Use lake.table(name).add_columns, without Spark.")
@@ -298,9 +347,8 @@ def _versions_read(df: DataFrame, inside: ty.ShardedTransactionTable) -> dict[st
         ExpectedVersionMismatch: others committed to one of them since: rows that are made of the old ones must not take their place.
     """
     found: dict[str, int] = {}
-    for number in range(inside.shards):
-        shard = inside.physical(number)
-        _, read = frame_replacing(df, shard)
+    shards = [inside.physical(number) for number in range(inside.shards)]
+    for shard, read in zip(shards, versions_replaced(df, shards), strict=True):
         if read is None:
             continue
         if read != shard.version:
@@ -324,31 +372,3 @@ def _expecting(how: Mapping[str, Any], version: int | None) -> Mapping[str, Any]
 
 def _refused(what: str, advice: str) -> UnsupportedFeature:
     return UnsupportedFeature(f"A sharded table has no {what} in Spark.", feature=f"{what} of sharded tables", advice=advice)
-
-
-def _found(column: str, names: Sequence[str]) -> str:
-    """What rows call a column of the table: exactly that, or the same but for upper and lower case."""
-    near = [column] if column in names else [name for name in names if name.lower() == column.lower()]
-    if len(near) != 1:
-        raise InvalidInput(f"The rows have no column {column!r}, which decides their shard.", argument="df")
-    return near[0]
-
-
-def _marked(df: DataFrame, table: pa.Schema, columns: Sequence[str], shards: int) -> DataFrame:
-    """The rows with the number of their shard, evaluated once.
-
-    Raises:
-        InvalidInput: a shard column is missing.
-    """
-    from pyspark.sql import types as st
-
-    kinds = {column: (_found(column, df.columns), table.field(column).type) for column in columns}
-
-    def mark(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            keys = pa.table({column: batch.column(name).cast(kind) for column, (name, kind) in kinds.items()})
-            numbers = pa.array(shard_numbers(keys, columns, shards), pa.int32())
-            yield pa.RecordBatch.from_arrays([*batch.columns, numbers], names=[*batch.schema.names, SHARD])
-
-    schema = st.StructType([*df.schema.fields, st.StructField(SHARD, st.IntegerType())])
-    return df.mapInArrow(mark, schema).localCheckpoint()

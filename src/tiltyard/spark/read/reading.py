@@ -63,6 +63,7 @@ class Scan:
         limit: rows after which a partition stops.
         batch_rows: rows handed over at a time.
         keys: what columns may be; workers leave the other rows out.
+        shard: the column of the schema that tells the shard, and which one this is; None where none is asked for.
     """
 
     address: Address
@@ -71,6 +72,14 @@ class Scan:
     limit: int | None = None
     batch_rows: int = BATCH_ROWS
     keys: tuple[KeysAmong, ...] = ()
+    shard: tuple[str, int] | None = None
+
+    @property
+    def stored(self) -> Scan:
+        """What is read of the files."""
+        if self.shard is None:
+            return self
+        return replace(self, schema=StructType([field for field in self.schema.fields if field.name != self.shard[0]]), shard=None)
 
 
 class Part(InputPartition):
@@ -187,6 +196,7 @@ def check(scan: Scan) -> None:
     Raises:
         InvalidInput: a column of the schema is not in the table, or the filter is none.
     """
+    scan = scan.stored
     opened = dataset(scan.address)
     known = [*opened.schema.names, *HIDDEN]
     for field in scan.schema.fields:
@@ -256,7 +266,10 @@ def batches(part: Part) -> Iterator[pa.RecordBatch]:
     scan, opened = part.scan, dataset(part.scan.address)
     target = to_arrow_schema(scan.schema, timezone="UTC")
     convert, wanted = None, key_test(scan.keys)
-    for raw in raw_batches(scan, opened, part.spans):
+    for raw in raw_batches(scan.stored, opened, part.spans):
+        if scan.shard is not None:
+            name, number = scan.shard
+            raw = raw.append_column(name, pa.repeat(pa.scalar(number, pa.int64()), raw.num_rows))
         if convert is None:
             convert = batch_converter(raw.schema, target)
         yield convert(raw if wanted is None else wanted(raw))

@@ -29,7 +29,6 @@ _VERBS: Final[Mapping[str, Callable[[Request], Any]]] = {
     "plan_scan": catalog_tables.plan_scan,
     "column_statistics": catalog_tables.column_statistics,
     "refuse_option": catalog_tables.refuse_option,
-    "refuse_sharded": catalog_tables.refuse_sharded,
     "load_procedure": procedures.describe,
     "list_procedures": procedures.names,
     "plan_stream": stream_commits.plan_stream,

@@ -219,7 +219,8 @@ def _add_column(table: ty.TransactionTable, change: Mapping[str, Any]) -> None:
 
 def _delete_column(table: ty.TransactionTable, change: Mapping[str, Any]) -> None:
     path = _path(change)
-    if change["ifExists"] and path not in table.layout.field_ids:
+    part = table.physical(0) if isinstance(table, ty.ShardedTransactionTable) else table
+    if change["ifExists"] and path not in part.layout.field_ids:
         return
     table.drop_columns([path])
 

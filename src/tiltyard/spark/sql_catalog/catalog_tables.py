@@ -16,17 +16,17 @@ import pyarrow as pa
 from pyspark.sql.types import StructType
 
 import tiltyard as ty
-from tiltyard.errors import InvalidInput, NotFound, UnsupportedFeature
-from tiltyard.spark.read.datasets import fragments_at, statistics_at
+from tiltyard.errors import InvalidInput, NotFound
+from tiltyard.spark.read.datasets import dataset, fragments_at, statistics_at
 from tiltyard.spark.read.passing_rows import as_number
 from tiltyard.spark.read.planner import write_plan
-from tiltyard.spark.read.read_pins import address_of
+from tiltyard.spark.read.read_pins import address_of, addresses_of
 from tiltyard.spark.read.reading import READ, Part, PlannedReader, Scan, check, own_filter, parts, rows_at_once
-from tiltyard.spark.sharded_spark import is_sharded, shard_readers
+from tiltyard.spark.sharded_spark import is_sharded, shard_addresses
 from tiltyard.spark.source_options import STORAGE, STREAM_READ, TARGET, Options
 from tiltyard.spark.spark_types import spark_schema
 from tiltyard.spark.sql_catalog.metadata_tables import METADATA, metadata_rows
-from tiltyard.spark.target import Address, Target
+from tiltyard.spark.target import Target
 from tiltyard.spark.write.row_layout import PARTITIONED_BY, columns_of
 
 Request = Mapping[str, Any]
@@ -38,6 +38,7 @@ TRANSACTION: Final = "transaction"
 """Which transaction a session's statements are part of, as long as one is open."""
 COMMENT: Final = "comment"
 PRIMARY_KEY: Final = "primary_key"
+_SHARD: Final = "_shard"
 _OURS: Final = "tiltyard."
 """Before the names of settings that tables keep for the engine."""
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -163,7 +164,7 @@ def described(request: Request, name: str, table: ty.TableReader, *, latest: boo
     """What the JVM has to know of a table."""
     target = replace(target_of(request), table=name)
     sharded, storage, options = is_sharded(table), dict(target.storage) or None, target.to_options()
-    addresses = [Address.of(part, storage) for part in (shard_readers(table) if sharded else [table])]
+    addresses = shard_addresses(table, storage)
     fragments = [fragment for address in addresses for fragment in fragments_at(address)]
     found = [address.to_json() for address in addresses]
     facts = {"id": uuid4().hex, "options": options, "address": "\n".join(found), "latest": latest}
@@ -171,32 +172,25 @@ def described(request: Request, name: str, table: ty.TableReader, *, latest: boo
         "schema": with_comments(table.schema).json(),
         "version": table.version,
         "latest": latest,
-        "stable": not sharded and bool(table.lance.has_stable_row_ids),
-        "sharded": sharded,
+        "stable": any(dataset(address).has_stable_row_ids for address in addresses),
+        "shard": shard_column(table.schema) if sharded else None,
         "properties": properties_of(table),
         "partitioned": list(columns_of(table, PARTITIONED_BY)),
         "readable": [*_READABLE],
         "streamable": [*_STREAMABLE],
-        "facts": facts | {"shards": found} if sharded else facts,
+        "facts": facts | {"shards": found, "shard": shard_column(table.schema)} if sharded else facts,
         "target": options,
         "count": sum(fragment.rows for fragment in fragments),
         "bytes": sum(fragment.bytes for fragment in fragments),
     }
 
 
-def refuse_sharded(request: Request) -> None:
-    """Refuses a statement that needs the places of rows, which those of several shards have in common."""
-    raise sharded_refusal(request["command"])
-
-
-def sharded_refusal(what: str) -> UnsupportedFeature:
-    """What a statement is told that a sharded table does not have."""
-    return UnsupportedFeature(
-        f"{what} is not supported on sharded tables by name.",
-        feature=f"{what} of sharded tables",
-        writing=True,
-        advice="Use lake.spark(spark).table(name), which has append, overwrite, merge, update and delete.",
-    )
+def shard_column(schema: pa.Schema) -> str:
+    """What the column is called that tells the shard of each row: no column of the table is."""
+    name, taken = _SHARD, {name.lower() for name in schema.names}
+    while name in taken:
+        name = f"_{name}"
+    return name
 
 
 def properties_of(table: ty.TableReader) -> dict[str, str]:
@@ -235,8 +229,9 @@ def plan_scan(request: Request) -> str:
     options = Options(facts["options"])
     options.require_known(READ, "batch read")
     made: list[Part] = []
-    for address in map(Address.from_json, facts["shards"]) if "shards" in facts else [address_of(facts)]:
-        scan = Scan(address, schema, own_filter(options, address), batch_rows=rows_at_once(options, schema))
+    for number, address in enumerate(addresses_of(facts)):
+        shard = (facts["shard"], number) if "shards" in facts else None
+        scan = Scan(address, schema, own_filter(options, address), batch_rows=rows_at_once(options, schema), shard=shard)
         check(scan)
         made += parts(scan, options.integer("partitions", least=1))
     out = io.BytesIO()

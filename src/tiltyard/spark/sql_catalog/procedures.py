@@ -14,7 +14,7 @@ from tiltyard.spark.read.datasets import forget_statistics
 from tiltyard.spark.sharded_spark import is_sharded
 from tiltyard.spark.spark_lake import LakeSpark
 from tiltyard.spark.sql_catalog.branch_procedures import BRANCH_PROCEDURES
-from tiltyard.spark.sql_catalog.catalog_tables import name_in, open_lake, sharded_refusal
+from tiltyard.spark.sql_catalog.catalog_tables import name_in, open_lake
 from tiltyard.spark.sql_catalog.metadata_tables import told
 from tiltyard.spark.sql_catalog.procedure_types import Parameter, Procedure, Values
 from tiltyard.spark.statements.optimizing import optimized
@@ -47,7 +47,12 @@ def _compact(tables: LakeSpark, values: Values) -> list[Any]:
 def _analyze(tables: LakeSpark, values: Values) -> list[Any]:
     table = tables.table(_table(tables, values)).table.refresh()
     if is_sharded(table):
-        raise sharded_refusal("ANALYZE TABLE")
+        raise UnsupportedFeature(
+            "ANALYZE TABLE is not supported on sharded tables: statistics are of the files of each shard.",
+            feature="ANALYZE TABLE of sharded tables",
+            writing=True,
+            advice="Nothing has to be done instead: filters and joins work without them.",
+        )
     if values["scan"] is False:
         found = table.layout.statistics()
     else:

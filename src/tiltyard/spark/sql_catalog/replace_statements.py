@@ -18,6 +18,7 @@ from uuid import uuid4
 
 import tiltyard as ty
 from tiltyard.errors import InvalidInput
+from tiltyard.spark.sharded_spark import parts_of
 from tiltyard.spark.spark_expressions import ColumnFacts
 from tiltyard.spark.sql_catalog.open_transactions import Tables, run_in
 from tiltyard.spark.statements.plan_members import INTERNAL, check_used, members_of
@@ -148,7 +149,8 @@ def replace_rows(where: Tables, name: str, rows: DataFrame, replaced: Replaced, 
         def work(tx: ty.LakeTransaction) -> None:
             staged = tx.spark(session).table(name)
             told: dict[str, Any] = {"message": how.message, "commit": how.commit()}
-            delete_matching(session, staged.table, matching, told, staged.work)
+            for part in parts_of(staged):
+                delete_matching(session, part.table, matching, told, part.work)
             staged.append(rows, on_duplicate=how.on_duplicate, files=how.files, **told)
 
         run_in(where, work, how.message, how.commit())

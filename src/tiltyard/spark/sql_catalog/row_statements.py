@@ -8,8 +8,9 @@ conflict the plan is executed again on the latest version.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -19,12 +20,16 @@ from tiltyard.distributed import Pinned, RowChange, RowPlan
 from tiltyard.errors import InvalidInput
 from tiltyard.spark.jobs import ADDRESS, ROW_ID
 from tiltyard.spark.placement import Work
+from tiltyard.spark.read.datasets import dataset
+from tiltyard.spark.sharded_spark import refuse_shard_columns, shard_addresses
 from tiltyard.spark.sql_catalog.catalog_tables import name_in
 from tiltyard.spark.sql_catalog.open_transactions import Tables
 from tiltyard.spark.sql_catalog.self_reads import SelfReads
 from tiltyard.spark.statements.sql_plans import as_list, kind_of, option
 from tiltyard.spark.target import Address
 from tiltyard.spark.write.row_jobs import ACTION, VALUE, Action, changed
+from tiltyard.spark.write.shard_rows import SHARD, ShardOf, by_shard
+from tiltyard.spark.write.write_options import WriteOptions
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -43,19 +48,57 @@ def change_rows(session: SparkSession, request: Mapping[str, Any], plan: Any, wh
     how = options_of(plan)
     name = name_in(where, request["name"])
     table, statement = where.table(name), RowStatement.of(plan, request["mark"])
-    reads = SelfReads.of(request, name, plan.query()).beside(request["mark"])
+    reads = SelfReads.of(request, name, plan.query()).and_fixed(plan.query(), lambda: table).beside(request["mark"])
+    if isinstance(table, ty.ShardedTable | ty.ShardedTransactionTable):
+        _change_shards(table, statement, reads, lambda: frame_of(session, plan.query()), how)
+        return
 
     def worker(pinned: Pinned) -> RowChange:
-        if statement.columns and list(pinned.schema.names) != list(statement.columns):
-            raise InvalidInput("The table's columns changed while the statement ran.", argument="table", advice="Run it again.")
+        statement.check_columns(pinned.schema)
         task = pinned.scan_task()
         storage = tuple(sorted((task.storage_options or {}).items()))
-        with reads.pinned(Address(task.uri, task.number, storage)):
-            frame = statement.described(frame_of(session, plan.query()), pinned)
+        with reads.pinned([Address(task.uri, task.number, storage)]):
+            frame = statement.described(frame_of(session, plan.query()), [ADDRESS, ROW_ID] if pinned.stable else [ADDRESS])
             change = changed(frame, pinned, statement.actions, work=Work())
         return change if table.primary_key or change.keys is None else _with_each_key_once(change)
 
     table.distributed.change_rows(worker, statement.rules(table), message=how.message, commit=how.commit())
+
+
+def _change_shards(
+    table: ty.ShardedTable | ty.ShardedTransactionTable,
+    statement: RowStatement,
+    reads: SelfReads,
+    query: Callable[[], DataFrame],
+    how: WriteOptions,
+) -> None:
+    """The same for a sharded table: the rows are worked out once over all shards, and those that get any are changed in one transaction.
+
+    A row that changes stays in its shard; a new one goes where its key belongs.
+    """
+    refuse_shard_columns(table.shard_by, statement.updated)
+
+    def work(inside: ty.ShardedTransactionTable) -> list[ty.CommitResult]:
+        statement.check_columns(inside.schema)
+        addresses = shard_addresses(inside)
+        stable = any(dataset(address).has_stable_row_ids for address in addresses)
+        with reads.pinned(addresses):
+            rows = statement.described(query(), [ADDRESS, *([ROW_ID] if stable else []), SHARD])
+            parts = by_shard(rows, statement.shard_of(inside), Work())
+        done = []
+        for number, part in parts:
+            shard = inside.physical(number)
+            if shard.schema.names != inside.schema.names:
+                raise InvalidInput(
+                    f"Shard {number} has other columns than the table.",
+                    argument="table",
+                    advice="Make them the same; lake.check() says more.",
+                )
+            worker = partial(changed, part, actions=statement.actions, work=Work())
+            done.append(shard.distributed.change_rows(worker, statement.rules(shard), message=how.message))
+        return done
+
+    table.in_transaction(work, statement.command.capitalize(), message=how.message, commit=how.commit())
 
 
 @dataclass(frozen=True)
@@ -93,6 +136,11 @@ class RowStatement:
             return cls(command, columns, _assigned(columns, values, _target_ids(plan, mark), {}))
         return _merge(plan, columns, mark)
 
+    def check_columns(self, schema: pa.Schema) -> None:
+        """Refuses a version with other columns than the plan was made for."""
+        if self.columns and list(schema.names) != list(self.columns):
+            raise InvalidInput("The table's columns changed while the statement ran.", argument="table", advice="Run it again.")
+
     @property
     def actions(self) -> tuple[Action, ...]:
         """What the numbers in ``ACTION`` mean."""
@@ -112,18 +160,26 @@ class RowStatement:
         of_key = set(self.on) == set(table.primary_key) if table.primary_key else _is_key(table.schema, self.on)
         return RowPlan(matched=True, on=self.on if of_key else (), inserting=self.inserting, updated=self.updated)
 
-    def described(self, rows: DataFrame, pinned: Pinned) -> DataFrame:
-        """The rows as the job that writes them takes them."""
+    @property
+    def assigned(self) -> list[str]:
+        """The columns that some rows get a value in, in their order."""
+        return [name for name in self.columns if name in self.updated or self.inserting]
+
+    def shard_of(self, table: ty.ShardedTransactionTable) -> ShardOf:
+        """Which shard a described row is for."""
+        columns = table.shard_by if self.inserting else ()
+        return ShardOf.numbered(table.schema, columns, table.shards, [f"{VALUE}{self.assigned.index(name)}" for name in columns])
+
+    def described(self, rows: DataFrame, row_ids: Sequence[str]) -> DataFrame:
+        """The rows as the job that writes them takes them, with what tells a row of the table under the names given."""
         from pyspark.sql import functions as f
 
-        assigned = [name for name in self.columns if name in self.updated or self.inserting]
         names = {name: f"_ty_c_{place}" for place, name in enumerate(self.columns)}
-        row_ids = [ADDRESS, ROW_ID] if pinned.stable else [ADDRESS]
         if self.only_inserts:
             none = [f.lit(None).cast("long").alias(name) for name in row_ids]
             rows = rows.toDF(*names.values()).select(f.lit(_INSERT).alias(_OPERATION), *names.values(), *none)
         numbered = rows.toDF(_OPERATION, *names.values(), *row_ids)
-        values = [f.col(names[name]).alias(f"{VALUE}{place}") for place, name in enumerate(assigned)]
+        values = [f.col(names[name]).alias(f"{VALUE}{place}") for place, name in enumerate(self.assigned)]
         return numbered.select((f.col(_OPERATION) - 1).cast("int").alias(ACTION), *row_ids, *values)
 
 

@@ -7,13 +7,15 @@ executed again if anybody else commits to the table meanwhile.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
+import tiltyard as ty
 from tiltyard.errors import ConflictError
 from tiltyard.spark.read.read_pins import pinned_at
+from tiltyard.spark.sharded_spark import shard_addresses
 from tiltyard.spark.sql_catalog.catalog_tables import target_of
 from tiltyard.spark.target import Address
 from tiltyard.spark.write.replaced_reads import scans_in, unknown_version
@@ -25,13 +27,13 @@ class SelfReads:
 
     Attributes:
         marks: of scans that can be told which version they read.
-        cached: versions that a cache of Spark holds rows of, which cannot.
+        cached: versions that a cache of Spark holds rows of, which cannot; of a sharded table those of all shards.
         fixed: versions that data frames of ``format("tiltyard")`` were made at; None where one follows its table.
     """
 
     marks: tuple[str, ...] = ()
-    cached: tuple[int, ...] = ()
-    fixed: tuple[int | None, ...] = ()
+    cached: tuple[Address, ...] = ()
+    fixed: tuple[Address | None, ...] = ()
 
     @classmethod
     def of(cls, request: Mapping[str, Any], name: str, query: Any) -> SelfReads:
@@ -39,19 +41,24 @@ class SelfReads:
         asked = replace(target_of(request), table=name).to_options().items()
         scans = [scan for scan in scans_in(query) if scan.by_name and scan.facts["latest"] and asked <= scan.facts["options"].items()]
         marks = dict.fromkeys(scan.facts["id"] for scan in scans if not scan.cached)
-        return cls(tuple(marks), tuple(Address.from_json(scan.facts["address"]).version for scan in scans if scan.cached))
+        return cls(tuple(marks), tuple(address for scan in scans if scan.cached for address in scan.addresses()))
 
-    def and_fixed(self, query: Any, uri: str) -> SelfReads:
-        """These and the scans of the table at that place that no catalog knows of.
+    def and_fixed(self, query: Any, table: Callable[[], ty.TableReader]) -> SelfReads:
+        """These and the scans of the table, or of its shards, that no catalog knows of.
 
         Raises:
             ConflictError: it is not known which version one of them reads.
         """
-        scans = [scan for scan in scans_in(query) if not scan.by_name and scan.is_latest and scan.uri() == uri]
-        found = [scan.address() for scan in scans]
-        if any(address is None and not scan.follows for scan, address in zip(scans, found, strict=True)):
-            raise unknown_version(uri)
-        return replace(self, fixed=tuple(None if address is None else address.version for address in found))
+        scans = [scan for scan in scans_in(query) if not scan.by_name and scan.is_latest]
+        places = {address.uri for address in shard_addresses(table())} if scans else set()
+        found: list[Address | None] = []
+        for scan in scans:
+            for uri in scan.uris():
+                if uri in places:
+                    found.append(scan.address(uri))
+                    if found[-1] is None and not scan.follows:
+                        raise unknown_version(uri)
+        return replace(self, fixed=tuple(found))
 
     def beside(self, mark: str) -> SelfReads:
         """These and the scan of the rows that are changed."""
@@ -61,27 +68,31 @@ class SelfReads:
         return bool(self.marks or self.cached or self.fixed)
 
     @contextmanager
-    def pinned(self, address: Address) -> Iterator[None]:
-        """Has them read one version.
+    def pinned(self, addresses: Sequence[Address]) -> Iterator[None]:
+        """Has them read one version, of a sharded table one of each shard.
 
         Raises:
             ConflictError: a cache holds rows of another one.
         """
-        if other := [version for version in self.cached if version != address.version]:
-            raise ConflictError(
-                f"The statement reads cached rows of version {other[0]}, and version {address.version} is the latest one now.",
-                operation="Overwrite",
-                read_version=other[0],
-                advice="Uncache the table and run the statement again.",
-            )
-        if older := [version for version in self.fixed if version not in (None, address.version)]:
-            raise ConflictError(
-                f"The data frame was made at version {older[0]} of the table it replaces, and version {address.version} is the latest.",
-                operation="Overwrite",
-                read_version=older[0],
-                advice="Nothing was changed. Read the table again, and write again.",
-            )
+        latest = {address.uri: address.version for address in addresses}
+        for read in self.cached:
+            if read.version != latest.get(read.uri):
+                raise ConflictError(
+                    f"The statement reads cached rows of version {read.version}, and version {latest.get(read.uri)} is the latest one now.",
+                    operation="Overwrite",
+                    read_version=read.version,
+                    advice="Uncache the table and run the statement again.",
+                )
+        for made in self.fixed:
+            if made is not None and made.version != latest[made.uri]:
+                raise ConflictError(
+                    f"The data frame was made at version {made.version} of the table it replaces, and version {latest[made.uri]} is the"
+                    " latest.",
+                    operation="Overwrite",
+                    read_version=made.version,
+                    advice="Nothing was changed. Read the table again, and write again.",
+                )
         with ExitStack() as pins:
             for mark in self.marks:
-                pins.enter_context(pinned_at(mark, address))
+                pins.enter_context(pinned_at(mark, addresses))
             yield

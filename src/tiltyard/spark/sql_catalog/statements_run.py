@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from functools import reduce
 from operator import and_, or_
@@ -15,19 +15,18 @@ from pyspark.sql.types import StructType
 import tiltyard as ty
 from tiltyard.errors import InvalidInput, UnsupportedFeature
 from tiltyard.spark.placement import Work
-from tiltyard.spark.sharded_spark import is_sharded
+from tiltyard.spark.sharded_spark import is_sharded, parts_of, shard_addresses
 from tiltyard.spark.source_options import Options
 from tiltyard.spark.spark_expressions import ColumnFacts, checked_expression
 from tiltyard.spark.spark_lake import TransactionSpark
 from tiltyard.spark.sql_catalog.catalog_changes import TableToMake, refuse
-from tiltyard.spark.sql_catalog.catalog_tables import dotted, name_in, sharded_refusal
+from tiltyard.spark.sql_catalog.catalog_tables import dotted, name_in
 from tiltyard.spark.sql_catalog.open_transactions import EVOLUTIONS, Tables, run_in
 from tiltyard.spark.sql_catalog.replace_statements import replace_rows, replaced_by
 from tiltyard.spark.sql_catalog.row_statements import change_rows
 from tiltyard.spark.sql_catalog.self_reads import SelfReads
 from tiltyard.spark.statements.plan_members import INTERNAL, check_used
 from tiltyard.spark.statements.sql_plans import as_list, kind_of, option
-from tiltyard.spark.target import Address
 from tiltyard.spark.write.row_layout import PARTITIONED_BY, columns_of
 from tiltyard.spark.write.row_verbs import delete_rows
 from tiltyard.spark.write.schema_fit import new_columns
@@ -62,13 +61,6 @@ CLAUSES: Final = {
 }
 """How the members that are refused are written in a statement."""
 
-_SAID: Final = {
-    "AppendData": "INSERT ... REPLACE",
-    "OverwriteByExpression": "INSERT OVERWRITE",
-    "OverwritePartitionsDynamic": "Overwriting partitions",
-    "InsertOnlyMerge": "MERGE",
-    "WriteDelta": "Changing rows",
-}
 _REPLACES: Final = ("OverwriteByExpression", "OverwritePartitionsDynamic", "ReplaceTableAsSelect")
 _MAKES: Final = ("CreateTableAsSelect", "ReplaceTableAsSelect", "ReplaceTable")
 _OPTIONS: Final = ("message", "properties", "on_duplicate", "max_rows_per_file", "max_bytes_per_file", "retries")
@@ -93,7 +85,6 @@ def execute(session: SparkSession, request: Request, plan: Any, where: Tables) -
     if verb is None:
         raise UnsupportedFeature(f"{kind} is not supported on tables of a lake.", feature=kind, writing=True)
     check_used(plan, USED, CLAUSES)
-    _refuse_sharded(request, plan, where)
     with EVOLUTIONS.taken(request["mark"]) as alter:
         reads = _replaced_reads(session, request, plan, where)
         if alter is None and not reads:
@@ -104,22 +95,11 @@ def execute(session: SparkSession, request: Request, plan: Any, where: Tables) -
         def work(tx: ty.LakeTransaction) -> None:
             if alter is not None:
                 alter(tx.table(name))
-            with reads.pinned(Address.of(tx.table(name))) if reads else nullcontext():
+            with reads.pinned(shard_addresses(tx.table(name))) if reads else nullcontext():
                 verb(session, request, plan, tx)
 
         run_in(where, work, how.message, how.commit(), isolation="serializable" if reads else "snapshot")
     return True
-
-
-def _refuse_sharded(request: Request, plan: Any, where: Tables) -> None:
-    """Only rows that are added find their shards by themselves."""
-    known = {name.lower(): name for name in where.tables()}
-    name = known.get(dotted(request["name"]).lower())
-    replacing = kind_of(plan) not in ("AppendData", "CreateTableAsSelect") or (
-        kind_of(plan) == "AppendData" and replaced_by(plan) is not None
-    )
-    if name is not None and replacing and is_sharded(where.table(name)):
-        raise sharded_refusal(_SAID.get(kind_of(plan), "Replacing the table"))
 
 
 def _replaced_reads(session: SparkSession, request: Request, plan: Any, where: Tables) -> SelfReads:
@@ -130,8 +110,7 @@ def _replaced_reads(session: SparkSession, request: Request, plan: Any, where: T
     name = name_in(where, request["name"])
     # As it will be executed: of a statement that makes a table Spark does not look for cached rows before.
     query: Any = frame_of(session, plan.query())._jdf.queryExecution().withCachedData()
-    found, table = SelfReads.of(request, name, query), where.table(name)
-    return found if is_sharded(table) else found.and_fixed(query, Address.of(table).uri)
+    return SelfReads.of(request, name, query).and_fixed(query, lambda: where.table(name))
 
 
 def frame_of(session: SparkSession, plan: Any) -> DataFrame:
@@ -231,7 +210,8 @@ def _replace_where(session: SparkSession, where: Tables, name: str, rows: DataFr
     def work(tx: ty.LakeTransaction) -> None:
         staged = tx.spark(session).table(name)
         told: dict[str, Any] = {"message": how.message, "commit": how.commit()}
-        delete_rows(session, staged.table, condition, told, staged.work)
+        for part in parts_of(staged):
+            delete_rows(session, part.table, condition, told, part.work)
         staged.append(rows, on_duplicate=how.on_duplicate, files=how.files, **told)
 
     run_in(where, work, how.message, how.commit())
@@ -367,7 +347,7 @@ def _replace_as(session: SparkSession, request: Request, plan: Any, where: Table
             return
         table = tables.table(name)
         schema = new_columns(rows.schema, new.options.vectors)
-        table.overwrite_as(rows, schema, primary_key=new.options.primary_key or (), on_duplicate=how.on_duplicate, files=how.files)
+        table.overwrite_as(rows, schema, primary_key=_key_of(table.table, new, schema), on_duplicate=how.on_duplicate, files=how.files)
         _keep_properties(table.table, new)
 
     run_in(where, work, how.message, how.commit())
@@ -384,10 +364,24 @@ def _replace(session: SparkSession, request: Request, plan: Any, where: Tables) 
             _make(tx, name, schema, new)
             return
         table = tx.table(name)
-        table.overwrite(schema.empty_table(), primary_key=new.options.primary_key or ())
+        table.overwrite(schema.empty_table(), primary_key=_key_of(table, new, schema))
         _keep_properties(table, new)
 
     run_in(where, work)
+
+
+def _key_of(table: ty.TableReader, new: TableToMake, schema: pa.Schema) -> Sequence[str]:
+    """The key of a table once it is replaced. A sharded one keeps its own if none is given: by that, rows find their shards."""
+    given = new.options.primary_key
+    if not is_sharded(table):
+        return given or ()
+    kept, shard_by = table.primary_key if given is None else given, getattr(table, "shard_by", ())
+    if missing := [name for name in (*shard_by, *kept) if name not in kept or name not in schema.names]:
+        raise refuse(
+            f"Replacing a table that is sharded by {', '.join(shard_by)} by one without {missing[0]} in its key",
+            f"Select {', '.join(shard_by)} and set 'primary_key' to columns with it, or drop the table and make another.",
+        )
+    return kept
 
 
 def _keep_properties(table: ty.TableWriter, new: TableToMake) -> None:

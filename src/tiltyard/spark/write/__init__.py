@@ -8,6 +8,7 @@
     ``row_verbs``       update and delete
     ``merging``         ``SparkMerge`` and its clauses; ``upserting`` how it is done
     ``row_jobs``        changed rows written in executors, for the two above
+    ``shard_rows``      rows for the shards of a table, each its own
     ``table_verbs``     add columns, compact, create an index
 
 Fails as the verbs of a table do. Files of a job that failed are removed, unless its outcome is unknown.

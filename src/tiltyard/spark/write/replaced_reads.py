@@ -12,14 +12,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import tiltyard as ty
 from tiltyard.errors import ConflictError, ExpectedVersionMismatch, TiltyardError
 from tiltyard.redact import redact
-from tiltyard.spark.read.read_pins import address_of
+from tiltyard.spark.read.read_pins import addresses_of
 from tiltyard.spark.source import BEGIN, END, NAME
 from tiltyard.spark.source_options import Options
 from tiltyard.spark.statements.sql_plans import as_list, kind_of
@@ -53,23 +53,25 @@ class ScanFacts:
         """Whether the table was meant as it is; else a moment was named, and just that is wanted."""
         options = Options(self.facts["options"])
         named = any(options.text(name) is not None for name in ("version", "tag", "timestamp", "snapshot"))
-        return bool(self.facts.get("latest", True)) and not named and "shards" not in self.facts
+        return bool(self.facts.get("latest", True)) and not named
 
     @property
     def follows(self) -> bool:
         """Whether each query reads the version that is the latest one then, as views of a lake do."""
         return self.facts["address"] is None and not self.cached and Options(self.facts["options"]).boolean("follow")
 
-    def address(self) -> Address | None:
-        """The version that is read; None where it is not known."""
-        if self.facts["address"] is None:
-            return None
-        return Address.from_json(self.facts["address"]) if self.cached else address_of(self.facts)
+    def addresses(self) -> tuple[Address, ...]:
+        """The version that is read, of a sharded table those of all shards; none where it is not known."""
+        return () if self.facts["address"] is None else addresses_of(self.facts, pinned=not self.cached)
 
-    def uri(self) -> str:
-        """Where the table is."""
-        found = self.address()
-        return found.uri if found is not None else Target.from_options(self.facts["options"]).newest().locate().uri
+    def address(self, uri: str) -> Address | None:
+        """The version of the table at that place that is read; None where it is not known."""
+        return next((address for address in self.addresses() if address.uri == uri), None)
+
+    def uris(self) -> tuple[str, ...]:
+        """Where the table is, or its shards are."""
+        found = tuple(address.uri for address in self.addresses())
+        return found or (Target.from_options(self.facts["options"]).newest().locate().uri,)
 
 
 def scans_in(plan: Any, *, cached: bool = False) -> Iterator[ScanFacts]:
@@ -136,9 +138,9 @@ def _version_read(scans: Iterable[ScanFacts], table: ty.TableReader, *, follows:
         if not scan.is_latest:
             continue
         here = here or Address.of(table)
-        if scan.uri() != here.uri:
+        if here.uri not in scan.uris():
             continue
-        address = scan.address()
+        address = scan.address(here.uri)
         if address is None and not (follows and scan.follows):
             raise unknown_version(table.uri)
         found.add(table.version if address is None or _is_same(address, here, table) else address.version)
@@ -192,6 +194,21 @@ def frame_replacing(df: DataFrame, table: ty.TableReader, *, told: bool = False)
     plan = fresh._jdf.queryExecution().withCachedData()
     expected = version_replaced(plan, table, follows=rule_of(df.sparkSession) is not None)
     return (df if expected is None else fresh), expected
+
+
+def versions_replaced(df: DataFrame, tables: Sequence[ty.TableReader]) -> list[int | None]:
+    """The versions of several tables, at their latest ones, that a data frame reads whose rows replace them; as ``frame_replacing``.
+
+    Raises:
+        ConflictError: as there.
+    """
+    if getattr(df, "_jdf", None) is None:
+        return [_read_in_connect(df, table) for table in tables]
+    from tiltyard.spark.read.optimizer_rule import rule_of
+
+    fresh: Any = df.select("*")
+    scans, follows = list(scans_in(fresh._jdf.queryExecution().withCachedData())), rule_of(df.sparkSession) is not None
+    return [_version_read(scans, table, follows=follows) for table in tables]
 
 
 def _read_in_connect(df: DataFrame, table: ty.TableReader) -> int | None:

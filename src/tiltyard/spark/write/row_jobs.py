@@ -192,12 +192,18 @@ def _typed(column: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def changed(
-    frame: DataFrame, pinned: ty.distributed.Pinned, actions: Sequence[Action], *, source_keys: bool = False, work: Work | None = None
+    frame: DataFrame | pa.Table,
+    pinned: ty.distributed.Pinned,
+    actions: Sequence[Action],
+    *,
+    source_keys: bool = False,
+    work: Work | None = None,
 ) -> RowChange:
     """Runs the job and puts together what its workers did.
 
     Args:
-        frame: a row for each row to be changed: ``ACTION``, ``ADDRESS``, new values, and what else the actions need.
+        frame: a row for each row to be changed: ``ACTION``, ``ADDRESS``, new values, and what else the actions need. Rows that are
+            fetched already are written by the driver.
         pinned: the version it was worked out on.
         actions: what the numbers in ``ACTION`` mean.
         source_keys: whether the frame tells all rows of a source and their keys, to be looked at for two of one.
@@ -207,14 +213,14 @@ def changed(
     assigned = tuple(name for name in schema.names if any(name in action.columns for action in actions))
     _refuse_blobs(pinned, actions)
     if pinned.stable:  # rows that moved come first in a piece, since they bring their ids
-        frame = frame.sortWithinPartitions(_last_for_inserts(actions))
+        frame = _inserts_last(frame, actions)
     key = pinned.key_reader
     told = None
     if source_keys and key is not None:
         told = key.of(pa.Table.from_batches([], pinned.schema)).schema
     job = RowWork(pinned.scan_task(), pinned.write_task(), schema, assigned, tuple(actions), key, told)
     try:
-        few = None if work is None else small_rows(frame, work, None)
+        few = frame if isinstance(frame, pa.Table) else None if work is None else small_rows(frame, work, None)
         outcomes = results(frame, job) if few is None else [job(iter(few.to_batches()))]
     except BaseException:
         job.task.discard((), all_of_token=True)
@@ -222,10 +228,13 @@ def changed(
     return _put_together(pinned, outcomes)
 
 
-def _last_for_inserts(actions: Sequence[Action]) -> Any:
+def _inserts_last(frame: DataFrame | pa.Table, actions: Sequence[Action]) -> DataFrame | pa.Table:
+    inserts = [number for number, action in enumerate(actions) if action.kind == "insert"]
+    if isinstance(frame, pa.Table):
+        return frame.take(pa.array(np.argsort(np.isin(frame.column(ACTION).to_numpy(), inserts), kind="stable")))
     from pyspark.sql import functions as f
 
-    return f.col(ACTION).isin([number for number, action in enumerate(actions) if action.kind == "insert"])
+    return frame.sortWithinPartitions(f.col(ACTION).isin(inserts))
 
 
 def _refuse_blobs(pinned: ty.distributed.Pinned, actions: Sequence[Action]) -> None:

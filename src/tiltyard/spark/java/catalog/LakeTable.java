@@ -1,5 +1,6 @@
 package tiltyard;
 
+import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.EnumSet;
 import java.util.HashMap;
@@ -111,15 +112,19 @@ public final class LakeTable
         return found;
     }
 
-    private boolean isSharded() {
-        return Driver.at(known, "sharded").asBoolean();
+    /** The column that tells the shard of a row, since rows of two shards may have one address; null in a table that is not sharded. */
+    private String shard() {
+        return Driver.at(known, "shard").isNull() ? null : Driver.at(known, "shard").asText();
     }
 
     public MetadataColumn[] metadataColumns() {
-        if (isSharded()) {
-            return new MetadataColumn[0]; // rows of two shards may have one address
+        List found = new ArrayList();
+        found.add(new Hidden(ADDRESS, "Where the row is in this version."));
+        found.add(new Hidden(ID, "The row's id."));
+        if (shard() != null) {
+            found.add(new Hidden(shard(), "The shard that the row is in."));
         }
-        return new MetadataColumn[] {new Hidden(ADDRESS, "Where the row is in this version."), new Hidden(ID, "The row's id.")};
+        return (MetadataColumn[]) found.toArray(new MetadataColumn[0]);
     }
 
     /** What a scan reads, as JSON: the table at its version, with the options of the query. */
@@ -180,9 +185,6 @@ public final class LakeTable
     }
 
     public RowLevelOperationBuilder newRowLevelOperationBuilder(RowLevelOperationInfo info) {
-        if (isSharded()) {
-            Driver.ask(Driver.request("refuse_sharded").put("command", info.command().toString()), null);
-        }
         return new Operation(this, info);
     }
 
@@ -213,10 +215,15 @@ public final class LakeTable
         }
 
         public NamedReference[] rowId() {
+            List found = new ArrayList();
+            found.add(Expressions.column(ADDRESS));
             if (Driver.at(table.known, "stable").asBoolean()) {
-                return new NamedReference[] {Expressions.column(ADDRESS), Expressions.column(ID)};
+                found.add(Expressions.column(ID));
             }
-            return new NamedReference[] {Expressions.column(ADDRESS)};
+            if (table.shard() != null) {
+                found.add(Expressions.column(table.shard()));
+            }
+            return (NamedReference[]) found.toArray(new NamedReference[0]);
         }
     }
 
