@@ -51,6 +51,8 @@ class Step:
         duck: for DuckDB, in one transaction.
         once: a query of DuckDB that finds a row of the table which a merge would touch twice: Spark refuses then.
         may_twice: whether Spark does not, since the row is deleted whatever matches it; DuckDB does all the same.
+        again: a query of DuckDB that finds a row which a merge may delete, as the source lacks it, and insert again under its key. On a
+            keyed table that is refused, be it right in the end: keys are compared with those of the version before.
     """
 
     table: str
@@ -58,6 +60,7 @@ class Step:
     duck: tuple[str, ...]
     once: str | None = None
     may_twice: bool = False
+    again: str | None = None
 
 
 class Statements:
@@ -295,12 +298,15 @@ class Statements:
                 clauses.append(Both(f"{head}UPDATE SET v = {value.spark}", f"{head}UPDATE SET v = {value.duck}"))
         text = joined(clauses, " ")
         once = f"SELECT t.rowid FROM {table} t JOIN {source.duck} s ON {on} GROUP BY t.rowid HAVING count(*) > 1"
+        again = f"SELECT 1 FROM {source.duck} s JOIN {table} t ON t.id = s.id WHERE NOT EXISTS (SELECT 1 FROM {table} t WHERE {on})"
+        whole_row = text.spark.endswith("THEN DELETE") and "NOT MATCHED BY SOURCE" in text.spark and "INSERT" in text.spark
         return Step(
             table,
             f"MERGE INTO lake.{table} AS t USING {source.spark} AS s ON {on} {text.spark}",
             (f"MERGE INTO {table} AS t USING {source.duck} AS s ON {on} {text.duck}",),
             once if touching else None,
             deleting,
+            again if table == "k" and whole_row else None,
         )
 
     def _matched(self, where: Both | None, table: str, given: list[Column], *, whole: bool) -> Both:

@@ -549,13 +549,14 @@ TELLING: Final = (
 )  # fmt: skip
 
 
-def made_lake(place: Path) -> ty.Lake:
-    """A lake with the tables that all forms begin with."""
+def made_lake(place: Path, *, sharded: bool = False) -> ty.Lake:
+    """A lake with the tables that all forms begin with; ``sharded`` where ``a`` and ``ns.more`` are, by their ids."""
     made = ty.Lake.open(place, durability="os")
+    shards: dict[str, Any] = {"primary_key": ["id"], "shard_by": "id", "shards": 3} if sharded else {}
     with made.transaction() as tx:
         for name, rows, key in (("a", A, ["id"]), ("ns.more", MORE, None)):
             ids, values, texts = (list(column) for column in zip(*rows, strict=True))
-            tx.create_table(name, pa.table({"id": pa.array(ids), "v": pa.array(values), "s": texts}), primary_key=key)
+            tx.create_table(name, pa.table({"id": pa.array(ids), "v": pa.array(values), "s": texts}), **({"primary_key": key} | shards))
         members = pa.struct([("x", pa.int32()), ("y", pa.int32())])
         tx.create_table("st", pa.table({"id": pa.array([1, 2]), "p": pa.array([row[1] for row in ST], members)}))
     made.tags.create("first")
@@ -574,6 +575,41 @@ def plain(rows: Any) -> list[str]:
 
 FORMS: Final = (*READING, *INSERTING, *CHANGING, *MAKING, *TELLING)
 
+_OF_SHARDS: Final = {
+    form.text: form
+    for form in (
+        refused("SELECT count(*) FROM lake.a VERSION AS OF 1", "snapshots of the lake.*TIMESTAMP AS OF"),
+        refused("SELECT count(*) FROM lake.a FOR SYSTEM_VERSION AS OF 1", "snapshots of the lake.*TIMESTAMP AS OF"),
+        refused("SELECT count(*) FROM lake.a@v1", "snapshots of the lake.*TIMESTAMP AS OF"),
+        refused("SELECT version, operation FROM lake.a.history", r"no history.*lake\.history"),
+        refused("SELECT id, rows, files FROM lake.a.fragments", "no layout.*shard"),
+        refused("SELECT count(*) FROM table_changes('lake.ns.more', 1)", "no changes.*each shard"),
+        query("SELECT count(DISTINCT _shard) FROM lake.a", (2,)),
+        refused(
+            "INSERT INTO lake.ns.more REPLACE USING (ID, v) VALUES (3, 300, 'x'), (3, 300, 'y'), (4, 7, 'z'), (NULL, 500, 'n')",
+            "NOT_NULL_ASSERT_VIOLATION|null",
+        ),
+        refused(
+            "MERGE INTO lake.ns.more t USING (VALUES (9L, 1L), (9L, 2L) AS q(id, v)) ON t.id = q.id "
+            "WHEN MATCHED THEN DELETE WHEN NOT MATCHED THEN INSERT (id, v) VALUES (q.id, q.v)",
+            r"KEY_CONFLICT\].*id 9",
+        ),
+        refused("UPDATE lake.a SET id = 5", "id says which shard a row is in and cannot be updated.*Delete the rows"),
+        refused("MERGE INTO lake.a USING lake.ns.more m ON a.id = m.id WHEN MATCHED THEN UPDATE SET id = m.id + 1", "id says which shard"),
+        refused("CREATE OR REPLACE TABLE lake.a AS SELECT 'n' AS name", "sharded by id by one without id in its key.*Select id"),
+        change("CREATE OR REPLACE TABLE lake.a AS SELECT 5L AS id, 'n' AS name", "a", (5, "n")),
+        refused("CREATE OR REPLACE TABLE lake.a (x INT)", "sharded by id by one without id in its key.*drop the table"),
+        refused("ALTER TABLE lake.a DROP COLUMN id", "id says which shard a row is in and cannot be dropped"),
+    )
+}
+"""What is otherwise where ``a`` and ``ns.more`` are sharded by their ids, and what there is only then."""
+_AS_PLAIN: Final = (*INSERTING, *CHANGING, *MAKING)
+SHARDED: Final = (
+    *_OF_SHARDS.values(),
+    *(form for form in _AS_PLAIN if form.text not in _OF_SHARDS and ("lake.a" in form.text or "lake.ns.more" in form.text)),
+)
+"""The forms that the tests run on sharded tables."""
+
 _TITLES: Final = {
     "Reading": READING,
     "Inserting": INSERTING,
@@ -586,8 +622,15 @@ _BEGIN: Final = """# SQL forms on Spark
 What the [catalog of a lake](../guides/spark-catalog.md) does with each form of SQL and of the DataFrame API, in sessions of
 Spark 4.3. Each line is a test (`tests/spark/sql_forms.py`): a form that works gives the right result in one transaction; one that is
 refused changes nothing, and the message names the clause. A Connect client has the catalog of settings that its
-server was started with, or that it sets itself if the server has the jar; all lines are tested there too (`tests/spark/test_connect.py`).
+server was started with, or that it sets itself if the server has the jar; all lines but those of sharded tables are tested there too
+(`tests/spark/test_connect.py`).
 On a server without it, all forms are refused by Spark, which does not know the name.
+"""
+
+_SHARDED_BEGIN: Final = """## Sharded tables
+
+Where `a` and `ns.more` are [sharded](../guides/sharded.md) by `id`, the forms above that insert into them, change, replace or alter
+them do the same, each in one transaction over the shards that it concerns, but for these:
 """
 
 
@@ -597,6 +640,8 @@ def page() -> str:
     for title, forms in _TITLES.items():
         lines = [f"| `{form.text}` | {'works' if form.refused is None else 'refused'} |" for form in forms]
         parts.append("\n".join([f"## {title}", "", "| form | verdict |", "|---|---|", *lines, ""]))
+    lines = [f"| `{form.text}` | {'works' if form.refused is None else 'refused'} |" for form in _OF_SHARDS.values()]
+    parts.append("\n".join([_SHARDED_BEGIN, "| form | verdict |", "|---|---|", *lines, ""]))
     return "\n".join(parts)
 
 

@@ -9,11 +9,12 @@ import pytest
 from pyspark.sql import SparkSession
 
 import tiltyard as ty
-from tests.spark.sql_forms import FORMS, Form, made_lake, page, plain, run
+from tests.spark.sql_forms import FORMS, SHARDED, Form, made_lake, page, plain, run
 from tests.support.proving import sample
 from tiltyard.spark.sql_catalog.session_catalog import use_lake
 
 CHOSEN = sample(FORMS, 60)
+CHOSEN_SHARDED = sample(SHARDED, 20)
 
 
 @pytest.fixture(scope="module")
@@ -35,6 +36,20 @@ def test_there_are_as_many_as_promised() -> None:
 
 @pytest.mark.parametrize("form", CHOSEN, ids=[form.text[:70] for form in CHOSEN])
 def test_form(session: SparkSession, lake: ty.Lake, form: Form) -> None:
+    assert_as_told(session, lake, form)
+
+
+@pytest.mark.parametrize("form", CHOSEN_SHARDED, ids=[form.text[:70] for form in CHOSEN_SHARDED])
+def test_form_on_sharded_tables(session: SparkSession, tmp_path: Path, form: Form) -> None:
+    lake = made_lake(tmp_path / "lake", sharded=True)
+    use_lake(session, "lake", {"lake": str(tmp_path / "lake"), "durability": "os"})
+    assert_as_told(session, lake, form)
+    for name in {"a", "ns.more"} & set(lake.tables()):
+        assert isinstance(lake.table(name), ty.ShardedTable)
+    assert lake.check().ok, "each row is in its shard"
+
+
+def assert_as_told(session: SparkSession, lake: ty.Lake, form: Form) -> None:
     before = lake.snapshot().id
     if form.refused is not None:
         with pytest.raises(Exception) as raised:
