@@ -131,7 +131,7 @@ spark-versions: $(STAMP) ## Run the tests of SQL on other releases of Spark than
 dbt-test: $(STAMP) ## Run the dbt example on a lake, with dbt in an environment of its own; part of test
 	$(BIN)/python -m pytest -q -rs tests/spark/test_other_tools.py -k dbt
 
-pipelines-test: $(STAMP) ## Run the example of Spark's own pipelines on a lake: also anew from the start; its short form is part of test
+pipelines-test: $(STAMP) ## Run the example of Spark's own pipelines on a lake: also again from the start; its short form is part of test
 	TILTYARD_PROVE=1 $(BIN)/python -m pytest -q tests/spark/test_other_tools.py -k pipelines
 
 prove-tests: $(STAMP) ## Run all tests in their long form: every kill point, every catalog, S3 too; ARGS="tests/spark" for a part

@@ -1,6 +1,6 @@
 """Runs the project beside this file with Spark's own ``spark-pipelines``, with a lake as its catalog: ``python run.py DIRECTORY [RUNS]``.
 
-In the second run a file more has come; the third makes everything anew. Needs ``pip install "pyspark[pipelines]"``.
+In the second run a file more has come; the third makes everything again. Needs ``pip install "pyspark[pipelines]"``.
 """
 
 from __future__ import annotations

@@ -140,7 +140,9 @@ def configure(
     storage_options: Mapping[str, Any] | None = None,
     token: str | None = None,
 ) -> SparkSession.Builder:
-    """Configures a session to be built with a lake as a catalog; ``enable`` then serves it, or a Python process that the JVM starts.
+    """Configures a session to be built with a lake as a catalog; ``enable`` then serves it.
+
+    Without ``enable`` a Python process that the JVM starts does.
 
     Where ``python3`` on the path is another Python, a local session that no other names one for gets this one, by
     ``PYSPARK_DRIVER_PYTHON`` in the environment: then it knows ``format("tiltyard")``. That takes effect when the JVM is started; in a

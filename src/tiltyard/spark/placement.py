@@ -77,9 +77,10 @@ def same_python(spark: SparkSession) -> None:
 
 
 def name_python(options: Mapping[str, Any]) -> None:
-    """Names the Python of a session to be built in the environment, if nobody did: a JVM looks for sources with that one, else any ``python3``.
+    """Names the Python of a session to be built in the environment, if nobody did.
 
-    Not on a cluster: its workers would be started by the same path, which they need not have.
+    A JVM looks for sources with that one, else with any ``python3``. Not on a cluster: workers would be started by the same path, which
+    they need not have.
     """
     if os.environ.get("PYSPARK_DRIVER_PYTHON") or os.environ.get("PYSPARK_PYTHON"):
         return
