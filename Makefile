@@ -11,7 +11,7 @@ export PYTHONDONTWRITEBYTECODE :=
 QUICK := not (spark or server or process or fuzz or slow)
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo console screenshots browser check test lint format types proto proto-check docs wheel-test lock bench bench-commit bench-verbs bench-writers bench-cliffs bench-lake bench-object-store bench-spark bench-tpch bench-console bench-scale cluster-test dbt-test spark-versions prove prove-tests prove-lakes prove-merges prove-runs coverage mutants clean
+.PHONY: help venv demo console screenshots browser check test lint format types proto proto-check docs wheel-test lock bench bench-commit bench-verbs bench-writers bench-cliffs bench-lake bench-object-store bench-spark bench-tpch bench-console bench-scale cluster-test dbt-test pipelines-test spark-versions prove prove-tests prove-lakes prove-merges prove-runs coverage mutants clean
 
 help: ## Show this help
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -128,8 +128,11 @@ cluster-test: $(STAMP) ## Run the example pipeline and speculative tasks on a Sp
 spark-versions: $(STAMP) ## Run the tests of SQL on other releases of Spark than the lock's, each fetched into build/
 	$(BIN)/python -m tools.spark_versions $(ARGS)
 
-dbt-test: $(STAMP) ## Run the dbt example on a lake, with dbt in an environment of its own
-	@sh tools/dbt_test.sh
+dbt-test: $(STAMP) ## Run the dbt example on a lake, with dbt in an environment of its own; part of test
+	$(BIN)/python -m pytest -q -rs tests/spark/test_other_tools.py -k dbt
+
+pipelines-test: $(STAMP) ## Run the example of Spark's own pipelines on a lake: also again from the start; its short form is part of test
+	TILTYARD_PROVE=1 $(BIN)/python -m pytest -q tests/spark/test_other_tools.py -k pipelines
 
 prove-tests: $(STAMP) ## Run all tests in their long form: every kill point, every catalog, S3 too; ARGS="tests/spark" for a part
 	TILTYARD_PROVE=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -o timeout=7200 $(ARGS)

@@ -41,6 +41,12 @@ class Form:
     run: Callable[[SparkSession], Any] | None = None
 
 
+NEW: Final = {
+    "SELECT count(*) FROM lake.a@v1": "4.3", "spark.table('lake.a@v1').count()": "4.3", "COMMENT ON COLUMN lake.a.s IS 'words'": "4.3",
+}  # fmt: skip
+"""Forms that an older Spark cannot parse, and the first release that does."""
+
+
 def query(text: str, *rows: Row, run: Callable[[SparkSession], Any] | None = None) -> Form:
     return Form(text, rows, run=run)
 
@@ -638,11 +644,17 @@ def page() -> str:
     """The page of all forms, as the documentation has it."""
     parts = [_BEGIN]
     for title, forms in _TITLES.items():
-        lines = [f"| `{form.text}` | {'works' if form.refused is None else 'refused'} |" for form in forms]
+        lines = [f"| `{form.text}` | {_verdict(form)} |" for form in forms]
         parts.append("\n".join([f"## {title}", "", "| form | verdict |", "|---|---|", *lines, ""]))
     lines = [f"| `{form.text}` | {'works' if form.refused is None else 'refused'} |" for form in _OF_SHARDS.values()]
     parts.append("\n".join([_SHARDED_BEGIN, "| form | verdict |", "|---|---|", *lines, ""]))
     return "\n".join(parts)
+
+
+def _verdict(form: Form) -> str:
+    if form.refused is not None:
+        return "refused"
+    return f"works from Spark {NEW[form.text]} on" if form.text in NEW else "works"
 
 
 if __name__ == "__main__":

@@ -44,8 +44,11 @@ BY_PATH: Final[dict[str, tuple[str, ...]]] = {
         "tests/api/test_bench_peers.py",
     ),
     "spark": (
+        "tests/spark/test_another_python.py::test_a_session",
         "tests/spark/test_connect.py",
         "tests/spark/test_many_writers.py",
+        "tests/spark/test_other_tools.py",
+        "tests/spark/test_settings_alone.py",
         "tests/pipeline/test_cli.py",
         "tests/pipeline/test_example.py",
     ),

@@ -9,7 +9,10 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import tiltyard as ty
 from tests.support.children import path_of_the_tree
+from tests.support.spark_killed import Death, KilledSource, die_in_driver, killed_by_name
+from tiltyard.spark.sql_catalog.session_catalog import use_lake
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -27,6 +30,21 @@ def stream_write(spark: SparkSession, source: str, path: str, log: str, options:
     sink = frame.writeStream.format("tiltyard_killed").options(**options, path=path, checkpointLocation=log)
     query = sink.trigger(availableNow=True).start()
     query.awaitTermination()
+
+
+def stream_by_name(spark: SparkSession, source: str, log: str, options: dict[str, str]) -> None:
+    """The same into a table of the session's lake, ``lake.t``."""
+    frame = spark.readStream.schema("id bigint, s string").option("maxFilesPerTrigger", "1").json(source)
+    sink = frame.writeStream.options(**options, checkpointLocation=log)
+    sink.trigger(availableNow=True).toTable("lake.t").awaitTermination()
+
+
+def use_named(spark: SparkSession, place: str, death: Death | None = None) -> None:
+    """Makes the lake there the session's catalog; with a death, workers may die."""
+    ty.spark.enable(spark)
+    use_lake(spark, "lake", {"lake": place, "durability": "os"})
+    if death is not None:
+        spark.dataSource.register(killed_by_name(death))
 
 
 def many_appends(spark: SparkSession, path: str, first: int, commits: int, rows: int) -> None:
@@ -50,7 +68,6 @@ def start(scratch: Path, job: dict[str, Any]) -> subprocess.Popen[bytes]:
 
 def main(scratch: str, told: str) -> None:
     from tests.support.spark import start_spark
-    from tests.support.spark_killed import KilledSource
 
     job = json.loads(Path(told).read_text())
     spark = start_spark(Path(scratch) / "spark", master=job.get("master", "local[2]"), **job.get("conf", {}))
@@ -62,6 +79,11 @@ def main(scratch: str, told: str) -> None:
         batch_write(spark, job["path"], job["first"], job["count"], options)
     elif job["do"] == "stream":
         stream_write(spark, job["source"], job["path"], job["log"], options)
+    elif job["do"] == "stream by name":
+        death = Death(job["kill_at"], job["kill_note"], options.pop("kill_also"))
+        use_named(spark, job["lake"], death)
+        die_in_driver(death)
+        stream_by_name(spark, job["source"], job["log"], options)
     else:
         many_appends(spark, job["path"], job["first"], job["commits"], job["rows"])
     spark.stop()

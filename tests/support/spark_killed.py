@@ -1,7 +1,8 @@
 """The data source as it is, but a process of Spark's dies, by SIGKILL, at a point that is named before; once.
 
-Options of its own: ``kill_at``, a point; ``kill_note``, a file that is there once somebody has died; ``kill_also``, a process that dies
-too: the JVM, for a driver that is gone altogether.
+``KilledSource`` has options of its own: ``kill_at``, a point; ``kill_note``, a file that is there once somebody has died; ``kill_also``, a
+process that dies too: the JVM, for a driver that is gone altogether. ``killed_by_name`` takes the real source's place, for streams into
+tables of a catalog: there the driver commits, which ``die_in_driver`` is for.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
+from tiltyard.catalog.sql_records import SqlRecords
 from tiltyard.spark.source import TiltyardSource
 from tiltyard.spark.source_options import Options
 from tiltyard.spark.stream.stream_writing import TiltyardStreamWriter
@@ -30,17 +32,22 @@ IN_COMMIT: Final = (
     "commit done, not told",
 )  # fmt: skip
 POINTS: Final = (*IN_TASKS, *IN_COMMIT)
+IN_DECISION: Final = ("before the decision", "after the decision")
+"""Of a lake's catalog; a table without one has none."""
 _OWN: Final = ("kill_at", "kill_note", "kill_also")
 
 
 class Death:
     """Comes at one point, to whoever gets there first."""
 
-    def __init__(self, options: Options) -> None:
-        self.point = options.text("kill_at")
-        self.note = options.text("kill_note")
-        also = options.text("kill_also")
+    def __init__(self, point: str | None, note: str | None, also: str | None = None) -> None:
+        self.point = point
+        self.note = note
         self.also = int(also) if also else None
+
+    @classmethod
+    def among(cls, options: Options) -> Death:
+        return cls(*map(options.text, _OWN))
 
     def at(self, point: str) -> None:
         if point != self.point or self.note is None:
@@ -76,9 +83,13 @@ class Death:
         _around(
             LocalStore, "put_if_absent", self._about("_versions/", "before the version"), self._about("_versions/", "after the version")
         )
+        _around(SqlRecords, "transact", self._of_a_tip("before the decision"), self._of_a_tip("after the decision"))
 
     def _about(self, prefix: str, point: str) -> Callable[..., None]:
         return lambda _, path, *__: self.at(point) if str(path).startswith(prefix) else None
+
+    def _of_a_tip(self, point: str) -> Callable[..., None]:
+        return lambda _, exclusive, *__: self.at(point) if any(key.startswith("tip/") for key in exclusive) else None
 
 
 def _around(owner: type, name: str, before: Callable[..., None] | None, after: Callable[..., None] | None) -> None:
@@ -146,10 +157,30 @@ class KilledSource(TiltyardSource):
         return Options({name: value for name, value in dict(self.options).items() if name.lower() not in _OWN})
 
     def _death(self) -> Death:
-        return Death(Options(dict(self.options)))
+        return Death.among(Options(dict(self.options)))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         return KilledWriter(self._given(), schema, overwrite, self._death())
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         return KilledStreamWriter(self._given(), schema, overwrite, self._death())
+
+
+def killed_by_name(death: Death) -> type[TiltyardSource]:
+    """A source to be registered in the real one's place. Workers get it by value, what is said of the death with it."""
+
+    class Killed(TiltyardSource):
+        def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+            return KilledStreamWriter(self._given(), schema, overwrite, death)
+
+    return Killed
+
+
+def die_in_driver(death: Death) -> None:
+    """From now on the commits of streams by name are points of this process."""
+
+    def begins(*_: object) -> None:
+        death.at("commit begins")
+        death.watch_store()
+
+    _around(TiltyardStreamWriter, "commit", begins, lambda *_: death.at("commit done, not told"))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import tiltyard as ty
 from tiltyard.errors import InvalidInput, UnsupportedFeature
-from tiltyard.spark.placement import same_python
+from tiltyard.spark.placement import name_python, same_python
 from tiltyard.spark.read.optimizer_rule import TESTED, install, remove
 from tiltyard.spark.source import TiltyardSource
 from tiltyard.spark.sql_catalog.catalog_jar import catalog_jar
@@ -142,6 +142,12 @@ def configure(
 ) -> SparkSession.Builder:
     """Configures a session to be built with a lake as a catalog; ``enable`` then serves it.
 
+    Without ``enable`` a Python process that the JVM starts does.
+
+    Where ``python3`` on the path is another Python, a local session that no other names one for gets this one, by
+    ``PYSPARK_DRIVER_PYTHON`` in the environment: then it knows ``format("tiltyard")``. That takes effect when the JVM is started; in a
+    process that has one already, call ``enable`` when the session is there.
+
     The same settings do in ``spark-defaults.conf``: ``spark.jars`` with ``tiltyard.spark.catalog_jar()``, and
     ``spark.sql.catalog.lake``, ``spark.sql.catalog.lake.uri``.
 
@@ -158,6 +164,7 @@ def configure(
     for name, value in settings(catalog, _lake_target(lake, storage_options, token).to_options()).items():
         builder = builder.config(name, value)
     there: Mapping[str, Any] = getattr(builder, "_options", {})
+    name_python(there)
     jars = [jar for jar in str(there.get("spark.jars", "")).split(",") if jar]
     jar = catalog_jar()
     return builder if jar in jars else builder.config("spark.jars", ",".join([*jars, jar]))

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -72,6 +74,22 @@ def same_python(spark: SparkSession) -> None:
     chosen = os.environ.get("PYSPARK_PYTHON") or context.getConf().get("spark.pyspark.python")
     if not chosen and str(context.master).startswith("local"):
         context.pythonExec = sys.executable
+
+
+def name_python(options: Mapping[str, Any]) -> None:
+    """Names the Python of a session to be built in the environment, if nobody did.
+
+    A JVM looks for sources with that one, else with any ``python3``. Not on a cluster: workers would be started by the same path, which
+    they need not have.
+    """
+    if os.environ.get("PYSPARK_DRIVER_PYTHON") or os.environ.get("PYSPARK_PYTHON"):
+        return
+    chosen = options.get("spark.pyspark.driver.python") or options.get("spark.pyspark.python")
+    found = shutil.which("python3")
+    if not chosen and found is not None and Path(found).parent == Path(sys.executable).parent:
+        return
+    if str(options.get("spark.master", "local")).startswith("local"):
+        os.environ["PYSPARK_DRIVER_PYTHON"] = str(chosen or sys.executable)
 
 
 def estimated_bytes(df: DataFrame) -> int:

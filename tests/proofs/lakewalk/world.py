@@ -95,7 +95,8 @@ class Site:
         ids: the catalog's id of each table by its token.
         heads: for each line the versions its tables were last seen at.
         kept: for each line's token its snapshots by number.
-        times: when snapshots were made that a look may meet anew, by line and versions: a lost catalog knew them, or a cleanup may take them.
+        times: when snapshots were made that a look may meet anew, by line and versions: a lost catalog knew them, or a cleanup may take
+            them.
         tips: the newest snapshot of each line, by the line's token.
         tags: versions that each tag needs.
         broken: (line, table) tokens whose files were gone when an old catalog was put back, through nobody's fault.

@@ -22,9 +22,21 @@ def main() -> None:
     jvm = gateway.jvm
     java = jvm.org.apache.spark.api.java.JavaSparkContext.fromSparkContext(jvm.org.apache.spark.SparkContext.getOrCreate())
     context = SparkContext(conf=SparkConf(_jconf=java.getConf()), gateway=gateway, jsc=java)
+    _end_in_silence(context._accumulatorServer)
     ty.spark.enable(SparkSession(context, jvm.org.apache.spark.sql.classic.SparkSession.getDefaultSession().get()))
     print("ready", flush=True)
     sys.stdin.read()
+
+
+def _end_in_silence(server: Any) -> None:
+    """Keeps a server of PySpark's, which reads from the JVM until that is gone, from printing a traceback about it."""
+    told = server.handle_error
+
+    def handle_error(request: Any, address: Any) -> None:
+        if not isinstance(sys.exc_info()[1], EOFError):
+            told(request, address)
+
+    server.handle_error = handle_error
 
 
 if __name__ == "__main__":

@@ -59,8 +59,7 @@ final class OwnPython {
             throw missing("There is no session.");
         }
         SparkConf conf = ((SparkSession) session.get()).sparkContext().conf();
-        Py4JServer server = new Py4JServer(conf);
-        startAside(server);
+        Py4JServer server = startAside(conf);
         String said = null;
         try {
             ProcessBuilder builder = new ProcessBuilder(new String[] {python(conf), "-m", MODULE});
@@ -81,9 +80,10 @@ final class OwnPython {
         }
     }
 
-    /** Threads of the server are the children of one that does not keep a JVM from ending. */
-    private static void startAside(Py4JServer server) {
-        Thread thread = new Thread(new Start(server), "tiltyard-gateway");
+    /** Threads of the server, which begin when it is made, are the children of one that does not keep a JVM from ending. */
+    private static Py4JServer startAside(SparkConf conf) {
+        Start start = new Start(conf);
+        Thread thread = new Thread(start, "tiltyard-gateway");
         thread.setDaemon(true);
         thread.start();
         try {
@@ -91,17 +91,24 @@ final class OwnPython {
         } catch (InterruptedException failure) {
             Thread.currentThread().interrupt();
         }
+        if (start.server == null) {
+            throw missing("No port could be opened for one.");
+        }
+        return start.server;
     }
 
     static final class Start implements Runnable {
-        private final Py4JServer server;
+        private final SparkConf conf;
+        volatile Py4JServer server;
 
-        Start(Py4JServer server) {
-            this.server = server;
+        Start(SparkConf conf) {
+            this.conf = conf;
         }
 
         public void run() {
-            server.start();
+            Py4JServer made = new Py4JServer(conf);
+            made.start();
+            server = made;
         }
     }
 
