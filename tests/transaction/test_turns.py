@@ -319,6 +319,48 @@ def test_who_offered_nothing_and_waited_in_vain_knows_that_it_failed(store: Memo
         table.commit(overwrite("all"))
 
 
+@pytest.mark.parametrize("gone", [False, True], ids=["the store fails", "the version was cleaned up"])
+def test_who_leads_next_and_cannot_see_what_a_leader_did_does_not_know(
+    store: MemoryStore, monkeypatch: pytest.MonkeyPatch, gone: bool
+) -> None:
+    """To call it a failure would have the verb remove its files, which the version of a leader that died may name."""
+    mine, theirs = ScriptedPlace(), ScriptedPlace()
+    leader = _queued(store, theirs)
+
+    def away(self: VersionLog) -> None:
+        raise StorageError("Away.", name="x")
+
+    def led() -> None:
+        data = mine.joined[0]
+        theirs.offered = [Offer(Transaction.from_bytes(data).uuid, data)]
+        assert _commit(leader, append("leader")).version == 2
+        if gone:
+            plant(store, append("later"))
+            store.delete(manifest_path(2, Scheme.V2))
+        else:
+            monkeypatch.setattr(VersionLog, "head", away)
+            monkeypatch.setattr(HeadCheck, "is_newest", lambda *_arguments, **_options: False)
+
+    mine.answers = [led]
+    with pytest.raises(ty.OutcomeUnknown) as caught:
+        _commit(_queued(store, mine))
+    monkeypatch.undo()
+    table, asked = reopened(store), caught.value
+    assert asked.version == turns.NOBODY_KNOWS
+    for tried in (asked.version, None):
+        found = table.transactions.outcome(asked.transaction_id, version=tried)
+        assert isinstance(found, ty.outcomes.Unknown) if gone else found == ty.outcomes.Committed(2)
+
+
+def test_who_leads_and_has_gone_over_all_versions_knows(store: MemoryStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_arguments: Any) -> None:
+        raise StorageError("The disk is full.", name="x")
+
+    monkeypatch.setattr(Committer, "announce", full)
+    with pytest.raises(StorageError, match="disk is full"):
+        _commit(_queued(store, ScriptedPlace(answers=[None])))
+
+
 def test_a_conflict_is_a_conflict_whoever_hangs(store: MemoryStore) -> None:
     def others() -> None:
         plant(store, overwrite("theirs"))

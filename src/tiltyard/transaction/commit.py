@@ -234,6 +234,7 @@ class Committer:
             self.remove_announced(race, kept=mine.manifest.transaction_file)
             remove_left_over(self, race, mine)
             return mine
+        race.offered &= race.place is None  # who leads has gone over all versions that somebody can have committed it with
         base = race.head.manifest
         check_base(race.transaction, base, race.rebased_over)
         restored = to_restore(self.log, race.transaction, race.scheme, self.vet)

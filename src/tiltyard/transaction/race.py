@@ -140,6 +140,8 @@ class Race:
     """The lead, as long as it is ours."""
     waited: bool = False
     """Whether somebody else had the lead when we came."""
+    offered: bool = False
+    """Whether somebody may have committed our transaction for us, since it was offered and all versions were not gone over after that."""
     tried_by_others: int = 0
     """The highest version that somebody who hangs may yet create with our transaction in it; 0 for nobody."""
     dropped_fields: frozenset[int] = frozenset()

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeGuard
 
-from tiltyard.errors import AlreadyCommitted, ConflictError, CorruptTable, NotFound, OutcomeUnknown, TiltyardError
+from tiltyard.errors import AlreadyCommitted, ConflictError, CorruptTable, HistoryUnavailable, NotFound, OutcomeUnknown, TiltyardError
 from tiltyard.format.flags import Feature
 from tiltyard.format.manifest_file import ManifestFile
 from tiltyard.format.names import manifest_path
@@ -91,6 +91,7 @@ class Turns:
         offered = b"" if alone else self._offered(race)
         if not place.join(offered):
             return None
+        race.offered = bool(offered)
         clock = self.committer.runtime.clock
         slowness: float = getattr(self.queue, "slowness", 1.0)
         until = clock.monotonic() + slowness * (NO_PATIENCE if place.hangs else PATIENCE)
@@ -339,15 +340,17 @@ def remove_left_over(committer: Committer, race: Race, file: ManifestFile) -> No
 
 
 def in_doubt(race: Race, error: TiltyardError, uri: str) -> TiltyardError:
-    """The error as it is; or, while somebody who hangs may yet commit our transaction, that nobody knows.
+    """The error as it is; or, while somebody may have committed our transaction, or one who hangs may yet, that nobody knows.
 
     Where others were in the way, it is known: whoever took our transaction either went over the same version, or finds its number taken.
     """
-    if not race.tried_by_others or isinstance(error, OutcomeUnknown | ConflictError | AlreadyCommitted):
+    if not (race.offered or race.tried_by_others) or isinstance(error, OutcomeUnknown | ConflictError | AlreadyCommitted):
         return error
+    # Of versions that are gone nobody can tell whether one of them had it, whichever may be tried next.
+    tried = 0 if isinstance(error, HistoryUnavailable) else race.tried_by_others
     return OutcomeUnknown(
-        f"Another writer was asked to commit this and does not answer; committing it here failed ({error}).",
+        f"Another writer was asked to commit this, and may have; to find out, or to commit it here, failed ({error}).",
         transaction_id=race.transaction.uuid,
-        version=race.tried_by_others,
+        version=tried or NOBODY_KNOWS,
         uri=uri,
     )

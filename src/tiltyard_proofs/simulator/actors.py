@@ -78,6 +78,8 @@ class Means:
     """The version committed last."""
     look_seconds: float = 0.0
     queue: CommitQueue | None = None
+    offers_rows: bool = False
+    """Whether he leaves it to whoever commits them to write his new rows."""
     _warm: Committer | None = field(default=None, repr=False)
 
     def committer(self) -> Committer:
@@ -97,7 +99,8 @@ def write(means: Means, intentions: Sequence[Intention]) -> None:
     """Carries out one intention after the other, each on the newest version it can see, or first on the one it made."""
     for wanted in intentions:
         for execution in range(means.executions):
-            if not _carry_out(means, wanted, means.made if means.look_seconds and not execution else None):
+            goes_on = means.look_seconds or (means.offers_rows and wanted.kind == "append")
+            if not _carry_out(means, wanted, means.made if goes_on and not execution else None):
                 break
 
 
@@ -110,17 +113,21 @@ def _carry_out(means: Means, wanted: Intention, known: ManifestFile | None) -> b
         return True
     if wanted.kind == "compact":
         return compact(means, committer, read, wanted)
-    made = build(View(means.world, read[0].manifest, means.actor.name), wanted)
+    made = build(_view(means, read[0]), wanted)
     return made is not None and commit(means, committer, wanted, made, *read) == "again"
 
 
 def write_pinned(means: Means, wanted: Intention) -> None:
     """Carries out one intention, once, on the version there was when the run began."""
-    made = build(View(means.world, means.base.manifest, means.actor.name), wanted)
+    made = build(_view(means, means.base), wanted)
     if made is None:
         means.world.problems.append(f"{wanted} has nothing to do")
     else:
         commit(means, means.committer(), wanted, made, means.base, SCHEME)
+
+
+def _view(means: Means, file: ManifestFile) -> View:
+    return View(means.world, file.manifest, means.actor.name, means.store if means.offers_rows else None)
 
 
 def open_latest(means: Means) -> tuple[ManifestFile, Scheme]:
@@ -138,7 +145,7 @@ def commit(means: Means, committer: Committer, wanted: Intention, made: Built, r
     attempt.troubled = bool(means.actor.faults)
     means.world.attempts[transaction.uuid] = attempt
     try:
-        result, made_file = committer.commit(transaction, read, scheme, RetryPolicy(means.retries), keys=made.keys)
+        result, made_file = committer.commit(transaction, read, scheme, RetryPolicy(means.retries), keys=made.keys, pending=made.pending)
     except OutcomeUnknown as error:
         attempt.outcome, attempt.version, attempt.error = "unknown", error.version, error.kind
         return "over"

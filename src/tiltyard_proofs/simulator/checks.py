@@ -58,7 +58,7 @@ def check_run(
         for attempt in world.attempts.values():
             if attempt.outcome == "unknown":
                 raise Violation(f"P6: {_name(attempt)} is said to be unknown, though nothing failed")
-        _check_tidy(world)
+        _check_tidy(world, history)
 
 
 def _check_hint(world: World) -> None:
@@ -207,6 +207,9 @@ def _check_fragments(manifest: Manifest, highest: int) -> int:
         raise Violation(f"I6: fragment {max(ids)} is above the mark {mark}")
     if mark < highest:
         raise Violation(f"I6: the mark fell from {highest} to {mark}")
+    files = [file.path for fragment in manifest.fragments for file in fragment.files]
+    if len(set(files)) != len(files):
+        raise Violation(f"I6: the data files {files} are not named once each")
     for fragment in manifest.fragments:
         if fragment.live_rows <= 0:
             raise Violation(f"I5: fragment {fragment.id} has no live row")
@@ -295,8 +298,12 @@ def _check_unknown(world: World, landed: dict[str, int]) -> None:
                 raise Violation(f"I12: {_name(attempt)} is said not to be committed, but is version {version}")
 
 
-def _check_tidy(world: World) -> None:
-    """Where nothing failed, a transaction that was refused leaves no file of the commit loop behind."""
+def _check_tidy(world: World, history: dict[int, tuple[Landing, ManifestFile, Transaction]]) -> None:
+    """Where nothing failed, a transaction that was refused leaves no file of the commit loop behind, nor offered rows one too many."""
+    named = {path for _, file, _ in history.values() for path in files_of(file.manifest)}
+    for path in world.store.written:
+        if path.startswith("data/") and path not in named and world.store.has(path):
+            raise Violation(f"I8: {path}, written for those who had offered rows, was left behind")
     refused = {attempt.uuid for attempt in world.attempts.values() if attempt.outcome == "refused"}
     for path in world.store.objects():
         if (path.startswith(TRANSACTIONS) and path.removesuffix(".txn").partition("-")[2] in refused) or "/.tmp" in path:

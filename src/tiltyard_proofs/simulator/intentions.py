@@ -19,11 +19,14 @@ from tiltyard.format.manifest import Manifest, decode_indices
 from tiltyard.format.roaring import encode_roaring
 from tiltyard.format.row_ids import encode_row_ids, row_ids_of
 from tiltyard.format.values import TOMBSTONE, BasePath, DataFile, DataFragment, Field
+from tiltyard.interfaces import ObjectStore
 from tiltyard.transaction import operations as ops
 from tiltyard.transaction.apply.next_manifest import has_stable_row_ids
 from tiltyard.transaction.footprint import MEM_WAL
 from tiltyard.transaction.key_filter import bloom_of
+from tiltyard.transaction.pending_rows import PendingRows
 from tiltyard_proofs.simulator.model import KEY, Effect, Row, Value
+from tiltyard_proofs.simulator.offered_rows import OfferedRows
 from tiltyard_proofs.simulator.world import Placed, World
 
 FIELDS: Final = (Field(KEY, 0, -1, "int64", nullable=False), Field("a", 1, -1, "string"), Field("b", 2, -1, "string"))
@@ -71,6 +74,8 @@ class Built:
     properties: Mapping[str, str]
     keys: ops.KeyExistenceFilter | None = None
     """For an append, the keys it writes, if it tells."""
+    pending: PendingRows | None = None
+    """For an append, its rows, where they are in no file yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +85,8 @@ class View:
     world: World
     manifest: Manifest
     actor: str
+    store: ObjectStore | None = None
+    """For a writer who leaves it to whoever commits them to write his new rows: where they are written."""
 
     @property
     def fields(self) -> tuple[Field, ...]:
@@ -154,6 +161,9 @@ def _append(view: View, wanted: Intention) -> Built | None:
     rows = view.new_rows(keys)
     if not rows:
         return None
+    if view.store is not None and wanted.name != TELLING and not any(field.primary_key for field in view.fields):
+        pending = OfferedRows(view.world, view.store, view.actor, view.fields, rows)
+        return replace(built(ops.Append((pending.planned,)), Effect(added=dict(rows))), pending=pending)
     made = built(ops.Append((view.new_fragment(rows),)), Effect(added=dict(rows)))
     return replace(made, keys=_filter(keys)) if wanted.name == TELLING else made
 

@@ -34,7 +34,8 @@ KINDS_OF: Final[Mapping[str, tuple[str, ...]]] = {
 LONG: Final = 1e6
 """Seconds: nobody cleans up, so a look stays good."""
 
-_MEANS: Final = ("row addresses", "stable row ids", "renames, unordered listings", "relying on a look", "in one queue")
+OFFERING: Final = "rows offered"
+_MEANS: Final = ("row addresses", "stable row ids", "renames, unordered listings", "relying on a look", "in one queue", OFFERING)
 
 _OPERATION_OF: Final = {kind: operation for operation, kinds in KINDS_OF.items() for kind in kinds}
 _WITH_ROWS: Final = frozenset({"delete", "update", "update-columns", "merge", "compact", "replace", "index"})
@@ -66,8 +67,9 @@ def pairs() -> Iterator[Pair]:
     for first, second in combinations_with_replacement(_OPERATION_OF, 2):
         for number, (words, one, two) in enumerate(_variants(first, second)):
             grouped = first == second and first in _GROUPED
-            for means in _MEANS if number == 0 else (*_MEANS[:2], *_MEANS[-1:]) if grouped else _MEANS[:2]:
-                yield _pair(first, second, words, one, two, means)
+            for means in _MEANS if number == 0 else (*_MEANS[:2], *_MEANS[-2:]) if grouped else _MEANS[:2]:
+                if means != OFFERING or "append" in (first, second):
+                    yield _pair(first, second, words, one, two, means)
 
 
 def _pair(first: str, second: str, words: str, one: Intention, two: Intention, means: str) -> Pair:
@@ -77,8 +79,8 @@ def _pair(first: str, second: str, words: str, one: Intention, two: Intention, m
     scenario = Scenario(kind, parts, ConditionalPutHandler.name if plain else RenameHandler.name, ordered=plain, shared_time=False)
     if means in ("relying on a look", "in one queue"):
         scenario = replace(scenario, look_seconds=LONG)
-    if means == "in one queue":
-        scenario = replace(scenario, queued=frozenset({0, 1}))
+    if means in ("in one queue", OFFERING):
+        scenario = replace(scenario, queued=frozenset({0, 1}), offered=means == OFFERING)
     return Pair((_OPERATION_OF[first], _OPERATION_OF[second]), f"{first} and {second}: {words}; {means}", scenario)
 
 

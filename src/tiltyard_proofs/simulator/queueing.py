@@ -1,4 +1,8 @@
-"""The queue of a process as actors see it: whatever they do there is a step, and who waits is not chosen until somebody calls."""
+"""The queues of a process and of a machine as actors see them: what they do there is a step; who waits is not chosen until somebody calls.
+
+Threads of a process share what they know, and who leaves hands over the lead. Processes share nothing but the note that the last leader
+left, and the lead is for whoever looks first; beside the real locks and sockets that is all in which ``LocalQueue`` differs.
+"""
 
 from __future__ import annotations
 
@@ -30,10 +34,30 @@ class ActorQueue:
         return SteppedPlace(self, transaction_id, since)
 
 
+class MachineQueue(ThreadQueue):
+    """What processes of a machine have in common before one table."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.note = b""
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessQueue:
+    """The same for one of several processes."""
+
+    queue: MachineQueue
+    turns: Turns
+    actor: Actor
+
+    def place(self, transaction_id: str, since: float) -> ProcessPlace:
+        return ProcessPlace(self, transaction_id, since)
+
+
 class SteppedPlace(ThreadPlace):
     """One commit before the table."""
 
-    def __init__(self, mine: ActorQueue, transaction_id: str, since: float) -> None:
+    def __init__(self, mine: ActorQueue | ProcessQueue, transaction_id: str, since: float) -> None:
         super().__init__(mine.queue, transaction_id, since)
         self._turns = mine.turns
         self._actor = mine.actor
@@ -77,3 +101,31 @@ class SteppedPlace(ThreadPlace):
         if not called:
             self._actor.time.elapsed += max(seconds, 0.0)
         return called
+
+
+class ProcessPlace(SteppedPlace):
+    """One commit of a process before the table."""
+
+    def __init__(self, mine: ProcessQueue, transaction_id: str, since: float) -> None:
+        super().__init__(mine, transaction_id, since)
+        self._machine = mine.queue
+
+    def leave(self) -> None:
+        """Gives up the lead or the wait, and wakes those who wait: the first of them who looks leads."""
+        if not self._actor.dead and not self._turns.cut_short:
+            self._step("leave")
+        with self.queue.lock:
+            if self in self.queue.waiting:
+                self.queue.waiting.remove(self)
+            if self.queue.leader is self:
+                self.queue.leader = None
+                for other in self.queue.waiting:
+                    other._called.set()
+
+    def tell(self, data: bytes) -> None:
+        self._step("tell")
+        self._machine.note = data
+
+    def told(self) -> bytes:
+        self._step("told")
+        return self._machine.note

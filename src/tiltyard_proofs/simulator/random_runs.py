@@ -83,7 +83,10 @@ def scenario_of(seed: int) -> Scenario:
 
 
 def _queued(scenario: Scenario, writers: int, random: Random) -> Scenario:
-    """In a third of the runs two or more writers are one process; in a third of these, they do not wait for each other for long."""
+    """In a third of the runs two or more writers are one process; in a third of these, they do not wait for each other for long.
+
+    In half of those that rely on no looks they are processes of one machine instead, which offer rows that are in no file yet.
+    """
     if random.random() >= 1 / 3:
         return scenario
     together = random.sample(range(writers), random.choice((2, 3, writers)))
@@ -95,7 +98,8 @@ def _queued(scenario: Scenario, writers: int, random: Random) -> Scenario:
         if deletes:
             parts[number] = _deleting(parts[number], deleting)
     impatient = frozenset(together) if random.random() < 1 / 3 else frozenset()
-    return replace(scenario, parts=tuple(parts), queued=frozenset(together), impatient=impatient)
+    offered = not scenario.look_seconds and Random(f"rows {scenario.seed}").random() < 0.5
+    return replace(scenario, parts=tuple(parts), queued=frozenset(together), impatient=impatient, offered=offered)
 
 
 def _appending(part: Part, number: int, random: Random) -> Part:

@@ -16,7 +16,7 @@ from tiltyard_proofs.simulator.actors import RETRIES, MakeCommitter, Means, Read
 from tiltyard_proofs.simulator.checks import check_run
 from tiltyard_proofs.simulator.intentions import Intention
 from tiltyard_proofs.simulator.model import Violation
-from tiltyard_proofs.simulator.queueing import ActorQueue
+from tiltyard_proofs.simulator.queueing import ActorQueue, MachineQueue, ProcessQueue
 from tiltyard_proofs.simulator.stepping import Actor, Choose, Step, SteppedStore, Time, Turns, runtime_of
 from tiltyard_proofs.simulator.template import Kind, Template, template
 from tiltyard_proofs.simulator.world import Attempt, World
@@ -61,6 +61,8 @@ class Scenario:
     """For so long writers rely on a look; needs ``shared_time``, and a cleaner that lets longer than this go by."""
     queued: frozenset[int] = frozenset()
     """Numbers of the parts that are one process: its writers meet in a queue."""
+    offered: bool = False
+    """Whether they are processes of one machine instead, which leave it to their leader to write new rows; nobody relies on looks then."""
     impatient: frozenset[int] = frozenset()
     """Those among them who may stop waiting at any time, as for a leader that hangs."""
 
@@ -103,7 +105,7 @@ def run(scenario: Scenario, choose: Choose, make_committer: MakeCommitter = real
     time = Time()
     actors: list[Actor] = []
     cleaner = None
-    queue = ThreadQueue()
+    queue = MachineQueue() if scenario.offered else ThreadQueue()
     for number, part in enumerate(scenario.parts):
         actor = Actor(number, part.name, lambda: None, time if scenario.shared_time else Time(), part.faults)
         means = _means(base, world, turns, actor, scenario, make_committer, queue)
@@ -148,7 +150,9 @@ def _means(
     means = Means(base.head, world, actor, store, runtime, handler, make_committer, scenario.retries, scenario.executions)
     means.look_seconds = scenario.look_seconds
     if actor.number in scenario.queued:
-        means.retries, means.queue = None, ActorQueue(queue, turns, actor)  # who counts his retries commits alone
+        means.retries = None  # who counts his retries commits alone
+        means.queue = ProcessQueue(queue, turns, actor) if isinstance(queue, MachineQueue) else ActorQueue(queue, turns, actor)
+        means.offers_rows = scenario.offered
         actor.impatient = actor.number in scenario.impatient
     return means
 

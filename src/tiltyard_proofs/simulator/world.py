@@ -92,6 +92,8 @@ class NotingStore(MemoryStore):
         self._newest_landing: dict[str, int] = {}
         self.head_version = head
         self.listings: list[tuple[str, ...]] = [tuple(self.names(VERSIONS))]
+        self.written: set[str] = set()
+        """What was written by a store call, as only the commit loop does it."""
 
     def put_if_absent(self, path: str, data: bytes) -> None:
         super().put_if_absent(path, data)
@@ -127,6 +129,7 @@ class NotingStore(MemoryStore):
 
     def _note(self, path: str, data: bytes, *, replaced: bool) -> None:
         self.archive[path] = data
+        self.written.add(path)
         if not (path.startswith(VERSIONS) and path.endswith(".manifest")):
             return
         parsed = parse_manifest_name(path[len(VERSIONS) :])
@@ -197,9 +200,14 @@ class World:
 
     def write_file(self, actor: str, rids: Sequence[str], columns: Mapping[int, Sequence[Value]]) -> DataFile:
         """A data file: a few bytes in the store, and its rows in the model. Nobody can see it yet, so this is no step."""
+        made = self.planned_file(actor, rids, columns)
+        self.put(f"data/{made.path}", made.path.encode())
+        return made
+
+    def planned_file(self, actor: str, rids: Sequence[str], columns: Mapping[int, Sequence[Value]]) -> DataFile:
+        """What a data file will hold, under a name of its own; somebody else puts it into the store."""
         path = f"{self.fresh(actor)}.lance"
         self.files[path] = FileModel(tuple(rids), {number: tuple(values) for number, values in columns.items()})
-        self.put(f"data/{path}", path.encode())
         fields = tuple(sorted(columns))
         return DataFile(path, fields, tuple(range(len(fields))))
 
@@ -250,6 +258,9 @@ class World:
         return found
 
     def _placed(self, fragment: DataFragment, fields: Sequence[Field]) -> Iterator[Placed]:
+        unknown = next((file.path for file in fragment.files if file.path not in self.files), None)
+        if unknown is not None:
+            raise Violation(f"I2: data/{unknown} was never written")
         models = [self.files[file.path] for file in fragment.files]
         rids = models[0].rids if models else ()
         if any(model.rids != rids for model in models) or len(rids) != fragment.physical_rows:

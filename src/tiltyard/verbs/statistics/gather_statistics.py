@@ -63,16 +63,19 @@ def counted_columns(schema: pa.Schema, fields: Sequence[Field] | None, data_vers
         known = fields_from_arrow(schema, file_version=(major, minor))[0] if fields is None else fields
     except (ValueError, InvalidInput):
         return []
-    if major != 2 or len(set(schema.names)) < len(schema.names):
+    of_rows = set(names := schema.names)  # asked for once: a list of all of them each time
+    if major != 2 or len(of_rows) < len(names):
         return []
     places = {number: place for place, number in enumerate(leaf_ids(known, (major, minor)))}
-    found = []
+    found: list[Counted] = []
     for field in known:
-        if field.parent_id < 0 and field.name in schema.names and field.id in places and not field.extension_name:
+        if len(found) == most:
+            break
+        if field.parent_id < 0 and field.name in of_rows and field.id in places and not field.extension_name:
             kind = schema.field(field.name).type
             if is_counted(field.logical_type) and _is_as_stored(kind, field.logical_type):
                 found.append(Counted(places[field.id], field.name, field.logical_type))
-    return found[:most]
+    return found
 
 
 def _is_as_stored(kind: pa.DataType, logical: str) -> bool:
