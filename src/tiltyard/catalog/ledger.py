@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -71,7 +72,7 @@ class LakeLedger:
     def unfinished(self) -> Sequence[VersionClaim]:
         found = self.catalog.pending(self.table, self.branch)
         self.known = {pending.version: pending for pending in found}
-        return [VersionClaim(pending.version, pending.path, pending.staged) for pending in found]
+        return [VersionClaim(pending.version, pending.path, pending.staged, pending.bytes) for pending in found]
 
     def claim(self, claim: VersionClaim, data: bytes) -> None:
         self.claim_for(claim, maker_of(data, claim.path))
@@ -101,6 +102,7 @@ class LakeLedger:
             properties=without_marks(transaction.properties),
             line=self.line,
             members=self._members(transaction),
+            data=b64encode(claim.data).decode(),
         )
         try:
             done = self.catalog.publish(publication)
