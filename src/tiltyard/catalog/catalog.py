@@ -94,8 +94,8 @@ def no_queue(head: TableHead, lake_branch: str, author: str) -> CommitQueue | No
 class Catalog:
     """The lake's records, by what they mean."""
 
-    keeps_bytes = True
-    """Whether a publication can bring the bytes of its version along; see ``Publication.data``."""
+    decides_here = True
+    """Whether decisions are made in this process, so that they can keep bytes (``Publication.data``), and look at what was locked."""
 
     def __init__(self, records: Records, runtime: Runtime) -> None:
         self.records = records

@@ -124,7 +124,7 @@ class VendedOptions:
 class ServerCatalog(Catalog):
     """A catalog whose server decides what every commit does."""
 
-    keeps_bytes = False
+    decides_here = False
 
     def __init__(self, records: ServerRecords, runtime: Runtime) -> None:
         super().__init__(records, runtime)

@@ -33,6 +33,7 @@ from tiltyard.catalog.server_link import NOT_BEGUN
 from tiltyard.errors import TiltyardError
 from tiltyard.lake import Lake
 from tiltyard.lakes.namespace import LakeNamespace
+from tiltyard.lakes.namespaces.known_heads import KnownHeads
 from tiltyard.lakes.namespaces.namespace_base import told
 from tiltyard.lakes.table_names import JOINT
 from tiltyard.server.audit import AuditLine, AuditLog, Verdict
@@ -99,7 +100,7 @@ class LakeServer:
         self.lake, self.options, self.authenticator, self.audit = lake, options, authenticator, audit
         self._pool = ThreadPoolExecutor(options.limits.threads, thread_name_prefix="tiltyard")
         self._prompt_pool = ThreadPoolExecutor(_PROMPT_THREADS, thread_name_prefix="tiltyard-prompt")
-        self._settling = SettleQueue()
+        self._settling, self._known = SettleQueue(), KnownHeads()
         self.vendor = Vendor(lake.where.storage.options, lake.where.root, options.vend_to, options.sts)
         self.door = CatalogDoor(lake, self.vendor)
         self.offers = CommitOffers(lake, options.limits.table_queue)
@@ -343,6 +344,7 @@ class LakeServer:
         namespace.vend_by(lambda access: self.vendor.for_table(principal, parts, access.lance_uri, access.lance_options()))
         namespace.only(principal.sees)
         namespace.settle_by(self._settling.add)
+        namespace.remember_in(self._known)
         operation = inspect.unwrap(getattr(LakeNamespace, spec.operation))
         return operation(namespace, model, body) if spec.body == "arrow" else operation(namespace, model)
 

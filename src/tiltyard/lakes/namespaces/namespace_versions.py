@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from math import inf
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -31,7 +32,7 @@ from lance_namespace import (
 )
 
 from tiltyard.catalog.lake_values import MAIN
-from tiltyard.catalog.ledger import adopt, maker_in
+from tiltyard.catalog.ledger import ElsewhereError, LakeLedger, adopt, maker_in
 from tiltyard.errors import (
     AlreadyExists,
     CorruptTable,
@@ -51,6 +52,7 @@ from tiltyard.lakes.namespaces.namespace_base import NamespaceBase, apart, typed
 from tiltyard.lakes.namespaces.publish_staged import publish_staged
 from tiltyard.lakes.table_names import full_name, shown
 from tiltyard.storage.external import ExternalStore
+from tiltyard.storage.local import LocalStore
 from tiltyard.transaction.log import VERSIONS
 
 if TYPE_CHECKING:
@@ -109,30 +111,46 @@ class VersionOperations(NamespaceBase):
         staged = staged_path(request.manifest_path)
         if lake.branch != MAIN:
             raise UnsupportedOperationError("Only versions of main are published; use the lake for its branches.")
+        full = full_name(self._name(request.id))
+        known = self._known.before(full, request.version) if request.branch in (None, MAIN) else None
+        if known is not None and is_within(request.manifest_path, known.location):
+            with suppress(ElsewhereError):
+                return self._next_version(known, request, staged, known_as=full)
+        self._known.forget(full)
         try:
             head = self._head(request.id)
         except TableNotFoundError:
-            declared = find_declared(lake, full_name(self._name(request.id)))
+            declared = find_declared(lake, full)
             if declared is None:
                 raise
             return self._first_version(declared, request, staged)
         if request.branch not in (None, MAIN):
             return self._create_on_branch(head, request, staged)
         refuse_elsewhere(request.manifest_path, head.location)
+        return self._next_version(head, request, staged)
+
+    def _next_version(
+        self, head: TableHead, request: CreateTableVersionRequest, staged: str, known_as: str = ""
+    ) -> CreateTableVersionResponse:
+        """A version of a table that is there; ``known_as`` where it was not looked up, but remembered by that name."""
         taken = ConcurrentModificationError(f"Version {request.version} of {shown(head.name)} is taken.")
         if request.version <= head.version:
             raise taken
         access, scheme = self._access(head), Scheme(head.naming)
+        ledger = cast(LakeLedger, cast(ExternalStore, access.store).ledger)
+        ledger.known_as = known_as
         try:
             info = stat_staged(access.store, staged)
             data = access.store.get(staged)
             file = access.trusted(decode_manifest_file(data, source=staged, version=request.version, check=False))
-            path = manifest_path(request.version, scheme)
-            publish_staged(access, request.version, path, staged, data, maker_in(file, staged), self._later)
+            path, made = manifest_path(request.version, scheme), maker_in(file, staged)
+            publish_staged(access, request.version, path, staged, data, made, self._later)
         except AlreadyExists:
             raise taken from None
         except (CorruptTable, ExpectedVersionMismatch, HistoryUnavailable, NotFound) as error:
             raise InvalidTableStateError(str(error)) from error
+        if ledger.catalog.decides_here and isinstance(cast(ExternalStore, access.store).inner, LocalStore):
+            self._known.note(head.name, replace(head, version=request.version, transaction=made.uuid))
         return CreateTableVersionResponse(version=_shown_version(access, request.version, path, info))
 
     def batch_delete_table_versions(self, request: BatchDeleteTableVersionsRequest) -> BatchDeleteTableVersionsResponse:
@@ -286,14 +304,19 @@ def staged_path(manifest_path: str) -> str:
     return staged
 
 
+def is_within(manifest_path: str, location: str) -> bool:
+    """Whether a version was staged in the directory of a table."""
+    home = manifest_path.removesuffix(staged_path(manifest_path)).rstrip("/").rpartition("/")[2]
+    return home == location.rstrip("/").rpartition("/")[2]
+
+
 def refuse_elsewhere(manifest_path: str, location: str) -> None:
     """Refuses a version that lies in another directory than the table: one that was staged before the table was made anew.
 
     Raises:
         InvalidTableStateError: it does.
     """
-    home = manifest_path.removesuffix(staged_path(manifest_path)).rstrip("/").rpartition("/")[2]
-    if home != location.rstrip("/").rpartition("/")[2]:
+    if not is_within(manifest_path, location):
         raise InvalidTableStateError("The version is in another directory than the table. Open the table again.")
 
 

@@ -17,7 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, cast
 
-from tiltyard.catalog.ledger import LakeLedger
+from tiltyard.catalog.ledger import ElsewhereError, LakeLedger
 from tiltyard.errors import AlreadyExists, ContentionError, NotFound, StorageError, TiltyardError
 from tiltyard.storage.external import ExternalStore, UnfinishedError, VersionClaim, discard
 from tiltyard.storage.local import LocalStore
@@ -100,6 +100,7 @@ def publish_staged(access: TableAccess, version: int, path: str, staged: str, da
 
     Raises:
         AlreadyExists: the number is taken.
+        ElsewhereError: the table was only remembered, and is not what it was. The version is where the client staged it.
         StorageError: with ``maybe_applied`` where nobody can say whether it was published.
     """
     store = cast(ExternalStore, access.store)
@@ -111,7 +112,7 @@ def publish_staged(access: TableAccess, version: int, path: str, staged: str, da
             store.delete(staged)
         return
     inner = store.inner
-    is_kept = inner.durability == "fsync" and ledger.catalog.keeps_bytes and len(data) <= MOST_KEPT
+    is_kept = inner.durability == "fsync" and ledger.catalog.decides_here and len(data) <= MOST_KEPT
     claim = VersionClaim(version, path, f"{STAGED}{access.runtime.random.uuid()}.manifest", data if is_kept else b"")
     _refuse_taken(inner, path)
     inner.move_if_absent(staged, claim.staged)
@@ -122,6 +123,9 @@ def publish_staged(access: TableAccess, version: int, path: str, staged: str, da
     except TiltyardError as error:
         if not (isinstance(error, StorageError) and error.maybe_applied):
             discard(inner, claim)
+        raise
+    except ElsewhereError:
+        inner.move_if_absent(claim.staged, staged)  # for another try
         raise
     try:
         inner.link_if_absent(claim.staged, path)
