@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 from pathlib import Path
 
 import lance
@@ -16,7 +17,7 @@ from tiltyard.lakes.finishing import claim_of
 from tiltyard.lakes.namespace import LakeNamespace
 from tiltyard.lakes.namespaces import publish_staged
 from tiltyard.server.settling import SettleQueue
-from tiltyard.storage import files, local
+from tiltyard.storage import files
 from tiltyard.storage.external import finalize, is_torn
 
 
@@ -157,8 +158,13 @@ def test_a_flush_that_failed_is_no_flush_when_asked_again(lake: ty.Lake, monkeyp
     publish(lake, queue, 1)
     (name,) = final_names(lake)
     before = name.stat().st_ino
-    failures = [files.FlushFailed(errno.EIO, "Input/output error"), None]
-    monkeypatch.setattr(local.files, "sync_together", lambda paths: [failures.pop(0) for _ in paths])
+    real = os.fsync
+
+    def fails_once(descriptor: int) -> None:
+        monkeypatch.setattr(os, "fsync", real)
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(files.os, "fsync", fails_once)
     queue.close()
     assert name.stat().st_ino != before
     assert not lake.catalog.pending()

@@ -76,11 +76,8 @@ def settle_all(settlements: Iterable[UnsettledVersion]) -> None:
 def _flush(inner: LocalStore, claims: Sequence[VersionClaim]) -> None:
     """Makes versions of one directory survive a power loss, those whose bytes the catalog keeps until then with their contents."""
     kept = [claim for claim in claims if claim.data]
-    if not kept:
-        inner.flush(claims[0].path)
-        return
     try:
-        inner.sync([claim.path for claim in kept])
+        inner.flush(claims[0].path, *(claim.path for claim in kept))
     except StorageError:
         for claim in kept:  # a flush that failed proves nothing when it is asked again: the bytes are written anew
             inner.put(claim.path, claim.data)
