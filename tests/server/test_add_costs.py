@@ -1,10 +1,14 @@
-"""What one version of a stock client costs the server: counted, at the edges of catalog and store. And what is remembered misleads nobody."""
+"""What a version of a stock client costs the server, counted; and that what is remembered of tables misleads nobody."""
 
 from __future__ import annotations
 
+import json
 import shutil
+import sqlite3
+import urllib.request
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +25,12 @@ from lance_namespace import (
 
 import tiltyard as ty
 from tests.support.lakes import through
+from tests.support.served import served_here
 from tiltyard.lakes.namespace import LakeNamespace
+from tiltyard.lakes.namespaces import namespace_versions
+from tiltyard.lakes.namespaces.namespace_versions import NotAtOnceError
+from tiltyard.server.at_once import LoopTime
+from tiltyard.server.lake_server import LakeServer
 from tiltyard.testing import CountingRecords
 
 
@@ -46,13 +55,18 @@ def stage(lake: ty.Lake, number: int, name: str = "t") -> CreateTableVersionRequ
     copy = at.parent / f"copy-{uuid.uuid4()}"
     shutil.copytree(at, copy)
     made = lance.write_dataset(pa.table({"id": [number]}), str(copy), mode="append").version
-    for file in (copy / "data").iterdir():
-        shutil.copy(file, at / "data" / file.name)
-    (version,) = {file.name for file in (copy / "_versions").iterdir()} - {file.name for file in (at / "_versions").iterdir()}
+    for below in ("data", "_transactions"):
+        shutil.copytree(copy / below, at / below, dirs_exist_ok=True)
+    (version,) = {file.name for file in (copy / "_versions").glob("*.manifest")} - {file.name for file in (at / "_versions").iterdir()}
     staged = at / "_versions" / f"{version}-{uuid.uuid4()}"
     shutil.move(copy / "_versions" / version, staged)
     shutil.rmtree(copy)
     return CreateTableVersionRequest(id=[name], version=made, manifest_path=str(staged).lstrip("/"), naming_scheme="V2")
+
+
+def published(answer: CreateTableVersionResponse) -> int:
+    assert answer.version is not None
+    return answer.version.version
 
 
 class Counting(LakeNamespace):
@@ -64,12 +78,12 @@ class Counting(LakeNamespace):
         self.counts: list[tuple[int, int, int]] = []
 
     def create_table_version(self, request: Any) -> CreateTableVersionResponse:
-        before = self._now()
+        before = self._asked()
         answer = super().create_table_version(request)
-        self.counts.append(tuple(now - then for now, then in zip(self._now(), before, strict=True)))  # type: ignore[arg-type]
+        self.counts.append(tuple(now - then for now, then in zip(self._asked(), before, strict=True)))  # type: ignore[arg-type]
         return answer
 
-    def _now(self) -> tuple[int, int, int]:
+    def _asked(self) -> tuple[int, int, int]:
         return self.records.gets, self.records.scans, self.records.transacts
 
 
@@ -101,7 +115,7 @@ def test_a_table_with_another_name_by_now_is_not_written_to(lake: ty.Lake) -> No
     assert Path("/" + request.manifest_path).exists()  # it is the client's
     assert sorted(lake.table("u").to_arrow()["id"].to_pylist()) == [0, 1]
     lake.rename_table("u", "t")
-    assert namespace.create_table_version(request).version.version == request.version
+    assert published(namespace.create_table_version(request)) == request.version
     assert sorted(lake.table("t").to_arrow()["id"].to_pylist()) == [0, 1, 2]
 
 
@@ -161,3 +175,112 @@ def test_the_author_is_who_asks_now(lake: ty.Lake) -> None:
     other.remember_in(namespace._known)
     other.create_table_version(stage(lake, 2))
     assert lake.history()[0].author == "ada"
+
+
+# ---- without a thread --------------------------------------------------------------------------------------------------------------
+
+
+def holding(lake: ty.Lake) -> sqlite3.Connection:
+    """Another process that writes to the catalog, and takes its time."""
+    other = sqlite3.connect(Path(lake.root_uri) / "catalog.db", isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    return other
+
+
+def test_what_is_known_and_free_is_done_at_once(lake: ty.Lake) -> None:
+    namespace = remembering(lake)
+    request = stage(lake, 2)
+    assert published(namespace.create_at_once(request)) == request.version
+    with pytest.raises(ConcurrentModificationError):
+        namespace.create_table_version(request)
+    assert sorted(lake.table("t").to_arrow()["id"].to_pylist()) == [0, 1, 2]
+
+
+def test_nobody_waits_for_a_catalog_that_others_hold(lake: ty.Lake) -> None:
+    namespace = remembering(lake)
+    request = stage(lake, 2)
+    other = holding(lake)
+    with pytest.raises(NotAtOnceError):
+        namespace.create_at_once(request)
+    assert Path("/" + request.manifest_path).exists()
+    other.execute("ROLLBACK")
+    other.close()
+    assert published(namespace.create_table_version(request)) == request.version
+    assert sorted(lake.table("t").to_arrow()["id"].to_pylist()) == [0, 1, 2]
+
+
+def test_what_is_not_known_or_large_is_not_done_at_once(lake: ty.Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    namespace, stranger = remembering(lake), LakeNamespace(lake)
+    request = stage(lake, 2)
+    with pytest.raises(NotAtOnceError):
+        stranger.create_at_once(request)
+    monkeypatch.setattr(namespace_versions, "MOST_KEPT", 10)
+    with pytest.raises(NotAtOnceError):
+        namespace.create_at_once(request)
+    assert Path("/" + request.manifest_path).exists()
+
+
+def test_the_loop_rests_after_a_commit_that_took_long() -> None:
+    now = [100.0]
+    loop = LoopTime(lambda: now[0])
+    loop.spend(99.999)
+    assert loop.is_free()
+    loop.spend(99.0)
+    assert not loop.is_free()
+    now[0] = 149.9
+    assert not loop.is_free()
+    now[0] = 150.0
+    assert loop.is_free()
+
+
+class Threads:
+    """Counts what a server hands to threads, by what was asked for."""
+
+    def __init__(self, door: LakeServer) -> None:
+        self.handed, self._door = 0, door
+        self._real = door.in_thread
+        door.in_thread = self  # type: ignore[method-assign]
+
+    async def __call__(self, work: Callable[[], Any], *, prompt: bool = False) -> Any:
+        self.handed += 1
+        return await self._real(work, prompt=prompt)
+
+
+def post(url: str, request: CreateTableVersionRequest) -> int:
+    body = request.model_dump_json(exclude_none=True).encode()
+    asked = urllib.request.Request(f"{url}/v1/table/t/version/create", body, {"content-type": "application/json"})
+    with urllib.request.urlopen(asked, timeout=60) as answer:
+        return int(answer.status)
+
+
+def test_a_server_that_has_nothing_else_to_do_needs_no_thread(lake: ty.Lake) -> None:
+    with served_here(lake) as (url, door):
+        door._loop_time = LoopTime(lambda: 0.0)  # however slow this machine is
+        threads = Threads(door)
+        assert post(url, stage(lake, 1)) == 200
+        assert threads.handed == 1  # the table had to be looked up
+        for number in (2, 3, 4):
+            assert post(url, stage(lake, number)) == 200
+        assert threads.handed == 1
+        for line in (Path(lake.root_uri).parent / "audit.jsonl").read_text().splitlines():
+            assert json.loads(line)["verdict"] == "allowed"
+    assert sorted(lake.table("t").to_arrow()["id"].to_pylist()) == [0, 1, 2, 3, 4]
+    assert lake.check().ok
+
+
+def test_a_server_answers_others_while_a_commit_waits_for_the_catalog(lake: ty.Lake) -> None:
+    with served_here(lake) as (url, door), ThreadPoolExecutor(1) as pool:
+        door._loop_time = LoopTime(lambda: 0.0)
+        assert post(url, stage(lake, 1)) == 200
+        request = stage(lake, 2)
+        other = holding(lake)
+        waits = pool.submit(post, url, request)
+        while door._in_flight == 0 and not waits.done():
+            pass
+        with urllib.request.urlopen(f"{url}/healthz", timeout=60) as answer:
+            assert answer.status == 200
+        assert not waits.done()
+        other.execute("ROLLBACK")
+        other.close()
+        assert waits.result(60) == 200
+    assert sorted(lake.table("t").to_arrow()["id"].to_pylist()) == [0, 1, 2]

@@ -164,7 +164,7 @@ def test_a_flush_that_failed_is_no_flush_when_asked_again(lake: ty.Lake, monkeyp
         monkeypatch.setattr(os, "fsync", real)
         raise OSError(errno.EIO, "Input/output error")
 
-    monkeypatch.setattr(files.os, "fsync", fails_once)
+    monkeypatch.setattr(os, "fsync", fails_once)
     queue.close()
     assert name.stat().st_ino != before
     assert not lake.catalog.pending()

@@ -57,8 +57,8 @@ FORMAT: Final = 2
 class Pending:
     """A version that was committed and has not got its final name yet.
 
-    ``line`` (of the lake's history) and ``location`` (of the table) are empty in records of earlier releases. ``data`` is the version itself
-    as base64, where the record keeps it until what is in the store was flushed.
+    ``line`` (of the lake's history) and ``location`` (of the table) are empty in records of earlier releases. ``data`` is the version
+    itself as base64, where the record keeps it until what is in the store was flushed.
     """
 
     table: str

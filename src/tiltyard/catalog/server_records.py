@@ -187,8 +187,8 @@ def publication_from_body(body: Mapping[str, Any]) -> Publication:
     reads = tuple(ExpectedHead(**read) for read in body.get("reads", ()))
     properties = {str(key): str(value) for key, value in dict(body.get("properties") or {}).items()}
     # Nobody publishes for others from afar: who waits with others has its server do it. Nor are bytes kept for anybody.
-    more = {"changes": changes, "reads": reads, "absent": tuple(body.get("absent", ())), "properties": properties, "members": (), "data": ""}
-    return Publication(**{**body, **more})
+    more = {"changes": changes, "reads": reads, "absent": tuple(body.get("absent", ())), "properties": properties}
+    return Publication(**{**body, **more, "members": (), "data": ""})
 
 
 def protected_to_body(error: ProtectedBranch) -> dict[str, Any]:

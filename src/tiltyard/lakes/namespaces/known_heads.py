@@ -1,8 +1,8 @@
 """Tables that stock clients published versions of lately, so that the next version is decided without a look at the catalog beforehand.
 
-What is remembered decides nothing and may be as old as it likes: the decision looks at the table again, while it is locked, and compares its
-name as well (``LakeLedger.known_as``). Only which table a name stood for, and where its files are, is taken from here; neither ever changes
-for a table's id, nor does whether it is sharded. Whatever does not fit is looked up anew.
+What is remembered decides nothing and may be as old as it likes: the decision looks at the table again, while it is locked, and compares
+its name as well (``LakeLedger.known_as``). Only which table a name stood for, and where its files are, is taken from here; where they are
+never changes for a table's id, nor does whether it is sharded. Whatever does not fit is looked up anew.
 """
 
 from __future__ import annotations

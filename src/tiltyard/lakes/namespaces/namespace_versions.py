@@ -33,8 +33,10 @@ from lance_namespace import (
 
 from tiltyard.catalog.lake_values import MAIN
 from tiltyard.catalog.ledger import ElsewhereError, LakeLedger, adopt, maker_in
+from tiltyard.catalog.sql_records import SqlRecords
 from tiltyard.errors import (
     AlreadyExists,
+    ContentionError,
     CorruptTable,
     ExpectedVersionMismatch,
     HistoryUnavailable,
@@ -49,7 +51,7 @@ from tiltyard.interfaces import ObjectInfo, ObjectStore
 from tiltyard.lakes.cleanup.version_deletion import delete_versions
 from tiltyard.lakes.namespaces.declared_tables import DeclaredTable, find_declared, make_declared
 from tiltyard.lakes.namespaces.namespace_base import NamespaceBase, apart, typed
-from tiltyard.lakes.namespaces.publish_staged import publish_staged
+from tiltyard.lakes.namespaces.publish_staged import MOST_KEPT, publish_staged
 from tiltyard.lakes.table_names import full_name, shown
 from tiltyard.storage.external import ExternalStore
 from tiltyard.storage.local import LocalStore
@@ -66,6 +68,10 @@ LARGEST_MANIFEST: Final = 512 * 1024 * 1024
 """Bytes; a staged version larger than this is not read."""
 OWN_BRANCHES: Final = "lake-"
 """What the branches that the lake makes in its tables begin with; clients do not see them."""
+
+
+class NotAtOnceError(Exception):
+    """Whoever publishes has to wait, or to look. Nothing was done."""
 
 
 class VersionOperations(NamespaceBase):
@@ -129,10 +135,37 @@ class VersionOperations(NamespaceBase):
         refuse_elsewhere(request.manifest_path, head.location)
         return self._next_version(head, request, staged)
 
+    def create_at_once(self, request: CreateTableVersionRequest) -> CreateTableVersionResponse:
+        """``create_table_version`` for a caller that may not wait: without a look at the catalog beforehand, and for nobody's lock.
+
+        Raises:
+            NotAtOnceError: it cannot be done that way. Nothing was done, and the version is where the client staged it.
+        """
+        full, lake = full_name(self._name(request.id)), self._writable()
+        records, staged = lake.catalog.records, staged_path(request.manifest_path)
+        if not isinstance(records, SqlRecords) or not records.is_file or request.branch not in (None, MAIN) or lake.branch != MAIN:
+            raise NotAtOnceError
+        known = self._known.before(full, request.version)
+        if known is None or not is_within(request.manifest_path, known.location):
+            raise NotAtOnceError
+        try:
+            with records.hurried():
+                return self._next_version(known, request, staged, known_as=full, most=MOST_KEPT)
+        except (ElsewhereError, ContentionError):
+            raise NotAtOnceError from None
+
     def _next_version(
-        self, head: TableHead, request: CreateTableVersionRequest, staged: str, known_as: str = ""
+        self, head: TableHead, request: CreateTableVersionRequest, staged: str, known_as: str = "", most: int | None = None
     ) -> CreateTableVersionResponse:
-        """A version of a table that is there; ``known_as`` where it was not looked up, but remembered by that name."""
+        """A version of a table that is there.
+
+        Args:
+            head: the table.
+            request: of the client.
+            staged: the version, below the table's directory.
+            known_as: the table's name, where it was not looked up, but remembered.
+            most: bytes of a version that there is time for.
+        """
         taken = ConcurrentModificationError(f"Version {request.version} of {shown(head.name)} is taken.")
         if request.version <= head.version:
             raise taken
@@ -141,6 +174,8 @@ class VersionOperations(NamespaceBase):
         ledger.known_as = known_as
         try:
             info = stat_staged(access.store, staged)
+            if most is not None and info.size > most:
+                raise NotAtOnceError
             data = access.store.get(staged)
             file = access.trusted(decode_manifest_file(data, source=staged, version=request.version, check=False))
             path, made = manifest_path(request.version, scheme), maker_in(file, staged)

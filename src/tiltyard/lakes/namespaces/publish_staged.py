@@ -2,8 +2,8 @@
 
 The client's file is moved to where staged versions lie, so that a client that gives up cannot take away what is about to be decided. Then
 the catalog decides, and the file gets its final name as a second one. What is left is bookkeeping: the file and the name are flushed, the
-catalog is told that the version has it, and the staged name goes. That may be done later, for many versions at once (``settle_all``): a record
-in the catalog names the staged file until then.
+catalog is told that the version has it, and the staged name goes. That may be done later, for many versions at once (``settle_all``): a
+record in the catalog names the staged file until then.
 
 Nothing of the version is flushed before the decision, since the catalog flushes that record anyway, and the record has the version's bytes.
 So whoever finishes the version after a power loss needs no file: it is written from the record, also over what is left of a file under
@@ -117,12 +117,12 @@ def publish_staged(access: TableAccess, version: int, path: str, staged: str, da
         if not is_kept:
             inner.sync([claim.staged])
         _claim(store, claim, made)
+    except (ElsewhereError, ContentionError):
+        inner.move_if_absent(claim.staged, staged)  # for another try
+        raise
     except TiltyardError as error:
         if not (isinstance(error, StorageError) and error.maybe_applied):
             discard(inner, claim)
-        raise
-    except ElsewhereError:
-        inner.move_if_absent(claim.staged, staged)  # for another try
         raise
     try:
         inner.link_if_absent(claim.staged, path)
