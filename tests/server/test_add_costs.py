@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import sqlite3
+import urllib.error
 import urllib.request
 import uuid
 from collections.abc import Callable, Iterator
@@ -25,7 +26,10 @@ from lance_namespace import (
 
 import tiltyard as ty
 from tests.support.lakes import through
-from tests.support.served import served_here
+from tests.support.served import ARROW, ipc, served_here
+from tiltyard.catalog.process_queue import Patience
+from tiltyard.catalog.server_link import NOT_BEGUN
+from tiltyard.catalog.sqlite import Sqlite
 from tiltyard.lakes.namespace import LakeNamespace
 from tiltyard.lakes.namespaces import namespace_versions
 from tiltyard.lakes.namespaces.namespace_versions import NotAtOnceError
@@ -284,3 +288,35 @@ def test_a_server_answers_others_while_a_commit_waits_for_the_catalog(lake: ty.L
         other.close()
         assert waits.result(60) == 200
     assert sorted(lake.table("t").to_arrow()["id"].to_pylist()) == [0, 1, 2]
+
+
+# ---- a catalog that others hold for long ---------------------------------------------------------------------------------------------
+
+
+def test_a_busy_catalog_is_no_conflict(lake: ty.Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows that clients send were refused as if somebody had committed something that conflicts with them."""
+    monkeypatch.setattr(Sqlite, "patience", Patience(first=0.001, longest=0.01, attempts=1_000_000, seconds=0.2))
+    rows = pa.table({"id": [1]})
+    with served_here(lake) as (url, _):
+
+        def insert() -> int:
+            asked = urllib.request.Request(f"{url}/v1/table/t/insert", ipc(rows), {"content-type": ARROW})
+            with urllib.request.urlopen(asked, timeout=60) as answer:
+                return int(answer.status)
+
+        other = holding(lake)
+        with pytest.raises(urllib.error.HTTPError) as refused:
+            insert()
+        assert refused.value.code == 429
+        assert json.loads(refused.value.read())["code"] == 21
+        assert refused.value.headers["retry-after"] == "1"
+        assert refused.value.headers.get(NOT_BEGUN) is None
+        request = stage(lake, 2)
+        with pytest.raises(urllib.error.HTTPError) as lost:
+            post(url, request)
+        assert lost.value.code == 409  # after which stock clients look, find the number free and come again
+        other.execute("ROLLBACK")
+        other.close()
+        assert post(url, request) == insert() == 200
+    assert sorted(lake.table("t").to_arrow()["id"].to_pylist()) == [0, 1, 2]
+    assert lake.check().ok

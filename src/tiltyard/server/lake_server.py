@@ -34,7 +34,7 @@ from tiltyard.errors import TiltyardError
 from tiltyard.lake import Lake
 from tiltyard.lakes.namespace import LakeNamespace
 from tiltyard.lakes.namespaces.known_heads import KnownHeads
-from tiltyard.lakes.namespaces.namespace_base import told
+from tiltyard.lakes.namespaces.namespace_base import CatalogBusyError, told
 from tiltyard.lakes.namespaces.namespace_versions import NotAtOnceError
 from tiltyard.server.at_once import LoopTime
 from tiltyard.server.audit import AuditLine, AuditLog, Verdict
@@ -219,8 +219,9 @@ class LakeServer:
         if isinstance(error, ConcurrentModificationError):
             self.metrics.conflicts.labels(exchange.spec.operation).inc()
         if response.status_code in (429, 503):
-            # Only a table with too many requests refuses by 429, and does so first. Behind a 503 something may have been done.
-            response.headers.update(_NOT_BEGUN if isinstance(error, ThrottlingError) else _RETRY)
+            # A table with too many requests refuses first of all. A busy catalog does so at any step; behind a 503 something may have been done.
+            first = isinstance(error, ThrottlingError) and not isinstance(error, CatalogBusyError)
+            response.headers.update(_NOT_BEGUN if first else _RETRY)
             self.metrics.refused.labels(str(response.status_code)).inc()
         return response, "failed"
 

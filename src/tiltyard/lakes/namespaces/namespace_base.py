@@ -22,6 +22,7 @@ from lance_namespace import (
     TableBranchNotFoundError,
     TableNotFoundError,
     TableVersionNotFoundError,
+    ThrottlingError,
     UnsupportedOperationError,
 )
 
@@ -78,8 +79,14 @@ _KINDS: tuple[tuple[type[TiltyardError], type[LanceNamespaceError]], ...] = (
 """What a client is told, by the kind of ours; the first that fits."""
 
 
+class CatalogBusyError(ThrottlingError):
+    """The catalog was locked by others for too long. Nothing was written, and nobody committed what conflicts with it."""
+
+
 def told(error: TiltyardError) -> LanceNamespaceError:
     """An error of ours as a client of a namespace expects it."""
+    if isinstance(error, ContentionError) and error.operation == "catalog":
+        return CatalogBusyError(str(error))
     for ours, theirs in _KINDS:
         if isinstance(error, ours):
             return theirs(str(error))

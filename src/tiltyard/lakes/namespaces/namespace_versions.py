@@ -182,6 +182,10 @@ class VersionOperations(NamespaceBase):
             publish_staged(access, request.version, path, staged, data, made, self._later)
         except AlreadyExists:
             raise taken from None
+        except ContentionError as error:
+            if most is not None:
+                raise
+            raise ConcurrentModificationError(str(error)) from error  # stock clients know no other answer after which they come again
         except (CorruptTable, ExpectedVersionMismatch, HistoryUnavailable, NotFound) as error:
             raise InvalidTableStateError(str(error)) from error
         if ledger.catalog.decides_here and isinstance(cast(ExternalStore, access.store).inner, LocalStore):
