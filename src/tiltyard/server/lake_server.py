@@ -219,7 +219,7 @@ class LakeServer:
         if isinstance(error, ConcurrentModificationError):
             self.metrics.conflicts.labels(exchange.spec.operation).inc()
         if response.status_code in (429, 503):
-            # A table with too many requests refuses first of all. A busy catalog does so at any step; behind a 503 something may have been done.
+            # A table with too many requests refuses first of all; a busy catalog at any step. Behind a 503 something may have been done.
             first = isinstance(error, ThrottlingError) and not isinstance(error, CatalogBusyError)
             response.headers.update(_NOT_BEGUN if first else _RETRY)
             self.metrics.refused.labels(str(response.status_code)).inc()
