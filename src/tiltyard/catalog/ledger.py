@@ -80,7 +80,7 @@ class LakeLedger:
     def unfinished(self) -> Sequence[VersionClaim]:
         found = self.catalog.pending(self.table, self.branch)
         self.known = {pending.version: pending for pending in found}
-        return [VersionClaim(pending.version, pending.path, pending.staged, pending.bytes) for pending in found]
+        return [VersionClaim(pending.version, pending.path, pending.staged, pending.bytes if pending.data else b"") for pending in found]
 
     def claim(self, claim: VersionClaim, data: bytes) -> None:
         self.claim_for(claim, maker_of(data, claim.path))

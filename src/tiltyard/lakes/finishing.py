@@ -210,4 +210,4 @@ def load_head(access: TableAccess, head: TableHead, known: ManifestFile | None =
 
 
 def claim_of(pending: Pending) -> VersionClaim:
-    return VersionClaim(pending.version, pending.path, pending.staged, pending.bytes)
+    return VersionClaim(pending.version, pending.path, pending.staged, pending.bytes if pending.data else b"")

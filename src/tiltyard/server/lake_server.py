@@ -45,7 +45,6 @@ from tiltyard.server.commit_offers import BY_ITSELF, CommitOffers
 from tiltyard.server.console.console_app import Console
 from tiltyard.server.openapi import document
 from tiltyard.server.principals import NOBODY, Principal
-from tiltyard.server.request_targets import batched, tables_of
 from tiltyard.server.routes import NOT_OFFERED, ROUTES, RouteSpec
 from tiltyard.server.server_metrics import CONTENT_TYPE, ServerMetrics
 from tiltyard.server.server_options import ServerOptions
@@ -54,7 +53,7 @@ from tiltyard.server.table_turns import TableTurns, branched
 from tiltyard.server.upkeep_runs import AUTHOR as UPKEEP_AUTHOR
 from tiltyard.server.upkeep_runs import UpkeepStep
 from tiltyard.server.vending import Vendor
-from tiltyard.server.wire import WireRequest, answer, failed, failure, parsed, read_request
+from tiltyard.server.wire import WireRequest, answer, batched, failed, failure, parsed, read_request, tables_of
 
 _log = logging.getLogger("tiltyard.server")
 _RETRY: Final = {"retry-after": "1"}

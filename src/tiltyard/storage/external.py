@@ -231,18 +231,27 @@ def finalize(store: ObjectStore, claim: VersionClaim, conditional: bool, is_open
     Raises:
         CorruptTable: neither the staged bytes nor the final name are there.
     """
-    staged = _read(store, claim.staged)
-    data = claim.data or staged
-    if staged is None:
+    try:
+        staged = store.get(claim.staged)
+    except NotFound:
+        staged = b""
         there = _read(store, claim.path)
         if there is None and not is_open():
             return None  # finished by somebody else, and cleaned up since
-        if there is None and not data:
-            raise CorruptTable(claim.path, f"version {claim.version} was committed, but its bytes at {claim.staged} are gone")
+        if there is None and not claim.data:
+            raise CorruptTable(claim.path, f"version {claim.version} was committed, but its bytes at {claim.staged} are gone") from None
         if not claim.data:
             return None
-    assert data is not None
-    there = _named(store, claim.path, data, conditional)
+    data, there = claim.data or staged, None
+    if conditional:
+        try:
+            store.put_if_absent(claim.path, data)
+        except AlreadyExists:
+            there = store.get(claim.path)
+    else:
+        there = _read(store, claim.path)
+        if there is None:
+            store.put(claim.path, data)
     if there is None:
         return False
     if there == data:
@@ -253,20 +262,6 @@ def finalize(store: ObjectStore, claim: VersionClaim, conditional: bool, is_open
         store.put(claim.path, data)
         return False
     return True
-
-
-def _named(store: ObjectStore, path: str, data: bytes, conditional: bool) -> bytes | None:
-    """Gives bytes a name; what stands there already, if anything."""
-    if conditional:
-        try:
-            store.put_if_absent(path, data)
-        except AlreadyExists:
-            return store.get(path)
-        return None
-    there = _read(store, path)
-    if there is None:
-        store.put(path, data)
-    return there
 
 
 def is_torn(there: bytes, data: bytes) -> bool:

@@ -240,14 +240,8 @@ class LocalStore:
         except OSError as error:
             raise self._failed("create", target, error) from error
 
-    def flush(self, path: str, *contents: str) -> None:
-        """Makes the name of a file survive a power loss, and what is in files of the same directory: one by one, without haste."""
-        for each in contents:
-            try:
-                files.sync_path(self._at(each))
-            except OSError as error:
-                gone = isinstance(error, _ABSENT)
-                raise self._not_found(each) if gone else files.storage_error("flush", each, self.uri, error) from error
+    def flush(self, path: str) -> None:
+        """Makes the name of a file survive a power loss."""
         self._settle(self._at(path).rpartition("/")[0], path, maybe_applied=False)
 
     def delete(self, path: str) -> None:

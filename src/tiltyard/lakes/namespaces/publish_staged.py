@@ -20,6 +20,7 @@ from typing import Final, cast
 from tiltyard.catalog.ledger import ElsewhereError, LakeLedger
 from tiltyard.errors import AlreadyExists, ContentionError, NotFound, StorageError, TiltyardError
 from tiltyard.storage.external import ExternalStore, UnfinishedError, VersionClaim, discard
+from tiltyard.storage.files import sync_path
 from tiltyard.storage.local import LocalStore
 from tiltyard.storage.staged import STAGED
 from tiltyard.transaction.transaction import Transaction
@@ -75,12 +76,14 @@ def settle_all(settlements: Iterable[UnsettledVersion]) -> None:
 
 def _flush(inner: LocalStore, claims: Sequence[VersionClaim]) -> None:
     """Makes versions of one directory survive a power loss, those whose bytes the catalog keeps until then with their contents."""
-    kept = [claim for claim in claims if claim.data]
-    try:
-        inner.flush(claims[0].path, *(claim.path for claim in kept))
-    except StorageError:
-        for claim in kept:  # a flush that failed proves nothing when it is asked again: the bytes are written anew
-            inner.put(claim.path, claim.data)
+    for claim in (claim for claim in claims if claim.data):
+        try:
+            sync_path(f"{inner.uri}/{claim.path}")  # one by one: nobody waits
+        except FileNotFoundError:
+            continue  # finished by somebody else, and cleaned up since
+        except OSError:
+            inner.put(claim.path, claim.data)  # a flush that failed proves nothing when it is asked again
+    inner.flush(claims[0].path)
 
 
 def publish_staged(access: TableAccess, version: int, path: str, staged: str, data: bytes, made: Transaction, later: Later) -> None:
