@@ -307,14 +307,16 @@ def test_a_busy_catalog_is_no_conflict(lake: ty.Lake, monkeypatch: pytest.Monkey
         other = holding(lake)
         with pytest.raises(urllib.error.HTTPError) as refused:
             insert()
-        assert refused.value.code == 429
-        assert json.loads(refused.value.read())["code"] == 21
-        assert refused.value.headers["retry-after"] == "1"
-        assert refused.value.headers.get(NOT_BEGUN) is None
+        with refused.value as answer:
+            assert answer.code == 429
+            assert json.loads(answer.read())["code"] == 21
+            assert answer.headers["retry-after"] == "1"
+            assert answer.headers.get(NOT_BEGUN) is None
         request = stage(lake, 2)
         with pytest.raises(urllib.error.HTTPError) as lost:
             post(url, request)
-        assert lost.value.code == 409  # after which stock clients look, find the number free and come again
+        with lost.value as answer:
+            assert answer.code == 409  # after which stock clients look, find the number free and come again
         other.execute("ROLLBACK")
         other.close()
         assert post(url, request) == insert() == 200
